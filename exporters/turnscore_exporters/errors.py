@@ -1,0 +1,36 @@
+"""The errors of training and export. Each message names the file, row or graph it is about."""
+
+from pathlib import Path
+
+
+class ExporterError(Exception):
+    """Anything that stops training or export and that the user can act on."""
+
+
+class BadDataError(ExporterError):
+    """A data file holds something that training cannot read; `row` counts from 1."""
+
+    def __init__(self, path: Path, row: int, reason: str) -> None:
+        super().__init__(f"{path}, row {row}: {reason}")
+        self.path = path
+        self.row = row
+
+
+class PairCountError(ExporterError):
+    """The published pair counts did not come out of the file that was read."""
+
+
+class EncoderError(ExporterError):
+    """An encoder could not be loaded, or is no BERT."""
+
+
+class CheckpointError(ExporterError):
+    """A checkpoint is missing, broken or belongs to another training run."""
+
+
+class GraphExportError(ExporterError):
+    """A graph could not be written or lacks an input or output it must have."""
+
+
+class ParityError(ExporterError):
+    """A graph disagrees with the torch model it came from."""

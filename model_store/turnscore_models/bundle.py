@@ -1,0 +1,134 @@
+"""A bundle on disk: reads it, checks every file against the manifest, writes it. Refuses what it cannot trust."""
+
+import hashlib
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from turnscore_models.errors import (
+    CorruptBundleError,
+    InvalidManifestError,
+    MissingBundleFileError,
+    UnknownKindError,
+)
+from turnscore_models.manifest import MANIFEST_FILE, Calibration, Manifest, SelfTest
+
+SCORER_ENTRY_POINTS = "turnscore.scorers"
+
+_Document = TypeVar("_Document", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle whose files were all found to be what its manifest says."""
+
+    folder: Path
+    manifest: Manifest
+
+    def path_of(self, file: str) -> Path:
+        """The place of one of the bundle's files."""
+        return self.folder / file
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over name and content of every file that can change a score: all but the manifest's prose."""
+        total = hashlib.sha256()
+        for name, checksum in sorted(self.manifest.files.items()):
+            total.update(f"{len(name)}:{name}:{checksum}\n".encode())
+        deciding = self.manifest.model_dump_json(include={"kind", "graphs", "token_limit", "options"})
+        total.update(deciding.encode())
+        return total.hexdigest()
+
+    def calibration(self) -> Calibration:
+        """The percentiles of the reference turns. Raises InvalidManifestError where they are broken."""
+        return _read(Calibration, self.path_of(self.manifest.calibration))
+
+    def self_test(self) -> SelfTest:
+        """The turns to check a loaded bundle on. Raises InvalidManifestError where they are broken."""
+        return _read(SelfTest, self.path_of(self.manifest.self_test))
+
+
+def read_bundle(folder: Path) -> Bundle:
+    """Reads and checks the bundle in `folder`.
+
+    Raises InvalidManifestError, UnknownKindError, MissingBundleFileError or CorruptBundleError; each names the
+    file and says what is wrong with it.
+    """
+    manifest = read_manifest(folder)
+    kinds = known_kinds()
+    if manifest.kind not in kinds:
+        raise UnknownKindError(
+            f"bundle {manifest.reference} is of kind {manifest.kind!r}; "
+            f"this installation has scorers for: {', '.join(kinds) or 'none'}"
+        )
+    unlisted = sorted(manifest.named_files - manifest.files.keys())
+    if unlisted:
+        raise InvalidManifestError(f"bundle {manifest.reference} gives no SHA-256 for {', '.join(unlisted)}")
+    for name, checksum in manifest.files.items():
+        path = folder / name
+        if not path.is_file():
+            raise MissingBundleFileError(f"bundle {manifest.reference} lacks the file {name} (in {folder})")
+        found = sha256_of(path)
+        if found != checksum:
+            raise CorruptBundleError(
+                f"bundle {manifest.reference}: {name} has SHA-256 {found[:12]}..., "
+                f"the manifest says {checksum[:12]}...; the file is damaged or was changed"
+            )
+    return Bundle(folder=folder, manifest=manifest)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Reads `manifest.json` only. Raises InvalidManifestError where it is missing or broken."""
+    return _read(Manifest, folder / MANIFEST_FILE)
+
+
+def write_bundle(folder: Path, manifest: Manifest) -> Bundle:
+    """Writes the manifest beside the files that are already in `folder`; their checksums are taken now.
+
+    `manifest.files` is replaced by every file found below the folder. The bundle is then read back and checked.
+    """
+    names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+    files = {name: sha256_of(folder / name) for name in names if name != MANIFEST_FILE}
+    complete = manifest.model_copy(update={"files": files})
+    (folder / MANIFEST_FILE).write_text(complete.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    return read_bundle(folder)
+
+
+def copy_bundle(bundle: Bundle, target: Path, variants: Iterable[str] | None = None) -> Bundle:
+    """Copies a bundle into the empty folder `target`; with `variants`, only those of its graphs."""
+    kept = set(bundle.manifest.graphs) if variants is None else set(variants)
+    graphs = {name: spec for name, spec in bundle.manifest.graphs.items() if name in kept}
+    dropped = {spec.file for name, spec in bundle.manifest.graphs.items() if name not in kept}
+    for name in bundle.manifest.files.keys() - dropped:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(bundle.path_of(name), target / name)
+    return write_bundle(target, bundle.manifest.model_copy(update={"graphs": graphs}))
+
+
+def known_kinds() -> list[str]:
+    """The kinds of bundle that the installed scorers can read."""
+    return sorted({entry.name for entry in entry_points(group=SCORER_ENTRY_POINTS)})
+
+
+def sha256_of(path: Path) -> str:
+    """The file's SHA-256 in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read(kind: type[_Document], path: Path) -> _Document:
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise InvalidManifestError(f"there is no {path.name} in {path.parent}") from None
+    except OSError as error:
+        raise InvalidManifestError(f"{path} cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise InvalidManifestError(f"{path}: {where}: {first['msg']}") from None

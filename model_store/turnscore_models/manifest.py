@@ -1,0 +1,116 @@
+"""The manifest of a bundle: what `manifest.json` may say, and nothing about how it is read or run."""
+
+from pathlib import PurePosixPath
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+MANIFEST_FILE = "manifest.json"
+FORMAT_VERSION = 1
+
+GraphVariant = Literal["cpu-int8", "cuda-fp16", "fp32"]
+"""Which machine and precision a graph was made for."""
+
+
+def _refuse_escape(name: str) -> str:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\\" in name or not path.parts:
+        raise ValueError("must be a relative path inside the bundle")
+    return name
+
+
+BundleName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
+BundleVersion = Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")]
+FileName = Annotated[str, AfterValidator(_refuse_escape)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TensorSpec(_Part):
+    """One input or output of a graph; a dimension is a number or the name of a dynamic axis."""
+
+    name: str
+    dtype: str = Field(description="ONNX Runtime's name, such as `tensor(int64)`.")
+    shape: list[int | str]
+
+
+class GraphSpec(_Part):
+    """One graph of a bundle."""
+
+    file: FileName
+    precision: str = Field(description="Precision of weights and activations, such as `int8 dynamic`.")
+    opset: int
+    inputs: list[TensorSpec]
+    outputs: list[TensorSpec]
+    parity_tolerance: Annotated[float, Field(gt=0)] = Field(
+        description="Largest absolute difference of a value from the checkpoint's that the bundle may show."
+    )
+    parity_measured: dict[str, float] = Field(
+        description="What the export measured against the checkpoint on real turns: "
+        "`turns`, `max_abs`, `mean_abs`, `spearman`."
+    )
+
+
+class Manifest(_Part):
+    """Everything that is known of one version of one scorer."""
+
+    format_version: Literal[1] = FORMAT_VERSION
+    name: BundleName
+    version: BundleVersion
+    kind: str = Field(description="The scorer that can read this bundle, such as `engagement`.")
+    files: dict[FileName, Sha256] = Field(
+        default_factory=dict,
+        description="Every file but the manifest, with its SHA-256; `write_bundle` fills it.",
+    )
+    graphs: Annotated[dict[GraphVariant, GraphSpec], Field(min_length=1)]
+    tokenizer: FileName
+    calibration: FileName = Field(description="Percentiles 0 to 100 of `value` over reference turns.")
+    self_test: FileName = Field(description="Turns with the values that the checkpoint gives them.")
+    token_limit: Annotated[int, Field(ge=8)] = Field(description="Tokens the model takes for one text.")
+    options: dict[str, JsonValue] = Field(default_factory=dict, description="What only this kind reads.")
+    training: dict[str, JsonValue] = Field(description="Encoder, data, command and date of the training.")
+    agreement: dict[str, JsonValue] = Field(description="Measured agreement with people, baselines beside.")
+    licence: str
+
+    @property
+    def named_files(self) -> set[str]:
+        """The files that other fields of the manifest point at; each must be in `files`."""
+        return {self.tokenizer, self.calibration, self.self_test, *(g.file for g in self.graphs.values())}
+
+    @property
+    def reference(self) -> str:
+        """`name:version`, as replies carry it."""
+        return f"{self.name}:{self.version}"
+
+
+class Calibration(_Part):
+    """The calibration curve: the reference turns' percentiles."""
+
+    percentiles: Annotated[list[float], Field(min_length=101, max_length=101)] = Field(
+        description="`value` at percentile 0, 1, ..., 100; never decreasing."
+    )
+    turns: int = Field(description="How many reference turns it was taken over.")
+    source: str = Field(description="Which turns these were.")
+
+    @model_validator(mode="after")
+    def _never_decreases(self) -> "Calibration":
+        if any(low > high for low, high in zip(self.percentiles, self.percentiles[1:], strict=False)):
+            raise ValueError("percentiles must never decrease")
+        return self
+
+
+class SelfTestTurn(_Part):
+    """One turn with the value that the checkpoint gives it; checked each time the bundle is loaded."""
+
+    context: list[tuple[Literal["user", "system"], str]]
+    response: str
+    value: float
+
+
+class SelfTest(_Part):
+    """The turns that a bundle is checked on when it is loaded."""
+
+    turns: Annotated[list[SelfTestTurn], Field(min_length=1)]

@@ -1,0 +1,1 @@
+"""The running service: doors, pipeline, scorers and inference."""
