@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 MANIFEST_FILE = "manifest.json"
-FORMAT_VERSION = 1
 
 GraphVariant = Literal["cpu-int8", "cuda-fp16", "fp32"]
 """Which machine and precision a graph was made for."""
@@ -57,7 +56,7 @@ class GraphSpec(_Part):
 class Manifest(_Part):
     """Everything that is known of one version of one scorer."""
 
-    format_version: Literal[1] = FORMAT_VERSION
+    format_version: Literal[1] = 1
     name: BundleName
     version: BundleVersion
     kind: str = Field(description="The scorer that can read this bundle, such as `engagement`.")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from turnscore_models.bundle import MANIFEST_FILE
+from turnscore_models.manifest import MANIFEST_FILE
 
 _PACKAGE = Path(__file__).parent
 _PLACES = (_PACKAGE / "starter", _PACKAGE.parent / "starter")

@@ -8,9 +8,9 @@ from pathlib import Path
 import bentoml
 from bentoml.exceptions import BentoMLException
 
-from turnscore_models.bundle import MANIFEST_FILE, Bundle, read_bundle, read_manifest
+from turnscore_models.bundle import Bundle, read_bundle, read_manifest
 from turnscore_models.errors import BundleExistsError, BundleNotFoundError, InvalidManifestError
-from turnscore_models.manifest import Manifest
+from turnscore_models.manifest import MANIFEST_FILE, Manifest
 
 LATEST = "latest"
 _LABEL = "turnscore"
