@@ -51,9 +51,7 @@ def read_convai(path: Path, left_out_ids: frozenset[str] = frozenset()) -> Conva
     for row, dialogue in enumerate(dialogues, start=1):
         _check_ratings(dialogue, path, row)
     by_split = split_dialogues(dialogues)
-    pairs = {
-        labels: {split: build_pairs(members, labels) for split, members in by_split.items()} for labels in Labels
-    }
+    pairs = {labels: {split: build_pairs(members, labels) for split, members in by_split.items()} for labels in Labels}
     return ConvaiSplits(pairs, {split: build_thumb_pairs(members) for split, members in by_split.items()})
 
 
@@ -159,7 +157,9 @@ def check_published_counts(splits: ConvaiSplits) -> dict[str, tuple[int, int]]:
 def _check_ratings(dialogue: Dialogue, path: Path, row: int) -> None:
     ratings = dialogue.ratings
     if not isinstance(ratings, dict) or set(ratings) != set(dialogue.participants) or len(ratings) != 2:
-        raise BadDataError(path, row, f"dialogue {dialogue.id}: `ratings` and `participants` must name the same two speakers")
+        raise BadDataError(
+            path, row, f"dialogue {dialogue.id}: `ratings` and `participants` must name the same two speakers"
+        )
     for name, rating in ratings.items():
         value = rating.get("engagement") if isinstance(rating, dict) else None
         if not isinstance(value, int) or not 0 <= value <= 5:

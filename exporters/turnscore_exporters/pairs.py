@@ -41,4 +41,6 @@ def _build_pair(record: dict[str, str | None], path: Path, row: int) -> Engageme
         raise BadDataError(path, row, "has too few columns")
     if label not in ("0", "1"):
         raise BadDataError(path, row, f"has label {label!r}, expected 0 or 1")
-    return EngagementPair(query.strip(), reply.strip(), int(label), dialogue_id=f"{path.stem}:{record.get('id') or row}")
+    return EngagementPair(
+        query.strip(), reply.strip(), int(label), dialogue_id=f"{path.stem}:{record.get('id') or row}"
+    )

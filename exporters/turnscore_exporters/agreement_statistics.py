@@ -1,0 +1,140 @@
+"""Agreement with people: balanced accuracy, AUC, correlations, partial correlation and bootstrap intervals."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+Floats = NDArray[np.float64]
+Statistic = Callable[[Floats, Floats], float]
+
+# Chosen: enough that the ends of a 95 % interval move by less than .005 between seeds on a few hundred pairs.
+BOOTSTRAP_ROUNDS = 1000
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure with its bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+def compute_auc(scores: ArrayLike, labels: ArrayLike) -> float:
+    """Area under the ROC curve; ties count half. NaN if one class is missing."""
+    scores, labels = np.asarray(scores, dtype=float), np.asarray(labels) == 1
+    positives, negatives = int(labels.sum()), int((~labels).sum())
+    if not positives or not negatives:
+        return float("nan")
+    ranks = stats.rankdata(scores)
+    return float((ranks[labels].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+
+
+def compute_balanced_accuracy(scores: ArrayLike, labels: ArrayLike, threshold: float = 0.5) -> float:
+    """Mean of the recalls of both classes, class 1 being called from `threshold` on. NaN if one class is missing."""
+    is_called, labels = np.asarray(scores) >= threshold, np.asarray(labels) == 1
+    if labels.all() or not labels.any():
+        return float("nan")
+    return float((is_called[labels].mean() + (~is_called[~labels]).mean()) / 2)
+
+
+def find_best_threshold(scores: ArrayLike, labels: ArrayLike) -> float:
+    """The threshold, among the scores themselves, with the highest balanced accuracy."""
+    candidates = np.unique(np.asarray(scores, dtype=float))
+    return float(max(candidates, key=lambda threshold: compute_balanced_accuracy(scores, labels, threshold)))
+
+
+def compute_pearson(left: ArrayLike, right: ArrayLike) -> float:
+    """Pearson's r; NaN if either side is constant."""
+    left, right = np.asarray(left, dtype=float), np.asarray(right, dtype=float)
+    left, right = left - left.mean(), right - right.mean()
+    norm = np.sqrt((left @ left) * (right @ right))
+    return float(left @ right / norm) if norm > 0 else float("nan")
+
+
+def compute_spearman(left: ArrayLike, right: ArrayLike) -> float:
+    """Spearman's rho: Pearson's r of the ranks, ties averaged."""
+    return compute_pearson(stats.rankdata(left), stats.rankdata(right))
+
+
+def compute_partial_correlation(left: ArrayLike, right: ArrayLike, given: ArrayLike, *, ranks: bool = False) -> float:
+    """Correlation of `left` and `right` with the linear effect of `given` taken out of both; of ranks if asked."""
+    columns = [np.asarray(column, dtype=float) for column in (left, right, given)]
+    if ranks:
+        columns = [stats.rankdata(column) for column in columns]
+    left_rest, right_rest = (_residuals(column, columns[2]) for column in columns[:2])
+    return compute_pearson(left_rest, right_rest)
+
+
+def _residuals(column: Floats, given: Floats) -> Floats:
+    design = np.column_stack([np.ones_like(given), given])
+    coefficients, *_ = np.linalg.lstsq(design, column, rcond=None)
+    return np.asarray(column - design @ coefficients)
+
+
+def bootstrap(
+    statistic: Statistic, left: ArrayLike, right: ArrayLike, rounds: int = BOOTSTRAP_ROUNDS, seed: int = 0
+) -> Interval:
+    """The statistic with its percentile bootstrap interval, resampling pairs; rounds that give NaN are left out."""
+    left, right = np.asarray(left, dtype=float), np.asarray(right, dtype=float)
+    generator = np.random.default_rng(seed)
+    values = []
+    for _ in range(rounds):
+        chosen = generator.integers(0, len(left), len(left))
+        values.append(statistic(left[chosen], right[chosen]))
+    tail = (1 - CONFIDENCE) / 2 * 100
+    kept = np.asarray(values)[~np.isnan(values)]
+    low, high = np.percentile(kept, [tail, 100 - tail]) if len(kept) else (float("nan"), float("nan"))
+    return Interval(statistic(left, right), float(low), float(high))
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How one score agrees with binary judgements of people."""
+
+    pairs: int
+    balanced_accuracy: Interval
+    auc: Interval
+    pearson: Interval
+    spearman: Interval
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def measure_agreement(
+    scores: ArrayLike, labels: ArrayLike, threshold: float = 0.5, rounds: int = BOOTSTRAP_ROUNDS
+) -> Agreement:
+    """All four figures of one score against 0/1 labels, each with its interval."""
+
+    def balanced(left: Floats, right: Floats) -> float:
+        return compute_balanced_accuracy(left, right, threshold)
+
+    return Agreement(
+        pairs=len(np.asarray(labels)),
+        balanced_accuracy=bootstrap(balanced, scores, labels, rounds),
+        auc=bootstrap(compute_auc, scores, labels, rounds),
+        pearson=bootstrap(compute_pearson, scores, labels, rounds),
+        spearman=bootstrap(compute_spearman, scores, labels, rounds),
+    )
+
+
+def measure_partial_correlations(
+    scores: ArrayLike, labels: ArrayLike, lengths: Mapping[str, ArrayLike]
+) -> dict[str, dict[str, float]]:
+    """For each kind of length: the partial Pearson and Spearman correlation of scores and labels given it."""
+    return {
+        kind: {
+            "pearson": compute_partial_correlation(scores, labels, length),
+            "spearman": compute_partial_correlation(scores, labels, length, ranks=True),
+        }
+        for kind, length in lengths.items()
+    }

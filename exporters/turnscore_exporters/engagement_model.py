@@ -1,0 +1,182 @@
+"""The engagement classifier of Ghazarian et al. (2020) in torch: encoder, pooling, combination of the pair, head."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from transformers import BertConfig, BertModel
+
+from turnscore_exporters.encoders import Encoder, pad_rows
+from turnscore_exporters.errors import CheckpointError
+
+# Specified: the paper's head has 64, 32 and 8 hidden units, then two classes.
+HIDDEN_UNITS = (64, 32, 8)
+WEIGHTS_FILE, SETTINGS_FILE, TOKENIZER_FILE, BERT_FILE = "weights.pt", "settings.json", "tokenizer.json", "bert.json"
+
+
+class Pooling(StrEnum):
+    """How token vectors become a text's vector; padding never counts."""
+
+    MEAN = "mean"
+    MAX = "max"
+
+
+class Combination(StrEnum):
+    """How the vectors of query and reply become what the head reads.
+
+    `average`: their mean, as in the released code; swapping the two changes nothing. `compare`: both, their absolute
+    difference and their product, so that the head knows which is the reply and whether it fits.
+    """
+
+    AVERAGE = "average"
+    COMPARE = "compare"
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """What, besides the weights, makes the model; `heads` are averaged in probability."""
+
+    encoder: str
+    pooling: Pooling = Pooling.MEAN
+    combination: Combination = Combination.AVERAGE
+    heads: int = 1
+    token_limit: int = 128
+    dropout: float = 0.1
+
+
+class EngagementHead(nn.Module):
+    """Standardises a pair's features, then the MLP. `center` and `scale` are set from training pairs, not learned."""
+
+    center: Tensor
+    scale: Tensor
+
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__()
+        self.register_buffer("center", torch.zeros(width))
+        self.register_buffer("scale", torch.ones(width))
+        layers: list[nn.Module] = []
+        for units in HIDDEN_UNITS:
+            layers += [nn.Linear(width, units), nn.ReLU(), nn.Dropout(dropout)]
+            width = units
+        self.layers = nn.Sequential(*layers, nn.Linear(width, 2))
+
+    def fit_scale(self, features: Tensor) -> None:
+        """Takes center and scale from features [pairs, width]."""
+        self.center.copy_(features.mean(0))
+        self.scale.copy_(features.std(0).clamp_min(1e-6) if len(features) > 1 else torch.ones_like(self.scale))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits [pairs, 2] of features [pairs, width]."""
+        logits: Tensor = self.layers((features - self.center) / self.scale)
+        return logits
+
+
+class EngagementModel(nn.Module):
+    """Probability that each pair's reply is engaging; rows are texts, and a pair points at its query's and its reply's.
+
+    A pair without a query points at its reply's row twice.
+    """
+
+    def __init__(self, encoder: BertModel, settings: ModelSettings) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.settings = settings
+        width = int(encoder.config.hidden_size) * (4 if settings.combination is Combination.COMPARE else 1)
+        self.heads = nn.ModuleList(EngagementHead(width, settings.dropout) for _ in range(settings.heads))
+
+    def pool_rows(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Vectors [rows, width] of token ids [rows, tokens]."""
+        token_types = torch.zeros_like(input_ids)
+        tokens = self.encoder(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_types)
+        return pool(tokens.last_hidden_state.float(), attention_mask, self.settings.pooling)
+
+    def combine(self, query: Tensor, reply: Tensor) -> Tensor:
+        """What the head reads, [pairs, features], of two vectors a pair."""
+        return combine(query, reply, self.settings.combination)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, query_row: Tensor, reply_row: Tensor) -> Tensor:
+        """Probabilities [pairs], float32."""
+        vectors = self.pool_rows(input_ids, attention_mask)
+        features = self.combine(vectors[query_row], vectors[reply_row])
+        return self.probability(features)
+
+    def probability(self, features: Tensor) -> Tensor:
+        """Mean over the heads of the softmax's second class, [pairs]."""
+        return torch.stack([head(features).softmax(-1)[:, 1] for head in self.heads]).mean(0)
+
+
+def pool(tokens: Tensor, attention_mask: Tensor, pooling: Pooling) -> Tensor:
+    """Pools [rows, tokens, width] over real tokens to [rows, width]."""
+    mask = attention_mask.unsqueeze(-1).to(tokens.dtype)
+    if pooling is Pooling.MEAN:
+        return (tokens * mask).sum(1) / mask.sum(1).clamp_min(1.0)
+    return (tokens + (mask - 1.0) * 1e4).amax(1)
+
+
+def combine(query: Tensor, reply: Tensor, combination: Combination) -> Tensor:
+    """The pair's features of its two vectors, each [pairs, width]."""
+    if combination is Combination.AVERAGE:
+        return (query + reply) / 2
+    return torch.cat([query, reply, (query - reply).abs(), query * reply], dim=-1)
+
+
+def save_model(model: EngagementModel, encoder: Encoder, folder: Path) -> None:
+    """Writes weights, settings, the BERT's shape and the tokenizer: everything that export needs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save(model.state_dict(), folder / WEIGHTS_FILE)
+    (folder / SETTINGS_FILE).write_text(json.dumps(asdict(model.settings), indent=2) + "\n", encoding="utf-8")
+    (folder / BERT_FILE).write_text(model.encoder.config.to_json_string(use_diff=False), encoding="utf-8")
+    encoder.tokenizer.save(str(folder / TOKENIZER_FILE))
+
+
+def load_model(folder: Path) -> tuple[EngagementModel, Encoder]:
+    """Reads what save_model wrote, ready to score; CheckpointError naming what is missing or broken."""
+    try:
+        record = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
+        settings = ModelSettings(
+            **{**record, "pooling": Pooling(record["pooling"]), "combination": Combination(record["combination"])}
+        )
+        bert = BertModel(BertConfig(**_read_bert_config(folder)), add_pooling_layer=False)
+        model = EngagementModel(bert, settings)
+        model.load_state_dict(torch.load(folder / WEIGHTS_FILE, weights_only=True))
+        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+    except Exception as error:
+        raise CheckpointError(f"{folder}: is no engagement checkpoint ({error})") from error
+    return model.eval(), Encoder(settings.encoder, model.encoder, tokenizer, settings.token_limit)
+
+
+def _read_bert_config(folder: Path) -> dict[str, object]:
+    record = json.loads((folder / BERT_FILE).read_text(encoding="utf-8"))
+    return {**record, "attn_implementation": "eager"}
+
+
+def score_pairs(
+    model: EngagementModel, encoder: Encoder, pairs: Sequence[tuple[str, str]], batch_size: int = 64
+) -> list[float]:
+    """Probabilities of (query, reply) texts in order; an empty query is a missing one."""
+    scores = [0.0] * len(pairs)
+    order = sorted(range(len(pairs)), key=lambda index: sum(map(len, pairs[index])))
+    with torch.inference_mode():
+        for start in range(0, len(order), batch_size):
+            chosen = order[start : start + batch_size]
+            probabilities = model(*collate_pairs(encoder, [pairs[index] for index in chosen]))
+            for index, probability in zip(chosen, probabilities.tolist(), strict=True):
+                scores[index] = probability
+    return scores
+
+
+def collate_pairs(encoder: Encoder, pairs: Sequence[tuple[str, str]]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The graph's four inputs for a batch of pairs; each different text is one row."""
+    rows: dict[str, int] = {}
+    for query, reply in pairs:
+        for text in (query or reply, reply):
+            rows.setdefault(text, len(rows))
+    input_ids, attention_mask = pad_rows(encoder.tokenize(list(rows)))
+    query_row = torch.tensor([rows[query or reply] for query, reply in pairs])
+    reply_row = torch.tensor([rows[reply] for _, reply in pairs])
+    return input_ids, attention_mask, query_row, reply_row

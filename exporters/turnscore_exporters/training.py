@@ -1,0 +1,103 @@
+"""The fine-tuning loop: steps, learning-rate schedule, progress bar, and states to resume from. Knows no task."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from turnscore_exporters.errors import CheckpointError
+
+StepLoss = Callable[[int], Tensor]
+
+
+@dataclass(frozen=True)
+class LoopSettings:
+    """How long to train and how. `run_key` names the run: a state of another run is refused."""
+
+    steps: int
+    run_key: str
+    seed: int = 0
+    warm_up_steps: int = 50
+    max_gradient_norm: float = 1.0
+    save_every: int = 50
+    description: str = "training"
+
+
+def run_loop(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    step_loss: StepLoss,
+    settings: LoopSettings,
+    state_path: Path | None = None,
+) -> list[float]:
+    """Trains in place and returns the loss of every step of this call.
+
+    `step_loss(step)` must depend on nothing but the step and the weights: torch is seeded from (seed, step) before each
+    call. Hence a run that was interrupted and resumes from `state_path` ends with the weights of one that was not. The
+    state is written every `save_every` steps and at the end; a finished state makes the call return at once.
+    """
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate_at(step, settings))
+    parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+    first = _load_state(parts, settings, state_path)
+    losses: list[float] = []
+    with tqdm(total=settings.steps, initial=first, desc=settings.description, unit="step") as bar:
+        for step in range(first, settings.steps):
+            torch.manual_seed(settings.seed * 1_000_003 + step)
+            loss = step_loss(step)
+            loss.backward()  # type: ignore[no-untyped-call]
+            nn.utils.clip_grad_norm_(model.parameters(), settings.max_gradient_norm)
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad(set_to_none=True)
+            losses.append(float(loss.detach()))
+            bar.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
+            bar.update()
+            if (step + 1) % settings.save_every == 0 or step + 1 == settings.steps:
+                _save_state(parts, settings, state_path, step + 1)
+    return losses
+
+
+def _rate_at(step: int, settings: LoopSettings) -> float:
+    """Linear warm-up, then linear decay to 2 % of the learning rate."""
+    rise = min(1.0, (step + 1) / max(1, settings.warm_up_steps))
+    return rise * max(0.02, 1 - step / settings.steps)
+
+
+def _load_state(parts: dict[str, Any], settings: LoopSettings, path: Path | None) -> int:
+    if path is None or not path.exists():
+        return 0
+    try:
+        state = torch.load(path, weights_only=True)
+    except Exception as error:
+        raise CheckpointError(f"{path}: cannot be read ({error}); delete it to start over") from error
+    if state["run_key"] != settings.run_key:
+        raise CheckpointError(
+            f"{path}: belongs to another run ({state['run_key']}); delete it or choose another folder"
+        )
+    for name, part in parts.items():
+        part.load_state_dict(state[name])
+    return int(state["step"])
+
+
+def _save_state(parts: dict[str, Any], settings: LoopSettings, path: Path | None, step: int) -> None:
+    if path is None:
+        return
+    state = {name: part.state_dict() for name, part in parts.items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    torch.save({**state, "run_key": settings.run_key, "step": step}, partial)
+    os.replace(partial, path)
+
+
+def choose_batch(items: int, batch_size: int, step: int, seed: int = 0) -> Sequence[int]:
+    """The item numbers of one step: epochs of random order, the last batch of an epoch may be short."""
+    batches = -(-items // batch_size)
+    epoch, index = divmod(step, batches)
+    order = torch.randperm(items, generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch))
+    chosen: list[int] = order[index * batch_size : (index + 1) * batch_size].tolist()
+    return chosen
