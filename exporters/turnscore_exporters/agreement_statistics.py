@@ -16,6 +16,10 @@ BOOTSTRAP_ROUNDS = 1000
 CONFIDENCE = 0.95
 
 
+def _floats(values: ArrayLike) -> Floats:
+    return np.asarray(values, dtype=np.float64)
+
+
 @dataclass(frozen=True)
 class Interval:
     """A figure with its bootstrap interval."""
@@ -30,44 +34,44 @@ class Interval:
 
 def compute_auc(scores: ArrayLike, labels: ArrayLike) -> float:
     """Area under the ROC curve; ties count half. NaN if one class is missing."""
-    scores, labels = np.asarray(scores, dtype=float), np.asarray(labels) == 1
-    positives, negatives = int(labels.sum()), int((~labels).sum())
+    is_positive = _floats(labels) == 1
+    positives, negatives = int(is_positive.sum()), int((~is_positive).sum())
     if not positives or not negatives:
         return float("nan")
-    ranks = stats.rankdata(scores)
-    return float((ranks[labels].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+    ranks = stats.rankdata(_floats(scores))
+    return float((ranks[is_positive].sum() - positives * (positives + 1) / 2) / (positives * negatives))
 
 
 def compute_balanced_accuracy(scores: ArrayLike, labels: ArrayLike, threshold: float = 0.5) -> float:
     """Mean of the recalls of both classes, class 1 being called from `threshold` on. NaN if one class is missing."""
-    is_called, labels = np.asarray(scores) >= threshold, np.asarray(labels) == 1
-    if labels.all() or not labels.any():
+    is_called, is_positive = _floats(scores) >= threshold, _floats(labels) == 1
+    if is_positive.all() or not is_positive.any():
         return float("nan")
-    return float((is_called[labels].mean() + (~is_called[~labels]).mean()) / 2)
+    return float((is_called[is_positive].mean() + (~is_called[~is_positive]).mean()) / 2)
 
 
 def find_best_threshold(scores: ArrayLike, labels: ArrayLike) -> float:
     """The threshold, among the scores themselves, with the highest balanced accuracy."""
-    candidates = np.unique(np.asarray(scores, dtype=float))
+    candidates = np.unique(_floats(scores))
     return float(max(candidates, key=lambda threshold: compute_balanced_accuracy(scores, labels, threshold)))
 
 
 def compute_pearson(left: ArrayLike, right: ArrayLike) -> float:
     """Pearson's r; NaN if either side is constant."""
-    left, right = np.asarray(left, dtype=float), np.asarray(right, dtype=float)
-    left, right = left - left.mean(), right - right.mean()
-    norm = np.sqrt((left @ left) * (right @ right))
-    return float(left @ right / norm) if norm > 0 else float("nan")
+    x, y = _floats(left), _floats(right)
+    x, y = x - x.mean(), y - y.mean()
+    norm = np.sqrt((x @ x) * (y @ y))
+    return float(x @ y / norm) if norm > 0 else float("nan")
 
 
 def compute_spearman(left: ArrayLike, right: ArrayLike) -> float:
     """Spearman's rho: Pearson's r of the ranks, ties averaged."""
-    return compute_pearson(stats.rankdata(left), stats.rankdata(right))
+    return compute_pearson(stats.rankdata(_floats(left)), stats.rankdata(_floats(right)))
 
 
 def compute_partial_correlation(left: ArrayLike, right: ArrayLike, given: ArrayLike, *, ranks: bool = False) -> float:
     """Correlation of `left` and `right` with the linear effect of `given` taken out of both; of ranks if asked."""
-    columns = [np.asarray(column, dtype=float) for column in (left, right, given)]
+    columns = [_floats(column) for column in (left, right, given)]
     if ranks:
         columns = [stats.rankdata(column) for column in columns]
     left_rest, right_rest = (_residuals(column, columns[2]) for column in columns[:2])
@@ -84,16 +88,16 @@ def bootstrap(
     statistic: Statistic, left: ArrayLike, right: ArrayLike, rounds: int = BOOTSTRAP_ROUNDS, seed: int = 0
 ) -> Interval:
     """The statistic with its percentile bootstrap interval, resampling pairs; rounds that give NaN are left out."""
-    left, right = np.asarray(left, dtype=float), np.asarray(right, dtype=float)
+    x, y = _floats(left), _floats(right)
     generator = np.random.default_rng(seed)
     values = []
     for _ in range(rounds):
-        chosen = generator.integers(0, len(left), len(left))
-        values.append(statistic(left[chosen], right[chosen]))
+        chosen = generator.integers(0, len(x), len(x))
+        values.append(statistic(x[chosen], y[chosen]))
     tail = (1 - CONFIDENCE) / 2 * 100
     kept = np.asarray(values)[~np.isnan(values)]
     low, high = np.percentile(kept, [tail, 100 - tail]) if len(kept) else (float("nan"), float("nan"))
-    return Interval(statistic(left, right), float(low), float(high))
+    return Interval(statistic(x, y), float(low), float(high))
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,7 @@ def measure_agreement(
         return compute_balanced_accuracy(left, right, threshold)
 
     return Agreement(
-        pairs=len(np.asarray(labels)),
+        pairs=len(_floats(labels)),
         balanced_accuracy=bootstrap(balanced, scores, labels, rounds),
         auc=bootstrap(compute_auc, scores, labels, rounds),
         pearson=bootstrap(compute_pearson, scores, labels, rounds),

@@ -47,9 +47,11 @@ class ConvaiSplits:
 
 def read_convai(path: Path, left_out_ids: frozenset[str] = frozenset()) -> ConvaiSplits:
     """Reads the shared form and builds every split; dialogues in `left_out_ids` appear nowhere."""
-    dialogues = [dialogue for dialogue in read_dialogues(path) if dialogue.id not in left_out_ids]
-    for row, dialogue in enumerate(dialogues, start=1):
+    dialogues = []
+    for row, dialogue in enumerate(read_dialogues(path), start=1):
         _check_ratings(dialogue, path, row)
+        if dialogue.id not in left_out_ids:
+            dialogues.append(dialogue)
     by_split = split_dialogues(dialogues)
     pairs = {labels: {split: build_pairs(members, labels) for split, members in by_split.items()} for labels in Labels}
     return ConvaiSplits(pairs, {split: build_thumb_pairs(members) for split, members in by_split.items()})
@@ -149,7 +151,8 @@ def check_published_counts(splits: ConvaiSplits) -> dict[str, tuple[int, int]]:
         if counts[split] != expected:
             raise PairCountError(
                 f"ConvAI {split}: {counts[split][0]}/{counts[split][1]} pairs with label 0/1, "
-                f"the paper has {expected[0]}/{expected[1]}; is this the complete release, with the AMT dialogues left out?"
+                f"the paper has {expected[0]}/{expected[1]}; "
+                "is this the complete release, with the AMT dialogues left out?"
             )
     return counts
 

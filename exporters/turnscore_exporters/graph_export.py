@@ -5,6 +5,7 @@ import io
 import logging
 import tempfile
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
@@ -29,7 +30,7 @@ QUANTIZED_OPERATORS = ["MatMul", "Gemm", "Gather", "Attention"]
 
 
 def export_fp32(model: EngagementModel, path: Path) -> None:
-    """Writes the fp32 graph with fused attention; GraphExportError unless names, axes and fusion are as they must be."""
+    """Writes the fp32 graph with fused attention; GraphExportError unless names, axes and fusion are right."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         traced = Path(folder) / "traced.onnx"
@@ -77,7 +78,7 @@ def _fuse(model: EngagementModel, traced: Path, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _quiet_optimizer():  # type: ignore[no-untyped-def]
+def _quiet_optimizer() -> Iterator[None]:
     """The optimizer prints and logs its progress; none of it is ours."""
     logging.disable(logging.WARNING)
     try:

@@ -1,6 +1,5 @@
 """The fine-tuning loop: steps, learning-rate schedule, progress bar, and states to resume from. Knows no task."""
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +90,7 @@ def _save_state(parts: dict[str, Any], settings: LoopSettings, path: Path | None
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     torch.save({**state, "run_key": settings.run_key, "step": step}, partial)
-    os.replace(partial, path)
+    partial.replace(path)
 
 
 def choose_batch(items: int, batch_size: int, step: int, seed: int = 0) -> Sequence[int]:
