@@ -1,0 +1,252 @@
+"""Batching: token-budget batches of similar width, one queue a scorer. Answers every caller, always.
+
+An idle runtime starts at once: there is no wait window. The oldest turn is in every batch, so nobody waits behind
+wider turns for ever; its neighbours in width fill the budget. A turn whose caller left or ran out of time is taken
+out before inference. A batch that fails is halved until the failing turn stands alone.
+"""
+
+import asyncio
+import functools
+import logging
+import math
+import time
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from itertools import count
+
+from turnscore_service import metrics
+from turnscore_service.deadline import Deadline
+from turnscore_service.errors import DeadlineExceededError, FailedScoringError, NotReadyError
+from turnscore_service.inference.packing import padded_width
+from turnscore_service.scorers.loading import LoadedScorer
+from turnscore_service.scorers.scorer import EncodedTurn, RawScore
+from turnscore_service.settings import BatchingSettings
+
+_LOGGER = logging.getLogger("turnscore.batching")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchedScore:
+    """A turn's raw score and where its time went."""
+
+    raw: RawScore
+    queue_seconds: float
+    inference_seconds: float
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    turn: EncodedTurn
+    number: int
+    future: "asyncio.Future[BatchedScore]"
+    timer: asyncio.TimerHandle
+    arrived_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return self.turn.width, self.number
+
+
+class Batcher:
+    """The queue and the batches of one scorer. Belongs to one event loop; inference runs in `executor`."""
+
+    def __init__(self, loaded: LoadedScorer, settings: BatchingSettings, executor: Executor) -> None:
+        self._loaded = loaded
+        self._settings = settings
+        self._executor = executor
+        self._by_width: list[_Entry] = []
+        self._numbers = count()
+        self._is_running = False
+        self._is_pump_due = False
+        self._is_stopped = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def submit(self, turn: EncodedTurn, deadline: Deadline) -> "asyncio.Future[BatchedScore]":
+        """Queues one turn. Cancelling the future takes it out again.
+
+        The future raises DeadlineExceededError when the deadline passes first, FailedScoringError where the runtime
+        fails on this turn, NotReadyError after `stop`.
+        """
+        if self._is_stopped:
+            raise NotReadyError("the service is shutting down")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[BatchedScore] = loop.create_future()
+        timer = loop.call_later(max(0.0, deadline.remaining_seconds()), _expire, future)
+        entry = _Entry(turn, next(self._numbers), future, timer)
+        future.add_done_callback(lambda _: self._settle(entry))
+        insort(self._by_width, entry, key=lambda each: each.order)
+        metrics.QUEUED_ITEMS.labels(self._loaded.name).set(len(self._by_width))
+        self._idle.clear()
+        self._call_pump(loop)
+        return future
+
+    async def stop(self) -> None:
+        """Refuses further turns and returns when the last queued one is answered."""
+        self._is_stopped = True
+        await self._idle.wait()
+
+    def _call_pump(self, loop: asyncio.AbstractEventLoop) -> None:
+        """One tick later, so that the turns of one request meet in one batch."""
+        if not self._is_running and not self._is_pump_due:
+            self._is_pump_due = True
+            loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._is_pump_due = False
+        if self._is_running:
+            return
+        batch = self._take_batch()
+        if not batch:
+            self._idle.set()
+            return
+        started_at = time.monotonic()
+        self._observe(batch, started_at)
+        try:
+            work = asyncio.get_running_loop().run_in_executor(
+                self._executor, self._score_timed, [entry.turn for entry in batch]
+            )
+        except RuntimeError as error:  # the executor was shut down
+            _fail(batch, error)
+            self._call_pump(asyncio.get_running_loop())
+            return
+        self._is_running = True
+        work.add_done_callback(lambda done: self._deliver(batch, started_at, done))
+
+    def _deliver(
+        self,
+        batch: Sequence[_Entry],
+        started_at: float,
+        done: "asyncio.Future[tuple[list[RawScore | Exception], float]]",
+    ) -> None:
+        self._is_running = False
+        error = None if done.cancelled() else done.exception()
+        if done.cancelled() or error is not None:
+            _fail(batch, error or RuntimeError("inference was cancelled"))
+        else:
+            results, seconds = done.result()
+            metrics.INFERENCE_SECONDS.labels(self._loaded.name).observe(seconds)
+            for entry, result in zip(batch, results, strict=True):
+                if isinstance(result, Exception):
+                    _fail([entry], result)
+                elif not entry.future.done():
+                    entry.future.set_result(BatchedScore(result, started_at - entry.arrived_at, seconds))
+        self._call_pump(asyncio.get_running_loop())
+
+    def _take_batch(self) -> list[_Entry]:
+        """Takes out the oldest turn and those nearest to it in width, as many as budget and padding allow."""
+        self._by_width = [entry for entry in self._by_width if not entry.future.done()]
+        if not self._by_width:
+            return []
+        oldest = min(self._by_width, key=lambda entry: entry.number)
+        place = bisect_left(self._by_width, oldest.order, key=lambda entry: entry.order)
+        low, high = grow_batch([entry.turn for entry in self._by_width], place, self._settings)
+        batch = self._by_width[low:high]
+        del self._by_width[low:high]
+        return batch
+
+    def _score_timed(self, turns: Sequence[EncodedTurn]) -> tuple[list[RawScore | Exception], float]:
+        started_at = time.perf_counter()
+        results = self._score_isolating(turns)
+        return results, time.perf_counter() - started_at
+
+    def _score_isolating(self, turns: Sequence[EncodedTurn]) -> list[RawScore | Exception]:
+        try:
+            scores = self._loaded.scorer.score(turns)
+            if len(scores) != len(turns):
+                raise FailedScoringError(f"{self._loaded.name} answered {len(scores)} of {len(turns)} turns")
+        except Exception as error:
+            if len(turns) == 1:
+                return [error]
+            middle = len(turns) // 2
+            return self._score_isolating(turns[:middle]) + self._score_isolating(turns[middle:])
+        return [self._refuse_nan(score) for score in scores]
+
+    def _refuse_nan(self, score: RawScore) -> RawScore | Exception:
+        if all(map(math.isfinite, (score.value, *score.details.values()))):
+            return score
+        return FailedScoringError(f"{self._loaded.name} gave a score that is not a number")
+
+    def _observe(self, batch: Sequence[_Entry], started_at: float) -> None:
+        name = self._loaded.name
+        for entry in batch:
+            metrics.QUEUE_SECONDS.labels(name).observe(started_at - entry.arrived_at)
+        size = functools.reduce(_Size.plus, (entry.turn for entry in batch), _Size(0, 0, 0))
+        metrics.BATCH_ITEMS.labels(name).observe(len(batch))
+        metrics.BATCH_TOKENS.labels(name).observe(size.padded)
+        metrics.BATCH_PADDING.labels(name).observe(size.padding_share)
+        metrics.QUEUED_ITEMS.labels(name).set(len(self._by_width))
+
+    def _settle(self, entry: _Entry) -> None:
+        """Counts what became of a turn; called once, whatever that is."""
+        entry.timer.cancel()
+        if entry.future.cancelled():
+            outcome = "departed"
+        elif (error := entry.future.exception()) is None:
+            outcome = "scored"
+        else:
+            outcome = "expired" if isinstance(error, DeadlineExceededError) else "failed"
+        metrics.ITEMS.labels(self._loaded.name, self._loaded.bundle.manifest.reference, outcome).inc()
+
+
+def grow_batch(turns: Sequence[EncodedTurn], place: int, settings: BatchingSettings) -> tuple[int, int]:
+    """The slice of `turns`, sorted by width, that makes the largest allowed batch around the one at `place`.
+
+    Takes the nearest in width first, on either side, while padded tokens and padding share stay within the settings.
+    """
+    width = turns[place].width
+    size = _Size(len(turns[place].rows), turns[place].real_tokens, width)
+    low, high = place, place + 1
+    can_go_down, can_go_up = True, True
+    while can_go_down or can_go_up:
+        gap_below = width - turns[low - 1].width if can_go_down and low > 0 else math.inf
+        gap_above = turns[high].width - width if can_go_up and high < len(turns) else math.inf
+        if math.isinf(min(gap_below, gap_above)):
+            break
+        goes_down = gap_below <= gap_above
+        grown = size.plus(turns[low - 1 if goes_down else high])
+        if grown.fits(settings):
+            size, low, high = grown, low - goes_down, high + (not goes_down)
+        elif goes_down:
+            can_go_down = False
+        else:
+            can_go_up = False
+    return low, high
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """Rows, tokens without padding and longest row of a batch."""
+
+    rows: int
+    real: int
+    width: int
+
+    @property
+    def padded(self) -> int:
+        return self.rows * padded_width(self.width)
+
+    @property
+    def padding_share(self) -> float:
+        return 1 - self.real / self.padded
+
+    def plus(self, turn: EncodedTurn) -> "_Size":
+        return _Size(self.rows + len(turn.rows), self.real + turn.real_tokens, max(self.width, turn.width))
+
+    def fits(self, settings: BatchingSettings) -> bool:
+        return self.padded <= settings.max_batch_tokens and self.padding_share <= settings.max_padding_share
+
+
+def _fail(entries: Sequence[_Entry], cause: BaseException) -> None:
+    _LOGGER.error("scoring failed: %s", type(cause).__name__, exc_info=cause)
+    error = cause if isinstance(cause, FailedScoringError) else FailedScoringError("the model failed on this turn")
+    for entry in entries:
+        if not entry.future.done():
+            entry.future.set_exception(error)
+
+
+def _expire(future: "asyncio.Future[BatchedScore]") -> None:
+    if not future.done():
+        future.set_exception(DeadlineExceededError("the deadline passed before the turn was scored"))

@@ -1,0 +1,75 @@
+"""The BentoML service: life cycle, readiness and workers. Hands every request to the doors; no logic."""
+
+import asyncio
+import logging
+import signal
+from types import FrameType
+
+import bentoml
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from turnscore_service.http_door import create_http_door
+from turnscore_service.log_setup import set_up_logging
+from turnscore_service.settings import Settings
+from turnscore_service.wiring import Runtime
+
+_SETTINGS = Settings()
+_RUNTIME = Runtime(_SETTINGS)
+_LOGGER = logging.getLogger("turnscore.bento")
+
+
+class FrontDoor:
+    """Sends every request straight to the HTTP door, so that all paths, /livez too, have one error shape."""
+
+    def __init__(self, app: ASGIApp, door: ASGIApp) -> None:
+        self._app = app
+        self._door = door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """BentoML keeps the life cycle; everything else is the door's."""
+        await (self._app if scope["type"] == "lifespan" else self._door)(scope, receive, send)
+
+
+@bentoml.service(
+    name="turnscore",
+    workers=_SETTINGS.workers,
+    # Deadlines are ours; BentoML's timeout only catches what should never happen.
+    traffic={"timeout": 3600},
+    # Measured by others as most of BentoML's cost, or with unbounded label values: ours stand in for them.
+    metrics={"enabled": False},
+    logging={"access": {"enabled": False}},
+    tracing={"excluded_urls": ".*"},
+)
+class TurnScore:
+    """Scores dialogue turns."""
+
+    @bentoml.on_startup  # type: ignore[untyped-decorator]
+    async def start(self) -> None:
+        """Begins to load the models and takes over SIGTERM."""
+        set_up_logging(_SETTINGS.log_level)
+        _RUNTIME.start()
+        _drain_before_stopping()
+
+    @bentoml.on_shutdown  # type: ignore[untyped-decorator]
+    async def stop(self) -> None:
+        """Lets work in flight finish."""
+        await _RUNTIME.stop()
+
+
+TurnScore.add_asgi_middleware(FrontDoor, door=create_http_door(_RUNTIME))  # type: ignore[attr-defined]
+
+
+def _drain_before_stopping() -> None:
+    """On SIGTERM readiness goes false at once; the server's own handler follows `drain_seconds` later."""
+    loop = asyncio.get_running_loop()
+    server_handler = signal.getsignal(signal.SIGTERM)
+
+    def hand_on(number: int, frame: FrameType | None) -> None:
+        if callable(server_handler):
+            server_handler(number, frame)
+
+    def drain(number: int, frame: FrameType | None) -> None:
+        _RUNTIME.begin_drain()
+        loop.call_soon_threadsafe(loop.call_later, _SETTINGS.drain_seconds, hand_on, number, frame)
+
+    signal.signal(signal.SIGTERM, drain)

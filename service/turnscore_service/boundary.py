@@ -1,0 +1,74 @@
+"""The boundary: the one place where errors become replies and where requests are counted, whatever the door."""
+
+import logging
+import re
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel
+from turnscore_wire import ErrorCode, ErrorReply
+
+from turnscore_service import metrics
+from turnscore_service.errors import FailedScoringError, ScoringError
+from turnscore_service.log_setup import REQUEST_ID
+
+Door = Literal["http"]
+
+_LOGGER = logging.getLogger("turnscore.requests")
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a door sends: the reply, or the error in its place."""
+
+    reply: BaseModel
+    code: ErrorCode | None = None
+    retry_after_ms: int | None = None
+
+
+def take_request_id(sent: str | None) -> str:
+    """The caller's request id where it is a plain word of at most 128 characters, else a fresh one."""
+    return sent if sent and _REQUEST_ID.fullmatch(sent) else uuid.uuid4().hex
+
+
+async def answer(
+    door: Door, call: str, request_id: str, work: Callable[[], Awaitable[BaseModel]], *, log: bool = False
+) -> Answer:
+    """Does the work of one request and never raises, except when the caller has left.
+
+    Counts the request once, by door, call and code. An unforeseen exception is logged and told as `internal`.
+    """
+    started_at = time.perf_counter()
+    token = REQUEST_ID.set(request_id)
+    code = "departed"
+    try:
+        result = await _attempt(work, request_id)
+        code = result.code or "ok"
+    finally:
+        seconds = time.perf_counter() - started_at
+        metrics.REQUESTS.labels(door, call, code).inc()
+        metrics.REQUEST_SECONDS.labels(door, call).observe(seconds)
+        if log:
+            _LOGGER.info("request", extra={"call": call, "code": code, "seconds": round(seconds, 5)})
+        REQUEST_ID.reset(token)
+    return result
+
+
+def refuse(error: ScoringError, request_id: str) -> Answer:
+    """The answer that carries an error."""
+    reply = ErrorReply(error=error.detail(), request_id=request_id)
+    return Answer(reply, error.code, error.retry_after_ms)
+
+
+async def _attempt(work: Callable[[], Awaitable[BaseModel]], request_id: str) -> Answer:
+    try:
+        return Answer(await work())
+    except ScoringError as error:
+        return refuse(error, request_id)
+    except Exception:
+        _LOGGER.exception("unforeseen error")
+        return refuse(FailedScoringError("something failed inside turnscore; its log says what"), request_id)

@@ -1,0 +1,80 @@
+"""Decoding: bytes of JSON into wire requests. Every refusal names the field; no message repeats what was sent."""
+
+import json
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from turnscore_wire import BatchRequest, ScoreRequest
+
+from turnscore_service.errors import InvalidRequestError, ScoringError
+
+_Request = TypeVar("_Request", bound=BaseModel)
+
+BODY = "body"
+"""The field that is named where no single field is at fault."""
+
+
+class _UncheckedBatch(BaseModel):
+    """A batch whose items are still to be looked at one by one."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    items: Annotated[list[Any], Field(min_length=1)]
+
+
+def decode(kind: type[_Request], body: bytes) -> _Request:
+    """The request in `body`. Raises InvalidRequestError for the first field that is wrong."""
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        if error.errors(include_url=False)[0]["type"] != "json_invalid":
+            raise _refusal(error) from None
+    # Python's own parser lets lone surrogates through, so that the field they stand in can be named.
+    return _validate(kind, _parse(body))
+
+
+def decode_batch(body: bytes) -> list[ScoreRequest | ScoringError]:
+    """The items of a batch; one that is wrong is given as its error, the others are kept.
+
+    Raises InvalidRequestError where the body is no batch at all.
+    """
+    try:
+        return list(BatchRequest.model_validate_json(body).items)
+    except ValidationError:
+        return [_decode_item(index, item) for index, item in enumerate(decode(_UncheckedBatch, body).items)]
+
+
+def _decode_item(index: int, item: object) -> ScoreRequest | ScoringError:
+    try:
+        return ScoreRequest.model_validate(item)
+    except ValidationError as error:
+        return _refusal(error, f"items.{index}")
+
+
+def _parse(body: bytes) -> object:
+    try:
+        return json.loads(body)
+    except UnicodeDecodeError:
+        raise InvalidRequestError("the body is not UTF-8", field=BODY) from None
+    except RecursionError:
+        raise InvalidRequestError("the body is nested too deeply", field=BODY) from None
+    except ValueError as error:
+        where = f" at character {error.pos}" if isinstance(error, json.JSONDecodeError) else ""
+        raise InvalidRequestError(f"the body is not JSON{where}", field=BODY) from None
+
+
+def _validate(kind: type[_Request], parsed: object) -> _Request:
+    try:
+        return kind.model_validate(parsed)
+    except ValidationError as error:
+        raise _refusal(error) from None
+
+
+def _refusal(error: ValidationError, prefix: str = "") -> InvalidRequestError:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    path = ".".join([prefix, *map(str, first["loc"])] if prefix else map(str, first["loc"]))
+    return InvalidRequestError(_sentence(first["msg"]), field=path or BODY)
+
+
+def _sentence(message: str) -> str:
+    return message[:1].lower() + message[1:]

@@ -1,0 +1,197 @@
+"""The HTTP door: decodes, calls the pipeline, encodes. Its OpenAPI document comes from the wire types."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from fastapi import FastAPI, Request, Response
+from fastapi_offline import FastAPIOffline
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from turnscore_wire import (
+    ERROR_TABLE,
+    BatchReply,
+    BatchRequest,
+    DialogueReply,
+    DialogueRequest,
+    ErrorCode,
+    HealthReply,
+    ModelsReply,
+    ScoreReply,
+    ScoreRequest,
+)
+
+from turnscore_service.boundary import Answer, answer, refuse, take_request_id
+from turnscore_service.deadline import Deadline
+from turnscore_service.decoding import BODY, decode, decode_batch
+from turnscore_service.errors import InvalidRequestError, TooLargeError, UnknownPathError
+from turnscore_service.http_schema import add_wire_schemas, describe_errors, takes
+from turnscore_service.metrics import registry
+from turnscore_service.wiring import Runtime
+
+REQUEST_ID_HEADER = "x-request-id"
+
+
+def create_http_door(runtime: Runtime) -> FastAPI:
+    """The ASGI app of the HTTP door."""
+    app: FastAPI = FastAPIOffline(
+        title="turnscore",
+        version="1",
+        description="How good is each turn of a chatbot? Scores without a reference answer, while the dialogue runs.",
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url="/docs/oauth2-redirect",
+        swagger_ui_parameters={"tryItOutEnabled": True},
+    )
+    _add_scoring(app, runtime)
+    _add_operations(app, runtime)
+    _add_refusals(app)
+    add_wire_schemas(app)
+    return app
+
+
+def _add_scoring(app: FastAPI, runtime: Runtime) -> None:
+    def deadline_of(deadline_ms: int | None) -> Deadline:
+        return Deadline.after_ms(deadline_ms or runtime.settings.default_deadline_ms)
+
+    @app.post("/v1/score", response_model=ScoreReply, responses=describe_errors(), openapi_extra=takes(ScoreRequest))
+    async def score(request: Request) -> Response:
+        """Scores one system turn."""
+
+        async def work(request_id: str, body: bytes) -> BaseModel:
+            wanted = decode(ScoreRequest, body)
+            return await runtime.pipeline().score(wanted, request_id, deadline_of(wanted.deadline_ms))
+
+        return await _respond(request, runtime, "score", work)
+
+    @app.post(
+        "/v1/score_batch", response_model=BatchReply, responses=describe_errors(), openapi_extra=takes(BatchRequest)
+    )
+    async def score_batch(request: Request) -> Response:
+        """Scores independent system turns; each is answered, or refused, on its own."""
+
+        async def work(request_id: str, body: bytes) -> BaseModel:
+            return await runtime.pipeline().score_batch(decode_batch(body), request_id, deadline_of(None))
+
+        return await _respond(request, runtime, "score_batch", work)
+
+    @app.post(
+        "/v1/score_dialogue",
+        response_model=DialogueReply,
+        responses=describe_errors(),
+        openapi_extra=takes(DialogueRequest),
+    )
+    async def score_dialogue(request: Request) -> Response:
+        """Scores every system turn of a dialogue, and the dialogue."""
+
+        async def work(request_id: str, body: bytes) -> BaseModel:
+            wanted = decode(DialogueRequest, body)
+            return await runtime.pipeline().score_dialogue(wanted, request_id, deadline_of(wanted.deadline_ms))
+
+        return await _respond(request, runtime, "score_dialogue", work)
+
+
+def _add_operations(app: FastAPI, runtime: Runtime) -> None:
+    not_ready = describe_errors(ErrorCode.NOT_READY)
+
+    @app.get("/v1/models", response_model=ModelsReply, responses=not_ready)
+    async def models(request: Request) -> Response:
+        """The loaded models, and how much one request may carry."""
+
+        async def work(request_id: str, _: bytes) -> BaseModel:
+            return runtime.models(request_id)
+
+        return await _respond(request, runtime, "models", work)
+
+    @app.api_route("/livez", methods=["GET", "HEAD"], response_model=HealthReply)
+    async def livez() -> Response:
+        """Whether the process answers at all."""
+        return _encode(HealthReply(status="alive"))
+
+    @app.api_route("/readyz", methods=["GET", "HEAD"], response_model=HealthReply, responses=not_ready)
+    async def readyz(request: Request) -> Response:
+        """Whether requests should be sent here: models loaded and proved, not shutting down."""
+        if runtime.health.is_ready:
+            return _encode(HealthReply(status="ready"))
+        return _send(refuse(runtime.health.not_ready(), _request_id(request)), _request_id(request))
+
+    @app.get("/metrics", response_class=Response, responses={200: {"content": {CONTENT_TYPE_LATEST: {}}}})
+    async def metrics() -> Response:
+        """Prometheus metrics of all worker processes."""
+        return Response(generate_latest(registry()), media_type=CONTENT_TYPE_LATEST)
+
+
+def _add_refusals(app: FastAPI) -> None:
+    """Gives unknown paths and methods the one error shape."""
+
+    @app.exception_handler(HTTPException)
+    async def refuse_route(request: Request, error: HTTPException) -> Response:
+        request_id = _request_id(request)
+        if error.status_code == 405:
+            response = _send(refuse(InvalidRequestError("this path takes another method"), request_id), request_id)
+            response.status_code = 405  # RFC 9110 wants this status, and Allow beside it, for a known path
+            response.headers.update(error.headers or {})
+            return response
+        return _send(refuse(UnknownPathError("there is nothing at this path"), request_id), request_id)
+
+
+async def _respond(
+    request: Request, runtime: Runtime, call: str, work: Callable[[str, bytes], Awaitable[BaseModel]]
+) -> Response:
+    request_id = _request_id(request)
+
+    async def read_and_work() -> BaseModel:
+        body = await _read_body(request, runtime.settings.limits.max_body_bytes)
+        return await _unless_disconnected(request, work(request_id, body))
+
+    return _send(await answer("http", call, request_id, read_and_work, log=runtime.settings.log_requests), request_id)
+
+
+async def _read_body(request: Request, most: int) -> bytes:
+    """The whole body. Raises TooLargeError as soon as it is known to be longer than `most` bytes."""
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > most:
+        raise TooLargeError(f"the body has {announced} bytes; at most {most} are taken", field=BODY)
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > most:
+            raise TooLargeError(f"the body has more than {most} bytes", field=BODY)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+async def _unless_disconnected(request: Request, work: Awaitable[BaseModel]) -> BaseModel:
+    """The work's result; cancels the work when the caller goes away, so that nothing is computed for nobody."""
+    working = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            working.cancel()
+        return await working
+    finally:
+        watching.cancel()
+        working.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+
+
+def _request_id(request: Request) -> str:
+    if not hasattr(request.state, "request_id"):
+        request.state.request_id = take_request_id(request.headers.get(REQUEST_ID_HEADER))
+    return str(request.state.request_id)
+
+
+def _send(answered: Answer, request_id: str) -> Response:
+    response = _encode(answered.reply)
+    response.headers[REQUEST_ID_HEADER] = request_id
+    if answered.code is not None:
+        response.status_code = ERROR_TABLE[answered.code].http_status
+    if answered.retry_after_ms is not None:
+        response.headers["retry-after"] = str(-(-answered.retry_after_ms // 1000))
+    return response
+
+
+def _encode(reply: BaseModel) -> Response:
+    return Response(reply.model_dump_json(), media_type="application/json")

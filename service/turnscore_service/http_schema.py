@@ -1,0 +1,49 @@
+"""The OpenAPI document of the HTTP door, made from the wire types and the error table."""
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+from turnscore_wire import ERROR_TABLE, BatchRequest, DialogueRequest, ErrorCode, ErrorReply, ScoreRequest
+
+_REF = "#/components/schemas/{model}"
+_REQUESTS: tuple[type[BaseModel], ...] = (ScoreRequest, BatchRequest, DialogueRequest)
+
+_SCORING_ERRORS = (
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.TOO_LARGE,
+    ErrorCode.OVERLOADED,
+    ErrorCode.INTERNAL,
+    ErrorCode.NOT_READY,
+    ErrorCode.DEADLINE_EXCEEDED,
+)
+
+
+def describe_errors(*codes: ErrorCode) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a path: every status it may answer with besides 200; a scoring path's when none is named."""
+    return {
+        ERROR_TABLE[code].http_status: {"model": ErrorReply, "description": f"`{code}`"}
+        for code in codes or _SCORING_ERRORS
+    }
+
+
+def takes(request: type[BaseModel]) -> dict[str, Any]:
+    """The `openapi_extra` of a path whose body is `request`; the door decodes it itself."""
+    schema = {"$ref": _REF.format(model=request.__name__)}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def add_wire_schemas(app: FastAPI) -> None:
+    """Makes the app's OpenAPI document hold the request types too."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+            _, definitions = models_json_schema([(each, "validation") for each in _REQUESTS], ref_template=_REF)
+            document["components"]["schemas"].update(definitions["$defs"])
+            app.openapi_schema = document
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way to extend the document

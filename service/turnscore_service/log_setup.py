@@ -1,0 +1,32 @@
+"""Logging: JSON lines on standard error, with the request id. No line ever holds dialogue text."""
+
+import logging
+from contextvars import ContextVar
+
+from pythonjsonlogger.json import JsonFormatter
+
+REQUEST_ID: ContextVar[str | None] = ContextVar("turnscore_request_id", default=None)
+LOGGER_NAME = "turnscore"
+
+
+class _RequestIdFilter(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.request_id = REQUEST_ID.get()
+        return True
+
+
+def set_up_logging(level: str) -> None:
+    """Sends the `turnscore` loggers to standard error, one JSON object a line. May be called again."""
+    handler = logging.StreamHandler()
+    handler.addFilter(_RequestIdFilter())
+    handler.setFormatter(
+        JsonFormatter(
+            "{asctime}{levelname}{name}{message}{request_id}",
+            style="{",
+            rename_fields={"asctime": "time", "levelname": "level", "name": "logger"},
+        )
+    )
+    logger = logging.getLogger(LOGGER_NAME)
+    logger.handlers = [handler]
+    logger.setLevel(level)
+    logger.propagate = False

@@ -1,0 +1,53 @@
+"""Metrics: every series turnscore exports, defined once. docs/metrics.md is compared with this file by a test."""
+
+import os
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.multiprocess import MultiProcessCollector
+
+_SECONDS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+_COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_TOKENS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+_SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75)
+
+REQUESTS = Counter(
+    "turnscore_requests_total", "Requests answered; code is `ok` or the error's code.", ["door", "call", "code"]
+)
+REQUEST_SECONDS = Histogram(
+    "turnscore_request_seconds", "From the first byte read to the finished reply.", ["door", "call"], buckets=_SECONDS
+)
+ITEMS = Counter(
+    "turnscore_items_total",
+    "Turns by scorer, bundle and what became of them: scored, failed, expired or departed.",
+    ["scorer", "model", "outcome"],
+)
+REFUSED_ITEMS = Counter("turnscore_refused_items_total", "Turns refused because there was no room.")
+ITEMS_IN_FLIGHT = Gauge(
+    "turnscore_items_in_flight", "Turns admitted and not yet answered.", multiprocess_mode="livesum"
+)
+TOKENS_IN_FLIGHT = Gauge(
+    "turnscore_tokens_in_flight", "Estimated tokens of the turns in flight.", multiprocess_mode="livesum"
+)
+QUEUED_ITEMS = Gauge(
+    "turnscore_queued_items", "Turns waiting for a place in a batch.", ["scorer"], multiprocess_mode="livesum"
+)
+TOKENIZE_SECONDS = Histogram(
+    "turnscore_tokenize_seconds", "Turning the turns of one request into tokens.", ["scorer"], buckets=_SECONDS
+)
+QUEUE_SECONDS = Histogram("turnscore_queue_seconds", "Waiting for a place in a batch.", ["scorer"], buckets=_SECONDS)
+INFERENCE_SECONDS = Histogram("turnscore_inference_seconds", "One batch in the runtime.", ["scorer"], buckets=_SECONDS)
+BATCH_ITEMS = Histogram("turnscore_batch_items", "Turns in one batch.", ["scorer"], buckets=_COUNTS)
+BATCH_TOKENS = Histogram("turnscore_batch_tokens", "Tokens in one batch, with padding.", ["scorer"], buckets=_TOKENS)
+BATCH_PADDING = Histogram(
+    "turnscore_batch_padding_ratio", "Share of a batch that was padding.", ["scorer"], buckets=_SHARES
+)
+READY = Gauge("turnscore_ready", "1 while this process scores, else 0.", multiprocess_mode="livemin")
+
+
+def registry() -> CollectorRegistry:
+    """Where to read the series from: all worker processes' files where the server keeps them, else this process."""
+    if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+        return REGISTRY
+    shared = CollectorRegistry()
+    MultiProcessCollector(shared)  # type: ignore[no-untyped-call]
+    return shared

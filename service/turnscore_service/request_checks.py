@@ -1,0 +1,58 @@
+"""Request checks: sizes against the service's limits, and names against what is loaded. Names the field at fault."""
+
+from collections.abc import Mapping, Sequence
+
+from turnscore_wire import DialogueRequest, Limits, ScoreRequest, Turn
+
+from turnscore_service.errors import InvalidRequestError, TooLargeError
+from turnscore_service.scorers.loading import LoadedScorer
+
+
+def check_score_request(request: ScoreRequest, limits: Limits, scorers: Mapping[str, LoadedScorer]) -> None:
+    """Raises TooLargeError or InvalidRequestError for the first field that this service cannot take."""
+    _check_text("response", request.response, limits)
+    _check_turns("context", request.context, limits)
+    _check_choice(request, scorers)
+
+
+def check_dialogue_request(request: DialogueRequest, limits: Limits, scorers: Mapping[str, LoadedScorer]) -> None:
+    """As `check_score_request`; a dialogue also needs a system turn, and every system turn needs a text."""
+    _check_turns("turns", request.turns, limits)
+    if all(turn.speaker != "system" for turn in request.turns):
+        raise InvalidRequestError("there is no system turn to score", field="turns")
+    for index, turn in enumerate(request.turns):
+        if turn.speaker == "system" and not turn.text.strip():
+            raise InvalidRequestError("a system turn must not be empty", field=f"turns.{index}.text")
+    _check_choice(request, scorers)
+
+
+def check_item_count(count: int, limits: Limits) -> None:
+    """Raises TooLargeError where a batch has more items than one request may carry."""
+    if count > limits.max_items:
+        raise TooLargeError(f"{count} items; at most {limits.max_items} are taken at once", field="items")
+
+
+def _check_turns(field: str, turns: Sequence[Turn], limits: Limits) -> None:
+    if len(turns) > limits.max_turns:
+        raise TooLargeError(f"{len(turns)} turns; at most {limits.max_turns} are taken at once", field=field)
+    for index, turn in enumerate(turns):
+        _check_text(f"{field}.{index}.text", turn.text, limits)
+
+
+def _check_text(field: str, text: str, limits: Limits) -> None:
+    if len(text) > limits.max_text_chars:
+        raise TooLargeError(f"{len(text)} characters; at most {limits.max_text_chars} are taken", field=field)
+
+
+def _check_choice(request: ScoreRequest | DialogueRequest, scorers: Mapping[str, LoadedScorer]) -> None:
+    known = ", ".join(scorers)
+    for index, name in enumerate(request.scorers or ()):
+        if name not in scorers:
+            raise InvalidRequestError(f"no such scorer is loaded; loaded: {known}", field=f"scorers.{index}")
+    for name, options in (request.options or {}).items():
+        if name not in scorers:
+            raise InvalidRequestError(f"no such scorer is loaded; loaded: {known}", field=f"options.{name}")
+        try:
+            scorers[name].scorer.check_options(options)
+        except InvalidRequestError as error:
+            raise InvalidRequestError(error.message, field=f"options.{name}.{error.field}") from None

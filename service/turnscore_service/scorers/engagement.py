@@ -1,0 +1,89 @@
+"""Engagement: is this reply engaging for the person who wrote the query? Predictive Engagement, Ghazarian et al. 2020.
+
+Query and reply are encoded separately; the graph averages their vectors and applies the head. The query is what the
+user said last, their consecutive messages merged. Without any user turn the reply's vector stands alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+from pydantic import JsonValue
+from turnscore_models import Bundle
+from turnscore_wire import TokenCount, Turn
+
+from turnscore_service.errors import InvalidRequestError
+from turnscore_service.inference.onnx_backend import Backend
+from turnscore_service.inference.packing import pad_rows
+from turnscore_service.inference.text_tokenizer import TextTokenizer
+from turnscore_service.scorers.scorer import EncodedTurn, RawScore, TokenRow, TurnToScore
+
+_CHARS_A_TOKEN = 2
+"""English text has four to five characters a token; half of that is on the safe side for other scripts. Chosen."""
+
+
+class EngagementScorer:
+    """Probability, 0 to 1, that the reply is engaging."""
+
+    KIND: ClassVar[str] = "engagement"
+
+    def __init__(self, bundle: Bundle, backend: Backend) -> None:
+        self._tokenizer = TextTokenizer(bundle.path_of(bundle.manifest.tokenizer))
+        self._token_limit = bundle.manifest.token_limit
+        self._backend = backend
+
+    def check_options(self, options: Mapping[str, JsonValue]) -> None:
+        """Engagement takes no options: raises InvalidRequestError for the first one."""
+        for name in options:
+            raise InvalidRequestError(f"engagement has no option {name!r}", field=name)
+
+    def estimate_tokens(self, turn: TurnToScore) -> int:
+        """Tokens of query and reply together, from their characters."""
+        texts = (last_user_text(turn.context), turn.response)
+        return sum(min(self._token_limit, len(text) // _CHARS_A_TOKEN + 2) for text in texts)
+
+    def encode(self, turns: Sequence[TurnToScore]) -> list[EncodedTurn]:
+        """Two rows a turn, query and reply; only the reply's where nobody asked anything.
+
+        A query beyond the token limit loses its beginning, a reply its end.
+        """
+        texts = [text for turn in turns for text in (last_user_text(turn.context), turn.response)]
+        ids = self._tokenizer.encode(texts)
+        return [self._encoded(query, reply) for query, reply in zip(ids[::2], ids[1::2], strict=True)]
+
+    def score(self, batch: Sequence[EncodedTurn]) -> list[RawScore]:
+        """One probability a turn. Equal rows of a batch, such as one query with many replies, are computed once."""
+        places: dict[TokenRow, int] = {}
+        for turn in batch:
+            for row in turn.rows:
+                places.setdefault(row, len(places))
+        input_ids, attention_mask = pad_rows(list(places), self._tokenizer.pad_id)
+        feeds = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "query_row": np.array([places[turn.rows[0]] for turn in batch], dtype=np.int64),
+            "reply_row": np.array([places[turn.rows[-1]] for turn in batch], dtype=np.int64),
+        }
+        return [RawScore(value=float(value)) for value in self._backend.run(feeds)["probability"]]
+
+    def counts_in_dialogue(self, turn: TurnToScore) -> bool:
+        """A dialogue's score is taken over its pairs: turns that answer something the user said."""
+        return bool(last_user_text(turn.context))
+
+    def _encoded(self, query: list[int], reply: list[int]) -> EncodedTurn:
+        room = self._token_limit - 2
+        kept = [reply[:room]] if not query else [query[-room:], reply[:room]]
+        rows = tuple((self._tokenizer.first_id, *ids, self._tokenizer.separator_id) for ids in kept)
+        dropped = len(query) + len(reply) - sum(map(len, kept))
+        return EncodedTurn(rows=rows, tokens=TokenCount(used=sum(map(len, rows)), dropped=dropped))
+
+
+def last_user_text(context: Sequence[Turn]) -> str:
+    """What the user said last: their last run of messages, joined by a space; empty where they said nothing."""
+    said: list[str] = []
+    for turn in reversed(context):
+        if turn.speaker == "user":
+            said.append(turn.text.strip())
+        elif said:
+            break
+    return " ".join(text for text in reversed(said) if text)

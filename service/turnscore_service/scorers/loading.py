@@ -1,0 +1,101 @@
+"""Loading: a bundle becomes a scorer that has proved itself, or is refused with a sentence that says why."""
+
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import cast
+
+import numpy as np
+from turnscore_models import Bundle, GraphSpec, GraphVariant, MismatchedGraphError, SelfTestTurn, UnknownKindError
+from turnscore_models.bundle import SCORER_ENTRY_POINTS
+from turnscore_wire import Turn
+
+from turnscore_service.inference.onnx_backend import Backend, OnnxBackend, Tensor
+from turnscore_service.scorers.scorer import Scorer, TurnToScore
+
+_CPU_PREFERENCE: tuple[GraphVariant, ...] = ("cpu-int8", "fp32")
+
+
+@dataclass(frozen=True)
+class LoadedScorer:
+    """A scorer, the bundle it came from and the graph it runs."""
+
+    scorer: Scorer
+    bundle: Bundle
+    variant: GraphVariant
+    percentiles: tuple[float, ...]
+
+    @property
+    def name(self) -> str:
+        """The name callers ask for: the bundle's kind."""
+        return self.bundle.manifest.kind
+
+    def percentile(self, value: float) -> float:
+        """Share of the reference turns, 0 to 100, that score lower; linear between whole percentiles."""
+        return float(np.interp(value, self.percentiles, np.arange(101)))
+
+
+def choose_variant(bundle: Bundle) -> GraphVariant:
+    """The bundle's graph for a CPU. Raises MismatchedGraphError where it has none."""
+    for variant in _CPU_PREFERENCE:
+        if variant in bundle.manifest.graphs:
+            return variant
+    raise MismatchedGraphError(
+        f"bundle {bundle.manifest.reference} has no graph for a CPU; it has {', '.join(bundle.manifest.graphs)}"
+    )
+
+
+def load_scorer(bundle: Bundle, variant: GraphVariant, *, threads: int) -> LoadedScorer:
+    """Loads one graph of a checked bundle, compares it with the manifest and scores the self-test turns.
+
+    Raises MismatchedGraphError where the graph does not load, its inputs or outputs differ from the manifest's, or a
+    self-test turn's value is off by more than the graph's tolerance; UnknownKindError where no scorer reads the kind.
+    """
+    spec = bundle.manifest.graphs[variant]
+    try:
+        backend = OnnxBackend(bundle.path_of(spec.file), threads=threads)
+        scorer = _scorer_class(bundle.manifest.kind)(bundle, backend)
+    except RuntimeError as error:
+        raise MismatchedGraphError(f"bundle {bundle.manifest.reference}: {error}") from error
+    _compare_tensors(bundle, spec, backend)
+    _run_self_test(bundle, spec, scorer)
+    return LoadedScorer(scorer, bundle, variant, tuple(bundle.calibration().percentiles))
+
+
+def _scorer_class(kind: str) -> type[Scorer]:
+    for entry in entry_points(group=SCORER_ENTRY_POINTS, name=kind):
+        return cast("type[Scorer]", entry.load())
+    raise UnknownKindError(f"no installed scorer reads bundles of kind {kind!r}")
+
+
+def _compare_tensors(bundle: Bundle, spec: GraphSpec, backend: Backend) -> None:
+    for role, promised, found in (("input", spec.inputs, backend.inputs), ("output", spec.outputs, backend.outputs)):
+        wanted = sorted((each.name, each.dtype, len(each.shape)) for each in promised)
+        got = sorted((each.name, each.dtype, len(each.shape)) for each in found)
+        if wanted != got:
+            raise MismatchedGraphError(
+                f"bundle {bundle.manifest.reference}: {spec.file} has the {role}s {_names(found)}, "
+                f"the manifest promises {', '.join(each.name for each in promised)} of other types or ranks"
+            )
+
+
+def _names(tensors: tuple[Tensor, ...]) -> str:
+    return ", ".join(f"{each.name} {each.dtype}" for each in tensors)
+
+
+def _run_self_test(bundle: Bundle, spec: GraphSpec, scorer: Scorer) -> None:
+    """Warms the runtime up and proves that this machine computes what the exporting machine did."""
+    turns = bundle.self_test().turns
+    try:
+        found = scorer.score(scorer.encode([_turn(each) for each in turns]))
+    except Exception as error:
+        raise MismatchedGraphError(f"bundle {bundle.manifest.reference}: {spec.file} does not run: {error}") from error
+    for index, (each, raw) in enumerate(zip(turns, found, strict=True)):
+        if not abs(raw.value - each.value) <= spec.parity_tolerance:
+            raise MismatchedGraphError(
+                f"bundle {bundle.manifest.reference}: {spec.file} scores self-test turn {index} as {raw.value:.4f}, "
+                f"its checkpoint as {each.value:.4f}; the tolerance is {spec.parity_tolerance}"
+            )
+
+
+def _turn(each: SelfTestTurn) -> TurnToScore:
+    return TurnToScore([Turn(speaker=speaker, text=text) for speaker, text in each.context], each.response)
