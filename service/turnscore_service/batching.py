@@ -173,10 +173,10 @@ class Batcher:
         name = self._loaded.name
         for entry in batch:
             metrics.QUEUE_SECONDS.labels(name).observe(started_at - entry.arrived_at)
-        size = functools.reduce(_Size.plus, (entry.turn for entry in batch), _Size(0, 0, 0))
+        size = functools.reduce(_Size.plus, (entry.turn for entry in batch), _Size())
         metrics.BATCH_ITEMS.labels(name).observe(len(batch))
         metrics.BATCH_TOKENS.labels(name).observe(size.padded)
-        metrics.BATCH_PADDING.labels(name).observe(size.padding_share)
+        metrics.BATCH_PADDING.labels(name).observe(1 - size.real / size.padded)
         metrics.QUEUED_ITEMS.labels(name).set(len(self._by_width))
 
     def _settle(self, entry: _Entry) -> None:
@@ -197,7 +197,7 @@ def grow_batch(turns: Sequence[EncodedTurn], place: int, settings: BatchingSetti
     Takes the nearest in width first, on either side, while padded tokens and padding share stay within the settings.
     """
     width = turns[place].width
-    size = _Size(len(turns[place].rows), turns[place].real_tokens, width)
+    size = _Size().plus(turns[place])
     low, high = place, place + 1
     can_go_down, can_go_up = True, True
     while can_go_down or can_go_up:
@@ -218,25 +218,25 @@ def grow_batch(turns: Sequence[EncodedTurn], place: int, settings: BatchingSetti
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """Rows, tokens without padding and longest row of a batch."""
+    """Rows and longest row of a batch, its tokens without padding, and what its turns would cost one by one."""
 
-    rows: int
-    real: int
-    width: int
+    rows: int = 0
+    width: int = 0
+    real: int = 0
+    alone: int = 0
 
     @property
     def padded(self) -> int:
         return self.rows * padded_width(self.width)
 
-    @property
-    def padding_share(self) -> float:
-        return 1 - self.real / self.padded
-
     def plus(self, turn: EncodedTurn) -> "_Size":
-        return _Size(self.rows + len(turn.rows), self.real + turn.real_tokens, max(self.width, turn.width))
+        rows = len(turn.rows)
+        alone = self.alone + rows * padded_width(turn.width)
+        return _Size(self.rows + rows, max(self.width, turn.width), self.real + turn.real_tokens, alone)
 
     def fits(self, settings: BatchingSettings) -> bool:
-        return self.padded <= settings.max_batch_tokens and self.padding_share <= settings.max_padding_share
+        """Whether the batch is within budget, and not much dearer than its turns one by one."""
+        return self.padded <= settings.max_batch_tokens and 1 - self.alone / self.padded <= settings.max_padding_share
 
 
 def _fail(entries: Sequence[_Entry], cause: BaseException) -> None:

@@ -103,12 +103,14 @@ def _add_operations(app: FastAPI, runtime: Runtime) -> None:
 
         return await _respond(request, runtime, "models", work)
 
-    @app.api_route("/livez", methods=["GET", "HEAD"], response_model=HealthReply)
+    @app.head("/livez", include_in_schema=False)
+    @app.get("/livez", response_model=HealthReply)
     async def livez() -> Response:
         """Whether the process answers at all."""
         return _encode(HealthReply(status="alive"))
 
-    @app.api_route("/readyz", methods=["GET", "HEAD"], response_model=HealthReply, responses=not_ready)
+    @app.head("/readyz", include_in_schema=False)
+    @app.get("/readyz", response_model=HealthReply, responses=not_ready)
     async def readyz(request: Request) -> Response:
         """Whether requests should be sent here: models loaded and proved, not shutting down."""
         if runtime.health.is_ready:

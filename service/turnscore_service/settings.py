@@ -27,7 +27,8 @@ class BatchingSettings(_Group):
         description="Tokens in one batch, padding included. Chosen: past it rows a second no longer rise on two cores.",
     )
     max_padding_share: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.3, description="Share of a batch that may be padding before a longer turn has to wait for the next."
+        default=0.3,
+        description="Share of a batch that may be padding which its turns would not have one by one; chosen.",
     )
 
 
