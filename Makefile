@@ -1,0 +1,60 @@
+# Everything a developer or an operator runs. `make help` lists it.
+PYTHON ?= python3.11
+PORT ?= 3000
+HOST ?= 127.0.0.1
+SERVE := .venv
+DEV := .venv-dev
+CHECKPOINT ?= build/engagement-checkpoint
+VERSION ?= 1.0.0
+DATA ?= data
+
+export BENTOML_DO_NOT_TRACK := True
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup serve test check format lock bento test-bento train-engagement export-engagement schema clean
+
+help:  ## Lists the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
+
+$(SERVE)/.ready: requirements/serve.txt pyproject.toml clients/pyproject.toml
+	$(PYTHON) -m venv $(SERVE)
+	$(SERVE)/bin/pip install --quiet --requirement requirements/serve.txt
+	$(SERVE)/bin/pip install --quiet --no-deps --editable clients --editable .
+	@touch $@
+
+$(DEV)/.ready: requirements/serve.txt requirements/dev.txt pyproject.toml clients/pyproject.toml
+	$(PYTHON) -m venv $(DEV)
+	$(DEV)/bin/pip install --quiet --requirement requirements/dev.txt
+	$(DEV)/bin/pip install --quiet --no-deps --editable clients --editable .
+	@touch $@
+
+setup: $(SERVE)/.ready $(DEV)/.ready  ## Makes both environments: serving (no torch) and development
+
+serve: $(SERVE)/.ready  ## Starts the service on the starter bundles: HOST=127.0.0.1 PORT=3000
+	$(SERVE)/bin/bentoml serve turnscore_service.bento:TurnScore --host $(HOST) --port $(PORT)
+
+test: $(DEV)/.ready  ## Runs every test
+	$(DEV)/bin/pytest
+
+check: $(DEV)/.ready  ## Style, types, import rules, generated files
+	$(DEV)/bin/ruff check .
+	$(DEV)/bin/ruff format --check .
+	$(DEV)/bin/mypy
+	$(DEV)/bin/lint-imports --no-cache
+	$(DEV)/bin/python -m turnscore_service.http_schema --check docs/openapi.json
+
+format: $(DEV)/.ready  ## Formats the code and sorts imports
+	$(DEV)/bin/ruff check --fix .
+	$(DEV)/bin/ruff format .
+
+schema: $(DEV)/.ready  ## Writes docs/openapi.json anew from the wire types
+	$(DEV)/bin/python -m turnscore_service.http_schema docs/openapi.json
+
+lock: $(DEV)/.ready  ## Pins the dependencies anew
+	$(DEV)/bin/pip install --quiet pip-tools
+	$(DEV)/bin/pip-compile $(LOCK) --output-file=requirements/serve.txt requirements/serve.in
+	$(DEV)/bin/pip-compile $(LOCK) --output-file=requirements/dev.txt requirements/dev.in
+
+LOCK := --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host \
+	--no-emit-find-links --unsafe-package=turnscore --unsafe-package=turnscore-client
