@@ -1,0 +1,68 @@
+"""turnscore_client: scores dialogue turns through a running turnscore service. Thin; loads no model."""
+
+from turnscore_wire import (
+    BatchReply,
+    DialogueReply,
+    ErrorCode,
+    ErrorDetail,
+    ErrorReply,
+    ModelsReply,
+    Score,
+    ScoreReply,
+    ScoreRequest,
+    Turn,
+)
+
+from turnscore_client._async_client import AsyncTurnScoreClient
+from turnscore_client._calls import ItemLike, Options, TurnLike
+from turnscore_client._client import TurnScoreClient
+from turnscore_client._clock import Clock
+from turnscore_client._errors import (
+    ConnectionFailedError,
+    DeadlineExceededError,
+    InternalError,
+    InvalidRequestError,
+    NotFoundError,
+    NotReadyError,
+    OverloadedError,
+    ServiceError,
+    TooLargeError,
+    TurnScoreError,
+    UnauthenticatedError,
+    UnexpectedReplyError,
+    error_from_reply,
+)
+from turnscore_client._settings import __version__
+
+__all__ = [
+    "AsyncTurnScoreClient",
+    "BatchReply",
+    "Clock",
+    "ConnectionFailedError",
+    "DeadlineExceededError",
+    "DialogueReply",
+    "ErrorCode",
+    "ErrorDetail",
+    "ErrorReply",
+    "InternalError",
+    "InvalidRequestError",
+    "ItemLike",
+    "ModelsReply",
+    "NotFoundError",
+    "NotReadyError",
+    "Options",
+    "OverloadedError",
+    "Score",
+    "ScoreReply",
+    "ScoreRequest",
+    "ServiceError",
+    "TooLargeError",
+    "Turn",
+    "TurnLike",
+    "TurnScoreClient",
+    "TurnScoreError",
+    "UnauthenticatedError",
+    "UnexpectedReplyError",
+    "__version__",
+    "error_from_reply",
+]

@@ -1,0 +1,167 @@
+"""Calls: what each method of a client sends and reads, alike for both clients. Pure; refuses what the wire refuses."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, JsonValue, ValidationError
+from turnscore_wire import (
+    BatchReply,
+    BatchRequest,
+    DialogueReply,
+    DialogueRequest,
+    ModelsReply,
+    ScoreReply,
+    ScoreRequest,
+    Turn,
+)
+
+from turnscore_client import _defaults
+from turnscore_client._errors import InvalidRequestError
+from turnscore_client._settings import is_visible_ascii
+
+TurnLike = Turn | Mapping[str, str] | tuple[str, str]
+"""A turn: the wire's own type, a mapping with `speaker` and `text`, or such a pair."""
+
+ItemLike = ScoreRequest | Mapping[str, Any]
+"""One item of a batch: the wire's own type, or a mapping with `response` and what else `score` takes."""
+
+Options = Mapping[str, Mapping[str, JsonValue]]
+"""Options for each scorer, by its name."""
+
+Request = ScoreRequest | BatchRequest | DialogueRequest
+R = TypeVar("R", bound=BaseModel)
+Q = TypeVar("Q", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Call(Generic[R]):
+    """One checked call, ready to be sent any number of times."""
+
+    method: str
+    path: str
+    reply_type: type[R]
+    request: Request | None = None
+    deadline_ms: int | None = None
+    request_id: str | None = None
+
+    def body(self, deadline_ms_left: Callable[[int | None], int]) -> bytes | None:
+        """The request as JSON, every deadline in it replaced by what is left of it."""
+        if self.request is None:
+            return None
+        return _with_deadlines(self.request, deadline_ms_left).model_dump_json(exclude_unset=True).encode()
+
+
+def score_call(
+    context: Iterable[TurnLike],
+    response: str,
+    scorers: Sequence[str] | None,
+    options: Options | None,
+    deadline_ms: int | None,
+    request_id: str | None,
+) -> Call[ScoreReply]:
+    """`POST /v1/score`."""
+    fields = {"context": _turns(context), "response": response, **_choice(scorers, options, deadline_ms)}
+    request = _checked(ScoreRequest, fields)
+    return Call("POST", "/v1/score", ScoreReply, request, deadline_ms, _checked_id(request_id))
+
+
+def batch_call(
+    items: Iterable[ItemLike],
+    scorers: Sequence[str] | None,
+    options: Options | None,
+    deadline_ms: int | None,
+    request_id: str | None,
+) -> Call[BatchReply]:
+    """`POST /v1/score_batch`; an item's own choice goes before the batch's."""
+    choice = _choice(scorers, options, deadline_ms)
+    listed = [_item(item, choice) for item in items] if _is_series(items) else items
+    request = _checked(BatchRequest, {"items": listed})
+    return Call("POST", "/v1/score_batch", BatchReply, request, deadline_ms, _checked_id(request_id))
+
+
+def dialogue_call(
+    turns: Iterable[TurnLike],
+    scorers: Sequence[str] | None,
+    options: Options | None,
+    deadline_ms: int | None,
+    request_id: str | None,
+) -> Call[DialogueReply]:
+    """`POST /v1/score_dialogue`."""
+    request = _checked(DialogueRequest, {"turns": _turns(turns), **_choice(scorers, options, deadline_ms)})
+    return Call("POST", "/v1/score_dialogue", DialogueReply, request, deadline_ms, _checked_id(request_id))
+
+
+def models_call(request_id: str | None) -> Call[ModelsReply]:
+    """`GET /v1/models`."""
+    return Call("GET", "/v1/models", ModelsReply, request_id=_checked_id(request_id))
+
+
+def _checked(request_type: type[Q], fields: Mapping[str, Any]) -> Q:
+    try:
+        return request_type.model_validate(fields)
+    except ValidationError as error:
+        raise invalid_request(error) from None
+
+
+def invalid_request(error: ValidationError) -> InvalidRequestError:
+    """The error of the first field at fault. Names its path and the rule, never what it held."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return InvalidRequestError(first["msg"], ".".join(str(step) for step in first["loc"]) or None)
+
+
+def _checked_id(request_id: str | None) -> str | None:
+    if request_id is None or (is_visible_ascii(request_id) and len(request_id) <= _defaults.MAX_REQUEST_ID_CHARS):
+        return request_id
+    raise InvalidRequestError(f"must be 1 to {_defaults.MAX_REQUEST_ID_CHARS} visible ASCII characters", "request_id")
+
+
+def _choice(scorers: Any, options: Any, deadline_ms: Any) -> dict[str, Any]:
+    """Only what was given, so that only that is sent."""
+    given = {
+        "scorers": list(scorers) if _is_series(scorers) else scorers,
+        "options": _plain_options(options),
+        "deadline_ms": deadline_ms,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _item(item: Any, choice: Mapping[str, Any]) -> Any:
+    """An item as a plain mapping; anything else is left for the wire types to refuse by its place."""
+    if isinstance(item, ScoreRequest):
+        item = {name: getattr(item, name) for name in item.model_fields_set}
+    if not isinstance(item, Mapping):
+        return item
+    own = {name: value for name, value in item.items() if value is not None}
+    named = _choice(own.pop("scorers", None), own.pop("options", None), own.pop("deadline_ms", None))
+    return {**choice, **named, **own, "context": _turns(own.get("context", ()))}
+
+
+def _plain_options(options: Any) -> Any:
+    if not isinstance(options, Mapping):
+        return options
+    return {name: dict(own) if isinstance(own, Mapping) else own for name, own in options.items()}
+
+
+def _turns(turns: Any) -> Any:
+    return [_turn(turn) for turn in turns] if _is_series(turns) else turns
+
+
+def _turn(turn: Any) -> Any:
+    if isinstance(turn, Mapping):
+        return dict(turn)
+    if isinstance(turn, tuple | list) and len(turn) == 2:
+        return {"speaker": turn[0], "text": turn[1]}
+    return turn
+
+
+def _is_series(value: object) -> bool:
+    """Whether it is several things in a row; a string is one thing."""
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping | BaseModel)
+
+
+def _with_deadlines(request: Request, deadline_ms_left: Callable[[int | None], int]) -> Request:
+    if isinstance(request, BatchRequest):
+        items = [item.model_copy(update={"deadline_ms": deadline_ms_left(item.deadline_ms)}) for item in request.items]
+        return request.model_copy(update={"items": items})
+    return request.model_copy(update={"deadline_ms": deadline_ms_left(request.deadline_ms)})

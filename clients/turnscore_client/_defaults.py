@@ -1,0 +1,50 @@
+"""Defaults: every number and name the client uses unless told otherwise, with its origin."""
+
+from typing import Final
+
+URL: Final = "http://localhost:3000"
+"""Where `make serve` listens."""
+
+URL_VARIABLE: Final = "TURNSCORE_URL"
+API_KEY_VARIABLE: Final = "TURNSCORE_API_KEY"
+
+TIMEOUT_SECONDS: Final = 10.0
+"""For one call, retries included. Chosen: the service's own default deadline."""
+
+CONNECT_TIMEOUT_SECONDS: Final = 2.0
+"""For one connection. Chosen: one lost SYN is sent again after 1 s (RFC 6298, 2.1), a second one is not waited for."""
+
+MAX_RETRIES: Final = 5
+"""Chosen: with the delays below they span at most 3.1 s, so a call survives a short restart of the service."""
+
+FIRST_DELAY_SECONDS: Final = 0.1
+"""Before the first retry, doubled for each one after it. Chosen: several times the usual answer of a busy service."""
+
+LONGEST_DELAY_SECONDS: Final = 2.0
+"""Chosen: more retries than the default go on at a pace a person still waits for."""
+
+JITTER: Final = 0.5
+"""Share of a delay left to chance, so that callers refused together do not come back together. Chosen."""
+
+HINT_JITTER: Final = 0.1
+"""Share by which a delay the service asked for is stretched, never shortened. Chosen."""
+
+MAX_CONNECTIONS: Final = 100
+MAX_IDLE_CONNECTIONS: Final = 20
+IDLE_CONNECTION_SECONDS: Final = 5.0
+"""The three are httpx's own, written down so that a release of httpx does not change them."""
+
+MAX_DEADLINE_MS: Final = 600_000
+"""The longest deadline the wire takes."""
+
+MAX_REQUEST_ID_CHARS: Final = 128
+"""Chosen: three times a UUID and short enough for every log line."""
+
+BODY_START_CHARS: Final = 200
+"""How much of a body that is not ours goes into the error. Chosen: the title of a proxy's page fits."""
+
+CONCURRENCY: Final = 8
+"""Lines in flight for `turnscore score`. Chosen: fills a batch without crowding out live traffic."""
+
+LINES_AHEAD: Final = 4
+"""Lines held for each one in flight while an earlier, slower line is awaited. Chosen."""

@@ -1,0 +1,140 @@
+"""HTTP: sends one request and gives back the answer. With testing.py the only user of httpx; retries nothing.
+
+One pool of connections lives as long as its client. A body is always read or closed before this module returns.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import httpx
+
+from turnscore_client import _defaults
+from turnscore_client._errors import ConnectionFailedError, TurnScoreError, UnexpectedReplyError
+from turnscore_client._replies import Answer
+
+SyncTransport = httpx.BaseTransport
+AsyncTransport = httpx.AsyncBaseTransport
+
+_LIMITS = httpx.Limits(
+    max_connections=_defaults.MAX_CONNECTIONS,
+    max_keepalive_connections=_defaults.MAX_IDLE_CONNECTIONS,
+    keepalive_expiry=_defaults.IDLE_CONNECTION_SECONDS,
+)
+_LEAST_SECONDS = 0.001  # a socket takes 0 for "do not wait at all"
+
+
+class OutOfTimeError(Exception):
+    """The time given to one request ran out. Never leaves this package."""
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """One request to send, and how to ask for the time it has left."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes | None
+    seconds_left: Callable[[], float]
+
+
+class SyncHttp:
+    """Sends from the calling thread."""
+
+    def __init__(self, url: str, transport: SyncTransport | None) -> None:
+        self._url = url
+        self._client = httpx.Client(base_url=url, transport=transport, limits=_LIMITS)
+
+    def send(self, outgoing: Outgoing) -> Answer:
+        """The answer, whatever its status; without one OutOfTimeError, ConnectionFailedError, UnexpectedReplyError."""
+        request = _build(self._client, outgoing)
+        try:
+            response = self._client.send(request, stream=True)
+            try:
+                chunks = []
+                for chunk in response.iter_bytes():
+                    chunks.append(chunk)
+                    _check_time(outgoing)
+            finally:
+                response.close()
+        except httpx.RequestError as error:
+            raise _translate(error, self._url) from error
+        return _answer(response, b"".join(chunks))
+
+    def close(self) -> None:
+        """Closes every connection."""
+        self._client.close()
+
+
+class AsyncHttp:
+    """Sends from the running event loop."""
+
+    def __init__(self, url: str, transport: AsyncTransport | None) -> None:
+        self._url = url
+        self._client = httpx.AsyncClient(base_url=url, transport=transport, limits=_LIMITS)
+
+    async def send(self, outgoing: Outgoing) -> Answer:
+        """The answer, whatever its status; without one OutOfTimeError, ConnectionFailedError, UnexpectedReplyError."""
+        request = _build(self._client, outgoing)
+        try:
+            async with asyncio.timeout(outgoing.seconds_left()):
+                response = await self._client.send(request)
+        except httpx.RequestError as error:
+            raise _translate(error, self._url) from error
+        except TimeoutError as error:
+            raise OutOfTimeError from error
+        return _answer(response, response.content)
+
+    async def close(self) -> None:
+        """Closes every connection."""
+        await self._client.aclose()
+
+
+class TimeLeft(Mapping[str, float]):
+    """Timeouts by phase: each phase, when it begins, gets what is left of the whole, not the whole again."""
+
+    def __init__(self, seconds_left: Callable[[], float]) -> None:
+        self._seconds_left = seconds_left
+
+    def __getitem__(self, phase: str) -> float:
+        if phase not in ("connect", "read", "write", "pool"):
+            raise KeyError(phase)
+        left = max(self._seconds_left(), _LEAST_SECONDS)
+        return min(left, _defaults.CONNECT_TIMEOUT_SECONDS) if phase == "connect" else left
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("connect", "read", "write", "pool"))
+
+    def __len__(self) -> int:
+        return 4
+
+
+def _build(client: httpx.Client | httpx.AsyncClient, outgoing: Outgoing) -> httpx.Request:
+    _check_time(outgoing)
+    headers = dict(outgoing.headers)
+    if outgoing.body is not None:
+        headers["Content-Type"] = "application/json"
+    timeouts = TimeLeft(outgoing.seconds_left)
+    return client.build_request(
+        outgoing.method, outgoing.path, content=outgoing.body, headers=headers, extensions={"timeout": timeouts}
+    )
+
+
+def _check_time(outgoing: Outgoing) -> None:
+    if outgoing.seconds_left() <= 0:
+        raise OutOfTimeError
+
+
+def _answer(response: httpx.Response, body: bytes) -> Answer:
+    return Answer(response.status_code, {name.lower(): value for name, value in response.headers.items()}, body)
+
+
+def _translate(error: httpx.RequestError, url: str) -> TurnScoreError | OutOfTimeError:
+    """Every way in which httpx fails to bring an answer, in this package's words."""
+    if isinstance(error, httpx.TimeoutException) and not isinstance(error, httpx.ConnectTimeout):
+        return OutOfTimeError()
+    if isinstance(error, httpx.TransportError):
+        reason = str(error) or type(error).__name__
+        return ConnectionFailedError(f"no answer from {url}: {reason}")
+    return UnexpectedReplyError(f"an answer from {url} that cannot be read: {error or type(error).__name__}")

@@ -1,0 +1,84 @@
+"""Retries: how long one call may take, whether it is sent again, and after which delay. Pure; waits for nothing.
+
+A call has one deadline for all its attempts. What is left of it bounds every attempt and travels to the service.
+"""
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from turnscore_wire import ERROR_TABLE
+
+from turnscore_client import _defaults
+from turnscore_client._errors import ConnectionFailedError, DeadlineExceededError, ServiceError, TurnScoreError
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """How often a call is sent again, and the delays between."""
+
+    max_retries: int = _defaults.MAX_RETRIES
+    first_delay_seconds: float = _defaults.FIRST_DELAY_SECONDS
+    longest_delay_seconds: float = _defaults.LONGEST_DELAY_SECONDS
+    draw: Callable[[], float] = random.random
+    """A number from 0 to 1, drawn anew for each delay."""
+
+    def delay_seconds(self, failures: int, hint_ms: int | None) -> float:
+        """The delay after that many failures; never shorter than the service's hint, where it gave one."""
+        if hint_ms is not None:
+            return hint_ms / 1000 * (1 + _defaults.HINT_JITTER * self.draw())
+        doublings = min(failures - 1, 60)  # more would only overflow
+        full = min(self.first_delay_seconds * 2.0**doublings, self.longest_delay_seconds)
+        return full * (1 - _defaults.JITTER * self.draw())
+
+
+def is_retryable(error: TurnScoreError) -> bool:
+    """Whether the same call may succeed later. Scoring changes nothing, so that sending it twice is safe."""
+    if isinstance(error, ServiceError):
+        return ERROR_TABLE[error.code].is_retryable
+    return isinstance(error, ConnectionFailedError)
+
+
+class Attempts:
+    """The attempts of one call, from its start to its one deadline."""
+
+    def __init__(
+        self, policy: RetryPolicy, now: Callable[[], float], timeout_seconds: float, deadline_ms: int | None = None
+    ) -> None:
+        self._policy = policy
+        self._now = now
+        self._started_at = now()
+        self._timeout_seconds = timeout_seconds
+        self._deadline_ms = deadline_ms
+        self._failures = 0
+
+    def seconds_left(self) -> float:
+        """What is left for the whole call; not positive once its time ran out."""
+        return self._started_at + self._timeout_seconds - self._now()
+
+    def deadline_ms_left(self, own_deadline_ms: int | None) -> int:
+        """The deadline to send: what is left of the call, or of the caller's own deadline when that is less."""
+        left = self.seconds_left()
+        if own_deadline_ms is not None:
+            left = min(left, self._started_at + own_deadline_ms / 1000 - self._now())
+        return max(1, math.floor(min(left * 1000, _defaults.MAX_DEADLINE_MS)))
+
+    def out_of_time(self, request_id: str | None = None) -> DeadlineExceededError:
+        """The error of a call whose time ran out on this side."""
+        return DeadlineExceededError(f"no answer within {self._timeout_seconds:g} s", request_id=request_id)
+
+    def delay_after(self, error: TurnScoreError) -> float | None:
+        """Seconds to wait before the next attempt; None when there is none, and the error is the call's."""
+        self._failures += 1
+        if not is_retryable(error) or self._failures > self._policy.max_retries:
+            return None
+        hint_ms = error.retry_after_ms if isinstance(error, ServiceError) else None
+        delay = self._policy.delay_seconds(self._failures, hint_ms)
+        return delay if delay < self._useful_seconds_left() else None
+
+    def _useful_seconds_left(self) -> float:
+        left = self.seconds_left()
+        if self._deadline_ms is not None:
+            left = min(left, self._started_at + self._deadline_ms / 1000 - self._now())
+        return left

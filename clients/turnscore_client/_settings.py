@@ -1,0 +1,75 @@
+"""Settings: the service's address, the key and the times of one client; the only place that reads the environment."""
+
+import math
+import os
+import sys
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from urllib.parse import urlsplit
+
+from turnscore_client import _defaults
+
+__version__ = version("turnscore-client")
+
+_USER_AGENT = f"turnscore-client/{__version__} python/{sys.version_info.major}.{sys.version_info.minor}"
+
+
+@dataclass(frozen=True)
+class ClientSettings:
+    """Checked settings of one client. The key is in no representation of them."""
+
+    url: str
+    api_key: str | None = field(repr=False)
+    timeout_seconds: float
+    max_retries: int
+
+    @classmethod
+    def resolve(
+        cls, url: str | None, api_key: str | None, timeout_seconds: float, max_retries: int
+    ) -> "ClientSettings":
+        """Arguments first, then the environment, then the defaults; raises ValueError for what makes no sense."""
+        url = url or os.environ.get(_defaults.URL_VARIABLE) or _defaults.URL
+        api_key = api_key or os.environ.get(_defaults.API_KEY_VARIABLE) or None
+        _check_url(url)
+        if api_key is not None and not is_visible_ascii(api_key):
+            raise ValueError("api_key must be visible ASCII characters without spaces or line ends")
+        check_timeout(timeout_seconds)
+        if timeout_seconds <= 0:
+            raise ValueError("timeout_seconds must be more than 0")
+        if max_retries < 0:
+            raise ValueError("max_retries must be 0 or more")
+        return cls(url.rstrip("/"), api_key, timeout_seconds, max_retries)
+
+    def headers(self, request_id: str | None) -> dict[str, str]:
+        """The headers of one request."""
+        headers = {"Accept": "application/json", "User-Agent": _USER_AGENT}
+        if self.api_key is not None:
+            headers["Authorization"] = f"Bearer {self.api_key}"
+        if request_id is not None:
+            headers["X-Request-Id"] = request_id
+        return headers
+
+
+def is_visible_ascii(text: str) -> bool:
+    """Whether the text can be one word of a header."""
+    return bool(text) and all("!" <= character <= "~" for character in text)
+
+
+def check_timeout(timeout_seconds: float) -> None:
+    """Raises ValueError for a timeout no socket can keep."""
+    if not math.isfinite(timeout_seconds):
+        raise ValueError("timeout_seconds must be a finite number")
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        has_host = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        has_host = False
+    if not has_host:
+        raise ValueError("url must look like http://host:port or https://host")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("url must not carry a user or a password; pass api_key")
+    if parts.query or parts.fragment:
+        raise ValueError("url must not carry a query or a fragment")

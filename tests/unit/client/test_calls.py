@@ -1,0 +1,147 @@
+"""Calls: what is sent, in which form it may be given, and what is refused before anything is sent."""
+
+import json
+
+import pytest
+from pydantic import ValidationError
+from turnscore_client import InvalidRequestError, ScoreRequest, Turn, _defaults
+from turnscore_client._calls import batch_call, dialogue_call, models_call, score_call
+
+HI = {"speaker": "user", "text": "hi"}
+
+
+def sent(call, left_ms=5000):
+    body = call.body(lambda own: left_ms if own is None else min(own, left_ms))
+    return json.loads(body)
+
+
+def score(context=(), response="hello", scorers=None, options=None, deadline_ms=None, request_id=None):
+    return score_call(context, response, scorers, options, deadline_ms, request_id)
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        [HI],
+        [Turn(speaker="user", text="hi")],
+        [("user", "hi")],
+        [["user", "hi"]],
+        (("user", text) for text in ["hi"]),
+        (HI,),
+    ],
+)
+def test_a_context_may_be_given_in_several_forms(context):
+    assert sent(score(context))["context"] == [HI]
+
+
+def test_what_was_left_out_is_not_sent_but_the_time_left_is():
+    assert sent(score()) == {"context": [], "response": "hello", "deadline_ms": 5000}
+
+
+def test_everything_given_is_sent_even_an_option_that_is_null():
+    call = score(
+        [HI], scorers=("engagement",), options={"fed": {"qualities": ["fluent"], "seed": None}}, deadline_ms=300
+    )
+    assert sent(call) == {
+        "context": [HI],
+        "response": "hello",
+        "scorers": ["engagement"],
+        "options": {"fed": {"qualities": ["fluent"], "seed": None}},
+        "deadline_ms": 300,
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"response": ""}, "response"),
+        ({"response": "  "}, "response"),
+        ({"response": "a\x00b"}, "response"),
+        ({"response": "a\ud800b"}, "response"),
+        ({"response": None}, "response"),
+        ({"context": "hi"}, "context"),
+        ({"context": None}, "context"),
+        ({"context": [HI, ("bot", "hi")]}, "context.1.speaker"),
+        ({"context": [{"speaker": "user"}]}, "context.0.text"),
+        ({"context": [{**HI, "mood": "good"}]}, "context.0.mood"),
+        ({"context": [("user", "hi", "there")]}, "context.0"),
+        ({"scorers": "engagement"}, "scorers"),
+        ({"scorers": []}, "scorers"),
+        ({"scorers": [7]}, "scorers.0"),
+        ({"options": "fast"}, "options"),
+        ({"options": {"fed": 7}}, "options.fed"),
+        ({"deadline_ms": 0}, "deadline_ms"),
+        ({"deadline_ms": "300"}, "deadline_ms"),
+        ({"request_id": "two words"}, "request_id"),
+        ({"request_id": "a\r\nX-Evil: 1"}, "request_id"),
+        ({"request_id": "x" * 129}, "request_id"),
+    ],
+)
+def test_a_wrong_field_is_named(fields, field):
+    with pytest.raises(InvalidRequestError) as raised:
+        score(**fields)
+    assert raised.value.field == field
+
+
+def test_the_error_of_a_wrong_field_never_holds_dialogue_text():
+    with pytest.raises(InvalidRequestError) as raised:
+        score([{"speaker": "my secret", "text": "my secret"}])
+    assert "secret" not in str(raised.value)
+    assert raised.value.__cause__ is None
+    assert raised.value.__suppress_context__
+
+
+def test_items_of_a_batch_take_the_batchs_choice_unless_they_have_their_own():
+    items = [
+        {"response": "one"},
+        {"context": [("user", "hi")], "response": "two", "scorers": ["fed"], "deadline_ms": 9000, "options": None},
+        ScoreRequest(response="three", deadline_ms=20),
+    ]
+    call = batch_call(iter(items), ["engagement"], None, 100, None)
+    assert sent(call) == {
+        "items": [
+            {"context": [], "response": "one", "scorers": ["engagement"], "deadline_ms": 100},
+            {"context": [HI], "response": "two", "scorers": ["fed"], "deadline_ms": 5000},
+            {"context": [], "response": "three", "scorers": ["engagement"], "deadline_ms": 20},
+        ]
+    }
+
+
+@pytest.mark.parametrize(
+    ("items", "field"),
+    [
+        ([], "items"),
+        ("hi", "items"),
+        (7, "items"),
+        ([{"response": "a"}, "b"], "items.1"),
+        ([{"response": "a"}, {"context": []}], "items.1.response"),
+        ([{"response": "a", "context": [("bot", "hi")]}], "items.0.context.0.speaker"),
+        ([{"response": "a", "id": 7}], "items.0.id"),
+    ],
+)
+def test_a_wrong_item_is_named(items, field):
+    with pytest.raises(InvalidRequestError) as raised:
+        batch_call(items, None, None, None, None)
+    assert raised.value.field == field
+
+
+def test_a_dialogue_is_sent_with_its_turns():
+    call = dialogue_call([("user", "hi"), ("system", "hello")], None, None, None, "r-1")
+    assert sent(call) == {"turns": [HI, {"speaker": "system", "text": "hello"}], "deadline_ms": 5000}
+    assert call.request_id == "r-1"
+
+
+def test_an_empty_dialogue_is_refused():
+    with pytest.raises(InvalidRequestError) as raised:
+        dialogue_call([], None, None, None, None)
+    assert raised.value.field == "turns"
+
+
+def test_asking_for_models_sends_no_body():
+    assert models_call(None).body(lambda own: 1) is None
+
+
+def test_the_longest_deadline_is_the_wires():
+    ScoreRequest(response="hi", deadline_ms=_defaults.MAX_DEADLINE_MS)
+    with pytest.raises(ValidationError):
+        ScoreRequest(response="hi", deadline_ms=_defaults.MAX_DEADLINE_MS + 1)

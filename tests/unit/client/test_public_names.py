@@ -1,0 +1,66 @@
+"""The public face: what is exported, and that both clients have the same methods."""
+
+import ast
+import inspect
+from pathlib import Path
+
+import pytest
+import turnscore_client
+import turnscore_client.testing
+from turnscore_client import AsyncTurnScoreClient, TurnScoreClient
+
+FOLDER = Path(turnscore_client.__file__).parent
+METHODS = ["score", "score_batch", "score_dialogue", "models"]
+
+
+@pytest.mark.parametrize("module", [turnscore_client, turnscore_client.testing])
+def test_all_is_sorted_and_every_name_exists(module):
+    assert module.__all__ == sorted(module.__all__)
+    assert [name for name in module.__all__ if not hasattr(module, name)] == []
+
+
+def test_every_public_name_of_the_package_is_exported():
+    exported = {name for name in vars(turnscore_client) if not name.startswith("_")}
+    submodules = {path.stem for path in FOLDER.glob("*.py")}
+    assert exported - submodules == set(turnscore_client.__all__) - {"__version__"}
+
+
+def test_every_error_class_is_exported():
+    from turnscore_client import _errors
+
+    classes = {name for name, value in vars(_errors).items() if inspect.isclass(value) and name.endswith("Error")}
+    assert classes <= set(turnscore_client.__all__)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_sync_and_async_methods_have_the_same_signature(name):
+    sync, other = getattr(TurnScoreClient, name), getattr(AsyncTurnScoreClient, name)
+    assert inspect.signature(sync) == inspect.signature(other)
+    assert inspect.getdoc(sync) == inspect.getdoc(other)
+    assert inspect.iscoroutinefunction(other)
+    assert not inspect.iscoroutinefunction(sync)
+
+
+def test_no_client_has_a_public_method_the_other_lacks():
+    def public(client: type) -> set[str]:
+        return {name for name in vars(client) if not name.startswith("_")}
+
+    assert public(TurnScoreClient) - {"close"} == public(AsyncTurnScoreClient) - {"aclose"} == set(METHODS)
+
+
+def test_constructors_differ_only_in_the_kind_of_transport():
+    sync = inspect.signature(TurnScoreClient.__init__).parameters
+    other = inspect.signature(AsyncTurnScoreClient.__init__).parameters
+    assert list(sync) == list(other)
+    assert [name for name in sync if sync[name] != other[name]] == ["transport"]
+
+
+def test_httpx_is_used_in_two_modules_only():
+    users = set()
+    for path in FOLDER.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+            if any(name.split(".")[0] == "httpx" for name in [*names, module]):
+                users.add(path.name)
+    assert users == {"_http.py", "testing.py"}

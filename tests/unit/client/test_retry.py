@@ -1,0 +1,86 @@
+"""Retry arithmetic: delays, and the one deadline they have to fit into."""
+
+import pytest
+from turnscore_client import ConnectionFailedError, InternalError, OverloadedError, _defaults
+from turnscore_client._retry import Attempts, RetryPolicy
+from turnscore_client.testing import ManualClock
+
+
+def delays(policy, count, hint_ms=None):
+    return [policy.delay_seconds(failures, hint_ms) for failures in range(1, count + 1)]
+
+
+def attempts(timeout_seconds=10.0, deadline_ms=None, clock=None, **policy):
+    policy = {"max_retries": 3, "draw": lambda: 0.0, **policy}
+    return Attempts(RetryPolicy(**policy), (clock or ManualClock()).now, timeout_seconds, deadline_ms)
+
+
+def test_delays_double_up_to_the_longest():
+    assert delays(RetryPolicy(draw=lambda: 0.0), 7) == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0])
+
+
+def test_jitter_shortens_a_delay_by_its_share_at_most():
+    assert delays(RetryPolicy(draw=lambda: 1.0), 2) == pytest.approx([0.05, 0.1])
+
+
+def test_a_thousand_failures_do_not_overflow():
+    assert RetryPolicy(draw=lambda: 0.0).delay_seconds(1000, None) == _defaults.LONGEST_DELAY_SECONDS
+
+
+@pytest.mark.parametrize(("draw", "expected"), [(0.0, 0.25), (1.0, 0.275)])
+def test_a_hint_is_never_shortened(draw, expected):
+    assert delays(RetryPolicy(draw=lambda: draw), 2, hint_ms=250) == pytest.approx([expected, expected])
+
+
+def test_the_default_delays_span_what_the_default_says():
+    assert sum(delays(RetryPolicy(draw=lambda: 0.0), _defaults.MAX_RETRIES)) == pytest.approx(3.1)
+
+
+def test_a_call_is_sent_again_max_retries_times():
+    calls = attempts(max_retries=2)
+    answers = [calls.delay_after(ConnectionFailedError("refused")) for _ in range(3)]
+    assert answers == pytest.approx([0.1, 0.2, None])
+
+
+def test_an_error_that_is_not_retryable_ends_the_call():
+    assert attempts().delay_after(InternalError("broken")) is None
+
+
+def test_a_hint_within_the_time_left_is_kept():
+    assert attempts(timeout_seconds=1.0).delay_after(OverloadedError("full", retry_after_ms=900)) == pytest.approx(0.9)
+
+
+def test_a_hint_beyond_the_time_left_ends_the_call_at_once():
+    assert attempts(timeout_seconds=1.0).delay_after(OverloadedError("full", retry_after_ms=1000)) is None
+
+
+def test_a_hint_beyond_the_callers_own_deadline_ends_the_call_at_once():
+    calls = attempts(timeout_seconds=10.0, deadline_ms=300)
+    assert calls.delay_after(OverloadedError("full", retry_after_ms=300)) is None
+
+
+def test_all_attempts_share_one_deadline():
+    clock = ManualClock()
+    calls = attempts(timeout_seconds=1.0, clock=clock)
+    clock.sleep(0.95)
+    assert calls.seconds_left() == pytest.approx(0.05)
+    assert calls.delay_after(ConnectionFailedError("refused")) is None
+
+
+@pytest.mark.parametrize(
+    ("timeout_seconds", "own_ms", "slept", "expected"),
+    [
+        (10.0, None, 0.0, 10_000),
+        (10.0, None, 4.0, 6_000),
+        (10.0, 300, 0.0, 300),
+        (10.0, 300, 0.25, 50),
+        (0.2, 300, 0.0, 200),
+        (10.0, 300, 5.0, 1),
+        (10_000.0, None, 0.0, 600_000),
+    ],
+)
+def test_the_deadline_sent_is_the_time_left(timeout_seconds, own_ms, slept, expected):
+    clock = ManualClock()
+    calls = attempts(timeout_seconds=timeout_seconds, clock=clock)
+    clock.sleep(slept)
+    assert calls.deadline_ms_left(own_ms) == pytest.approx(expected, abs=1)
