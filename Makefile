@@ -1,5 +1,5 @@
 # Everything a developer or an operator runs. `make help` lists it.
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || echo python3)
 PORT ?= 3000
 HOST ?= 127.0.0.1
 SERVE := .venv
@@ -42,14 +42,14 @@ check: $(DEV)/.ready  ## Style, types, import rules, generated files
 	$(DEV)/bin/ruff format --check .
 	$(DEV)/bin/mypy
 	$(DEV)/bin/lint-imports --no-cache
-	$(DEV)/bin/python -m turnscore_service.http_schema --check docs/openapi.json
+	$(DEV)/bin/python -m turnscore_service.openapi_document --check docs/openapi.json
 
 format: $(DEV)/.ready  ## Formats the code and sorts imports
 	$(DEV)/bin/ruff check --fix .
 	$(DEV)/bin/ruff format .
 
 schema: $(DEV)/.ready  ## Writes docs/openapi.json anew from the wire types
-	$(DEV)/bin/python -m turnscore_service.http_schema docs/openapi.json
+	$(DEV)/bin/python -m turnscore_service.openapi_document docs/openapi.json
 
 lock: $(DEV)/.ready  ## Pins the dependencies anew
 	$(DEV)/bin/pip install --quiet pip-tools

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from turnscore_models import Bundle, BundleError, read_bundle, starter_bundles
@@ -16,14 +17,18 @@ from turnscore_service.pipeline import ScoringPipeline
 from turnscore_service.scorers.loading import LoadedScorer, choose_variant, load_scorer
 from turnscore_service.settings import Settings
 
+Loader = Callable[[Settings], Mapping[str, LoadedScorer]]
+
 _LOGGER = logging.getLogger("turnscore.wiring")
 
 
 class Runtime:
     """One process's pipeline from start to stop. The doors ask it for the pipeline."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, load: Loader | None = None) -> None:
+        """`load` finds the scorers; by default those of the bundles that the settings name."""
         self.settings = settings
+        self._load_scorers = load or load_scorers
         self.health = Health()
         self._pipeline: ScoringPipeline | None = None
         self._loading: asyncio.Task[None] | None = None
@@ -69,7 +74,7 @@ class Runtime:
     async def _load(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            scorers = await loop.run_in_executor(None, load_scorers, self.settings)
+            scorers = await loop.run_in_executor(None, self._load_scorers, self.settings)
         except BundleError as error:
             _LOGGER.error("a bundle was refused: %s", error)
             self.health.become("refused", str(error))
@@ -82,7 +87,7 @@ class Runtime:
         self.health.become("ready")
         _LOGGER.info("ready", extra={"models": [each.bundle.manifest.reference for each in scorers.values()]})
 
-    def _build_pipeline(self, scorers: dict[str, LoadedScorer]) -> ScoringPipeline:
+    def _build_pipeline(self, scorers: Mapping[str, LoadedScorer]) -> ScoringPipeline:
         tokenizing = self._executor("turnscore-tokenize")
         batchers = {
             name: Batcher(loaded, self.settings.batching, self._executor(f"turnscore-{name}"))

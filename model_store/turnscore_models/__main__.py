@@ -1,0 +1,5 @@
+"""`python -m turnscore_models` is `turnscore-models`."""
+
+from turnscore_models.cli import app
+
+app()

@@ -1,0 +1,46 @@
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+from support.fakes import FakeScorer, loaded_fake
+from turnscore_service.http_door import create_http_door
+from turnscore_service.settings import Settings
+from turnscore_service.wiring import Runtime
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("TURNSCORE_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def fake_scorer() -> FakeScorer:
+    return FakeScorer()
+
+
+ServeFakes = Callable[..., AbstractAsyncContextManager[tuple[httpx.AsyncClient, Runtime]]]
+
+
+@pytest.fixture
+def serve() -> ServeFakes:
+    """Serves the given scorers in this process: `async with serve(fake=scorer) as (client, runtime)`."""
+
+    @asynccontextmanager
+    async def start(
+        settings: Settings | None = None, **scorers: Any
+    ) -> AsyncIterator[tuple[httpx.AsyncClient, Runtime]]:
+        loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
+        runtime = Runtime(settings or Settings(), load=lambda _: loaded)
+        runtime.start()
+        await runtime.wait_until_loaded()
+        transport = httpx.ASGITransport(create_http_door(runtime), raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
+            yield client, runtime
+        await runtime.stop()
+
+    return start

@@ -1,0 +1,78 @@
+"""A scorer without a model, so that everything around scorers can be tested in milliseconds."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import JsonValue
+from turnscore_models import Bundle, GraphSpec, Manifest, TensorSpec
+from turnscore_service.errors import InvalidRequestError
+from turnscore_service.scorers.loading import LoadedScorer
+from turnscore_service.scorers.scorer import EncodedTurn, RawScore, TurnToScore
+from turnscore_wire import TokenCount
+
+POISON = "poison"
+NOT_A_NUMBER = "not a number"
+
+
+class FakeScorer:
+    """Scores a response by its length: `value` is its words / 100. Can be held, poisoned and watched."""
+
+    KIND: ClassVar[str] = "fake"
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.started = threading.Event()
+        self._texts: dict[EncodedTurn, str] = {}
+
+    def check_options(self, options: Mapping[str, JsonValue]) -> None:
+        for name in options:
+            if name != "known":
+                raise InvalidRequestError("no such option", field=name)
+
+    def estimate_tokens(self, turn: TurnToScore) -> int:
+        return len(turn.response.split())
+
+    def encode(self, turns: Sequence[TurnToScore]) -> list[EncodedTurn]:
+        if any(turn.response == "untokenizable" for turn in turns):
+            raise ValueError("the tokenizer broke")
+        return [encoded(len(turn.response.split()), mark=_mark(turn.response)) for turn in turns]
+
+    def score(self, batch: Sequence[EncodedTurn]) -> list[RawScore]:
+        self.batches.append([turn.width for turn in batch])
+        self.started.set()
+        assert self.gate.wait(30)
+        if any(turn.rows[0][0] == 1 for turn in batch):
+            raise RuntimeError("the runtime choked")
+        return [RawScore(float("nan") if turn.rows[0][0] == 2 else turn.width / 100) for turn in batch]
+
+    def counts_in_dialogue(self, turn: TurnToScore) -> bool:
+        return any(each.speaker == "user" for each in turn.context)
+
+
+def _mark(text: str) -> int:
+    return {POISON: 1, NOT_A_NUMBER: 2}.get(text, 0)
+
+
+def encoded(width: int, rows: int = 1, mark: int = 0) -> EncodedTurn:
+    """A turn of that many rows of that width; mark 1 makes the fake runtime fail, 2 gives NaN."""
+    row = (mark, *range(10, 10 + width - 1))
+    return EncodedTurn(rows=(row,) * rows, tokens=TokenCount(used=rows * width, dropped=0))
+
+
+def loaded_fake(scorer: Any, name: str = "fake") -> LoadedScorer:
+    """The scorer as if it had been loaded from a bundle, with percentile = 100 x value."""
+    tensor = TensorSpec(name="x", dtype="tensor(float)", shape=["rows"])
+    graph = GraphSpec(
+        file="g.onnx", precision="fp32", opset=17, inputs=[tensor], outputs=[tensor], parity_tolerance=1e-4,
+        parity_measured={},
+    )  # fmt: skip
+    manifest = Manifest(
+        name=name, version="1.0.0", kind=name, graphs={"fp32": graph}, tokenizer="t", calibration="c", self_test="s",
+        token_limit=128, training={}, agreement={}, licence="Apache-2.0",
+    )  # fmt: skip
+    bundle = Bundle(folder=Path("nowhere"), manifest=manifest)
+    return LoadedScorer(scorer, bundle, "fp32", tuple(index / 100 for index in range(101)))

@@ -1,0 +1,117 @@
+import json
+from pathlib import Path
+
+import pytest
+from support.bundles import make_bundle
+from turnscore_models import (
+    BundleError,
+    CorruptBundleError,
+    InvalidManifestError,
+    MissingBundleFileError,
+    UnknownKindError,
+    copy_bundle,
+    read_bundle,
+    write_bundle,
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return make_bundle(tmp_path / "bundle").folder
+
+
+def change_manifest(folder: Path, **changes: object) -> None:
+    path = folder / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_a_written_bundle_reads_back(folder: Path):
+    bundle = read_bundle(folder)
+    assert bundle.manifest.reference == "engagement:1.0.0"
+    assert sorted(bundle.manifest.files) == ["calibration.json", "graph.onnx", "self_test.json", "tokenizer.json"]
+    assert bundle.calibration().turns == 5
+    assert bundle.self_test().turns[0].response == "ok"
+
+
+@pytest.mark.parametrize("name", ["calibration.json", "graph.onnx", "self_test.json", "tokenizer.json"])
+def test_a_changed_file_is_refused_by_its_name(folder: Path, name: str):
+    with (folder / name).open("ab") as file:
+        file.write(b" ")
+    with pytest.raises(CorruptBundleError, match=rf"engagement:1\.0\.0: {name} has SHA-256"):
+        read_bundle(folder)
+
+
+def test_a_missing_file_is_refused_by_its_name(folder: Path):
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(MissingBundleFileError, match=r"lacks the file tokenizer\.json"):
+        read_bundle(folder)
+
+
+def test_an_unknown_kind_is_refused_with_the_known_ones(tmp_path: Path):
+    with pytest.raises(UnknownKindError, match=r"of kind 'mood'.*scorers for: .*engagement"):
+        make_bundle(tmp_path / "bundle", kind="mood")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"format_version": 2}, "format_version"),
+        ({"version": "one"}, "version"),
+        ({"name": "../x"}, "name"),
+        ({"files": {"../../etc/passwd": "0" * 64}}, "inside the bundle"),
+        ({"files": {}}, "no SHA-256 for calibration.json"),
+        ({"graphs": {}}, "graphs"),
+        ({"unheard": 1}, "unheard"),
+    ],
+)
+def test_a_broken_manifest_is_refused_by_the_field(folder: Path, changes: dict[str, object], said: str):
+    change_manifest(folder, **changes)
+    with pytest.raises(InvalidManifestError, match=said):
+        read_bundle(folder)
+
+
+def test_a_folder_without_a_manifest_is_refused(tmp_path: Path):
+    with pytest.raises(InvalidManifestError, match=r"there is no manifest\.json"):
+        read_bundle(tmp_path)
+
+
+def test_a_manifest_that_is_no_json_is_refused(folder: Path):
+    (folder / "manifest.json").write_text("{")
+    with pytest.raises(InvalidManifestError, match=r"manifest\.json"):
+        read_bundle(folder)
+
+
+def test_a_falling_calibration_curve_is_refused(folder: Path):
+    curve = {"percentiles": [1.0] * 100 + [0.5], "turns": 5, "source": "made up"}
+    (folder / "calibration.json").write_text(json.dumps(curve))
+    with pytest.raises(BundleError):
+        read_bundle(folder)
+    bundle = make_bundle(folder.parent / "second")
+    bundle.path_of("calibration.json").write_text(json.dumps(curve))
+    with pytest.raises(InvalidManifestError, match="never decrease"):
+        bundle.calibration()
+
+
+def test_the_digest_changes_with_every_file_and_not_with_the_prose(tmp_path: Path):
+    digests = {make_bundle(tmp_path / "plain").digest}
+    for name in ("calibration.json", "graph.onnx", "self_test.json", "tokenizer.json"):
+        changed = make_bundle(tmp_path / name)
+        with changed.path_of(name).open("ab") as file:
+            file.write(b" ")
+        digests.add(write_bundle(changed.folder, changed.manifest).digest)
+    assert len(digests) == 5
+    told_otherwise = make_bundle(tmp_path / "told")
+    change_manifest(told_otherwise.folder, licence="MIT")
+    assert read_bundle(told_otherwise.folder).digest in digests
+
+
+def test_a_copy_with_fewer_graphs_holds_only_their_files(folder: Path, tmp_path: Path):
+    bundle = read_bundle(folder)
+    (folder / "second.onnx").write_bytes(b"another")
+    graphs = {**bundle.manifest.graphs}
+    graphs["cpu-int8"] = graphs["fp32"].model_copy(update={"file": "second.onnx"})
+    both = write_bundle(folder, bundle.manifest.model_copy(update={"graphs": graphs}))
+    copied = copy_bundle(both, tmp_path / "copy", ["cpu-int8"])
+    assert list(copied.manifest.graphs) == ["cpu-int8"]
+    assert not (tmp_path / "copy" / "graph.onnx").exists()
+    assert (tmp_path / "copy" / "second.onnx").read_bytes() == b"another"

@@ -1,0 +1,162 @@
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from prometheus_client import REGISTRY
+from support.fakes import FakeScorer, encoded, loaded_fake
+from turnscore_service.batching import Batcher, grow_batch
+from turnscore_service.deadline import Deadline
+from turnscore_service.errors import DeadlineExceededError, FailedScoringError, NotReadyError
+from turnscore_service.settings import BatchingSettings
+
+LATER = Deadline.after_ms(60_000)
+
+
+def widths(low_high: tuple[int, int], all_widths: list[int]) -> list[int]:
+    low, high = low_high
+    return all_widths[low:high]
+
+
+@pytest.fixture
+async def batcher(fake_scorer: FakeScorer) -> AsyncIterator[Batcher]:
+    with ThreadPoolExecutor(1) as executor:
+        yield Batcher(loaded_fake(fake_scorer), BatchingSettings(), executor)
+        fake_scorer.gate.set()
+
+
+async def hold_runtime(batcher: Batcher, scorer: FakeScorer) -> "asyncio.Future[object]":
+    """Makes the runtime busy with one turn, so that what follows has to queue."""
+    scorer.gate.clear()
+    first = batcher.submit(encoded(3), LATER)
+    await asyncio.to_thread(scorer.started.wait)
+    return first
+
+
+def outcomes(outcome: str) -> float:
+    labels = {"scorer": "fake", "model": "fake:1.0.0", "outcome": outcome}
+    return REGISTRY.get_sample_value("turnscore_items_total", labels) or 0.0
+
+
+def test_batch_takes_the_nearest_in_width_within_the_token_budget():
+    turns = [encoded(width) for width in (8, 20, 32, 32, 40, 128)]
+    taken = grow_batch(turns, 2, BatchingSettings(max_batch_tokens=3 * 40, max_padding_share=0.9))
+    assert widths(taken, [turn.width for turn in turns]) == [32, 32, 40]
+
+
+def test_batch_leaves_out_a_turn_that_would_mostly_add_padding():
+    turns = [encoded(8) for _ in range(7)] + [encoded(256)]
+    settings = BatchingSettings(max_batch_tokens=100_000, max_padding_share=0.3)
+    assert grow_batch(turns, 0, settings) == (0, 7)
+    assert grow_batch(turns, 7, settings) == (7, 8)
+
+
+def test_turns_with_one_short_and_one_long_row_still_share_a_batch():
+    pair = encoded(3)
+    uneven = type(pair)(rows=(pair.rows[0], encoded(60).rows[0]), tokens=pair.tokens)
+    assert grow_batch([uneven] * 4, 1, BatchingSettings()) == (0, 4)
+
+
+def test_a_turn_beyond_the_budget_runs_alone():
+    assert grow_batch([encoded(8), encoded(64)], 1, BatchingSettings(max_batch_tokens=16)) == (1, 2)
+
+
+async def test_turns_of_one_tick_meet_in_one_batch(batcher: Batcher, fake_scorer: FakeScorer):
+    found = await asyncio.gather(*(batcher.submit(encoded(width), LATER) for width in (5, 3, 4)))
+    assert [each.raw.value for each in found] == [0.05, 0.03, 0.04]
+    assert len(fake_scorer.batches) == 1
+
+
+async def test_an_idle_runtime_starts_with_a_single_turn(batcher: Batcher, fake_scorer: FakeScorer):
+    await batcher.submit(encoded(5), LATER)
+    assert fake_scorer.batches == [[5]]
+
+
+async def test_the_oldest_turn_is_in_the_next_batch_whatever_its_width(fake_scorer: FakeScorer):
+    settings = BatchingSettings(max_batch_tokens=64, max_padding_share=0.1)
+    with ThreadPoolExecutor(1) as executor:
+        batcher = Batcher(loaded_fake(fake_scorer), settings, executor)
+        first = await hold_runtime(batcher, fake_scorer)
+        queued = [batcher.submit(encoded(width), LATER) for width in (60, 8, 8, 8)]
+        fake_scorer.gate.set()
+        await asyncio.gather(first, *queued)
+    assert fake_scorer.batches == [[3], [60], [8, 8, 8]]
+
+
+async def test_poisoned_turn_fails_alone(batcher: Batcher):
+    turns = [encoded(width) for width in (5, 6, 7, 8)] + [encoded(6, mark=1)]
+    found = await asyncio.gather(*(batcher.submit(turn, LATER) for turn in turns), return_exceptions=True)
+    assert [each.raw.value for each in found[:4]] == [0.05, 0.06, 0.07, 0.08]
+    assert isinstance(found[4], FailedScoringError)
+
+
+async def test_a_score_that_is_not_a_number_fails_alone(batcher: Batcher):
+    found = await asyncio.gather(
+        batcher.submit(encoded(5), LATER), batcher.submit(encoded(5, mark=2), LATER), return_exceptions=True
+    )
+    assert found[0].raw.value == 0.05
+    assert isinstance(found[1], FailedScoringError)
+
+
+async def test_cancelled_caller_does_not_stall_its_batch(batcher: Batcher, fake_scorer: FakeScorer):
+    first = await hold_runtime(batcher, fake_scorer)
+    second, third = batcher.submit(encoded(5), LATER), batcher.submit(encoded(6), LATER)
+    first.cancel()
+    second.cancel()
+    fake_scorer.gate.set()
+    assert (await third).raw.value == 0.06
+
+
+async def test_nothing_is_computed_for_a_caller_that_left_the_queue(batcher: Batcher, fake_scorer: FakeScorer):
+    before = outcomes("departed")
+    first = await hold_runtime(batcher, fake_scorer)
+    batcher.submit(encoded(50), LATER).cancel()
+    fake_scorer.gate.set()
+    await first
+    await batcher.stop()
+    assert fake_scorer.batches == [[3]]
+    assert outcomes("departed") == before + 1
+
+
+async def test_a_turn_whose_time_ran_out_is_answered_and_not_computed(batcher: Batcher, fake_scorer: FakeScorer):
+    before = outcomes("expired")
+    first = await hold_runtime(batcher, fake_scorer)
+    with pytest.raises(DeadlineExceededError):
+        await batcher.submit(encoded(50), Deadline.after_ms(1))
+    fake_scorer.gate.set()
+    await first
+    await batcher.stop()
+    assert fake_scorer.batches == [[3]]
+    assert outcomes("expired") == before + 1
+
+
+async def test_stop_answers_what_is_queued_and_refuses_what_comes_after(batcher: Batcher, fake_scorer: FakeScorer):
+    first = await hold_runtime(batcher, fake_scorer)
+    queued = batcher.submit(encoded(5), LATER)
+    stopping = asyncio.create_task(batcher.stop())
+    await asyncio.sleep(0)
+    with pytest.raises(NotReadyError):
+        batcher.submit(encoded(5), LATER)
+    fake_scorer.gate.set()
+    await stopping
+    assert first.done()
+    assert (await queued).raw.value == 0.05
+
+
+async def test_a_dead_executor_fails_its_callers(fake_scorer: FakeScorer):
+    executor = ThreadPoolExecutor(1)
+    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(), executor)
+    executor.shutdown()
+    with pytest.raises(FailedScoringError):
+        await batcher.submit(encoded(5), LATER)
+    await batcher.stop()
+
+
+async def test_queue_and_inference_times_are_told(batcher: Batcher, fake_scorer: FakeScorer):
+    first = await hold_runtime(batcher, fake_scorer)
+    second = batcher.submit(encoded(5), LATER)
+    threading.Timer(0.05, fake_scorer.gate.set).start()
+    await first
+    assert (await second).queue_seconds >= 0.04
+    assert (await first).inference_seconds >= 0.04

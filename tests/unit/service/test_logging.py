@@ -1,0 +1,19 @@
+import io
+import json
+import logging
+
+from turnscore_service.log_setup import REQUEST_ID, set_up_logging
+
+
+def test_a_line_is_json_with_the_request_id():
+    set_up_logging("INFO")
+    logger = logging.getLogger("turnscore")
+    stream = io.StringIO()
+    logger.handlers[0].setStream(stream)
+    token = REQUEST_ID.set("r-1")
+    logging.getLogger("turnscore.test").info("done", extra={"call": "score"})
+    REQUEST_ID.reset(token)
+    logger.handlers.clear()
+    logger.propagate = True
+    line = json.loads(stream.getvalue())
+    assert (line["level"], line["message"], line["request_id"], line["call"]) == ("INFO", "done", "r-1", "score")

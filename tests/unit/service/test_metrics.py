@@ -1,0 +1,30 @@
+from pathlib import Path
+
+from prometheus_client import metrics as prometheus_metrics
+from turnscore_service import metrics
+
+DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
+
+
+def defined() -> dict[str, tuple[str, ...]]:
+    """Every series of the metrics module as it is scraped, with its labels."""
+    found = {}
+    for value in vars(metrics).values():
+        if isinstance(value, prometheus_metrics.MetricWrapperBase):
+            name = value._name + ("_total" if value._type == "counter" else "")
+            found[name] = value._labelnames
+    return found
+
+
+def documented() -> dict[str, tuple[str, ...]]:
+    rows = [line.split("|") for line in DOCS.read_text().splitlines() if line.startswith("| `turnscore_")]
+    return {row[1].strip(" `"): tuple(row[3].replace("`", "").replace(",", " ").split()) for row in rows}
+
+
+def test_the_documented_metrics_are_the_exported_ones():
+    assert documented() == defined()
+
+
+def test_every_name_ends_in_its_unit():
+    units = ("_total", "_seconds", "_ratio", "_items", "_tokens", "_in_flight", "_ready")
+    assert [name for name in defined() if not name.endswith(units)] == []
