@@ -30,6 +30,7 @@ class Dialogue:
     turns: tuple[Turn, ...]
     participants: Mapping[str, str] = field(default_factory=dict)
     ratings: Any = None
+    source: str = ""
 
     @property
     def has_bot(self) -> bool:
@@ -88,6 +89,7 @@ def _build_dialogue(record: dict[str, Any], path: Path, row: int) -> Dialogue:
         turns=tuple(_build_turn(turn, index, path, row) for index, turn in enumerate(turns)),
         participants=participants,
         ratings=record.get("ratings"),
+        source=str(record.get("source", "")),
     )
 
 

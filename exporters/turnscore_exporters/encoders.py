@@ -27,8 +27,11 @@ class Encoder:
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of each text, with [CLS] and [SEP], cut at the end to the token limit."""
-        encodings = self.tokenizer.encode_batch_fast(list(texts))
-        return [cut_tokens(encoding.ids, self.token_limit) for encoding in encodings]
+        return [cut_end(ids, self.token_limit) for ids in self.tokenize_whole(texts)]
+
+    def tokenize_whole(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each text, with [CLS] and [SEP], however many."""
+        return [encoding.ids for encoding in self.tokenizer.encode_batch_fast(list(texts))]
 
 
 def load_encoder(name: str, token_limit: int = 128) -> Encoder:
@@ -59,9 +62,14 @@ def plain_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
     return tokenizer
 
 
-def cut_tokens(ids: list[int], limit: int) -> list[int]:
+def cut_end(ids: list[int], limit: int) -> list[int]:
     """Keeps the first tokens and the closing [SEP]."""
     return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
+
+
+def cut_start(ids: list[int], limit: int) -> list[int]:
+    """Keeps the opening [CLS] and the last tokens."""
+    return ids if len(ids) <= limit else [ids[0], *ids[1 - limit :]]
 
 
 def pad_rows(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

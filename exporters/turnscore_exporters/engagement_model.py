@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel
 
-from turnscore_exporters.encoders import Encoder, pad_rows
+from turnscore_exporters.encoders import Encoder, cut_end, cut_start, pad_rows
 from turnscore_exporters.errors import CheckpointError
 
 # Specified: the paper's head has 64, 32 and 8 hidden units, then two classes.
@@ -30,7 +30,8 @@ class Combination(StrEnum):
     """How the vectors of query and reply become what the head reads.
 
     `average`: their mean, as in the released code; swapping the two changes nothing. `compare`: both, their absolute
-    difference and their product, so that the head knows which is the reply and whether it fits.
+    difference and their product, so that the head knows which is the reply and whether it fits, and the logarithm of
+    both numbers of tokens, which also reach the logits directly.
     """
 
     AVERAGE = "average"
@@ -55,8 +56,12 @@ class EngagementHead(nn.Module):
     center: Tensor
     scale: Tensor
 
-    def __init__(self, width: int, dropout: float) -> None:
+    def __init__(self, width: int, dropout: float, direct: int = 0) -> None:
+        """`direct` of the last features have a linear way of their own to the logits."""
         super().__init__()
+        self.direct = nn.Linear(direct, 2, bias=False) if direct else None
+        if self.direct is not None:
+            nn.init.zeros_(self.direct.weight)
         self.register_buffer("center", torch.zeros(width))
         self.register_buffer("scale", torch.ones(width))
         layers: list[nn.Module] = []
@@ -72,7 +77,10 @@ class EngagementHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Logits [pairs, 2] of features [pairs, width]."""
-        logits: Tensor = self.layers((features - self.center) / self.scale)
+        scaled = (features - self.center) / self.scale
+        logits: Tensor = self.layers(scaled)
+        if self.direct is not None:
+            logits = logits + self.direct(scaled[:, -self.direct.in_features :])
         return logits
 
 
@@ -86,22 +94,39 @@ class EngagementModel(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.settings = settings
-        width = int(encoder.config.hidden_size) * (4 if settings.combination is Combination.COMPARE else 1)
-        self.heads = nn.ModuleList(EngagementHead(width, settings.dropout) for _ in range(settings.heads))
+        width = int(encoder.config.hidden_size)
+        width, direct = (width * 4 + 2, 2) if settings.combination is Combination.COMPARE else (width, 0)
+        self.heads = nn.ModuleList(EngagementHead(width, settings.dropout, direct) for _ in range(settings.heads))
 
-    def pool_rows(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Vectors [rows, width] of token ids [rows, tokens]."""
+    @property
+    def each_head(self) -> list[EngagementHead]:
+        """The heads, in order."""
+        return [head for head in self.heads if isinstance(head, EngagementHead)]
+
+    @property
+    def first_head(self) -> EngagementHead:
+        """The only head, where there is one."""
+        return self.each_head[0]
+
+    def read_rows(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Row vectors [rows, width + 1] of token ids [rows, tokens]: the pooled vector, then log(number of tokens)."""
         token_types = torch.zeros_like(input_ids)
         tokens = self.encoder(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_types)
-        return pool(tokens.last_hidden_state.float(), attention_mask, self.settings.pooling)
+        pooled = pool(tokens.last_hidden_state.float(), attention_mask, self.settings.pooling)
+        length = attention_mask.sum(1, keepdim=True).to(pooled.dtype).clamp_min(1.0).log()
+        return torch.cat([pooled, length], dim=-1)
 
     def combine(self, query: Tensor, reply: Tensor) -> Tensor:
-        """What the head reads, [pairs, features], of two vectors a pair."""
-        return combine(query, reply, self.settings.combination)
+        """What the head reads, [pairs, features], of two row vectors a pair."""
+        query_length, reply_length = query[:, -1:], reply[:, -1:]
+        query, reply = query[:, :-1], reply[:, :-1]
+        if self.settings.combination is Combination.AVERAGE:
+            return (query + reply) / 2
+        return torch.cat([compare(query, reply), query_length, reply_length], dim=-1)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, query_row: Tensor, reply_row: Tensor) -> Tensor:
         """Probabilities [pairs], float32."""
-        vectors = self.pool_rows(input_ids, attention_mask)
+        vectors = self.read_rows(input_ids, attention_mask)
         features = self.combine(vectors[query_row], vectors[reply_row])
         return self.probability(features)
 
@@ -118,10 +143,8 @@ def pool(tokens: Tensor, attention_mask: Tensor, pooling: Pooling) -> Tensor:
     return (tokens + (mask - 1.0) * 1e4).amax(1)
 
 
-def combine(query: Tensor, reply: Tensor, combination: Combination) -> Tensor:
-    """The pair's features of its two vectors, each [pairs, width]."""
-    if combination is Combination.AVERAGE:
-        return (query + reply) / 2
+def compare(query: Tensor, reply: Tensor) -> Tensor:
+    """Both vectors, their absolute difference and their product: [pairs, 4 width] of two [pairs, width]."""
     return torch.cat([query, reply, (query - reply).abs(), query * reply], dim=-1)
 
 
@@ -171,12 +194,18 @@ def score_pairs(
 
 
 def collate_pairs(encoder: Encoder, pairs: Sequence[tuple[str, str]]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The graph's four inputs for a batch of pairs; each different text is one row."""
-    rows: dict[str, int] = {}
+    """The graph's four inputs for a batch of pairs; equal rows are one row.
+
+    As in serving, a query beyond the token limit loses its beginning and a reply its end.
+    """
+    texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+    ids = dict(zip(texts, encoder.tokenize_whole(texts), strict=True))
+    rows: dict[tuple[int, ...], int] = {}
+    places = []
     for query, reply in pairs:
-        for text in (query or reply, reply):
-            rows.setdefault(text, len(rows))
-    input_ids, attention_mask = pad_rows(encoder.tokenize(list(rows)))
-    query_row = torch.tensor([rows[query or reply] for query, reply in pairs])
-    reply_row = torch.tensor([rows[reply] for _, reply in pairs])
+        reply_ids = cut_end(ids[reply], encoder.token_limit)
+        query_ids = cut_start(ids[query], encoder.token_limit) if query else reply_ids
+        places.append([rows.setdefault(tuple(row), len(rows)) for row in (query_ids, reply_ids)])
+    input_ids, attention_mask = pad_rows(list(rows))
+    query_row, reply_row = torch.tensor(places).unbind(1)
     return input_ids, attention_mask, query_row, reply_row

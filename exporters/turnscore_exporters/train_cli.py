@@ -1,0 +1,75 @@
+"""`turnscore-train`: trains checkpoints from data files. Exports nothing."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turnscore_exporters.errors import ExporterError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Train the models that turnscore serves.")
+
+DataOption = Annotated[Path, typer.Option("--data", help="Folder with the data files under their published names.")]
+OutputOption = Annotated[Path, typer.Option("--output", help="Folder for the checkpoint; an interrupted run resumes.")]
+EncoderOption = Annotated[str, typer.Option(help="A BERT: a folder, a name on the hub, or `minilm-l6`.")]
+ThreadsOption = Annotated[int, typer.Option(min=0, help="CPU threads; 0 leaves the choice to torch.")]
+
+
+@app.callback()
+def _root() -> None:
+    """Keeps `engagement` a subcommand while it is the only one of its kind."""
+
+
+@app.command()
+def engagement(
+    data: DataOption,
+    output: OutputOption,
+    encoder: EncoderOption = "minilm-l6",
+    recipe: Annotated[str, typer.Option(help="`paper` (Ghazarian et al. 2020) or `mixed` (the starter's).")] = "mixed",
+    labels: Annotated[str, typer.Option(help="Recipe paper: `published` or `corrected` ratings.")] = "corrected",
+    pooling: Annotated[str, typer.Option(help="`mean` or `max` over a text's tokens.")] = "mean",
+    fine_tune: Annotated[bool, typer.Option(help="Recipe paper: train the encoder too.")] = False,
+    transfer: Annotated[bool, typer.Option(help="Recipe paper: go on with the transfer pairs.")] = True,
+    steps: Annotated[int | None, typer.Option(help="Steps of the encoder's training; shorter for a try.")] = None,
+    seed: int = 0,
+    threads: ThreadsOption = 0,
+    any_counts: Annotated[bool, typer.Option(help="Accept other pair counts than the published ones.")] = False,
+) -> None:
+    """Train the engagement classifier and report its agreement with people."""
+    from turnscore_exporters.train_engagement import EngagementJob, run_engagement_job
+
+    job = EngagementJob(
+        data, output, encoder, recipe, labels, pooling, fine_tune, transfer, steps, seed, threads, not any_counts
+    )
+    with _reported_errors():
+        run_engagement_job(job)
+
+
+@app.command("engagement-grid")
+def engagement_grid(
+    data: DataOption,
+    output: OutputOption,
+    encoder: EncoderOption = "minilm-l6",
+    checkpoint: Annotated[list[Path] | None, typer.Option(help="Checkpoints to set beside the grid.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Where to write the tables as Markdown.")] = None,
+    with_fine_tuned: Annotated[bool, typer.Option(help="Also the fine-tuned encoders: minutes each.")] = True,
+    seed: int = 0,
+    threads: ThreadsOption = 0,
+) -> None:
+    """Compare labels, pooling, frozen and fine-tuned encoder, each with and without transfer, and given checkpoints."""
+    from turnscore_exporters.engagement_grid import run_grid
+
+    with _reported_errors():
+        run_grid(data, output, encoder, checkpoint or [], report, with_fine_tuned, seed, threads)
+
+
+class _reported_errors:  # noqa: N801
+    """Turns our errors into one line on stderr and exit status 1."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, ExporterError):
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(1) from error
