@@ -1,0 +1,137 @@
+"""Every unsuccessful answer, on every path, has the one shape, and its status is the table's."""
+
+import asyncio
+import json
+
+import httpx
+import pytest
+from conftest import ServeFakes
+from support.fakes import NOT_A_NUMBER, POISON, FakeScorer
+from turnscore_models import BundleError
+from turnscore_service.http_door import create_http_door
+from turnscore_service.settings import AdmissionSettings, Settings
+from turnscore_service.wiring import Runtime
+from turnscore_wire import ERROR_TABLE, ErrorCode, ErrorReply, Limits
+
+SMALL = Settings(limits=Limits(max_text_chars=20, max_turns=2, max_items=2, max_body_bytes=300))
+TURNS = [{"speaker": "user", "text": "a"}, {"speaker": "system", "text": "b"}]
+
+WRONG_CALLS = [
+    ("/v1/score", {"response": ""}, "invalid_request", "response"),
+    ("/v1/score", {"response": "a", "scorers": ["fake", "mood"]}, "invalid_request", "scorers.1"),
+    ("/v1/score", {"response": "a", "options": {"mood": {}}}, "invalid_request", "options.mood"),
+    ("/v1/score", {"response": "a", "options": {"fake": {"x": 1}}}, "invalid_request", "options.fake.x"),
+    ("/v1/score", {"response": "a" * 21}, "too_large", "response"),
+    ("/v1/score", {"response": "a", "context": TURNS + TURNS}, "too_large", "context"),
+    ("/v1/score", {"response": "a" * 400}, "too_large", "body"),
+    ("/v1/score", {"response": POISON}, "internal", None),
+    ("/v1/score", {"response": NOT_A_NUMBER}, "internal", None),
+    ("/v1/score", {"response": "untokenizable"}, "internal", None),
+    ("/v1/score_batch", {"items": []}, "invalid_request", "items"),
+    ("/v1/score_batch", {"items": [{"response": "a"}] * 3}, "too_large", "items"),
+    ("/v1/score_dialogue", {"turns": TURNS[:1]}, "invalid_request", "turns"),
+    ("/v1/score_dialogue", {"turns": [{"speaker": "system", "text": " "}]}, "invalid_request", "turns.0.text"),
+    ("/v1/score_dialogue", {"turns": TURNS, "scorers": ["mood"]}, "invalid_request", "scorers.0"),
+    ("/v1/score_dialogue", {"turns": [{"speaker": "system", "text": POISON}]}, "internal", None),
+    ("/v1/nothing", {}, "not_found", None),
+]
+
+
+def assert_refusal(response: httpx.Response, code: str, field: str | None) -> None:
+    reply = ErrorReply.model_validate_json(response.content)
+    assert (reply.error.code, reply.error.field) == (code, field)
+    assert response.status_code == ERROR_TABLE[reply.error.code].http_status
+    assert response.headers["x-request-id"] == reply.request_id
+    assert response.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize(("path", "body", "code", "field"), WRONG_CALLS)
+async def test_refusals_have_one_shape(serve: ServeFakes, path: str, body: object, code: str, field: str | None):
+    async with serve(SMALL, fake=FakeScorer()) as (client, _):
+        assert_refusal(await client.post(path, json=body), code, field)
+
+
+@pytest.mark.parametrize("path", ["/v1/score", "/v1/score_batch", "/v1/score_dialogue"])
+async def test_every_scoring_path_refuses_broken_json(serve: ServeFakes, path: str):
+    async with serve(fake=FakeScorer()) as (client, _):
+        assert_refusal(await client.post(path, content=b"{"), "invalid_request", "body")
+
+
+async def test_a_body_that_does_not_tell_its_length_is_still_bounded(serve: ServeFakes):
+    async def chunks():
+        for _ in range(100):
+            yield b" " * 100
+
+    async with serve(SMALL, fake=FakeScorer()) as (client, _):
+        assert_refusal(await client.post("/v1/score", content=chunks()), "too_large", "body")
+
+
+async def test_an_unknown_method_is_refused_in_the_same_shape(serve: ServeFakes):
+    async with serve(fake=FakeScorer()) as (client, _):
+        response = await client.get("/v1/score")
+    assert (response.status_code, response.headers["allow"]) == (405, "POST")
+    assert ErrorReply.model_validate_json(response.content).error.code == ErrorCode.INVALID_REQUEST
+
+
+async def test_no_room_is_told_at_once_with_a_retry_after(serve: ServeFakes):
+    scorer = FakeScorer()
+    scorer.gate.clear()
+    async with serve(Settings(admission=AdmissionSettings(max_items=1)), fake=scorer) as (client, _):
+        first = asyncio.create_task(client.post("/v1/score", json={"response": "a"}))
+        await asyncio.to_thread(scorer.started.wait)
+        refused = await client.post("/v1/score", json={"response": "a"})
+        scorer.gate.set()
+        assert (await first).status_code == 200
+    assert_refusal(refused, "overloaded", None)
+    assert int(refused.headers["retry-after"]) >= 1
+    assert refused.json()["error"]["retry_after_ms"] > 0
+
+
+async def test_a_deadline_that_passes_is_told(serve: ServeFakes):
+    scorer = FakeScorer()
+    scorer.gate.clear()
+    async with serve(fake=scorer) as (client, _):
+        response = await client.post("/v1/score", json={"response": "a", "deadline_ms": 20})
+        scorer.gate.set()
+    assert_refusal(response, "deadline_exceeded", None)
+
+
+async def test_a_refused_bundle_leaves_the_service_not_ready_with_the_reason():
+    def refuse(_: Settings) -> dict[str, object]:
+        raise BundleError("engagement:1.0.0: graph.onnx has SHA-256 0, the manifest says 1")
+
+    runtime = Runtime(Settings(), load=refuse)
+    runtime.start()
+    await runtime.wait_until_loaded()
+    transport = httpx.ASGITransport(create_http_door(runtime))
+    async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
+        assert (await client.get("/livez")).status_code == 200
+        for response in (
+            await client.get("/readyz"),
+            await client.get("/v1/models"),
+            await client.post("/v1/score", json={"response": "a"}),
+        ):
+            assert_refusal(response, "not_ready", None)
+            assert "graph.onnx has SHA-256 0" in response.json()["error"]["message"]
+
+
+async def test_a_draining_service_is_not_ready_and_still_answers(serve: ServeFakes):
+    async with serve(fake=FakeScorer()) as (client, runtime):
+        assert (await client.get("/readyz")).json() == {"status": "ready"}
+        runtime.begin_drain()
+        assert_refusal(await client.get("/readyz"), "not_ready", None)
+        assert (await client.post("/v1/score", json={"response": "a"})).status_code == 200
+
+
+def test_every_code_has_a_status_of_its_own():
+    assert set(ERROR_TABLE) == set(ErrorCode)
+    assert len({rule.http_status for rule in ERROR_TABLE.values()}) == len(ERROR_TABLE)
+    assert len({rule.grpc_code for rule in ERROR_TABLE.values()}) == len(ERROR_TABLE)
+
+
+async def test_an_error_inside_the_door_is_told_as_internal_without_its_text(serve: ServeFakes):
+    async with serve(fake=FakeScorer()) as (client, runtime):
+        runtime.models = lambda _: json.loads("secret")  # type: ignore[method-assign]
+        response = await client.get("/v1/models")
+    assert_refusal(response, "internal", None)
+    assert "secret" not in response.text

@@ -1,0 +1,134 @@
+"""What successful replies promise: order, partial failure, aggregates, request ids, timings, counts."""
+
+import asyncio
+
+import pytest
+from conftest import ServeFakes
+from prometheus_client import REGISTRY
+from support.fakes import POISON, FakeScorer
+from turnscore_wire import BatchReply, DialogueReply, ErrorReply, ModelsReply, ScoreReply
+
+
+def dialogue(*texts: str) -> list[dict[str, str]]:
+    """Turns that alternate, the user first."""
+    return [{"speaker": ("user", "system")[index % 2], "text": text} for index, text in enumerate(texts)]
+
+
+async def test_a_score_says_which_model_gave_it_and_where_it_lies(serve: ServeFakes):
+    async with serve(fake=FakeScorer()) as (client, _):
+        response = await client.post(
+            "/v1/score", json={"response": "one two three"}, headers={"x-request-id": "mine-1"}
+        )
+    reply = ScoreReply.model_validate_json(response.content)
+    score = reply.scores["fake"]
+    assert (score.value, score.model, score.cached) == (0.03, "fake:1.0.0", False)
+    assert score.percentile == pytest.approx(3)
+    assert (score.tokens.used, score.tokens.dropped) == (3, 0)
+    assert reply.request_id == response.headers["x-request-id"] == "mine-1"
+    assert reply.timing_ms.total >= reply.timing_ms.inference >= 0
+
+
+@pytest.mark.parametrize("sent", ["", "two words", "x" * 129, "né"])
+async def test_a_request_id_that_is_no_plain_word_is_replaced(serve: ServeFakes, sent: str):
+    async with serve(fake=FakeScorer()) as (client, _):
+        response = await client.get("/v1/models", headers={"x-request-id": sent.encode()})
+    assert response.headers["x-request-id"] not in ("", sent)
+
+
+async def test_a_batch_keeps_its_order_and_answers_each_item(serve: ServeFakes):
+    texts = ["a b c d", "a", POISON, "", "a b", "a b c"]
+    async with serve(fake=FakeScorer()) as (client, _):
+        response = await client.post("/v1/score_batch", json={"items": [{"response": text} for text in texts]})
+    results = BatchReply.model_validate_json(response.content).results
+    assert [each.scores["fake"].value for each in results if isinstance(each, ScoreReply)] == [0.04, 0.01, 0.02, 0.03]
+    errors = [(index, each.error) for index, each in enumerate(results) if isinstance(each, ErrorReply)]
+    assert [(index, error.code) for index, error in errors] == [(2, "internal"), (3, "invalid_request")]
+    assert errors[1][1].field == "items.3.response"
+
+
+async def test_one_scorer_failing_leaves_the_others_score(serve: ServeFakes):
+    class Failing(FakeScorer):
+        def score(self, batch):
+            raise RuntimeError("broken")
+
+    async with serve(good=FakeScorer(), bad=Failing()) as (client, _):
+        both = await client.post("/v1/score", json={"response": "a b"})
+        only_bad = await client.post("/v1/score", json={"response": "a b", "scorers": ["bad"]})
+    reply = ScoreReply.model_validate_json(both.content)
+    assert list(reply.scores) == ["good"]
+    assert {name: error.code for name, error in reply.errors.items()} == {"bad": "internal"}
+    assert only_bad.status_code == 500
+
+
+async def test_scorers_run_side_by_side(serve: ServeFakes):
+    first, second = FakeScorer(), FakeScorer()
+    first.gate.clear()
+    second.gate.clear()
+    async with serve(first=first, second=second) as (client, _):
+        asked = asyncio.create_task(client.post("/v1/score", json={"response": "a", "scorers": ["second", "first"]}))
+        assert await asyncio.to_thread(first.started.wait, 30)
+        assert await asyncio.to_thread(second.started.wait, 30)
+        first.gate.set()
+        second.gate.set()
+        assert list((await asked).json()["scores"]) == ["second", "first"]
+
+
+async def test_a_dialogue_is_the_mean_over_the_turns_that_count(serve: ServeFakes):
+    turns = [{"speaker": "system", "text": "a b c d e"}, *dialogue("q", "a", "q", "a b c")]
+    async with serve(fake=FakeScorer()) as (client, _):
+        response = await client.post("/v1/score_dialogue", json={"turns": turns})
+    reply = DialogueReply.model_validate_json(response.content)
+    assert [(turn.index, turn.scores["fake"].value) for turn in reply.turns] == [(0, 0.05), (2, 0.01), (4, 0.03)]
+    aggregate = reply.dialogue["fake"]
+    assert (aggregate.mean, aggregate.min, aggregate.max, aggregate.turns) == (pytest.approx(0.02), 0.01, 0.03, 2)
+
+
+async def test_a_failing_turn_of_a_dialogue_leaves_the_others(serve: ServeFakes):
+    async with serve(fake=FakeScorer()) as (client, _):
+        response = await client.post("/v1/score_dialogue", json={"turns": dialogue("q", "a b", "q", POISON)})
+    reply = DialogueReply.model_validate_json(response.content)
+    assert [list(turn.scores) for turn in reply.turns] == [["fake"], []]
+    assert reply.turns[1].errors["fake"].code == "internal"
+    assert reply.dialogue["fake"].turns == 1
+
+
+async def test_a_dialogues_turns_share_a_batch(serve: ServeFakes):
+    scorer = FakeScorer()
+    async with serve(fake=scorer) as (client, _):
+        await client.post("/v1/score_dialogue", json={"turns": dialogue("q", "a b", "q", "a b")})
+    assert len(scorer.batches) == 1
+
+
+async def test_models_are_told_with_the_limits(serve: ServeFakes):
+    async with serve(fake=FakeScorer()) as (client, runtime):
+        reply = ModelsReply.model_validate_json((await client.get("/v1/models")).content)
+    assert [(model.scorer, model.model, model.graph) for model in reply.models] == [("fake", "fake:1.0.0", "fp32")]
+    assert reply.limits == runtime.settings.limits
+
+
+async def test_counters_equal_the_requests_sent(serve: ServeFakes):
+    def counted(code: str) -> float:
+        labels = {"door": "http", "call": "score", "code": code}
+        return REGISTRY.get_sample_value("turnscore_requests_total", labels) or 0.0
+
+    codes = ("ok", "invalid_request", "internal")
+    before = [counted(code) for code in codes]
+    async with serve(fake=FakeScorer()) as (client, _):
+        for text in ["a"] * 5 + [""] * 3 + [POISON] * 2:
+            await client.post("/v1/score", json={"response": text})
+        scraped = (await client.get("/metrics")).text
+    assert [counted(code) - old for code, old in zip(codes, before, strict=True)] == [5, 3, 2]
+    assert "turnscore_requests_total" in scraped
+
+
+async def test_health_answers_head_and_get(serve: ServeFakes):
+    async with serve(fake=FakeScorer()) as (client, _):
+        assert (await client.get("/livez")).json() == {"status": "alive"}
+        assert [(await client.head(path)).status_code for path in ("/livez", "/readyz")] == [200, 200]
+
+
+async def test_the_openapi_page_needs_nothing_from_elsewhere(serve: ServeFakes):
+    async with serve(fake=FakeScorer()) as (client, _):
+        page = (await client.get("/docs")).text
+        assert "https://" not in page
+        assert (await client.get("/static-offline-docs/swagger-ui-bundle.js")).status_code == 200
