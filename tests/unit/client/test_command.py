@@ -1,0 +1,165 @@
+"""The command: output, summary, exit codes."""
+
+import gzip
+import json
+import subprocess
+import sys
+
+import pytest
+from turnscore_client import AsyncTurnScoreClient
+from turnscore_client._command import app
+from turnscore_client.testing import MockTurnScore
+from typer.testing import CliRunner
+
+LINES = [
+    '{"id": 1, "context": [{"speaker": "user", "text": "hi"}], "response": "hello"}',
+    "this is no JSON",
+    '{"id": 3, "turns": [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello"}]}',
+]
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "dialogue.jsonl"
+    path.write_text("\n".join(LINES) + "\n")
+    return path
+
+
+def run(mock: MockTurnScore, *arguments: object):
+    opened = []
+
+    def open_client(url, api_key, timeout_seconds):
+        opened.append((url, api_key, timeout_seconds))
+        return AsyncTurnScoreClient(
+            url, api_key=api_key, timeout_seconds=timeout_seconds, transport=mock.transport, clock=mock.clock
+        )
+
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], obj=open_client)
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result, opened
+
+
+def written(text: str) -> list[dict]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_one_line_goes_out_for_each_line_in_and_a_bad_one_fails_alone(mock, file):
+    result, _ = run(mock, "score", file)
+    first, second, third = written(result.stdout)
+    assert (first["id"], first["line"], first["scores"]["engagement"]["value"]) == (1, 1, 0.5)
+    assert (second["line"], second["error"]["code"]) == (2, "invalid_request")
+    assert (third["id"], third["line"], third["dialogue"]["engagement"]["mean"]) == (3, 3, 0.5)
+    assert result.exit_code == 1
+
+
+def test_the_summary_counts_and_names_the_first_failure(mock, file):
+    result, _ = run(mock, "score", file)
+    assert "scored 2 of 3 lines in" in result.stderr
+    assert "1 failed, the first: line 2: invalid_request" in result.stderr
+
+
+def test_exit_code_is_zero_when_every_line_was_scored(mock, file):
+    file.write_text(LINES[0] + "\n")
+    result, _ = run(mock, "score", file)
+    assert result.exit_code == 0
+    assert "scored 1 of 1 lines" in result.stderr
+    assert "failed" not in result.stderr
+
+
+def test_an_empty_file_is_scored_to_nothing(mock, file):
+    file.write_text("")
+    result, _ = run(mock, "score", file)
+    assert (result.exit_code, result.stdout) == (0, "")
+
+
+def test_packed_input_and_an_output_file(mock, file, tmp_path):
+    packed = tmp_path / "dialogue.jsonl.gz"
+    packed.write_bytes(gzip.compress(file.read_bytes()))
+    output = tmp_path / "scores.jsonl"
+    result, _ = run(mock, "score", packed, "--output", output)
+    assert result.stdout == ""
+    assert [line["line"] for line in written(output.read_text())] == [1, 2, 3]
+
+
+def test_options_reach_the_client_and_the_requests(mock, file):
+    mock.scores = {"engagement": 0.5, "fed": 0.1}
+    arguments = ["--url", "http://there:1", "--api-key", "k", "--timeout", "3", "--scorers", "fed, engagement"]
+    _, opened = run(mock, "score", file, *arguments)
+    assert opened == [("http://there:1", "k", 3.0)]
+    scored = [request for request in mock.requests if request.path == "/v1/score"]
+    assert scored[0].body["scorers"] == ["fed", "engagement"]
+    assert scored[0].headers["authorization"] == "Bearer k"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["score"],
+        ["score", "missing.jsonl"],
+        ["score", "{file}", "--concurrency", "0"],
+        ["score", "{file}", "--scorers", "fed,,"],
+        ["score", "{file}", "--url", "nowhere"],
+        ["score", "{file}", "--timeout", "0"],
+        ["score", "{file}", "--output", "{file}"],
+        ["score", "{file}", "--output", "{folder}"],
+        ["score", "{file}", "--output", "{folder}/no/such/folder.jsonl"],
+        ["models", "--url", "nowhere"],
+        ["rate"],
+    ],
+)
+def test_a_usage_error_has_exit_code_two_and_touches_nothing(mock, file, tmp_path, arguments):
+    before = file.read_text()
+    result, _ = run(mock, *(argument.format(file=file, folder=tmp_path) for argument in arguments))
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert file.read_text() == before
+
+
+def test_an_unreachable_service_is_one_sentence_and_leaves_the_output_alone(mock, file, tmp_path):
+    output = tmp_path / "scores.jsonl"
+    output.write_text("of yesterday")
+    mock.break_next(times=99)
+    result, _ = run(mock, "score", file, "--output", output)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("turnscore: no answer from")
+    assert result.stderr.count("\n") == 1
+    assert output.read_text() == "of yesterday"
+
+
+def test_a_broken_packed_file_is_one_sentence(mock, tmp_path):
+    packed = tmp_path / "dialogue.jsonl.gz"
+    packed.write_bytes(b"no gzip")
+    result, _ = run(mock, "score", packed)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("turnscore: Not a gzipped file")
+
+
+def test_models_are_listed_as_a_table_and_as_json(mock):
+    table, _ = run(mock, "models")
+    assert "engagement:0.0.0" in table.stdout
+    as_json, _ = run(mock, "models", "--json")
+    assert json.loads(as_json.stdout)["models"][0]["scorer"] == "engagement"
+
+
+def test_models_of_a_service_that_wants_a_key(mock):
+    mock.fail_next("unauthenticated", "an API key is needed")
+    result, _ = run(mock, "models")
+    assert (result.exit_code, result.stderr) == (1, "turnscore: unauthenticated: an API key is needed\n")
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_the_extra_one_line_says_what_to_install(missing):
+    program = f"import sys; sys.modules[{missing!r}] = None\nfrom turnscore_client._command_line import main; main()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "pip install 'turnscore-client[cli]'" in done.stderr
+
+
+def test_importing_the_package_needs_neither_typer_nor_rich():
+    program = (
+        "import sys; sys.modules['typer'] = sys.modules['rich'] = None\n"
+        "import turnscore_client, turnscore_client.testing"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

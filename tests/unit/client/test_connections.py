@@ -1,0 +1,243 @@
+"""Connections: real sockets, running out of time, cancellation, and what is left open (nothing)."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx
+import pytest
+from turnscore_client import (
+    AsyncTurnScoreClient,
+    ConnectionFailedError,
+    DeadlineExceededError,
+    OverloadedError,
+    TurnScoreClient,
+    TurnScoreError,
+    UnexpectedReplyError,
+)
+from turnscore_client._defaults import CONNECT_TIMEOUT_SECONDS
+from turnscore_client._http import OutOfTimeError, TimeLeft, _translate
+from turnscore_client.testing import ManualClock, MockTurnScore
+
+FULL = b'{"error": {"code": "overloaded", "message": "full", "retry_after_ms": 10}, "request_id": "r-1"}'
+
+
+class FullService(ThreadingHTTPServer):
+    """A real server that refuses everything, and counts its connections and requests."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Refusal)
+        self.connections = 0
+        self.requests = 0
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+    def process_request(self, request, client_address):
+        self.connections += 1
+        super().process_request(request, client_address)
+
+
+class _Refusal(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: FullService
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.requests += 1
+        self.send_response(429)
+        self.send_header("Content-Length", str(len(FULL)))
+        self.end_headers()
+        self.wfile.write(FULL)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def full_service() -> Iterator[FullService]:
+    with FullService() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def closed_port_url() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def idle(client) -> list[bool]:
+    """Of each open connection, whether it is free for the next request."""
+    return [connection.is_idle() for connection in client._http._client._transport._pool.connections]
+
+
+def test_failed_retries_leak_no_connection_and_reuse_the_one_they_have(full_service):
+    with TurnScoreClient(full_service.url, clock=ManualClock()) as client:
+        for _ in range(2):
+            with pytest.raises(OverloadedError):
+                client.score(response="a")
+        assert idle(client) == [True]
+    assert idle(client) == []
+    assert (full_service.requests, full_service.connections) == (12, 1)
+
+
+async def test_failed_retries_leak_no_connection_of_the_async_client(full_service):
+    async with AsyncTurnScoreClient(full_service.url, clock=ManualClock()) as client:
+        for _ in range(2):
+            with pytest.raises(OverloadedError):
+                await client.score(response="a")
+        assert idle(client) == [True]
+    assert idle(client) == []
+    assert (full_service.requests, full_service.connections) == (12, 1)
+
+
+def test_a_refused_connection_is_a_typed_error_that_names_the_address(closed_port_url):
+    clock = ManualClock()
+    with TurnScoreClient(closed_port_url, clock=clock) as client, pytest.raises(ConnectionFailedError) as raised:
+        client.score(response="a")
+    assert closed_port_url in str(raised.value)
+    assert len(clock.sleeps) == 5
+
+
+async def test_a_refused_connection_is_the_same_error_for_the_async_client(closed_port_url):
+    clock = ManualClock()
+    async with AsyncTurnScoreClient(closed_port_url, clock=clock) as client:
+        with pytest.raises(ConnectionFailedError):
+            await client.score(response="a")
+    assert len(clock.sleeps) == 5
+
+
+def test_a_service_that_never_answers_ends_in_deadline_exceeded():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with TurnScoreClient(url, timeout_seconds=0.05) as client, pytest.raises(DeadlineExceededError) as raised:
+            client.score(response="a", request_id="r-1")
+    assert raised.value.request_id == "r-1"
+    assert "0.05 s" in str(raised.value)
+
+
+async def test_a_service_that_never_answers_ends_the_async_call_too():
+    async def never(request: httpx.Request) -> httpx.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with AsyncTurnScoreClient("http://silent.test", transport=httpx.MockTransport(never)) as client:
+        with pytest.raises(DeadlineExceededError):
+            await client.score(response="a", timeout_seconds=0.01)
+
+
+def test_a_body_that_trickles_in_cannot_outlast_the_deadline():
+    clock = ManualClock()
+    closed = threading.Event()
+
+    class Trickle(httpx.SyncByteStream):
+        def __iter__(self):
+            while True:
+                clock.sleep(1.0)
+                yield b" "
+
+        def close(self):
+            closed.set()
+
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, stream=Trickle()))
+    with TurnScoreClient("http://slow.test", transport=transport, clock=clock) as client:
+        with pytest.raises(DeadlineExceededError):
+            client.score(response="a", timeout_seconds=3.0)
+        assert closed.is_set()
+    assert clock.seconds == 3.0
+
+
+async def test_cancelling_one_call_leaves_the_client_and_the_other_calls_alone():
+    started = asyncio.Event()
+    release = asyncio.Event()
+    mock = MockTurnScore()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if b"slow" in request.content:
+            started.set()
+            await release.wait()
+        return mock.transport.handle_request(request)
+
+    async with AsyncTurnScoreClient("http://scores.test", transport=httpx.MockTransport(answer)) as client:
+        left = asyncio.create_task(client.score(response="slow, and its caller leaves"))
+        kept = asyncio.create_task(client.score(response="slow, and its caller stays"))
+        await started.wait()
+        left.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await left
+        release.set()
+        assert (await kept).scores["engagement"].value == 0.5
+        assert (await client.score(response="later")).scores["engagement"].value == 0.5
+
+
+async def test_a_cancelled_call_is_not_retried():
+    requests = 0
+    started = asyncio.Event()
+
+    async def hang(request: httpx.Request) -> httpx.Response:
+        nonlocal requests
+        requests += 1
+        started.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with AsyncTurnScoreClient("http://scores.test", transport=httpx.MockTransport(hang)) as client:
+        call = asyncio.create_task(client.score(response="a"))
+        await started.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    assert requests == 1
+
+
+def _leaves(error_class: type) -> list[type]:
+    below = error_class.__subclasses__()
+    return [leaf for child in below for leaf in _leaves(child)] if below else [error_class]
+
+
+@pytest.mark.parametrize("error_class", _leaves(httpx.RequestError))
+def test_every_error_of_httpx_has_a_place(error_class):
+    error = _translate(error_class("because"), "http://scores.test")
+    if issubclass(error_class, httpx.ConnectTimeout):
+        assert isinstance(error, ConnectionFailedError)
+    elif issubclass(error_class, httpx.TimeoutException):
+        assert isinstance(error, OutOfTimeError)
+    else:
+        assert isinstance(error, TurnScoreError)
+
+
+def test_an_answer_that_cannot_be_decoded_is_an_unexpected_reply(ask):
+    mock = MockTurnScore()
+    mock.answer_next(200, b"not gzip at all", {"Content-Encoding": "gzip"})
+    with pytest.raises(UnexpectedReplyError):
+        ask(mock, "score", response="a")
+
+
+def test_each_phase_of_a_request_gets_what_is_left_of_the_whole():
+    left = 10.0
+    timeouts = TimeLeft(lambda: left)
+    assert dict(timeouts) == {"connect": CONNECT_TIMEOUT_SECONDS, "read": 10.0, "write": 10.0, "pool": 10.0}
+    left = 0.5
+    assert set(timeouts.values()) == {0.5}
+    left = -1.0
+    assert all(value > 0 for value in timeouts.values())
+
+
+def test_the_timeouts_reach_the_transport_as_such():
+    seen = []
+    mock = MockTurnScore()
+
+    def look(request: httpx.Request) -> httpx.Response:
+        seen.append(request.extensions["timeout"])
+        return mock.transport.handle_request(request)
+
+    with TurnScoreClient("http://scores.test", transport=httpx.MockTransport(look), clock=ManualClock()) as client:
+        client.score(response="a", timeout_seconds=7.0)
+    assert seen[0].get("read") == 7.0
