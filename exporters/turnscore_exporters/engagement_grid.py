@@ -11,9 +11,9 @@ import torch
 import typer
 
 from turnscore_exporters.convai import Labels
-from turnscore_exporters.encoders import load_encoder
+from turnscore_exporters.encoders import Encoder, load_encoder
 from turnscore_exporters.engagement_data import EngagementData, EngagementPaths, read_engagement_data
-from turnscore_exporters.engagement_model import Pooling, load_model
+from turnscore_exporters.engagement_model import EngagementModel, ModelSettings, Pooling, load_model
 from turnscore_exporters.engagement_recipes import PaperRecipe, train_paper_recipe, transfer
 from turnscore_exporters.engagement_report import TestSet, format_tables, list_test_sets, report_baselines, report_model
 from turnscore_exporters.engagement_training import TextVectors
@@ -40,9 +40,10 @@ def run_grid(
     test_sets = list_test_sets(data)
     baselines = report_baselines(test_sets, BOOTSTRAP_ROUNDS)
     reports = _read_reports(output / GRID_FILE)
+    grid = Grid(data, test_sets, encoder_name, seed, output)
     for recipe in _list_recipes(with_fine_tuned):
         if f"{recipe.name}-transfer" not in reports:
-            reports.update(_measure_recipe(data, test_sets, recipe, encoder_name, seed, output / recipe.name))
+            reports.update(grid.measure(recipe))
             write_json(output / GRID_FILE, reports)
     for folder in checkpoints:
         model, encoder = load_model(folder)
@@ -60,23 +61,38 @@ def _list_recipes(with_fine_tuned: bool) -> Iterator[PaperRecipe]:
             yield PaperRecipe(labels, pooling, is_fine_tuned)
 
 
-def _measure_recipe(
-    data: EngagementData,
-    test_sets: Sequence[TestSet],
-    recipe: PaperRecipe,
-    encoder_name: str,
-    seed: int,
-    folder: Path,
-) -> dict[str, Any]:
-    """The figures of one recipe before and after the transfer step."""
-    typer.echo(f"training {recipe.name}")
-    encoder = load_encoder(encoder_name)
-    model = train_paper_recipe(data, encoder, recipe, seed, folder)
-    vectors = TextVectors(model, encoder)
-    before = report_model(model, vectors, test_sets, BOOTSTRAP_ROUNDS)
-    moved = replace(recipe, with_transfer=True)
-    transfer(model, vectors, data.transfer, moved.transfer_steps, seed)
-    return {recipe.name: before, moved.name: report_model(model, vectors, test_sets, BOOTSTRAP_ROUNDS)}
+class Grid:
+    """Trains and measures one recipe after the other; frozen encoders and their vectors serve both readings."""
+
+    def __init__(
+        self, data: EngagementData, test_sets: Sequence[TestSet], encoder_name: str, seed: int, output: Path
+    ) -> None:
+        self._data = data
+        self._test_sets = test_sets
+        self._encoder_name = encoder_name
+        self._seed = seed
+        self._output = output
+        self._frozen: dict[Pooling, tuple[Encoder, TextVectors]] = {}
+
+    def measure(self, recipe: PaperRecipe) -> dict[str, Any]:
+        """The figures of one recipe before and after the transfer step."""
+        typer.echo(f"training {recipe.name}")
+        encoder, vectors = (None, None) if recipe.is_fine_tuned else self._freeze(recipe.pooling)
+        encoder = encoder or load_encoder(self._encoder_name)
+        folder = self._output / recipe.name
+        model = train_paper_recipe(self._data, encoder, recipe, self._seed, folder, vectors)
+        vectors = vectors or TextVectors(model, encoder)
+        before = report_model(model, vectors, self._test_sets, BOOTSTRAP_ROUNDS)
+        moved = replace(recipe, with_transfer=True)
+        transfer(model, vectors, self._data.transfer, moved.transfer_steps, self._seed)
+        return {recipe.name: before, moved.name: report_model(model, vectors, self._test_sets, BOOTSTRAP_ROUNDS)}
+
+    def _freeze(self, pooling: Pooling) -> tuple[Encoder, TextVectors]:
+        if pooling not in self._frozen:
+            encoder = load_encoder(self._encoder_name)
+            model = EngagementModel(encoder.model, ModelSettings(encoder.name, pooling))
+            self._frozen[pooling] = encoder, TextVectors(model, encoder)
+        return self._frozen[pooling]
 
 
 def _read_reports(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""torch to ONNX: the fp32 graph with fused attention, and its int8 form. Checks names and axes, not scores."""
+"""torch to ONNX: the fp32 graph with fused attention. Checks names and axes, not scores."""
 
 import contextlib
 import io
@@ -10,7 +10,6 @@ from pathlib import Path
 
 import onnx
 import torch
-from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxruntime.transformers import optimizer
 from onnxruntime.transformers.fusion_options import FusionOptions
 
@@ -25,8 +24,6 @@ INPUT_AXES: dict[str, tuple[str, ...]] = {
     "reply_row": ("pairs",),
 }
 OUTPUT_AXES: dict[str, tuple[str, ...]] = {"probability": ("pairs",)}
-# MatMul and Gemm carry the encoder, Gather the embeddings: together all but a hundred kilobytes of the weights.
-QUANTIZED_OPERATORS = ["MatMul", "Gemm", "Gather", "Attention"]
 
 
 def export_fp32(model: EngagementModel, path: Path) -> None:
@@ -86,20 +83,6 @@ def _quiet_optimizer() -> Iterator[None]:
             yield
     finally:
         logging.disable(logging.NOTSET)
-
-
-def quantize_int8(fp32_path: Path, int8_path: Path) -> None:
-    """Writes the int8 form: weights per channel, embeddings too; activations are quantised while it runs."""
-    with _quiet_optimizer():
-        quantize_dynamic(
-            fp32_path,
-            int8_path,
-            op_types_to_quantize=QUANTIZED_OPERATORS,
-            per_channel=True,
-            weight_type=QuantType.QInt8,
-            extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
-        )
-    check_graph(int8_path)
 
 
 def check_graph(path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from turnscore_exporters.errors import ExporterError
+from turnscore_exporters.reported_errors import reported_errors
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Train the models that turnscore serves.")
 
@@ -41,7 +41,7 @@ def engagement(
     job = EngagementJob(
         data, output, encoder, recipe, labels, pooling, fine_tune, transfer, steps, seed, threads, not any_counts
     )
-    with _reported_errors():
+    with reported_errors():
         run_engagement_job(job)
 
 
@@ -59,17 +59,5 @@ def engagement_grid(
     """Compare labels, pooling, frozen and fine-tuned encoder, each with and without transfer, and given checkpoints."""
     from turnscore_exporters.engagement_grid import run_grid
 
-    with _reported_errors():
+    with reported_errors():
         run_grid(data, output, encoder, checkpoint or [], report, with_fine_tuned, seed, threads)
-
-
-class _reported_errors:  # noqa: N801
-    """Turns our errors into one line on stderr and exit status 1."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, ExporterError):
-            typer.echo(f"error: {error}", err=True)
-            raise typer.Exit(1) from error

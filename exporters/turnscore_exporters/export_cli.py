@@ -1,0 +1,48 @@
+"""`turnscore-export`: makes bundles of checkpoints. Trains nothing."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turnscore_exporters.reported_errors import reported_errors
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Make bundles that turnscore serves.")
+
+
+@app.callback()
+def _root() -> None:
+    """Keeps `engagement` a subcommand while it is the only one of its kind."""
+
+
+@app.command()
+def engagement(
+    checkpoint: Annotated[Path, typer.Option(help="Folder that turnscore-train wrote.")],
+    version: Annotated[str, typer.Option(help="Version of the bundle, such as 1.0.0.")],
+    output: Annotated[Path, typer.Option(help="Folder for the bundle; must be empty or missing.")],
+    data: Annotated[Path, typer.Option(help="Folder with the data files under their published names.")],
+    turns: Annotated[int, typer.Option(min=200, help="Real turns for parity and calibration.")] = 4000,
+    threads: Annotated[int, typer.Option(min=0, help="CPU threads of torch; 0 leaves the choice to it.")] = 0,
+) -> None:
+    """Write the bundle of an engagement checkpoint; fails unless graphs and checkpoint agree as served."""
+    import torch
+
+    from turnscore_exporters.convai import Labels, Split
+    from turnscore_exporters.engagement_bundle import ExportData, export_engagement
+    from turnscore_exporters.engagement_data import EngagementPaths, read_engagement_data
+    from turnscore_exporters.reference_turns import read_reference_turns
+
+    if threads:
+        torch.set_num_threads(threads)
+    with reported_errors():
+        labelled = read_engagement_data(EngagementPaths.in_folder(data), check_counts=False)
+        judged = {
+            "judged": labelled.judged,
+            "thumbs": labelled.convai.thumbs[Split.TEST],
+            "corrected": labelled.convai.pairs[Labels.CORRECTED][Split.TEST],
+        }
+        reference = read_reference_turns(data, turns)
+        bundle = export_engagement(checkpoint, version, output, ExportData(reference, judged))
+    for variant, spec in bundle.manifest.graphs.items():
+        typer.echo(f"{variant}: {spec.parity_measured}")
+    typer.echo(f"{bundle.manifest.reference} written to {output}")

@@ -1,0 +1,55 @@
+"""Parity: a graph against its checkpoint, through the code that serves. Decides; changes nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from turnscore_service.scorers.scorer import Scorer, TurnToScore
+from turnscore_wire import Turn
+
+from turnscore_exporters.agreement_statistics import compute_spearman
+from turnscore_exporters.errors import ParityError
+
+TURNS_AT_ONCE = 32
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Absolute differences of a graph's scores from the checkpoint's, and the rank correlation of the two."""
+
+    turns: int
+    max_abs: float
+    mean_abs: float
+    spearman: float
+
+    def to_dict(self) -> dict[str, float]:
+        """As the manifest's `parity_measured` has it."""
+        figures = {"turns": self.turns, "max_abs": self.max_abs, "mean_abs": self.mean_abs, "spearman": self.spearman}
+        return {name: round(float(value), 7) for name, value in figures.items()}
+
+
+def serve_pairs(scorer: Scorer, pairs: Sequence[tuple[str, str]]) -> list[float]:
+    """Values of (query, reply) texts in order, in batches of like length as the service forms them."""
+    turns = [TurnToScore([Turn(speaker="user", text=query)] if query.strip() else [], reply) for query, reply in pairs]
+    encoded = scorer.encode(turns)
+    order = sorted(range(len(encoded)), key=lambda index: encoded[index].width)
+    values = [0.0] * len(encoded)
+    for start in range(0, len(order), TURNS_AT_ONCE):
+        chosen = order[start : start + TURNS_AT_ONCE]
+        for index, score in zip(chosen, scorer.score([encoded[index] for index in chosen]), strict=True):
+            values[index] = score.value
+    return values
+
+
+def check_parity(
+    graph: str, pairs: Sequence[tuple[str, str]], served: Sequence[float], expected: Sequence[float], tolerance: float
+) -> Drift:
+    """The drift of the served values; ParityError naming graph, text and difference if one exceeds the tolerance."""
+    differences = np.abs(np.asarray(served) - np.asarray(expected))
+    worst = int(np.argmax(np.where(np.isnan(differences), np.inf, differences)))
+    if not differences[worst] <= tolerance:
+        raise ParityError(
+            f"graph {graph}: scores {pairs[worst][1]!r} after {pairs[worst][0]!r} as {served[worst]:.6f}, the checkpoint "
+            f"as {expected[worst]:.6f}; the difference {differences[worst]:.2e} exceeds the tolerance {tolerance:.0e}"
+        )
+    return Drift(len(pairs), float(differences[worst]), float(differences.mean()), compute_spearman(served, expected))
