@@ -1,5 +1,6 @@
 """Calls: what each method of a client sends and reads, alike for both clients. Pure; refuses what the wire refuses."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -16,9 +17,7 @@ from turnscore_wire import (
     Turn,
 )
 
-from turnscore_client import _defaults
 from turnscore_client._errors import InvalidRequestError
-from turnscore_client._settings import is_visible_ascii
 
 TurnLike = Turn | Mapping[str, str] | tuple[str, str]
 """A turn: the wire's own type, a mapping with `speaker` and `text`, or such a pair."""
@@ -28,6 +27,8 @@ ItemLike = ScoreRequest | Mapping[str, Any]
 
 Options = Mapping[str, Mapping[str, JsonValue]]
 """Options for each scorer, by its name."""
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 Request = ScoreRequest | BatchRequest | DialogueRequest
 R = TypeVar("R", bound=BaseModel)
@@ -105,15 +106,17 @@ def _checked(request_type: type[Q], fields: Mapping[str, Any]) -> Q:
 
 
 def invalid_request(error: ValidationError) -> InvalidRequestError:
-    """The error of the first field at fault. Names its path and the rule, never what it held."""
+    """The error of the first field at fault, as the service tells it: the rule and the path, never what it held."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return InvalidRequestError(first["msg"], ".".join(str(step) for step in first["loc"]) or None)
+    message = first["msg"][:1].lower() + first["msg"][1:]
+    return InvalidRequestError(message, ".".join(str(step) for step in first["loc"]) or "body")
 
 
 def _checked_id(request_id: str | None) -> str | None:
-    if request_id is None or (is_visible_ascii(request_id) and len(request_id) <= _defaults.MAX_REQUEST_ID_CHARS):
+    """The id, where the service will keep it; it replaces any other with one of its own, without a word."""
+    if request_id is None or _REQUEST_ID.fullmatch(request_id):
         return request_id
-    raise InvalidRequestError(f"must be 1 to {_defaults.MAX_REQUEST_ID_CHARS} visible ASCII characters", "request_id")
+    raise InvalidRequestError("must be 1 to 128 letters, digits or any of . _ : -", "request_id")
 
 
 def _choice(scorers: Any, options: Any, deadline_ms: Any) -> dict[str, Any]:

@@ -37,9 +37,6 @@ IDLE_CONNECTION_SECONDS: Final = 5.0
 MAX_DEADLINE_MS: Final = 600_000
 """The longest deadline the wire takes."""
 
-MAX_REQUEST_ID_CHARS: Final = 128
-"""Chosen: three times a UUID and short enough for every log line."""
-
 BODY_START_CHARS: Final = 200
 """How much of a body that is not ours goes into the error. Chosen: the title of a proxy's page fits."""
 

@@ -31,7 +31,7 @@ class ClientSettings:
         url = url or os.environ.get(_defaults.URL_VARIABLE) or _defaults.URL
         api_key = api_key or os.environ.get(_defaults.API_KEY_VARIABLE) or None
         _check_url(url)
-        if api_key is not None and not is_visible_ascii(api_key):
+        if api_key is not None and not _is_visible_ascii(api_key):
             raise ValueError("api_key must be visible ASCII characters without spaces or line ends")
         check_timeout(timeout_seconds)
         if timeout_seconds <= 0:
@@ -50,7 +50,7 @@ class ClientSettings:
         return headers
 
 
-def is_visible_ascii(text: str) -> bool:
+def _is_visible_ascii(text: str) -> bool:
     """Whether the text can be one word of a header."""
     return bool(text) and all("!" <= character <= "~" for character in text)
 

@@ -197,12 +197,13 @@ class MockTurnScore:
     def _score_dialogue(self, request: DialogueRequest) -> DialogueReply:
         turns = []
         for index, turn in enumerate(request.turns):
-            if turn.speaker == "system" and turn.text.strip():
-                before = list(request.turns[:index])
-                one = ScoreRequest(context=before, response=turn.text, scorers=request.scorers)
+            if turn.speaker == "system":
+                if not turn.text.strip():
+                    raise InvalidRequestError("a system turn must not be empty", f"turns.{index}.text")
+                one = ScoreRequest(context=request.turns[:index], response=turn.text, scorers=request.scorers)
                 turns.append(DialogueTurnScores(index=index, scores=self._score(one).scores))
         if not turns:
-            raise InvalidRequestError("needs at least one system turn", "turns")
+            raise InvalidRequestError("there is no system turn to score", "turns")
         return DialogueReply(request_id=self._request_id(), turns=turns, dialogue=_aggregate(turns), timing_ms=_TIMING)
 
     def _models(self) -> ModelsReply:

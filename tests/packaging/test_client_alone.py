@@ -1,0 +1,95 @@
+"""The client by itself: its wheel, in an environment that holds nothing else, brings only what it needs."""
+
+import json
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.packaging, pytest.mark.timeout(900)]
+
+CLIENTS = Path(__file__).parents[2] / "clients"
+HEAVY = ["numpy", "torch", "transformers", "onnxruntime", "bentoml", "grpc", "fastapi", "turnscore_service"]
+
+ROUND_TRIP = """
+import importlib.util, json, sys
+from turnscore_client import ScoreReply, ScoreRequest, TurnScoreClient, __version__
+from turnscore_client.testing import MockTurnScore
+
+request = ScoreRequest.model_validate({"context": [{"speaker": "user", "text": "hi"}], "response": "hello"})
+with MockTurnScore({"engagement": 0.83}).client() as client:
+    reply = client.score_batch([ScoreRequest.model_validate_json(request.model_dump_json())]).results[0]
+print(json.dumps({
+    "version": __version__,
+    "value": ScoreReply.model_validate_json(reply.model_dump_json()).scores["engagement"].value,
+    "found": [name for name in sys.argv[1:] if importlib.util.find_spec(name)],
+}))
+"""
+
+
+def run(*command: str | Path, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def succeed(*command: str | Path, cwd: Path) -> str:
+    done = run(*command, cwd=cwd)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("client-alone")
+
+
+@pytest.fixture(scope="module")
+def wheel(folder: Path) -> Path:
+    succeed(sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", folder, CLIENTS, cwd=folder)
+    [built] = folder.glob("turnscore_client-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def python(folder: Path, wheel: Path) -> Path:
+    """The interpreter of a fresh environment with the wheel and what it asks for."""
+    venv.create(folder / "environment", with_pip=True)
+    interpreter = folder / "environment" / "bin" / "python"
+    succeed(interpreter, "-m", "pip", "install", wheel, cwd=folder)
+    return interpreter
+
+
+def installed(python: Path, folder: Path) -> Sequence[str]:
+    listed = json.loads(succeed(python, "-m", "pip", "list", "--format", "json", cwd=folder))
+    return [distribution["name"] for distribution in listed]
+
+
+def test_the_wheel_holds_both_packages_their_types_and_nothing_else(wheel: Path):
+    names = zipfile.ZipFile(wheel).namelist()
+    packages = {name.split("/")[0] for name in names if ".dist-info/" not in name}
+    assert packages == {"turnscore_client", "turnscore_wire"}
+    assert {"turnscore_client/py.typed", "turnscore_wire/py.typed"} <= set(names)
+    assert any(name.endswith("/licenses/LICENSE") for name in names)
+
+
+def test_a_turn_makes_the_round_trip_where_only_the_client_is_installed(python: Path, wheel: Path, folder: Path):
+    told = json.loads(succeed(python, "-I", "-c", ROUND_TRIP, *HEAVY, cwd=folder))
+    assert told == {"version": wheel.name.split("-")[1], "value": 0.83, "found": []}
+
+
+def test_it_brings_httpx_and_pydantic_and_no_more_than_they_need(python: Path, folder: Path):
+    names = {name.lower().replace("_", "-") for name in installed(python, folder)}
+    needed = {"httpx", "httpcore", "h11", "anyio", "idna", "certifi", "sniffio", "typing-extensions"}
+    needed |= {"pydantic", "pydantic-core", "annotated-types", "typing-inspection"}
+    assert names - needed == {"pip", "setuptools", "turnscore-client"} & names
+
+
+def test_the_command_without_its_extra_says_what_to_install(python: Path, folder: Path):
+    done = run(python.parent / "turnscore", "score", "dialogue.jsonl", cwd=folder)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "turnscore: the command line needs an extra; install it with: pip install 'turnscore-client[cli]'\n"
+    )
