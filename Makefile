@@ -12,7 +12,7 @@ export BENTOML_DO_NOT_TRACK := True
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check format lock bento test-bento train-engagement export-engagement schema clean
+.PHONY: help setup serve test check format lock wheels bento train-engagement export-engagement schema clean
 
 help:  ## Lists the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -50,6 +50,20 @@ format: $(DEV)/.ready  ## Formats the code and sorts imports
 
 schema: $(DEV)/.ready  ## Writes docs/openapi.json anew from the wire types
 	$(DEV)/bin/python -m turnscore_service.openapi_document docs/openapi.json
+
+wheels: $(SERVE)/.ready  ## Builds the wheels of both distributions into dist/
+	rm -f dist/*.whl
+	$(SERVE)/bin/pip wheel --quiet --no-deps --wheel-dir dist . ./clients
+
+bento: wheels  ## Builds the bento from the wheels into BentoML's store
+	PATH=$(abspath $(SERVE)/bin):$$PATH $(SERVE)/bin/bentoml build --output tag
+
+train-engagement: $(DEV)/.ready  ## Trains and compares engagement models: DATA=folder OUTPUT=build/engagement
+	$(DEV)/bin/turnscore-train engagement --data $(DATA) --output $(OUTPUT)
+
+export-engagement: $(DEV)/.ready  ## Exports one as a bundle: CHECKPOINT=folder VERSION=1.0.0 DATA=folder
+	$(DEV)/bin/turnscore-export engagement --checkpoint $(CHECKPOINT) --version $(VERSION) --data $(DATA) \
+		--output build/bundles/engagement
 
 lock: $(DEV)/.ready  ## Pins the dependencies anew
 	$(DEV)/bin/pip install --quiet pip-tools

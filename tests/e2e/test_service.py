@@ -1,0 +1,125 @@
+"""The real service on the starter bundles: BentoML's process, the real client, and SIGTERM."""
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from support.processes import RunningService, running_service
+from turnscore_client import InvalidRequestError, NotReadyError, TurnScoreClient
+from turnscore_models import starter_bundles
+
+pytestmark = pytest.mark.e2e
+
+QUESTION = [("user", "hi, what did you do today?")]
+VIVID = "i hiked up a volcano and nearly lost my hat. ever been on one?"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
+    with running_service(tmp_path_factory.mktemp("service")) as started:
+        yield started
+
+
+@pytest.fixture
+def client(service: RunningService) -> Iterator[TurnScoreClient]:
+    with TurnScoreClient(service.url) as opened:
+        yield opened
+
+
+def test_a_dull_response_scores_lower_than_a_vivid_one(client: TurnScoreClient):
+    vivid = client.score(context=QUESTION, response=VIVID).scores["engagement"]
+    dull = client.score(context=QUESTION, response="ok.").scores["engagement"]
+    assert dull.value < vivid.value
+    assert dull.percentile < vivid.percentile
+    assert vivid.model.startswith("engagement:")
+
+
+def test_a_batch_gives_what_single_requests_give(client: TurnScoreClient):
+    responses = ["ok.", VIVID, "no idea", "a" * 3000, "i like the sea, do you?"] * 4
+    items = [{"context": [{"speaker": "user", "text": "hi"}], "response": response} for response in responses]
+    alone = [client.score(**item).scores["engagement"] for item in items[:5]] * 4
+    together = client.score_batch(items).results
+    for single, batched in zip(alone, together, strict=True):
+        assert batched.scores["engagement"].value == pytest.approx(single.value, abs=1e-5)
+        assert batched.scores["engagement"].tokens == single.tokens
+
+
+def test_a_dialogue_is_scored_turn_by_turn(client: TurnScoreClient):
+    turns = [("user", "hi"), ("system", "hello there"), ("user", "how are you?"), ("system", VIVID)]
+    reply = client.score_dialogue(turns)
+    values = [turn.scores["engagement"].value for turn in reply.turns]
+    assert [turn.index for turn in reply.turns] == [1, 3]
+    assert reply.dialogue["engagement"].mean == pytest.approx(sum(values) / 2)
+
+
+def test_what_was_cut_is_told(client: TurnScoreClient):
+    tokens = client.score(context=[("user", "word " * 1000)], response="ok").scores["engagement"].tokens
+    limit = client.models().models[0].token_limit
+    assert tokens.used == limit + 3
+    assert tokens.dropped == 1000 - (limit - 2)
+
+
+def test_the_servers_refusal_names_the_field(service: RunningService):
+    answer = httpx.post(service.url + "/v1/score", content=b'{"response": "\\ud800"}')
+    assert (answer.status_code, answer.json()["error"]["field"]) == (400, "response")
+
+
+def test_an_unknown_scorer_is_refused_by_name(client: TurnScoreClient):
+    with pytest.raises(InvalidRequestError) as refused:
+        client.score(context=QUESTION, response="ok", scorers=["mood"])
+    assert refused.value.field == "scorers.0"
+
+
+def test_no_dialogue_text_is_logged(service: RunningService, client: TurnScoreClient):
+    client.score(context=[("user", "xylophone secret")], response="marmalade secret")
+    httpx.post(service.url + "/v1/score", content=b'{"response": "marmalade secret", "secret": 1}')
+    assert "secret" not in service.log.read_text()
+
+
+def test_metrics_of_the_real_process_are_scraped(service: RunningService, client: TurnScoreClient):
+    client.score(context=QUESTION, response="ok")
+    scraped = httpx.get(service.url + "/metrics").text
+    assert 'turnscore_requests_total{call="score",code="ok",door="http"}' in scraped
+    assert "turnscore_ready 1.0" in scraped
+
+
+def test_sigterm_turns_readiness_off_and_loses_nothing(tmp_path: Path):
+    environment = {"TURNSCORE_DRAIN_SECONDS": "3"}
+    items = [{"response": f"turn number {number} of a long batch"} for number in range(200)]
+    with running_service(tmp_path, environment=environment) as service, TurnScoreClient(service.url) as client:
+        client.score(context=QUESTION, response="warm the connection up")
+        replies: list[int] = []
+        asking = threading.Thread(target=lambda: replies.append(len(client.score_batch(items).results)))
+        asking.start()
+        service.process.terminate()
+        wait_until(lambda: httpx.get(service.url + "/readyz").status_code == 503)
+        with TurnScoreClient(service.url) as late:
+            assert late.score(context=QUESTION, response="still answered while draining").scores
+        asking.join(60)
+        assert replies == [200]
+        assert service.process.wait(60) == 0
+
+
+def test_a_damaged_bundle_leaves_the_service_alive_and_not_ready(tmp_path: Path):
+    shutil.copytree(starter_bundles()[0], tmp_path / "bundle")
+    with (tmp_path / "bundle" / "tokenizer.json").open("ab") as file:
+        file.write(b" ")
+    environment = {"TURNSCORE_MODELS": f"{tmp_path}/bundle"}
+    with running_service(tmp_path / "run", environment=environment, wait_for="/livez") as service:
+        wait_until(lambda: "refused" in httpx.get(service.url + "/readyz").text)
+        with (
+            TurnScoreClient(service.url, max_retries=0) as client,
+            pytest.raises(NotReadyError, match=r"tokenizer\.json"),
+        ):
+            client.score(response="ok")
+
+
+def wait_until(claim, seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not claim():
+        assert time.monotonic() < end, "the condition never held"
+        time.sleep(0.02)  # polling another process: there is nothing to wait on

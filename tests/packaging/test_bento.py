@@ -1,0 +1,63 @@
+"""The bento, built from the wheels and served from an environment that has no checkout, scores a turn."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+import venv
+from pathlib import Path
+
+import pytest
+from support.processes import running_service
+from turnscore_client import TurnScoreClient
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = Path(sys.executable).parent
+
+
+def run(command: list[str], folder: Path, **environment: str) -> None:
+    done = subprocess.run(command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+@pytest.fixture(scope="module")
+def bento(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a freshly built bento."""
+    build, home = tmp_path_factory.mktemp("build"), tmp_path_factory.mktemp("bentoml")
+    for name in ("bentofile.yaml", ".bentoignore", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, build)
+    shutil.copytree(ROOT / "requirements", build / "requirements")
+    run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", f"{build}/dist", ".", "./clients"], ROOT)
+    path = f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}"
+    run([str(SCRIPTS / "bentoml"), "build"], build, BENTOML_HOME=str(home), BENTOML_DO_NOT_TRACK="True", PATH=path)
+    [manifest] = home.glob("bentos/turnscore/*/bento.yaml")
+    return manifest.parent
+
+
+@pytest.mark.packaging
+@pytest.mark.timeout(400)
+def test_the_bento_serves_without_a_checkout(bento: Path, tmp_path: Path):
+    environment = tmp_path / "environment"
+    venv.create(environment, with_pip=True)
+    path = f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    run(["bash", str(bento / "env/python/install.sh")], tmp_path, VIRTUAL_ENV=str(environment), PATH=path)
+    installed = {path.name for path in environment.glob("lib/python3*/site-packages/*")}
+    assert "bentoml" in installed
+    assert not {"torch", "transformers"} & installed
+
+    isolated = {"PATH": path, "PYTHONPATH": "", "VIRTUAL_ENV": str(environment)}
+    executable = environment / "bin" / "bentoml"
+    with (
+        running_service(tmp_path / "run", target=str(bento), executable=executable, environment=isolated) as service,
+        TurnScoreClient(service.url) as client,
+    ):
+        score = client.score(context=[("user", "hi, what did you do today?")], response="i hiked up a volcano.")
+    assert 0 < score.scores["engagement"].value < 1
+
+
+def test_the_bentos_wheels_are_the_projects_versions():
+    bentofile = (ROOT / "bentofile.yaml").read_text()
+    for name, folder in (("turnscore", ROOT), ("turnscore_client", ROOT / "clients")):
+        version = tomllib.loads((folder / "pyproject.toml").read_text())["project"]["version"]
+        assert f"{name}-{version}-py3" in bentofile
