@@ -21,32 +21,34 @@ from turnscore_service.deadline import Deadline
 from turnscore_service.errors import DeadlineExceededError, FailedScoringError, NotReadyError
 from turnscore_service.inference.packing import padded_width
 from turnscore_service.scorers.loading import LoadedScorer
-from turnscore_service.scorers.scorer import EncodedTurn, RawScore
+from turnscore_service.scorers.scorer import RawScore, TokenPack
 from turnscore_service.settings import BatchingSettings
+
+_PackResult = tuple[RawScore | FailedScoringError, ...] | Exception
 
 _LOGGER = logging.getLogger("turnscore.batching")
 
 
 @dataclass(frozen=True, slots=True)
-class BatchedScore:
-    """A turn's raw score and where its time went."""
+class PackScores:
+    """The raw scores of a pack's answers, a failed one in its error's form, and where its time went."""
 
-    raw: RawScore
+    raw: tuple[RawScore | FailedScoringError, ...]
     queue_seconds: float
     inference_seconds: float
 
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    turn: EncodedTurn
+    pack: TokenPack
     number: int
-    future: "asyncio.Future[BatchedScore]"
+    future: "asyncio.Future[PackScores]"
     timer: asyncio.TimerHandle
     arrived_at: float = field(default_factory=time.monotonic)
 
     @property
     def order(self) -> tuple[int, int]:
-        return self.turn.width, self.number
+        return self.pack.width, self.number
 
 
 class Batcher:
@@ -64,8 +66,8 @@ class Batcher:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def submit(self, turn: EncodedTurn, deadline: Deadline) -> "asyncio.Future[BatchedScore]":
-        """Queues one turn. Cancelling the future takes it out again.
+    def submit(self, pack: TokenPack, deadline: Deadline) -> "asyncio.Future[PackScores]":
+        """Queues one pack. Cancelling the future takes it out again.
 
         The future raises DeadlineExceededError when the deadline passes first, FailedScoringError where the runtime
         fails on this turn, NotReadyError after `stop`.
@@ -73,9 +75,9 @@ class Batcher:
         if self._is_stopped:
             raise NotReadyError("the service is shutting down")
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[BatchedScore] = loop.create_future()
+        future: asyncio.Future[PackScores] = loop.create_future()
         timer = loop.call_later(max(0.0, deadline.remaining_seconds()), _expire, future)
-        entry = _Entry(turn, next(self._numbers), future, timer)
+        entry = _Entry(pack, next(self._numbers), future, timer)
         future.add_done_callback(lambda _: self._settle(entry))
         insort(self._by_width, entry, key=lambda each: each.order)
         metrics.QUEUED_ITEMS.labels(self._loaded.name).set(len(self._by_width))
@@ -106,7 +108,7 @@ class Batcher:
         self._observe(batch, started_at)
         try:
             work = asyncio.get_running_loop().run_in_executor(
-                self._executor, self._score_timed, [entry.turn for entry in batch]
+                self._executor, self._score_timed, [entry.pack for entry in batch]
             )
         except RuntimeError as error:  # the executor was shut down
             _fail(batch, error)
@@ -119,7 +121,7 @@ class Batcher:
         self,
         batch: Sequence[_Entry],
         started_at: float,
-        done: "asyncio.Future[tuple[list[RawScore | Exception], float]]",
+        done: "asyncio.Future[tuple[list[_PackResult], float]]",
     ) -> None:
         self._is_running = False
         error = None if done.cancelled() else done.exception()
@@ -132,7 +134,7 @@ class Batcher:
                 if isinstance(result, Exception):
                     _fail([entry], result)
                 elif not entry.future.done():
-                    entry.future.set_result(BatchedScore(result, started_at - entry.arrived_at, seconds))
+                    entry.future.set_result(PackScores(result, started_at - entry.arrived_at, seconds))
         self._call_pump(asyncio.get_running_loop())
 
     def _take_batch(self) -> list[_Entry]:
@@ -142,29 +144,31 @@ class Batcher:
             return []
         oldest = min(self._by_width, key=lambda entry: entry.number)
         place = bisect_left(self._by_width, oldest.order, key=lambda entry: entry.order)
-        low, high = grow_batch([entry.turn for entry in self._by_width], place, self._settings)
+        low, high = grow_batch([entry.pack for entry in self._by_width], place, self._settings)
         batch = self._by_width[low:high]
         del self._by_width[low:high]
         return batch
 
-    def _score_timed(self, turns: Sequence[EncodedTurn]) -> tuple[list[RawScore | Exception], float]:
+    def _score_timed(self, packs: Sequence[TokenPack]) -> tuple[list[_PackResult], float]:
         started_at = time.perf_counter()
-        results = self._score_isolating(turns)
+        results = self._score_isolating(packs)
         return results, time.perf_counter() - started_at
 
-    def _score_isolating(self, turns: Sequence[EncodedTurn]) -> list[RawScore | Exception]:
+    def _score_isolating(self, packs: Sequence[TokenPack]) -> list[_PackResult]:
         try:
-            scores = self._loaded.scorer.score(turns)
-            if len(scores) != len(turns):
-                raise FailedScoringError(f"{self._loaded.name} answered {len(scores)} of {len(turns)} turns")
+            scores = self._loaded.scorer.score(packs)
+            wanted = sum(len(pack.answers) for pack in packs)
+            if len(scores) != wanted:
+                raise FailedScoringError(f"{self._loaded.name} answered {len(scores)} of {wanted} turns")
         except Exception as error:
-            if len(turns) == 1:
+            if len(packs) == 1:
                 return [error]
-            middle = len(turns) // 2
-            return self._score_isolating(turns[:middle]) + self._score_isolating(turns[middle:])
-        return [self._refuse_nan(score) for score in scores]
+            middle = len(packs) // 2
+            return self._score_isolating(packs[:middle]) + self._score_isolating(packs[middle:])
+        in_order = iter(scores)
+        return [tuple(self._refuse_nan(next(in_order)) for _ in pack.answers) for pack in packs]
 
-    def _refuse_nan(self, score: RawScore) -> RawScore | Exception:
+    def _refuse_nan(self, score: RawScore) -> RawScore | FailedScoringError:
         if all(map(math.isfinite, (score.value, *score.details.values()))):
             return score
         return FailedScoringError(f"{self._loaded.name} gave a score that is not a number")
@@ -173,40 +177,42 @@ class Batcher:
         name = self._loaded.name
         for entry in batch:
             metrics.QUEUE_SECONDS.labels(name).observe(started_at - entry.arrived_at)
-        size = functools.reduce(_Size.plus, (entry.turn for entry in batch), _Size())
-        metrics.BATCH_ITEMS.labels(name).observe(len(batch))
+        size = functools.reduce(_Size.plus, (entry.pack for entry in batch), _Size())
+        metrics.BATCH_ITEMS.labels(name).observe(sum(len(entry.pack.answers) for entry in batch))
         metrics.BATCH_TOKENS.labels(name).observe(size.padded)
         metrics.BATCH_PADDING.labels(name).observe(1 - size.real / size.padded)
         metrics.QUEUED_ITEMS.labels(name).set(len(self._by_width))
 
     def _settle(self, entry: _Entry) -> None:
-        """Counts what became of a turn; called once, whatever that is."""
+        """Counts what became of a pack's turns; called once, whatever that is."""
         entry.timer.cancel()
         if entry.future.cancelled():
-            outcome = "departed"
-        elif (error := entry.future.exception()) is None:
-            outcome = "scored"
-        else:
+            outcomes = ["departed"] * len(entry.pack.answers)
+        elif error := entry.future.exception():
             outcome = "expired" if isinstance(error, DeadlineExceededError) else "failed"
-        metrics.ITEMS.labels(self._loaded.name, self._loaded.bundle.manifest.reference, outcome).inc()
+            outcomes = [outcome] * len(entry.pack.answers)
+        else:
+            outcomes = ["scored" if isinstance(raw, RawScore) else "failed" for raw in entry.future.result().raw]
+        for outcome in outcomes:
+            metrics.ITEMS.labels(self._loaded.name, self._loaded.bundle.manifest.reference, outcome).inc()
 
 
-def grow_batch(turns: Sequence[EncodedTurn], place: int, settings: BatchingSettings) -> tuple[int, int]:
-    """The slice of `turns`, sorted by width, that makes the largest allowed batch around the one at `place`.
+def grow_batch(packs: Sequence[TokenPack], place: int, settings: BatchingSettings) -> tuple[int, int]:
+    """The slice of `packs`, sorted by width, that makes the largest allowed batch around the one at `place`.
 
     Takes the nearest in width first, on either side, while padded tokens and padding share stay within the settings.
     """
-    width = turns[place].width
-    size = _Size().plus(turns[place])
+    width = packs[place].width
+    size = _Size().plus(packs[place])
     low, high = place, place + 1
     can_go_down, can_go_up = True, True
     while can_go_down or can_go_up:
-        gap_below = width - turns[low - 1].width if can_go_down and low > 0 else math.inf
-        gap_above = turns[high].width - width if can_go_up and high < len(turns) else math.inf
+        gap_below = width - packs[low - 1].width if can_go_down and low > 0 else math.inf
+        gap_above = packs[high].width - width if can_go_up and high < len(packs) else math.inf
         if math.isinf(min(gap_below, gap_above)):
             break
         goes_down = gap_below <= gap_above
-        grown = size.plus(turns[low - 1 if goes_down else high])
+        grown = size.plus(packs[low - 1 if goes_down else high])
         if grown.fits(settings):
             size, low, high = grown, low - goes_down, high + (not goes_down)
         elif goes_down:
@@ -218,7 +224,7 @@ def grow_batch(turns: Sequence[EncodedTurn], place: int, settings: BatchingSetti
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """Rows and longest row of a batch, its tokens without padding, and what its turns would cost one by one."""
+    """Rows and longest row of a batch, its tokens without padding, and what its packs would cost one by one."""
 
     rows: int = 0
     width: int = 0
@@ -229,13 +235,13 @@ class _Size:
     def padded(self) -> int:
         return self.rows * padded_width(self.width)
 
-    def plus(self, turn: EncodedTurn) -> "_Size":
-        rows = len(turn.rows)
-        alone = self.alone + rows * padded_width(turn.width)
-        return _Size(self.rows + rows, max(self.width, turn.width), self.real + turn.real_tokens, alone)
+    def plus(self, pack: TokenPack) -> "_Size":
+        rows = len(pack.rows)
+        alone = self.alone + rows * padded_width(pack.width)
+        return _Size(self.rows + rows, max(self.width, pack.width), self.real + pack.real_tokens, alone)
 
     def fits(self, settings: BatchingSettings) -> bool:
-        """Whether the batch is within budget, and not much dearer than its turns one by one."""
+        """Whether the batch is within budget, and not much dearer than its packs one by one."""
         return self.padded <= settings.max_batch_tokens and 1 - self.alone / self.padded <= settings.max_padding_share
 
 
@@ -247,6 +253,6 @@ def _fail(entries: Sequence[_Entry], cause: BaseException) -> None:
             entry.future.set_exception(error)
 
 
-def _expire(future: "asyncio.Future[BatchedScore]") -> None:
+def _expire(future: "asyncio.Future[PackScores]") -> None:
     if not future.done():
         future.set_exception(DeadlineExceededError("the deadline passed before the turn was scored"))

@@ -6,7 +6,7 @@ docs/architecture.md draws it.
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
@@ -24,16 +24,18 @@ from turnscore_wire import (
     ScoreReply,
     ScoreRequest,
     Timing,
+    TokenCount,
+    Turn,
 )
 
 from turnscore_service import metrics
 from turnscore_service.admission import Admission
-from turnscore_service.batching import BatchedScore, Batcher
+from turnscore_service.batching import Batcher, PackScores
 from turnscore_service.deadline import Deadline
 from turnscore_service.errors import FailedScoringError, ScoringError
 from turnscore_service.request_checks import check_dialogue_request, check_item_count, check_score_request
 from turnscore_service.scorers.loading import LoadedScorer
-from turnscore_service.scorers.scorer import EncodedTurn, TurnToScore
+from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
 
 _LOGGER = logging.getLogger("turnscore.pipeline")
 
@@ -42,9 +44,14 @@ _LOGGER = logging.getLogger("turnscore.pipeline")
 class _Item:
     """One turn to score with everything that is asked of it."""
 
-    turn: TurnToScore
-    scorers: tuple[str, ...]
+    context: Sequence[Turn]
+    response: str
+    asked: Mapping[str, object]
+    """The scorers asked for, in that order, with their options."""
     deadline: Deadline
+
+    def turn_for(self, scorer: str) -> TurnToScore:
+        return TurnToScore(self.context, self.response, self.asked[scorer])
 
 
 @dataclass(slots=True)
@@ -83,8 +90,8 @@ class ScoringPipeline:
         FailedScoringError.
         """
         started_at = time.monotonic()
-        check_score_request(request, self._limits, self._scorers)
-        [outcome] = await self._score_items([self._item(request, deadline)])
+        asked = check_score_request(request, self._limits, self._scorers)
+        [outcome] = await self._score_items([_Item(request.context, request.response, asked, deadline)])
         return _score_reply(outcome, request_id, started_at)
 
     async def score_batch(
@@ -115,12 +122,9 @@ class ScoringPipeline:
         Raises as `score` does; a turn that fails stands in its own `errors`, and all failing raises the first.
         """
         started_at = time.monotonic()
-        check_dialogue_request(request, self._limits, self._scorers)
+        asked = check_dialogue_request(request, self._limits, self._scorers)
         places = [index for index, turn in enumerate(request.turns) if turn.speaker == "system"]
-        names = self._names(request.scorers)
-        items = [
-            _Item(TurnToScore(request.turns[:index], request.turns[index].text), names, deadline) for index in places
-        ]
+        items = [_Item(request.turns[:index], request.turns[index].text, asked, deadline) for index in places]
         outcomes = await self._score_items(items)
         _raise_if_none(outcomes)
         return DialogueReply(
@@ -129,7 +133,7 @@ class ScoringPipeline:
                 DialogueTurnScores(index=index, scores=outcome.scores, errors=_details(outcome))
                 for index, outcome in zip(places, outcomes, strict=True)
             ],
-            dialogue=self._aggregate(names, items, outcomes),
+            dialogue=self._aggregate(asked, items, outcomes),
             timing_ms=_timing(outcomes, started_at),
         )
 
@@ -150,48 +154,47 @@ class ScoringPipeline:
         """Returns when everything in flight is answered."""
         await asyncio.gather(*(batcher.stop() for batcher in self._batchers.values()))
 
-    def _names(self, asked: Sequence[str] | None) -> tuple[str, ...]:
-        return tuple(self._scorers) if asked is None else tuple(dict.fromkeys(asked))
-
-    def _item(self, request: ScoreRequest, deadline: Deadline) -> _Item:
-        return _Item(TurnToScore(request.context, request.response), self._names(request.scorers), deadline)
-
     def _prepare(self, index: int, request: ScoreRequest | ScoringError, deadline: Deadline) -> _Item | ScoringError:
         """The item, or the error that answers it; fields are named from the whole request's root."""
         if isinstance(request, ScoringError):
             return request
         try:
-            check_score_request(request, self._limits, self._scorers)
+            asked = check_score_request(request, self._limits, self._scorers)
         except ScoringError as error:
             return type(error)(error.message, field=f"items.{index}.{error.field}")
         own = deadline if request.deadline_ms is None else Deadline.after_ms(request.deadline_ms)
-        return self._item(request, min(own, deadline, key=lambda each: each.expires_at))
+        return _Item(request.context, request.response, asked, min(own, deadline, key=_expiry))
 
     async def _score_items(self, items: Sequence[_Item]) -> list[_Outcome]:
         outcomes = [_Outcome({}, {}) for _ in items]
-        jobs = [(name, place) for place, item in enumerate(items) for name in item.scorers]
-        tokens = sum(self._scorers[name].scorer.estimate_tokens(items[place].turn) for name, place in jobs)
-        with self._admission.reserve(len(jobs), tokens):
-            by_scorer = {name: [place for asked, place in jobs if asked == name] for name in self._scorers}
+        jobs: dict[tuple[str, Deadline], list[int]] = {}
+        for place, item in enumerate(items):
+            for name in item.asked:
+                jobs.setdefault((name, item.deadline), []).append(place)
+        tokens = sum(
+            self._scorers[name].scorer.estimate_tokens(items[place].turn_for(name))
+            for (name, _), places in jobs.items()
+            for place in places
+        )
+        with self._admission.reserve(sum(map(len, jobs.values())), tokens):
             work = [
-                self._score_with(name, [items[place] for place in places], [outcomes[place] for place in places])
-                for name, places in by_scorer.items()
-                if places
+                self._score_with(name, deadline, [items[each] for each in places], [outcomes[each] for each in places])
+                for (name, deadline), places in jobs.items()
             ]
             await asyncio.gather(*work)
         for item, outcome in zip(items, outcomes, strict=True):
-            outcome.scores = {name: outcome.scores[name] for name in item.scorers if name in outcome.scores}
+            outcome.scores = {name: outcome.scores[name] for name in item.asked if name in outcome.scores}
         return outcomes
 
-    async def _score_with(self, name: str, items: Sequence[_Item], outcomes: Sequence[_Outcome]) -> None:
+    async def _score_with(
+        self, name: str, deadline: Deadline, items: Sequence[_Item], outcomes: Sequence[_Outcome]
+    ) -> None:
         """Fills in one scorer's part of every outcome; a failure is that scorer's alone."""
         loaded = self._scorers[name]
         started_at = time.monotonic()
         try:
-            encoded = await self._encode(loaded, [item.turn for item in items])
-            futures = [
-                self._batchers[name].submit(turn, item.deadline) for turn, item in zip(encoded, items, strict=True)
-            ]
+            packs = await self._encode(loaded, [item.turn_for(name) for item in items])
+            futures = [self._batchers[name].submit(pack, deadline) for pack in packs]
         except ScoringError as error:
             for outcome in outcomes:
                 outcome.errors[name] = error
@@ -203,11 +206,19 @@ class ScoringPipeline:
         finally:
             for future in futures:
                 future.cancel()
-        for turn, result, outcome in zip(encoded, found, outcomes, strict=True):
-            outcome.tokenize = max(outcome.tokenize, tokenize)
-            _record(loaded, turn, result, outcome)
+        for pack, result in zip(packs, found, strict=True):
+            for place, tokens, raw in zip(pack.answers, pack.tokens, _raw_scores(pack, result), strict=True):
+                outcome = outcomes[place]
+                outcome.tokenize = max(outcome.tokenize, tokenize)
+                if isinstance(result, PackScores):
+                    outcome.queue = max(outcome.queue, result.queue_seconds)
+                    outcome.inference = max(outcome.inference, result.inference_seconds)
+                if isinstance(raw, ScoringError):
+                    outcome.errors[name] = raw
+                else:
+                    outcome.scores[name] = _score(loaded, raw, tokens)
 
-    async def _encode(self, loaded: LoadedScorer, turns: Sequence[TurnToScore]) -> list[EncodedTurn]:
+    async def _encode(self, loaded: LoadedScorer, turns: Sequence[TurnToScore]) -> list[TokenPack]:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._tokenizing, loaded.scorer.encode, turns)
         except Exception as error:
@@ -215,7 +226,7 @@ class ScoringPipeline:
             raise FailedScoringError(f"{loaded.name} could not tokenize the text") from error
 
     def _aggregate(
-        self, names: Sequence[str], items: Sequence[_Item], outcomes: Sequence[_Outcome]
+        self, names: Iterable[str], items: Sequence[_Item], outcomes: Sequence[_Outcome]
     ) -> dict[str, DialogueAggregate]:
         aggregates = {}
         for name in names:
@@ -223,7 +234,7 @@ class ScoringPipeline:
             values = [
                 outcome.scores[name].value
                 for item, outcome in zip(items, outcomes, strict=True)
-                if name in outcome.scores and counts(item.turn)
+                if name in outcome.scores and counts(item.turn_for(name))
             ]
             if values:
                 aggregates[name] = DialogueAggregate(
@@ -232,22 +243,28 @@ class ScoringPipeline:
         return aggregates
 
 
-def _record(loaded: LoadedScorer, turn: EncodedTurn, result: BatchedScore | BaseException, outcome: _Outcome) -> None:
+def _raw_scores(pack: TokenPack, result: PackScores | BaseException) -> Sequence[RawScore | ScoringError]:
+    """One for each answer of the pack. Raises what is no scoring error: the caller has left."""
+    if isinstance(result, PackScores):
+        return result.raw
     if isinstance(result, ScoringError):
-        outcome.errors[loaded.name] = result
-        return
-    if isinstance(result, BaseException):
-        raise result
-    outcome.queue = max(outcome.queue, result.queue_seconds)
-    outcome.inference = max(outcome.inference, result.inference_seconds)
-    outcome.scores[loaded.name] = Score(
-        value=result.raw.value,
-        percentile=loaded.percentile(result.raw.value),
-        details=result.raw.details,
+        return [result] * len(pack.answers)
+    raise result
+
+
+def _score(loaded: LoadedScorer, raw: RawScore, tokens: TokenCount) -> Score:
+    return Score(
+        value=raw.value,
+        percentile=loaded.percentile(raw.value),
+        details=raw.details,
         model=loaded.bundle.manifest.reference,
-        tokens=turn.tokens,
+        tokens=tokens,
         cached=False,
     )
+
+
+def _expiry(deadline: Deadline) -> float:
+    return deadline.expires_at
 
 
 def _score_reply(outcome: _Outcome, request_id: str, started_at: float) -> ScoreReply:

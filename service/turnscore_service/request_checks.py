@@ -2,20 +2,28 @@
 
 from collections.abc import Mapping, Sequence
 
+from pydantic import JsonValue
 from turnscore_wire import DialogueRequest, Limits, ScoreRequest, Turn
 
 from turnscore_service.errors import InvalidRequestError, TooLargeError
 from turnscore_service.scorers.loading import LoadedScorer
 
 
-def check_score_request(request: ScoreRequest, limits: Limits, scorers: Mapping[str, LoadedScorer]) -> None:
-    """Raises TooLargeError or InvalidRequestError for the first field that this service cannot take."""
+def check_score_request(
+    request: ScoreRequest, limits: Limits, scorers: Mapping[str, LoadedScorer]
+) -> dict[str, object]:
+    """The scorers asked for, in that order, each with its options as its `read_options` made them.
+
+    Raises TooLargeError or InvalidRequestError for the first field that this service cannot take.
+    """
     _check_text("response", request.response, limits)
     _check_turns("context", request.context, limits)
-    _check_choice(request, scorers)
+    return _check_choice(request, scorers)
 
 
-def check_dialogue_request(request: DialogueRequest, limits: Limits, scorers: Mapping[str, LoadedScorer]) -> None:
+def check_dialogue_request(
+    request: DialogueRequest, limits: Limits, scorers: Mapping[str, LoadedScorer]
+) -> dict[str, object]:
     """As `check_score_request`; a dialogue also needs a system turn, and every system turn needs a text."""
     _check_turns("turns", request.turns, limits)
     if all(turn.speaker != "system" for turn in request.turns):
@@ -23,7 +31,7 @@ def check_dialogue_request(request: DialogueRequest, limits: Limits, scorers: Ma
     for index, turn in enumerate(request.turns):
         if turn.speaker == "system" and not turn.text.strip():
             raise InvalidRequestError("a system turn must not be empty", field=f"turns.{index}.text")
-    _check_choice(request, scorers)
+    return _check_choice(request, scorers)
 
 
 def check_item_count(count: int, limits: Limits) -> None:
@@ -44,15 +52,19 @@ def _check_text(field: str, text: str, limits: Limits) -> None:
         raise TooLargeError(f"{len(text)} characters; at most {limits.max_text_chars} are taken", field=field)
 
 
-def _check_choice(request: ScoreRequest | DialogueRequest, scorers: Mapping[str, LoadedScorer]) -> None:
+def _check_choice(request: ScoreRequest | DialogueRequest, scorers: Mapping[str, LoadedScorer]) -> dict[str, object]:
     known = ", ".join(scorers)
-    for index, name in enumerate(request.scorers or ()):
-        if name not in scorers:
-            raise InvalidRequestError(f"no such scorer is loaded; loaded: {known}", field=f"scorers.{index}")
-    for name, options in (request.options or {}).items():
-        if name not in scorers:
-            raise InvalidRequestError(f"no such scorer is loaded; loaded: {known}", field=f"options.{name}")
-        try:
-            scorers[name].scorer.check_options(options)
-        except InvalidRequestError as error:
-            raise InvalidRequestError(error.message, field=f"options.{name}.{error.field}") from None
+    for field, names in (("scorers", request.scorers), ("options", request.options)):
+        for place, name in enumerate(names or ()):
+            if name not in scorers:
+                where = place if field == "scorers" else name
+                raise InvalidRequestError(f"no such scorer is loaded; loaded: {known}", field=f"{field}.{where}")
+    asked = dict.fromkeys(scorers if request.scorers is None else request.scorers)
+    return {name: _read_options(scorers[name], (request.options or {}).get(name, {})) for name in asked}
+
+
+def _read_options(loaded: LoadedScorer, options: Mapping[str, JsonValue]) -> object:
+    try:
+        return loaded.scorer.read_options(options)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(error.message, field=f"options.{loaded.name}.{error.field}") from None

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from turnscore_models import Bundle, GraphSpec, Manifest, TensorSpec
 from turnscore_service.errors import InvalidRequestError
 from turnscore_service.scorers.loading import LoadedScorer
-from turnscore_service.scorers.scorer import EncodedTurn, RawScore, TurnToScore
+from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
 from turnscore_wire import TokenCount
 
 POISON = "poison"
@@ -26,22 +26,25 @@ class FakeScorer:
         self.gate = threading.Event()
         self.gate.set()
         self.started = threading.Event()
-        self._texts: dict[EncodedTurn, str] = {}
 
-    def check_options(self, options: Mapping[str, JsonValue]) -> None:
+    def read_options(self, options: Mapping[str, JsonValue]) -> object:
         for name in options:
             if name != "known":
                 raise InvalidRequestError("no such option", field=name)
+        return options
 
     def estimate_tokens(self, turn: TurnToScore) -> int:
         return len(turn.response.split())
 
-    def encode(self, turns: Sequence[TurnToScore]) -> list[EncodedTurn]:
+    def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
         if any(turn.response == "untokenizable" for turn in turns):
             raise ValueError("the tokenizer broke")
-        return [encoded(len(turn.response.split()), mark=_mark(turn.response)) for turn in turns]
+        return [
+            encoded(len(turn.response.split()), mark=_mark(turn.response), place=place)
+            for place, turn in enumerate(turns)
+        ]
 
-    def score(self, batch: Sequence[EncodedTurn]) -> list[RawScore]:
+    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
         self.batches.append([turn.width for turn in batch])
         self.started.set()
         assert self.gate.wait(30)
@@ -57,10 +60,10 @@ def _mark(text: str) -> int:
     return {POISON: 1, NOT_A_NUMBER: 2}.get(text, 0)
 
 
-def encoded(width: int, rows: int = 1, mark: int = 0) -> EncodedTurn:
-    """A turn of that many rows of that width; mark 1 makes the fake runtime fail, 2 gives NaN."""
+def encoded(width: int, rows: int = 1, mark: int = 0, place: int = 0) -> TokenPack:
+    """A pack of that many rows of that width; mark 1 makes the fake runtime fail, 2 gives NaN."""
     row = (mark, *range(10, 10 + width - 1))
-    return EncodedTurn(rows=(row,) * rows, tokens=TokenCount(used=rows * width, dropped=0))
+    return TokenPack(rows=(row,) * rows, answers=(place,), tokens=(TokenCount(used=rows * width, dropped=0),))
 
 
 def loaded_fake(scorer: Any, name: str = "fake") -> LoadedScorer:

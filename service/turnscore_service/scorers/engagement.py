@@ -16,7 +16,7 @@ from turnscore_service.errors import InvalidRequestError
 from turnscore_service.inference.onnx_backend import Backend
 from turnscore_service.inference.packing import pad_rows
 from turnscore_service.inference.text_tokenizer import TextTokenizer
-from turnscore_service.scorers.scorer import EncodedTurn, RawScore, TokenRow, TurnToScore
+from turnscore_service.scorers.scorer import RawScore, TokenPack, TokenRow, TurnToScore
 
 _CHARS_A_TOKEN = 2
 """English text has four to five characters a token; half of that is on the safe side for other scripts. Chosen."""
@@ -32,7 +32,7 @@ class EngagementScorer:
         self._token_limit = bundle.manifest.token_limit
         self._backend = backend
 
-    def check_options(self, options: Mapping[str, JsonValue]) -> None:
+    def read_options(self, options: Mapping[str, JsonValue]) -> None:
         """Engagement takes no options: raises InvalidRequestError for the first one."""
         for name in options:
             raise InvalidRequestError(f"engagement has no option {name!r}", field=name)
@@ -42,27 +42,28 @@ class EngagementScorer:
         texts = (last_user_text(turn.context), turn.response)
         return sum(min(self._token_limit, len(text) // _CHARS_A_TOKEN + 2) for text in texts)
 
-    def encode(self, turns: Sequence[TurnToScore]) -> list[EncodedTurn]:
-        """Two rows a turn, query and reply; only the reply's where nobody asked anything.
+    def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
+        """One pack of two rows a turn, query and reply; only the reply's where nobody asked anything.
 
         A query beyond the token limit loses its beginning, a reply its end.
         """
         texts = [text for turn in turns for text in (last_user_text(turn.context), turn.response)]
         ids = self._tokenizer.encode(texts)
-        return [self._encoded(query, reply) for query, reply in zip(ids[::2], ids[1::2], strict=True)]
+        pairs = zip(ids[::2], ids[1::2], strict=True)
+        return [self._pack(place, query, reply) for place, (query, reply) in enumerate(pairs)]
 
-    def score(self, batch: Sequence[EncodedTurn]) -> list[RawScore]:
+    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
         """One probability a turn. Equal rows of a batch, such as one query with many replies, are computed once."""
         places: dict[TokenRow, int] = {}
-        for turn in batch:
-            for row in turn.rows:
+        for pack in batch:
+            for row in pack.rows:
                 places.setdefault(row, len(places))
         input_ids, attention_mask = pad_rows(list(places), self._tokenizer.pad_id)
         feeds = {
             "input_ids": input_ids,
             "attention_mask": attention_mask,
-            "query_row": np.array([places[turn.rows[0]] for turn in batch], dtype=np.int64),
-            "reply_row": np.array([places[turn.rows[-1]] for turn in batch], dtype=np.int64),
+            "query_row": np.array([places[pack.rows[0]] for pack in batch], dtype=np.int64),
+            "reply_row": np.array([places[pack.rows[-1]] for pack in batch], dtype=np.int64),
         }
         return [RawScore(value=float(value)) for value in self._backend.run(feeds)["probability"]]
 
@@ -70,12 +71,12 @@ class EngagementScorer:
         """A dialogue's score is taken over its pairs: turns that answer something the user said."""
         return bool(last_user_text(turn.context))
 
-    def _encoded(self, query: list[int], reply: list[int]) -> EncodedTurn:
+    def _pack(self, place: int, query: list[int], reply: list[int]) -> TokenPack:
         room = self._token_limit - 2
         kept = [reply[:room]] if not query else [query[-room:], reply[:room]]
         rows = tuple((self._tokenizer.first_id, *ids, self._tokenizer.separator_id) for ids in kept)
         dropped = len(query) + len(reply) - sum(map(len, kept))
-        return EncodedTurn(rows=rows, tokens=TokenCount(used=sum(map(len, rows)), dropped=dropped))
+        return TokenPack(rows, (place,), (TokenCount(used=sum(map(len, rows)), dropped=dropped),))
 
 
 def last_user_text(context: Sequence[Turn]) -> str:

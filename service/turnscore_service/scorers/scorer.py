@@ -19,14 +19,22 @@ class TurnToScore:
 
     context: Sequence[Turn]
     response: str
+    options: object = None
+    """What the scorer's `read_options` made of the caller's options."""
 
 
 @dataclass(frozen=True, slots=True)
-class EncodedTurn:
-    """A turn as the model will see it: one or more rows of token ids, special tokens included."""
+class TokenPack:
+    """Turns as the model will see them, computed together: rows of token ids, special tokens included.
+
+    Most scorers make one pack a turn; one that can share work between the turns of a dialogue packs several.
+    """
 
     rows: tuple[TokenRow, ...]
-    tokens: TokenCount
+    answers: tuple[int, ...]
+    """Which of the turns given to `encode` this pack answers, in the order of its scores."""
+    tokens: tuple[TokenCount, ...]
+    """Tokens used and dropped, one for each answer."""
 
     @property
     def width(self) -> int:
@@ -54,17 +62,23 @@ class Scorer(Protocol):
 
     def __init__(self, bundle: Bundle, backend: Backend) -> None: ...
 
-    def check_options(self, options: Mapping[str, JsonValue]) -> None:
-        """Raises InvalidRequestError, with the option's name as `field`, where the scorer has no such option."""
+    def read_options(self, options: Mapping[str, JsonValue]) -> object:
+        """The options as `TurnToScore.options` carries them; those left out take their defaults.
+
+        Raises InvalidRequestError, with the option's name as `field`, where one is wrong or unknown.
+        """
 
     def estimate_tokens(self, turn: TurnToScore) -> int:
         """Tokens the turn may cost, cheaply and before tokenising; more rather than fewer."""
 
-    def encode(self, turns: Sequence[TurnToScore]) -> list[EncodedTurn]:
-        """The turns as token rows, cut to what the model takes."""
+    def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
+        """The turns as packs of token rows, cut to what the model takes; each turn is answered by one pack."""
 
-    def score(self, batch: Sequence[EncodedTurn]) -> list[RawScore]:
-        """Scores of one batch, in its order; a turn's score does not depend on its neighbours."""
+    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+        """The scores of a batch: for each pack in order, one for each of its answers.
+
+        A turn's score does not depend on its neighbours in the batch.
+        """
 
     def counts_in_dialogue(self, turn: TurnToScore) -> bool:
         """Whether the turn is one the paper takes a dialogue's score over."""

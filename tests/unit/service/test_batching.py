@@ -1,4 +1,6 @@
 import asyncio
+import dataclasses
+import math
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +11,7 @@ from support.fakes import FakeScorer, encoded, loaded_fake
 from turnscore_service.batching import Batcher, grow_batch
 from turnscore_service.deadline import Deadline
 from turnscore_service.errors import DeadlineExceededError, FailedScoringError, NotReadyError
+from turnscore_service.scorers.scorer import RawScore
 from turnscore_service.settings import BatchingSettings
 
 LATER = Deadline.after_ms(60_000)
@@ -54,7 +57,7 @@ def test_batch_leaves_out_a_turn_that_would_mostly_add_padding():
 
 def test_turns_with_one_short_and_one_long_row_still_share_a_batch():
     pair = encoded(3)
-    uneven = type(pair)(rows=(pair.rows[0], encoded(60).rows[0]), tokens=pair.tokens)
+    uneven = dataclasses.replace(pair, rows=(pair.rows[0], encoded(60).rows[0]))
     assert grow_batch([uneven] * 4, 1, BatchingSettings()) == (0, 4)
 
 
@@ -64,7 +67,7 @@ def test_a_turn_beyond_the_budget_runs_alone():
 
 async def test_turns_of_one_tick_meet_in_one_batch(batcher: Batcher, fake_scorer: FakeScorer):
     found = await asyncio.gather(*(batcher.submit(encoded(width), LATER) for width in (5, 3, 4)))
-    assert [each.raw.value for each in found] == [0.05, 0.03, 0.04]
+    assert [each.raw[0].value for each in found] == [0.05, 0.03, 0.04]
     assert len(fake_scorer.batches) == 1
 
 
@@ -87,7 +90,7 @@ async def test_the_oldest_turn_is_in_the_next_batch_whatever_its_width(fake_scor
 async def test_poisoned_turn_fails_alone(batcher: Batcher):
     turns = [encoded(width) for width in (5, 6, 7, 8)] + [encoded(6, mark=1)]
     found = await asyncio.gather(*(batcher.submit(turn, LATER) for turn in turns), return_exceptions=True)
-    assert [each.raw.value for each in found[:4]] == [0.05, 0.06, 0.07, 0.08]
+    assert [each.raw[0].value for each in found[:4]] == [0.05, 0.06, 0.07, 0.08]
     assert isinstance(found[4], FailedScoringError)
 
 
@@ -95,8 +98,8 @@ async def test_a_score_that_is_not_a_number_fails_alone(batcher: Batcher):
     found = await asyncio.gather(
         batcher.submit(encoded(5), LATER), batcher.submit(encoded(5, mark=2), LATER), return_exceptions=True
     )
-    assert found[0].raw.value == 0.05
-    assert isinstance(found[1], FailedScoringError)
+    assert found[0].raw[0].value == 0.05
+    assert isinstance(found[1].raw[0], FailedScoringError)
 
 
 async def test_cancelled_caller_does_not_stall_its_batch(batcher: Batcher, fake_scorer: FakeScorer):
@@ -105,7 +108,7 @@ async def test_cancelled_caller_does_not_stall_its_batch(batcher: Batcher, fake_
     first.cancel()
     second.cancel()
     fake_scorer.gate.set()
-    assert (await third).raw.value == 0.06
+    assert (await third).raw[0].value == 0.06
 
 
 async def test_nothing_is_computed_for_a_caller_that_left_the_queue(batcher: Batcher, fake_scorer: FakeScorer):
@@ -141,7 +144,7 @@ async def test_stop_answers_what_is_queued_and_refuses_what_comes_after(batcher:
     fake_scorer.gate.set()
     await stopping
     assert first.done()
-    assert (await queued).raw.value == 0.05
+    assert (await queued).raw[0].value == 0.05
 
 
 async def test_a_dead_executor_fails_its_callers(fake_scorer: FakeScorer):
@@ -160,3 +163,18 @@ async def test_queue_and_inference_times_are_told(batcher: Batcher, fake_scorer:
     await first
     assert (await second).queue_seconds >= 0.04
     assert (await first).inference_seconds >= 0.04
+
+
+async def test_a_pack_of_several_turns_is_answered_turn_by_turn():
+    class Packing(FakeScorer):
+        def score(self, batch):
+            return [RawScore(value) for pack in batch for value in (0.1, math.nan, 0.3)[: len(pack.answers)]]
+
+    pack = dataclasses.replace(encoded(5), answers=(0, 1, 2), tokens=encoded(5).tokens * 3)
+    before = outcomes("scored")
+    with ThreadPoolExecutor(1) as executor:
+        batcher = Batcher(loaded_fake(Packing()), BatchingSettings(), executor)
+        first, second = await asyncio.gather(batcher.submit(pack, LATER), batcher.submit(encoded(4), LATER))
+    assert (first.raw[0].value, first.raw[2].value, second.raw[0].value) == (0.1, 0.3, 0.1)
+    assert isinstance(first.raw[1], FailedScoringError)
+    assert outcomes("scored") == before + 3

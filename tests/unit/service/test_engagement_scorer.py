@@ -58,7 +58,7 @@ def test_a_long_query_loses_its_beginning_and_a_long_reply_its_end(scorer: Engag
     query, reply = turn.rows
     assert query == (1, *(4 + "abcdefghijklmnop".index(letter) for letter in "cdef"), 2)
     assert reply == (1, *(4 + "abcdefghijklmnop".index(letter) for letter in "ghij"), 2)
-    assert (turn.tokens.used, turn.tokens.dropped) == (12, 3)
+    assert (turn.tokens[0].used, turn.tokens[0].dropped) == (12, 3)
 
 
 def test_without_a_user_turn_the_reply_stands_for_both(scorer: EngagementScorer, backend: RecordingBackend):
@@ -81,12 +81,12 @@ def test_equal_rows_of_a_batch_are_computed_once(scorer: EngagementScorer, backe
 
 
 def test_options_are_refused_by_name(scorer: EngagementScorer):
-    scorer.check_options({})
+    scorer.read_options({})
     with pytest.raises(InvalidRequestError) as refused:
-        scorer.check_options({"mood": 1})
+        scorer.read_options({"mood": 1})
     assert refused.value.field == "mood"
 
 
 def test_the_token_estimate_is_not_less_than_the_tokens(scorer: EngagementScorer):
     turn = TurnToScore(turns(("user", "a b c d e f")), "g h i j k")
-    assert scorer.estimate_tokens(turn) >= scorer.encode([turn])[0].tokens.used - 2
+    assert scorer.estimate_tokens(turn) >= scorer.encode([turn])[0].tokens[0].used - 2
