@@ -12,7 +12,7 @@ export BENTOML_DO_NOT_TRACK := True
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check format lock wheels bento train-engagement export-engagement schema clean
+.PHONY: help setup serve test check format lock wheels bento latency train-engagement export-engagement schema
 
 help:  ## Lists the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -64,6 +64,9 @@ train-engagement: $(DEV)/.ready  ## Trains and compares engagement models: DATA=
 export-engagement: $(DEV)/.ready  ## Exports one as a bundle: CHECKPOINT=folder VERSION=1.0.0 DATA=folder
 	$(DEV)/bin/turnscore-export engagement --checkpoint $(CHECKPOINT) --version $(VERSION) --data $(DATA) \
 		--output build/bundles/engagement
+
+latency: $(SERVE)/.ready  ## Times a running service: PORT=3000
+	$(SERVE)/bin/python loadtests/latency.py --port $(PORT)
 
 lock: $(DEV)/.ready  ## Pins the dependencies anew
 	$(DEV)/bin/pip install --quiet pip-tools

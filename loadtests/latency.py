@@ -1,0 +1,66 @@
+"""`make latency`: times a running service on this machine, one caller at a time, and prints a table.
+
+Bounded: `--requests` calls of each kind. It sends nothing anywhere but to 127.0.0.1.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+from turnscore_client import TurnScoreClient
+
+CONTEXT = [
+    ("user", "hi, what did you do today?"),
+    ("system", "i went for a long walk by the river. how about you?"),
+    ("user", "nothing much, i was at work until six and then watched a film with my sister"),
+]
+RESPONSES = [
+    "ok.",
+    "oh nice, which film was it? i have not been to the cinema since spring.",
+    "i hiked up a volcano and nearly lost my hat. ever been on one?",
+    "that sounds like a quiet evening. do the two of you often watch films together, or was it a special day?",
+]
+BATCH = 16
+
+
+def time_calls(call: Callable[[int], object], requests: int) -> list[float]:
+    """Milliseconds of each call, the first ten left out."""
+    took = []
+    for number in range(requests + 10):
+        started_at = time.perf_counter()
+        call(number)
+        took.append(1000 * (time.perf_counter() - started_at))
+    return took[10:]
+
+
+def main(
+    port: Annotated[int, typer.Option(help="Port of the service on 127.0.0.1.")] = 3000,
+    requests: Annotated[int, typer.Option(min=20, max=5000, help="Calls of each kind.")] = 300,
+) -> None:
+    """Prints p50, p95 and turns a second of single requests and of batches, for each scorer and for all."""
+    with TurnScoreClient(f"http://127.0.0.1:{port}") as client:
+        names = [model.scorer for model in client.models().models]
+        choices = [[name] for name in names] + ([names] if len(names) > 1 else [])
+        typer.echo("| scorers | call | p50 ms | p95 ms | turns/s |\n|---|---|---|---|---|")
+        for chosen in choices:
+
+            def single(number: int, chosen: list[str] = chosen) -> object:
+                return client.score(context=CONTEXT, response=RESPONSES[number % len(RESPONSES)], scorers=chosen)
+
+            def batch(number: int, chosen: list[str] = chosen) -> object:
+                texts = [RESPONSES[(number + each) % len(RESPONSES)] + f" {each}" for each in range(BATCH)]
+                return client.score_batch([{"context": CONTEXT, "response": text, "scorers": chosen} for text in texts])
+
+            for label, call, turns in (("single", single, 1), (f"batch of {BATCH}", batch, BATCH)):
+                took = time_calls(call, requests if turns == 1 else max(20, requests // 5))
+                p95 = statistics.quantiles(took, n=20)[-1]
+                rate = 1000 * turns / statistics.mean(took)
+                typer.echo(
+                    f"| {', '.join(chosen)} | {label} | {statistics.median(took):.1f} | {p95:.1f} | {rate:.0f} |"
+                )
+
+
+if __name__ == "__main__":
+    typer.run(main)
