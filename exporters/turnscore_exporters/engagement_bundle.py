@@ -1,4 +1,4 @@
-"""An engagement checkpoint becomes a bundle: graphs, tokenizer, calibration, self-test, manifest. Fails without parity."""
+"""An engagement checkpoint becomes a bundle: graphs, tokenizer, calibration, manifest. Refuses one without parity."""
 
 import json
 import shutil
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 from turnscore_models import (
     Bundle,
     Calibration,
@@ -104,9 +104,9 @@ def _write(checkpoint: Path, version: str, output: Path, data: ExportData) -> Bu
     manifest = _describe(checkpoint, version, model, output)
     bundle = write_bundle(output, manifest)
     findings = {variant: _examine(bundle, variant, data, expected) for variant in manifest.graphs}
-    agreement = {**manifest.agreement, "auc": {"checkpoint": _checkpoint_auc(model, encoder, data)}}
-    for variant, found in findings.items():
-        agreement["auc"][variant] = found.auc
+    auc: dict[str, JsonValue] = {"checkpoint": {**_checkpoint_auc(model, encoder, data)}}
+    auc |= {variant: {**found.auc} for variant, found in findings.items()}
+    agreement = {**manifest.agreement, "auc_by_graph": auc}
     graphs = {
         variant: spec.model_copy(update={"parity_measured": findings[variant].drift.to_dict()})
         for variant, spec in manifest.graphs.items()

@@ -204,7 +204,7 @@ def collate_pairs(encoder: Encoder, pairs: Sequence[tuple[str, str]]) -> tuple[T
     places = []
     for query, reply in pairs:
         reply_ids = cut_end(ids[reply], encoder.token_limit)
-        query_ids = cut_start(ids[query], encoder.token_limit) if query else reply_ids
+        query_ids = cut_start(ids[query], encoder.token_limit) if query.strip() else reply_ids
         places.append([rows.setdefault(tuple(row), len(rows)) for row in (query_ids, reply_ids)])
     input_ids, attention_mask = pad_rows(list(rows))
     query_row, reply_row = torch.tensor(places).unbind(1)

@@ -29,7 +29,9 @@ class TextVectors:
     def add(self, texts: Iterable[str], description: str = "encoding texts") -> None:
         """Computes the vectors of the texts that have none yet, shortest first."""
         wanted = sorted(set(texts) - self._vectors.keys())
-        rows = dict(zip(wanted, self._encoder.tokenize(wanted), strict=True)) if wanted else {}
+        if not wanted:
+            return
+        rows = dict(zip(wanted, self._encoder.tokenize(wanted), strict=True))
         wanted.sort(key=lambda text: len(rows[text]))
         self._model.eval()
         with torch.inference_mode(), tqdm(total=len(wanted), desc=description, unit="text") as bar:

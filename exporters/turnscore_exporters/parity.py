@@ -10,7 +10,7 @@ from turnscore_wire import Turn
 from turnscore_exporters.agreement_statistics import compute_spearman
 from turnscore_exporters.errors import ParityError
 
-TURNS_AT_ONCE = 32
+PACKS_AT_ONCE = 32
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Drift:
 def serve_pairs(scorer: Scorer, pairs: Sequence[tuple[str, str]]) -> list[float]:
     """Values of (query, reply) texts in order, in batches of like length as the service forms them."""
     turns = [TurnToScore([Turn(speaker="user", text=query)] if query.strip() else [], reply) for query, reply in pairs]
-    encoded = scorer.encode(turns)
-    order = sorted(range(len(encoded)), key=lambda index: encoded[index].width)
-    values = [0.0] * len(encoded)
-    for start in range(0, len(order), TURNS_AT_ONCE):
-        chosen = order[start : start + TURNS_AT_ONCE]
-        for index, score in zip(chosen, scorer.score([encoded[index] for index in chosen]), strict=True):
-            values[index] = score.value
+    packs = sorted(scorer.encode(turns), key=lambda pack: pack.width)
+    values = [0.0] * len(turns)
+    for start in range(0, len(packs), PACKS_AT_ONCE):
+        batch = packs[start : start + PACKS_AT_ONCE]
+        answers = [answer for pack in batch for answer in pack.answers]
+        for answer, score in zip(answers, scorer.score(batch), strict=True):
+            values[answer] = score.value
     return values
 
 
@@ -49,7 +49,8 @@ def check_parity(
     worst = int(np.argmax(np.where(np.isnan(differences), np.inf, differences)))
     if not differences[worst] <= tolerance:
         raise ParityError(
-            f"graph {graph}: scores {pairs[worst][1]!r} after {pairs[worst][0]!r} as {served[worst]:.6f}, the checkpoint "
-            f"as {expected[worst]:.6f}; the difference {differences[worst]:.2e} exceeds the tolerance {tolerance:.0e}"
+            f"graph {graph}: scores {pairs[worst][1]!r} after {pairs[worst][0]!r} as {served[worst]:.6f}, "
+            f"the checkpoint as {expected[worst]:.6f}; "
+            f"the difference {differences[worst]:.2e} exceeds the tolerance {tolerance:.0e}"
         )
     return Drift(len(pairs), float(differences[worst]), float(differences.mean()), compute_spearman(served, expected))

@@ -12,7 +12,6 @@ are ten times larger than the rest and would use up the scale. Embeddings are in
 layer norms, GELU and heads on pooled vectors stay fp32. Measured in docs/decisions/0002-int8-per-token.md.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,10 +23,10 @@ import onnxruntime
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper, version_converter
 
 from turnscore_exporters.errors import GraphExportError
+from turnscore_exporters.plain_operators import MICROSOFT, expand_fused_operators, replace_nodes
 
 Array = npt.NDArray[Any]
 
-MICROSOFT = "com.microsoft"
 OPSET = 21  # specified: the first whose QuantizeLinear takes one scale per token without reshaping
 MIN_WEIGHTS = 4096  # chosen: quantising its input costs more than a smaller matmul
 INT8_LIMIT = 127
@@ -43,9 +42,8 @@ PROBE_ROWS, PROBE_TOKENS = 16, 32
 
 LAYER_NORMS = {"LayerNormalization", "SkipLayerNormalization"}
 GELUS = {"BiasGelu", "FastGelu", "Gelu"}
-# Their output has the leading axes of their first input (a MatMul here has a 2-D weight).
-KEEPS_TOKENS = LAYER_NORMS | GELUS | {"MatMul", "MultiHeadAttention"}
-ATTENTION_ATTRIBUTES = {"mask_filter_value", "num_heads", "scale", "unidirectional"}
+# Their output has the leading axes of their first input. Were that ever wrong, the runtime would refuse the graph.
+KEEPS_TOKENS = LAYER_NORMS | GELUS | {"Add", "MatMul"}
 
 
 def quantize_int8(source: Path, target: Path) -> None:
@@ -53,7 +51,7 @@ def quantize_int8(source: Path, target: Path) -> None:
     model = onnx.load(source)
     if next(entry.version for entry in model.opset_import if not entry.domain) < OPSET:
         model = version_converter.convert_version(model, OPSET)
-    _split_attention(model.graph)
+    expand_fused_operators(model.graph)
     weights = _read_weights(model.graph)
     layers = _group_layers(model.graph, weights)
     if not layers:
@@ -94,41 +92,6 @@ def _group_layers(graph: GraphProto, weights: dict[str, Array]) -> dict[str, lis
         if _is_layer(node, weights):
             layers.setdefault(node.input[0], []).append(node)
     return layers
-
-
-def _split_attention(graph: GraphProto) -> None:
-    """Puts three matmuls and MultiHeadAttention for each Attention, which does its matmul of q, k and v inside."""
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    nodes: list[NodeProto] = []
-    for node in graph.node:
-        if node.op_type != "Attention" or node.domain != MICROSOFT:
-            nodes.append(node)
-            continue
-        settings = {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
-        if any(node.input[4:]) or not settings.keys() <= ATTENTION_ATTRIBUTES or node.input[1] not in constants:
-            raise GraphExportError(f"{node.name}: is an Attention with inputs or attributes that are not a BERT's")
-        parts = [f"{node.output[0]}_{part}" for part in ("query", "key", "value")]
-        columns = np.split(numpy_helper.to_array(constants[node.input[1]]), 3, axis=1)
-        graph.initializer.extend(
-            numpy_helper.from_array(np.ascontiguousarray(column), f"{part}_weight")
-            for part, column in zip(parts, columns, strict=True)
-        )
-        nodes += [helper.make_node("MatMul", [node.input[0], f"{part}_weight"], [part]) for part in parts]
-        inputs = [*parts, *node.input[2:4]]
-        nodes.append(
-            helper.make_node("MultiHeadAttention", inputs, node.output, node.name, domain=MICROSOFT, **settings)
-        )
-    _replace_nodes(graph, nodes)
-
-
-def _replace_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
-    """Sets the nodes, drops the constants they do not use and the shapes noted for what is gone."""
-    kept = list(nodes)
-    used = {name for node in kept for name in node.input}
-    initializers = [tensor for tensor in graph.initializer if tensor.name in used]
-    del graph.node[:], graph.initializer[:], graph.value_info[:]
-    graph.node.extend(kept)
-    graph.initializer.extend(initializers)
 
 
 def _probe_ranges(model: ModelProto, weights: dict[str, Array], tensors: list[str]) -> dict[str, Array]:
@@ -214,7 +177,7 @@ class _Int8Rewriter:
                 self._add_embedding(node)
             else:
                 self._nodes.append(node)
-        _replace_nodes(self._graph, self._nodes)
+        replace_nodes(self._graph, self._nodes)
 
     def _add(self, operator: str, inputs: list[str], output: str = "", domain: str = "", **attributes: Any) -> str:
         name = self._name(operator)

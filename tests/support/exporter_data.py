@@ -22,7 +22,10 @@ def build_sentence(generator: random.Random, words: int) -> str:
 
 
 def save_tiny_bert(folder: Path) -> Path:
-    vocabulary = {word: number for number, word in enumerate([*SPECIAL, *WORDS, "?", "."])}
+    vocabulary = {
+        word: number
+        for number, word in enumerate([*SPECIAL, *WORDS, "?", ".", *(f"word{number}" for number in range(80))])
+    }
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

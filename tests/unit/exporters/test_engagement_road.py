@@ -1,0 +1,41 @@
+"""A tiny random BERT walks the whole road: train, export, load as the service does."""
+
+import json
+from pathlib import Path
+
+import pytest
+from turnscore_exporters.export_cli import app as export_app
+from turnscore_exporters.train_cli import app as train_app
+from turnscore_models import read_bundle
+from turnscore_service.scorers.loading import load_scorer
+from typer.testing import CliRunner
+
+
+@pytest.fixture(scope="module", params=["paper", "mixed"])
+def checkpoint(
+    request: pytest.FixtureRequest, tiny_bert: Path, data_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    output = tmp_path_factory.mktemp("checkpoint")
+    options = ["--data", str(data_folder), "--output", str(output), "--encoder", str(tiny_bert), "--any-counts"]
+    options += ["--recipe", request.param, "--steps", "4", "--fine-tune"]
+    result = CliRunner().invoke(train_app, ["engagement", *options])
+    assert result.exit_code == 0, result.output
+    return output
+
+
+def test_training_writes_a_report_with_length_beside_every_figure(checkpoint: Path) -> None:
+    report = json.loads((checkpoint / "report.json").read_text(encoding="utf-8"))
+    for name in ("published", "corrected", "judged", "thumbs"):
+        assert 0 <= report["model"][name]["auc"]["value"] <= 1
+        assert set(report["length"][name]) == {"characters", "words"}
+
+
+def test_exported_bundle_loads_in_the_service(checkpoint: Path, data_folder: Path, tmp_path: Path) -> None:
+    options = ["--checkpoint", str(checkpoint), "--version", "0.0.1", "--output", str(tmp_path / "bundle")]
+    result = CliRunner().invoke(export_app, ["engagement", *options, "--data", str(data_folder), "--turns", "200"])
+    assert result.exit_code == 0, result.output
+    bundle = read_bundle(tmp_path / "bundle")
+    for variant, spec in bundle.manifest.graphs.items():
+        assert spec.parity_measured["turns"] >= 50
+        assert spec.parity_measured["max_abs"] <= spec.parity_tolerance
+        load_scorer(bundle, variant, threads=1)
