@@ -122,7 +122,8 @@ class Gate:
             self.waiting.pop(name).set()
 
     def client(self) -> AsyncTurnScoreClient:
-        return AsyncTurnScoreClient("http://gate.test", transport=httpx.MockTransport(self.answer))
+        transport = httpx.MockTransport(self.answer)
+        return AsyncTurnScoreClient("http://gate.test", transport=transport, timeout_seconds=1000.0)
 
 
 async def test_outcomes_keep_the_lines_order_whatever_the_order_of_the_answers():
@@ -164,7 +165,7 @@ async def test_a_slow_line_bounds_how_many_lines_are_read_ahead():
 async def test_leaving_early_cancels_what_is_in_flight():
     gate = Gate()
     lines = [line_of({"response": str(number)}, number) for number in range(1, 9)]
-    async with gate.client() as client:
+    async with gate.client() as client, asyncio.timeout(30):
         async with aclosing(score_lines(client, lines, None, 4)) as outcomes:
             first = asyncio.create_task(anext(outcomes))
             await gate.release("1")
