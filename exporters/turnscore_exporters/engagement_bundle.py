@@ -40,7 +40,7 @@ FP32_FILE, INT8_FILE = "graphs/fp32.onnx", "graphs/cpu-int8.onnx"
 TOKENIZER_FILE, CALIBRATION_FILE, SELF_TEST_FILE = "tokenizer.json", "calibration.json", "self_test.json"
 MIN_PARITY_TURNS = 200
 # fp32 differs by rounding alone; int8's is chosen from what was measured, see docs/models/engagement.md.
-TOLERANCES: dict[GraphVariant, float] = {"fp32": 1e-4, "cpu-int8": 0.05}
+FP32_TOLERANCE, INT8_TOLERANCE = 1e-4, 0.05
 PRECISIONS: dict[GraphVariant, str] = {"fp32": "fp32", "cpu-int8": "int8 weights and activations, a scale per token"}
 
 # Written for this file: greetings, dull and lively replies, numbers, other scripts, markup, a missing query, long text.
@@ -76,7 +76,9 @@ class GraphFindings:
     auc: dict[str, float]
 
 
-def export_engagement(checkpoint: Path, version: str, output: Path, data: ExportData) -> Bundle:
+def export_engagement(
+    checkpoint: Path, version: str, output: Path, data: ExportData, int8_tolerance: float = INT8_TOLERANCE
+) -> Bundle:
     """Writes the bundle into the empty or missing folder `output`, loads each graph as the service does, returns it.
 
     Raises ParityError if a graph disagrees with the checkpoint on the reference turns, ExporterError if there are fewer
@@ -87,13 +89,13 @@ def export_engagement(checkpoint: Path, version: str, output: Path, data: Export
     if len(data.reference.pairs) < MIN_PARITY_TURNS:
         raise ExporterError(f"{len(data.reference.pairs)} reference turns, parity needs at least {MIN_PARITY_TURNS}")
     try:
-        return _write(checkpoint, version, output, data)
+        return _write(checkpoint, version, output, data, int8_tolerance)
     except ExporterError:
         shutil.rmtree(output, ignore_errors=True)
         raise
 
 
-def _write(checkpoint: Path, version: str, output: Path, data: ExportData) -> Bundle:
+def _write(checkpoint: Path, version: str, output: Path, data: ExportData, int8_tolerance: float) -> Bundle:
     model, encoder = load_model(checkpoint)
     export_fp32(model, output / FP32_FILE)
     quantize_int8(output / FP32_FILE, output / INT8_FILE)
@@ -101,7 +103,7 @@ def _write(checkpoint: Path, version: str, output: Path, data: ExportData) -> Bu
     expected = score_pairs(model, encoder, data.reference.pairs)
     _write_json(output / CALIBRATION_FILE, calibrate(expected, data.reference.source))
     _write_json(output / SELF_TEST_FILE, _build_self_test(model, encoder))
-    manifest = _describe(checkpoint, version, model, output)
+    manifest = _describe(checkpoint, version, model, output, int8_tolerance)
     bundle = write_bundle(output, manifest)
     findings = {variant: _examine(bundle, variant, data, expected) for variant in manifest.graphs}
     auc: dict[str, JsonValue] = {"checkpoint": {**_checkpoint_auc(model, encoder, data)}}
@@ -153,15 +155,15 @@ def _build_self_test(model: EngagementModel, encoder: Encoder) -> SelfTest:
     )
 
 
-def _describe(checkpoint: Path, version: str, model: EngagementModel, output: Path) -> Manifest:
+def _describe(checkpoint: Path, version: str, model: EngagementModel, output: Path, int8_tolerance: float) -> Manifest:
     settings = model.settings
     return Manifest(
         name=KIND,
         version=version,
         kind=KIND,
         graphs={
-            "fp32": _describe_graph(output, FP32_FILE, "fp32"),
-            "cpu-int8": _describe_graph(output, INT8_FILE, "cpu-int8"),
+            "fp32": _describe_graph(output, FP32_FILE, "fp32", FP32_TOLERANCE),
+            "cpu-int8": _describe_graph(output, INT8_FILE, "cpu-int8", int8_tolerance),
         },
         tokenizer=TOKENIZER_FILE,
         calibration=CALIBRATION_FILE,
@@ -177,7 +179,7 @@ def _describe(checkpoint: Path, version: str, model: EngagementModel, output: Pa
     )
 
 
-def _describe_graph(output: Path, file: str, variant: GraphVariant) -> GraphSpec:
+def _describe_graph(output: Path, file: str, variant: GraphVariant, tolerance: float) -> GraphSpec:
     backend = OnnxBackend(output / file, threads=1)
     opsets = {entry.domain: entry.version for entry in onnx.load(output / file).opset_import}
     return GraphSpec(
@@ -186,7 +188,7 @@ def _describe_graph(output: Path, file: str, variant: GraphVariant) -> GraphSpec
         opset=opsets[""],
         inputs=[_describe_tensor(each) for each in backend.inputs],
         outputs=[_describe_tensor(each) for each in backend.outputs],
-        parity_tolerance=TOLERANCES[variant],
+        parity_tolerance=tolerance,
         parity_measured={},
     )
 

@@ -22,6 +22,9 @@ def engagement(
     output: Annotated[Path, typer.Option(help="Folder for the bundle; must be empty or missing.")],
     data: Annotated[Path, typer.Option(help="Folder with the data files under their published names.")],
     turns: Annotated[int, typer.Option(min=200, help="Real turns for parity and calibration.")] = 4000,
+    int8_tolerance: Annotated[
+        float, typer.Option(min=0, help="Largest difference of a value the int8 graph may show.")
+    ] = 0.05,
     threads: Annotated[int, typer.Option(min=0, help="CPU threads of torch; 0 leaves the choice to it.")] = 0,
 ) -> None:
     """Write the bundle of an engagement checkpoint; fails unless graphs and checkpoint agree as served."""
@@ -42,7 +45,7 @@ def engagement(
             "corrected": labelled.convai.pairs[Labels.CORRECTED][Split.TEST],
         }
         reference = read_reference_turns(data, turns)
-        bundle = export_engagement(checkpoint, version, output, ExportData(reference, judged))
+        bundle = export_engagement(checkpoint, version, output, ExportData(reference, judged), int8_tolerance)
     for variant, spec in bundle.manifest.graphs.items():
         typer.echo(f"{variant}: {spec.parity_measured}")
     typer.echo(f"{bundle.manifest.reference} written to {output}")

@@ -32,7 +32,9 @@ def test_training_writes_a_report_with_length_beside_every_figure(checkpoint: Pa
 
 def test_exported_bundle_loads_in_the_service(checkpoint: Path, data_folder: Path, tmp_path: Path) -> None:
     options = ["--checkpoint", str(checkpoint), "--version", "0.0.1", "--output", str(tmp_path / "bundle")]
-    result = CliRunner().invoke(export_app, ["engagement", *options, "--data", str(data_folder), "--turns", "200"])
+    # Random weights make vectors that differ little, and heads that blow up what the differences lose to int8.
+    options += ["--data", str(data_folder), "--turns", "200", "--int8-tolerance", "0.5"]
+    result = CliRunner().invoke(export_app, ["engagement", *options])
     assert result.exit_code == 0, result.output
     bundle = read_bundle(tmp_path / "bundle")
     for variant, spec in bundle.manifest.graphs.items():
