@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
 from turnscore_wire import (
+    REQUEST_ID_PATTERN,
     BatchReply,
     BatchRequest,
     DialogueReply,
@@ -15,6 +16,7 @@ from turnscore_wire import (
     ScoreReply,
     ScoreRequest,
     Turn,
+    tell_refusal,
 )
 
 from turnscore_client._errors import InvalidRequestError
@@ -27,8 +29,6 @@ ItemLike = ScoreRequest | Mapping[str, Any]
 
 Options = Mapping[str, Mapping[str, JsonValue]]
 """Options for each scorer, by its name."""
-
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 Request = ScoreRequest | BatchRequest | DialogueRequest
 R = TypeVar("R", bound=BaseModel)
@@ -107,14 +107,13 @@ def _checked(request_type: type[Q], fields: Mapping[str, Any]) -> Q:
 
 def invalid_request(error: ValidationError) -> InvalidRequestError:
     """The error of the first field at fault, as the service tells it: the rule and the path, never what it held."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    message = first["msg"][:1].lower() + first["msg"][1:]
-    return InvalidRequestError(message, ".".join(str(step) for step in first["loc"]) or "body")
+    field, message = tell_refusal(error)
+    return InvalidRequestError(message, field)
 
 
 def _checked_id(request_id: str | None) -> str | None:
     """The id, where the service will keep it; it replaces any other with one of its own, without a word."""
-    if request_id is None or _REQUEST_ID.fullmatch(request_id):
+    if request_id is None or re.fullmatch(REQUEST_ID_PATTERN, request_id):
         return request_id
     raise InvalidRequestError("must be 1 to 128 letters, digits or any of . _ : -", "request_id")
 

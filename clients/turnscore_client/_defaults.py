@@ -34,9 +34,6 @@ MAX_IDLE_CONNECTIONS: Final = 20
 IDLE_CONNECTION_SECONDS: Final = 5.0
 """The three are httpx's own, written down so that a release of httpx does not change them."""
 
-MAX_DEADLINE_MS: Final = 600_000
-"""The longest deadline the wire takes."""
-
 BODY_START_CHARS: Final = 200
 """How much of a body that is not ours goes into the error. Chosen: the title of a proxy's page fits."""
 

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from turnscore_wire import ERROR_TABLE
+from turnscore_wire import ERROR_TABLE, MAX_DEADLINE_MS
 
 from turnscore_client import _defaults
 from turnscore_client._errors import ConnectionFailedError, DeadlineExceededError, ServiceError, TurnScoreError
@@ -62,7 +62,7 @@ class Attempts:
         left = self.seconds_left()
         if own_deadline_ms is not None:
             left = min(left, self._started_at + own_deadline_ms / 1000 - self._now())
-        return max(1, math.floor(min(left * 1000, _defaults.MAX_DEADLINE_MS)))
+        return max(1, math.floor(min(left * 1000, MAX_DEADLINE_MS)))
 
     def out_of_time(self, request_id: str | None = None) -> DeadlineExceededError:
         """The error of a call whose time ran out on this side."""

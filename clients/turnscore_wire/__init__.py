@@ -1,7 +1,8 @@
 """The wire: what travels between turnscore and its callers. Types, error codes and limits; no I/O."""
 
 from turnscore_wire.errors import ERROR_TABLE, ErrorCode, ErrorDetail, ErrorReply, ErrorRule
-from turnscore_wire.limits import Limits
+from turnscore_wire.limits import MAX_DEADLINE_MS, REQUEST_ID_PATTERN, Limits
+from turnscore_wire.refusals import BODY_FIELD, tell_refusal
 from turnscore_wire.replies import (
     BatchReply,
     DialogueAggregate,
@@ -18,7 +19,10 @@ from turnscore_wire.replies import (
 from turnscore_wire.requests import BatchRequest, DialogueRequest, ScoreRequest, Speaker, Turn
 
 __all__ = [
+    "BODY_FIELD",
     "ERROR_TABLE",
+    "MAX_DEADLINE_MS",
+    "REQUEST_ID_PATTERN",
     "BatchReply",
     "BatchRequest",
     "DialogueAggregate",
@@ -40,4 +44,5 @@ __all__ = [
     "Timing",
     "TokenCount",
     "Turn",
+    "tell_refusal",
 ]

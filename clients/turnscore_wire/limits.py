@@ -2,6 +2,12 @@
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
+MAX_DEADLINE_MS = 600_000
+"""The longest deadline a request may name: ten minutes. Chosen."""
+
+REQUEST_ID_PATTERN = r"[A-Za-z0-9._:-]{1,128}"
+"""A caller's request id; the service replaces any other by one of its own."""
+
 
 class Limits(BaseModel):
     """Beyond any of these a request is refused as `too_large`, before any work is done.

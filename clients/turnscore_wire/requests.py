@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 from pydantic_core import PydanticCustomError
 
+from turnscore_wire.limits import MAX_DEADLINE_MS
+
 Speaker = Literal["user", "system"]
 
 
@@ -47,7 +49,7 @@ class _ScorerChoice(_Request):
     options: dict[ScorerName, dict[str, JsonValue]] | None = Field(
         default=None, description="Options for each scorer, by its name."
     )
-    deadline_ms: Annotated[int, Field(ge=1, le=600_000)] | None = Field(
+    deadline_ms: Annotated[int, Field(ge=1, le=MAX_DEADLINE_MS)] | None = Field(
         default=None,
         description="Milliseconds after which the answer is worthless to the caller; "
         "work not yet started is then dropped.",

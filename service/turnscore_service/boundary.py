@@ -9,16 +9,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel
-from turnscore_wire import ErrorCode, ErrorReply
+from turnscore_wire import REQUEST_ID_PATTERN, ErrorCode, ErrorReply
 
 from turnscore_service import metrics
-from turnscore_service.errors import FailedScoringError, ScoringError
+from turnscore_service.errors import CallerLeftError, FailedScoringError, ScoringError
 from turnscore_service.log_setup import REQUEST_ID
 
 Door = Literal["http"]
 
 _LOGGER = logging.getLogger("turnscore.requests")
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +31,13 @@ class Answer:
 
 def take_request_id(sent: str | None) -> str:
     """The caller's request id where it is a plain word of at most 128 characters, else a fresh one."""
-    return sent if sent and _REQUEST_ID.fullmatch(sent) else uuid.uuid4().hex
+    return sent if sent and re.fullmatch(REQUEST_ID_PATTERN, sent) else uuid.uuid4().hex
 
 
 async def answer(
     door: Door, call: str, request_id: str, work: Callable[[], Awaitable[BaseModel]], *, log: bool = False
 ) -> Answer:
-    """Does the work of one request and never raises, except when the caller has left.
+    """Does the work of one request; raises nothing but CallerLeftError, when there is nobody to answer.
 
     Counts the request once, by door, call and code. An unforeseen exception is logged and told as `internal`.
     """
@@ -69,6 +68,8 @@ async def _attempt(work: Callable[[], Awaitable[BaseModel]], request_id: str) ->
         return Answer(await work())
     except ScoringError as error:
         return refuse(error, request_id)
+    except CallerLeftError:
+        raise
     except Exception:
         _LOGGER.exception("unforeseen error")
         return refuse(FailedScoringError("something failed inside turnscore; its log says what"), request_id)

@@ -4,14 +4,11 @@ import json
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from turnscore_wire import BatchRequest, ScoreRequest
+from turnscore_wire import BODY_FIELD, BatchRequest, ScoreRequest, tell_refusal
 
 from turnscore_service.errors import InvalidRequestError, ScoringError
 
 _Request = TypeVar("_Request", bound=BaseModel)
-
-BODY = "body"
-"""The field that is named where no single field is at fault."""
 
 
 class _UncheckedBatch(BaseModel):
@@ -55,12 +52,12 @@ def _parse(body: bytes) -> object:
     try:
         return json.loads(body)
     except UnicodeDecodeError:
-        raise InvalidRequestError("the body is not UTF-8", field=BODY) from None
+        raise InvalidRequestError("the body is not UTF-8", field=BODY_FIELD) from None
     except RecursionError:
-        raise InvalidRequestError("the body is nested too deeply", field=BODY) from None
+        raise InvalidRequestError("the body is nested too deeply", field=BODY_FIELD) from None
     except ValueError as error:
         where = f" at character {error.pos}" if isinstance(error, json.JSONDecodeError) else ""
-        raise InvalidRequestError(f"the body is not JSON{where}", field=BODY) from None
+        raise InvalidRequestError(f"the body is not JSON{where}", field=BODY_FIELD) from None
 
 
 def _validate(kind: type[_Request], parsed: object) -> _Request:
@@ -71,10 +68,5 @@ def _validate(kind: type[_Request], parsed: object) -> _Request:
 
 
 def _refusal(error: ValidationError, prefix: str = "") -> InvalidRequestError:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    path = ".".join([prefix, *map(str, first["loc"])] if prefix else map(str, first["loc"]))
-    return InvalidRequestError(_sentence(first["msg"]), field=path or BODY)
-
-
-def _sentence(message: str) -> str:
-    return message[:1].lower() + message[1:]
+    field, message = tell_refusal(error, prefix)
+    return InvalidRequestError(message, field=field)

@@ -15,6 +15,10 @@ from typing import ClassVar
 from turnscore_wire import ErrorCode, ErrorDetail
 
 
+class CallerLeftError(Exception):
+    """The caller closed the connection: there is nobody to answer."""
+
+
 class ScoringError(Exception):
     """An error with a code that callers can branch on; its message holds no dialogue text."""
 

@@ -2,14 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 from fastapi import FastAPI, Request, Response
 from fastapi_offline import FastAPIOffline
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from turnscore_wire import (
+    BODY_FIELD,
     ERROR_TABLE,
     BatchReply,
     BatchRequest,
@@ -24,8 +25,8 @@ from turnscore_wire import (
 
 from turnscore_service.boundary import Answer, answer, refuse, take_request_id
 from turnscore_service.deadline import Deadline
-from turnscore_service.decoding import BODY, decode, decode_batch
-from turnscore_service.errors import InvalidRequestError, TooLargeError, UnknownPathError
+from turnscore_service.decoding import decode, decode_batch
+from turnscore_service.errors import CallerLeftError, InvalidRequestError, TooLargeError, UnknownPathError
 from turnscore_service.http_schema import add_wire_schemas, describe_errors, takes
 from turnscore_service.metrics import registry
 from turnscore_service.wiring import Runtime
@@ -146,37 +147,42 @@ async def _respond(
         body = await _read_body(request, runtime.settings.limits.max_body_bytes)
         return await _unless_disconnected(request, work(request_id, body))
 
-    return _send(await answer("http", call, request_id, read_and_work, log=runtime.settings.log_requests), request_id)
+    try:
+        answered = await answer("http", call, request_id, read_and_work, log=runtime.settings.log_requests)
+    except CallerLeftError:
+        return Response()  # goes nowhere: the connection is closed
+    return _send(answered, request_id)
 
 
 async def _read_body(request: Request, most: int) -> bytes:
     """The whole body. Raises TooLargeError as soon as it is known to be longer than `most` bytes."""
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > most:
-        raise TooLargeError(f"the body has {announced} bytes; at most {most} are taken", field=BODY)
+        raise TooLargeError(f"the body has {announced} bytes; at most {most} are taken", field=BODY_FIELD)
     chunks, size = [], 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > most:
-            raise TooLargeError(f"the body has more than {most} bytes", field=BODY)
-        chunks.append(chunk)
+    try:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > most:
+                raise TooLargeError(f"the body has more than {most} bytes", field=BODY_FIELD)
+            chunks.append(chunk)
+    except ClientDisconnect:
+        raise CallerLeftError from None
     return b"".join(chunks)
 
 
 async def _unless_disconnected(request: Request, work: Awaitable[BaseModel]) -> BaseModel:
-    """The work's result; cancels the work when the caller goes away, so that nothing is computed for nobody."""
+    """The work's result; CallerLeftError when the caller goes away first, and nothing is computed for nobody."""
     working = asyncio.ensure_future(work)
     watching = asyncio.ensure_future(request.receive())
     try:
         await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            working.cancel()
-        return await working
+            raise CallerLeftError
+        return working.result()
     finally:
         watching.cancel()
         working.cancel()
-        with suppress(asyncio.CancelledError):
-            await watching
 
 
 def _request_id(request: Request) -> str:

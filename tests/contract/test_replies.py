@@ -5,7 +5,9 @@ import asyncio
 import pytest
 from conftest import ServeFakes
 from prometheus_client import REGISTRY
+from starlette.types import ASGIApp
 from support.fakes import POISON, FakeScorer
+from turnscore_service.http_door import create_http_door
 from turnscore_wire import BatchReply, DialogueReply, ErrorReply, ModelsReply, ScoreReply
 
 
@@ -132,3 +134,48 @@ async def test_the_openapi_page_needs_nothing_from_elsewhere(serve: ServeFakes):
         page = (await client.get("/docs")).text
         assert "https://" not in page
         assert (await client.get("/static-offline-docs/swagger-ui-bundle.js")).status_code == 200
+
+
+async def call_and_leave(app: ASGIApp, *messages: dict[str, object]) -> list[object]:
+    """Calls /v1/score with these ASGI messages from the caller; what the app sent."""
+    sent: list[object] = []
+    waiting = list(messages)
+    scope = {"type": "http", "method": "POST", "path": "/v1/score", "headers": [], "query_string": b""}
+
+    async def receive() -> dict[str, object]:
+        return waiting.pop(0)
+
+    async def send(message: object) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    return sent
+
+
+def departed_calls() -> float:
+    labels = {"door": "http", "call": "score", "code": "departed"}
+    return REGISTRY.get_sample_value("turnscore_requests_total", labels) or 0.0
+
+
+async def test_a_caller_that_leaves_is_counted_and_its_turn_is_not_computed(serve: ServeFakes):
+    scorer = FakeScorer()
+    scorer.gate.clear()
+    before = departed_calls()
+    async with serve(fake=scorer) as (client, runtime):
+        busy = asyncio.create_task(client.post("/v1/score", json={"response": "a b c"}))
+        await asyncio.to_thread(scorer.started.wait, 30)
+        body = {"type": "http.request", "body": b'{"response": "a b c d e"}'}
+        await call_and_leave(create_http_door(runtime), body, {"type": "http.disconnect"})
+        scorer.gate.set()
+        assert (await busy).status_code == 200
+    assert scorer.batches == [[3]]
+    assert departed_calls() == before + 1
+
+
+async def test_a_caller_that_leaves_while_sending_is_no_error(serve: ServeFakes, caplog: pytest.LogCaptureFixture):
+    before = departed_calls()
+    async with serve(fake=FakeScorer()) as (_, runtime):
+        half = {"type": "http.request", "body": b'{"resp', "more_body": True}
+        await call_and_leave(create_http_door(runtime), half, {"type": "http.disconnect"})
+    assert departed_calls() == before + 1
+    assert not caplog.records

@@ -1,0 +1,13 @@
+"""Refusals: how a value the wire types refuse is told, alike by the service and by its clients."""
+
+from pydantic import ValidationError
+
+BODY_FIELD = "body"
+"""The field that is named where no single field is at fault."""
+
+
+def tell_refusal(error: ValidationError, prefix: str = "") -> tuple[str, str]:
+    """The first fault as (field, message): the field's path from the root, the broken rule, never what was sent."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    path = ".".join([*filter(None, [prefix]), *map(str, first["loc"])])
+    return path or BODY_FIELD, first["msg"][:1].lower() + first["msg"][1:]
