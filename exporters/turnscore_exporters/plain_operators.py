@@ -1,7 +1,8 @@
 """Replaces Attention and SkipLayerNormalization by plain operators. Changes results by rounding alone.
 
 On CPU the plain forms are faster: two Adds and LayerNormalization take a quarter of SkipLayerNormalization's time,
-matmuls and Softmax about half of MultiHeadAttention's (measured, MiniLM, 32 rows of 32 tokens). And Attention hides a matmul.
+matmuls and Softmax about half of MultiHeadAttention's (measured, MiniLM, 32 rows of 32 tokens).
+Attention also hides a matmul that is to be quantised.
 """
 
 import math

@@ -60,7 +60,7 @@ def quantize_int8(source: Path, target: Path) -> None:
     smoothed = [name for name in layers if name in producers and producers[name].op_type in LAYER_NORMS]
     ranges = _probe_ranges(model, weights, smoothed) if smoothed else {}
     factors = {
-        name: _smoothing_factors(ranges[name], [weights[node.input[1]] for node in layers[name]]) for name in smoothed
+        name: smoothing_factors(ranges[name], [weights[node.input[1]] for node in layers[name]]) for name in smoothed
     }
     _Int8Rewriter(model.graph, weights, factors, producers).rewrite()
     if not any(entry.domain == MICROSOFT for entry in model.opset_import):
@@ -130,7 +130,7 @@ def _probe_inputs(probe: GraphProto, weights: dict[str, Array]) -> dict[str, Arr
     return inputs
 
 
-def _smoothing_factors(channel_range: Array, matrices: list[Array]) -> Array:
+def smoothing_factors(channel_range: Array, matrices: list[Array]) -> Array:
     """What each channel is divided by before it is quantised: input range against weight range, mean 1 in the log."""
     weight_range = np.max([np.abs(matrix).max(1) for matrix in matrices], axis=0)
     inputs, columns = (np.log(np.maximum(values, 1e-5)) for values in (channel_range, weight_range))

@@ -14,11 +14,11 @@ from onnxruntime.transformers import optimizer
 from onnxruntime.transformers.fusion_options import FusionOptions
 from transformers import BertConfig, BertModel
 from turnscore_exporters.errors import GraphExportError
-from turnscore_exporters.quantization import quantize_int8, quantize_matrix
+from turnscore_exporters.quantization import quantize_int8, quantize_matrix, smoothing_factors
 
 HIDDEN, HEADS, LAYERS, VOCABULARY = 64, 4, 3, 500
-LARGE_CHANNEL = 7
-LENGTHS = (3, 16, 9, 27, 16, 5)
+ROWS = 32
+CLOSE = 0.02  # chosen: half as much again as measured (0.013)
 
 
 class PooledBert(torch.nn.Module):
@@ -56,9 +56,6 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     paths = {name: folder / f"{name}.onnx" for name in ("plain", "fused", "int8_of_plain", "int8_of_fused")}
     torch.manual_seed(0)
     model = PooledBert().eval()
-    with torch.no_grad():  # trained encoders have a few channels far above the rest
-        for layer in model.encoder.encoder.layer:
-            layer.output.LayerNorm.weight[LARGE_CHANNEL] = 20.0
     inputs = batch([1, 2, 3], [4, 5])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -98,7 +95,7 @@ def batch(*rows: list[int], tokens: int = 0) -> dict[str, npt.NDArray[np.int64]]
 
 def random_rows() -> list[list[int]]:
     generator = np.random.default_rng(1)
-    return [generator.integers(1, VOCABULARY, length).tolist() for length in LENGTHS]
+    return [generator.integers(1, VOCABULARY, length).tolist() for length in generator.integers(3, 30, ROWS)]
 
 
 def run(path: Path, *rows: list[int], tokens: int = 0) -> npt.NDArray[np.float32]:
@@ -110,30 +107,28 @@ def run(path: Path, *rows: list[int], tokens: int = 0) -> npt.NDArray[np.float32
     return vectors
 
 
-def relative_difference(found: npt.NDArray[np.float32], expected: npt.NDArray[np.float32]) -> float:
-    """Largest over rows, without the large channels: their size would hide the others' errors."""
-    found, expected = (
-        np.delete(vectors, [LARGE_CHANNEL, HIDDEN + LARGE_CHANNEL], axis=1) for vectors in (found, expected)
-    )
-    return float((np.linalg.norm(found - expected, axis=1) / np.linalg.norm(expected, axis=1)).max())
+def relative_differences(found: npt.NDArray[np.float32], expected: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Length of each row's difference over the length of the expected row."""
+    differences: npt.NDArray[np.float32] = np.linalg.norm(found - expected, axis=1) / np.linalg.norm(expected, axis=1)
+    return differences
 
 
 def test_row_alone_scores_as_in_a_batch(int8_path: Path) -> None:
     rows = random_rows()
     together = run(int8_path, *rows)
     alone = np.concatenate([run(int8_path, row) for row in rows])
-    assert relative_difference(alone, together) < 1e-6
+    assert relative_differences(alone, together).max() < 1e-6
 
 
 def test_padding_does_not_reach_the_result(int8_path: Path) -> None:
-    row = random_rows()[1]
-    assert relative_difference(run(int8_path, row, tokens=16), run(int8_path, row, tokens=64)) < 1e-6
+    rows = [row[:16] for row in random_rows()]
+    assert relative_differences(run(int8_path, *rows, tokens=16), run(int8_path, *rows, tokens=64)).max() < 1e-6
 
 
 def test_int8_stays_close_to_fp32(int8_path: Path, graphs: dict[str, Path]) -> None:
     rows = random_rows()
-    # Measured: 0.04 from the plain graph and 0.08 from the fused one; without smoothing 0.33 and 0.19.
-    assert relative_difference(run(int8_path, *rows), run(graphs["plain"], *rows)) < 0.12
+    differences = relative_differences(run(int8_path, *rows), run(graphs["plain"], *rows))
+    assert differences.mean() < CLOSE
 
 
 def test_every_large_matrix_and_every_table_is_int8(int8_path: Path) -> None:
@@ -181,3 +176,26 @@ def test_quantised_matrix_is_within_half_a_step_and_zeros_stay_zero() -> None:
     assert values.dtype == np.int8
     assert np.abs(values * scales - matrix).max() <= scales.max() * 0.5001
     assert not values[:, 3].any()
+
+
+def test_smoothing_keeps_a_large_channel_from_using_up_the_scale() -> None:
+    generator = np.random.default_rng(0)
+    tokens, matrix = generator.standard_normal((100, 64)), generator.standard_normal((64, 32))
+    tokens[:, 7] *= 20
+    factors = smoothing_factors(np.abs(tokens).max(0), [matrix])
+
+    def error(inputs: npt.NDArray[np.float64], weights: npt.NDArray[np.float64]) -> float:
+        (rows, row_scales), (columns, column_scales) = quantize_matrix(inputs, 1), quantize_matrix(weights, 0)
+        product = row_scales * column_scales * (rows.astype(int) @ columns.astype(int))
+        return float(np.abs(product - tokens @ matrix).mean())
+
+    assert error(tokens / factors, matrix * factors[:, None]) < 0.5 * error(tokens, matrix)
+
+
+def test_attention_that_is_no_bert_is_refused(graphs: dict[str, Path], tmp_path: Path) -> None:
+    model = onnx.load(graphs["fused"])
+    attention = next(node for node in model.graph.node if node.op_type == "Attention")
+    attention.attribute.append(helper.make_attribute("unidirectional", 1))
+    onnx.save(model, tmp_path / "causal.onnx")
+    with pytest.raises(GraphExportError, match="not a BERT"):
+        quantize_int8(tmp_path / "causal.onnx", tmp_path / "int8.onnx")
