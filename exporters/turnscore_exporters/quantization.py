@@ -31,7 +31,7 @@ OPSET = 21  # specified: the first whose QuantizeLinear takes one scale per toke
 MIN_WEIGHTS = 4096  # chosen: quantising its input costs more than a smaller matmul
 INT8_LIMIT = 127
 TINY = 1e-10  # chosen: keeps a row of zeros from dividing by zero
-# The kernels for uint8 inputs and int8 weights are the fast ones (measured: int8 times int8 is 15 times slower or worse).
+# The kernels for uint8 inputs and int8 weights are the fast ones (measured: int8 times int8 is 15 times slower).
 ZERO_POINT = 128
 # GELU never falls below -0.17, so most of uint8 can hold what is above zero.
 GELU_ZERO_POINT, GELU_MINIMUM = 32, -0.1705
