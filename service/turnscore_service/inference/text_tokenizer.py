@@ -15,18 +15,20 @@ class TextTokenizer:
             self._tokenizer = Tokenizer.from_file(str(file))
         except Exception as error:  # tokenizers raises plain Exception
             raise RuntimeError(f"{file.name} is not a tokenizer file: {error}") from error
+        self._file = file
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        self.pad_id = self._special("[PAD]", file)
-        self.first_id = self._special("[CLS]", file)
-        self.separator_id = self._special("[SEP]", file)
+        self.pad_id = self.special("[PAD]")
+        self.first_id = self.special("[CLS]")
+        self.separator_id = self.special("[SEP]")
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The token ids of each text, without special tokens."""
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
-    def _special(self, token: str, file: Path) -> int:
+    def special(self, token: str) -> int:
+        """The id of a special token. Raises RuntimeError where the tokenizer has no such token."""
         token_id = self._tokenizer.token_to_id(token)
         if token_id is None:
-            raise RuntimeError(f"{file.name} has no {token} token")
+            raise RuntimeError(f"{self._file.name} has no {token} token")
         return token_id

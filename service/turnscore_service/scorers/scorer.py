@@ -35,6 +35,8 @@ class TokenPack:
     """Which of the turns given to `encode` this pack answers, in the order of its scores."""
     tokens: tuple[TokenCount, ...]
     """Tokens used and dropped, one for each answer."""
+    structure: object = None
+    """What else the scorer that made the pack needs to lay it out; nobody else looks at it."""
 
     @property
     def width(self) -> int:
