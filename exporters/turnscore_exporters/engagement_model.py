@@ -31,7 +31,7 @@ class Combination(StrEnum):
 
     `average`: their mean, as in the released code; swapping the two changes nothing. `compare`: both, their absolute
     difference and their product, so that the head knows which is the reply and whether it fits, and the logarithm of
-    both numbers of tokens, which also reach the logits directly.
+    both numbers of tokens.
     """
 
     AVERAGE = "average"
@@ -40,7 +40,11 @@ class Combination(StrEnum):
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """What, besides the weights, makes the model; `heads` are averaged in probability."""
+    """What, besides the weights, makes the model.
+
+    Several heads are averaged in probability, or with `is_blended` weighed by a logistic regression on their margins
+    and the logarithm of the reply's number of tokens.
+    """
 
     encoder: str
     pooling: Pooling = Pooling.MEAN
@@ -48,6 +52,7 @@ class ModelSettings:
     heads: int = 1
     token_limit: int = 128
     dropout: float = 0.1
+    is_blended: bool = False
 
 
 class EngagementHead(nn.Module):
@@ -56,12 +61,8 @@ class EngagementHead(nn.Module):
     center: Tensor
     scale: Tensor
 
-    def __init__(self, width: int, dropout: float, direct: int = 0) -> None:
-        """`direct` of the last features have a linear way of their own to the logits."""
+    def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
-        self.direct = nn.Linear(direct, 2, bias=False) if direct else None
-        if self.direct is not None:
-            nn.init.zeros_(self.direct.weight)
         self.register_buffer("center", torch.zeros(width))
         self.register_buffer("scale", torch.ones(width))
         layers: list[nn.Module] = []
@@ -77,10 +78,7 @@ class EngagementHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Logits [pairs, 2] of features [pairs, width]."""
-        scaled = (features - self.center) / self.scale
-        logits: Tensor = self.layers(scaled)
-        if self.direct is not None:
-            logits = logits + self.direct(scaled[:, -self.direct.in_features :])
+        logits: Tensor = self.layers((features - self.center) / self.scale)
         return logits
 
 
@@ -95,8 +93,9 @@ class EngagementModel(nn.Module):
         self.encoder = encoder
         self.settings = settings
         width = int(encoder.config.hidden_size)
-        width, direct = (width * 4 + 2, 2) if settings.combination is Combination.COMPARE else (width, 0)
-        self.heads = nn.ModuleList(EngagementHead(width, settings.dropout, direct) for _ in range(settings.heads))
+        width = width * 4 + 2 if settings.combination is Combination.COMPARE else width
+        self.heads = nn.ModuleList(EngagementHead(width, settings.dropout) for _ in range(settings.heads))
+        self.blend = nn.Linear(settings.heads + 1, 2) if settings.is_blended else None
 
     @property
     def each_head(self) -> list[EngagementHead]:
@@ -131,8 +130,19 @@ class EngagementModel(nn.Module):
         return self.probability(features)
 
     def probability(self, features: Tensor) -> Tensor:
-        """Mean over the heads of the softmax's second class, [pairs]."""
-        return torch.stack([head(features).softmax(-1)[:, 1] for head in self.heads]).mean(0)
+        """Softmax's second class, [pairs], averaged or blended over the heads."""
+        logits = torch.stack([head(features) for head in self.heads], dim=1)
+        if self.blend is None:
+            return logits.softmax(-1)[..., 1].mean(1)
+        return self.blend(blend_columns(logits, features)).softmax(-1)[:, 1]  # type: ignore[no-any-return]
+
+
+def blend_columns(logits: Tensor, features: Tensor) -> Tensor:
+    """What the blend reads, [pairs, heads + 1]: each head's margin, then the logarithm of the reply's tokens.
+
+    `logits` are [pairs, heads, 2]; `features` those of `compare`, whose last column is that logarithm.
+    """
+    return torch.cat([logits[..., 1] - logits[..., 0], features[:, -1:]], dim=-1)
 
 
 def pool(tokens: Tensor, attention_mask: Tensor, pooling: Pooling) -> Tensor:

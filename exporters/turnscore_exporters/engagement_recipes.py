@@ -6,10 +6,11 @@ from pathlib import Path
 
 import torch
 
-from turnscore_exporters.adaptation import adapt_encoder, ask_contrast
+from turnscore_exporters.adaptation import CONTRAST, CONTRAST_BATCH, adapt_encoder, ask_contrast
 from turnscore_exporters.contrast_text import ContrastText, read_contrast_text
 from turnscore_exporters.convai import Labels, Split
 from turnscore_exporters.encoders import Encoder, load_encoder
+from turnscore_exporters.engagement_blend import fit_blend
 from turnscore_exporters.engagement_data import EngagementData
 from turnscore_exporters.engagement_model import Combination, EngagementModel, ModelSettings, Pooling
 from turnscore_exporters.engagement_training import Source, TextVectors, fine_tune, labels_of, texts_of, train_head
@@ -41,29 +42,29 @@ class PaperRecipe:
 
 @dataclass(frozen=True)
 class MixedRecipe:
-    """Adapt the encoder, freeze it, train several heads on a mixture of every labelled source, average them.
+    """Adapt the encoder, freeze it, train heads on one source each; the transfer step fits their blend.
 
-    The shares were chosen by cross-validation on the transfer pairs; each source gives `batch` pairs a step.
+    Steps and shares were chosen by cross-validation on the transfer pairs.
     """
 
     pooling: Pooling = Pooling.MEAN
-    heads: int = 5
     adaptation_steps: int = 300
     contrast_pairs: int = 18_000
-    contrast_batches: int = 60
-    head_steps: int = 250
-    dropout: float = 0.3
+    contrast_batches: int = 100
+    head_steps: tuple[tuple[str, int], ...] = (
+        ("contrast", 300),
+        ("corrected", 120),
+        ("thumbs", 120),
+        ("published", 120),
+    )
+    heads_per_source: int = 2
+    batch_size: int = 128
+    dropout: float = 0.4
     token_limit: int = 128
-    batches: Mapping[str, tuple[int, float]] | None = None
 
-    def shares(self) -> Mapping[str, tuple[int, float]]:
-        """Source -> (pairs a step, weight of its loss)."""
-        return self.batches or {
-            "corrected": (64, 0.5),
-            "thumbs": (32, 0.25),
-            "contrast": (128, 1.0),
-            "transfer": (64, 1.5),
-        }
+    @property
+    def heads(self) -> int:
+        return len(self.head_steps) * self.heads_per_source
 
 
 def train_paper_recipe(
@@ -82,7 +83,7 @@ def train_paper_recipe(
     source = Source(vectors.features(texts_of(pairs)), labels_of(pairs), 128)
     steps = recipe.head_steps
     settings = LoopSettings(steps, f"head {recipe.name} {steps} seed {seed}", seed, description="training the head")
-    train_head(model.first_head, [source], settings, state_path=_state(state_folder, "head"))
+    train_head(model.first_head, source, settings, state_path=_state(state_folder, "head"))
     if recipe.is_fine_tuned:
         steps = recipe.fine_tune_steps or -(-len(pairs) // recipe.batch_size)
         settings = LoopSettings(steps, f"fine-tune {recipe.name} {steps} seed {seed}", seed, description="fine-tuning")
@@ -104,7 +105,7 @@ def transfer(
     source = Source(vectors.features(texts_of(pairs)), labels_of(pairs), 64)
     settings = LoopSettings(steps, f"transfer {steps} seed {seed}", seed, warm_up_steps=1, description="transfer")
     for head in model.each_head:
-        train_head(head, [source], settings, learning_rate=3e-4, keep_scale=True)
+        train_head(head, source, settings, learning_rate=3e-4, keep_scale=True)
 
 
 def train_mixed_recipe(
@@ -115,7 +116,7 @@ def train_mixed_recipe(
     seed: int = 0,
     state_folder: Path | None = None,
 ) -> tuple[EngagementModel, Encoder, TextVectors]:
-    """Adapts, then trains the heads; also returns the vectors it computed."""
+    """Adapts the encoder, trains the heads, fits the blend; also returns the vectors it computed."""
     contrast = read_contrast_text(text, recipe.contrast_pairs, seed)
     encoder = load_encoder(encoder_name, recipe.token_limit)
     run_key = f"adapt {encoder_name} {recipe.pooling} {recipe.adaptation_steps} seed {seed}"
@@ -125,12 +126,18 @@ def train_mixed_recipe(
     model = EngagementModel(
         encoder.model,
         ModelSettings(
-            encoder_name, recipe.pooling, Combination.COMPARE, recipe.heads, encoder.token_limit, recipe.dropout
+            encoder_name,
+            recipe.pooling,
+            Combination.COMPARE,
+            recipe.heads,
+            encoder.token_limit,
+            recipe.dropout,
+            is_blended=True,
         ),
     )
     vectors = TextVectors(model, encoder)
-    sources = build_sources(data, contrast, vectors, recipe, seed)
-    train_mixed_heads(model, sources, recipe, seed)
+    train_mixed_heads(model, build_sources(data, contrast, vectors, recipe, seed), recipe, seed)
+    fit_blend(model, vectors.features(texts_of(data.transfer)), labels_of(data.transfer))
     return model, encoder, vectors
 
 
@@ -142,31 +149,29 @@ def _labelled(data: EngagementData) -> dict[str, Sequence[EngagementPair]]:
 def build_sources(
     data: EngagementData, contrast: ContrastText, vectors: TextVectors, recipe: MixedRecipe, seed: int
 ) -> dict[str, Source]:
-    """The features of every source of the mixture; contrast pairs come from the end, which adaptation saw least."""
-    labelled = {**_labelled(data), "transfer": data.transfer}
-    batches = len(contrast.pairs) // 24
+    """The features of every head's source; contrast pairs come from the end, which adaptation saw least."""
+    labelled = _labelled(data)
+    batches = len(contrast.pairs) // CONTRAST_BATCH
     queries: list[tuple[str, str]] = []
     answers: list[float] = []
     for step in range(max(0, batches - recipe.contrast_batches), max(1, batches)):
         question = ask_contrast(contrast, step, seed)
         queries += zip(question.queries, question.replies, strict=True)
         answers += question.answers
-    sources = {}
-    for name, (batch_size, share) in recipe.shares().items():
-        pairs = queries if name == "contrast" else texts_of(labelled[name])
-        labels = torch.tensor(answers).long() if name == "contrast" else labels_of(labelled[name])
-        sources[name] = Source(vectors.features(pairs), labels, batch_size, share)
+    sources = {CONTRAST: Source(vectors.features(queries), torch.tensor(answers).long(), recipe.batch_size)}
+    for name, pairs in labelled.items():
+        sources[name] = Source(vectors.features(texts_of(pairs)), labels_of(pairs), recipe.batch_size)
     return sources
 
 
 def train_mixed_heads(
     model: EngagementModel, sources: Mapping[str, Source], recipe: MixedRecipe, seed: int = 0
 ) -> None:
-    """Trains every head in place, each with a seed of its own."""
-    for number, head in enumerate(model.each_head):
-        description = f"training head {number + 1} of {len(model.heads)}"
-        settings = LoopSettings(recipe.head_steps, "", seed + number, description=description)
-        train_head(head, list(sources.values()), settings)
+    """Trains every head in place on its source, each with a seed of its own."""
+    plan = [(name, steps) for name, steps in recipe.head_steps for _ in range(recipe.heads_per_source)]
+    for number, (head, (name, steps)) in enumerate(zip(model.each_head, plan, strict=True)):
+        settings = LoopSettings(steps, "", seed + number, description=f"head {number + 1} of {len(plan)}: {name}")
+        train_head(head, sources[name], settings)
 
 
 def _state(folder: Path | None, name: str) -> Path | None:

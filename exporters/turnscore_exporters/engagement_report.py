@@ -6,14 +6,17 @@ from typing import Any
 
 from turnscore_exporters.agreement_statistics import (
     Agreement,
+    bootstrap,
+    compute_auc,
     find_best_threshold,
     measure_agreement,
     measure_partial_correlations,
 )
 from turnscore_exporters.convai import Labels, Split
+from turnscore_exporters.engagement_blend import cross_validate_blend
 from turnscore_exporters.engagement_data import EngagementData
 from turnscore_exporters.engagement_model import EngagementModel
-from turnscore_exporters.engagement_training import TextVectors, texts_of
+from turnscore_exporters.engagement_training import TextVectors, labels_of, texts_of
 from turnscore_exporters.pairs import EngagementPair
 
 PROBE_QUERY = "hi, what did you do today?"
@@ -93,6 +96,23 @@ def report_model(
     scores = score_texts(model, vectors, [(PROBE_QUERY, reply) for reply in probes])
     report["probes"] = dict(zip(probes, (round(score, 3) for score in scores), strict=True))
     return report
+
+
+def report_transfer(
+    model: EngagementModel, vectors: TextVectors, pairs: Sequence[EngagementPair], rounds: int
+) -> dict[str, Any]:
+    """Agreement on the transfer pairs, each judged by a blend that did not see it, and that of the lengths alone."""
+    odds = cross_validate_blend(model, vectors.features(texts_of(pairs)), labels_of(pairs))
+    labels = [pair.label for pair in pairs]
+    lengths = measure_lengths(pairs)
+    return {
+        "pairs": len(pairs),
+        "auc": asdict(bootstrap(compute_auc, odds, labels, rounds)),
+        "auc_of_length": {
+            kind: asdict(bootstrap(compute_auc, length, labels, rounds)) for kind, length in lengths.items()
+        },
+        "given_length": measure_partial_correlations(odds, labels, lengths),
+    }
 
 
 def score_texts(model: EngagementModel, vectors: TextVectors, pairs: Sequence[tuple[str, str]]) -> list[float]:

@@ -51,12 +51,11 @@ class TextVectors:
 
 @dataclass(frozen=True)
 class Source:
-    """Labelled features, how many of them a step takes, and how much their loss counts."""
+    """Labelled features [pairs, features], and how many of them a step takes."""
 
     features: Tensor
     labels: Tensor
     batch_size: int
-    share: float = 1.0
 
     def class_weights(self) -> Tensor:
         """Inverse class frequencies, with mean 1 over the pairs: [weight of 0, weight of 1]."""
@@ -76,26 +75,22 @@ def labels_of(pairs: Sequence[EngagementPair]) -> Tensor:
 
 def train_head(
     head: EngagementHead,
-    sources: Sequence[Source],
+    source: Source,
     settings: LoopSettings,
     *,
     learning_rate: float = 1e-3,
     state_path: Path | None = None,
     keep_scale: bool = False,
 ) -> None:
-    """Trains one head in place on the weighted cross entropy of all sources; `keep_scale` keeps its scaling."""
+    """Trains one head in place on the weighted cross entropy; `keep_scale` leaves its scaling as it is."""
     if not keep_scale:
-        head.fit_scale(torch.cat([source.features for source in sources]))
+        head.fit_scale(source.features)
     optimizer = torch.optim.AdamW(head.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY)
-    weights = [source.class_weights() for source in sources]
+    weight = source.class_weights()
 
     def step_loss(step: int) -> Tensor:
-        total = torch.zeros(())
-        for source, weight in zip(sources, weights, strict=True):
-            chosen = torch.tensor(choose_batch(len(source.labels), source.batch_size, step, settings.seed))
-            logits = head(source.features[chosen])
-            total = total + source.share * functional.cross_entropy(logits, source.labels[chosen], weight=weight)
-        return total
+        chosen = torch.tensor(choose_batch(len(source.labels), source.batch_size, step, settings.seed))
+        return functional.cross_entropy(head(source.features[chosen]), source.labels[chosen], weight=weight)
 
     head.train()
     run_loop(head, optimizer, step_loss, settings, state_path)

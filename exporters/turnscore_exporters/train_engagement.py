@@ -16,12 +16,13 @@ from turnscore_exporters.encoders import Encoder, load_encoder
 from turnscore_exporters.engagement_data import EngagementData, EngagementPaths, read_engagement_data
 from turnscore_exporters.engagement_model import EngagementModel, Pooling, save_model
 from turnscore_exporters.engagement_recipes import MixedRecipe, PaperRecipe, train_mixed_recipe, train_paper_recipe
-from turnscore_exporters.engagement_report import list_test_sets, report_baselines, report_model
+from turnscore_exporters.engagement_report import list_test_sets, report_baselines, report_model, report_transfer
 from turnscore_exporters.engagement_training import TextVectors
 from turnscore_exporters.errors import ExporterError
 
 REPORT_FILE, TRAINING_FILE, STATE_FOLDER = "report.json", "training.json", "state"
 BOOTSTRAP_ROUNDS = 1000
+MIXED_LABELS = "heads: contrast text, corrected, thumbs, published; blend: transfer pairs"
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -65,6 +66,8 @@ def run_engagement_job(job: EngagementJob) -> None:
     test_sets = list_test_sets(data)
     baselines = report_baselines(test_sets, BOOTSTRAP_ROUNDS)
     report = report_model(model, vectors, test_sets, BOOTSTRAP_ROUNDS)
+    if recipe is Recipe.MIXED:
+        report["transfer_cross_validated"] = report_transfer(model, vectors, data.transfer, BOOTSTRAP_ROUNDS)
     lengths = {name: {kind: each.to_dict() for kind, each in kinds.items()} for name, kinds in baselines.items()}
     write_json(job.output / REPORT_FILE, {"model": report, "length": lengths})
     write_json(job.output / TRAINING_FILE, _describe(job))
@@ -103,7 +106,7 @@ def _describe(job: EngagementJob) -> dict[str, Any]:
     return {
         "recipe": job.recipe,
         "encoder": job.encoder,
-        "labels": job.labels if job.recipe == Recipe.PAPER else "corrected, thumbs, transfer and contrast pairs",
+        "labels": job.labels if job.recipe == Recipe.PAPER else MIXED_LABELS,
         "pooling": job.pooling,
         "seed": job.seed,
         "data": [paths.convai.name, paths.transfer_train.name, paths.transfer_validation.name, paths.text.name],
