@@ -34,3 +34,7 @@ class GraphExportError(ExporterError):
 
 class ParityError(ExporterError):
     """A graph disagrees with the torch model it came from."""
+
+
+class AgreementError(ExporterError):
+    """Agreement with people cannot be measured: nothing to compare, or no scores to be had."""
