@@ -57,7 +57,7 @@ def run_grid(
 
 def _list_recipes(with_fine_tuned: bool) -> Iterator[PaperRecipe]:
     for is_fine_tuned in (False, True) if with_fine_tuned else (False,):
-        for labels, pooling in product(Labels, Pooling):
+        for pooling, labels in product(Pooling, Labels):
             yield PaperRecipe(labels, pooling, is_fine_tuned)
 
 
@@ -77,11 +77,13 @@ class Grid:
     def measure(self, recipe: PaperRecipe) -> dict[str, Any]:
         """The figures of one recipe before and after the transfer step."""
         typer.echo(f"training {recipe.name}")
-        encoder, vectors = (None, None) if recipe.is_fine_tuned else self._freeze(recipe.pooling)
-        encoder = encoder or load_encoder(self._encoder_name)
+        encoder, vectors = self._freeze(recipe.pooling)
+        if recipe.is_fine_tuned:
+            encoder = load_encoder(self._encoder_name)
         folder = self._output / recipe.name
         model = train_paper_recipe(self._data, encoder, recipe, self._seed, folder, vectors)
-        vectors = vectors or TextVectors(model, encoder)
+        if recipe.is_fine_tuned:
+            vectors = TextVectors(model, encoder)
         before = report_model(model, vectors, self._test_sets, BOOTSTRAP_ROUNDS)
         moved = replace(recipe, with_transfer=True)
         transfer(model, vectors, self._data.transfer, moved.transfer_steps, self._seed)

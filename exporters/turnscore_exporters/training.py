@@ -64,7 +64,7 @@ def run_loop(
 def _rate_at(step: int, settings: LoopSettings) -> float:
     """Linear warm-up, then linear decay to 2 % of the learning rate."""
     rise = min(1.0, (step + 1) / max(1, settings.warm_up_steps))
-    return rise * max(0.02, 1 - step / settings.steps)
+    return rise * max(0.02, 1 - step / max(1, settings.steps))
 
 
 def _load_state(parts: dict[str, Any], settings: LoopSettings, path: Path | None) -> int:
