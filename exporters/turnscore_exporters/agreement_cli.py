@@ -43,19 +43,22 @@ class LevelName(StrEnum):
 
 InputFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="JSON lines; .gz is unpacked.")]
 Form = Annotated[FormName, typer.Option(help="`judged`, see docs/agreement.md, or `dbdc3`.")]
+Parts = Annotated[
+    list[str] | None, typer.Option("--part", help="An entry of the score's details instead of its `value`; repeatable.")
+]
+Bundles = Annotated[
+    list[str] | None,
+    typer.Option("--bundle", help="Instead of a service: a bundle's folder (with a /) or name; repeatable."),
+]
 
 
 @app.command()
 def agreement(
     file: InputFile,
-    scorer: Annotated[list[str], typer.Option(help="A scorer to measure; may be repeated.")],
-    part: Annotated[
-        list[str] | None, typer.Option(help="An entry of the score's details instead of its `value`; repeatable.")
-    ] = None,
+    scorers: Annotated[list[str], typer.Option("--scorer", help="A scorer to measure; repeatable.")],
+    parts: Parts = None,
     url: Annotated[str | None, typer.Option(help="The service; else TURNSCORE_URL, else localhost.")] = None,
-    bundle: Annotated[
-        list[str] | None, typer.Option(help="Instead of a service: a bundle's folder (with a /) or name; repeatable.")
-    ] = None,
+    bundles: Bundles = None,
     form: Form = FormName.JUDGED,
     output: Annotated[Path, typer.Option(file_okay=False, help="Folder for the figures.")] = Path("build/agreement"),
     level: Annotated[LevelName, typer.Option(help="`both`: what the file has judgements for.")] = LevelName.BOTH,
@@ -68,7 +71,7 @@ def agreement(
     from turnscore_exporters.agreement_job import AgreementJob, run_agreement_job, write_report
     from turnscore_exporters.agreement_report import make_table
 
-    if url is not None and bundle:
+    if url is not None and bundles:
         raise typer.BadParameter("give either --url or --bundle")
 
     def open_client() -> AsyncTurnScoreClient:
@@ -78,7 +81,7 @@ def agreement(
             raise typer.BadParameter(str(error)) from error
 
     job = AgreementJob(
-        file, form, scorer, part or ["value"], bundle or [], open_client, concurrency, level, bootstrap, seed
+        file, form, scorers, parts or ["value"], bundles or [], open_client, concurrency, level, bootstrap, seed
     )
     with reported_errors():
         report = run_agreement_job(job, _show_progress)
