@@ -40,7 +40,7 @@ FP32_FILE, INT8_FILE = "graphs/fp32.onnx", "graphs/cpu-int8.onnx"
 TOKENIZER_FILE, CALIBRATION_FILE, SELF_TEST_FILE = "tokenizer.json", "calibration.json", "self_test.json"
 MIN_PARITY_TURNS = 200
 # fp32 differs by rounding alone; int8's is chosen from what was measured, see docs/models/engagement.md.
-FP32_TOLERANCE, INT8_TOLERANCE = 1e-4, 0.05
+FP32_TOLERANCE, INT8_TOLERANCE = 1e-4, 0.15
 PRECISIONS: dict[GraphVariant, str] = {"fp32": "fp32", "cpu-int8": "int8 weights and activations, a scale per token"}
 
 # Written for this file: greetings, dull and lively replies, numbers, other scripts, markup, a missing query, long text.

@@ -24,7 +24,7 @@ def engagement(
     turns: Annotated[int, typer.Option(min=200, help="Real turns for parity and calibration.")] = 4000,
     int8_tolerance: Annotated[
         float, typer.Option(min=0, help="Largest difference of a value the int8 graph may show.")
-    ] = 0.05,
+    ] = 0.15,
     threads: Annotated[int, typer.Option(min=0, help="CPU threads of torch; 0 leaves the choice to it.")] = 0,
 ) -> None:
     """Write the bundle of an engagement checkpoint; fails unless graphs and checkpoint agree as served."""
