@@ -76,34 +76,46 @@ class GraphFindings:
     auc: dict[str, float]
 
 
-def export_engagement(
-    checkpoint: Path, version: str, output: Path, data: ExportData, int8_tolerance: float = INT8_TOLERANCE
-) -> Bundle:
+@dataclass(frozen=True)
+class EngagementExport:
+    """What to export and where to; `int8_tolerance` is the largest difference of a value the int8 graph may show."""
+
+    checkpoint: Path
+    version: str
+    output: Path
+    data: ExportData
+    int8_tolerance: float = INT8_TOLERANCE
+    licence: str = "that of the encoder and of the training data"
+
+
+def export_engagement(job: EngagementExport) -> Bundle:
     """Writes the bundle into the empty or missing folder `output`, loads each graph as the service does, returns it.
 
     Raises ParityError if a graph disagrees with the checkpoint on the reference turns, ExporterError if there are fewer
     than 200 of them; the folder is then removed.
     """
-    if output.exists() and any(output.iterdir()):
-        raise ExporterError(f"{output}: is not empty; choose another folder")
-    if len(data.reference.pairs) < MIN_PARITY_TURNS:
-        raise ExporterError(f"{len(data.reference.pairs)} reference turns, parity needs at least {MIN_PARITY_TURNS}")
+    if job.output.exists() and any(job.output.iterdir()):
+        raise ExporterError(f"{job.output}: is not empty; choose another folder")
+    found = len(job.data.reference.pairs)
+    if found < MIN_PARITY_TURNS:
+        raise ExporterError(f"{found} reference turns, parity needs at least {MIN_PARITY_TURNS}")
     try:
-        return _write(checkpoint, version, output, data, int8_tolerance)
+        return _write(job)
     except ExporterError:
-        shutil.rmtree(output, ignore_errors=True)
+        shutil.rmtree(job.output, ignore_errors=True)
         raise
 
 
-def _write(checkpoint: Path, version: str, output: Path, data: ExportData, int8_tolerance: float) -> Bundle:
-    model, encoder = load_model(checkpoint)
+def _write(job: EngagementExport) -> Bundle:
+    output, data = job.output, job.data
+    model, encoder = load_model(job.checkpoint)
     export_fp32(model, output / FP32_FILE)
     quantize_int8(output / FP32_FILE, output / INT8_FILE)
     encoder.tokenizer.save(str(output / TOKENIZER_FILE))
     expected = score_pairs(model, encoder, data.reference.pairs)
     _write_json(output / CALIBRATION_FILE, calibrate(expected, data.reference.source))
     _write_json(output / SELF_TEST_FILE, _build_self_test(model, encoder))
-    manifest = _describe(checkpoint, version, model, output, int8_tolerance)
+    manifest = _describe(job, model)
     bundle = write_bundle(output, manifest)
     findings = {variant: _examine(bundle, variant, data, expected) for variant in manifest.graphs}
     auc: dict[str, JsonValue] = {"checkpoint": {**_checkpoint_auc(model, encoder, data)}}
@@ -155,27 +167,27 @@ def _build_self_test(model: EngagementModel, encoder: Encoder) -> SelfTest:
     )
 
 
-def _describe(checkpoint: Path, version: str, model: EngagementModel, output: Path, int8_tolerance: float) -> Manifest:
+def _describe(job: EngagementExport, model: EngagementModel) -> Manifest:
     settings = model.settings
     return Manifest(
         name=KIND,
-        version=version,
+        version=job.version,
         kind=KIND,
         graphs={
-            "fp32": _describe_graph(output, FP32_FILE, "fp32", FP32_TOLERANCE),
-            "cpu-int8": _describe_graph(output, INT8_FILE, "cpu-int8", int8_tolerance),
+            "fp32": _describe_graph(job.output, FP32_FILE, "fp32", FP32_TOLERANCE),
+            "cpu-int8": _describe_graph(job.output, INT8_FILE, "cpu-int8", job.int8_tolerance),
         },
         tokenizer=TOKENIZER_FILE,
         calibration=CALIBRATION_FILE,
         self_test=SELF_TEST_FILE,
         token_limit=settings.token_limit,
         training={
-            **_read_json(checkpoint / "training.json"),
+            **_read_json(job.checkpoint / "training.json"),
             "combination": str(settings.combination),
             "heads": settings.heads,
         },
-        agreement={"report": _shorten(_read_json(checkpoint / "report.json"))},
-        licence="Apache-2.0",
+        agreement={"report": _shorten(_read_json(job.checkpoint / "report.json"))},
+        licence=job.licence,
     )
 
 

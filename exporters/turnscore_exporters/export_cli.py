@@ -7,6 +7,8 @@ import typer
 
 from turnscore_exporters.reported_errors import reported_errors
 
+LicenceOption = Annotated[str, typer.Option(help="What the manifest says of the weights' licence.")]
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Make bundles that turnscore serves.")
 
 
@@ -25,13 +27,14 @@ def engagement(
     int8_tolerance: Annotated[
         float, typer.Option(min=0, help="Largest difference of a value the int8 graph may show.")
     ] = 0.15,
+    licence: LicenceOption = "that of the encoder and of the training data",
     threads: Annotated[int, typer.Option(min=0, help="CPU threads of torch; 0 leaves the choice to it.")] = 0,
 ) -> None:
     """Write the bundle of an engagement checkpoint; fails unless graphs and checkpoint agree as served."""
     import torch
 
     from turnscore_exporters.convai import Labels, Split
-    from turnscore_exporters.engagement_bundle import ExportData, export_engagement
+    from turnscore_exporters.engagement_bundle import EngagementExport, ExportData, export_engagement
     from turnscore_exporters.engagement_data import EngagementPaths, read_engagement_data
     from turnscore_exporters.reference_turns import read_reference_turns
 
@@ -45,7 +48,8 @@ def engagement(
             "corrected": labelled.convai.pairs[Labels.CORRECTED][Split.TEST],
         }
         reference = read_reference_turns(data, turns)
-        bundle = export_engagement(checkpoint, version, output, ExportData(reference, judged), int8_tolerance)
+        data_to_use = ExportData(reference, judged)
+        bundle = export_engagement(EngagementExport(checkpoint, version, output, data_to_use, int8_tolerance, licence))
     for variant, spec in bundle.manifest.graphs.items():
         typer.echo(f"{variant}: {spec.parity_measured}")
     typer.echo(f"{bundle.manifest.reference} written to {output}")

@@ -1,7 +1,8 @@
 """Engagement: is this reply engaging for the person who wrote the query? Predictive Engagement, Ghazarian et al. 2020.
 
-Query and reply are encoded separately; the graph averages their vectors and applies the head. The query is what the
-user said last, their consecutive messages merged. Without any user turn the reply's vector stands alone.
+Query and reply are encoded separately; the graph combines their vectors, by the average or as the bundle was trained,
+and applies the head. The query is what the user said last, their consecutive messages merged. Without any user turn
+the reply's vector stands for both.
 """
 
 from collections.abc import Mapping, Sequence
