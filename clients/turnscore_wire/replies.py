@@ -23,8 +23,9 @@ class Score(_Reply):
     """What one scorer says of one system turn."""
 
     value: float = Field(description="The score as its paper defines it; see the scorer's page.")
-    percentile: float = Field(
-        description="Share of the bundle's reference turns (0 to 100) that score lower: the number to read."
+    percentile: float | None = Field(
+        description="Share of the bundle's reference turns (0 to 100) that score lower: the number to read. "
+        "Null where none was scored this way: for qualities of the caller's own."
     )
     details: dict[str, float] = Field(description="The parts the value is made of; empty for engagement.")
     model: str = Field(description="The bundle that answered, as `name:version`.")

@@ -255,7 +255,7 @@ def _raw_scores(pack: TokenPack, result: PackScores | BaseException) -> Sequence
 def _score(loaded: LoadedScorer, raw: RawScore, tokens: TokenCount) -> Score:
     return Score(
         value=raw.value,
-        percentile=loaded.percentile(raw.value),
+        percentile=loaded.percentile(raw),
         details=raw.details,
         model=loaded.bundle.manifest.reference,
         tokens=tokens,

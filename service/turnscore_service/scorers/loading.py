@@ -10,7 +10,7 @@ from turnscore_models.bundle import SCORER_ENTRY_POINTS
 from turnscore_wire import Turn
 
 from turnscore_service.inference.onnx_backend import Backend, OnnxBackend, Tensor
-from turnscore_service.scorers.scorer import Scorer, TurnToScore
+from turnscore_service.scorers.scorer import RawScore, Scorer, TurnToScore
 
 _CPU_PREFERENCE: tuple[GraphVariant, ...] = ("cpu-int8", "fp32")
 
@@ -29,9 +29,14 @@ class LoadedScorer:
         """The name callers ask for: the bundle's kind."""
         return self.bundle.manifest.kind
 
-    def percentile(self, value: float) -> float:
-        """Share of the reference turns, 0 to 100, that score lower; linear between whole percentiles."""
-        return float(np.interp(value, self.percentiles, np.arange(101)))
+    def percentile(self, raw: RawScore) -> float | None:
+        """Share of the reference turns, 0 to 100, that score lower; linear between whole percentiles.
+
+        None where no reference turn was scored as this one was.
+        """
+        if raw.percentile is not None or not raw.is_comparable:
+            return raw.percentile
+        return float(np.interp(raw.value, self.percentiles, np.arange(101)))
 
 
 def choose_variant(bundle: Bundle) -> GraphVariant:
@@ -86,13 +91,15 @@ def _run_self_test(bundle: Bundle, spec: GraphSpec, scorer: Scorer) -> None:
     """Warms the runtime up and proves that this machine computes what the exporting machine did."""
     turns = bundle.self_test().turns
     try:
-        found = scorer.score(scorer.encode([_turn(each) for each in turns]))
+        packs = scorer.encode([_turn(each) for each in turns])
+        found = dict(zip((place for pack in packs for place in pack.answers), scorer.score(packs), strict=True))
     except Exception as error:
         raise MismatchedGraphError(f"bundle {bundle.manifest.reference}: {spec.file} does not run: {error}") from error
-    for index, (each, raw) in enumerate(zip(turns, found, strict=True)):
-        if not abs(raw.value - each.value) <= spec.parity_tolerance:
+    for index, each in enumerate(turns):
+        value = found[index].value
+        if not abs(value - each.value) <= spec.parity_tolerance:
             raise MismatchedGraphError(
-                f"bundle {bundle.manifest.reference}: {spec.file} scores self-test turn {index} as {raw.value:.4f}, "
+                f"bundle {bundle.manifest.reference}: {spec.file} scores self-test turn {index} as {value:.4f}, "
                 f"its checkpoint as {each.value:.4f}; the tolerance is {spec.parity_tolerance}"
             )
 

@@ -55,6 +55,10 @@ class RawScore:
 
     value: float
     details: dict[str, float] = field(default_factory=dict)
+    percentile: float | None = None
+    """The scorer's own, where the bundle's calibration curve does not fit what was asked; None leaves it to that."""
+    is_comparable: bool = True
+    """False where no reference turn was scored this way: the reply then carries no percentile."""
 
 
 class Scorer(Protocol):

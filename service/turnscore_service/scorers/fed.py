@@ -1,0 +1,237 @@
+"""FED: how likely is a user to answer with praise or with complaint? Mehri and Eskenazi 2020, on a language model.
+
+A quality's value is the mean loss of its negative follow-ups minus the mean loss of its positive ones; an empty list
+counts 0. A turn's value is the mean over the qualities asked for. All follow-ups of a turn, all turns of a dialogue and
+all responses to one context are computed in one pass; turnscore_service.inference.fed_packing draws it.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import ClassVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import JsonValue, ValidationError
+from turnscore_models import Bundle
+from turnscore_wire import TokenCount
+
+from turnscore_service.errors import InvalidRequestError
+from turnscore_service.inference.dialogue_tokens import DialogueTokenizer
+from turnscore_service.inference.fed_packing import BranchLosses, Conversation, FedBatch
+from turnscore_service.inference.fed_sharing import FedTurn, SharedTurns, share_turns
+from turnscore_service.inference.fed_tree import FollowUpTree, build_tree
+from turnscore_service.inference.onnx_backend import Backend
+from turnscore_service.scorers.fed_options import PERCENTILE_SUFFIX, FedBundleOptions, FedQuestion, Loss, read_question
+from turnscore_service.scorers.fed_reference import Curve, FedReference, place_on
+from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
+
+_CHARS_A_TOKEN = 2
+"""English text has four to five characters a token; half of that is on the safe side for other scripts. Chosen."""
+_MAX_PACK_TOKENS = 4096
+"""Trunk and branches computed at once: as many as a batch may have by default. Chosen."""
+_FOLLOW_UP_SHARE = 4
+"""A follow-up may take a quarter of the window, the context has the rest. Chosen."""
+_KEPT_PLANS = 64
+"""Questions whose tree is kept; a service sees few different ones. Chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Everything about a question that does not depend on the turn."""
+
+    question: FedQuestion
+    tree: FollowUpTree
+    signs: NDArray[np.float64]
+    """[qualities, follow-ups]: 1 / number of negatives, -1 / number of positives, 0 elsewhere."""
+    curves: Sequence[Curve | None]
+    mean_curve: Curve | None
+
+    @property
+    def with_context(self) -> bool:
+        return self.question.loss == "whole_sequence"
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """A pack's structure: a conversation, and which of its branches gives each answer."""
+
+    conversation: Conversation
+    branches: tuple[int, ...]
+    plan: _Plan
+
+
+@dataclass(frozen=True, slots=True)
+class FollowUpLosses:
+    """What one turn's pass found, and the qualities that it is rated on."""
+
+    plan: _Plan
+    found: BranchLosses
+    context_tokens: int
+    """Tokens of the context without its first."""
+
+    def rate(self, loss: Loss) -> list[float]:
+        """The value of each quality; `whole_sequence` only where the pack was made for it."""
+        tree = self.plan.tree
+        if loss == "response_only":
+            losses = tree.response_losses(self.found.tree)
+        else:
+            losses = tree.whole_losses(self.found.tree, self.found.context, self.context_tokens)
+        values: list[float] = (self.plan.signs @ losses).tolist()
+        return values
+
+
+class FedScorer:
+    """Differences of losses in nats, higher is better; what they mean is told by their percentiles."""
+
+    KIND: ClassVar[str] = "fed"
+
+    def __init__(self, bundle: Bundle, backend: Backend) -> None:
+        """Raises RuntimeError where the manifest's options or the files they name are wrong."""
+        manifest = bundle.manifest
+        try:
+            self._options = FedBundleOptions.model_validate(manifest.options)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise RuntimeError(f"the manifest's options are wrong: {where}: {first['msg']}") from None
+        file, eos_id = bundle.path_of(manifest.tokenizer), self._options.eos_id
+        self._tokenizer = DialogueTokenizer(file, eos_id, self._options.join)
+        self._reference = FedReference(bundle.path_of(self._options.reference), self._options)
+        self._window = manifest.token_limit
+        self._backend = backend
+        self._plans: OrderedDict[FedQuestion, _Plan] = OrderedDict()
+        self._plans_lock = Lock()
+        known = self._options.qualities.values()
+        texts = [text for each in known for text in (*each.positive, *each.negative)]
+        self._longest_follow_up = max(map(len, self._tokenizer.encode_follow_ups(texts)))
+        if self._longest_follow_up > self._window // _FOLLOW_UP_SHARE:
+            raise RuntimeError(f"a follow-up of {self._longest_follow_up} tokens leaves no room for a context")
+        self._default = read_question({}, self._options)
+
+    def read_options(self, options: Mapping[str, JsonValue]) -> FedQuestion:
+        """`qualities`, `own_qualities` and `loss`; raises InvalidRequestError for anything else."""
+        question = read_question(options, self._options)
+        longest, limit = self._plan(question).tree.longest, self._window // _FOLLOW_UP_SHARE
+        if longest > limit:
+            raise InvalidRequestError(
+                f"a follow-up has {longest} tokens; at most {limit} are taken", field="own_qualities"
+            )
+        return question
+
+    def estimate_tokens(self, turn: TurnToScore) -> int:
+        """Tokens of the conversation, from its characters, and of the follow-ups."""
+        texts = (*(each.text for each in turn.context), turn.response)
+        conversation = sum(len(text) // _CHARS_A_TOKEN + 2 for text in texts)
+        return min(self._window, conversation) + len(self._plan_for(turn).tree.ids)
+
+    def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
+        """Packs of turns that share a context and ask the same; the oldest tokens beyond the window are cut."""
+        by_plan: dict[FedQuestion, list[int]] = {}
+        for place, turn in enumerate(turns):
+            by_plan.setdefault(self._question_of(turn), []).append(place)
+        tokens = self._tokenize(turns)
+        packs: list[TokenPack] = []
+        for question, places in by_plan.items():
+            plan = self._plan(question)
+            cut = [self._cut(tokens[place], plan) for place in places]
+            shared = share_turns(
+                [turn for turn, _ in cut], plan.tree, with_context=plan.with_context, max_tokens=_MAX_PACK_TOKENS
+            )
+            counts = [TokenCount(used=len(turn.tokens) + len(plan.tree.ids), dropped=dropped) for turn, dropped in cut]
+            packs += [_pack(each, places, counts, plan) for each in shared]
+        return packs
+
+    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+        """One score an answer: the mean over the qualities, and each quality's value and percentile in `details`."""
+        return [_rate(each) for each in self.compute_losses(batch)]
+
+    def compute_losses(self, batch: Sequence[TokenPack]) -> list[FollowUpLosses]:
+        """The losses behind the scores of a batch, for each pack in order, one for each of its answers."""
+        layouts = [cast("_Layout", pack.structure) for pack in batch]
+        fed = FedBatch([each.conversation for each in layouts], self._tokenizer.eos_id)
+        found = iter(fed.read_losses(self._backend.run(fed.feeds())["loss"]))
+        losses = []
+        for each in layouts:
+            branches = [
+                FollowUpLosses(each.plan, next(found), branch.context_tokens - 1)
+                for branch in each.conversation.branches
+            ]
+            losses += [branches[number] for number in each.branches]
+        return losses
+
+    def counts_in_dialogue(self, turn: TurnToScore) -> bool:
+        """Every system turn counts, also one that opens the dialogue."""
+        return True
+
+    def _question_of(self, turn: TurnToScore) -> FedQuestion:
+        return turn.options if isinstance(turn.options, FedQuestion) else self._default
+
+    def _plan_for(self, turn: TurnToScore) -> _Plan:
+        return self._plan(self._question_of(turn))
+
+    def _plan(self, question: FedQuestion) -> _Plan:
+        with self._plans_lock:
+            plan = self._plans.get(question)
+            if plan is None:
+                plan = self._plans[question] = self._build_plan(question)
+            self._plans.move_to_end(question)
+            if len(self._plans) > _KEPT_PLANS:
+                self._plans.popitem(last=False)
+        return plan
+
+    def _build_plan(self, question: FedQuestion) -> _Plan:
+        texts = [text for _, quality in question.qualities for text in (*quality.positive, *quality.negative)]
+        places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        signs = np.zeros((len(question.qualities), len(places)))
+        for row, (_, quality) in enumerate(question.qualities):
+            for text in quality.negative:
+                signs[row, places[text]] += 1 / len(quality.negative)
+            for text in quality.positive:
+                signs[row, places[text]] -= 1 / len(quality.positive)
+        tree = build_tree(self._tokenizer.encode_follow_ups(list(places)))
+        curves, mean_curve = self._reference.curves(question)
+        return _Plan(question, tree, signs, curves, mean_curve)
+
+    def _tokenize(self, turns: Sequence[TurnToScore]) -> list[list[list[int]]]:
+        """Of each turn the tokens of its context's turns that are not empty, and of its response; each text once."""
+        texts = [[each.text for each in turn.context if each.text.strip()] + [turn.response] for turn in turns]
+        distinct = list(dict.fromkeys(text for each in texts for text in each))
+        tokens = dict(zip(distinct, self._tokenizer.encode_turns(distinct), strict=True))
+        return [[tokens[text] for text in each] for each in texts]
+
+    def _cut(self, turns: Sequence[Sequence[int]], plan: _Plan) -> tuple[FedTurn, int]:
+        """The turn, so cut that the longest follow-up fits the window as well, and how many tokens were dropped."""
+        joined = self._tokenizer.join(turns)
+        room = self._window - max(self._longest_follow_up, plan.tree.longest)
+        if len(joined) <= room:
+            return FedTurn(joined, len(joined) - len(turns[-1]) - 1), 0
+        kept = joined[len(joined) - room :]
+        if kept[0] != self._tokenizer.eos_id:
+            kept = (self._tokenizer.eos_id, *kept[1:])
+        return FedTurn(kept, max(1, len(kept) - len(turns[-1]) - 1)), len(joined) - room
+
+
+def _pack(shared: SharedTurns, places: Sequence[int], counts: Sequence[TokenCount], plan: _Plan) -> TokenPack:
+    conversation = shared.conversation
+    answers = [(branch, turn) for branch, turns in enumerate(shared.places) for turn in turns]
+    return TokenPack(
+        rows=(conversation.trunk, *(branch.ids for branch in conversation.branches)),
+        answers=tuple(places[turn] for _, turn in answers),
+        tokens=tuple(counts[turn] for _, turn in answers),
+        structure=_Layout(conversation, tuple(branch for branch, _ in answers), plan),
+    )
+
+
+def _rate(losses: FollowUpLosses) -> RawScore:
+    plan = losses.plan
+    values = losses.rate(plan.question.loss)
+    details: dict[str, float] = {}
+    for (name, _), value, curve in zip(plan.question.qualities, values, plan.curves, strict=True):
+        details[name] = value
+        if curve is not None:
+            details[name + PERCENTILE_SUFFIX] = place_on(curve, value)
+    mean = float(np.mean(values))
+    percentile = None if plan.mean_curve is None else place_on(plan.mean_curve, mean)
+    return RawScore(mean, details, percentile=percentile, is_comparable=percentile is not None)
