@@ -3,7 +3,6 @@
 import shutil
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -16,18 +15,6 @@ pytestmark = pytest.mark.e2e
 
 QUESTION = [("user", "hi, what did you do today?")]
 VIVID = "i hiked up a volcano and nearly lost my hat. ever been on one?"
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
-    with running_service(tmp_path_factory.mktemp("service")) as started:
-        yield started
-
-
-@pytest.fixture
-def client(service: RunningService) -> Iterator[TurnScoreClient]:
-    with TurnScoreClient(service.url) as opened:
-        yield opened
 
 
 def test_a_dull_response_scores_lower_than_a_vivid_one(client: TurnScoreClient):

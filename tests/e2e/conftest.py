@@ -1,0 +1,18 @@
+from collections.abc import Iterator
+
+import pytest
+from support.processes import RunningService, running_service
+from turnscore_client import TurnScoreClient
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
+    """The service on the starter bundles, started once for all tests that leave it running."""
+    with running_service(tmp_path_factory.mktemp("service")) as started:
+        yield started
+
+
+@pytest.fixture
+def client(service: RunningService) -> Iterator[TurnScoreClient]:
+    with TurnScoreClient(service.url) as opened:
+        yield opened
