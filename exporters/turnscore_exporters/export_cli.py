@@ -53,3 +53,42 @@ def engagement(
     for variant, spec in bundle.manifest.graphs.items():
         typer.echo(f"{variant}: {spec.parity_measured}")
     typer.echo(f"{bundle.manifest.reference} written to {output}")
+
+
+@app.command()
+def fed(
+    checkpoint: Annotated[str, typer.Option(help="GPT-2 architecture: a folder, or a name such as DialoGPT's.")],
+    version: Annotated[str, typer.Option(help="Version of the bundle, such as 1.0.0.")] = "0.0.0",
+    output: Annotated[Path | None, typer.Option(help="Folder for the bundle; must be empty or missing.")] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Only compare with the published way; needs no data.")
+    ] = False,
+    dialogues: Annotated[list[Path] | None, typer.Option(help="Dialogues for the percentiles; repeatable.")] = None,
+    turns: Annotated[int, typer.Option(min=100, help="Their system turns that are scored for that.")] = 300,
+    graph: Annotated[list[str] | None, typer.Option(help="fp32, cpu-int8, cuda-fp16; repeatable.")] = None,
+    qualities: Annotated[Path | None, typer.Option(help="A JSON file of qualities in place of the published.")] = None,
+    join: Annotated[str, typer.Option(help="`stripped` or `spaced`: spaces beside the separators.")] = "stripped",
+    loss: Annotated[str, typer.Option(help="Default loss, `response_only` or `whole_sequence`.")] = "response_only",
+    licence: Annotated[str, typer.Option(help="Licence of the checkpoint's weights.")] = "that of the checkpoint",
+    threads: Annotated[int, typer.Option(min=0, help="CPU threads of torch; 0 leaves the choice to it.")] = 0,
+) -> None:
+    """Write the FED bundle of a language model, or only verify it; fails unless the one pass gives the same numbers."""
+    from turnscore_exporters.fed_job import FedJob, run_fed_job
+
+    with reported_errors():
+        run_fed_job(
+            FedJob(
+                checkpoint,
+                version,
+                output,
+                verify,
+                dialogues or [],
+                turns,
+                graph,
+                qualities,
+                join,
+                loss,
+                licence,
+                threads,
+            )
+        )

@@ -12,6 +12,8 @@ are ten times larger than the rest and would use up the scale. Embeddings are in
 layer norms, GELU and heads on pooled vectors stay fp32. Measured in docs/decisions/0002-int8-per-token.md.
 """
 
+import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,8 +48,12 @@ GELUS = {"BiasGelu", "FastGelu", "Gelu"}
 KEEPS_TOKENS = LAYER_NORMS | GELUS | {"Add", "MatMul"}
 
 
-def quantize_int8(source: Path, target: Path) -> None:
-    """Writes the int8 form of a BERT graph, plain or with fused attention; GraphExportError if it finds no encoder."""
+def quantize_int8(source: Path, target: Path, probe_inputs: Mapping[str, Array] | None = None) -> None:
+    """Writes the int8 form of a transformer's graph, plain or with fused attention.
+
+    `probe_inputs` feed the graph to find the large channels; a BERT's are made up where there are none. Raises
+    GraphExportError if it finds nothing to quantise.
+    """
     model = onnx.load(source)
     if next(entry.version for entry in model.opset_import if not entry.domain) < OPSET:
         model = version_converter.convert_version(model, OPSET)
@@ -58,7 +64,7 @@ def quantize_int8(source: Path, target: Path) -> None:
         raise GraphExportError(f"{source}: has no matmul with a constant weight matrix to quantise")
     producers = {output: node for node in model.graph.node for output in node.output}
     smoothed = [name for name in layers if name in producers and producers[name].op_type in LAYER_NORMS]
-    ranges = _probe_ranges(model, weights, smoothed) if smoothed else {}
+    ranges = _probe_ranges(model, weights, smoothed, probe_inputs) if smoothed else {}
     factors = {
         name: smoothing_factors(ranges[name], [weights[node.input[1]] for node in layers[name]]) for name in smoothed
     }
@@ -94,7 +100,9 @@ def _group_layers(graph: GraphProto, weights: dict[str, Array]) -> dict[str, lis
     return layers
 
 
-def _probe_ranges(model: ModelProto, weights: dict[str, Array], tensors: list[str]) -> dict[str, Array]:
+def _probe_ranges(
+    model: ModelProto, weights: dict[str, Array], tensors: list[str], inputs: Mapping[str, Array] | None
+) -> dict[str, Array]:
     """Largest absolute value of each channel of the tensors, over rows of random token ids."""
     nodes: list[NodeProto] = []
     needed = set(tensors)
@@ -112,8 +120,12 @@ def _probe_ranges(model: ModelProto, weights: dict[str, Array], tensors: list[st
     proto = helper.make_model(probe, opset_imports=model.opset_import, ir_version=model.ir_version)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # the runtime warns of constants it folds away
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    found = zip(tensors, session.run(tensors, _probe_inputs(probe, weights)), strict=True)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "probe.onnx"  # with its weights beside it, since a message ends at 2 GiB
+        onnx.save(proto, file, save_as_external_data=True, location="probe.data")
+        session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    feeds = _probe_inputs(probe, weights) if inputs is None else {each.name: inputs[each.name] for each in probe.input}
+    found = zip(tensors, session.run(tensors, feeds), strict=True)
     return {name: np.abs(values).reshape(-1, values.shape[-1]).max(0) for name, values in found}
 
 

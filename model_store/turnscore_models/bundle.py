@@ -103,7 +103,12 @@ def copy_bundle(bundle: Bundle, target: Path, variants: Iterable[str] | None = N
     """Copies a bundle into the empty folder `target`; with `variants`, only those of its graphs."""
     kept = set(bundle.manifest.graphs) if variants is None else set(variants)
     graphs = {name: spec for name, spec in bundle.manifest.graphs.items() if name in kept}
-    dropped = {spec.file for name, spec in bundle.manifest.graphs.items() if name not in kept}
+    dropped = {  # a large graph's weights lie beside it
+        f"{spec.file}{end}"
+        for name, spec in bundle.manifest.graphs.items()
+        if name not in kept
+        for end in ("", ".data")
+    }
     for name in bundle.manifest.files.keys() - dropped:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(bundle.path_of(name), target / name)

@@ -1,0 +1,162 @@
+"""A GPT-2 over trunks and branches in torch: what the FED graphs are traced from. One loss a token leaves it.
+
+The inputs are those of turnscore_service.inference.fed_packing, which draws them.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import GPT2LMHeadModel
+
+from turnscore_exporters.errors import CheckpointError
+
+# Chosen: logits of 5,000 predictors (a dialogue of 20 turns) over 8,192 entries are 164 MB; over 50,257 they are 1 GB.
+VOCABULARY_SLICE = 8192
+
+
+class FedModel(nn.Module):
+    """The checkpoint's weights, arranged for the one pass. `dtype` is the matmuls'; norms, softmax, loss are fp32."""
+
+    def __init__(self, model: GPT2LMHeadModel, dtype: torch.dtype = torch.float32) -> None:
+        """CheckpointError for a GPT-2 with settings that DialoGPT does not use."""
+        super().__init__()
+        config = model.config
+        if config.activation_function not in ("gelu_new", "gelu_pytorch_tanh") or not config.scale_attn_weights:
+            raise CheckpointError(f"activation {config.activation_function} or unscaled attention is not supported")
+        if config.scale_attn_by_inverse_layer_idx or config.add_cross_attention:
+            raise CheckpointError("attention scaled by layer, and cross attention, are not supported")
+        transformer = model.transformer
+        self.dtype = dtype
+        self.token_table = nn.Parameter(transformer.wte.weight.detach().to(dtype))
+        self.position_table = nn.Parameter(transformer.wpe.weight.detach().to(dtype))
+        self.blocks = nn.ModuleList(_Block(block, config.n_head, dtype) for block in transformer.h)
+        self.final_norm = _Norm(transformer.ln_f, dtype)
+        head = model.lm_head.weight.detach().to(dtype)
+        self.head = nn.ParameterList(part.T.contiguous() for part in head.split(VOCABULARY_SLICE))
+
+    def forward(
+        self,
+        trunk_ids: Tensor,
+        branch_ids: Tensor,
+        branch_positions: Tensor,
+        branch_ends: Tensor,
+        branch_trunk: Tensor,
+        branch_start: Tensor,
+        predictors: Tensor,
+        target_predictor: Tensor,
+        target_ids: Tensor,
+    ) -> Tensor:
+        """Losses [targets], float32: log-sum-exp of the logits minus the target's, at each target's predictor."""
+        shape = _Shape(trunk_ids, branch_ids, branch_ends, branch_trunk, branch_start)
+        trunk_positions = torch.arange(trunk_ids.shape[1]).expand_as(trunk_ids)
+        ids = torch.cat([trunk_ids.flatten(), branch_ids.flatten()])
+        positions = torch.cat([trunk_positions.flatten(), branch_positions.flatten()])
+        states = self.token_table[ids].float() + self.position_table[positions].float()
+        for block in self.blocks:
+            states = block(states, shape)
+        return self._losses(self.final_norm(states[predictors]), target_predictor, target_ids)
+
+    def _losses(self, states: Tensor, target_predictor: Tensor, target_ids: Tensor) -> Tensor:
+        """The vocabulary in slices, so that the logits of all predictors never exist at once."""
+        totals, chosen, first = [], torch.zeros_like(target_ids, dtype=torch.float32), 0
+        for matrix in self.head:
+            logits = (states @ matrix).float()
+            totals.append(torch.logsumexp(logits, dim=-1))
+            size = matrix.shape[1]
+            place = target_ids - first
+            is_here = (place >= 0) & (place < size)
+            flat = target_predictor * size + place.clamp(0, size - 1)
+            chosen = chosen + torch.where(is_here, logits.flatten()[flat], 0.0)
+            first += size
+        total = totals[0] if len(totals) == 1 else torch.logsumexp(torch.stack(totals, dim=-1), dim=-1)
+        return total[target_predictor] - chosen
+
+
+class _Shape:
+    """Row counts and widths, and which token may attend to which: true where it may."""
+
+    def __init__(
+        self, trunk_ids: Tensor, branch_ids: Tensor, branch_ends: Tensor, branch_trunk: Tensor, branch_start: Tensor
+    ) -> None:
+        self.trunks, self.trunk_width = trunk_ids.shape
+        self.branches, self.branch_width = branch_ids.shape
+        self.branch_trunk = branch_trunk
+        trunk_places = torch.arange(self.trunk_width)
+        places = torch.arange(self.branch_width)
+        self.sees_before = trunk_places[:, None] >= trunk_places[None, :]
+        sees_trunk = (trunk_places[None, :] < branch_start[:, None])[:, None, :].expand(-1, self.branch_width, -1)
+        is_ancestor = (places[None, None, :] <= places[None, :, None]) & (
+            places[None, :, None] <= branch_ends[:, None, :]
+        )
+        self.sees = torch.cat([sees_trunk, is_ancestor], dim=-1)[:, None]
+
+
+class _Norm(nn.Module):
+    """Layer norm in fp32; the result has the dtype that the next matmul wants."""
+
+    def __init__(self, norm: nn.LayerNorm, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(norm.weight.detach().float())
+        self.bias = nn.Parameter(norm.bias.detach().float())
+        self.eps = norm.eps
+        self.dtype = dtype
+
+    def forward(self, states: Tensor) -> Tensor:
+        normed = functional.layer_norm(states, (self.weight.shape[0],), self.weight, self.bias, self.eps)
+        return normed.to(self.dtype)
+
+
+class _Linear(nn.Module):
+    """transformers' Conv1D: a weight [in, out], so that the graph has a plain MatMul."""
+
+    def __init__(self, layer: Any, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(layer.weight.detach().to(dtype))
+        self.bias = nn.Parameter(layer.bias.detach().to(dtype))
+
+    def forward(self, states: Tensor) -> Tensor:
+        projected: Tensor = states @ self.weight + self.bias
+        return projected
+
+
+class _Block(nn.Module):
+    """One layer: attention of trunks and branches, then the MLP over all their tokens at once."""
+
+    def __init__(self, block: Any, heads: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.heads = heads
+        self.attention_norm, self.mlp_norm = _Norm(block.ln_1, dtype), _Norm(block.ln_2, dtype)
+        self.project, self.merge = _Linear(block.attn.c_attn, dtype), _Linear(block.attn.c_proj, dtype)
+        self.widen, self.narrow = _Linear(block.mlp.c_fc, dtype), _Linear(block.mlp.c_proj, dtype)
+        self.width = self.merge.weight.shape[0]
+
+    def forward(self, states: Tensor, shape: _Shape) -> Tensor:
+        states = states + self.merge(self._attend(self.project(self.attention_norm(states)), shape)).float()
+        widened = functional.gelu(self.widen(self.mlp_norm(states)), approximate="tanh")
+        result: Tensor = states + self.narrow(widened).float()
+        return result
+
+    def _attend(self, projected: Tensor, shape: _Shape) -> Tensor:
+        trunk_tokens = shape.trunks * shape.trunk_width
+        query, key, value = self._split(projected[:trunk_tokens], shape.trunks, shape.trunk_width)
+        trunk = _mix(query @ key.transpose(-1, -2), shape.sees_before, value)
+        own_query, own_key, own_value = self._split(projected[trunk_tokens:], shape.branches, shape.branch_width)
+        scores = [own_query @ key[shape.branch_trunk].transpose(-1, -2), own_query @ own_key.transpose(-1, -2)]
+        values = torch.cat([value[shape.branch_trunk], own_value], dim=-2)
+        branch = _mix(torch.cat(scores, dim=-1), shape.sees, values)
+        parts = [part.transpose(1, 2).reshape(-1, self.width) for part in (trunk, branch)]
+        return torch.cat(parts)
+
+    def _split(self, projected: Tensor, rows: int, tokens: int) -> list[Tensor]:
+        """Query (scaled), key and value [rows, heads, tokens, width of a head]."""
+        size = self.width // self.heads
+        query, key, value = projected.reshape(rows, tokens, 3, self.heads, size).permute(2, 0, 3, 1, 4)
+        return [query * size**-0.5, key, value]
+
+
+def _mix(scores: Tensor, sees: Tensor, values: Tensor) -> Tensor:
+    masked = torch.where(sees, scores.float(), torch.finfo(torch.float16).min)
+    mixed: Tensor = torch.softmax(masked, dim=-1).to(values.dtype) @ values
+    return mixed

@@ -1,0 +1,108 @@
+"""FED's parity: graphs through the serving code against the published way, and against the fp32 graph on real turns."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import JsonValue
+from turnscore_service.scorers.fed import FedScorer
+from turnscore_service.scorers.fed_options import FedBundleOptions, Loss
+from turnscore_service.scorers.scorer import TurnToScore
+from turnscore_wire import Turn
+
+from turnscore_exporters.errors import ParityError
+from turnscore_exporters.fed_checkpoint import FedCheckpoint
+from turnscore_exporters.fed_published import LOSSES, rate_published
+
+PACKS_AT_ONCE = 8
+
+# Written for this file: chat, a bare answer, no context, emoji and another script, markup, a long turn.
+VERIFIED_TURNS: tuple[tuple[str, ...], ...] = (
+    ("hi, seen any good films?", "yes, a heist film set in Lisbon. do you like those?"),
+    ("hi, seen any good films?", "yes, a heist film set in Lisbon. do you like those?", "i love them", "ok."),
+    ("Good evening! What would you like to talk about?",),
+    (
+        "tell me a story 🙂",
+        "¿Por qué no? 从前有一座山 🏔️🏔️",
+        "what?",
+        "<b>Once</b> upon a time  there was\ta lighthouse.",
+    ),
+    ("my dog died yesterday", "no no no no no no " * 6),
+)
+
+Values = NDArray[np.float64]
+
+
+def rate_verified_turns(checkpoint: FedCheckpoint, options: FedBundleOptions) -> dict[Loss, Values]:
+    """Values [turns, qualities] of the verified turns the published way."""
+    rated = [rate_published(checkpoint, texts, options.qualities, options.join) for texts in VERIFIED_TURNS]
+    return {loss: np.array([list(each[loss].values()) for each in rated]) for loss in LOSSES}
+
+
+def verify_published(
+    published: dict[Loss, Values], scorer: FedScorer, options: FedBundleOptions, tolerance: float
+) -> dict[Loss, float]:
+    """The largest difference of any quality from the published way, by loss; ParityError where it is too large.
+
+    The turns are scored in one call, so the ones that begin alike share their context.
+    """
+    worst: dict[Loss, float] = {}
+    for loss in LOSSES:
+        served = serve_turns(scorer, VERIFIED_TURNS, options, loss)
+        differences = np.abs(served - published[loss])
+        worst[loss] = float(differences.max())
+        if not worst[loss] <= tolerance:
+            turn, quality = np.unravel_index(differences.argmax(), differences.shape)
+            raise ParityError(
+                f"{list(options.qualities)[quality]} ({loss}) after {VERIFIED_TURNS[turn][-1]!r} differs from the "
+                f"published way by {worst[loss]:.2e}; the tolerance is {tolerance:.0e}"
+            )
+    return worst
+
+
+def serve_turns(
+    scorer: FedScorer, conversations: Sequence[Sequence[str]], options: FedBundleOptions, loss: Loss
+) -> Values:
+    """Values [turns, qualities] of every quality that the bundle knows, in its order."""
+    asked: dict[str, JsonValue] = {"qualities": list(options.qualities), "loss": loss}
+    turns = [_build_turn(texts, scorer.read_options(asked)) for texts in conversations]
+    values = np.zeros((len(turns), len(options.qualities)))
+    packs = scorer.encode(turns)
+    for pack in packs:
+        for place, raw in zip(pack.answers, scorer.score([pack]), strict=True):
+            values[place] = [raw.details[name] for name in options.qualities]
+    return values
+
+
+def serve_both_losses(
+    scorer: FedScorer, conversations: Sequence[Sequence[str]], options: FedBundleOptions
+) -> dict[Loss, Values]:
+    """As `serve_turns`, for every loss out of the same passes."""
+    question = scorer.read_options({"qualities": list(options.qualities), "loss": "whole_sequence"})
+    packs = scorer.encode([_build_turn(texts, question) for texts in conversations])
+    packs.sort(key=lambda pack: pack.width)
+    values: dict[Loss, Values] = {loss: np.zeros((len(conversations), len(options.qualities))) for loss in LOSSES}
+    for start in range(0, len(packs), PACKS_AT_ONCE):
+        batch = packs[start : start + PACKS_AT_ONCE]
+        places = [place for pack in batch for place in pack.answers]
+        for place, found in zip(places, scorer.compute_losses(batch), strict=True):
+            for loss in LOSSES:
+                values[loss][place] = found.rate(loss)
+    return values
+
+
+def mean_values(values: Values, options: FedBundleOptions) -> Values:
+    """The turns' values on the bundle's default question."""
+    places = [list(options.qualities).index(name) for name in options.default_qualities]
+    mean: Values = values[:, places].mean(1)
+    return mean
+
+
+def build_context(texts: Sequence[str]) -> list[Turn]:
+    """Turns before the last text, which is the system's; speakers alternate."""
+    last = len(texts) - 1
+    return [Turn(speaker="system" if (last - place) % 2 == 0 else "user", text=texts[place]) for place in range(last)]
+
+
+def _build_turn(texts: Sequence[str], question: object) -> TurnToScore:
+    return TurnToScore(build_context(texts), texts[-1], question)

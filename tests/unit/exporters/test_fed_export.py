@@ -1,0 +1,163 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from support.exporter_data import write_rows
+from support.fed_checkpoints import save_tiny_dialogpt
+from turnscore_exporters.errors import BadDataError, CheckpointError, ExporterError, ParityError
+from turnscore_exporters.export_cli import app
+from turnscore_exporters.fed_bundle import FILES, read_reference
+from turnscore_exporters.fed_checkpoint import FedCheckpoint, load_checkpoint
+from turnscore_exporters.fed_graphs import build_probe, export_graph, export_int8
+from turnscore_exporters.fed_job import FedJob, run_fed_job
+from turnscore_exporters.fed_qualities import read_qualities
+from turnscore_models import copy_bundle, read_bundle
+from turnscore_service.scorers.loading import load_scorer
+from typer.testing import CliRunner
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> FedCheckpoint:
+    return load_checkpoint(str(save_tiny_dialogpt(tmp_path_factory.mktemp("dialogpt"), positions=128)))
+
+
+def job(checkpoint: FedCheckpoint, **changes: object) -> FedJob:
+    plain = {
+        "checkpoint": checkpoint.name, "version": "1.0.0", "output": None, "is_verification": False, "dialogues": [],
+        "turns": 100, "graphs": None, "qualities": None, "join": "stripped", "loss": "response_only",
+        "licence": "MIT", "threads": 1,
+    }  # fmt: skip
+    return FedJob(**{**plain, **changes})  # type: ignore[arg-type]
+
+
+def write_dialogues(path: Path) -> Path:
+    speakers = ["user", "system"]
+    rows = [
+        {"turns": [{"speaker": speakers[turn % 2], "text": f"turn {turn} of {number}"} for turn in range(6)]}
+        for number in range(50)
+    ]
+    return write_rows(path, list(rows))
+
+
+def write_own_qualities(path: Path) -> Path:
+    path.write_text(json.dumps({"qualities": {"funny": {"positive": ["haha"], "negative": ["I don't get it."]}}}))
+    return path
+
+
+def run(graph: Path, feeds: dict[str, np.ndarray]) -> np.ndarray:
+    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    losses: np.ndarray = session.run(["loss"], feeds)[0]
+    return losses
+
+
+def test_weights_beside_the_graph_give_what_weights_inside_it_do(checkpoint: FedCheckpoint, tmp_path: Path) -> None:
+    vocabulary = checkpoint.model.config.vocab_size
+    feeds = build_probe(vocabulary)
+    export_graph(checkpoint.model, tmp_path / "inside.onnx")
+    export_graph(checkpoint.model, tmp_path / "beside.onnx", max_inline_bytes=1000)
+    assert (tmp_path / "beside.onnx.data").stat().st_size > (tmp_path / "beside.onnx").stat().st_size
+    assert np.array_equal(run(tmp_path / "inside.onnx", feeds), run(tmp_path / "beside.onnx", feeds))
+    export_int8(tmp_path / "beside.onnx", tmp_path / "int8.onnx", vocabulary)
+    assert run(tmp_path / "int8.onnx", feeds) == pytest.approx(run(tmp_path / "inside.onnx", feeds), abs=0.2)
+
+
+def test_a_vocabulary_in_slices_gives_the_same_losses(
+    checkpoint: FedCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feeds = build_probe(checkpoint.model.config.vocab_size)
+    export_graph(checkpoint.model, tmp_path / "whole.onnx")
+    monkeypatch.setattr("turnscore_exporters.fed_model.VOCABULARY_SLICE", 100)
+    export_graph(checkpoint.model, tmp_path / "sliced.onnx")
+    assert run(tmp_path / "sliced.onnx", feeds) == pytest.approx(run(tmp_path / "whole.onnx", feeds), abs=1e-4)
+
+
+def test_the_command_writes_a_bundle_that_the_service_loads(checkpoint: FedCheckpoint, tmp_path: Path) -> None:
+    output = tmp_path / "bundle"
+    reference = write_dialogues(tmp_path / "dialogues.jsonl.gz")
+    own = write_own_qualities(tmp_path / "own.json")
+    arguments = ["--output", str(output), "--dialogues", str(reference), "--turns", "100", "--threads", "1"]
+    arguments += ["--graph", "cpu-int8", "--loss", "whole_sequence", "--join", "spaced", "--qualities", str(own)]
+    result = CliRunner().invoke(app, ["fed", "--checkpoint", checkpoint.name, "--version", "2.0.0", *arguments])
+    assert result.exit_code == 0, result.output
+    bundle = read_bundle(output)
+    assert list(bundle.manifest.graphs) == ["cpu-int8"]
+    assert not (output / FILES["fp32"]).exists()
+    assert bundle.manifest.options["default_qualities"] == ["funny"]
+    assert bundle.calibration().turns == 100
+    assert load_scorer(bundle, "cpu-int8", threads=1).scorer.KIND == "fed"
+
+
+def test_a_copy_without_a_graph_leaves_its_weights_behind(checkpoint: FedCheckpoint, tmp_path: Path) -> None:
+    files = {
+        "dialogues": [write_dialogues(tmp_path / "d.jsonl.gz")],
+        "qualities": write_own_qualities(tmp_path / "own"),
+    }
+    run_fed_job(job(checkpoint, output=tmp_path / "b", **files))
+    bundle = read_bundle(tmp_path / "b")
+    copied = copy_bundle(bundle, tmp_path / "copy", ["cpu-int8"])
+    assert FILES["fp32"] not in copied.manifest.files
+
+
+def test_a_graph_that_disagrees_with_the_published_way_is_refused(
+    checkpoint: FedCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def export_other_weights(model: torch.nn.Module, path: Path, *rest: object) -> None:
+        changed = load_checkpoint(checkpoint.name).model
+        with torch.no_grad():
+            changed.transformer.wpe.weight[:, :8] += 1.0
+        export_graph(changed, path)
+
+    monkeypatch.setattr("turnscore_exporters.fed_bundle.export_graph", export_other_weights)
+    dialogues = write_dialogues(tmp_path / "d.jsonl.gz")
+    with pytest.raises(ParityError, match="differs from the published way"):
+        run_fed_job(job(checkpoint, output=tmp_path / "b", dialogues=[dialogues], graphs=["fp32"]))
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "--output and --dialogues"),
+        ({"is_verification": True, "join": "glued"}, "--join"),
+        ({"is_verification": True, "graphs": ["fp8"]}, "--graph"),
+        ({"is_verification": True, "loss": "squared"}, "--loss"),
+    ],
+)
+def test_wrong_choices_are_named(checkpoint: FedCheckpoint, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ExporterError, match=message):
+        run_fed_job(job(checkpoint, **changes))
+
+
+def test_reference_turns_are_system_turns_with_all_that_was_said_before(tmp_path: Path) -> None:
+    drawn = read_reference([write_dialogues(tmp_path / "d.jsonl.gz")], limit=30)
+    assert len(set(drawn)) == 30
+    assert {len(texts) for texts in drawn} <= {2, 4, 6}
+    assert all(texts[0].startswith("turn 0") for texts in drawn)
+
+
+def test_published_qualities_are_feds_eighteen_and_the_assessment_papers_seven() -> None:
+    known = read_qualities()
+    assert len(known.sets["fed"]) == 18
+    assert len(known.sets["human-assessment"]) == 7
+    texts = {
+        text for name in known.default for text in (*known.qualities[name].positive, *known.qualities[name].negative)
+    }
+    assert len(texts) == 63
+    assert all(name in known.qualities for names in known.sets.values() for name in names)
+
+
+def test_a_broken_quality_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "own.json"
+    path.write_text('{"qualities": {"funny": {}}}')
+    with pytest.raises(BadDataError, match="needs a positive or a negative"):
+        read_qualities(path)
+
+
+def test_an_encoder_is_no_language_model(tmp_path: Path) -> None:
+    from support.exporter_data import save_tiny_bert
+
+    with pytest.raises(CheckpointError):
+        load_checkpoint(str(save_tiny_bert(tmp_path)))
