@@ -61,3 +61,25 @@ def engagement_grid(
 
     with reported_errors():
         run_grid(data, output, encoder, checkpoint or [], report, with_fine_tuned, seed, threads)
+
+
+@app.command("dialogue-lm")
+def dialogue_lm(
+    data: DataOption,
+    output: OutputOption,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps of about 2,048 tokens.")] = 1800,
+    layers: Annotated[int, typer.Option(min=1)] = 6,
+    width: Annotated[int, typer.Option(min=8, help="Of the hidden states; a multiple of the heads.")] = 256,
+    heads: Annotated[int, typer.Option(min=1)] = 4,
+    positions: Annotated[int, typer.Option(min=32, help="The longest context, follow-up included, in tokens.")] = 256,
+    vocabulary: Annotated[int, typer.Option(min=300, help="Entries of the byte-level BPE.")] = 8192,
+    seed: int = 0,
+    threads: ThreadsOption = 0,
+) -> None:
+    """Train a small dialogue language model (GPT-2 architecture) for FED and report its held-out perplexity."""
+    from turnscore_exporters.lm_model import LanguageModelSize
+    from turnscore_exporters.train_dialogue_lm import LanguageModelJob, run_language_model_job
+
+    size = LanguageModelSize(vocabulary, positions, width, layers, heads)
+    with reported_errors():
+        run_language_model_job(LanguageModelJob(data, output, size, steps, seed, threads))
