@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, field_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, PositiveFloat, PositiveInt, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from turnscore_wire import Limits
 
@@ -64,6 +64,11 @@ class Settings(BaseSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Least level logged.")
     log_requests: bool = Field(
         default=False, description="Whether every request is logged (never its text); failures always are."
+    )
+    options: dict[str, dict[str, JsonValue]] = Field(
+        default_factory=dict,
+        description="Options over those of the bundles, by kind, as JSON: "
+        '`{"fed": {"own_qualities": {"funny": {"positive": ["haha"], "negative": ["I don\'t get it."]}}}}`.',
     )
     limits: Limits = Field(default_factory=Limits, description="What one request may carry.")
     runtime: RuntimeSettings = Field(default_factory=RuntimeSettings)

@@ -4,7 +4,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
+from pydantic import JsonValue
 from turnscore_models import Bundle, BundleError, read_bundle, starter_bundles
 from turnscore_models.store import resolve
 from turnscore_wire import ModelsReply
@@ -115,10 +117,17 @@ def load_scorers(settings: Settings) -> dict[str, LoadedScorer]:
                 f"{scorers[kind].bundle.manifest.reference} and {bundle.manifest.reference} are both of kind {kind}; "
                 "name one bundle a kind"
             )
+        bundle = _with_options(bundle, settings.options.get(kind, {}))
         scorers[kind] = load_scorer(bundle, choose_variant(bundle), threads=threads)
     if not scorers:
         raise BundleError("there is no bundle to load: TURNSCORE_MODELS names none and no starter bundle is installed")
     return scorers
+
+
+def _with_options(bundle: Bundle, options: Mapping[str, JsonValue]) -> Bundle:
+    """The bundle as if its manifest had these options too; its digest is then another."""
+    manifest = bundle.manifest.model_copy(update={"options": {**bundle.manifest.options, **options}})
+    return replace(bundle, manifest=manifest) if options else bundle
 
 
 def _find_bundles(settings: Settings) -> list[Bundle]:
