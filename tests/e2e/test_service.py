@@ -110,3 +110,12 @@ def wait_until(claim, seconds: float = 30) -> None:
     while not claim():
         assert time.monotonic() < end, "the condition never held"
         time.sleep(0.02)  # polling another process: there is nothing to wait on
+
+
+def test_a_wrong_setting_ends_the_start_with_a_sentence_that_names_it(tmp_path: Path):
+    environment = {"TURNSCORE_LIMITS__MAX_TURNS": "none"}
+    with (
+        pytest.raises(AssertionError, match="TURNSCORE_LIMITS__MAX_TURNS: input should be a valid integer"),
+        running_service(tmp_path, environment=environment),
+    ):
+        pytest.fail("it started")
