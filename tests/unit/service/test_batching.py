@@ -14,7 +14,7 @@ from turnscore_service.errors import DeadlineExceededError, FailedScoringError, 
 from turnscore_service.scorers.scorer import RawScore
 from turnscore_service.settings import BatchingSettings
 
-LATER = Deadline.after_ms(60_000)
+LATER = Deadline.after_ms(86_400_000)
 
 
 def widths(low_high: tuple[int, int], all_widths: list[int]) -> list[int]:
