@@ -7,12 +7,14 @@ DEV := .venv-dev
 CHECKPOINT ?= build/engagement-checkpoint
 VERSION ?= 1.0.0
 DATA ?= data
+TOKENIZER ?= data/gpt2_bpe
+MACHINE ?= this machine
 
 export BENTOML_DO_NOT_TRACK := True
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check format lock wheels bento latency train-engagement export-engagement schema
+.PHONY: help setup serve test check format lock wheels bento latency train-engagement export-engagement train-dialogue-lm bench-fed schema
 
 help:  ## Lists the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -67,6 +69,12 @@ export-engagement: $(DEV)/.ready  ## Exports one as a bundle: CHECKPOINT=folder 
 
 latency: $(SERVE)/.ready  ## Times a running service: PORT=3000
 	$(SERVE)/bin/python loadtests/latency.py --port $(PORT)
+
+train-dialogue-lm: $(DEV)/.ready  ## Trains the small language model of FED: DATA=folder OUTPUT=build/dialogue-lm
+	$(DEV)/bin/turnscore-train dialogue-lm --data $(DATA) --output $(OUTPUT)
+
+bench-fed: $(DEV)/.ready  ## Measures FED against the published way: TOKENIZER=folder with GPT-2's vocab.json, merges.txt
+	$(DEV)/bin/turnscore-bench-fed --tokenizer $(TOKENIZER) --machine "$(MACHINE)"
 
 lock: $(DEV)/.ready  ## Pins the dependencies anew
 	$(DEV)/bin/pip install --quiet pip-tools

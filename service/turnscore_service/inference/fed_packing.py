@@ -76,6 +76,12 @@ class FedBatch:
         self._targets: list[Ints] = []
         self._predictor_count = 0
 
+    @property
+    def fed_tokens(self) -> int:
+        """Tokens that the model computes, without padding."""
+        trunks = sum(len(each.trunk) for each in self._conversations)
+        return trunks + sum(len(each.stem) + len(each.tree.ids) for each in self._branches)
+
     def feeds(self) -> dict[str, Ints]:
         """The inputs of the graph, int64.
 

@@ -1,0 +1,191 @@
+"""What FED costs: the published way against the one pass, in one run, alternating; and how the cost grows.
+
+Random weights, since only time is measured. Medians and ratios; absolute times belong to one machine.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from tqdm import tqdm
+from transformers import GPT2Config, GPT2LMHeadModel
+from turnscore_service.inference.fed_packing import Conversation, FedBatch
+from turnscore_service.inference.fed_sharing import FedTurn, share_turns
+from turnscore_service.inference.fed_tree import FollowUpTree, build_tree
+from turnscore_service.inference.onnx_backend import OnnxBackend
+
+from turnscore_exporters.fed_graphs import export_graph, export_int8
+from turnscore_exporters.fed_model import FedModel
+from turnscore_exporters.fed_qualities import QualityFile
+
+EOS_ID, VOCABULARY = 50256, 50257  # specified: GPT-2's
+CONTEXT_TOKENS = 100
+TURN_TOKENS = 16  # measured: DSTC9's turns have 13 words on average
+ROWS_AT_ONCE = 8  # chosen: logits of 8 rows of 112 tokens are 180 MB
+WIDEST_DIALOGUE_TOKENS = 1_000_000  # a dialogue's row is measured whole
+CONTEXTS = (25, 50, 100, 200, 400, 800)
+QUALITY_COUNTS = (1, 2, 4, 8, 18)
+DIALOGUE_TURNS = (4, 10, 20, 40)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Median seconds over the rounds, and the tokens that the model computes."""
+
+    name: str
+    seconds: float
+    tokens: int
+
+
+@dataclass(frozen=True)
+class DialogueTiming:
+    """A dialogue whose every second turn is the system's: scored in one row, and turn by turn."""
+
+    qualities: int
+    turns: int
+    row: Timing
+    turn_by_turn: Timing
+
+    @property
+    def ratio(self) -> float:
+        return self.turn_by_turn.seconds / self.row.seconds
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """Everything one run measured."""
+
+    ways: list[Timing]
+    contexts: list[Timing]
+    qualities: list[Timing]
+    dialogues: list[DialogueTiming]
+
+
+class FedBench:
+    """One model of DialoGPT-small's shape, as torch and as graphs."""
+
+    def __init__(self, tokenizer: Tokenizer, qualities: QualityFile, folder: Path, threads: int, layers: int) -> None:
+        """Writes the graphs into `folder`."""
+        torch.set_num_threads(threads)
+        torch.manual_seed(0)
+        self._model = GPT2LMHeadModel(GPT2Config(n_layer=layers)).eval()
+        self._fed_model = FedModel(self._model).eval()
+        export_graph(self._model, folder / "fp32.onnx")
+        export_int8(folder / "fp32.onnx", folder / "int8.onnx", VOCABULARY)
+        self.fp32 = OnnxBackend(folder / "fp32.onnx", threads=threads)
+        self._int8 = OnnxBackend(folder / "int8.onnx", threads=threads)
+        self._follow_ups = {
+            name: [
+                tokenizer.encode(text, add_special_tokens=False).ids
+                for text in (*qualities.qualities[name].positive, *qualities.qualities[name].negative)
+            ]
+            for name in qualities.default
+        }
+        self._generator = np.random.default_rng(0)
+
+    def compare_ways(self, rounds: int) -> list[Timing]:
+        """The published way and ours, on one turn with 100 context tokens and all qualities, by the published loss."""
+        context = self.draw_context(CONTEXT_TOKENS)
+        rows = [[*context, *follow_up] for each in self._follow_ups.values() for follow_up in each]
+        tree = self.tree(len(self._follow_ups))
+        batch = share([FedTurn(tuple(context), 1)], tree, with_context=True)
+        tensors = {name: torch.from_numpy(values) for name, values in batch.feeds().items()}
+        published, ours = sum(map(len, rows)), len(context) + len(tree.ids)
+        widths = [max(map(len, part)) * len(part) for part in _parts(rows)]
+        ways: dict[str, tuple[int, Callable[[], object]]] = {
+            "published: a pass a follow-up, torch": (published, lambda: self._run_published(rows)),
+            f"published, {ROWS_AT_ONCE} follow-ups a pass, torch": (sum(widths), lambda: self._run_batched(rows)),
+            "one pass, torch": (ours, lambda: self._fed_model(**tensors)),
+            "one pass, ONNX Runtime fp32": (ours, lambda: self.fp32.run(batch.feeds())),
+            "one pass, ONNX Runtime int8": (ours, lambda: self._int8.run(batch.feeds())),
+        }
+        return time_alternating(ways, rounds)
+
+    def measure_contexts(self, rounds: int) -> list[Timing]:
+        """One turn, all qualities, contexts of 25 to 800 tokens."""
+        tree = self.tree(len(self._follow_ups))
+        return self._time_turns({str(each): ([self.draw_context(each)], tree) for each in CONTEXTS}, rounds)
+
+    def measure_qualities(self, rounds: int) -> list[Timing]:
+        """One turn, 100 context tokens, 1 to 18 qualities."""
+        context = self.draw_context(CONTEXT_TOKENS)
+        return self._time_turns({str(each): ([context], self.tree(each)) for each in QUALITY_COUNTS}, rounds)
+
+    def measure_dialogues(self, rounds: int) -> list[DialogueTiming]:
+        """Dialogues of 4 to 40 turns, 1, 8 and 18 qualities: every system turn in one row, against one by one."""
+        found = []
+        for count in (1, 8, len(self._follow_ups)):
+            tree = self.tree(count)
+            for turns in DIALOGUE_TURNS:
+                dialogue = self.draw_context(turns * (TURN_TOKENS + 1) + 1, TURN_TOKENS + 1)
+                contexts = [dialogue[: 1 + (TURN_TOKENS + 1) * end] for end in range(2, turns + 1, 2)]
+                row, one_by_one = (self._job(each, tree) for each in ([contexts], [[each] for each in contexts]))
+                timings = time_alternating({"row": row, "one by one": one_by_one}, rounds)
+                found.append(DialogueTiming(count, turns, *timings))
+        return found
+
+    def draw_context(self, tokens: int, turn_tokens: int = 25) -> list[int]:
+        """Random tokens, a separator first, last and every `turn_tokens`."""
+        drawn: list[int] = self._generator.integers(0, EOS_ID, tokens).tolist()
+        drawn[::turn_tokens] = [EOS_ID] * len(drawn[::turn_tokens])
+        drawn[-1] = EOS_ID
+        return drawn
+
+    def tree(self, count: int) -> FollowUpTree:
+        """The tree of the first `count` qualities."""
+        chosen = [tuple(each) for name in list(self._follow_ups)[:count] for each in self._follow_ups[name]]
+        return build_tree(list(dict.fromkeys(chosen)))
+
+    def _job(self, groups: Sequence[Sequence[list[int]]], tree: FollowUpTree) -> tuple[int, Callable[[], object]]:
+        """Contexts that share a pass, group after group; with the tokens of all passes."""
+        batches = [share([FedTurn(tuple(each), 1) for each in group], tree, with_context=False) for group in groups]
+        tokens = sum(batch.fed_tokens for batch in batches)
+        return tokens, lambda: [self.fp32.run(batch.feeds()) for batch in batches]
+
+    def _time_turns(self, turns: Mapping[str, tuple[list[list[int]], FollowUpTree]], rounds: int) -> list[Timing]:
+        return time_alternating({name: self._job([contexts], tree) for name, (contexts, tree) in turns.items()}, rounds)
+
+    def _run_published(self, rows: Sequence[list[int]]) -> list[float]:
+        found = []
+        for row in rows:
+            ids = torch.tensor([row])
+            found.append(float(self._model(input_ids=ids, labels=ids).loss))
+        return found
+
+    def _run_batched(self, rows: Sequence[list[int]]) -> None:
+        for part in _parts(rows):
+            width = max(map(len, part))
+            ids = torch.tensor([[*row, *[EOS_ID] * (width - len(row))] for row in part])
+            logits = self._model(input_ids=ids).logits[:, :-1]
+            torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
+
+
+def share(turns: Sequence[FedTurn], tree: FollowUpTree, *, with_context: bool) -> FedBatch:
+    """The turns packed as the service packs them, but never divided."""
+    shared = share_turns(turns, tree, with_context=with_context, max_tokens=WIDEST_DIALOGUE_TOKENS)
+    conversations: list[Conversation] = [each.conversation for each in shared]
+    return FedBatch(conversations, EOS_ID)
+
+
+def time_alternating(ways: Mapping[str, tuple[int, Callable[[], object]]], rounds: int) -> list[Timing]:
+    """Median seconds of each way; the ways take turns, so that a busy moment meets them all. Once to warm up."""
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    with torch.inference_mode(), tqdm(total=(rounds + 1) * len(ways), unit="run", desc="bench-fed") as bar:
+        for round_number in range(rounds + 1):
+            for name, (_, run) in ways.items():
+                started_at = time.perf_counter()
+                run()
+                if round_number:
+                    seconds[name].append(time.perf_counter() - started_at)
+                bar.update()
+    return [Timing(name, median(seconds[name]), tokens) for name, (tokens, _) in ways.items()]
+
+
+def _parts(rows: Sequence[list[int]]) -> list[list[list[int]]]:
+    ordered = sorted(rows, key=len)
+    return [ordered[start : start + ROWS_AT_ONCE] for start in range(0, len(ordered), ROWS_AT_ONCE)]
