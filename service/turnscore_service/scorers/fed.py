@@ -122,8 +122,11 @@ class FedScorer:
 
     def estimate_tokens(self, turn: TurnToScore) -> int:
         """Tokens of the conversation, from its characters, and of the follow-ups."""
-        texts = (*(each.text for each in turn.context), turn.response)
-        conversation = sum(len(text) // _CHARS_A_TOKEN + 2 for text in texts)
+        conversation = len(turn.response) // _CHARS_A_TOKEN + 2
+        for each in reversed(turn.context):
+            if conversation >= self._window:
+                break
+            conversation += len(each.text) // _CHARS_A_TOKEN + 2
         return min(self._window, conversation) + len(self._plan_for(turn).tree.ids)
 
     def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
@@ -203,14 +206,20 @@ class FedScorer:
 
     def _cut(self, turns: Sequence[Sequence[int]], plan: _Plan) -> tuple[FedTurn, int]:
         """The turn, so cut that the longest follow-up fits the window as well, and how many tokens were dropped."""
-        joined = self._tokenizer.join(turns)
         room = self._window - max(self._longest_follow_up, plan.tree.longest)
-        if len(joined) <= room:
+        sizes = [len(turn) + 1 for turn in turns]
+        oldest, size = len(turns), 0
+        while oldest > 0 and size < room:
+            oldest -= 1
+            size += sizes[oldest]
+        joined = self._tokenizer.join(turns[oldest:])
+        dropped = 1 + sum(sizes) - room
+        if dropped <= 0:
             return FedTurn(joined, len(joined) - len(turns[-1]) - 1), 0
         kept = joined[len(joined) - room :]
         if kept[0] != self._tokenizer.eos_id:
             kept = (self._tokenizer.eos_id, *kept[1:])
-        return FedTurn(kept, max(1, len(kept) - len(turns[-1]) - 1)), len(joined) - room
+        return FedTurn(kept, max(1, len(kept) - len(turns[-1]) - 1)), dropped
 
 
 def _pack(shared: SharedTurns, places: Sequence[int], counts: Sequence[TokenCount], plan: _Plan) -> TokenPack:
