@@ -23,7 +23,10 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """One conversation, oldest turn first. `ratings` and `participants` are as released and may be empty."""
+    """One conversation, oldest turn first. `ratings` and `participants` are as released and may be empty.
+
+    `system` is the name or number of the system that spoke, where the row has one under `system` or `model`.
+    """
 
     id: str
     order: int
@@ -31,6 +34,7 @@ class Dialogue:
     participants: Mapping[str, str] = field(default_factory=dict)
     ratings: Any = None
     source: str = ""
+    system: str = ""
 
     @property
     def has_bot(self) -> bool:
@@ -90,6 +94,7 @@ def _build_dialogue(record: dict[str, Any], path: Path, row: int) -> Dialogue:
         participants=participants,
         ratings=record.get("ratings"),
         source=str(record.get("source", "")),
+        system=str(record.get("system", record.get("model", ""))),
     )
 
 

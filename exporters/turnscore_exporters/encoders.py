@@ -33,6 +33,17 @@ class Encoder:
         """Token ids of each text, with [CLS] and [SEP], however many."""
         return [encoding.ids for encoding in self.tokenizer.encode_batch_fast(list(texts))]
 
+    def tokenize_bare(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each text, without special tokens, however many."""
+        return [encoding.ids for encoding in self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def special(self, token: str) -> int:
+        """The id of a special token; EncoderError where the tokenizer has none."""
+        number = self.tokenizer.token_to_id(token)
+        if number is None:
+            raise EncoderError(f"encoder {self.name}: its tokenizer has no {token}")
+        return int(number)
+
 
 def load_encoder(name: str, token_limit: int = 128) -> Encoder:
     """Loads the encoder in fp32, with attention that the graph optimizer can fuse.

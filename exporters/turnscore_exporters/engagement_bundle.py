@@ -1,47 +1,44 @@
 """An engagement checkpoint becomes a bundle: graphs, tokenizer, calibration, manifest. Refuses one without parity."""
 
-import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnx
-from pydantic import BaseModel, JsonValue
-from turnscore_models import (
-    Bundle,
-    Calibration,
-    GraphSpec,
-    GraphVariant,
-    Manifest,
-    SelfTest,
-    SelfTestTurn,
-    TensorSpec,
-    write_bundle,
-)
-from turnscore_service.inference.onnx_backend import OnnxBackend, Tensor
+import torch
+from pydantic import JsonValue
+from turnscore_models import Bundle, GraphVariant, Manifest, write_bundle
+from turnscore_service.inference.onnx_backend import OnnxBackend
 from turnscore_service.scorers.engagement import EngagementScorer
-from turnscore_service.scorers.loading import load_scorer
 
 from turnscore_exporters.agreement_statistics import compute_auc
+from turnscore_exporters.bundle_writing import (
+    CALIBRATION_FILE,
+    SELF_TEST_FILE,
+    TOKENIZER_FILE,
+    BundleSource,
+    build_self_test,
+    describe_graphs,
+    finish_bundle,
+    fresh_folder,
+    read_json,
+    write_files,
+)
 from turnscore_exporters.encoders import Encoder
 from turnscore_exporters.engagement_model import EngagementModel, load_model, score_pairs
-from turnscore_exporters.errors import ExporterError
-from turnscore_exporters.graph_export import export_fp32
+from turnscore_exporters.graph_export import EXAMPLE_IDS, ROW_AXES, GraphContract
 from turnscore_exporters.pairs import EngagementPair
-from turnscore_exporters.parity import Drift, check_parity, serve_pairs
-from turnscore_exporters.quantization import quantize_int8
+from turnscore_exporters.parity import Drift, check_parity, serve_turns, turns_of
 from turnscore_exporters.reference_turns import ReferenceTurns, texts_and_labels
 
 KIND = "engagement"
-FP32_FILE, INT8_FILE = "graphs/fp32.onnx", "graphs/cpu-int8.onnx"
-TOKENIZER_FILE, CALIBRATION_FILE, SELF_TEST_FILE = "tokenizer.json", "calibration.json", "self_test.json"
-MIN_PARITY_TURNS = 200
-# fp32 differs by rounding alone; int8's is chosen from what was measured, see docs/models/engagement.md.
-FP32_TOLERANCE, INT8_TOLERANCE = 1e-4, 0.15
-PRECISIONS: dict[GraphVariant, str] = {"fp32": "fp32", "cpu-int8": "int8 weights and activations, a scale per token"}
+# Chosen from what was measured, see docs/models/engagement.md.
+INT8_TOLERANCE = 0.15
+CONTRACT = GraphContract(
+    inputs={"input_ids": ROW_AXES, "attention_mask": ROW_AXES, "query_row": ("pairs",), "reply_row": ("pairs",)},
+    outputs={"probability": ("pairs",)},
+    examples=(EXAMPLE_IDS, (EXAMPLE_IDS > 0).long(), torch.tensor([0, 2]), torch.tensor([1, 2])),
+)
 
 # Written for this file: greetings, dull and lively replies, numbers, other scripts, markup, a missing query, long text.
 SELF_TEST_TEXTS: tuple[tuple[str, str], ...] = (
@@ -94,52 +91,33 @@ def export_engagement(job: EngagementExport) -> Bundle:
     Raises ParityError if a graph disagrees with the checkpoint on the reference turns, ExporterError if there are fewer
     than 200 of them; the folder is then removed.
     """
-    if job.output.exists() and any(job.output.iterdir()):
-        raise ExporterError(f"{job.output}: is not empty; choose another folder")
-    found = len(job.data.reference.pairs)
-    if found < MIN_PARITY_TURNS:
-        raise ExporterError(f"{found} reference turns, parity needs at least {MIN_PARITY_TURNS}")
-    try:
+    with fresh_folder(job.output, len(job.data.reference.pairs)):
         return _write(job)
-    except ExporterError:
-        shutil.rmtree(job.output, ignore_errors=True)
-        raise
 
 
 def _write(job: EngagementExport) -> Bundle:
     output, data = job.output, job.data
     model, encoder = load_model(job.checkpoint)
-    export_fp32(model, output / FP32_FILE)
-    quantize_int8(output / FP32_FILE, output / INT8_FILE)
-    encoder.tokenizer.save(str(output / TOKENIZER_FILE))
     expected = score_pairs(model, encoder, data.reference.pairs)
-    _write_json(output / CALIBRATION_FILE, calibrate(expected, data.reference.source))
-    _write_json(output / SELF_TEST_FILE, _build_self_test(model, encoder))
-    manifest = _describe(job, model)
-    bundle = write_bundle(output, manifest)
-    findings = {variant: _examine(bundle, variant, data, expected) for variant in manifest.graphs}
+    self_test = build_self_test(turns_of(SELF_TEST_TEXTS), score_pairs(model, encoder, SELF_TEST_TEXTS))
+    write_files(BundleSource(model, encoder, CONTRACT, expected, data.reference.source, self_test), output)
+    bundle = write_bundle(output, _describe(job, model))
+    findings = {variant: _examine(bundle, variant, data, expected) for variant in bundle.manifest.graphs}
     auc: dict[str, JsonValue] = {"checkpoint": {**_checkpoint_auc(model, encoder, data)}}
     auc |= {variant: {**found.auc} for variant, found in findings.items()}
-    agreement = {**manifest.agreement, "auc_by_graph": auc}
-    graphs = {
-        variant: spec.model_copy(update={"parity_measured": findings[variant].drift.to_dict()})
-        for variant, spec in manifest.graphs.items()
-    }
-    bundle = write_bundle(output, manifest.model_copy(update={"graphs": graphs, "agreement": agreement}))
-    for variant in graphs:
-        load_scorer(bundle, variant, threads=1)
-    return bundle
+    drifts = {variant: found.drift for variant, found in findings.items()}
+    return finish_bundle(bundle, drifts, {**bundle.manifest.agreement, "auc_by_graph": auc})
 
 
 def _examine(bundle: Bundle, variant: GraphVariant, data: ExportData, expected: Sequence[float]) -> GraphFindings:
     spec = bundle.manifest.graphs[variant]
     scorer = EngagementScorer(bundle, OnnxBackend(bundle.path_of(spec.file), threads=1))
-    served = serve_pairs(scorer, data.reference.pairs)
-    drift = check_parity(variant, data.reference.pairs, served, expected, spec.parity_tolerance)
+    turns = turns_of(data.reference.pairs)
+    drift = check_parity(variant, turns, serve_turns(scorer, turns), expected, spec.parity_tolerance)
     auc = {}
     for name, pairs in data.judged.items():
         texts, labels = texts_and_labels(pairs)
-        auc[name] = round(compute_auc(serve_pairs(scorer, texts), labels), 4)
+        auc[name] = round(compute_auc(serve_turns(scorer, turns_of(texts)), labels), 4)
     return GraphFindings(drift, auc)
 
 
@@ -151,62 +129,25 @@ def _checkpoint_auc(model: EngagementModel, encoder: Encoder, data: ExportData) 
     return auc
 
 
-def calibrate(values: Sequence[float], source: str) -> Calibration:
-    """The 101 percentiles of the reference turns' values."""
-    percentiles = np.maximum.accumulate(np.percentile(values, range(101)))
-    return Calibration(percentiles=[round(float(each), 6) for each in percentiles], turns=len(values), source=source)
-
-
-def _build_self_test(model: EngagementModel, encoder: Encoder) -> SelfTest:
-    values = score_pairs(model, encoder, SELF_TEST_TEXTS)
-    return SelfTest(
-        turns=[
-            SelfTestTurn(context=[("user", query)] if query else [], response=reply, value=round(value, 6))
-            for (query, reply), value in zip(SELF_TEST_TEXTS, values, strict=True)
-        ]
-    )
-
-
 def _describe(job: EngagementExport, model: EngagementModel) -> Manifest:
     settings = model.settings
     return Manifest(
         name=KIND,
         version=job.version,
         kind=KIND,
-        graphs={
-            "fp32": _describe_graph(job.output, FP32_FILE, "fp32", FP32_TOLERANCE),
-            "cpu-int8": _describe_graph(job.output, INT8_FILE, "cpu-int8", job.int8_tolerance),
-        },
+        graphs=describe_graphs(job.output, job.int8_tolerance),
         tokenizer=TOKENIZER_FILE,
         calibration=CALIBRATION_FILE,
         self_test=SELF_TEST_FILE,
         token_limit=settings.token_limit,
         training={
-            **_read_json(job.checkpoint / "training.json"),
+            **read_json(job.checkpoint / "training.json"),
             "combination": str(settings.combination),
             "heads": settings.heads,
         },
-        agreement={"report": _shorten(_read_json(job.checkpoint / "report.json"))},
+        agreement={"report": _shorten(read_json(job.checkpoint / "report.json"))},
         licence=job.licence,
     )
-
-
-def _describe_graph(output: Path, file: str, variant: GraphVariant, tolerance: float) -> GraphSpec:
-    backend = OnnxBackend(output / file, threads=1)
-    opsets = {entry.domain: entry.version for entry in onnx.load(output / file).opset_import}
-    return GraphSpec(
-        file=file,
-        precision=PRECISIONS[variant],
-        opset=opsets[""],
-        inputs=[_describe_tensor(each) for each in backend.inputs],
-        outputs=[_describe_tensor(each) for each in backend.outputs],
-        parity_tolerance=tolerance,
-        parity_measured={},
-    )
-
-
-def _describe_tensor(tensor: Tensor) -> TensorSpec:
-    return TensorSpec(name=tensor.name, dtype=tensor.dtype, shape=list(tensor.shape))
 
 
 def _shorten(report: dict[str, Any]) -> dict[str, Any]:
@@ -223,12 +164,3 @@ def _shorten(report: dict[str, Any]) -> dict[str, Any]:
         for name, figures in report.get("model", {}).items()
         if name in lengths
     }
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return document
-
-
-def _write_json(path: Path, document: BaseModel) -> None:
-    path.write_text(document.model_dump_json(indent=2) + "\n", encoding="utf-8")

@@ -1,22 +1,21 @@
 """The engagement classifier of Ghazarian et al. (2020) in torch: encoder, pooling, combination of the pair, head."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor, nn
-from transformers import BertConfig, BertModel
+from transformers import BertModel
 
+from turnscore_exporters.checkpoint_files import read_checkpoint, write_checkpoint
 from turnscore_exporters.encoders import Encoder, cut_end, cut_start, pad_rows
-from turnscore_exporters.errors import CheckpointError
+from turnscore_exporters.graph_export import BertGraph
 
 # Specified: the paper's head has 64, 32 and 8 hidden units, then two classes.
 HIDDEN_UNITS = (64, 32, 8)
-WEIGHTS_FILE, SETTINGS_FILE, TOKENIZER_FILE, BERT_FILE = "weights.pt", "settings.json", "tokenizer.json", "bert.json"
 
 
 class Pooling(StrEnum):
@@ -82,7 +81,7 @@ class EngagementHead(nn.Module):
         return logits
 
 
-class EngagementModel(nn.Module):
+class EngagementModel(BertGraph):
     """Probability that each pair's reply is engaging; rows are texts, and a pair points at its query's and its reply's.
 
     A pair without a query points at its reply's row twice.
@@ -160,32 +159,17 @@ def compare(query: Tensor, reply: Tensor) -> Tensor:
 
 def save_model(model: EngagementModel, encoder: Encoder, folder: Path) -> None:
     """Writes weights, settings, the BERT's shape and the tokenizer: everything that export needs."""
-    folder.mkdir(parents=True, exist_ok=True)
-    torch.save(model.state_dict(), folder / WEIGHTS_FILE)
-    (folder / SETTINGS_FILE).write_text(json.dumps(asdict(model.settings), indent=2) + "\n", encoding="utf-8")
-    (folder / BERT_FILE).write_text(model.encoder.config.to_json_string(use_diff=False), encoding="utf-8")
-    encoder.tokenizer.save(str(folder / TOKENIZER_FILE))
+    write_checkpoint(folder, model, asdict(model.settings), encoder)
 
 
 def load_model(folder: Path) -> tuple[EngagementModel, Encoder]:
     """Reads what save_model wrote, ready to score; CheckpointError naming what is missing or broken."""
-    try:
-        record = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
-        settings = ModelSettings(
-            **{**record, "pooling": Pooling(record["pooling"]), "combination": Combination(record["combination"])}
-        )
-        bert = BertModel(BertConfig(**_read_bert_config(folder)), add_pooling_layer=False)
-        model = EngagementModel(bert, settings)
-        model.load_state_dict(torch.load(folder / WEIGHTS_FILE, weights_only=True))
-        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
-    except Exception as error:
-        raise CheckpointError(f"{folder}: is no engagement checkpoint ({error})") from error
-    return model.eval(), Encoder(settings.encoder, model.encoder, tokenizer, settings.token_limit)
 
+    def build(record: dict[str, Any], bert: BertModel) -> EngagementModel:
+        choices = {"pooling": Pooling(record["pooling"]), "combination": Combination(record["combination"])}
+        return EngagementModel(bert, ModelSettings(**{**record, **choices}))
 
-def _read_bert_config(folder: Path) -> dict[str, object]:
-    record = json.loads((folder / BERT_FILE).read_text(encoding="utf-8"))
-    return {**record, "attn_implementation": "eager"}
+    return read_checkpoint(folder, "engagement", build)
 
 
 def score_pairs(

@@ -6,15 +6,12 @@ from typing import Annotated
 import typer
 
 from turnscore_exporters.reported_errors import reported_errors
+from turnscore_exporters.sentiment_cli import export_sentiment_stop
 
 LicenceOption = Annotated[str, typer.Option(help="What the manifest says of the weights' licence.")]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Make bundles that turnscore serves.")
-
-
-@app.callback()
-def _root() -> None:
-    """Keeps `engagement` a subcommand while it is the only one of its kind."""
+app.command("sentiment-stop")(export_sentiment_stop)
 
 
 @app.command()

@@ -5,56 +5,67 @@ import io
 import logging
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 import torch
 from onnxruntime.transformers import optimizer
 from onnxruntime.transformers.fusion_options import FusionOptions
+from torch import Tensor, nn
+from transformers import BertModel
 
-from turnscore_exporters.engagement_model import EngagementModel
 from turnscore_exporters.errors import GraphExportError
 
 OPSET = 17
-INPUT_AXES: dict[str, tuple[str, ...]] = {
-    "input_ids": ("rows", "tokens"),
-    "attention_mask": ("rows", "tokens"),
-    "query_row": ("pairs",),
-    "reply_row": ("pairs",),
-}
-OUTPUT_AXES: dict[str, tuple[str, ...]] = {"probability": ("pairs",)}
+ROW_AXES = ("rows", "tokens")
+EXAMPLE_IDS = torch.tensor([[1, 2, 3, 4], [1, 2, 3, 0], [1, 2, 0, 0]])
+"""Token ids to trace a model with: three rows of unlike length, 0 being the padding."""
 
 
-def export_fp32(model: EngagementModel, path: Path) -> None:
+class BertGraph(nn.Module):
+    """What can be exported: a module that holds its BERT as `encoder`."""
+
+    encoder: BertModel
+
+
+@dataclass(frozen=True)
+class GraphContract:
+    """Names and axes of a graph's inputs and outputs, in order, and inputs to trace it with."""
+
+    inputs: Mapping[str, tuple[str, ...]]
+    outputs: Mapping[str, tuple[str, ...]]
+    examples: tuple[Tensor, ...]
+
+
+def export_fp32(model: BertGraph, contract: GraphContract, path: Path) -> None:
     """Writes the fp32 graph with fused attention; GraphExportError unless names, axes and fusion are right."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         traced = Path(folder) / "traced.onnx"
-        _trace(model, traced)
+        _trace(model, contract, traced)
         _fuse(model, traced, path)
-    check_graph(path)
+    check_graph(path, contract)
 
 
-def _trace(model: EngagementModel, path: Path) -> None:
-    ids = torch.tensor([[1, 2, 3, 4], [1, 2, 3, 0], [1, 2, 0, 0]])
-    inputs = (ids, (ids > 0).long(), torch.tensor([0, 2]), torch.tensor([1, 2]))
-    axes = {name: dict(enumerate(names)) for name, names in (INPUT_AXES | OUTPUT_AXES).items()}
+def _trace(model: BertGraph, contract: GraphContract, path: Path) -> None:
+    axes = {name: dict(enumerate(names)) for name, names in (*contract.inputs.items(), *contract.outputs.items())}
     with warnings.catch_warnings(), torch.inference_mode():
         warnings.simplefilter("ignore")
         torch.onnx.export(
             model.eval(),
-            inputs,
+            contract.examples,
             str(path),
-            input_names=list(INPUT_AXES),
-            output_names=list(OUTPUT_AXES),
+            input_names=list(contract.inputs),
+            output_names=list(contract.outputs),
             dynamic_axes=axes,
             opset_version=OPSET,
             dynamo=False,
         )
 
 
-def _fuse(model: EngagementModel, traced: Path, path: Path) -> None:
+def _fuse(model: BertGraph, traced: Path, path: Path) -> None:
     """Fuses attention, layer norm and GELU; TorchScript with eager attention is the form the optimizer knows."""
     options = FusionOptions("bert")
     options.enable_embed_layer_norm = False  # its int32 inputs would change the graph's contract
@@ -85,10 +96,13 @@ def _quiet_optimizer() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def check_graph(path: Path) -> None:
+def check_graph(path: Path, contract: GraphContract) -> None:
     """GraphExportError naming the graph and the tensor unless inputs and outputs have the contract's names and axes."""
     graph = onnx.load(path).graph
-    for kind, tensors, expected in (("input", graph.input, INPUT_AXES), ("output", graph.output, OUTPUT_AXES)):
+    for kind, tensors, expected in (
+        ("input", graph.input, contract.inputs),
+        ("output", graph.output, contract.outputs),
+    ):
         found = {tensor.name: tuple(axis.dim_param for axis in tensor.type.tensor_type.shape.dim) for tensor in tensors}
-        if found != expected:
+        if found != dict(expected):
             raise GraphExportError(f"{path}: has the {kind}s {found}, expected {expected}")

@@ -28,9 +28,8 @@ class Drift:
         return {name: round(float(value), 7) for name, value in figures.items()}
 
 
-def serve_pairs(scorer: Scorer, pairs: Sequence[tuple[str, str]]) -> list[float]:
-    """Values of (query, reply) texts in order, in batches of like length as the service forms them."""
-    turns = [TurnToScore([Turn(speaker="user", text=query)] if query.strip() else [], reply) for query, reply in pairs]
+def serve_turns(scorer: Scorer, turns: Sequence[TurnToScore]) -> list[float]:
+    """Values of the turns in order, in batches of like length as the service forms them."""
     packs = sorted(scorer.encode(turns), key=lambda pack: pack.width)
     values = [0.0] * len(turns)
     for start in range(0, len(packs), PACKS_AT_ONCE):
@@ -42,15 +41,21 @@ def serve_pairs(scorer: Scorer, pairs: Sequence[tuple[str, str]]) -> list[float]
 
 
 def check_parity(
-    graph: str, pairs: Sequence[tuple[str, str]], served: Sequence[float], expected: Sequence[float], tolerance: float
+    graph: str, turns: Sequence[TurnToScore], served: Sequence[float], expected: Sequence[float], tolerance: float
 ) -> Drift:
     """The drift of the served values; ParityError naming graph, text and difference if one exceeds the tolerance."""
     differences = np.abs(np.asarray(served) - np.asarray(expected))
     worst = int(np.argmax(np.where(np.isnan(differences), np.inf, differences)))
     if not differences[worst] <= tolerance:
+        said = turns[worst].context[-1].text if turns[worst].context else ""
         raise ParityError(
-            f"graph {graph}: scores {pairs[worst][1]!r} after {pairs[worst][0]!r} as {served[worst]:.6f}, "
+            f"graph {graph}: scores {turns[worst].response!r} after {said!r} as {served[worst]:.6f}, "
             f"the checkpoint as {expected[worst]:.6f}; "
             f"the difference {differences[worst]:.2e} exceeds the tolerance {tolerance:.0e}"
         )
-    return Drift(len(pairs), float(differences[worst]), float(differences.mean()), compute_spearman(served, expected))
+    return Drift(len(turns), float(differences[worst]), float(differences.mean()), compute_spearman(served, expected))
+
+
+def turns_of(pairs: Sequence[tuple[str, str]]) -> list[TurnToScore]:
+    """(query, reply) texts as turns to score; an empty query is no context."""
+    return [TurnToScore([Turn(speaker="user", text=query)] if query.strip() else [], reply) for query, reply in pairs]

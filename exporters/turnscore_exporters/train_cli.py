@@ -5,19 +5,12 @@ from typing import Annotated
 
 import typer
 
+from turnscore_exporters.cli_options import DataOption, EncoderOption, OutputOption, ThreadsOption
 from turnscore_exporters.reported_errors import reported_errors
+from turnscore_exporters.sentiment_cli import train_sentiment_stop
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Train the models that turnscore serves.")
-
-DataOption = Annotated[Path, typer.Option("--data", help="Folder with the data files under their published names.")]
-OutputOption = Annotated[Path, typer.Option("--output", help="Folder for the checkpoint; an interrupted run resumes.")]
-EncoderOption = Annotated[str, typer.Option(help="A BERT: a folder, a name on the hub, or `minilm-l6`.")]
-ThreadsOption = Annotated[int, typer.Option(min=0, help="CPU threads; 0 leaves the choice to torch.")]
-
-
-@app.callback()
-def _root() -> None:
-    """Keeps `engagement` a subcommand while it is the only one of its kind."""
+app.command("sentiment-stop")(train_sentiment_stop)
 
 
 @app.command()

@@ -27,21 +27,55 @@ class LoopSettings:
     description: str = "training"
 
 
+class WeightAverage:
+    """The exponential average of a model's floating-point weights, from one step on: steadier than the last weights."""
+
+    def __init__(self, decay: float, first_step: int) -> None:
+        self._decay = decay
+        self._first_step = first_step
+        self._weights: dict[str, Tensor] = {}
+
+    def update(self, model: nn.Module, step: int) -> None:
+        """Takes the weights after `step`."""
+        if step < self._first_step:
+            return
+        for name, weight in model.state_dict().items():
+            if name in self._weights and weight.dtype.is_floating_point:
+                self._weights[name].lerp_(weight, 1 - self._decay)
+            else:
+                self._weights[name] = weight.detach().clone()
+
+    def put_into(self, model: nn.Module) -> None:
+        """Replaces the model's weights by their average, if there is one."""
+        if self._weights:
+            model.load_state_dict(self._weights)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return self._weights
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        self._weights = dict(state)
+
+
 def run_loop(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     step_loss: StepLoss,
     settings: LoopSettings,
     state_path: Path | None = None,
+    average: WeightAverage | None = None,
 ) -> list[float]:
     """Trains in place and returns the loss of every step of this call.
 
     `step_loss(step)` must depend on nothing but the step and the weights: torch is seeded from (seed, step) before each
     call. Hence a run that was interrupted and resumes from `state_path` ends with the weights of one that was not. The
-    state is written every `save_every` steps and at the end; a finished state makes the call return at once.
+    state is written every `save_every` steps and at the end; a finished state makes the call return at once. `average`
+    follows the weights; putting it into the model is left to the caller.
     """
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate_at(step, settings))
-    parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+    parts: dict[str, Any] = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+    if average is not None:
+        parts["average"] = average
     first = _load_state(parts, settings, state_path)
     losses: list[float] = []
     with tqdm(total=settings.steps, initial=first, desc=settings.description, unit="step") as bar:
@@ -53,6 +87,8 @@ def run_loop(
             optimizer.step()
             scheduler.step()
             optimizer.zero_grad(set_to_none=True)
+            if average is not None:
+                average.update(model, step)
             losses.append(float(loss.detach()))
             bar.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
             bar.update()

@@ -14,6 +14,7 @@ WORDS = (
     *("whales", "like", "it", "ok", "no", "yes", "lol", "never", "know"),
 )
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+UNUSED = ["[unused0]", "[unused1]"]
 CSV_HEADER = "id,query,reply,label\n"
 
 
@@ -24,7 +25,7 @@ def build_sentence(generator: random.Random, words: int) -> str:
 def save_tiny_bert(folder: Path) -> Path:
     vocabulary = {
         word: number
-        for number, word in enumerate([*SPECIAL, *WORDS, "?", ".", *(f"word{number}" for number in range(80))])
+        for number, word in enumerate([*SPECIAL, *WORDS, "?", ".", *(f"word{number}" for number in range(80)), *UNUSED])
     }
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)

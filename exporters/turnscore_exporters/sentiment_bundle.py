@@ -1,0 +1,168 @@
+"""A sentiment/stop checkpoint becomes a bundle: both outputs in one graph. Refuses one without parity."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import JsonValue
+from turnscore_models import Bundle, GraphVariant, Manifest, write_bundle
+from turnscore_service.inference.onnx_backend import OnnxBackend
+from turnscore_service.scorers.scorer import TurnToScore
+from turnscore_service.scorers.sentiment_stop import SentimentStopScorer
+from turnscore_wire import Turn
+
+from turnscore_exporters.agreement_statistics import compute_spearman
+from turnscore_exporters.bundle_writing import (
+    CALIBRATION_FILE,
+    SELF_TEST_FILE,
+    TOKENIZER_FILE,
+    BundleSource,
+    build_self_test,
+    describe_graphs,
+    finish_bundle,
+    fresh_folder,
+    read_json,
+    write_files,
+)
+from turnscore_exporters.encoders import Encoder
+from turnscore_exporters.graph_export import EXAMPLE_IDS, ROW_AXES, GraphContract
+from turnscore_exporters.parity import Drift, check_parity, serve_turns
+from turnscore_exporters.sentiment_model import RowBuilder, SentimentStopModel, load_model, score_rows
+from turnscore_exporters.sentiment_report import read_judged_responses
+from turnscore_exporters.sentiment_sets import SYSTEM, USER, Spoken, read_sets, read_turns
+from turnscore_exporters.train_sentiment import DEVELOPMENT_FILE, DEVELOPMENT_FORM
+
+KIND = "sentiment_stop"
+# Chosen from what was measured, see docs/models/sentiment_stop.md.
+INT8_TOLERANCE = 0.15
+CONTRACT = GraphContract(
+    inputs={"input_ids": ROW_AXES, "attention_mask": ROW_AXES, "token_type_ids": ROW_AXES},
+    outputs={"sentiment": ("rows",), "goes_on": ("rows",)},
+    examples=(EXAMPLE_IDS, (EXAMPLE_IDS > 0).long(), (EXAMPLE_IDS > 1).long()),
+)
+
+# Written for this file, user and system in turns, the last text being the response: fitting, rude, dull, broken and
+# repeated ones, no context, other scripts, markup, a long context and a long response.
+SELF_TEST_TEXTS: tuple[tuple[str, ...], ...] = (
+    ("i baked bread this morning", "That sounds lovely! What kind was it?"),
+    ("i baked bread this morning", "Nobody wants to hear about your bread."),
+    ("do you have pets?", "Two cats. And you?", "a very old dog", "Aw, what is the old dog's name?"),
+    ("do you have pets?", "Two cats. And you?", "a very old dog", "Two cats. And you?"),
+    ("which train goes to Turin?", "The 9:15, from platform 4. Shall I look for the fare?"),
+    ("which train goes to Turin?", "platform platform train is the of Turin when"),
+    ("tell me something", "ok."),
+    ("Good evening! What would you like to talk about?",),
+    ("was machst du heute?", "Ich gehe schwimmen, und du? 🙂"),
+    ("what is 2 + 2?", "<b>4</b>"),
+    ("well " * 60, "and then " * 30, "go on", "I will."),
+    ("tell me a story", "Once upon a time there was a lighthouse keeper who was afraid of the dark. " * 8),
+)
+
+
+@dataclass(frozen=True)
+class SentimentReference:
+    """Real turns for parity and calibration, where they come from, and judged ones to see what int8 costs."""
+
+    turns: Sequence[TurnToScore]
+    source: str
+    judged: Sequence[TurnToScore] = ()
+    qualities: Sequence[float] = ()
+
+
+@dataclass(frozen=True)
+class SentimentExport:
+    """What to export and where to; `int8_tolerance` is the largest difference of a value the int8 graph may show."""
+
+    checkpoint: Path
+    version: str
+    output: Path
+    reference: SentimentReference
+    int8_tolerance: float = INT8_TOLERANCE
+    licence: str = "that of the encoder and of the training data"
+
+
+def read_sentiment_reference(folder: Path, limit: int, seed: int = 0) -> SentimentReference:
+    """Draws at most `limit` turns, equally from the sets whose users could leave; judged ones where there are any."""
+    sets = [each for each in read_sets() if each.goes_on == "observed"]
+    generator = random.Random(seed)  # noqa: S311
+    drawn: list[TurnToScore] = []
+    for turns in read_turns(folder, sets, seed).values():
+        found = [_turn(each.context, each.response) for each in turns]
+        drawn += generator.sample(found, min(limit // len(sets), len(found)))
+    source = f"system turns of {' and '.join(each.name for each in sets)}, which were trained on"
+    path = folder / DEVELOPMENT_FILE
+    judged = read_judged_responses(path, DEVELOPMENT_FORM) if path.exists() else []
+    to_score = [_turn(each.context, each.response) for each in judged]
+    return SentimentReference(drawn, source, to_score, [each.quality for each in judged])
+
+
+def _turn(context: Sequence[Spoken], response: str) -> TurnToScore:
+    turns = [Turn.model_validate({"speaker": speaker, "text": text}) for speaker, text in context]
+    return TurnToScore(turns, response)
+
+
+def export_sentiment(job: SentimentExport) -> Bundle:
+    """Writes the bundle into the empty or missing folder `output`, loads each graph as the service does, returns it.
+
+    Raises ParityError if a graph disagrees with the checkpoint on the reference turns, ExporterError if there are fewer
+    than 200 of them; the folder is then removed.
+    """
+    with fresh_folder(job.output, len(job.reference.turns)):
+        return _write(job)
+
+
+def _write(job: SentimentExport) -> Bundle:
+    model, encoder = load_model(job.checkpoint)
+    reference = job.reference
+    expected = score_turns(model, encoder, reference.turns)
+    tested = [_turn(*_alternate(texts)) for texts in SELF_TEST_TEXTS]
+    self_test = build_self_test(tested, score_turns(model, encoder, tested))
+    write_files(BundleSource(model, encoder, CONTRACT, expected, reference.source, self_test), job.output)
+    bundle = write_bundle(job.output, _describe(job, model))
+    spearman: dict[str, JsonValue] = {}
+    if reference.judged:
+        spearman["checkpoint"] = _agree(score_turns(model, encoder, reference.judged), reference.qualities)
+    drifts: dict[GraphVariant, Drift] = {}
+    for variant, spec in bundle.manifest.graphs.items():
+        scorer = SentimentStopScorer(bundle, OnnxBackend(bundle.path_of(spec.file), threads=1))
+        served = serve_turns(scorer, reference.turns)
+        drifts[variant] = check_parity(variant, reference.turns, served, expected, spec.parity_tolerance)
+        if reference.judged:
+            spearman[variant] = _agree(serve_turns(scorer, reference.judged), reference.qualities)
+    return finish_bundle(bundle, drifts, {**bundle.manifest.agreement, "spearman_by_graph": spearman})
+
+
+def score_turns(model: SentimentStopModel, encoder: Encoder, turns: Sequence[TurnToScore]) -> list[float]:
+    """The checkpoint's values: sentiment plus probability of going on."""
+    builder = RowBuilder(encoder, model.settings)
+    rows = [builder.build([(each.speaker, each.text) for each in turn.context], turn.response) for turn in turns]
+    values: list[float] = score_rows(model, rows).double().sum(1).tolist()
+    return values
+
+
+def _agree(values: Sequence[float], qualities: Sequence[float]) -> float:
+    return round(compute_spearman(values, qualities), 4)
+
+
+def _alternate(texts: Sequence[str]) -> tuple[list[Spoken], str]:
+    """The last text as the response, those before as spoken by user and system in turns, the user last."""
+    speakers = [USER if (len(texts) - place) % 2 == 0 else SYSTEM for place in range(len(texts) - 1)]
+    return list(zip(speakers, texts, strict=False)), texts[-1]
+
+
+def _describe(job: SentimentExport, model: SentimentStopModel) -> Manifest:
+    return Manifest(
+        name=KIND,
+        version=job.version,
+        kind=KIND,
+        graphs=describe_graphs(job.output, job.int8_tolerance),
+        tokenizer=TOKENIZER_FILE,
+        calibration=CALIBRATION_FILE,
+        self_test=SELF_TEST_FILE,
+        token_limit=model.settings.token_limit,
+        options=model.settings.layout.model_dump(),
+        training=read_json(job.checkpoint / "training.json"),
+        agreement={"report": read_json(job.checkpoint / "report.json")},
+        licence=job.licence,
+    )
