@@ -4,7 +4,8 @@ PORT ?= 3000
 HOST ?= 127.0.0.1
 SERVE := .venv
 DEV := .venv-dev
-CHECKPOINT ?= build/engagement-checkpoint
+CHECKPOINT ?= build/engagement
+OUTPUT ?= $(CHECKPOINT)
 VERSION ?= 1.0.0
 DATA ?= data
 TOKENIZER ?= data/gpt2_bpe
@@ -60,7 +61,7 @@ wheels: $(SERVE)/.ready  ## Builds the wheels of both distributions into dist/
 bento: wheels  ## Builds the bento from the wheels into BentoML's store
 	PATH=$(abspath $(SERVE)/bin):$$PATH $(SERVE)/bin/bentoml build --output tag
 
-train-engagement: $(DEV)/.ready  ## Trains and compares engagement models: DATA=folder OUTPUT=build/engagement
+train-engagement: $(DEV)/.ready  ## Trains the engagement model: DATA=folder OUTPUT=build/engagement
 	$(DEV)/bin/turnscore-train engagement --data $(DATA) --output $(OUTPUT)
 
 export-engagement: $(DEV)/.ready  ## Exports one as a bundle: CHECKPOINT=folder VERSION=1.0.0 DATA=folder

@@ -1,8 +1,9 @@
 """Requests: what a caller may send. Shape and characters are checked here, sizes by the service's limits."""
 
+import json
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, JsonValue
 from pydantic_core import PydanticCustomError
 
 from turnscore_wire.limits import MAX_DEADLINE_MS
@@ -31,6 +32,14 @@ SpokenText = Annotated[Text, AfterValidator(_refuse_blank)]
 ScorerName = Annotated[str, Field(min_length=1, max_length=64)]
 
 
+def _refuse_unsendable(options: dict[str, dict[str, JsonValue]] | None) -> dict[str, dict[str, JsonValue]] | None:
+    try:
+        json.dumps(options, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise PydanticCustomError("lone_surrogate", "must not contain a lone surrogate") from None
+    return options
+
+
 class _Request(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -43,10 +52,10 @@ class Turn(_Request):
 
 
 class _ScorerChoice(_Request):
-    scorers: Annotated[list[ScorerName], Field(min_length=1)] | None = Field(
+    scorers: Annotated[list[ScorerName], Field(min_length=1, max_length=64)] | None = Field(
         default=None, description="Names of the scorers to ask; all that are loaded when left out."
     )
-    options: dict[ScorerName, dict[str, JsonValue]] | None = Field(
+    options: Annotated[dict[ScorerName, dict[str, JsonValue]] | None, AfterValidator(_refuse_unsendable)] = Field(
         default=None, description="Options for each scorer, by its name."
     )
     deadline_ms: Annotated[int, Field(ge=1, le=MAX_DEADLINE_MS)] | None = Field(
@@ -59,7 +68,7 @@ class _ScorerChoice(_Request):
 class ScoreRequest(_ScorerChoice):
     """One system turn to score."""
 
-    context: list[Turn] = Field(
+    context: Annotated[list[Turn], FailFast()] = Field(
         default_factory=list, description="The turns before the response, oldest first; may be empty."
     )
     response: SpokenText = Field(description="The system turn to score.")
@@ -68,12 +77,12 @@ class ScoreRequest(_ScorerChoice):
 class BatchRequest(_Request):
     """Several independent turns to score in one call; each is answered, or refused, on its own."""
 
-    items: Annotated[list[ScoreRequest], Field(min_length=1)]
+    items: Annotated[list[ScoreRequest], Field(min_length=1), FailFast()]
 
 
 class DialogueRequest(_ScorerChoice):
     """A dialogue whose every system turn is to be scored."""
 
-    turns: Annotated[list[Turn], Field(min_length=1)] = Field(
+    turns: Annotated[list[Turn], Field(min_length=1), FailFast()] = Field(
         description="The dialogue, oldest turn first; at least one turn must be the system's."
     )

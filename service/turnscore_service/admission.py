@@ -24,6 +24,7 @@ class Admission:
         self._items = 0
         self._tokens = 0
         self._released: deque[tuple[float, int]] = deque()
+        self._drained = 0
 
     @contextmanager
     def reserve(self, items: int, tokens: int) -> Iterator[None]:
@@ -41,6 +42,8 @@ class Admission:
         finally:
             self._change(-items, -tokens)
             self._released.append((self._clock(), tokens))
+            self._drained += tokens
+            self._forget_old()
 
     def _change(self, items: int, tokens: int) -> None:
         self._items += items
@@ -51,12 +54,14 @@ class Admission:
     def _retry_after_ms(self, tokens: int) -> int:
         """When room for `tokens` should be free, from the rate at which work left in the last seconds."""
         least, greatest = _RETRY_MS
-        now = self._clock()
-        while self._released and self._released[0][0] < now - _RATE_WINDOW_SECONDS:
-            self._released.popleft()
-        drained = sum(released for _, released in self._released)
-        if not drained:
+        self._forget_old()
+        if not self._drained:
             return 1000
-        seconds = max(now - self._released[0][0], 0.1)
+        seconds = max(self._clock() - self._released[0][0], 0.1)
         excess = max(self._tokens + tokens - self._settings.max_tokens, tokens)
-        return int(min(greatest, max(least, 1000 * excess * seconds / drained)))
+        return int(min(greatest, max(least, 1000 * excess * seconds / self._drained)))
+
+    def _forget_old(self) -> None:
+        """Keeps only what left within the window, so that the memory does not grow with the requests answered."""
+        while self._released and self._released[0][0] < self._clock() - _RATE_WINDOW_SECONDS:
+            self._drained -= self._released.popleft()[1]

@@ -20,6 +20,7 @@ from turnscore_service import metrics
 from turnscore_service.deadline import Deadline
 from turnscore_service.errors import DeadlineExceededError, FailedScoringError, NotReadyError
 from turnscore_service.inference.packing import padded_width
+from turnscore_service.log_setup import REQUEST_ID
 from turnscore_service.scorers.loading import LoadedScorer
 from turnscore_service.scorers.scorer import RawScore, TokenPack
 from turnscore_service.settings import BatchingSettings
@@ -44,6 +45,7 @@ class _Entry:
     number: int
     future: "asyncio.Future[PackScores]"
     timer: asyncio.TimerHandle
+    request_id: str | None = field(default_factory=REQUEST_ID.get)
     arrived_at: float = field(default_factory=time.monotonic)
 
     @property
@@ -246,9 +248,11 @@ class _Size:
 
 
 def _fail(entries: Sequence[_Entry], cause: BaseException) -> None:
-    _LOGGER.error("scoring failed: %s", type(cause).__name__, exc_info=cause)
     error = cause if isinstance(cause, FailedScoringError) else FailedScoringError("the model failed on this turn")
     for entry in entries:
+        _LOGGER.error(
+            "scoring failed: %s", type(cause).__name__, exc_info=cause, extra={"request_id": entry.request_id}
+        )
         if not entry.future.done():
             entry.future.set_exception(error)
 

@@ -83,6 +83,9 @@ def _drain_before_stopping() -> None:
 
     def drain(number: int, frame: FrameType | None) -> None:
         _RUNTIME.begin_drain()
+        last = _SETTINGS.drain_seconds + _SETTINGS.shutdown_seconds
         loop.call_soon_threadsafe(loop.call_later, _SETTINGS.drain_seconds, hand_on, number, frame)
+        # The server takes SIGINT after SIGTERM as the order not to wait for open connections any longer.
+        loop.call_soon_threadsafe(loop.call_later, last, hand_on, signal.SIGINT, frame)
 
     signal.signal(signal.SIGTERM, drain)

@@ -18,7 +18,3 @@ class Deadline:
     def remaining_seconds(self) -> float:
         """Seconds left; negative once it has passed."""
         return self.expires_at - time.monotonic()
-
-    def has_passed(self) -> bool:
-        """Whether no time is left."""
-        return self.remaining_seconds() <= 0

@@ -4,9 +4,10 @@ import json
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from turnscore_wire import BODY_FIELD, BatchRequest, ScoreRequest, tell_refusal
+from turnscore_wire import BODY_FIELD, BatchRequest, Limits, ScoreRequest, tell_refusal
 
 from turnscore_service.errors import InvalidRequestError, ScoringError
+from turnscore_service.request_checks import check_item_count
 
 _Request = TypeVar("_Request", bound=BaseModel)
 
@@ -30,15 +31,17 @@ def decode(kind: type[_Request], body: bytes) -> _Request:
     return _validate(kind, _parse(body))
 
 
-def decode_batch(body: bytes) -> list[ScoreRequest | ScoringError]:
+def decode_batch(body: bytes, limits: Limits) -> list[ScoreRequest | ScoringError]:
     """The items of a batch; one that is wrong is given as its error, the others are kept.
 
-    Raises InvalidRequestError where the body is no batch at all.
+    Raises InvalidRequestError where the body is no batch at all, TooLargeError where it has too many items.
     """
     try:
         return list(BatchRequest.model_validate_json(body).items)
     except ValidationError:
-        return [_decode_item(index, item) for index, item in enumerate(decode(_UncheckedBatch, body).items)]
+        items = decode(_UncheckedBatch, body).items
+    check_item_count(len(items), limits)
+    return [_decode_item(index, item) for index, item in enumerate(items)]
 
 
 def _decode_item(index: int, item: object) -> ScoreRequest | ScoringError:
@@ -50,7 +53,7 @@ def _decode_item(index: int, item: object) -> ScoreRequest | ScoringError:
 
 def _parse(body: bytes) -> object:
     try:
-        return json.loads(body)
+        return json.loads(body.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise InvalidRequestError("the body is not UTF-8", field=BODY_FIELD) from None
     except RecursionError:

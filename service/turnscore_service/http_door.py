@@ -26,7 +26,14 @@ from turnscore_wire import (
 from turnscore_service.boundary import Answer, answer, refuse, take_request_id
 from turnscore_service.deadline import Deadline
 from turnscore_service.decoding import decode, decode_batch
-from turnscore_service.errors import CallerLeftError, InvalidRequestError, TooLargeError, UnknownPathError
+from turnscore_service.errors import (
+    CallerLeftError,
+    DeadlineExceededError,
+    FailedScoringError,
+    InvalidRequestError,
+    TooLargeError,
+    UnknownPathError,
+)
 from turnscore_service.http_schema import add_wire_schemas, describe_errors, takes
 from turnscore_service.metrics import registry
 from turnscore_service.wiring import Runtime
@@ -41,6 +48,7 @@ def create_http_door(runtime: Runtime) -> FastAPI:
         version="1",
         description="How good is each turn of a chatbot? Scores without a reference answer, while the dialogue runs.",
         redoc_url=None,
+        redirect_slashes=False,
         swagger_ui_oauth2_redirect_url="/docs/oauth2-redirect",
         swagger_ui_parameters={"tryItOutEnabled": True},
     )
@@ -72,7 +80,9 @@ def _add_scoring(app: FastAPI, runtime: Runtime) -> None:
         """Scores independent system turns; each is answered, or refused, on its own."""
 
         async def work(request_id: str, body: bytes) -> BaseModel:
-            return await runtime.pipeline().score_batch(decode_batch(body), request_id, deadline_of(None))
+            return await runtime.pipeline().score_batch(
+                decode_batch(body, runtime.settings.limits), request_id, deadline_of(None)
+            )
 
         return await _respond(request, runtime, "score_batch", work)
 
@@ -127,6 +137,11 @@ def _add_operations(app: FastAPI, runtime: Runtime) -> None:
 def _add_refusals(app: FastAPI) -> None:
     """Gives unknown paths and methods the one error shape."""
 
+    @app.exception_handler(Exception)
+    async def refuse_unforeseen(request: Request, _: Exception) -> Response:
+        error = FailedScoringError("something failed inside turnscore; its log says what")
+        return _send(refuse(error, _request_id(request)), _request_id(request))
+
     @app.exception_handler(HTTPException)
     async def refuse_route(request: Request, error: HTTPException) -> Response:
         request_id = _request_id(request)
@@ -144,7 +159,11 @@ async def _respond(
     request_id = _request_id(request)
 
     async def read_and_work() -> BaseModel:
-        body = await _read_body(request, runtime.settings.limits.max_body_bytes)
+        try:
+            async with asyncio.timeout(runtime.settings.default_deadline_ms / 1000):
+                body = await _read_body(request, runtime.settings.limits.max_body_bytes)
+        except TimeoutError:
+            raise DeadlineExceededError("the body did not arrive in time", field=BODY_FIELD) from None
         return await _unless_disconnected(request, work(request_id, body))
 
     try:

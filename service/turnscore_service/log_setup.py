@@ -7,16 +7,18 @@ from pythonjsonlogger.json import JsonFormatter
 
 REQUEST_ID: ContextVar[str | None] = ContextVar("turnscore_request_id", default=None)
 LOGGER_NAME = "turnscore"
+_SERVER_LOGGERS = ("bentoml", "uvicorn")
 
 
 class _RequestIdFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
-        record.request_id = REQUEST_ID.get()
+        if not hasattr(record, "request_id"):
+            record.request_id = REQUEST_ID.get()
         return True
 
 
 def set_up_logging(level: str) -> None:
-    """Sends the `turnscore` loggers to standard error, one JSON object a line. May be called again."""
+    """Sends the loggers of turnscore and of the server to standard error, one JSON object a line; may be repeated."""
     handler = logging.StreamHandler()
     handler.addFilter(_RequestIdFilter())
     handler.setFormatter(
@@ -26,7 +28,8 @@ def set_up_logging(level: str) -> None:
             rename_fields={"asctime": "time", "levelname": "level", "name": "logger"},
         )
     )
-    logger = logging.getLogger(LOGGER_NAME)
-    logger.handlers = [handler]
-    logger.setLevel(level)
-    logger.propagate = False
+    for name in (LOGGER_NAME, *_SERVER_LOGGERS):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.setLevel(level)
+        logger.propagate = False

@@ -1,9 +1,11 @@
 """Metrics: every series turnscore exports, defined once. docs/metrics.md is compared with this file by a test."""
 
 import os
+from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 _SECONDS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -11,7 +13,9 @@ _TOKENS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 _SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75)
 
 REQUESTS = Counter(
-    "turnscore_requests_total", "Requests answered; code is `ok` or the error's code.", ["door", "call", "code"]
+    "turnscore_requests_total",
+    "Calls of the API; code is `ok`, the error's code, or `departed` where the caller left.",
+    ["door", "call", "code"],
 )
 REQUEST_SECONDS = Histogram(
     "turnscore_request_seconds", "From the first byte read to the finished reply.", ["door", "call"], buckets=_SECONDS
@@ -46,8 +50,12 @@ READY = Gauge("turnscore_ready", "1 while this process scores, else 0.", multipr
 
 def registry() -> CollectorRegistry:
     """Where to read the series from: all worker processes' files where the server keeps them, else this process."""
-    if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+    folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR", "")
+    if not Path(folder or "-").is_dir():
         return REGISTRY
+    for pid in {int(path.stem.rpartition("_")[2]) for path in Path(folder).glob("gauge_live*_*.db")}:
+        if not psutil.pid_exists(pid):  # a worker that was killed could not take its gauges with it
+            mark_process_dead(pid)  # type: ignore[no-untyped-call]
     shared = CollectorRegistry()
     MultiProcessCollector(shared)  # type: ignore[no-untyped-call]
     return shared

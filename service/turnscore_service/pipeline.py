@@ -4,7 +4,6 @@ docs/architecture.md draws it.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -16,14 +15,12 @@ from turnscore_wire import (
     DialogueReply,
     DialogueRequest,
     DialogueTurnScores,
-    ErrorDetail,
     ErrorReply,
     Limits,
     ModelDescription,
     Score,
     ScoreReply,
     ScoreRequest,
-    Timing,
     TokenCount,
     Turn,
 )
@@ -32,12 +29,12 @@ from turnscore_service import metrics
 from turnscore_service.admission import Admission
 from turnscore_service.batching import Batcher, PackScores
 from turnscore_service.deadline import Deadline
-from turnscore_service.errors import FailedScoringError, ScoringError
+from turnscore_service.errors import DeadlineExceededError, ScoringError
+from turnscore_service.outcomes import Outcome, error_details, raise_if_none, score_reply, timing_of
 from turnscore_service.request_checks import check_dialogue_request, check_item_count, check_score_request
+from turnscore_service.scorers.isolation import encode_isolating
 from turnscore_service.scorers.loading import LoadedScorer
 from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
-
-_LOGGER = logging.getLogger("turnscore.pipeline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +49,6 @@ class _Item:
 
     def turn_for(self, scorer: str) -> TurnToScore:
         return TurnToScore(self.context, self.response, self.asked[scorer])
-
-
-@dataclass(slots=True)
-class _Outcome:
-    """What the scorers said of one item, and the slowest one's times in seconds."""
-
-    scores: dict[str, Score]
-    errors: dict[str, ScoringError]
-    tokenize: float = 0.0
-    queue: float = 0.0
-    inference: float = 0.0
 
 
 class ScoringPipeline:
@@ -92,7 +78,7 @@ class ScoringPipeline:
         started_at = time.monotonic()
         asked = check_score_request(request, self._limits, self._scorers)
         [outcome] = await self._score_items([_Item(request.context, request.response, asked, deadline)])
-        return _score_reply(outcome, request_id, started_at)
+        return score_reply(outcome, request_id, started_at)
 
     async def score_batch(
         self, requests: Sequence[ScoreRequest | ScoringError], request_id: str, deadline: Deadline
@@ -104,14 +90,14 @@ class ScoringPipeline:
         """
         started_at = time.monotonic()
         check_item_count(len(requests), self._limits)
-        prepared = [self._prepare(index, request, deadline) for index, request in enumerate(requests)]
+        prepared = [self._prepare(index, each, deadline, started_at) for index, each in enumerate(requests)]
         outcomes = iter(await self._score_items([each for each in prepared if isinstance(each, _Item)]))
         results: list[ScoreReply | ErrorReply] = []
         for each in prepared:
             try:
                 if isinstance(each, ScoringError):
                     raise each
-                results.append(_score_reply(next(outcomes), request_id, started_at))
+                results.append(score_reply(next(outcomes), request_id, started_at))
             except ScoringError as error:
                 results.append(ErrorReply(error=error.detail(), request_id=request_id))
         return BatchReply(request_id=request_id, results=results)
@@ -126,15 +112,15 @@ class ScoringPipeline:
         places = [index for index, turn in enumerate(request.turns) if turn.speaker == "system"]
         items = [_Item(request.turns[:index], request.turns[index].text, asked, deadline) for index in places]
         outcomes = await self._score_items(items)
-        _raise_if_none(outcomes)
+        raise_if_none(outcomes)
         return DialogueReply(
             request_id=request_id,
             turns=[
-                DialogueTurnScores(index=index, scores=outcome.scores, errors=_details(outcome))
+                DialogueTurnScores(index=index, scores=outcome.scores, errors=error_details(outcome))
                 for index, outcome in zip(places, outcomes, strict=True)
             ],
             dialogue=self._aggregate(asked, items, outcomes),
-            timing_ms=_timing(outcomes, started_at),
+            timing_ms=timing_of(outcomes, started_at),
         )
 
     def models(self) -> list[ModelDescription]:
@@ -154,51 +140,59 @@ class ScoringPipeline:
         """Returns when everything in flight is answered."""
         await asyncio.gather(*(batcher.stop() for batcher in self._batchers.values()))
 
-    def _prepare(self, index: int, request: ScoreRequest | ScoringError, deadline: Deadline) -> _Item | ScoringError:
-        """The item, or the error that answers it; fields are named from the whole request's root."""
+    def _prepare(
+        self, index: int, request: ScoreRequest | ScoringError, deadline: Deadline, started_at: float
+    ) -> _Item | ScoringError:
+        """The item, or the error that answers it; fields are named from the whole request's root.
+
+        An item's own deadline counts from the start of the request, and stands instead of the request's.
+        """
         if isinstance(request, ScoringError):
             return request
         try:
             asked = check_score_request(request, self._limits, self._scorers)
         except ScoringError as error:
             return type(error)(error.message, field=f"items.{index}.{error.field}")
-        own = deadline if request.deadline_ms is None else Deadline.after_ms(request.deadline_ms)
-        return _Item(request.context, request.response, asked, min(own, deadline, key=_expiry))
+        own = deadline if request.deadline_ms is None else Deadline(started_at + request.deadline_ms / 1000)
+        return _Item(request.context, request.response, asked, own)
 
-    async def _score_items(self, items: Sequence[_Item]) -> list[_Outcome]:
-        outcomes = [_Outcome({}, {}) for _ in items]
-        jobs: dict[tuple[str, Deadline], list[int]] = {}
+    async def _score_items(self, items: Sequence[_Item]) -> list[Outcome]:
+        outcomes = [Outcome() for _ in items]
+        jobs: dict[str, list[int]] = {}
         for place, item in enumerate(items):
             for name in item.asked:
-                jobs.setdefault((name, item.deadline), []).append(place)
+                jobs.setdefault(name, []).append(place)
         tokens = sum(
             self._scorers[name].scorer.estimate_tokens(items[place].turn_for(name))
-            for (name, _), places in jobs.items()
+            for name, places in jobs.items()
             for place in places
         )
         with self._admission.reserve(sum(map(len, jobs.values())), tokens):
             work = [
-                self._score_with(name, deadline, [items[each] for each in places], [outcomes[each] for each in places])
-                for (name, deadline), places in jobs.items()
+                self._score_with(name, [items[each] for each in places], [outcomes[each] for each in places])
+                for name, places in jobs.items()
             ]
             await asyncio.gather(*work)
         for item, outcome in zip(items, outcomes, strict=True):
             outcome.scores = {name: outcome.scores[name] for name in item.asked if name in outcome.scores}
         return outcomes
 
-    async def _score_with(
-        self, name: str, deadline: Deadline, items: Sequence[_Item], outcomes: Sequence[_Outcome]
-    ) -> None:
-        """Fills in one scorer's part of every outcome; a failure is that scorer's alone."""
+    async def _score_with(self, name: str, items: Sequence[_Item], outcomes: Sequence[Outcome]) -> None:
+        """Fills in one scorer's part of every outcome; a failure is that scorer's alone.
+
+        Work that answers several items lasts until the latest of their deadlines.
+        """
         loaded = self._scorers[name]
         started_at = time.monotonic()
         try:
-            packs = await self._encode(loaded, [item.turn_for(name) for item in items])
-            futures = [self._batchers[name].submit(pack, deadline) for pack in packs]
+            packs, failed = await self._encode(loaded, items)
+            deadlines = [max((items[place].deadline for place in pack.answers), key=_expiry) for pack in packs]
+            submit = self._batchers[name].submit
+            futures = [submit(pack, deadline) for pack, deadline in zip(packs, deadlines, strict=True)]
         except ScoringError as error:
-            for outcome in outcomes:
-                outcome.errors[name] = error
-            return
+            packs, futures, failed = [], [], dict.fromkeys(range(len(items)), error)
+        for place, failure in failed.items():
+            outcomes[place].errors[name] = failure
         tokenize = time.monotonic() - started_at
         metrics.TOKENIZE_SECONDS.labels(name).observe(tokenize)
         try:
@@ -218,15 +212,24 @@ class ScoringPipeline:
                 else:
                     outcome.scores[name] = _score(loaded, raw, tokens)
 
-    async def _encode(self, loaded: LoadedScorer, turns: Sequence[TurnToScore]) -> list[TokenPack]:
+    async def _encode(
+        self, loaded: LoadedScorer, items: Sequence[_Item]
+    ) -> tuple[list[TokenPack], dict[int, ScoringError]]:
+        """The items' packs, and by place the errors of those that cannot be tokenized.
+
+        Raises DeadlineExceededError when the last of the items' deadlines passes first.
+        """
+        turns = [item.turn_for(loaded.name) for item in items]
+        last = max((item.deadline for item in items), key=_expiry)
+        work = asyncio.get_running_loop().run_in_executor(self._tokenizing, encode_isolating, loaded, turns)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._tokenizing, loaded.scorer.encode, turns)
-        except Exception as error:
-            _LOGGER.exception("tokenizing failed")
-            raise FailedScoringError(f"{loaded.name} could not tokenize the text") from error
+            async with asyncio.timeout(last.remaining_seconds()):
+                return await work
+        except TimeoutError:
+            raise DeadlineExceededError("the deadline passed before the turn was tokenized") from None
 
     def _aggregate(
-        self, names: Iterable[str], items: Sequence[_Item], outcomes: Sequence[_Outcome]
+        self, names: Iterable[str], items: Sequence[_Item], outcomes: Sequence[Outcome]
     ) -> dict[str, DialogueAggregate]:
         aggregates = {}
         for name in names:
@@ -265,32 +268,3 @@ def _score(loaded: LoadedScorer, raw: RawScore, tokens: TokenCount) -> Score:
 
 def _expiry(deadline: Deadline) -> float:
     return deadline.expires_at
-
-
-def _score_reply(outcome: _Outcome, request_id: str, started_at: float) -> ScoreReply:
-    _raise_if_none([outcome])
-    return ScoreReply(
-        request_id=request_id,
-        scores=outcome.scores,
-        errors=_details(outcome),
-        timing_ms=_timing([outcome], started_at),
-    )
-
-
-def _raise_if_none(outcomes: Sequence[_Outcome]) -> None:
-    """Raises the first error where no scorer answered for any item."""
-    if not any(outcome.scores for outcome in outcomes):
-        raise next(error for outcome in outcomes for error in outcome.errors.values())
-
-
-def _details(outcome: _Outcome) -> dict[str, ErrorDetail]:
-    return {name: error.detail() for name, error in outcome.errors.items()}
-
-
-def _timing(outcomes: Sequence[_Outcome], started_at: float) -> Timing:
-    return Timing(
-        total=1000 * (time.monotonic() - started_at),
-        tokenize=1000 * max(outcome.tokenize for outcome in outcomes),
-        queue=1000 * max(outcome.queue for outcome in outcomes),
-        inference=1000 * max(outcome.inference for outcome in outcomes),
-    )

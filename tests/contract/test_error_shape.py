@@ -34,6 +34,7 @@ WRONG_CALLS = [
     ("/v1/score_dialogue", {"turns": TURNS, "scorers": ["mood"]}, "invalid_request", "scorers.0"),
     ("/v1/score_dialogue", {"turns": [{"speaker": "system", "text": POISON}]}, "internal", None),
     ("/v1/nothing", {}, "not_found", None),
+    ("/v1/score/", {"response": "a"}, "not_found", None),
 ]
 
 

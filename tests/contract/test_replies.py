@@ -1,6 +1,7 @@
 """What successful replies promise: order, partial failure, aggregates, request ids, timings, counts."""
 
 import asyncio
+import logging
 
 import pytest
 from conftest import ServeFakes
@@ -8,6 +9,7 @@ from prometheus_client import REGISTRY
 from starlette.types import ASGIApp
 from support.fakes import POISON, FakeScorer
 from turnscore_service.http_door import create_http_door
+from turnscore_service.settings import Settings
 from turnscore_wire import BatchReply, DialogueReply, ErrorReply, ModelsReply, ScoreReply
 
 
@@ -178,4 +180,55 @@ async def test_a_caller_that_leaves_while_sending_is_no_error(serve: ServeFakes,
         half = {"type": "http.request", "body": b'{"resp', "more_body": True}
         await call_and_leave(create_http_door(runtime), half, {"type": "http.disconnect"})
     assert departed_calls() == before + 1
-    assert not caplog.records
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_an_item_that_cannot_be_tokenized_fails_alone(serve: ServeFakes):
+    items = [{"response": text} for text in ("a b", "untokenizable", "a")]
+    async with serve(fake=FakeScorer()) as (client, _):
+        response = await client.post("/v1/score_batch", json={"items": items})
+    results = BatchReply.model_validate_json(response.content).results
+    assert [isinstance(each, ErrorReply) for each in results] == [False, True, False]
+    assert [each.scores["fake"].value for each in results if isinstance(each, ScoreReply)] == [0.02, 0.01]
+
+
+async def test_items_with_their_own_deadlines_are_tokenized_together(serve: ServeFakes):
+    scorer = FakeScorer()
+    items = [{"response": "a", "deadline_ms": 5000 + number} for number in range(8)]
+    async with serve(fake=scorer) as (client, _):
+        await client.post("/v1/score_batch", json={"items": items})
+    assert scorer.encoded == [8]
+    assert scorer.batches == [[1] * 8]
+
+
+async def test_an_items_own_deadline_stands_instead_of_the_default(serve: ServeFakes):
+    scorer = FakeScorer()
+    scorer.gate.clear()
+    settings = Settings(default_deadline_ms=200)
+    items = [{"response": "a", "deadline_ms": 60_000}, {"response": "a " * 90}]
+    async with serve(settings, fake=scorer) as (client, _):
+        asked = asyncio.create_task(client.post("/v1/score_batch", json={"items": items}))
+        await asyncio.to_thread(scorer.started.wait, 30)
+        await asyncio.sleep(0.3)  # longer than the default deadline: what must not end the first item
+        scorer.gate.set()
+        results = BatchReply.model_validate_json((await asked).content).results
+    assert isinstance(results[0], ScoreReply)
+
+
+async def test_a_deadline_ends_the_wait_for_the_tokenizer(serve: ServeFakes):
+    scorer = FakeScorer()
+    scorer.tokenizer_gate.clear()
+    async with serve(fake=scorer) as (client, _):
+        response = await client.post("/v1/score", json={"response": "a", "deadline_ms": 30})
+        scorer.tokenizer_gate.set()
+    assert response.json()["error"]["code"] == "deadline_exceeded"
+
+
+async def test_a_failing_turns_log_line_carries_its_own_request_id(serve: ServeFakes, caplog: pytest.LogCaptureFixture):
+    async with serve(fake=FakeScorer()) as (client, _):
+        await asyncio.gather(
+            client.post("/v1/score", json={"response": "a"}, headers={"x-request-id": "good"}),
+            client.post("/v1/score", json={"response": POISON}, headers={"x-request-id": "bad"}),
+        )
+    [line] = [record for record in caplog.records if record.message.startswith("scoring failed")]
+    assert vars(line)["request_id"] == "bad"

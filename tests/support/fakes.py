@@ -23,8 +23,11 @@ class FakeScorer:
 
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
+        self.encoded: list[int] = []
         self.gate = threading.Event()
         self.gate.set()
+        self.tokenizer_gate = threading.Event()
+        self.tokenizer_gate.set()
         self.started = threading.Event()
 
     def read_options(self, options: Mapping[str, JsonValue]) -> object:
@@ -37,6 +40,8 @@ class FakeScorer:
         return len(turn.response.split())
 
     def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
+        self.encoded.append(len(turns))
+        assert self.tokenizer_gate.wait(30)
         if any(turn.response == "untokenizable" for turn in turns):
             raise ValueError("the tokenizer broke")
         return [

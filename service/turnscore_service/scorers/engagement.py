@@ -36,22 +36,25 @@ class EngagementScorer:
     def read_options(self, options: Mapping[str, JsonValue]) -> None:
         """Engagement takes no options: raises InvalidRequestError for the first one."""
         for name in options:
-            raise InvalidRequestError(f"engagement has no option {name!r}", field=name)
+            raise InvalidRequestError("engagement has no such option", field=name)
 
     def estimate_tokens(self, turn: TurnToScore) -> int:
         """Tokens of query and reply together, from their characters."""
-        texts = (last_user_text(turn.context), turn.response)
-        return sum(min(self._token_limit, len(text) // _CHARS_A_TOKEN + 2) for text in texts)
+        lengths = (sum(map(len, last_user_run(turn.context))), len(turn.response))
+        return sum(min(self._token_limit, length // _CHARS_A_TOKEN + 2) for length in lengths)
 
     def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
         """One pack of two rows a turn, query and reply; only the reply's where nobody asked anything.
 
-        A query beyond the token limit loses its beginning, a reply its end.
+        A query beyond the token limit loses its beginning, a reply its end. Each distinct text is tokenized once.
         """
-        texts = [text for turn in turns for text in (last_user_text(turn.context), turn.response)]
-        ids = self._tokenizer.encode(texts)
-        pairs = zip(ids[::2], ids[1::2], strict=True)
-        return [self._pack(place, query, reply) for place, (query, reply) in enumerate(pairs)]
+        runs = [last_user_run(turn.context) for turn in turns]
+        texts = {key: " ".join(key) for key in runs} | {(turn.response,): turn.response for turn in turns}
+        ids = dict(zip(texts, self._tokenizer.encode(list(texts.values())), strict=True))
+        return [
+            self._pack(place, ids[run], ids[(turn.response,)])
+            for place, (run, turn) in enumerate(zip(runs, turns, strict=True))
+        ]
 
     def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
         """One probability a turn. Equal rows of a batch, such as one query with many replies, are computed once."""
@@ -70,7 +73,7 @@ class EngagementScorer:
 
     def counts_in_dialogue(self, turn: TurnToScore) -> bool:
         """A dialogue's score is taken over its pairs: turns that answer something the user said."""
-        return bool(last_user_text(turn.context))
+        return bool(last_user_run(turn.context))
 
     def _pack(self, place: int, query: list[int], reply: list[int]) -> TokenPack:
         room = self._token_limit - 2
@@ -80,12 +83,14 @@ class EngagementScorer:
         return TokenPack(rows, (place,), (TokenCount(used=sum(map(len, rows)), dropped=dropped),))
 
 
-def last_user_text(context: Sequence[Turn]) -> str:
-    """What the user said last: their last run of messages, joined by a space; empty where they said nothing."""
+def last_user_run(context: Sequence[Turn]) -> tuple[str, ...]:
+    """What the user said last: the texts of their last run of messages, oldest first, empty ones left out."""
     said: list[str] = []
+    has_begun = False
     for turn in reversed(context):
         if turn.speaker == "user":
+            has_begun = True
             said.append(turn.text.strip())
-        elif said:
+        elif has_begun:
             break
-    return " ".join(text for text in reversed(said) if text)
+    return tuple(text for text in reversed(said) if text)

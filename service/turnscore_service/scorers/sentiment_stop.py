@@ -42,7 +42,7 @@ class SentimentStopScorer:
     def read_options(self, options: Mapping[str, JsonValue]) -> None:
         """Sentiment/stop takes no options: raises InvalidRequestError for the first one."""
         for name in options:
-            raise InvalidRequestError(f"sentiment_stop has no option {name!r}", field=name)
+            raise InvalidRequestError("sentiment_stop has no such option", field=name)
 
     def estimate_tokens(self, turn: TurnToScore) -> int:
         """Tokens of the row, from the characters of what it may hold."""

@@ -48,3 +48,12 @@ def test_the_advice_to_wait_follows_the_drain_rate():
     with admission.reserve(1, 1000), pytest.raises(OverloadedError) as refused, admission.reserve(1, 500):
         pytest.fail("admitted")
     assert 400 <= refused.value.retry_after_ms <= 600
+
+
+def test_what_was_answered_long_ago_is_forgotten():
+    clock = Clock()
+    admission = Admission(AdmissionSettings(), clock)
+    for _ in range(1000):
+        with admission.reserve(1, 1):
+            clock.now += 1
+    assert len(admission._released) < 10

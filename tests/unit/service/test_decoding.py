@@ -1,7 +1,7 @@
 import pytest
 from turnscore_service.decoding import decode, decode_batch
-from turnscore_service.errors import InvalidRequestError
-from turnscore_wire import DialogueRequest, ScoreRequest
+from turnscore_service.errors import InvalidRequestError, TooLargeError
+from turnscore_wire import DialogueRequest, Limits, ScoreRequest
 
 WRONG_REQUESTS = [
     (b"", "body"),
@@ -27,6 +27,10 @@ WRONG_REQUESTS = [
     (b'{"response": "a", "deadline_ms": "300"}', "deadline_ms"),
     (b'{"response": "a", "options": {"fed": 1}}', "options.fed"),
     (b'{"response": "a", "unheard": 1}', "unheard"),
+    (b'{"response": "a", "options": {"fed": {"\\ud800": 1}}}', "options"),
+    (b'{"response": "a", "options": {"fed": {"x": ["\\ud800"]}}}', "options"),
+    (b'{"response": "a", "\\ud800": 1}', "body"),
+    ('{"response": "a"}'.encode("utf-16"), "body"),
 ]
 
 
@@ -59,7 +63,7 @@ def test_a_dialogue_needs_turns():
 
 
 def test_a_wrong_item_of_a_batch_leaves_its_neighbours():
-    found = decode_batch(b'{"items": [{"response": "a"}, {"response": "\\ud800"}, 3, {"response": "b"}]}')
+    found = decode_batch(b'{"items": [{"response": "a"}, {"response": "\\ud800"}, 3, {"response": "b"}]}', Limits())
     assert isinstance(found[0], ScoreRequest)
     assert isinstance(found[3], ScoreRequest)
     assert [each.field for each in found[1:3] if isinstance(each, InvalidRequestError)] == [
@@ -80,5 +84,18 @@ def test_a_wrong_item_of_a_batch_leaves_its_neighbours():
 )
 def test_what_is_no_batch_is_refused_whole(body: bytes, field: str):
     with pytest.raises(InvalidRequestError) as refused:
-        decode_batch(body)
+        decode_batch(body, Limits())
     assert refused.value.field == field
+
+
+def test_a_batch_of_too_many_items_is_refused_before_they_are_looked_at():
+    body = b'{"items": [' + b"1," * 999 + b"1]}"
+    with pytest.raises(TooLargeError) as refused:
+        decode_batch(body, Limits(max_items=999))
+    assert refused.value.field == "items"
+
+
+def test_a_long_unknown_field_is_cut_in_the_refusal():
+    with pytest.raises(InvalidRequestError) as refused:
+        decode(ScoreRequest, b'{"response": "a", "' + b"x" * 5000 + b'": 1}')
+    assert refused.value.field == "x" * 200

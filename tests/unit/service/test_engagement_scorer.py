@@ -7,7 +7,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from turnscore_models import Bundle
 from turnscore_service.errors import InvalidRequestError
-from turnscore_service.scorers.engagement import EngagementScorer, last_user_text
+from turnscore_service.scorers.engagement import EngagementScorer, last_user_run
 from turnscore_service.scorers.scorer import TurnToScore
 from turnscore_wire import Turn
 
@@ -44,13 +44,13 @@ def scorer(tmp_path: Path, backend: RecordingBackend) -> EngagementScorer:
 
 def test_the_query_is_the_users_last_run_of_messages():
     context = turns(("user", "a"), ("system", "b"), ("user", " c"), ("user", "d "), ("system", "e"))
-    assert last_user_text(context) == "c d"
-    assert last_user_text(turns(("system", "b"))) == ""
-    assert last_user_text([]) == ""
+    assert last_user_run(context) == ("c", "d")
+    assert last_user_run(turns(("system", "b"))) == ()
+    assert last_user_run([]) == ()
 
 
 def test_empty_messages_do_not_end_or_widen_the_query():
-    assert last_user_text(turns(("user", "a"), ("user", ""), ("user", "b"))) == "a b"
+    assert last_user_run(turns(("user", "a"), ("user", ""), ("user", "b"))) == ("a", "b")
 
 
 def test_a_long_query_loses_its_beginning_and_a_long_reply_its_end(scorer: EngagementScorer):
@@ -90,3 +90,13 @@ def test_options_are_refused_by_name(scorer: EngagementScorer):
 def test_the_token_estimate_is_not_less_than_the_tokens(scorer: EngagementScorer):
     turn = TurnToScore(turns(("user", "a b c d e f")), "g h i j k")
     assert scorer.estimate_tokens(turn) >= scorer.encode([turn])[0].tokens[0].used - 2
+
+
+def test_a_text_that_many_turns_share_is_tokenized_once(scorer: EngagementScorer, monkeypatch: pytest.MonkeyPatch):
+    tokenized: list[str] = []
+    encode = scorer._tokenizer.encode
+    monkeypatch.setattr(scorer._tokenizer, "encode", lambda texts: tokenized.extend(texts) or encode(texts))
+    context = turns(("user", "a"), ("user", "b"))
+    packs = scorer.encode([TurnToScore(context, reply) for reply in ("c", "d", "c")])
+    assert sorted(tokenized) == ["a b", "c", "d"]
+    assert packs[0].rows == packs[2].rows

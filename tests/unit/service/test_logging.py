@@ -13,7 +13,8 @@ def test_a_line_is_json_with_the_request_id():
     token = REQUEST_ID.set("r-1")
     logging.getLogger("turnscore.test").info("done", extra={"call": "score"})
     REQUEST_ID.reset(token)
-    logger.handlers.clear()
-    logger.propagate = True
+    for name in ("turnscore", "bentoml", "uvicorn"):
+        logging.getLogger(name).handlers.clear()
+        logging.getLogger(name).propagate = True
     line = json.loads(stream.getvalue())
     assert (line["level"], line["message"], line["request_id"], line["call"]) == ("INFO", "done", "r-1", "score")
