@@ -15,7 +15,8 @@ export BENTOML_DO_NOT_TRACK := True
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check format lock wheels bento latency train-engagement export-engagement train-dialogue-lm bench-fed schema
+.PHONY: help setup serve test check format lock wheels bento latency schema bench-fed train-dialogue-lm
+.PHONY: train-engagement export-engagement train-sentiment-stop export-sentiment-stop
 
 help:  ## Lists the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -67,6 +68,15 @@ train-engagement: $(DEV)/.ready  ## Trains the engagement model: DATA=folder OUT
 export-engagement: $(DEV)/.ready  ## Exports one as a bundle: CHECKPOINT=folder VERSION=1.0.0 DATA=folder
 	$(DEV)/bin/turnscore-export engagement --checkpoint $(CHECKPOINT) --version $(VERSION) --data $(DATA) \
 		--output build/bundles/engagement
+
+train-sentiment-stop export-sentiment-stop: CHECKPOINT = build/sentiment-stop-checkpoint
+
+train-sentiment-stop: $(DEV)/.ready  ## Trains the sentiment/stop model: DATA=folder OUTPUT=folder
+	$(DEV)/bin/turnscore-train sentiment-stop --data $(DATA) --output $(OUTPUT)
+
+export-sentiment-stop: $(DEV)/.ready  ## Exports one as a bundle: CHECKPOINT=folder VERSION=1.0.0 DATA=folder
+	$(DEV)/bin/turnscore-export sentiment-stop --checkpoint $(CHECKPOINT) --version $(VERSION) --data $(DATA) \
+		--output build/bundles/sentiment_stop
 
 latency: $(SERVE)/.ready  ## Times a running service: PORT=3000
 	$(SERVE)/bin/python loadtests/latency.py --port $(PORT)
