@@ -20,6 +20,10 @@ from turnscore_models.manifest import MANIFEST_FILE, Calibration, Manifest, Self
 
 SCORER_ENTRY_POINTS = "turnscore.scorers"
 
+_UNCHECKED = frozenset({MANIFEST_FILE, "model.yaml"})
+"""Files that no manifest lists: the manifest itself, and what BentoML's store writes beside it."""
+_MOST_NAMED = 5  # chosen: enough to see what kind of files they are
+
 _Document = TypeVar("_Document", bound=BaseModel)
 
 
@@ -54,7 +58,7 @@ class Bundle:
 
 
 def read_bundle(folder: Path) -> Bundle:
-    """Reads and checks the bundle in `folder`.
+    """Reads and checks the bundle in `folder`; every file in it must be one that the manifest lists.
 
     Raises InvalidManifestError, UnknownKindError, MissingBundleFileError or CorruptBundleError; each names the
     file and says what is wrong with it.
@@ -66,9 +70,7 @@ def read_bundle(folder: Path) -> Bundle:
             f"bundle {manifest.reference} is of kind {manifest.kind!r}; "
             f"this installation has scorers for: {', '.join(kinds) or 'none'}"
         )
-    unlisted = sorted(manifest.named_files - manifest.files.keys())
-    if unlisted:
-        raise InvalidManifestError(f"bundle {manifest.reference} gives no SHA-256 for {', '.join(unlisted)}")
+    _refuse_unlisted(folder, manifest)
     for name, checksum in manifest.files.items():
         path = folder / name
         if not path.is_file():
@@ -92,8 +94,7 @@ def write_bundle(folder: Path, manifest: Manifest) -> Bundle:
 
     `manifest.files` is replaced by every file found below the folder. The bundle is then read back and checked.
     """
-    names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
-    files = {name: sha256_of(folder / name) for name in names if name != MANIFEST_FILE}
+    files = {name: sha256_of(folder / name) for name in sorted(_names_in(folder)) if (folder / name).is_file()}
     complete = manifest.model_copy(update={"files": files})
     (folder / MANIFEST_FILE).write_text(complete.model_dump_json(indent=2) + "\n", encoding="utf-8")
     return read_bundle(folder)
@@ -124,6 +125,23 @@ def sha256_of(path: Path) -> str:
     """The file's SHA-256 in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _refuse_unlisted(folder: Path, manifest: Manifest) -> None:
+    """A graph may load weights from any file beside it, so that one without a checksum could change a score."""
+    unlisted = sorted((manifest.named_files | _names_in(folder)) - manifest.files.keys())
+    if unlisted:
+        more = f" and {len(unlisted) - _MOST_NAMED} more" if len(unlisted) > _MOST_NAMED else ""
+        raise InvalidManifestError(
+            f"bundle {manifest.reference} gives no SHA-256 for {', '.join(unlisted[:_MOST_NAMED])}{more} "
+            f"(in {folder}); remove what is not part of it, or write the bundle again"
+        )
+
+
+def _names_in(folder: Path) -> set[str]:
+    """Everything below the folder that needs a checksum; a link to a folder is one name, not what is behind it."""
+    paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    return {path.relative_to(folder).as_posix() for path in paths} - _UNCHECKED
 
 
 def _read(kind: type[_Document], path: Path) -> _Document:

@@ -1,5 +1,6 @@
 """The manifest of a bundle: what `manifest.json` may say, and nothing about how it is read or run."""
 
+import json
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
@@ -18,14 +19,24 @@ def _refuse_escape(name: str) -> str:
     return name
 
 
+def _refuse_non_finite(value: JsonValue) -> JsonValue:
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        raise ValueError("holds a number that is not JSON: it is infinite or none") from None
+    return value
+
+
 BundleName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
-BundleVersion = Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")]
+_VERSION_PART = "(0|[1-9][0-9]{0,8})"  # one way to write a number, so that no two versions are the same one
+BundleVersion = Annotated[str, Field(pattern=rf"^{_VERSION_PART}\.{_VERSION_PART}\.{_VERSION_PART}$")]
 FileName = Annotated[str, AfterValidator(_refuse_escape)]
+FiniteJson = Annotated[JsonValue, AfterValidator(_refuse_non_finite)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class TensorSpec(_Part):
@@ -69,9 +80,9 @@ class Manifest(_Part):
     calibration: FileName = Field(description="Percentiles 0 to 100 of `value` over reference turns.")
     self_test: FileName = Field(description="Turns with the values that the checkpoint gives them.")
     token_limit: Annotated[int, Field(ge=8)] = Field(description="Tokens the model takes for one text.")
-    options: dict[str, JsonValue] = Field(default_factory=dict, description="What only this kind reads.")
-    training: dict[str, JsonValue] = Field(description="Encoder, data, command and date of the training.")
-    agreement: dict[str, JsonValue] = Field(description="Measured agreement with people, baselines beside.")
+    options: dict[str, FiniteJson] = Field(default_factory=dict, description="What only this kind reads.")
+    training: dict[str, FiniteJson] = Field(description="Encoder, data, command and date of the training.")
+    agreement: dict[str, FiniteJson] = Field(description="Measured agreement with people, baselines beside.")
     licence: str
 
     @property
