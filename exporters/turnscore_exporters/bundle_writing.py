@@ -73,7 +73,7 @@ def write_files(source: BundleSource, output: Path) -> None:
     """Writes both graphs, the tokenizer, the calibration curve and the self-test."""
     export_fp32(source.model, source.contract, output / FP32_FILE)
     quantize_int8(output / FP32_FILE, output / INT8_FILE)
-    source.encoder.tokenizer.save(str(output / TOKENIZER_FILE))
+    source.encoder.tokenizer.save(str(output / TOKENIZER_FILE), pretty=False)
     _write_document(output / CALIBRATION_FILE, calibrate(source.expected, source.reference))
     _write_document(output / SELF_TEST_FILE, source.self_test)
 

@@ -98,7 +98,7 @@ def export_fed(job: FedExport, output: Path) -> Bundle:
 def _write(job: FedExport, output: Path) -> Bundle:
     variants = [FP32, *(each for each in job.graphs if each != FP32)]
     _write_graphs(job.checkpoint, variants, output)
-    job.checkpoint.tokenizer.save(str(output / TOKENIZER_FILE))
+    job.checkpoint.tokenizer.save(str(output / TOKENIZER_FILE), pretty=False)
     rated = rate_verified_turns(job.checkpoint, job.options)
     _write_json(output / SELF_TEST_FILE, _build_self_test(mean_values(rated[job.options.loss], job.options)))
     # The reference needs a scorer, and a scorer needs a reference: it starts with one of zeros.

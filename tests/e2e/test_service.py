@@ -75,9 +75,12 @@ def test_metrics_of_the_real_process_are_scraped(service: RunningService, client
 
 
 def test_sigterm_turns_readiness_off_and_loses_nothing(tmp_path: Path):
-    environment = {"TURNSCORE_DRAIN_SECONDS": "3"}
-    items = [{"response": f"turn number {number} of a long batch"} for number in range(200)]
-    with running_service(tmp_path, environment=environment) as service, TurnScoreClient(service.url) as client:
+    environment = {"TURNSCORE_DRAIN_SECONDS": "8"}
+    items = [{"response": f"turn number {number} of a long batch", "scorers": ["engagement"]} for number in range(200)]
+    with (
+        running_service(tmp_path, environment=environment) as service,
+        TurnScoreClient(service.url, timeout_seconds=60) as client,
+    ):
         client.score(context=QUESTION, response="warm the connection up")
         replies: list[int] = []
         asking = threading.Thread(target=lambda: replies.append(len(client.score_batch(items).results)))
