@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from turnscore_models import store
-from turnscore_models.bundle import Bundle, read_bundle
+from turnscore_models.bundle import read_manifest
 from turnscore_models.errors import BundleError
-from turnscore_models.manifest import Manifest
 from turnscore_models.starter import starter_bundles
 
 app = typer.Typer(help="Bundles: one version of one scorer each.", no_args_is_help=True, add_completion=False)
@@ -25,13 +25,13 @@ Reference = Annotated[
 
 @app.command("list")
 def list_() -> None:
-    """Lists the stored bundles and the starter bundles."""
+    """Lists the stored bundles and the starter bundles; a broken one with the reason."""
     table = Table("bundle", "kind", "graphs", "where")
     with _refusals():
-        for manifest in store.list_bundles():
-            table.add_row(*_row(manifest), "store")
-        for folder in starter_bundles():
-            table.add_row(*_row(read_bundle(folder).manifest), "starter")
+        for known in store.list_bundles():
+            table.add_row(*_row(known.reference, known.folder), "store")
+    for folder in starter_bundles():
+        table.add_row(*_row(folder.name, folder), "starter")
     Console().print(table)
 
 
@@ -39,17 +39,19 @@ def list_() -> None:
 def show(reference: Reference) -> None:
     """Prints a bundle's manifest as JSON."""
     with _refusals():
-        typer.echo(_find(reference).manifest.model_dump_json(indent=2))
+        typer.echo(store.resolve(reference).manifest.model_dump_json(indent=2))
 
 
 @app.command()
 def verify(reference: Reference) -> None:
     """Checks every file of a bundle; exit code 1 and a sentence where one is wrong."""
     with _refusals():
-        bundle = _find(reference)
+        bundle = store.resolve(reference)
         bundle.calibration()
         bundle.self_test()
-    typer.echo(f"{bundle.manifest.reference}: {len(bundle.manifest.files)} files as the manifest says")
+    typer.echo(
+        f"{bundle.manifest.reference}: {len(bundle.manifest.files)} files as the manifest says, in {bundle.folder}"
+    )
 
 
 @app.command("import")
@@ -69,7 +71,7 @@ def export(
 ) -> None:
     """Writes a bundle as one archive."""
     with _refusals():
-        bundle = _find(reference)
+        bundle = store.resolve(reference)
         try:
             store.export_bundle(bundle, target)
         except OSError as error:
@@ -77,19 +79,12 @@ def export(
     typer.echo(f"wrote {target}")
 
 
-def _find(reference: str) -> Bundle:
-    """Looks in the store first, then among the starter bundles."""
+def _row(reference: str, folder: Path) -> tuple[str, str, str]:
+    """A bundle's row; a broken one's says why. Files are not checked here."""
     try:
-        return store.resolve(reference)
-    except BundleError:
-        for folder in starter_bundles():
-            bundle = read_bundle(folder)
-            if reference in (bundle.manifest.name, bundle.manifest.reference):
-                return bundle
-        raise
-
-
-def _row(manifest: Manifest) -> tuple[str, str, str]:
+        manifest = read_manifest(folder)
+    except BundleError as error:
+        return reference, "broken", escape(str(error))
     return manifest.reference, manifest.kind, ", ".join(manifest.graphs)
 
 

@@ -1,53 +1,84 @@
-"""The model store: keeps bundles in BentoML's store, finds them by name and version. The only user of bentoml here."""
+"""The model store: finds bundles by name and version, in BentoML's store, then among the starter bundles.
 
+The only user of bentoml here. A bundle that cannot be read is refused when it is asked for, and stops no other.
+"""
+
+import re
 import shutil
 import tarfile
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import bentoml
-from bentoml.exceptions import BentoMLException
+from bentoml.exceptions import BentoMLException, NotFound
 
 from turnscore_models.bundle import Bundle, read_bundle, read_manifest
-from turnscore_models.errors import BundleExistsError, BundleNotFoundError, InvalidManifestError
+from turnscore_models.errors import BundleError, BundleExistsError, BundleNotFoundError, InvalidManifestError
 from turnscore_models.manifest import MANIFEST_FILE, Manifest
+from turnscore_models.starter import starter_bundles
 
 LATEST = "latest"
 _LABEL = "turnscore"
 """Marks our bundles among the models that others keep in the same store."""
+_PINNED = re.compile(r"[a-z][a-z0-9_-]{0,62}:[0-9]+\.[0-9]+\.[0-9]+")
+"""A reference that BentoML takes as it is; it changes others, such as those with capitals."""
 
 
-def list_bundles() -> list[Manifest]:
-    """The manifests of all stored bundles, by name, then oldest version first. Files are not checked."""
-    found = [read_manifest(Path(model.path)) for model in bentoml.models.list() if _LABEL in model.info.labels]
-    return sorted(found, key=lambda manifest: (manifest.name, version_order(manifest.version)))
+@dataclass(frozen=True)
+class KnownBundle:
+    """A bundle that has a place; nothing in it was read yet."""
+
+    name: str
+    version: str
+    folder: Path
+
+    @property
+    def reference(self) -> str:
+        """`name:version`."""
+        return f"{self.name}:{self.version}"
+
+    def read(self) -> Bundle:
+        """The bundle, checked. Raises what `read_bundle` raises, also where the manifest tells another name."""
+        bundle = read_bundle(self.folder)
+        if bundle.manifest.reference != self.reference:
+            raise InvalidManifestError(f"{self.reference} calls itself {bundle.manifest.reference} (in {self.folder})")
+        return bundle
 
 
-def find_bundle(reference: str) -> Bundle:
-    """The stored bundle `name`, `name:latest` (the highest version) or `name:version`, checked.
-
-    Raises BundleNotFoundError, or what `read_bundle` raises.
-    """
-    name, _, version = reference.partition(":")
-    stored = [manifest for manifest in list_bundles() if manifest.name == name]
-    if version in ("", LATEST):
-        chosen = stored[-1:]
-    else:
-        chosen = [manifest for manifest in stored if manifest.version == version]
-    if not chosen:
-        known = ", ".join(manifest.reference for manifest in stored) or "none of that name"
-        raise BundleNotFoundError(f"no bundle {reference} in the model store; stored: {known}")
-    return read_bundle(_stored_folder(chosen[0]))
+def list_bundles(name: str | None = None) -> list[KnownBundle]:
+    """All stored bundles, or those of a name, by name, then oldest version first. Nothing in them is read."""
+    try:
+        models = bentoml.models.list(name)
+    except NotFound:
+        return []
+    except BentoMLException as error:
+        raise BundleError(f"the model store cannot be read: {error}") from error
+    found = [_known(model) for model in models if _LABEL in model.info.labels]
+    return sorted(found, key=lambda each: (each.name, version_order(each.version)))
 
 
 def resolve(reference: str) -> Bundle:
-    """The bundle a setting or a command names: a folder if there is a `/` in it, else one in the store."""
+    """The bundle a setting or a command names, checked; a folder if there is a `/` in it.
+
+    `name:version` is the stored bundle, else the starter bundle of that version. `name` and `name:latest` are the
+    highest stored version, else the starter bundle. Raises BundleNotFoundError, or what `read_bundle` raises: a bundle
+    that is there and broken is refused, never replaced by another.
+    """
     if "/" in reference:
-        folder = Path(reference).expanduser()
-        if not folder.is_dir():
-            raise BundleNotFoundError(f"there is no bundle folder {reference}")
-        return read_bundle(folder)
-    return find_bundle(reference)
+        return read_bundle(_folder_of(reference))
+    name, _, version = reference.partition(":")
+    if version in ("", LATEST):
+        known = list_bundles(name)[-1:] if _PINNED.fullmatch(f"{name}:0.0.0") else []
+    else:
+        stored = _find_stored(reference)
+        known = [] if stored is None else [stored]
+    known += [each for each in _list_starters() if each.name == name and version in ("", LATEST, each.version)]
+    if not known:
+        raise BundleNotFoundError(
+            f"no bundle {reference}; stored: {_tell(list_bundles())}; starter bundles: {_tell(_list_starters())}"
+        )
+    return known[0].read()
 
 
 def import_bundle(source: Path) -> Bundle:
@@ -70,18 +101,19 @@ def export_bundle(bundle: Bundle, target: Path) -> Path:
 
 
 def version_order(version: str) -> tuple[int, ...]:
-    """Sorts versions as numbers: 1.10.0 comes after 1.9.0."""
-    return tuple(int(part) for part in version.split("."))
+    """Sorts versions as numbers: 1.10.0 comes after 1.9.0; what is no version comes before all."""
+    return tuple(int(part) for part in version.split(".")) if re.fullmatch(r"[0-9]+(\.[0-9]+)*", version) else ()
 
 
 def _store(bundle: Bundle) -> Bundle:
     manifest = bundle.manifest
-    if any(stored.reference == manifest.reference for stored in list_bundles()):
-        if read_manifest(_stored_folder(manifest)) != manifest:
+    stored = _find_stored(manifest.reference)
+    if stored is not None:
+        if read_manifest(stored.folder) != manifest:
             raise BundleExistsError(
                 f"the model store already holds another {manifest.reference}; give it a new version"
             )
-        return read_bundle(_stored_folder(manifest))
+        return stored.read()
     labels = {_LABEL: "bundle", "kind": manifest.kind}
     try:
         with bentoml.models.create(manifest.reference, labels=labels) as model:
@@ -91,11 +123,50 @@ def _store(bundle: Bundle) -> Bundle:
                 shutil.copyfile(bundle.path_of(name), target)
     except BentoMLException as error:
         raise BundleExistsError(f"the model store refuses {manifest.reference}: {error}") from error
-    return read_bundle(_stored_folder(manifest))
+    return _known(bentoml.models.get(manifest.reference)).read()
 
 
-def _stored_folder(manifest: Manifest) -> Path:
-    return Path(bentoml.models.get(manifest.reference).path)
+def _find_stored(reference: str) -> KnownBundle | None:
+    """The stored bundle `name:version`; no other is touched."""
+    if not _PINNED.fullmatch(reference):
+        return None
+    try:
+        model = bentoml.models.get(reference)
+    except NotFound:
+        return None
+    except BentoMLException as error:
+        raise InvalidManifestError(f"the model store cannot read {reference}: {error}") from error
+    return _known(model) if _LABEL in model.info.labels else None
+
+
+def _known(model: bentoml.Model) -> KnownBundle:
+    return KnownBundle(model.tag.name, model.tag.version or "", Path(model.path))
+
+
+def _list_starters() -> list[KnownBundle]:
+    """The starter bundles that can be read."""
+    known = []
+    for folder in starter_bundles():
+        try:
+            manifest: Manifest = read_manifest(folder)
+        except InvalidManifestError:
+            continue  # it has no name to be found by; serving without settings still refuses it
+        known.append(KnownBundle(manifest.name, manifest.version, folder))
+    return known
+
+
+def _tell(known: list[KnownBundle]) -> str:
+    return ", ".join(each.reference for each in known) or "none"
+
+
+def _folder_of(reference: str) -> Path:
+    try:
+        folder = Path(reference).expanduser()
+    except RuntimeError as error:  # `~name` of nobody
+        raise BundleNotFoundError(f"there is no bundle folder {reference}: {error}") from None
+    if not folder.is_dir():
+        raise BundleNotFoundError(f"there is no bundle folder {reference}")
+    return folder
 
 
 def _unpack(archive: Path, scratch: Path) -> Path:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 from support.bundles import make_bundle
-from turnscore_models import write_bundle
+from turnscore_models import starter_bundles, write_bundle
+
+STARTER = next(folder for folder in starter_bundles() if folder.name == "engagement")
 
 
 class Store:
@@ -66,3 +68,56 @@ def test_what_cannot_be_trusted_is_refused_with_a_sentence(store: Store, tmp_pat
         archive.add(bundle.path_of("graph.onnx"), arcname="../../escaped")
     assert "is not a bundle archive" in store("import", climbing, expect=1)
     assert "does not exist" in store("import", tmp_path / "nothing.tar.gz", expect=1)
+
+
+def stored_file(tmp_path: Path, version: str, name: str) -> Path:
+    return tmp_path / "bentoml" / "models" / "engagement" / version / name
+
+
+def test_a_damaged_stored_bundle_is_refused_and_not_replaced_by_the_starter(store: Store, tmp_path: Path):
+    assert str(STARTER) in store("verify", "engagement:1.0.0")
+    store("import", make_bundle(tmp_path / "bundle").folder)
+    graph = stored_file(tmp_path, "1.0.0", "graph.onnx")
+    assert str(graph.parent) in store("verify", "engagement:1.0.0")
+    graph.write_bytes(b"something else")
+    for reference in ("engagement:1.0.0", "engagement", "engagement:latest"):
+        assert "graph.onnx has SHA-256" in store("verify", reference, expect=1)
+
+
+def test_a_starter_bundle_is_found_by_name_version_and_latest(store: Store):
+    for reference in ("engagement", "engagement:latest", "engagement:1.0.0"):
+        assert json.loads(store("show", reference))["name"] == "engagement"
+    assert "starter bundles: engagement:1.0.0" in store("show", "engagement:9.0.0", expect=1)
+
+
+def test_one_broken_manifest_leaves_the_other_bundles_usable(store: Store, tmp_path: Path):
+    for version in ("1.9.0", "1.10.0", "1.11.0"):
+        store("import", make_bundle(tmp_path / version, version=version).folder)
+    stored_file(tmp_path, "1.9.0", "manifest.json").write_text("{")
+    assert "4 files" in store("verify", "engagement:1.10.0")
+    assert "engagement:1.11.0" in store("verify", "engagement")
+    listed = store("list")
+    assert "engagement:1.11.0" in listed
+    assert "broken" in listed
+    assert "manifest.json" in listed
+    store("import", make_bundle(tmp_path / "2.0.0", version="2.0.0").folder)
+
+    stored_file(tmp_path, "2.0.0", "manifest.json").write_text("{")
+    assert "manifest.json" in store("verify", "engagement:latest", expect=1)
+    assert "manifest.json" in store("verify", "engagement:1.9.0", expect=1)
+
+
+def test_a_stored_bundle_that_calls_itself_another_is_refused(store: Store, tmp_path: Path):
+    for version in ("1.9.0", "1.10.0"):
+        store("import", make_bundle(tmp_path / version, version=version).folder)
+    stored_file(tmp_path, "1.9.0", "manifest.json").write_bytes(
+        stored_file(tmp_path, "1.10.0", "manifest.json").read_bytes()
+    )
+    assert "calls itself engagement:1.10.0" in store("verify", "engagement:1.9.0", expect=1)
+
+
+@pytest.mark.parametrize(
+    "reference", ["~nouser/x", "no/such/folder", "a b", "Engagement", "engagement:1", ":1.0.0", ""]
+)
+def test_a_reference_to_nothing_is_refused_with_a_sentence(store: Store, reference: str):
+    assert store("verify", reference, expect=1).startswith("refused: ")
