@@ -8,11 +8,12 @@ from pydantic import BaseModel
 from turnscore_wire import BatchReply, DialogueReply, ModelsReply, ScoreReply
 
 from turnscore_client import _calls, _defaults
+from turnscore_client._bounded_stream import OutOfTimeError
 from turnscore_client._calling import Caller
 from turnscore_client._calls import Call, ItemLike, Options, TurnLike
 from turnscore_client._clock import Clock, SystemClock
 from turnscore_client._errors import TurnScoreError
-from turnscore_client._http import AsyncHttp, AsyncTransport, OutOfTimeError
+from turnscore_client._http import AsyncHttp, AsyncTransport
 from turnscore_client._replies import read_reply
 from turnscore_client._settings import ClientSettings
 

@@ -113,7 +113,7 @@ def invalid_request(error: ValidationError) -> InvalidRequestError:
 
 def _checked_id(request_id: str | None) -> str | None:
     """The id, where the service will keep it; it replaces any other with one of its own, without a word."""
-    if request_id is None or re.fullmatch(REQUEST_ID_PATTERN, request_id):
+    if request_id is None or (isinstance(request_id, str) and re.fullmatch(REQUEST_ID_PATTERN, request_id)):
         return request_id
     raise InvalidRequestError("must be 1 to 128 letters, digits or any of . _ : -", "request_id")
 

@@ -6,10 +6,12 @@ One pool of connections lives as long as its client. A body is always read or cl
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 
 from turnscore_client import _defaults
+from turnscore_client._bounded_stream import BoundedBackend, LivingTimeout, OutOfTimeError
 from turnscore_client._errors import ConnectionFailedError, TurnScoreError, UnexpectedReplyError
 from turnscore_client._replies import Answer
 
@@ -21,11 +23,9 @@ _LIMITS = httpx.Limits(
     max_keepalive_connections=_defaults.MAX_IDLE_CONNECTIONS,
     keepalive_expiry=_defaults.IDLE_CONNECTION_SECONDS,
 )
+_SENDING_ERRORS = (httpx.RequestError, httpx.InvalidURL, UnicodeError)
+"""The last two come of a host whose name cannot be encoded."""
 _LEAST_SECONDS = 0.001  # a socket takes 0 for "do not wait at all"
-
-
-class OutOfTimeError(Exception):
-    """The time given to one request ran out. Never leaves this package."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,8 @@ class SyncHttp:
 
     def __init__(self, url: str, transport: SyncTransport | None) -> None:
         self._url = url
-        self._client = httpx.Client(base_url=url, transport=transport, limits=_LIMITS)
+        self._client = httpx.Client(base_url=_checked_url(url), transport=transport, limits=_LIMITS)
+        _bound_streams(self._client)
 
     def send(self, outgoing: Outgoing) -> Answer:
         """The answer, whatever its status; without one OutOfTimeError, ConnectionFailedError, UnexpectedReplyError."""
@@ -58,7 +59,7 @@ class SyncHttp:
                     _check_time(outgoing)
             finally:
                 response.close()
-        except httpx.RequestError as error:
+        except _SENDING_ERRORS as error:
             raise _translate(error, self._url) from error
         return _answer(response, b"".join(chunks))
 
@@ -72,7 +73,7 @@ class AsyncHttp:
 
     def __init__(self, url: str, transport: AsyncTransport | None) -> None:
         self._url = url
-        self._client = httpx.AsyncClient(base_url=url, transport=transport, limits=_LIMITS)
+        self._client = httpx.AsyncClient(base_url=_checked_url(url), transport=transport, limits=_LIMITS)
 
     async def send(self, outgoing: Outgoing) -> Answer:
         """The answer, whatever its status; without one OutOfTimeError, ConnectionFailedError, UnexpectedReplyError."""
@@ -80,7 +81,7 @@ class AsyncHttp:
         try:
             async with asyncio.timeout(outgoing.seconds_left()):
                 response = await self._client.send(request)
-        except httpx.RequestError as error:
+        except _SENDING_ERRORS as error:
             raise _translate(error, self._url) from error
         except TimeoutError as error:
             raise OutOfTimeError from error
@@ -100,14 +101,38 @@ class TimeLeft(Mapping[str, float]):
     def __getitem__(self, phase: str) -> float:
         if phase not in ("connect", "read", "write", "pool"):
             raise KeyError(phase)
-        left = max(self._seconds_left(), _LEAST_SECONDS)
-        return min(left, _defaults.CONNECT_TIMEOUT_SECONDS) if phase == "connect" else left
+        left = LivingTimeout.take(self._seconds_left, _LEAST_SECONDS)
+        return min(float(left), _defaults.CONNECT_TIMEOUT_SECONDS) if phase == "connect" else left
 
     def __iter__(self) -> Iterator[str]:
         return iter(("connect", "read", "write", "pool"))
 
     def __len__(self) -> int:
         return 4
+
+
+def _checked_url(url: str) -> httpx.URL:
+    """The address, where its host can be looked up; ValueError else."""
+    try:
+        parsed = httpx.URL(url)
+        is_known = "%20" not in parsed.host and bool(parsed.raw_host.decode("ascii").encode("idna"))
+    except (httpx.InvalidURL, UnicodeError):
+        is_known = False
+    if not is_known:
+        raise ValueError("url must have a host that can be looked up")
+    return parsed
+
+
+def _bound_streams(client: httpx.Client) -> None:
+    """Makes every connection the client will open, through a proxy or not, a bounded one.
+
+    httpx has no public way to a backend that keeps the environment's proxies; the test of a dripping answer fails
+    should these attributes ever move. Transports of another kind, such as a test's, are left alone.
+    """
+    for transport in (client._transport, *client._mounts.values()):
+        if isinstance(transport, httpx.HTTPTransport):
+            pool: Any = transport._pool
+            pool._network_backend = BoundedBackend(pool._network_backend)
 
 
 def _build(client: httpx.Client | httpx.AsyncClient, outgoing: Outgoing) -> httpx.Request:
@@ -130,11 +155,13 @@ def _answer(response: httpx.Response, body: bytes) -> Answer:
     return Answer(response.status_code, {name.lower(): value for name, value in response.headers.items()}, body)
 
 
-def _translate(error: httpx.RequestError, url: str) -> TurnScoreError | OutOfTimeError:
+def _translate(
+    error: httpx.RequestError | httpx.InvalidURL | UnicodeError, url: str
+) -> TurnScoreError | OutOfTimeError:
     """Every way in which httpx fails to bring an answer, in this package's words."""
     if isinstance(error, httpx.TimeoutException) and not isinstance(error, httpx.ConnectTimeout):
         return OutOfTimeError()
-    if isinstance(error, httpx.TransportError):
+    if isinstance(error, httpx.TransportError | httpx.InvalidURL | UnicodeError):
         reason = str(error) or type(error).__name__
         return ConnectionFailedError(f"no answer from {url}: {reason}")
     return UnexpectedReplyError(f"an answer from {url} that cannot be read: {error or type(error).__name__}")

@@ -73,6 +73,7 @@ def test_everything_given_is_sent_even_an_option_that_is_null():
         ({"deadline_ms": "300"}, "deadline_ms"),
         ({"request_id": "two words"}, "request_id"),
         ({"request_id": "a\r\nX-Evil: 1"}, "request_id"),
+        ({"request_id": 5}, "request_id"),
         ({"request_id": "x" * 129}, "request_id"),
     ],
 )

@@ -3,7 +3,9 @@
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
@@ -17,8 +19,9 @@ from turnscore_client import (
     TurnScoreError,
     UnexpectedReplyError,
 )
+from turnscore_client._bounded_stream import OutOfTimeError
 from turnscore_client._defaults import CONNECT_TIMEOUT_SECONDS
-from turnscore_client._http import OutOfTimeError, TimeLeft, _translate
+from turnscore_client._http import TimeLeft, _translate
 from turnscore_client.testing import ManualClock, MockTurnScore
 
 FULL = b'{"error": {"code": "overloaded", "message": "full", "retry_after_ms": 10}, "request_id": "r-1"}'
@@ -154,6 +157,55 @@ def test_a_body_that_trickles_in_cannot_outlast_the_deadline():
     assert clock.seconds == 3.0
 
 
+TIMEOUT_SECONDS = 0.2
+DRIPS = 1000
+HEAD = b"HTTP/1.1 200 OK\r\nX-Filler: "
+BODY = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
+
+
+@contextmanager
+def dripping_service(start: bytes) -> Iterator[str]:
+    """Sends the start of an answer and then byte after byte of it, 100 times as long as the call may take."""
+    left = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.sendall(start)
+            for _ in range(DRIPS):
+                connection.sendall(b"x")
+                if left.wait(TIMEOUT_SECONDS / 10):
+                    break
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip, args=(listener,))
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        left.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("start", [HEAD, BODY], ids=["headers", "body"])
+@pytest.mark.parametrize("proxied", [False, True])
+def test_an_answer_that_drips_in_over_a_socket_cannot_outlast_the_timeout(start, proxied, monkeypatch):
+    with dripping_service(start) as url:
+        if proxied:
+            monkeypatch.setenv("HTTP_PROXY", url)
+            url = "http://scores.test"
+        started_at = time.monotonic()
+        with TurnScoreClient(url, timeout_seconds=TIMEOUT_SECONDS) as client, pytest.raises(DeadlineExceededError):
+            client.models()
+        took_seconds = time.monotonic() - started_at
+    assert took_seconds < TIMEOUT_SECONDS * DRIPS / 10 / 2
+
+
+def test_a_request_that_nobody_takes_in_cannot_outlast_the_timeout():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with TurnScoreClient(url, timeout_seconds=0.2) as client, pytest.raises(DeadlineExceededError):
+            client.score(response="long " * 4_000_000)
+
+
 async def test_cancelling_one_call_leaves_the_client_and_the_other_calls_alone():
     started = asyncio.Event()
     release = asyncio.Event()
@@ -195,6 +247,27 @@ async def test_a_cancelled_call_is_not_retried():
         with pytest.raises(asyncio.CancelledError):
             await call
     assert requests == 1
+
+
+@pytest.mark.parametrize("error", [UnicodeError("label too long"), httpx.InvalidURL("no host")])
+def test_an_address_that_cannot_be_sent_to_is_a_failed_connection(error):
+    def fail(request: httpx.Request) -> httpx.Response:
+        raise error
+
+    client = TurnScoreClient("http://scores.test", transport=httpx.MockTransport(fail), max_retries=0)
+    with client, pytest.raises(ConnectionFailedError, match=r"http://scores\.test"):
+        client.models()
+
+
+@pytest.mark.parametrize("error", [UnicodeError("label too long"), httpx.InvalidURL("no host")])
+async def test_an_address_that_cannot_be_sent_to_is_the_same_for_the_async_client(error):
+    def fail(request: httpx.Request) -> httpx.Response:
+        raise error
+
+    transport = httpx.MockTransport(fail)
+    async with AsyncTurnScoreClient("http://scores.test", transport=transport, max_retries=0) as client:
+        with pytest.raises(ConnectionFailedError, match=r"http://scores\.test"):
+            await client.models()
 
 
 def _leaves(error_class: type) -> list[type]:

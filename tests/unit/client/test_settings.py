@@ -68,6 +68,22 @@ def test_negative_retries_are_refused():
 
 
 @pytest.mark.parametrize("client", [TurnScoreClient, AsyncTurnScoreClient])
+@pytest.mark.parametrize(
+    "url", ["http://exa\tmple", "http://a..b", f"http://{'a' * 70}.test", "http://xn--zz--", "http://exam ple"]
+)
+def test_a_host_that_nobody_can_have_is_refused_by_both_clients(client, url):
+    with pytest.raises(ValueError, match="url must"):
+        client(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://[::1]:3000", "http://a_b.test.", "http://b\u00fccher.test", "http://10.0.0.1/p"]
+)
+def test_a_host_that_somebody_can_have_is_taken(url):
+    TurnScoreClient(url).close()
+
+
+@pytest.mark.parametrize("client", [TurnScoreClient, AsyncTurnScoreClient])
 def test_both_clients_check_their_settings(client):
     with pytest.raises(ValueError, match="url must"):
         client("nowhere")
