@@ -47,7 +47,7 @@ def score(
 ) -> None:
     """Scores a file: a line is a turn {"context", "response"} or a dialogue {"turns"}; a line out for each line in.
 
-    Other keys of a line, such as "id", are carried over. Exit code 1 if any line failed.
+    Blank lines are skipped. Other keys of a line, such as "id", are carried over. Exit code 1 if any line failed.
     """
     if output.exists() and output.samefile(file):
         raise typer.BadParameter("is the file to be scored", param_hint="--output")

@@ -95,7 +95,7 @@ async def _score_lines(client: AsyncTurnScoreClient, job: FileJob, destination: 
         outcomes = score_lines(client, read_lines(job.file), job.scorers, job.concurrency)
         async with aclosing(outcomes):
             async for outcome in outcomes:
-                destination.write(json.dumps(outcome.written) + "\n")
+                destination.write(json.dumps(outcome.written, allow_nan=False) + "\n")
                 tally.add(outcome)
                 progress.update(bar, completed=outcome.line.position_bytes, lines=tally.lines)
     return tally

@@ -5,6 +5,7 @@ A line that fails becomes an outcome with an error; nothing about one line stops
 
 import asyncio
 import json
+import math
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from turnscore_wire import DialogueReply, DialogueRequest, ScoreReply, ScoreRequ
 
 from turnscore_client import _defaults
 from turnscore_client._async_client import AsyncTurnScoreClient
-from turnscore_client._errors import InvalidRequestError, ServiceError, TurnScoreError
+from turnscore_client._errors import InvalidRequestError, ServiceError, TurnScoreError, UnexpectedReplyError
 from turnscore_client._line_files import Line
 
 Fields = dict[str, Any]
@@ -66,9 +67,10 @@ async def score_line(client: AsyncTurnScoreClient, line: Line, scorers: Sequence
         if asked.get("scorers") is None:
             asked["scorers"] = scorers
         reply = await _ask(client, asked)
+        told = _plain(reply)
     except TurnScoreError as error:
         return Outcome(line, {**carried, "line": line.number, "error": describe(error)}, str(error))
-    written = {**carried, "line": line.number, **reply.model_dump(mode="json")}
+    written = {**carried, "line": line.number, **told}
     return Outcome(line, written, _partial_failure(reply))
 
 
@@ -85,6 +87,16 @@ async def _ask(client: AsyncTurnScoreClient, asked: Fields) -> ScoreReply | Dial
     return await client.score(**asked)
 
 
+def _plain(reply: ScoreReply | DialogueReply) -> Fields:
+    """The reply as it is written; UnexpectedReplyError where a number in it is infinite or none."""
+    told = reply.model_dump(mode="json")
+    try:
+        json.dumps(told, allow_nan=False)
+    except ValueError:
+        raise UnexpectedReplyError("the reply holds a number that is not JSON", 200) from None
+    return told
+
+
 def _partial_failure(reply: ScoreReply | DialogueReply) -> str | None:
     """The first scorer's error of a reply in which others answered."""
     parts = reply.turns if isinstance(reply, DialogueReply) else [reply]
@@ -96,7 +108,7 @@ def _partial_failure(reply: ScoreReply | DialogueReply) -> str | None:
 
 def _parse(raw: bytes) -> Fields:
     try:
-        fields = json.loads(raw.decode("utf-8-sig"), parse_constant=_refuse_constant)
+        fields = json.loads(raw.decode("utf-8-sig"), parse_constant=_refuse_constant, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         reason = f"{error.msg} at character {error.pos}" if isinstance(error, json.JSONDecodeError) else str(error)
         raise InvalidRequestError(f"the line is not JSON: {reason}") from None
@@ -105,6 +117,13 @@ def _parse(raw: bytes) -> Fields:
     if ("turns" in fields) == ("response" in fields):
         raise InvalidRequestError("the line must have either `turns` or `response`")
     return fields
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:20]} is larger than a number can be")
+    return number
 
 
 def _refuse_constant(name: str) -> NoReturn:

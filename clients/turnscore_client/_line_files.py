@@ -19,10 +19,12 @@ class Line:
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """The lines of the file; of a `.gz` file the unpacked ones. Raises OSError or EOFError for a broken file."""
+    """The lines that are not blank; of a `.gz` file the unpacked ones. Raises OSError or EOFError for a broken file."""
     is_packed = path.suffix == ".gz"
     with path.open("rb") as file, gzip.open(file) if is_packed else nullcontext(file) as unpacked:
         for number, raw in enumerate(unpacked, start=1):
+            if not raw.strip():
+                continue
             yield Line(number, raw, file.tell() if file.seekable() else 0)
 
 

@@ -67,6 +67,15 @@ def test_exit_code_is_zero_when_every_line_was_scored(mock, file):
     assert "failed" not in result.stderr
 
 
+@pytest.mark.parametrize("blank", ["", "   ", "\t\r"])
+def test_a_blank_line_is_skipped_and_counted_in_the_line_numbers(mock, file, blank):
+    file.write_text(f"{LINES[0]}\n{blank}\n{LINES[2]}\n{blank}\n")
+    result, _ = run(mock, "score", file)
+    assert [line["line"] for line in written(result.stdout)] == [1, 3]
+    assert "scored 2 of 2 lines" in result.stderr
+    assert result.exit_code == 0
+
+
 def test_an_empty_file_is_scored_to_nothing(mock, file):
     file.write_text("")
     result, _ = run(mock, "score", file)

@@ -51,6 +51,8 @@ async def test_the_lines_own_scorers_go_before_the_commands(mock):
         (b"", "not JSON", None),
         (b'{"response": ', "not JSON", None),
         (b'{"response": NaN}', "not JSON", None),
+        (b'{"response": "a", "id": 1e999}', "not JSON: 1e999", None),
+        (b'{"response": "a", "id": [-1e999]}', "not JSON: -1e999", None),
         (b"\xff\xfe", "not JSON", None),
         (b"[" * 100_000, "not JSON", None),
         (b"7", "not a JSON object", None),
@@ -96,6 +98,15 @@ async def test_a_reply_in_which_a_scorer_failed_is_written_and_counts_as_failed(
     outcome = await outcome_of(mock, {"response": "a"})
     assert outcome.error == "fed: internal: broken"
     assert outcome.written["scores"]["engagement"]["value"] == 0.5
+
+
+async def test_a_reply_with_a_number_that_json_has_not_is_an_error_of_the_line(mock):
+    with mock.client() as client:
+        body = client.score(response="a").model_dump_json().replace('"value":0.5', '"value":1e999')
+    mock.answer_next(200, body.encode())
+    outcome = await outcome_of(mock, {"id": 5, "response": "a"})
+    assert (outcome.written["id"], outcome.written["error"]["code"]) == (5, "unexpected_reply")
+    json.dumps(outcome.written, allow_nan=False)
 
 
 class Gate:
