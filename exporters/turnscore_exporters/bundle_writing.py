@@ -78,12 +78,14 @@ def write_files(source: BundleSource, output: Path) -> None:
     _write_document(output / SELF_TEST_FILE, source.self_test)
 
 
-def describe_graphs(output: Path, int8_tolerance: float) -> dict[GraphVariant, GraphSpec]:
-    """Both graphs as the manifest has them, parity not yet measured."""
-    return {
+def start_bundle(output: Path, kind: str, version: str, int8_tolerance: float, **rest: Any) -> Bundle:
+    """The bundle of the files in the folder, parity not yet measured; `rest` are the manifest's other fields."""
+    graphs: dict[GraphVariant, GraphSpec] = {
         "fp32": _describe_graph(output, FP32_FILE, "fp32", FP32_TOLERANCE),
         "cpu-int8": _describe_graph(output, INT8_FILE, "cpu-int8", int8_tolerance),
     }
+    files = {"tokenizer": TOKENIZER_FILE, "calibration": CALIBRATION_FILE, "self_test": SELF_TEST_FILE}
+    return write_bundle(output, Manifest(name=kind, kind=kind, version=version, graphs=graphs, **files, **rest))
 
 
 def finish_bundle(bundle: Bundle, drifts: Mapping[GraphVariant, Drift], agreement: dict[str, JsonValue]) -> Bundle:

@@ -7,21 +7,18 @@ from typing import Any
 
 import torch
 from pydantic import JsonValue
-from turnscore_models import Bundle, GraphVariant, Manifest, write_bundle
+from turnscore_models import Bundle, GraphVariant
 from turnscore_service.inference.onnx_backend import OnnxBackend
 from turnscore_service.scorers.engagement import EngagementScorer
 
 from turnscore_exporters.agreement_statistics import compute_auc
 from turnscore_exporters.bundle_writing import (
-    CALIBRATION_FILE,
-    SELF_TEST_FILE,
-    TOKENIZER_FILE,
     BundleSource,
     build_self_test,
-    describe_graphs,
     finish_bundle,
     fresh_folder,
     read_json,
+    start_bundle,
     write_files,
 )
 from turnscore_exporters.encoders import Encoder
@@ -101,7 +98,7 @@ def _write(job: EngagementExport) -> Bundle:
     expected = score_pairs(model, encoder, data.reference.pairs)
     self_test = build_self_test(turns_of(SELF_TEST_TEXTS), score_pairs(model, encoder, SELF_TEST_TEXTS))
     write_files(BundleSource(model, encoder, CONTRACT, expected, data.reference.source, self_test), output)
-    bundle = write_bundle(output, _describe(job, model))
+    bundle = _start(job, model)
     findings = {variant: _examine(bundle, variant, data, expected) for variant in bundle.manifest.graphs}
     auc: dict[str, JsonValue] = {"checkpoint": {**_checkpoint_auc(model, encoder, data)}}
     auc |= {variant: {**found.auc} for variant, found in findings.items()}
@@ -129,16 +126,13 @@ def _checkpoint_auc(model: EngagementModel, encoder: Encoder, data: ExportData) 
     return auc
 
 
-def _describe(job: EngagementExport, model: EngagementModel) -> Manifest:
+def _start(job: EngagementExport, model: EngagementModel) -> Bundle:
     settings = model.settings
-    return Manifest(
-        name=KIND,
-        version=job.version,
-        kind=KIND,
-        graphs=describe_graphs(job.output, job.int8_tolerance),
-        tokenizer=TOKENIZER_FILE,
-        calibration=CALIBRATION_FILE,
-        self_test=SELF_TEST_FILE,
+    return start_bundle(
+        job.output,
+        KIND,
+        job.version,
+        job.int8_tolerance,
         token_limit=settings.token_limit,
         training={
             **read_json(job.checkpoint / "training.json"),

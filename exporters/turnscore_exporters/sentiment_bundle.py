@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import JsonValue
-from turnscore_models import Bundle, GraphVariant, Manifest, write_bundle
+from turnscore_models import Bundle, GraphVariant
 from turnscore_service.inference.onnx_backend import OnnxBackend
 from turnscore_service.scorers.scorer import TurnToScore
 from turnscore_service.scorers.sentiment_stop import SentimentStopScorer
@@ -14,15 +14,12 @@ from turnscore_wire import Turn
 
 from turnscore_exporters.agreement_statistics import compute_spearman
 from turnscore_exporters.bundle_writing import (
-    CALIBRATION_FILE,
-    SELF_TEST_FILE,
-    TOKENIZER_FILE,
     BundleSource,
     build_self_test,
-    describe_graphs,
     finish_bundle,
     fresh_folder,
     read_json,
+    start_bundle,
     write_files,
 )
 from turnscore_exporters.encoders import Encoder
@@ -119,7 +116,7 @@ def _write(job: SentimentExport) -> Bundle:
     tested = [_turn(*_alternate(texts)) for texts in SELF_TEST_TEXTS]
     self_test = build_self_test(tested, score_turns(model, encoder, tested))
     write_files(BundleSource(model, encoder, CONTRACT, expected, reference.source, self_test), job.output)
-    bundle = write_bundle(job.output, _describe(job, model))
+    bundle = _start(job, model)
     spearman: dict[str, JsonValue] = {}
     if reference.judged:
         spearman["checkpoint"] = _agree(score_turns(model, encoder, reference.judged), reference.qualities)
@@ -151,15 +148,12 @@ def _alternate(texts: Sequence[str]) -> tuple[list[Spoken], str]:
     return list(zip(speakers, texts, strict=False)), texts[-1]
 
 
-def _describe(job: SentimentExport, model: SentimentStopModel) -> Manifest:
-    return Manifest(
-        name=KIND,
-        version=job.version,
-        kind=KIND,
-        graphs=describe_graphs(job.output, job.int8_tolerance),
-        tokenizer=TOKENIZER_FILE,
-        calibration=CALIBRATION_FILE,
-        self_test=SELF_TEST_FILE,
+def _start(job: SentimentExport, model: SentimentStopModel) -> Bundle:
+    return start_bundle(
+        job.output,
+        KIND,
+        job.version,
+        job.int8_tolerance,
         token_limit=model.settings.token_limit,
         options=model.settings.layout.model_dump(),
         training=read_json(job.checkpoint / "training.json"),

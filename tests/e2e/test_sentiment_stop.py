@@ -3,10 +3,7 @@
 The dialogues were written for this file; no set that the model was trained on holds them.
 """
 
-from collections.abc import Iterator
-
 import pytest
-from support.processes import RunningService, running_service
 from turnscore_client import TurnScoreClient
 
 pytestmark = pytest.mark.e2e
@@ -67,18 +64,6 @@ PAIRS: tuple[tuple[tuple[str, str, str], str, str], ...] = (
     ),
 )
 LEAST_IN_ORDER = 9
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
-    with running_service(tmp_path_factory.mktemp("service")) as started:
-        yield started
-
-
-@pytest.fixture
-def client(service: RunningService) -> Iterator[TurnScoreClient]:
-    with TurnScoreClient(service.url) as opened:
-        yield opened
 
 
 def test_bad_responses_get_less_than_fitting_ones(client: TurnScoreClient):
