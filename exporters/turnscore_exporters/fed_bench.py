@@ -125,7 +125,8 @@ class FedBench:
                 dialogue = self.draw_context(turns * (TURN_TOKENS + 1) + 1, TURN_TOKENS + 1)
                 contexts = [dialogue[: 1 + (TURN_TOKENS + 1) * end] for end in range(2, turns + 1, 2)]
                 row, one_by_one = (self._job(each, tree) for each in ([contexts], [[each] for each in contexts]))
-                timings = time_alternating({"row": row, "one by one": one_by_one}, rounds)
+                ways = {"row": row, "one by one": one_by_one}
+                timings = time_alternating(ways, rounds, warm_up_rounds=0)  # the turns before have warmed it up
                 found.append(DialogueTiming(count, turns, *timings))
         return found
 
@@ -172,15 +173,17 @@ def share(turns: Sequence[FedTurn], tree: FollowUpTree, *, with_context: bool) -
     return FedBatch(conversations, EOS_ID)
 
 
-def time_alternating(ways: Mapping[str, tuple[int, Callable[[], object]]], rounds: int) -> list[Timing]:
-    """Median seconds of each way; the ways take turns, so that a busy moment meets them all. Once to warm up."""
+def time_alternating(
+    ways: Mapping[str, tuple[int, Callable[[], object]]], rounds: int, warm_up_rounds: int = 1
+) -> list[Timing]:
+    """Median seconds of each way; the ways take turns, so that a busy moment meets them all."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
-    with torch.inference_mode(), tqdm(total=(rounds + 1) * len(ways), unit="run", desc="bench-fed") as bar:
-        for round_number in range(rounds + 1):
+    with torch.inference_mode(), tqdm(total=(rounds + warm_up_rounds) * len(ways), unit="run", desc="bench-fed") as bar:
+        for round_number in range(rounds + warm_up_rounds):
             for name, (_, run) in ways.items():
                 started_at = time.perf_counter()
                 run()
-                if round_number:
+                if round_number >= warm_up_rounds:
                     seconds[name].append(time.perf_counter() - started_at)
                 bar.update()
     return [Timing(name, median(seconds[name]), tokens) for name, (tokens, _) in ways.items()]
