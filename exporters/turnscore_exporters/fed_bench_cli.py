@@ -38,7 +38,8 @@ def bench_fed(
             dialogues=bench.measure_dialogues(max(1, rounds // 2)),  # they take the longest
         )
         date = datetime.now(UTC).date().isoformat()
-        write_report(result, output, f"`make bench-fed` on {machine}, {threads} threads, {rounds} rounds, {date}.")
+        command = f"`turnscore-bench-fed --rounds {rounds} --threads {threads}` (`make bench-fed`)"
+        write_report(result, output, f"{command} on {machine}, {date}.")
     for way in result.ways:
         typer.echo(f"{way.name}: {1000 * way.seconds:,.0f} ms, {result.ways[0].seconds / way.seconds:.1f} times faster")
 
