@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from turnscore_models import Bundle, BundleError, read_bundle, starter_bundles
+from turnscore_models import Bundle, BundleError
 from turnscore_service.inference.cpu_budget import usable_cpus
 from turnscore_service.scorers.loading import LoadedScorer, choose_variant, load_scorer
 from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
@@ -61,13 +61,7 @@ def _find_bundle(reference: str) -> Bundle:
     # The store, and BentoML with it, takes a second to import: only who measures a bundle pays for it.
     from turnscore_models.store import resolve
 
-    try:
-        return resolve(reference)
-    except BundleError:
-        for bundle in map(read_bundle, starter_bundles()):
-            if reference in (bundle.manifest.name, bundle.manifest.reference):
-                return bundle
-        raise
+    return resolve(reference)
 
 
 def _score_chunk(loaded: LoadedScorer, dialogues: Sequence[JudgedDialogue]) -> list[DialogueScores]:

@@ -47,7 +47,7 @@ class Settings(BaseSettings):
     models: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
         description="Bundles to load, separated by commas: `name`, `name:version` or `name:latest` in the model "
-        "store, or the path of a folder (with a `/`). The starter bundles when empty.",
+        "store or among the starter bundles, or the path of a folder (with a `/`). All starter bundles when empty.",
     )
     workers: PositiveInt = Field(default=1, description="Worker processes; each loads every model.")
     default_deadline_ms: PositiveInt = Field(
