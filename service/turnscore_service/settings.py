@@ -24,7 +24,7 @@ class BatchingSettings(_Group):
 
     max_batch_tokens: PositiveInt = Field(
         default=4096,
-        description="Tokens in one batch, padding included. Chosen: past it rows a second no longer rise on two cores.",
+        description="Tokens in one batch, padding included. Chosen.",
     )
     max_padding_share: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.3,
