@@ -1,5 +1,15 @@
 """The wire: what travels between turnscore and its callers. Types, error codes and limits; no I/O."""
 
+from turnscore_wire.conversations import (
+    ConversationDraining,
+    ConversationHeard,
+    ConversationMessage,
+    ConversationOpened,
+    ConversationOpening,
+    ConversationReply,
+    ConversationScored,
+    ConversationTurn,
+)
 from turnscore_wire.errors import ERROR_TABLE, ErrorCode, ErrorDetail, ErrorReply, ErrorRule
 from turnscore_wire.limits import MAX_DEADLINE_MS, REQUEST_ID_PATTERN, Limits
 from turnscore_wire.refusals import BODY_FIELD, tell_refusal
@@ -11,12 +21,14 @@ from turnscore_wire.replies import (
     HealthReply,
     ModelDescription,
     ModelsReply,
+    RankedCandidate,
+    RankReply,
     Score,
     ScoreReply,
     Timing,
     TokenCount,
 )
-from turnscore_wire.requests import BatchRequest, DialogueRequest, ScoreRequest, Speaker, Turn
+from turnscore_wire.requests import BatchRequest, DialogueRequest, RankRequest, ScoreRequest, Speaker, Turn
 
 __all__ = [
     "BODY_FIELD",
@@ -25,6 +37,14 @@ __all__ = [
     "REQUEST_ID_PATTERN",
     "BatchReply",
     "BatchRequest",
+    "ConversationDraining",
+    "ConversationHeard",
+    "ConversationMessage",
+    "ConversationOpened",
+    "ConversationOpening",
+    "ConversationReply",
+    "ConversationScored",
+    "ConversationTurn",
     "DialogueAggregate",
     "DialogueReply",
     "DialogueRequest",
@@ -37,6 +57,9 @@ __all__ = [
     "Limits",
     "ModelDescription",
     "ModelsReply",
+    "RankReply",
+    "RankRequest",
+    "RankedCandidate",
     "Score",
     "ScoreReply",
     "ScoreRequest",

@@ -8,18 +8,20 @@ from turnscore_wire.errors import ErrorDetail, ErrorReply
 from turnscore_wire.limits import Limits
 
 
-class _Reply(BaseModel):
+class Reply(BaseModel):
+    """What every reply shares: it is read-only, and fields that a reader does not know are left out."""
+
     model_config = ConfigDict(frozen=True)
 
 
-class TokenCount(_Reply):
+class TokenCount(Reply):
     """Tokens the model saw, and tokens cut because they were more than it takes."""
 
     used: int
     dropped: int
 
 
-class Score(_Reply):
+class Score(Reply):
     """What one scorer says of one system turn."""
 
     value: float = Field(description="The score as its paper defines it; see the scorer's page.")
@@ -33,7 +35,7 @@ class Score(_Reply):
     cached: bool = Field(description="Whether the score was computed for an earlier request.")
 
 
-class Timing(_Reply):
+class Timing(Reply):
     """Where the time of a request went, in milliseconds. Of several items, the slowest."""
 
     total: float = Field(description="From the decoded request to the finished reply.")
@@ -51,7 +53,7 @@ Errors = Annotated[
 ]
 
 
-class ScoreReply(_Reply):
+class ScoreReply(Reply):
     """The scores of one system turn, by scorer."""
 
     request_id: str
@@ -60,14 +62,14 @@ class ScoreReply(_Reply):
     timing_ms: Timing
 
 
-class BatchReply(_Reply):
+class BatchReply(Reply):
     """One result an item, in the order asked for."""
 
     request_id: str
     results: list[ScoreReply | ErrorReply]
 
 
-class DialogueTurnScores(_Reply):
+class DialogueTurnScores(Reply):
     """The scores of one system turn of a dialogue; `index` is its place in the request's turns, from 0."""
 
     index: int
@@ -75,7 +77,7 @@ class DialogueTurnScores(_Reply):
     errors: Errors = Field(default_factory=dict)
 
 
-class DialogueAggregate(_Reply):
+class DialogueAggregate(Reply):
     """One scorer's values over the turns of a dialogue that count for it."""
 
     mean: float = Field(description="The dialogue's score as the papers define it.")
@@ -84,7 +86,7 @@ class DialogueAggregate(_Reply):
     turns: int = Field(description="How many turns it was taken over.")
 
 
-class DialogueReply(_Reply):
+class DialogueReply(Reply):
     """Every system turn's scores and each scorer's view of the whole dialogue."""
 
     request_id: str
@@ -93,7 +95,28 @@ class DialogueReply(_Reply):
     timing_ms: Timing
 
 
-class ModelDescription(_Reply):
+class RankedCandidate(Reply):
+    """One candidate with its scores; `index` is its place in the request's candidates, from 0."""
+
+    index: int
+    combined: float | None = Field(
+        description="Weighted mean of the scorers' percentiles, 0 to 100, by which the order is made. "
+        "Null where a scorer that counts failed; the candidate then comes after those that have one."
+    )
+    scores: dict[str, Score]
+    errors: Errors = Field(default_factory=dict)
+
+
+class RankReply(Reply):
+    """The candidates, best first; of equals the one that the request names first. The first has a `combined`."""
+
+    request_id: str
+    candidates: list[RankedCandidate]
+    weights: dict[str, float] = Field(description="How much each scorer asked counted.")
+    timing_ms: Timing
+
+
+class ModelDescription(Reply):
     """One loaded bundle."""
 
     scorer: str
@@ -103,7 +126,7 @@ class ModelDescription(_Reply):
     token_limit: int = Field(description="Tokens the model takes for one text.")
 
 
-class ModelsReply(_Reply):
+class ModelsReply(Reply):
     """What this service has loaded, and how much it takes at once."""
 
     request_id: str
@@ -111,7 +134,7 @@ class ModelsReply(_Reply):
     limits: Limits
 
 
-class HealthReply(_Reply):
+class HealthReply(Reply):
     """The answer of /livez and of a ready /readyz."""
 
     status: Literal["alive", "ready"]

@@ -30,6 +30,7 @@ def _refuse_blank(text: str) -> str:
 Text = Annotated[str, AfterValidator(_refuse_broken)]
 SpokenText = Annotated[Text, AfterValidator(_refuse_blank)]
 ScorerName = Annotated[str, Field(min_length=1, max_length=64)]
+Weight = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 
 
 def _refuse_unsendable(options: dict[str, dict[str, JsonValue]] | None) -> dict[str, dict[str, JsonValue]] | None:
@@ -40,18 +41,22 @@ def _refuse_unsendable(options: dict[str, dict[str, JsonValue]] | None) -> dict[
     return options
 
 
-class _Request(BaseModel):
+class WireRequest(BaseModel):
+    """What everything a caller sends shares: no type is converted, no unknown field is taken."""
+
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-class Turn(_Request):
+class Turn(WireRequest):
     """One turn of a dialogue. The text of a context turn may be empty; it is then ignored."""
 
     speaker: Speaker
     text: Text
 
 
-class _ScorerChoice(_Request):
+class ScorerChoice(WireRequest):
+    """Which scorers are asked, with which options, and until when."""
+
     scorers: Annotated[list[ScorerName], Field(min_length=1, max_length=64)] | None = Field(
         default=None, description="Names of the scorers to ask; all that are loaded when left out."
     )
@@ -65,7 +70,7 @@ class _ScorerChoice(_Request):
     )
 
 
-class ScoreRequest(_ScorerChoice):
+class ScoreRequest(ScorerChoice):
     """One system turn to score."""
 
     context: Annotated[list[Turn], FailFast()] = Field(
@@ -74,15 +79,31 @@ class ScoreRequest(_ScorerChoice):
     response: SpokenText = Field(description="The system turn to score.")
 
 
-class BatchRequest(_Request):
+class BatchRequest(WireRequest):
     """Several independent turns to score in one call; each is answered, or refused, on its own."""
 
     items: Annotated[list[ScoreRequest], Field(min_length=1), FailFast()]
 
 
-class DialogueRequest(_ScorerChoice):
+class DialogueRequest(ScorerChoice):
     """A dialogue whose every system turn is to be scored."""
 
     turns: Annotated[list[Turn], Field(min_length=1), FailFast()] = Field(
         description="The dialogue, oldest turn first; at least one turn must be the system's."
+    )
+
+
+class RankRequest(ScorerChoice):
+    """Several responses to one context, to be put in order."""
+
+    context: Annotated[list[Turn], FailFast()] = Field(
+        default_factory=list, description="The turns before the response, oldest first; may be empty."
+    )
+    candidates: Annotated[list[SpokenText], Field(min_length=1), FailFast()] = Field(
+        description="The responses to choose from; may hold the same text twice."
+    )
+    weights: Annotated[dict[ScorerName, Weight], Field(max_length=64)] | None = Field(
+        default=None,
+        description="How much each scorer counts, 0 or more; 1 where none is named. "
+        "One that weighs 0 is told and does not count; at least one must weigh more.",
     )

@@ -1,0 +1,96 @@
+"""Conversations: the messages of one live conversation, both ways, alike over every door.
+
+The caller's first message is `open`; without one the conversation begins with the defaults. Every message of the
+caller is answered by exactly one, in order: `open` by `opened`, a user's turn by `heard`, a system turn by `scored`,
+and any of them that is not taken by `error`; the conversation then goes on as if it had not been sent. `draining` comes
+at any time and answers nothing.
+"""
+
+from typing import Annotated
+
+from pydantic import BaseModel, FailFast, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from turnscore_wire.errors import ErrorDetail
+from turnscore_wire.limits import MAX_DEADLINE_MS
+from turnscore_wire.replies import DialogueAggregate, Errors, Reply, Score, Timing
+from turnscore_wire.requests import ScorerChoice, Turn, WireRequest
+
+
+class ConversationOpening(ScorerChoice):
+    """What holds for the whole conversation; `deadline_ms` for each of its turns, from the turn's arrival."""
+
+    context: Annotated[list[Turn], FailFast()] = Field(
+        default_factory=list,
+        description="The turns before this conversation, oldest first; may be empty. They are not scored.",
+    )
+
+
+class ConversationTurn(Turn):
+    """What was just said. A system turn is scored in the context of all turns before it, and must not be empty."""
+
+    deadline_ms: Annotated[int, Field(ge=1, le=MAX_DEADLINE_MS)] | None = Field(
+        default=None, description="Milliseconds to score this turn in, instead of the opening's."
+    )
+
+
+class ConversationMessage(WireRequest):
+    """One message of the caller: exactly one of its fields."""
+
+    open: ConversationOpening | None = None
+    turn: ConversationTurn | None = None
+
+    @model_validator(mode="after")
+    def _holds_one(self) -> "ConversationMessage":
+        if _count_set(self) != 1:
+            raise PydanticCustomError("not_one_field", "must hold exactly one of open and turn")
+        return self
+
+
+class ConversationOpened(Reply):
+    """The conversation is open."""
+
+    request_id: str
+    scorers: list[str] = Field(description="The scorers that every system turn is scored with.")
+    turns: int = Field(description="Turns of context taken; the first turn said has this index.")
+
+
+class ConversationHeard(Reply):
+    """A user's turn is part of the context; `index` is its place in the dialogue, the opening's context included."""
+
+    index: int
+
+
+class ConversationScored(Reply):
+    """One system turn's scores, and each scorer's view of the conversation so far.
+
+    The turn is part of the context whether or not it could be scored.
+    """
+
+    index: int = Field(description="Its place in the dialogue, the opening's context included, from 0.")
+    scores: dict[str, Score]
+    errors: Errors = Field(default_factory=dict)
+    dialogue: dict[str, DialogueAggregate] = Field(
+        description="Each scorer's mean, least and greatest value over the turns that this conversation scored."
+    )
+    timing_ms: Timing
+
+
+class ConversationDraining(Reply):
+    """The service is shutting down: finish what is being said, then continue over another connection."""
+
+    ends_in_ms: int = Field(description="Milliseconds until the service ends the conversation.")
+
+
+class ConversationReply(Reply):
+    """One message of the service: one of its fields. A caller ignores a message that holds none it knows."""
+
+    opened: ConversationOpened | None = None
+    heard: ConversationHeard | None = None
+    scored: ConversationScored | None = None
+    error: ErrorDetail | None = Field(default=None, description="Why the message it answers was not taken.")
+    draining: ConversationDraining | None = None
+
+
+def _count_set(message: BaseModel) -> int:
+    return sum(getattr(message, name) is not None for name in type(message).model_fields)

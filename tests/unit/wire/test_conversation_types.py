@@ -1,0 +1,48 @@
+"""The messages of a conversation: what is taken, what is refused, and that readers skip what they do not know."""
+
+import pytest
+from pydantic import ValidationError
+from turnscore_wire import ConversationMessage, ConversationReply, tell_refusal
+
+TURN = {"speaker": "system", "text": "hello"}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"open": {}},
+        {"open": {"context": [TURN], "scorers": ["fed"], "options": {"fed": {"loss": "x"}}, "deadline_ms": 300}},
+        {"turn": {"speaker": "user", "text": ""}},
+        {"turn": {**TURN, "deadline_ms": 200}, "open": None},
+    ],
+)
+def test_a_message_of_one_kind_is_taken(message):
+    ConversationMessage.model_validate(message)
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        ({}, "body"),
+        ({"open": {}, "turn": TURN}, "body"),
+        ({"turn": None}, "body"),
+        ({"turn": {"speaker": "bot", "text": "hi"}}, "turn.speaker"),
+        ({"turn": {"speaker": "user", "text": "a\x00b"}}, "turn.text"),
+        ({"turn": {**TURN, "deadline_ms": 0}}, "turn.deadline_ms"),
+        ({"turn": {**TURN, "deadline_ms": 600_001}}, "turn.deadline_ms"),
+        ({"turn": {**TURN, "deadline_ms": "5"}}, "turn.deadline_ms"),
+        ({"open": {"context": [{"speaker": "user"}]}}, "open.context.0.text"),
+        ({"open": {"scorers": []}}, "open.scorers"),
+        ({"open": {}, "close": {}}, "close"),
+    ],
+)
+def test_a_message_that_is_wrong_names_its_field(message, field):
+    with pytest.raises(ValidationError) as refused:
+        ConversationMessage.model_validate(message)
+    assert tell_refusal(refused.value)[0] == field
+
+
+def test_a_reader_skips_what_it_does_not_know():
+    reply = ConversationReply.model_validate({"heard": {"index": 3, "mood": 1}, "applause": {}})
+    assert reply == ConversationReply.model_validate({"heard": {"index": 3}})
+    assert not ConversationReply.model_validate({"applause": {}}).model_dump(exclude_none=True)
