@@ -39,7 +39,7 @@ def main(
     port: Annotated[int, typer.Option(help="Port of the service on 127.0.0.1.")] = 3000,
     requests: Annotated[int, typer.Option(min=20, max=5000, help="Calls of each kind.")] = 300,
 ) -> None:
-    """Prints p50, p95 and turns a second of single requests and of batches, for each scorer and for all."""
+    """Prints p50, p95 and turns a second of single requests, batches and rankings, for each scorer and for all."""
     with TurnScoreClient(f"http://127.0.0.1:{port}") as client:
         names = [model.scorer for model in client.models().models]
         choices = [[name] for name in names] + ([names] if len(names) > 1 else [])
@@ -53,7 +53,12 @@ def main(
                 texts = [RESPONSES[(number + each) % len(RESPONSES)] + f" {each}" for each in range(BATCH)]
                 return client.score_batch([{"context": CONTEXT, "response": text, "scorers": chosen} for text in texts])
 
-            for label, call, turns in (("single", single, 1), (f"batch of {BATCH}", batch, BATCH)):
+            def rank(number: int, chosen: list[str] = chosen) -> object:
+                texts = [RESPONSES[(number + each) % len(RESPONSES)] + f" {each}" for each in range(BATCH)]
+                return client.rank(texts, context=CONTEXT, scorers=chosen)
+
+            calls = (("single", single, 1), (f"batch of {BATCH}", batch, BATCH), (f"rank {BATCH}", rank, BATCH))
+            for label, call, turns in calls:
                 took = time_calls(call, requests if turns == 1 else max(20, requests // 5))
                 p95 = statistics.quantiles(took, n=20)[-1]
                 rate = 1000 * turns / statistics.mean(took)

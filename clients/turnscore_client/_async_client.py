@@ -1,11 +1,11 @@
 """The client for asyncio: TurnScoreClient with `await`. The same signatures, the same calls, no logic of its own."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
 from pydantic import BaseModel
-from turnscore_wire import BatchReply, DialogueReply, ModelsReply, ScoreReply
+from turnscore_wire import BatchReply, DialogueReply, ModelsReply, RankReply, ScoreReply
 
 from turnscore_client import _calls, _defaults
 from turnscore_client._bounded_stream import OutOfTimeError
@@ -91,6 +91,25 @@ class AsyncTurnScoreClient:
     ) -> DialogueReply:
         """The scores of every system turn of a dialogue, oldest turn first, and of the dialogue as a whole."""
         call = _calls.dialogue_call(turns, scorers, options, deadline_ms, request_id)
+        return await self._run(call, timeout_seconds)
+
+    async def rank(
+        self,
+        candidates: Iterable[str],
+        *,
+        context: Iterable[TurnLike] = (),
+        scorers: Sequence[str] | None = None,
+        options: Options | None = None,
+        weights: Mapping[str, float] | None = None,
+        deadline_ms: int | None = None,
+        timeout_seconds: float | None = None,
+        request_id: str | None = None,
+    ) -> RankReply:
+        """Several responses to one context, best first: `candidates[reply.candidates[0].index]` is the best.
+
+        `weights` say how much each scorer's percentile counts, 1 where none is given.
+        """
+        call = _calls.rank_call(context, candidates, scorers, options, weights, deadline_ms, request_id)
         return await self._run(call, timeout_seconds)
 
     async def models(self, *, timeout_seconds: float | None = None, request_id: str | None = None) -> ModelsReply:

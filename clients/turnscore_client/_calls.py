@@ -13,6 +13,8 @@ from turnscore_wire import (
     DialogueReply,
     DialogueRequest,
     ModelsReply,
+    RankReply,
+    RankRequest,
     ScoreReply,
     ScoreRequest,
     Turn,
@@ -30,7 +32,7 @@ ItemLike = ScoreRequest | Mapping[str, Any]
 Options = Mapping[str, Mapping[str, JsonValue]]
 """Options for each scorer, by its name."""
 
-Request = ScoreRequest | BatchRequest | DialogueRequest
+Request = ScoreRequest | BatchRequest | DialogueRequest | RankRequest
 R = TypeVar("R", bound=BaseModel)
 Q = TypeVar("Q", bound=BaseModel)
 
@@ -91,6 +93,26 @@ def dialogue_call(
     """`POST /v1/score_dialogue`."""
     request = _checked(DialogueRequest, {"turns": _turns(turns), **_choice(scorers, options, deadline_ms)})
     return Call("POST", "/v1/score_dialogue", DialogueReply, request, deadline_ms, _checked_id(request_id))
+
+
+def rank_call(
+    context: Iterable[TurnLike],
+    candidates: Iterable[str],
+    scorers: Sequence[str] | None,
+    options: Options | None,
+    weights: Mapping[str, float] | None,
+    deadline_ms: int | None,
+    request_id: str | None,
+) -> Call[RankReply]:
+    """`POST /v1/rank`."""
+    fields = {
+        "context": _turns(context),
+        "candidates": list(candidates) if _is_series(candidates) else candidates,
+        **_choice(scorers, options, deadline_ms),
+    }
+    if weights is not None:
+        fields["weights"] = dict(weights) if isinstance(weights, Mapping) else weights
+    return Call("POST", "/v1/rank", RankReply, _checked(RankRequest, fields), deadline_ms, _checked_id(request_id))
 
 
 def models_call(request_id: str | None) -> Call[ModelsReply]:

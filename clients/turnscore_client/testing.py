@@ -3,42 +3,25 @@
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any
 
 import httpx
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from turnscore_wire import (
     ERROR_TABLE,
-    BatchReply,
-    BatchRequest,
-    DialogueAggregate,
-    DialogueReply,
-    DialogueRequest,
-    DialogueTurnScores,
     ErrorCode,
     ErrorReply,
     Limits,
-    ModelDescription,
-    ModelsReply,
-    Score,
-    ScoreReply,
-    ScoreRequest,
-    Timing,
-    TokenCount,
 )
 
 from turnscore_client import _defaults
 from turnscore_client._async_client import AsyncTurnScoreClient
 from turnscore_client._calls import invalid_request
 from turnscore_client._client import TurnScoreClient
-from turnscore_client._errors import ERROR_CLASSES, InvalidRequestError, NotFoundError, ServiceError
+from turnscore_client._errors import ERROR_CLASSES, ServiceError
+from turnscore_client._mock_answers import MockAnswers, Scores
 
 __all__ = ["ManualClock", "MockTurnScore", "RecordedRequest"]
-
-Scores = Mapping[str, float] | Callable[[ScoreRequest], Mapping[str, float]]
-
-_TIMING = Timing(total=0.0, tokenize=0.0, queue=0.0, inference=0.0)
 
 
 class ManualClock:
@@ -161,58 +144,12 @@ class MockTurnScore:
         if self._planned:
             return self._planned.popleft()(request)
         try:
-            return httpx.Response(200, content=self._reply(request.url.path, body).model_dump_json())
+            answers = MockAnswers(self.scores, self.limits, self._request_id())
+            return httpx.Response(200, content=answers.answer(request.url.path, body).model_dump_json())
         except ValidationError as error:
             return self._refuse(invalid_request(error))
         except ServiceError as error:
             return self._refuse(error)
-
-    def _reply(self, path: str, body: bytes) -> BaseModel:
-        if path == "/v1/score":
-            return self._score(ScoreRequest.model_validate_json(body))
-        if path == "/v1/score_batch":
-            items = BatchRequest.model_validate_json(body).items
-            return BatchReply(request_id=self._request_id(), results=[self._result(item) for item in items])
-        if path == "/v1/score_dialogue":
-            return self._score_dialogue(DialogueRequest.model_validate_json(body))
-        if path == "/v1/models":
-            return self._models()
-        raise NotFoundError("nothing lives at this path")
-
-    def _result(self, item: ScoreRequest) -> ScoreReply | ErrorReply:
-        try:
-            return self._score(item)
-        except ServiceError as error:
-            return ErrorReply(error=error.detail(), request_id=self._request_id())
-
-    def _score(self, request: ScoreRequest) -> ScoreReply:
-        values = self.scores(request) if callable(self.scores) else self.scores
-        asked = list(values) if request.scorers is None else request.scorers
-        for place, name in enumerate(asked):
-            if name not in values:
-                raise InvalidRequestError("no such scorer is loaded", f"scorers.{place}")
-        scores = {name: _score_of(name, values[name], request.response) for name in asked}
-        return ScoreReply(request_id=self._request_id(), scores=scores, timing_ms=_TIMING)
-
-    def _score_dialogue(self, request: DialogueRequest) -> DialogueReply:
-        turns = []
-        for index, turn in enumerate(request.turns):
-            if turn.speaker == "system":
-                if not turn.text.strip():
-                    raise InvalidRequestError("a system turn must not be empty", f"turns.{index}.text")
-                one = ScoreRequest(context=request.turns[:index], response=turn.text, scorers=request.scorers)
-                turns.append(DialogueTurnScores(index=index, scores=self._score(one).scores))
-        if not turns:
-            raise InvalidRequestError("there is no system turn to score", "turns")
-        return DialogueReply(request_id=self._request_id(), turns=turns, dialogue=_aggregate(turns), timing_ms=_TIMING)
-
-    def _models(self) -> ModelsReply:
-        names = ["engagement"] if callable(self.scores) else list(self.scores)
-        models = [
-            ModelDescription(scorer=name, model=f"{name}:0.0.0", digest="0" * 64, graph="mock", token_limit=512)
-            for name in names
-        ]
-        return ModelsReply(request_id=self._request_id(), models=models, limits=self.limits)
 
     def _refuse(self, error: ServiceError) -> httpx.Response:
         headers = {}
@@ -223,22 +160,3 @@ class MockTurnScore:
 
     def _request_id(self) -> str:
         return self.requests[-1].headers.get("x-request-id", f"mock-{len(self.requests)}")
-
-
-def _score_of(name: str, value: float, response: str) -> Score:
-    return Score(
-        value=value,
-        percentile=100 * min(max(value, 0.0), 1.0),
-        details={},
-        model=f"{name}:0.0.0",
-        tokens=TokenCount(used=len(response.split()), dropped=0),
-        cached=False,
-    )
-
-
-def _aggregate(turns: list[DialogueTurnScores]) -> dict[str, DialogueAggregate]:
-    aggregates = {}
-    for name in sorted({name for turn in turns for name in turn.scores}):
-        values = [turn.scores[name].value for turn in turns if name in turn.scores]
-        aggregates[name] = DialogueAggregate(mean=fmean(values), min=min(values), max=max(values), turns=len(values))
-    return aggregates

@@ -19,6 +19,8 @@ from turnscore_wire import (
     ErrorCode,
     HealthReply,
     ModelsReply,
+    RankReply,
+    RankRequest,
     ScoreReply,
     ScoreRequest,
 )
@@ -100,6 +102,16 @@ def _add_scoring(app: FastAPI, runtime: Runtime) -> None:
             return await runtime.pipeline().score_dialogue(wanted, request_id, deadline_of(wanted.deadline_ms))
 
         return await _respond(request, runtime, "score_dialogue", work)
+
+    @app.post("/v1/rank", response_model=RankReply, responses=describe_errors(), openapi_extra=takes(RankRequest))
+    async def rank(request: Request) -> Response:
+        """Puts several responses to one context in order, best first."""
+
+        async def work(request_id: str, body: bytes) -> BaseModel:
+            wanted = decode(RankRequest, body)
+            return await runtime.pipeline().rank(wanted, request_id, deadline_of(wanted.deadline_ms))
+
+        return await _respond(request, runtime, "rank", work)
 
 
 def _add_operations(app: FastAPI, runtime: Runtime) -> None:

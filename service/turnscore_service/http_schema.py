@@ -6,10 +6,10 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
-from turnscore_wire import ERROR_TABLE, BatchRequest, DialogueRequest, ErrorCode, ErrorReply, ScoreRequest
+from turnscore_wire import ERROR_TABLE, BatchRequest, DialogueRequest, ErrorCode, ErrorReply, RankRequest, ScoreRequest
 
 _REF = "#/components/schemas/{model}"
-_REQUESTS: tuple[type[BaseModel], ...] = (ScoreRequest, BatchRequest, DialogueRequest)
+_REQUESTS: tuple[type[BaseModel], ...] = (ScoreRequest, BatchRequest, DialogueRequest, RankRequest)
 
 _SCORING_ERRORS = (
     ErrorCode.INVALID_REQUEST,

@@ -18,6 +18,8 @@ from turnscore_wire import (
     ErrorReply,
     Limits,
     ModelDescription,
+    RankReply,
+    RankRequest,
     Score,
     ScoreReply,
     ScoreRequest,
@@ -31,7 +33,13 @@ from turnscore_service.batching import Batcher, PackScores
 from turnscore_service.deadline import Deadline
 from turnscore_service.errors import DeadlineExceededError, ScoringError
 from turnscore_service.outcomes import Outcome, error_details, raise_if_none, score_reply, timing_of
-from turnscore_service.request_checks import check_dialogue_request, check_item_count, check_score_request
+from turnscore_service.ranking import rank_candidates
+from turnscore_service.request_checks import (
+    check_dialogue_request,
+    check_item_count,
+    check_rank_request,
+    check_score_request,
+)
 from turnscore_service.scorers.isolation import encode_isolating
 from turnscore_service.scorers.loading import LoadedScorer
 from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
@@ -120,6 +128,24 @@ class ScoringPipeline:
                 for index, outcome in zip(places, outcomes, strict=True)
             ],
             dialogue=self._aggregate(asked, items, outcomes),
+            timing_ms=timing_of(outcomes, started_at),
+        )
+
+    async def rank(self, request: RankRequest, request_id: str, deadline: Deadline) -> RankReply:
+        """Scores several responses to one context and puts them in order, best first.
+
+        The candidates are admitted together or not at all. Raises as `score` does; a candidate for which a scorer that
+        counts fails comes last, and where that leaves none with a combined score, the first such error is raised.
+        """
+        started_at = time.monotonic()
+        asked, weights = check_rank_request(request, self._limits, self._scorers)
+        outcomes = await self._score_items(
+            [_Item(request.context, each, asked, deadline) for each in request.candidates]
+        )
+        return RankReply(
+            request_id=request_id,
+            candidates=rank_candidates(outcomes, weights),
+            weights=weights,
             timing_ms=timing_of(outcomes, started_at),
         )
 

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
-from turnscore_wire import DialogueRequest, Limits, ScoreRequest, Turn
+from turnscore_wire import DialogueRequest, Limits, RankRequest, ScoreRequest, Turn
+from turnscore_wire.requests import ScorerChoice
 
 from turnscore_service.errors import InvalidRequestError, TooLargeError
 from turnscore_service.scorers.loading import LoadedScorer
@@ -34,6 +35,29 @@ def check_dialogue_request(
     return _check_choice(request, scorers)
 
 
+def check_rank_request(
+    request: RankRequest, limits: Limits, scorers: Mapping[str, LoadedScorer]
+) -> tuple[dict[str, object], dict[str, float]]:
+    """As `check_score_request`, and the weight of every scorer asked; a weight names one of them, and one is not 0."""
+    if len(request.candidates) > limits.max_candidates:
+        raise TooLargeError(
+            f"{len(request.candidates)} candidates; at most {limits.max_candidates} are taken at once",
+            field="candidates",
+        )
+    for index, text in enumerate(request.candidates):
+        _check_text(f"candidates.{index}", text, limits)
+    _check_turns("context", request.context, limits)
+    asked = _check_choice(request, scorers)
+    given = request.weights or {}
+    for name in given:
+        if name not in asked:
+            raise InvalidRequestError("this scorer is not asked", field=f"weights.{name}")
+    weights = {name: given.get(name, 1.0) for name in asked}
+    if not any(weights.values()):
+        raise InvalidRequestError("at least one scorer must weigh more than 0", field="weights")
+    return asked, weights
+
+
 def check_item_count(count: int, limits: Limits) -> None:
     """Raises TooLargeError where a batch has more items than one request may carry."""
     if count > limits.max_items:
@@ -52,7 +76,7 @@ def _check_text(field: str, text: str, limits: Limits) -> None:
         raise TooLargeError(f"{len(text)} characters; at most {limits.max_text_chars} are taken", field=field)
 
 
-def _check_choice(request: ScoreRequest | DialogueRequest, scorers: Mapping[str, LoadedScorer]) -> dict[str, object]:
+def _check_choice(request: ScorerChoice, scorers: Mapping[str, LoadedScorer]) -> dict[str, object]:
     known = ", ".join(scorers)
     for field, names in (("scorers", request.scorers), ("options", request.options)):
         for place, name in enumerate(names or ()):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from turnscore_client import InvalidRequestError, ScoreRequest, Turn
-from turnscore_client._calls import batch_call, dialogue_call, models_call, score_call
+from turnscore_client._calls import batch_call, dialogue_call, models_call, rank_call, score_call
 
 HI = {"speaker": "user", "text": "hi"}
 
@@ -139,3 +139,19 @@ def test_an_empty_dialogue_is_refused():
 
 def test_asking_for_models_sends_no_body():
     assert models_call(None).body(lambda own: 1) is None
+
+
+def test_a_rank_request_sends_its_weights_only_where_some_are_given():
+    assert sent(rank_call((), ("a", "b"), None, None, None, None, None)) == {
+        "context": [],
+        "candidates": ["a", "b"],
+        "deadline_ms": 5000,
+    }
+    weighed = rank_call([("user", "hi")], ["a"], ["fed"], None, {"fed": 2}, 300, None)
+    assert sent(weighed) == {
+        "context": [HI],
+        "candidates": ["a"],
+        "scorers": ["fed"],
+        "weights": {"fed": 2.0},
+        "deadline_ms": 300,
+    }

@@ -25,6 +25,9 @@ WRONG_FIELDS = [
     ("score", {"response": "a", "deadline_ms": 600_001}),
     ("score_dialogue", {"turns": []}),
     ("score_batch", {"items": []}),
+    ("rank", {"candidates": []}),
+    ("rank", {"candidates": ["a", "b\x00"]}),
+    ("rank", {"candidates": ["a"], "weights": {"fake": "1"}}),
 ]
 
 REFUSED_BY_THE_SERVICE = [
@@ -32,6 +35,9 @@ REFUSED_BY_THE_SERVICE = [
     ("score_dialogue", {"turns": [("user", "hi")]}),
     ("score_dialogue", {"turns": [("user", "hi"), ("system", " ")]}),
     ("score_dialogue", {"turns": [("system", "hi")], "scorers": ["mood"]}),
+    ("rank", {"candidates": ["a"], "scorers": ["mood"]}),
+    ("rank", {"candidates": ["a"], "weights": {"mood": 1}}),
+    ("rank", {"candidates": ["a"], "weights": {"fake": 0}}),
 ]
 
 
@@ -73,6 +79,8 @@ async def test_every_method_reads_the_doors_replies(serve):
         assert isinstance(batch.results[1], ErrorReply)
         dialogue = await client.score_dialogue([("user", "hi"), ("system", "two words")])
         assert dialogue.dialogue["fake"].mean == 0.02
+        ranked = await client.rank(["one", "two words", POISON], context=[("user", "hi")])
+        assert [(each.index, each.combined) for each in ranked.candidates] == [(1, 2.0), (0, 1.0), (2, None)]
         assert [model.scorer for model in (await client.models()).models] == ["fake"]
 
 

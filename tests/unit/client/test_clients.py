@@ -53,6 +53,16 @@ def test_a_dialogue_is_scored(ask, mock):
     assert reply.dialogue["engagement"].mean == pytest.approx(0.2)
 
 
+def test_candidates_are_ranked(ask, mock):
+    mock.scores = lambda request: {"engagement": len(request.response) / 10, "fed": 0.5 / len(request.response)}
+    candidates = ["a", "abc", "ab", "abc"]
+    reply = ask(mock, "rank", candidates, context=HI, weights={"fed": 0})
+    assert [(each.index, each.combined) for each in reply.candidates] == [(1, 30), (3, 30), (2, 20), (0, 10)]
+    reply = ask(mock, "rank", iter(candidates), weights={"engagement": 0, "fed": 2})
+    assert [each.index for each in reply.candidates] == [0, 2, 1, 3]
+    assert mock.requests[0].body["context"] == [{"speaker": "user", "text": "hi"}]
+
+
 def test_models_are_listed(ask, mock):
     reply = ask(mock, "models", request_id="r-7")
     assert [model.scorer for model in reply.models] == ["engagement"]
@@ -67,6 +77,9 @@ def test_models_are_listed(ask, mock):
         ("score", (), {"context": [("bot", "hi")], "response": "a"}, "context.0.speaker"),
         ("score_batch", ([{"response": 7}],), {}, "items.0.response"),
         ("score_dialogue", ([("user", 7)],), {}, "turns.0.text"),
+        ("rank", (["a", ""],), {}, "candidates.1"),
+        ("rank", ("abc",), {}, "candidates"),
+        ("rank", (["a"],), {"weights": {"fed": -1.0}}, "weights.fed"),
         ("models", (), {"request_id": "two words"}, "request_id"),
     ],
 )

@@ -39,6 +39,20 @@ def test_a_dialogue_without_a_system_turn_is_refused(mock):
     assert raised.value.field == "turns"
 
 
+def test_a_candidate_whose_scores_are_an_error_ranks_last():
+    def scores(request):
+        if request.response == "bad":
+            raise OverloadedError("full", retry_after_ms=5)
+        return {"engagement": 0.5}
+
+    with MockTurnScore(scores).client(max_retries=0) as client:
+        reply = client.rank(["bad", "good"])
+        assert [(each.index, each.combined) for each in reply.candidates] == [(1, 50.0), (0, None)]
+        assert reply.candidates[1].errors["engagement"].retry_after_ms == 5
+        with pytest.raises(OverloadedError):
+            client.rank(["bad"])
+
+
 def test_a_request_the_wire_refuses_is_refused_here_too(mock):
     with httpx.Client(transport=mock.transport, base_url="http://turnscore.test") as raw:
         answer = raw.post("/v1/score", json={"context": [{"speaker": "bot", "text": "hi"}], "response": "a"})

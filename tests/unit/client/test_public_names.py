@@ -10,7 +10,7 @@ import turnscore_client.testing
 from turnscore_client import AsyncTurnScoreClient, TurnScoreClient
 
 FOLDER = Path(turnscore_client.__file__).parent
-METHODS = ["score", "score_batch", "score_dialogue", "models"]
+METHODS = ["score", "score_batch", "score_dialogue", "rank", "models"]
 
 
 @pytest.mark.parametrize("module", [turnscore_client, turnscore_client.testing])

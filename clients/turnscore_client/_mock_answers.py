@@ -1,0 +1,152 @@
+"""The mock's answers: the replies a service would give for scores that are already known. Pure."""
+
+from collections.abc import Callable, Mapping
+from statistics import fmean
+
+from pydantic import BaseModel
+from turnscore_wire import (
+    BatchReply,
+    BatchRequest,
+    DialogueAggregate,
+    DialogueReply,
+    DialogueRequest,
+    DialogueTurnScores,
+    ErrorCode,
+    ErrorReply,
+    Limits,
+    ModelDescription,
+    ModelsReply,
+    RankedCandidate,
+    RankReply,
+    RankRequest,
+    Score,
+    ScoreReply,
+    ScoreRequest,
+    Timing,
+    TokenCount,
+)
+
+from turnscore_client._errors import ERROR_CLASSES, InvalidRequestError, NotFoundError, ServiceError
+
+Scores = Mapping[str, float] | Callable[[ScoreRequest], Mapping[str, float]]
+
+_TIMING = Timing(total=0.0, tokenize=0.0, queue=0.0, inference=0.0)
+
+
+class MockAnswers:
+    """Answers requests with the values that `scores` holds, or returns, under one request id."""
+
+    def __init__(self, scores: Scores, limits: Limits, request_id: str) -> None:
+        self._scores = scores
+        self._limits = limits
+        self._request_id = request_id
+
+    def answer(self, path: str, body: bytes) -> BaseModel:
+        """The reply to one request. Raises ValidationError or a ServiceError where the service would refuse it."""
+        if path == "/v1/score":
+            return self._score(ScoreRequest.model_validate_json(body))
+        if path == "/v1/score_batch":
+            items = BatchRequest.model_validate_json(body).items
+            return BatchReply(request_id=self._request_id, results=[self._result(item) for item in items])
+        if path == "/v1/score_dialogue":
+            return self._score_dialogue(DialogueRequest.model_validate_json(body))
+        if path == "/v1/rank":
+            return self._rank(RankRequest.model_validate_json(body))
+        if path == "/v1/models":
+            return self._models()
+        raise NotFoundError("nothing lives at this path")
+
+    def _result(self, item: ScoreRequest) -> ScoreReply | ErrorReply:
+        try:
+            return self._score(item)
+        except ServiceError as error:
+            return ErrorReply(error=error.detail(), request_id=self._request_id)
+
+    def _score(self, request: ScoreRequest) -> ScoreReply:
+        values = self._scores(request) if callable(self._scores) else self._scores
+        asked = list(values) if request.scorers is None else request.scorers
+        for place, name in enumerate(asked):
+            if name not in values:
+                raise InvalidRequestError("no such scorer is loaded", f"scorers.{place}")
+        scores = {name: _score_of(name, values[name], request.response) for name in asked}
+        return ScoreReply(request_id=self._request_id, scores=scores, timing_ms=_TIMING)
+
+    def _score_dialogue(self, request: DialogueRequest) -> DialogueReply:
+        turns = []
+        for index, turn in enumerate(request.turns):
+            if turn.speaker == "system":
+                if not turn.text.strip():
+                    raise InvalidRequestError("a system turn must not be empty", f"turns.{index}.text")
+                one = ScoreRequest(context=request.turns[:index], response=turn.text, scorers=request.scorers)
+                turns.append(DialogueTurnScores(index=index, scores=self._score(one).scores))
+        if not turns:
+            raise InvalidRequestError("there is no system turn to score", "turns")
+        return DialogueReply(request_id=self._request_id, turns=turns, dialogue=_aggregate(turns), timing_ms=_TIMING)
+
+    def _rank(self, request: RankRequest) -> RankReply:
+        """As the service ranks; a candidate whose scores are an error comes last, and all failing raises the first."""
+        asked = [
+            ScoreRequest(context=request.context, response=text, scorers=request.scorers) for text in request.candidates
+        ]
+        results = list(enumerate(map(self._result, asked)))
+        scored = [(index, result.scores) for index, result in results if isinstance(result, ScoreReply)]
+        failed = [(index, result.error) for index, result in results if isinstance(result, ErrorReply)]
+        wrong = [error for _, error in failed if error.code == ErrorCode.INVALID_REQUEST or not scored]
+        if wrong:
+            raise ERROR_CLASSES[wrong[0].code](wrong[0].message, wrong[0].field, wrong[0].retry_after_ms)
+        weights = _weights(request, list(scored[0][1]))
+        best_first = sorted(
+            (
+                RankedCandidate(index=index, combined=_combine(scores, weights), scores=scores)
+                for index, scores in scored
+            ),
+            key=lambda each: -(each.combined or 0.0),
+        )
+        last = [
+            RankedCandidate(index=index, combined=None, scores={}, errors=dict.fromkeys(weights, error))
+            for index, error in failed
+        ]
+        return RankReply(request_id=self._request_id, candidates=best_first + last, weights=weights, timing_ms=_TIMING)
+
+    def _models(self) -> ModelsReply:
+        names = ["engagement"] if callable(self._scores) else list(self._scores)
+        models = [
+            ModelDescription(scorer=name, model=f"{name}:0.0.0", digest="0" * 64, graph="mock", token_limit=512)
+            for name in names
+        ]
+        return ModelsReply(request_id=self._request_id, models=models, limits=self._limits)
+
+
+def _weights(request: RankRequest, names: list[str]) -> dict[str, float]:
+    given = request.weights or {}
+    for name in given:
+        if name not in names:
+            raise InvalidRequestError("this scorer is not asked", f"weights.{name}")
+    weights = {name: given.get(name, 1.0) for name in names}
+    if not any(weights.values()):
+        raise InvalidRequestError("at least one scorer must weigh more than 0", "weights")
+    return weights
+
+
+def _combine(scores: Mapping[str, Score], weights: Mapping[str, float]) -> float:
+    total = sum(weights.values())
+    return sum(weights[name] / total * (score.percentile or 0.0) for name, score in scores.items())
+
+
+def _score_of(name: str, value: float, response: str) -> Score:
+    return Score(
+        value=value,
+        percentile=100 * min(max(value, 0.0), 1.0),
+        details={},
+        model=f"{name}:0.0.0",
+        tokens=TokenCount(used=len(response.split()), dropped=0),
+        cached=False,
+    )
+
+
+def _aggregate(turns: list[DialogueTurnScores]) -> dict[str, DialogueAggregate]:
+    aggregates = {}
+    for name in sorted({name for turn in turns for name in turn.scores}):
+        values = [turn.scores[name].value for turn in turns if name in turn.scores]
+        aggregates[name] = DialogueAggregate(mean=fmean(values), min=min(values), max=max(values), turns=len(values))
+    return aggregates
