@@ -1,67 +1,111 @@
-"""Admission: decides at once whether there is room for more work. Never waits, never queues."""
+"""Admission: decides at once whether there is room for more work. Never waits, never queues.
 
-import time
-from collections import deque
-from collections.abc import Callable, Iterator
+Every scorer has room of its own, so that a burst for one leaves the others theirs.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from turnscore_service import metrics
+from turnscore_service.deadline import Deadline
 from turnscore_service.errors import OverloadedError
 from turnscore_service.settings import AdmissionSettings
 
-_RATE_WINDOW_SECONDS = 5.0
-"""How far back the drain rate looks. Chosen: long enough to smooth single batches."""
 _RETRY_MS = (20, 10_000)
 """Least and greatest advice to a refused caller. Chosen."""
+_UNKNOWN_RETRY_MS = 1000
+"""The advice while nothing is known of the drain rate. Chosen."""
+
+
+@dataclass(slots=True)
+class Demand:
+    """Work for one scorer: turns, and their estimated tokens."""
+
+    items: int = 0
+    tokens: int = 0
+
+
+class Reservation:
+    """Room held for one request, given back scorer by scorer."""
+
+    def __init__(self, admission: "Admission", demands: Mapping[str, Demand]) -> None:
+        self._admission = admission
+        self._held = dict(demands)
+
+    def release(self, scorer: str) -> None:
+        """Gives back what is held for one scorer; once."""
+        if demand := self._held.pop(scorer, None):
+            self._admission.change(scorer, -demand.items, -demand.tokens)
+
+    def release_all(self) -> None:
+        """Gives back the rest."""
+        for scorer in list(self._held):
+            self.release(scorer)
 
 
 class Admission:
     """Room for turns and tokens in one process. Belongs to one event loop."""
 
-    def __init__(self, settings: AdmissionSettings, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, settings: AdmissionSettings, waits: Mapping[str, Callable[[], float | None]] | None = None
+    ) -> None:
+        """`waits` tells for each scorer the seconds until what is queued is done, or None while that is unknown."""
         self._settings = settings
-        self._clock = clock
-        self._items = 0
-        self._tokens = 0
-        self._released: deque[tuple[float, int]] = deque()
-        self._drained = 0
+        self._waits = waits or {}
+        self._in_flight: dict[str, Demand] = {}
 
     @contextmanager
-    def reserve(self, items: int, tokens: int) -> Iterator[None]:
+    def reserve(self, demands: Mapping[str, Demand], deadline: Deadline) -> Iterator[Reservation]:
         """Holds room for the whole request while the block runs, or raises OverloadedError before it.
 
-        A request that finds nothing else in flight is always admitted: the limits bound what waits together.
+        Raises it as well where the queue of a scorer is longer than the time left: the answer would come too late. A
+        request that finds nothing else in flight for its scorers is always admitted: the limits bound what waits
+        together.
         """
-        is_full = self._items + items > self._settings.max_items or self._tokens + tokens > self._settings.max_tokens
-        if self._items and is_full:
-            metrics.REFUSED_ITEMS.inc(items)
-            raise OverloadedError("too much work is in flight", retry_after_ms=self._retry_after_ms(tokens))
-        self._change(items, tokens)
+        for scorer, demand in demands.items():
+            self._check(scorer, demand, deadline)
+        for scorer, demand in demands.items():
+            self.change(scorer, demand.items, demand.tokens)
+            metrics.ADMITTED_ITEMS.labels(scorer).inc(demand.items)
+        reservation = Reservation(self, demands)
         try:
-            yield
+            yield reservation
         finally:
-            self._change(-items, -tokens)
-            self._released.append((self._clock(), tokens))
-            self._drained += tokens
-            self._forget_old()
+            reservation.release_all()
 
-    def _change(self, items: int, tokens: int) -> None:
-        self._items += items
-        self._tokens += tokens
-        metrics.ITEMS_IN_FLIGHT.set(self._items)
-        metrics.TOKENS_IN_FLIGHT.set(self._tokens)
+    def change(self, scorer: str, items: int, tokens: int) -> None:
+        """Adds to what is in flight, or takes from it."""
+        held = self._in_flight.setdefault(scorer, Demand())
+        held.items += items
+        held.tokens += tokens
+        metrics.ITEMS_IN_FLIGHT.labels(scorer).set(held.items)
+        metrics.TOKENS_IN_FLIGHT.labels(scorer).set(held.tokens)
 
-    def _retry_after_ms(self, tokens: int) -> int:
-        """When room for `tokens` should be free, from the rate at which work left in the last seconds."""
-        least, greatest = _RETRY_MS
-        self._forget_old()
-        if not self._drained:
-            return 1000
-        seconds = max(self._clock() - self._released[0][0], 0.1)
-        excess = max(self._tokens + tokens - self._settings.max_tokens, tokens)
-        return int(min(greatest, max(least, 1000 * excess * seconds / self._drained)))
+    def _check(self, scorer: str, demand: Demand, deadline: Deadline) -> None:
+        held = self._in_flight.get(scorer)
+        if held is None or not held.items:
+            return
+        wait = self._waits[scorer]() if scorer in self._waits else None
+        settings = self._settings
+        excess_items = held.items + demand.items - settings.max_items
+        excess_tokens = held.tokens + demand.tokens - settings.max_tokens
+        if excess_items > 0 or excess_tokens > 0:
+            share = max(excess_items / held.items, excess_tokens / max(1, held.tokens))
+            self._refuse(scorer, demand, "full", f"too much work for {scorer} is in flight", _advice(wait, share))
+        remaining = deadline.remaining_seconds()
+        if wait is not None and wait > remaining > 0:
+            advice = _advice(wait - remaining, 1)
+            self._refuse(scorer, demand, "deadline", f"the queue of {scorer} is longer than the deadline", advice)
 
-    def _forget_old(self) -> None:
-        """Keeps only what left within the window, so that the memory does not grow with the requests answered."""
-        while self._released and self._released[0][0] < self._clock() - _RATE_WINDOW_SECONDS:
-            self._drained -= self._released.popleft()[1]
+    def _refuse(self, scorer: str, demand: Demand, reason: str, message: str, retry_after_ms: int) -> None:
+        metrics.REFUSED_ITEMS.labels(scorer, reason).inc(demand.items)
+        raise OverloadedError(message, retry_after_ms=retry_after_ms)
+
+
+def _advice(wait_seconds: float | None, share: float) -> int:
+    """Milliseconds until that share of what is queued is done, from the rate at which the queue drains."""
+    if wait_seconds is None:
+        return _UNKNOWN_RETRY_MS
+    least, greatest = _RETRY_MS
+    return int(min(greatest, max(least, 1000 * wait_seconds * min(1.0, share))))

@@ -25,15 +25,33 @@ ITEMS = Counter(
     "Turns by scorer, bundle and what became of them: scored, failed, expired or departed.",
     ["scorer", "model", "outcome"],
 )
-REFUSED_ITEMS = Counter("turnscore_refused_items_total", "Turns refused because there was no room.")
+WASTED_ITEMS = Counter(
+    "turnscore_wasted_items_total",
+    "Turns computed for nobody: their caller left, or their time ran out, while their batch ran.",
+    ["scorer"],
+)
+ADMITTED_ITEMS = Counter("turnscore_admitted_items_total", "Turns admitted.", ["scorer"])
+REFUSED_ITEMS = Counter(
+    "turnscore_refused_items_total",
+    "Turns refused: `full`, there was no room, or `deadline`, the queue was longer than the caller's time.",
+    ["scorer", "reason"],
+)
 ITEMS_IN_FLIGHT = Gauge(
-    "turnscore_items_in_flight", "Turns admitted and not yet answered.", multiprocess_mode="livesum"
+    "turnscore_items_in_flight", "Turns admitted and not yet answered.", ["scorer"], multiprocess_mode="livesum"
 )
 TOKENS_IN_FLIGHT = Gauge(
-    "turnscore_tokens_in_flight", "Estimated tokens of the turns in flight.", multiprocess_mode="livesum"
+    "turnscore_tokens_in_flight", "Estimated tokens of the turns in flight.", ["scorer"], multiprocess_mode="livesum"
 )
 QUEUED_ITEMS = Gauge(
     "turnscore_queued_items", "Turns waiting for a place in a batch.", ["scorer"], multiprocess_mode="livesum"
+)
+QUEUED_TOKENS = Gauge(
+    "turnscore_queued_tokens", "Tokens waiting for a place in a batch.", ["scorer"], multiprocess_mode="livesum"
+)
+RUNNING_BATCHES = Gauge("turnscore_running_batches", "Batches in the runtime.", ["scorer"], multiprocess_mode="livesum")
+LANES = Gauge("turnscore_lanes", "Batches that may run at once.", ["scorer"], multiprocess_mode="livesum")
+STAGE_DEATHS = Counter(
+    "turnscore_stage_deaths_total", "Times a stage hung or broke, failed its callers and was replaced.", ["stage"]
 )
 TOKENIZE_SECONDS = Histogram(
     "turnscore_tokenize_seconds", "Turning the turns of one request into tokens.", ["scorer"], buckets=_SECONDS

@@ -6,7 +6,6 @@ docs/architecture.md draws it.
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from turnscore_wire import (
@@ -28,7 +27,7 @@ from turnscore_wire import (
 )
 
 from turnscore_service import metrics
-from turnscore_service.admission import Admission
+from turnscore_service.admission import Admission, Demand
 from turnscore_service.batching import Batcher, PackScores
 from turnscore_service.deadline import Deadline
 from turnscore_service.errors import DeadlineExceededError, ScoringError
@@ -43,6 +42,7 @@ from turnscore_service.request_checks import (
 from turnscore_service.scorers.isolation import encode_isolating
 from turnscore_service.scorers.loading import LoadedScorer
 from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
+from turnscore_service.stages import Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class ScoringPipeline:
         batchers: Mapping[str, Batcher],
         admission: Admission,
         limits: Limits,
-        tokenizing: Executor,
+        tokenizing: Mapping[str, Stage],
     ) -> None:
         self._scorers = scorers
         self._batchers = batchers
@@ -166,6 +166,13 @@ class ScoringPipeline:
         """Returns when everything in flight is answered."""
         await asyncio.gather(*(batcher.stop() for batcher in self._batchers.values()))
 
+    def close(self) -> None:
+        """Ends the threads; what still waits is dropped."""
+        for batcher in self._batchers.values():
+            batcher.close()
+        for stage in self._tokenizing.values():
+            stage.close()
+
     def _prepare(
         self, index: int, request: ScoreRequest | ScoringError, deadline: Deadline, started_at: float
     ) -> _Item | ScoringError:
@@ -183,25 +190,30 @@ class ScoringPipeline:
         return _Item(request.context, request.response, asked, own)
 
     async def _score_items(self, items: Sequence[_Item]) -> list[Outcome]:
+        if not items:
+            return []
         outcomes = [Outcome() for _ in items]
         jobs: dict[str, list[int]] = {}
         for place, item in enumerate(items):
             for name in item.asked:
                 jobs.setdefault(name, []).append(place)
-        tokens = sum(
-            self._scorers[name].scorer.estimate_tokens(items[place].turn_for(name))
-            for name, places in jobs.items()
-            for place in places
-        )
-        with self._admission.reserve(sum(map(len, jobs.values())), tokens):
-            work = [
-                self._score_with(name, [items[each] for each in places], [outcomes[each] for each in places])
-                for name, places in jobs.items()
-            ]
-            await asyncio.gather(*work)
+        demands = {name: self._demand(name, [items[place] for place in places]) for name, places in jobs.items()}
+        with self._admission.reserve(demands, _latest(items)) as reservation:
+
+            async def work(name: str, places: Sequence[int]) -> None:
+                try:
+                    await self._score_with(name, [items[each] for each in places], [outcomes[each] for each in places])
+                finally:
+                    reservation.release(name)
+
+            await asyncio.gather(*(work(name, places) for name, places in jobs.items()))
         for item, outcome in zip(items, outcomes, strict=True):
             outcome.scores = {name: outcome.scores[name] for name in item.asked if name in outcome.scores}
         return outcomes
+
+    def _demand(self, name: str, items: Sequence[_Item]) -> Demand:
+        estimate = self._scorers[name].scorer.estimate_tokens
+        return Demand(len(items), sum(estimate(item.turn_for(name)) for item in items))
 
     async def _score_with(self, name: str, items: Sequence[_Item], outcomes: Sequence[Outcome]) -> None:
         """Fills in one scorer's part of every outcome; a failure is that scorer's alone.
@@ -246,10 +258,9 @@ class ScoringPipeline:
         Raises DeadlineExceededError when the last of the items' deadlines passes first.
         """
         turns = [item.turn_for(loaded.name) for item in items]
-        last = max((item.deadline for item in items), key=_expiry)
-        work = asyncio.get_running_loop().run_in_executor(self._tokenizing, encode_isolating, loaded, turns)
+        work = self._tokenizing[loaded.name].run(encode_isolating, loaded, turns)
         try:
-            async with asyncio.timeout(last.remaining_seconds()):
+            async with asyncio.timeout(_latest(items).remaining_seconds()):
                 return await work
         except TimeoutError:
             raise DeadlineExceededError("the deadline passed before the turn was tokenized") from None
@@ -290,6 +301,10 @@ def _score(loaded: LoadedScorer, raw: RawScore, tokens: TokenCount) -> Score:
         tokens=tokens,
         cached=False,
     )
+
+
+def _latest(items: Sequence[_Item]) -> Deadline:
+    return max((item.deadline for item in items), key=_expiry)
 
 
 def _expiry(deadline: Deadline) -> float:

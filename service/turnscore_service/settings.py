@@ -15,7 +15,17 @@ class RuntimeSettings(_Group):
     """How ONNX Runtime is used."""
 
     threads: Annotated[int, Field(ge=0)] = Field(
-        default=0, description="Threads for one batch; 0 takes every CPU the process may use (affinity, cgroup)."
+        default=0,
+        description="Threads for one batch; 0 measures at the start what serves each model best on the CPUs the "
+        "process may use (affinity, cgroup), and gives a batch that finds the runtime idle more where that is faster.",
+    )
+    lanes: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="Batches of one scorer that run at once; 0 takes CPUs divided by threads."
+    )
+    stall_seconds: PositiveFloat = Field(
+        default=60.0,
+        description="Seconds after which a batch that has not ended counts as hung: its callers are answered, "
+        "/readyz turns 503, and the scorer gets fresh threads.",
     )
 
 
@@ -23,20 +33,22 @@ class BatchingSettings(_Group):
     """How turns are put into batches."""
 
     max_batch_tokens: PositiveInt = Field(
-        default=4096,
-        description="Tokens in one batch, padding included. Chosen.",
+        default=1024,
+        description="Tokens in one batch, padding included. Measured on 2 CPUs with an int8 MiniLM: 512 to 1,024 cost "
+        "the least CPU a token; 4,096 a third more.",
     )
-    max_padding_share: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.3,
-        description="Share of a batch that may be padding which its turns would not have one by one; chosen.",
+    max_waste: Annotated[float, Field(ge=1)] = Field(
+        default=1.25,
+        description="How much more a batch may cost than its turns one by one, as rows x longest^2 over the sum of "
+        "squares. Measured on CPUs: larger batches save under 10 %, so more padding than that never pays.",
     )
 
 
 class AdmissionSettings(_Group):
     """How much work may be in flight before more is refused."""
 
-    max_items: PositiveInt = Field(default=1024, description="Turns times scorers in flight.")
-    max_tokens: PositiveInt = Field(default=131_072, description="Estimated tokens in flight.")
+    max_items: PositiveInt = Field(default=1024, description="Turns in flight, for each scorer.")
+    max_tokens: PositiveInt = Field(default=131_072, description="Estimated tokens in flight, for each scorer.")
 
 
 class Settings(BaseSettings):

@@ -2,22 +2,26 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
 
 from pydantic import JsonValue
-from turnscore_models import Bundle, BundleError, read_bundle, starter_bundles
+from turnscore_models import Bundle, BundleError, GraphVariant, read_bundle, starter_bundles
 from turnscore_models.store import resolve
 from turnscore_wire import ModelsReply
 
 from turnscore_service.admission import Admission
 from turnscore_service.batching import Batcher
 from turnscore_service.health import Health
+from turnscore_service.inference.concurrency import Concurrency
 from turnscore_service.inference.cpu_budget import usable_cpus
+from turnscore_service.inference.onnx_backend import RunCount
 from turnscore_service.pipeline import ScoringPipeline
-from turnscore_service.scorers.loading import LoadedScorer, choose_variant, load_scorer
+from turnscore_service.scorers.loading import LoadedScorer, choose_variant, load_scorer, measure_concurrency
 from turnscore_service.settings import Settings
+from turnscore_service.stages import Stage, StageWatch
 
 Loader = Callable[[Settings], Mapping[str, LoadedScorer]]
 
@@ -27,14 +31,16 @@ _LOGGER = logging.getLogger("turnscore.wiring")
 class Runtime:
     """One process's pipeline from start to stop. The doors ask it for the pipeline."""
 
-    def __init__(self, settings: Settings, load: Loader | None = None) -> None:
+    def __init__(
+        self, settings: Settings, load: Loader | None = None, exit_process: Callable[[int], object] = os._exit
+    ) -> None:
         """`load` finds the scorers; by default those of the bundles that the settings name."""
         self.settings = settings
+        self._exit = exit_process
         self._load_scorers = load or load_scorers
         self.health = Health()
         self._pipeline: ScoringPipeline | None = None
         self._loading: asyncio.Task[None] | None = None
-        self._executors: list[ThreadPoolExecutor] = []
 
     def start(self) -> None:
         """Begins to load the models in the background, so that /livez and /readyz answer meanwhile."""
@@ -60,8 +66,7 @@ class Runtime:
                     await self._pipeline.stop()
             except TimeoutError:
                 _LOGGER.error("work in flight did not finish within shutdown_seconds")
-        for executor in self._executors:
-            executor.shutdown(wait=False, cancel_futures=True)
+            self._pipeline.close()
 
     def pipeline(self) -> ScoringPipeline:
         """The pipeline. Raises NotReadyError, with the reason, while there is none."""
@@ -90,17 +95,22 @@ class Runtime:
         _LOGGER.info("ready", extra={"models": [each.bundle.manifest.reference for each in scorers.values()]})
 
     def _build_pipeline(self, scorers: Mapping[str, LoadedScorer]) -> ScoringPipeline:
-        tokenizing = self._executor("turnscore-tokenize")
-        batchers = {
-            name: Batcher(loaded, self.settings.batching, self._executor(f"turnscore-{name}"))
+        settings = self.settings
+        watch = StageWatch(settings.runtime.stall_seconds, self.health.lose, self.health.regain, self._give_up)
+        batchers = {name: Batcher(loaded, settings.batching, watch) for name, loaded in scorers.items()}
+        tokenizing = {
+            name: Stage(f"{name}-tokenizer", 1, partial(loaded.scorer.encode, [loaded.proof]), watch)
             for name, loaded in scorers.items()
         }
-        return ScoringPipeline(scorers, batchers, Admission(self.settings.admission), self.settings.limits, tokenizing)
+        admission = Admission(
+            settings.admission, {name: batcher.expected_wait_seconds for name, batcher in batchers.items()}
+        )
+        return ScoringPipeline(scorers, batchers, admission, settings.limits, tokenizing)
 
-    def _executor(self, name: str) -> ThreadPoolExecutor:
-        executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
-        self._executors.append(executor)
-        return executor
+    def _give_up(self, stage: str) -> None:
+        """Ends a process whose stage cannot be revived, for its supervisor to start afresh: hung threads stay."""
+        _LOGGER.critical("stage %s cannot be revived; the process ends", stage)
+        self._exit(os.EX_SOFTWARE)
 
 
 def load_scorers(settings: Settings) -> dict[str, LoadedScorer]:
@@ -108,7 +118,7 @@ def load_scorers(settings: Settings) -> dict[str, LoadedScorer]:
 
     Raises BundleError where one is refused, where two are of one kind, or where there is none.
     """
-    threads = settings.runtime.threads or usable_cpus()
+    running = RunCount()
     scorers: dict[str, LoadedScorer] = {}
     for bundle in _find_bundles(settings):
         kind = bundle.manifest.kind
@@ -118,10 +128,23 @@ def load_scorers(settings: Settings) -> dict[str, LoadedScorer]:
                 "name one bundle a kind"
             )
         bundle = _with_options(bundle, settings.options.get(kind, {}))
-        scorers[kind] = load_scorer(bundle, choose_variant(bundle), threads=threads)
+        variant = choose_variant(bundle)
+        concurrency = _choose_concurrency(settings, bundle, variant)
+        scorers[kind] = load_scorer(bundle, variant, concurrency=concurrency, running=running)
+        _LOGGER.info("loaded", extra={"model": bundle.manifest.reference, **asdict(concurrency)})
     if not scorers:
         raise BundleError("there is no bundle to load: TURNSCORE_MODELS names none and no starter bundle is installed")
     return scorers
+
+
+def _choose_concurrency(settings: Settings, bundle: Bundle, variant: GraphVariant) -> Concurrency:
+    """What the settings say, else what is measured on this worker's share of the CPUs."""
+    cpus = max(1, usable_cpus() // settings.workers)
+    runtime = settings.runtime
+    if runtime.threads:
+        return Concurrency(runtime.lanes or max(1, cpus // runtime.threads), runtime.threads)
+    measured = measure_concurrency(bundle, variant, cpus)
+    return replace(measured, lanes=runtime.lanes or measured.lanes)
 
 
 def _with_options(bundle: Bundle, options: Mapping[str, JsonValue]) -> Bundle:

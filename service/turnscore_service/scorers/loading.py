@@ -1,6 +1,6 @@
 """Loading: a bundle becomes a scorer that has proved itself, or is refused with a sentence that says why."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import cast
 
@@ -9,7 +9,8 @@ from turnscore_models import Bundle, GraphSpec, GraphVariant, MismatchedGraphErr
 from turnscore_models.bundle import SCORER_ENTRY_POINTS
 from turnscore_wire import Turn
 
-from turnscore_service.inference.onnx_backend import Backend, OnnxBackend, Tensor
+from turnscore_service.inference.concurrency import Concurrency, candidates, choose, take_sample
+from turnscore_service.inference.onnx_backend import Backend, OnnxBackend, RunCount, Tensor
 from turnscore_service.scorers.scorer import RawScore, Scorer, TurnToScore
 
 _CPU_PREFERENCE: tuple[GraphVariant, ...] = ("cpu-int8", "fp32")
@@ -23,6 +24,9 @@ class LoadedScorer:
     bundle: Bundle
     variant: GraphVariant
     percentiles: tuple[float, ...]
+    concurrency: Concurrency = field(default_factory=Concurrency)
+    proof: TurnToScore = field(default_factory=lambda: TurnToScore([], "ok"))
+    """A turn that this scorer is known to score."""
 
     @property
     def name(self) -> str:
@@ -38,6 +42,10 @@ class LoadedScorer:
             return raw.percentile
         return float(np.interp(raw.value, self.percentiles, np.arange(101)))
 
+    def prove(self) -> None:
+        """Scores one known turn; raises what fails."""
+        self.scorer.score(self.scorer.encode([self.proof]))
+
 
 def choose_variant(bundle: Bundle) -> GraphVariant:
     """The bundle's graph for a CPU. Raises MismatchedGraphError where it has none."""
@@ -49,21 +57,52 @@ def choose_variant(bundle: Bundle) -> GraphVariant:
     )
 
 
-def load_scorer(bundle: Bundle, variant: GraphVariant, *, threads: int) -> LoadedScorer:
+def load_scorer(
+    bundle: Bundle,
+    variant: GraphVariant,
+    *,
+    threads: int | None = None,
+    concurrency: Concurrency | None = None,
+    running: RunCount | None = None,
+) -> LoadedScorer:
     """Loads one graph of a checked bundle, compares it with the manifest and scores the self-test turns.
 
-    Raises MismatchedGraphError where the graph does not load, its inputs or outputs differ from the manifest's, or a
-    self-test turn's value is off by more than the graph's tolerance; UnknownKindError where no scorer reads the kind.
+    The graph runs as `concurrency` says, or in one lane of `threads`. Raises MismatchedGraphError where the graph does
+    not load, its inputs or outputs differ from the manifest's, or a self-test turn's value is off by more than the
+    graph's tolerance; UnknownKindError where no scorer reads the kind.
     """
     spec = bundle.manifest.graphs[variant]
+    concurrency = concurrency or Concurrency(threads=threads or 1)
     try:
-        backend = OnnxBackend(bundle.path_of(spec.file), threads=threads)
+        backend = OnnxBackend(
+            bundle.path_of(spec.file),
+            threads=concurrency.threads,
+            wide_threads=concurrency.wide_threads,
+            running=running,
+        )
         scorer = _scorer_class(bundle.manifest.kind)(bundle, backend)
     except RuntimeError as error:
         raise MismatchedGraphError(f"bundle {bundle.manifest.reference}: {error}") from error
     _compare_tensors(bundle, spec, backend)
     _run_self_test(bundle, spec, scorer)
-    return LoadedScorer(scorer, bundle, variant, tuple(bundle.calibration().percentiles))
+    percentiles = tuple(bundle.calibration().percentiles)
+    return LoadedScorer(scorer, bundle, variant, percentiles, concurrency, _turn(bundle.self_test().turns[0]))
+
+
+def measure_concurrency(bundle: Bundle, variant: GraphVariant, cpus: int) -> Concurrency:
+    """The lanes and threads that serve this graph best on that many CPUs; takes under a second a candidate.
+
+    Measured on the self-test turn of median length. Raises as `load_scorer`.
+    """
+    if cpus == 1:
+        return Concurrency()
+    samples = {}
+    for threads in candidates(cpus):
+        scorer = load_scorer(bundle, variant, threads=threads).scorer
+        packs = scorer.encode([_turn(each) for each in bundle.self_test().turns])
+        typical = sorted(packs, key=lambda pack: pack.real_tokens)[len(packs) // 2]
+        samples[threads] = take_sample(lambda: scorer.score([typical]), max(1, cpus // threads))  # noqa: B023
+    return choose(samples, cpus)
 
 
 def _scorer_class(kind: str) -> type[Scorer]:

@@ -3,7 +3,6 @@ import dataclasses
 import math
 import threading
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from prometheus_client import REGISTRY
@@ -11,8 +10,10 @@ from support.fakes import FakeScorer, encoded, loaded_fake
 from turnscore_service.batching import Batcher, grow_batch
 from turnscore_service.deadline import Deadline
 from turnscore_service.errors import DeadlineExceededError, FailedScoringError, NotReadyError
+from turnscore_service.inference.concurrency import Concurrency
 from turnscore_service.scorers.scorer import RawScore
 from turnscore_service.settings import BatchingSettings
+from turnscore_service.stages import StageWatch
 
 LATER = Deadline.after_ms(86_400_000)
 
@@ -24,9 +25,10 @@ def widths(low_high: tuple[int, int], all_widths: list[int]) -> list[int]:
 
 @pytest.fixture
 async def batcher(fake_scorer: FakeScorer) -> AsyncIterator[Batcher]:
-    with ThreadPoolExecutor(1) as executor:
-        yield Batcher(loaded_fake(fake_scorer), BatchingSettings(), executor)
-        fake_scorer.gate.set()
+    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings())
+    yield batcher
+    fake_scorer.gate.set()
+    batcher.close()
 
 
 async def hold_runtime(batcher: Batcher, scorer: FakeScorer) -> "asyncio.Future[object]":
@@ -44,25 +46,24 @@ def outcomes(outcome: str) -> float:
 
 def test_batch_takes_the_nearest_in_width_within_the_token_budget():
     turns = [encoded(width) for width in (8, 20, 32, 32, 40, 128)]
-    taken = grow_batch(turns, 2, BatchingSettings(max_batch_tokens=3 * 40, max_padding_share=0.9))
+    taken = grow_batch(turns, 2, 3 * 40, max_waste=9)
     assert widths(taken, [turn.width for turn in turns]) == [32, 32, 40]
 
 
 def test_batch_leaves_out_a_turn_that_would_mostly_add_padding():
     turns = [encoded(8) for _ in range(7)] + [encoded(256)]
-    settings = BatchingSettings(max_batch_tokens=100_000, max_padding_share=0.3)
-    assert grow_batch(turns, 0, settings) == (0, 7)
-    assert grow_batch(turns, 7, settings) == (7, 8)
+    assert grow_batch(turns, 0, 100_000, max_waste=1.5) == (0, 7)
+    assert grow_batch(turns, 7, 100_000, max_waste=1.5) == (7, 8)
 
 
 def test_turns_with_one_short_and_one_long_row_still_share_a_batch():
     pair = encoded(3)
     uneven = dataclasses.replace(pair, rows=(pair.rows[0], encoded(60).rows[0]))
-    assert grow_batch([uneven] * 4, 1, BatchingSettings()) == (0, 4)
+    assert grow_batch([uneven] * 4, 1, 4096, max_waste=1) == (0, 4)
 
 
 def test_a_turn_beyond_the_budget_runs_alone():
-    assert grow_batch([encoded(8), encoded(64)], 1, BatchingSettings(max_batch_tokens=16)) == (1, 2)
+    assert grow_batch([encoded(8), encoded(64)], 1, 16, max_waste=9) == (1, 2)
 
 
 async def test_turns_of_one_tick_meet_in_one_batch(batcher: Batcher, fake_scorer: FakeScorer):
@@ -77,13 +78,12 @@ async def test_an_idle_runtime_starts_with_a_single_turn(batcher: Batcher, fake_
 
 
 async def test_the_oldest_turn_is_in_the_next_batch_whatever_its_width(fake_scorer: FakeScorer):
-    settings = BatchingSettings(max_batch_tokens=64, max_padding_share=0.1)
-    with ThreadPoolExecutor(1) as executor:
-        batcher = Batcher(loaded_fake(fake_scorer), settings, executor)
-        first = await hold_runtime(batcher, fake_scorer)
-        queued = [batcher.submit(encoded(width), LATER) for width in (60, 8, 8, 8)]
-        fake_scorer.gate.set()
-        await asyncio.gather(first, *queued)
+    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(max_batch_tokens=64, max_waste=1.1))
+    first = await hold_runtime(batcher, fake_scorer)
+    queued = [batcher.submit(encoded(width), LATER) for width in (60, 8, 8, 8)]
+    fake_scorer.gate.set()
+    await asyncio.gather(first, *queued)
+    batcher.close()
     assert fake_scorer.batches == [[3], [60], [8, 8, 8]]
 
 
@@ -147,13 +147,63 @@ async def test_stop_answers_what_is_queued_and_refuses_what_comes_after(batcher:
     assert (await queued).raw[0].value == 0.05
 
 
-async def test_a_dead_executor_fails_its_callers(fake_scorer: FakeScorer):
-    executor = ThreadPoolExecutor(1)
-    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(), executor)
-    executor.shutdown()
+async def test_a_hung_runtime_fails_its_callers_and_the_next_are_answered(fake_scorer: FakeScorer):
+    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(), StageWatch(stall_seconds=0.05))
+    hung = await hold_runtime(batcher, fake_scorer)
     with pytest.raises(FailedScoringError):
-        await batcher.submit(encoded(5), LATER)
+        await hung
+    fake_scorer.gate.set()
+    assert (await batcher.submit(encoded(5), LATER)).raw[0].value == 0.05
     await batcher.stop()
+    batcher.close()
+
+
+async def test_lanes_run_batches_at_once_and_share_what_is_queued_evenly(fake_scorer: FakeScorer):
+    loaded = dataclasses.replace(loaded_fake(fake_scorer), concurrency=Concurrency(lanes=2))
+    batcher = Batcher(loaded, BatchingSettings())
+    fake_scorer.gate.clear()
+    futures = [batcher.submit(encoded(128), LATER) for _ in range(6)]
+    while len(fake_scorer.batches) < 2:
+        await asyncio.sleep(0.001)
+    assert fake_scorer.batches == [[128] * 3] * 2
+    fake_scorer.gate.set()
+    await asyncio.gather(*futures)
+    batcher.close()
+
+
+async def test_small_turns_are_not_dealt_out_one_by_one(fake_scorer: FakeScorer):
+    loaded = dataclasses.replace(loaded_fake(fake_scorer), concurrency=Concurrency(lanes=2))
+    batcher = Batcher(loaded, BatchingSettings())
+    await asyncio.gather(*(batcher.submit(encoded(16), LATER) for _ in range(6)))
+    assert fake_scorer.batches == [[16] * 6]
+    batcher.close()
+
+
+async def test_the_wait_follows_the_pace_and_what_is_queued(batcher: Batcher, fake_scorer: FakeScorer):
+    assert batcher.expected_wait_seconds() is None
+    await batcher.submit(encoded(100), LATER)
+    assert batcher.expected_wait_seconds() == 0
+    first = await hold_runtime(batcher, fake_scorer)
+    waits = []
+    futures = []
+    for _ in range(2):
+        futures.append(batcher.submit(encoded(100), LATER))
+        waits.append(batcher.expected_wait_seconds())
+    assert 0 < waits[0] < waits[1] < 2 * waits[0]
+    futures[1].cancel()
+    fake_scorer.gate.set()
+    await asyncio.gather(first, futures[0])
+    await batcher.stop()
+    assert batcher.expected_wait_seconds() == 0
+
+
+async def test_turns_computed_for_nobody_are_counted(batcher: Batcher, fake_scorer: FakeScorer):
+    before = REGISTRY.get_sample_value("turnscore_wasted_items_total", {"scorer": "fake"}) or 0.0
+    first = await hold_runtime(batcher, fake_scorer)
+    first.cancel()
+    fake_scorer.gate.set()
+    await batcher.stop()
+    assert REGISTRY.get_sample_value("turnscore_wasted_items_total", {"scorer": "fake"}) == before + 1
 
 
 async def test_queue_and_inference_times_are_told(batcher: Batcher, fake_scorer: FakeScorer):
@@ -172,9 +222,9 @@ async def test_a_pack_of_several_turns_is_answered_turn_by_turn():
 
     pack = dataclasses.replace(encoded(5), answers=(0, 1, 2), tokens=encoded(5).tokens * 3)
     before = outcomes("scored")
-    with ThreadPoolExecutor(1) as executor:
-        batcher = Batcher(loaded_fake(Packing()), BatchingSettings(), executor)
-        first, second = await asyncio.gather(batcher.submit(pack, LATER), batcher.submit(encoded(4), LATER))
+    batcher = Batcher(loaded_fake(Packing()), BatchingSettings())
+    first, second = await asyncio.gather(batcher.submit(pack, LATER), batcher.submit(encoded(4), LATER))
+    batcher.close()
     assert (first.raw[0].value, first.raw[2].value, second.raw[0].value) == (0.1, 0.3, 0.1)
     assert isinstance(first.raw[1], FailedScoringError)
     assert outcomes("scored") == before + 3

@@ -1,0 +1,78 @@
+"""Concurrency: how many batches run at once and with how many threads each. Measured on the machine, never guessed."""
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+_WIDE_GAIN = 0.85
+"""A second session is kept only where it takes less than this share of the narrow one's time. Chosen: it doubles the
+memory of the weights."""
+_COST_TIE = 1.03
+"""Fewer threads win where they cost at most this much more. Chosen: measurements of a start-up are that noisy."""
+_LATENCY_RUNS = 7
+_BUSY_SECONDS = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class Concurrency:
+    """The lanes of one scorer: batches that run at once, each with `threads`.
+
+    A batch that finds the runtime idle gets `wide_threads` instead, where that was measured to be faster.
+    """
+
+    lanes: int = 1
+    threads: int = 1
+    wide_threads: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one number of threads gave: seconds of one turn alone, CPU seconds of one with every lane busy.
+
+    CPU seconds, and the least of several latencies, because other processes on the machine hardly change them.
+    """
+
+    latency_seconds: float
+    cpu_seconds: float
+
+
+def candidates(cpus: int) -> tuple[int, ...]:
+    """Numbers of threads worth measuring on that many CPUs: one, a few, all."""
+    return tuple(sorted({1, min(4, cpus), cpus}))
+
+
+def choose(samples: Mapping[int, Sample], cpus: int) -> Concurrency:
+    """The threads that cost least with every lane busy, and for an idle machine those with the least latency."""
+    least = min(sample.cpu_seconds for sample in samples.values())
+    threads = min(each for each, sample in samples.items() if sample.cpu_seconds <= _COST_TIE * least)
+    fastest = min(samples, key=lambda each: samples[each].latency_seconds)
+    is_worth_it = samples[fastest].latency_seconds < _WIDE_GAIN * samples[threads].latency_seconds
+    return Concurrency(max(1, cpus // threads), threads, fastest if is_worth_it and fastest > threads else None)
+
+
+def take_sample(score_one: Callable[[], object], lanes: int) -> Sample:
+    """Times one call alone, then that many at once for a fraction of a second. The first call warms up."""
+    score_one()
+    alone = [_seconds(score_one) for _ in range(_LATENCY_RUNS)]
+    with ThreadPoolExecutor(lanes) as executor:
+        end = time.perf_counter() + _BUSY_SECONDS
+        used_before = time.process_time()
+        calls = sum(executor.map(lambda _: _repeat_until(end, score_one), range(lanes)))
+        used = time.process_time() - used_before
+    return Sample(min(alone), used / calls)
+
+
+def _repeat_until(end: float, call: Callable[[], object]) -> int:
+    calls = 1
+    call()
+    while time.perf_counter() < end:
+        call()
+        calls += 1
+    return calls
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    started_at = time.perf_counter()
+    call()
+    return time.perf_counter() - started_at
