@@ -5,12 +5,10 @@ docs/architecture.md draws it.
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from turnscore_wire import (
     BatchReply,
-    DialogueAggregate,
     DialogueReply,
     DialogueRequest,
     DialogueTurnScores,
@@ -23,14 +21,15 @@ from turnscore_wire import (
     ScoreReply,
     ScoreRequest,
     TokenCount,
-    Turn,
 )
 
 from turnscore_service import metrics
 from turnscore_service.admission import Admission, Demand
 from turnscore_service.batching import Batcher, PackScores
 from turnscore_service.deadline import Deadline
+from turnscore_service.dialogue_tally import DialogueTally
 from turnscore_service.errors import DeadlineExceededError, ScoringError
+from turnscore_service.items import Item
 from turnscore_service.outcomes import Outcome, error_details, raise_if_none, score_reply, timing_of
 from turnscore_service.ranking import rank_candidates
 from turnscore_service.request_checks import (
@@ -41,22 +40,8 @@ from turnscore_service.request_checks import (
 )
 from turnscore_service.scorers.isolation import encode_isolating
 from turnscore_service.scorers.loading import LoadedScorer
-from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
+from turnscore_service.scorers.scorer import RawScore, TokenPack
 from turnscore_service.stages import Stage
-
-
-@dataclass(frozen=True, slots=True)
-class _Item:
-    """One turn to score with everything that is asked of it."""
-
-    context: Sequence[Turn]
-    response: str
-    asked: Mapping[str, object]
-    """The scorers asked for, in that order, with their options."""
-    deadline: Deadline
-
-    def turn_for(self, scorer: str) -> TurnToScore:
-        return TurnToScore(self.context, self.response, self.asked[scorer])
 
 
 class ScoringPipeline:
@@ -85,7 +70,7 @@ class ScoringPipeline:
         """
         started_at = time.monotonic()
         asked = check_score_request(request, self._limits, self._scorers)
-        [outcome] = await self._score_items([_Item(request.context, request.response, asked, deadline)])
+        [outcome] = await self._score_items([Item(request.context, request.response, asked, deadline)])
         return score_reply(outcome, request_id, started_at)
 
     async def score_batch(
@@ -99,7 +84,7 @@ class ScoringPipeline:
         started_at = time.monotonic()
         check_item_count(len(requests), self._limits)
         prepared = [self._prepare(index, each, deadline, started_at) for index, each in enumerate(requests)]
-        outcomes = iter(await self._score_items([each for each in prepared if isinstance(each, _Item)]))
+        outcomes = iter(await self._score_items([each for each in prepared if isinstance(each, Item)]))
         results: list[ScoreReply | ErrorReply] = []
         for each in prepared:
             try:
@@ -118,16 +103,19 @@ class ScoringPipeline:
         started_at = time.monotonic()
         asked = check_dialogue_request(request, self._limits, self._scorers)
         places = [index for index, turn in enumerate(request.turns) if turn.speaker == "system"]
-        items = [_Item(request.turns[:index], request.turns[index].text, asked, deadline) for index in places]
+        items = [Item(request.turns[:index], request.turns[index].text, asked, deadline) for index in places]
         outcomes = await self._score_items(items)
         raise_if_none(outcomes)
+        tally = DialogueTally(self._scorers, asked)
+        for item, outcome in zip(items, outcomes, strict=True):
+            tally.add(item, outcome)
         return DialogueReply(
             request_id=request_id,
             turns=[
                 DialogueTurnScores(index=index, scores=outcome.scores, errors=error_details(outcome))
                 for index, outcome in zip(places, outcomes, strict=True)
             ],
-            dialogue=self._aggregate(asked, items, outcomes),
+            dialogue=tally.aggregates(),
             timing_ms=timing_of(outcomes, started_at),
         )
 
@@ -140,7 +128,7 @@ class ScoringPipeline:
         started_at = time.monotonic()
         asked, weights = check_rank_request(request, self._limits, self._scorers)
         outcomes = await self._score_items(
-            [_Item(request.context, each, asked, deadline) for each in request.candidates]
+            [Item(request.context, each, asked, deadline) for each in request.candidates]
         )
         return RankReply(
             request_id=request_id,
@@ -175,7 +163,7 @@ class ScoringPipeline:
 
     def _prepare(
         self, index: int, request: ScoreRequest | ScoringError, deadline: Deadline, started_at: float
-    ) -> _Item | ScoringError:
+    ) -> Item | ScoringError:
         """The item, or the error that answers it; fields are named from the whole request's root.
 
         An item's own deadline counts from the start of the request, and stands instead of the request's.
@@ -187,9 +175,9 @@ class ScoringPipeline:
         except ScoringError as error:
             return type(error)(error.message, field=f"items.{index}.{error.field}")
         own = deadline if request.deadline_ms is None else Deadline(started_at + request.deadline_ms / 1000)
-        return _Item(request.context, request.response, asked, own)
+        return Item(request.context, request.response, asked, own)
 
-    async def _score_items(self, items: Sequence[_Item]) -> list[Outcome]:
+    async def _score_items(self, items: Sequence[Item]) -> list[Outcome]:
         if not items:
             return []
         outcomes = [Outcome() for _ in items]
@@ -211,11 +199,11 @@ class ScoringPipeline:
             outcome.scores = {name: outcome.scores[name] for name in item.asked if name in outcome.scores}
         return outcomes
 
-    def _demand(self, name: str, items: Sequence[_Item]) -> Demand:
+    def _demand(self, name: str, items: Sequence[Item]) -> Demand:
         estimate = self._scorers[name].scorer.estimate_tokens
         return Demand(len(items), sum(estimate(item.turn_for(name)) for item in items))
 
-    async def _score_with(self, name: str, items: Sequence[_Item], outcomes: Sequence[Outcome]) -> None:
+    async def _score_with(self, name: str, items: Sequence[Item], outcomes: Sequence[Outcome]) -> None:
         """Fills in one scorer's part of every outcome; a failure is that scorer's alone.
 
         Work that answers several items lasts until the latest of their deadlines.
@@ -251,7 +239,7 @@ class ScoringPipeline:
                     outcome.scores[name] = _score(loaded, raw, tokens)
 
     async def _encode(
-        self, loaded: LoadedScorer, items: Sequence[_Item]
+        self, loaded: LoadedScorer, items: Sequence[Item]
     ) -> tuple[list[TokenPack], dict[int, ScoringError]]:
         """The items' packs, and by place the errors of those that cannot be tokenized.
 
@@ -264,23 +252,6 @@ class ScoringPipeline:
                 return await work
         except TimeoutError:
             raise DeadlineExceededError("the deadline passed before the turn was tokenized") from None
-
-    def _aggregate(
-        self, names: Iterable[str], items: Sequence[_Item], outcomes: Sequence[Outcome]
-    ) -> dict[str, DialogueAggregate]:
-        aggregates = {}
-        for name in names:
-            counts = self._scorers[name].scorer.counts_in_dialogue
-            values = [
-                outcome.scores[name].value
-                for item, outcome in zip(items, outcomes, strict=True)
-                if name in outcome.scores and counts(item.turn_for(name))
-            ]
-            if values:
-                aggregates[name] = DialogueAggregate(
-                    mean=sum(values) / len(values), min=min(values), max=max(values), turns=len(values)
-                )
-        return aggregates
 
 
 def _raw_scores(pack: TokenPack, result: PackScores | BaseException) -> Sequence[RawScore | ScoringError]:
@@ -303,7 +274,7 @@ def _score(loaded: LoadedScorer, raw: RawScore, tokens: TokenCount) -> Score:
     )
 
 
-def _latest(items: Sequence[_Item]) -> Deadline:
+def _latest(items: Sequence[Item]) -> Deadline:
     return max((item.deadline for item in items), key=_expiry)
 
 
