@@ -175,7 +175,8 @@ class Batcher:
         """Takes out the oldest turn and those nearest to it in width, as many as budget and waste allow."""
         oldest = min(self._by_width, key=lambda entry: entry.number)
         place = bisect_left(self._by_width, oldest.order, key=lambda entry: entry.order)
-        share = self._queued_tokens // (self._lanes - len(self._running))
+        idle_lanes = self._lanes - len(self._running)
+        share = math.ceil(sum(map(_padded, self._by_width)) / idle_lanes) if idle_lanes > 1 else math.inf
         budget = min(self._settings.max_batch_tokens, max(_LEAST_SPLIT_TOKENS, share))
         low, high = grow_batch([entry.pack for entry in self._by_width], place, budget, self._settings.max_waste)
         batch = self._by_width[low:high]
@@ -236,7 +237,11 @@ class Batcher:
             metrics.ITEMS.labels(self._loaded.name, self._loaded.bundle.manifest.reference, outcome).inc()
 
 
-def grow_batch(packs: Sequence[TokenPack], place: int, budget: int, max_waste: float) -> tuple[int, int]:
+def _padded(entry: _Entry) -> int:
+    return len(entry.pack.rows) * padded_width(entry.pack.width)
+
+
+def grow_batch(packs: Sequence[TokenPack], place: int, budget: float, max_waste: float) -> tuple[int, int]:
     """The slice of `packs`, sorted by width, that makes the largest allowed batch around the one at `place`.
 
     Takes the nearest in width first, on either side, while the padded tokens are within `budget` and the batch's cost
