@@ -22,6 +22,8 @@ SCORER_ENTRY_POINTS = "turnscore.scorers"
 
 _UNCHECKED = frozenset({MANIFEST_FILE, "model.yaml"})
 """Files that no manifest lists: the manifest itself, and what BentoML's store writes beside it."""
+_DECIDING = {"kind", "graphs", "tokenizer", "calibration", "token_limit", "options"}
+"""What the manifest says that can change a score or its percentile; everything else in it is prose."""
 _MOST_NAMED = 5  # chosen: enough to see what kind of files they are
 
 _Document = TypeVar("_Document", bound=BaseModel)
@@ -44,7 +46,7 @@ class Bundle:
         total = hashlib.sha256()
         for name, checksum in sorted(self.manifest.files.items()):
             total.update(f"{len(name)}:{name}:{checksum}\n".encode())
-        deciding = self.manifest.model_dump_json(include={"kind", "graphs", "token_limit", "options"})
+        deciding = self.manifest.model_dump_json(include=_DECIDING)
         total.update(deciding.encode())
         return total.hexdigest()
 

@@ -152,6 +152,23 @@ def test_the_digest_changes_with_every_file_and_not_with_the_prose(tmp_path: Pat
     assert read_bundle(told_otherwise.folder).digest in digests
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kind": "sentiment_stop"},
+        {"tokenizer": "self_test.json"},
+        {"calibration": "self_test.json"},
+        {"token_limit": 64},
+        {"options": {"join": "spaced"}},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_the_digest_changes_with_what_the_manifest_decides(folder: Path, changes: dict[str, object]):
+    plain = read_bundle(folder).digest
+    change_manifest(folder, **changes)
+    assert read_bundle(folder).digest != plain
+
+
 def test_a_copy_with_fewer_graphs_holds_only_their_files(folder: Path, tmp_path: Path):
     bundle = read_bundle(folder)
     (folder / "second.onnx").write_bytes(b"another")
