@@ -33,7 +33,11 @@ class DialogueTokenizer:
 
     def encode_turns(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of each text as a turn that another follows, without separators."""
-        return self._encode([text.strip() if self._join == "stripped" else f" {text} " for text in texts])
+        return self._encode([self.spoken(text) for text in texts])
+
+    def spoken(self, text: str) -> str:
+        """A turn's text as it stands between the separators."""
+        return text.strip() if self._join == "stripped" else f" {text} "
 
     def encode_follow_ups(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of each text as the last turn: nothing stands after it."""

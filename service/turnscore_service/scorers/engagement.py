@@ -17,6 +17,7 @@ from turnscore_service.errors import InvalidRequestError
 from turnscore_service.inference.onnx_backend import Backend
 from turnscore_service.inference.packing import pad_rows
 from turnscore_service.inference.text_tokenizer import TextTokenizer
+from turnscore_service.scorers.fields import Fields
 from turnscore_service.scorers.scorer import RawScore, TokenPack, TokenRow, TurnToScore
 
 _CHARS_A_TOKEN = 2
@@ -42,6 +43,10 @@ class EngagementScorer:
         """Tokens of query and reply together, from their characters."""
         lengths = (sum(map(len, last_user_run(turn.context))), len(turn.response))
         return sum(min(self._token_limit, length // _CHARS_A_TOKEN + 2) for length in lengths)
+
+    def inputs_of(self, turn: TurnToScore) -> Fields:
+        """What the user said last and the response."""
+        return last_user_run(turn.context), turn.response
 
     def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
         """One pack of two rows a turn, query and reply; only the reply's where nobody asked anything.

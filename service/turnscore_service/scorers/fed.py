@@ -5,14 +5,11 @@ counts 0. A turn's value is the mean over the qualities asked for. All follow-up
 all responses to one context are computed in one pass; turnscore_service.inference.fed_packing draws it.
 """
 
-from collections import OrderedDict
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from threading import Lock
 from typing import ClassVar, cast
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import JsonValue, ValidationError
 from turnscore_models import Bundle
 from turnscore_wire import TokenCount
@@ -21,10 +18,13 @@ from turnscore_service.errors import InvalidRequestError
 from turnscore_service.inference.dialogue_tokens import DialogueTokenizer
 from turnscore_service.inference.fed_packing import BranchLosses, Conversation, FedBatch
 from turnscore_service.inference.fed_sharing import FedTurn, SharedTurns, share_turns
-from turnscore_service.inference.fed_tree import FollowUpTree, build_tree
+from turnscore_service.inference.fed_tree import FollowUpTree
 from turnscore_service.inference.onnx_backend import Backend
-from turnscore_service.scorers.fed_options import PERCENTILE_SUFFIX, FedBundleOptions, FedQuestion, Loss, read_question
-from turnscore_service.scorers.fed_reference import Curve, FedReference, place_on
+from turnscore_service.scorers.fed_options import FedBundleOptions, FedQuestion, Loss, build_question, read_question
+from turnscore_service.scorers.fed_plans import FedPlan, FedPlans
+from turnscore_service.scorers.fed_reference import FedReference
+from turnscore_service.scorers.fields import Fields
+from turnscore_service.scorers.parts import ScorePart
 from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
 
 _CHARS_A_TOKEN = 2
@@ -33,24 +33,6 @@ _MAX_PACK_TOKENS = 4096
 """Trunk and branches computed at once: as many as a batch may have by default. Chosen."""
 _FOLLOW_UP_SHARE = 4
 """A follow-up may take a quarter of the window, the context has the rest. Chosen."""
-_KEPT_PLANS = 64
-"""Questions whose tree is kept; a service sees few different ones. Chosen."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """Everything about a question that does not depend on the turn."""
-
-    question: FedQuestion
-    tree: FollowUpTree
-    signs: NDArray[np.float64]
-    """[qualities, follow-ups]: 1 / number of negatives, -1 / number of positives, 0 elsewhere."""
-    curves: Sequence[Curve | None]
-    mean_curve: Curve | None
-
-    @property
-    def with_context(self) -> bool:
-        return self.question.loss == "whole_sequence"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +41,14 @@ class _Layout:
 
     conversation: Conversation
     branches: tuple[int, ...]
-    plan: _Plan
+    plan: FedPlan
 
 
 @dataclass(frozen=True, slots=True)
 class FollowUpLosses:
     """What one turn's pass found, and the qualities that it is rated on."""
 
-    plan: _Plan
+    plan: FedPlan
     found: BranchLosses
     context_tokens: int
     """Tokens of the context without its first."""
@@ -78,8 +60,7 @@ class FollowUpLosses:
             losses = tree.response_losses(self.found.tree)
         else:
             losses = tree.whole_losses(self.found.tree, self.found.context, self.context_tokens)
-        values: list[float] = (self.plan.signs @ losses).tolist()
-        return values
+        return self.plan.rate(losses)
 
 
 class FedScorer:
@@ -98,22 +79,21 @@ class FedScorer:
             raise RuntimeError(f"the manifest's options are wrong: {where}: {first['msg']}") from None
         file, eos_id = bundle.path_of(manifest.tokenizer), self._options.eos_id
         self._tokenizer = DialogueTokenizer(file, eos_id, self._options.join)
-        self._reference = FedReference(bundle.path_of(self._options.reference), self._options)
         self._window = manifest.token_limit
         self._backend = backend
-        self._plans: OrderedDict[FedQuestion, _Plan] = OrderedDict()
-        self._plans_lock = Lock()
         known = self._options.qualities.values()
         texts = [text for each in known for text in (*each.positive, *each.negative)]
         self._longest_follow_up = max(map(len, self._tokenizer.encode_follow_ups(texts)))
         if self._longest_follow_up > self._window // _FOLLOW_UP_SHARE:
             raise RuntimeError(f"a follow-up of {self._longest_follow_up} tokens leaves no room for a context")
         self._default = read_question({}, self._options)
+        reference = FedReference(bundle.path_of(self._options.reference), self._options)
+        self._plans = FedPlans(self._tokenizer, reference, self._room_beside)
 
     def read_options(self, options: Mapping[str, JsonValue]) -> FedQuestion:
         """`qualities`, `own_qualities` and `loss`; raises InvalidRequestError for anything else."""
         question = read_question(options, self._options)
-        longest, limit = self._plan(question).tree.longest, self._window // _FOLLOW_UP_SHARE
+        longest, limit = self._plans.of(question).tree.longest, self._window // _FOLLOW_UP_SHARE
         if longest > limit:
             raise InvalidRequestError(
                 f"a follow-up has {longest} tokens; at most {limit} are taken", field="own_qualities"
@@ -129,6 +109,35 @@ class FedScorer:
             conversation += len(each.text) // _CHARS_A_TOKEN + 2
         return min(self._window, conversation) + len(self._plan_for(turn).tree.ids)
 
+    def inputs_of(self, turn: TurnToScore) -> Fields:
+        """The texts that the model reads, whoever said them; the question is what the parts are about."""
+        texts = [each.text for each in turn.context if each.text.strip()]
+        return tuple(map(self._tokenizer.spoken, texts)), self._tokenizer.spoken(turn.response)
+
+    def parts_of(self, turn: TurnToScore) -> tuple[bytes, ...]:
+        """A part a quality: its follow-ups, the loss, and how much of the turn fits the window."""
+        return self._plan_for(turn).parts
+
+    def narrow(self, turn: TurnToScore, places: Sequence[int]) -> tuple[TurnToScore, Sequence[int]]:
+        """The turn asking for these qualities alone, where that leaves as much room for the context."""
+        plan = self._plan_for(turn)
+        if plan.tree.longest > self._longest_follow_up:
+            return turn, range(len(plan.parts))
+        qualities = dict(plan.question.qualities[place] for place in places)
+        return dataclasses.replace(turn, options=build_question(qualities, plan.question.loss)), places
+
+    def split(self, turn: TurnToScore, whole: ScorePart) -> list[ScorePart]:
+        """A quality's value each; of the tokens those of the turn."""
+        plan = self._plan_for(turn)
+        tokens = TokenCount(used=whole.tokens.used - len(plan.tree.ids), dropped=whole.tokens.dropped)
+        return [ScorePart(RawScore(whole.raw.details[name]), tokens) for name, _ in plan.question.qualities]
+
+    def join(self, turn: TurnToScore, parts: Sequence[ScorePart]) -> ScorePart:
+        """Value, percentiles and token counts as `score` and `encode` make them."""
+        plan = self._plan_for(turn)
+        tokens = TokenCount(used=parts[0].tokens.used + len(plan.tree.ids), dropped=parts[0].tokens.dropped)
+        return ScorePart(plan.score([part.raw.value for part in parts]), tokens)
+
     def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
         """Packs of turns that share a context and ask the same; the oldest tokens beyond the window are cut."""
         by_plan: dict[FedQuestion, list[int]] = {}
@@ -137,7 +146,7 @@ class FedScorer:
         tokens = self._tokenize(turns)
         packs: list[TokenPack] = []
         for question, places in by_plan.items():
-            plan = self._plan(question)
+            plan = self._plans.of(question)
             cut = [self._cut(tokens[place], plan) for place in places]
             shared = share_turns(
                 [turn for turn, _ in cut], plan.tree, with_context=plan.with_context, max_tokens=_MAX_PACK_TOKENS
@@ -148,7 +157,7 @@ class FedScorer:
 
     def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
         """One score an answer: the mean over the qualities, and each quality's value and percentile in `details`."""
-        return [_rate(each) for each in self.compute_losses(batch)]
+        return [each.plan.score(each.rate(each.plan.question.loss)) for each in self.compute_losses(batch)]
 
     def compute_losses(self, batch: Sequence[TokenPack]) -> list[FollowUpLosses]:
         """The losses behind the scores of a batch, for each pack in order, one for each of its answers."""
@@ -168,34 +177,15 @@ class FedScorer:
         """Every system turn counts, also one that opens the dialogue."""
         return True
 
+    def _room_beside(self, tree: FollowUpTree) -> int:
+        """Tokens of a turn that fit the window when the longest follow-up stands after them."""
+        return self._window - max(self._longest_follow_up, tree.longest)
+
     def _question_of(self, turn: TurnToScore) -> FedQuestion:
         return turn.options if isinstance(turn.options, FedQuestion) else self._default
 
-    def _plan_for(self, turn: TurnToScore) -> _Plan:
-        return self._plan(self._question_of(turn))
-
-    def _plan(self, question: FedQuestion) -> _Plan:
-        with self._plans_lock:
-            plan = self._plans.get(question)
-            if plan is None:
-                plan = self._plans[question] = self._build_plan(question)
-            self._plans.move_to_end(question)
-            if len(self._plans) > _KEPT_PLANS:
-                self._plans.popitem(last=False)
-        return plan
-
-    def _build_plan(self, question: FedQuestion) -> _Plan:
-        texts = [text for _, quality in question.qualities for text in (*quality.positive, *quality.negative)]
-        places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-        signs = np.zeros((len(question.qualities), len(places)))
-        for row, (_, quality) in enumerate(question.qualities):
-            for text in quality.negative:
-                signs[row, places[text]] += 1 / len(quality.negative)
-            for text in quality.positive:
-                signs[row, places[text]] -= 1 / len(quality.positive)
-        tree = build_tree(self._tokenizer.encode_follow_ups(list(places)))
-        curves, mean_curve = self._reference.curves(question)
-        return _Plan(question, tree, signs, curves, mean_curve)
+    def _plan_for(self, turn: TurnToScore) -> FedPlan:
+        return self._plans.of(self._question_of(turn))
 
     def _tokenize(self, turns: Sequence[TurnToScore]) -> list[list[list[int]]]:
         """Of each turn the tokens of its context's turns that are not empty, and of its response; each text once."""
@@ -204,9 +194,9 @@ class FedScorer:
         tokens = dict(zip(distinct, self._tokenizer.encode_turns(distinct), strict=True))
         return [[tokens[text] for text in each] for each in texts]
 
-    def _cut(self, turns: Sequence[Sequence[int]], plan: _Plan) -> tuple[FedTurn, int]:
+    def _cut(self, turns: Sequence[Sequence[int]], plan: FedPlan) -> tuple[FedTurn, int]:
         """The turn, so cut that the longest follow-up fits the window as well, and how many tokens were dropped."""
-        room = self._window - max(self._longest_follow_up, plan.tree.longest)
+        room = self._room_beside(plan.tree)
         sizes = [len(turn) + 1 for turn in turns]
         oldest, size = len(turns), 0
         while oldest > 0 and size < room:
@@ -222,7 +212,7 @@ class FedScorer:
         return FedTurn(kept, max(1, len(kept) - len(turns[-1]) - 1)), dropped
 
 
-def _pack(shared: SharedTurns, places: Sequence[int], counts: Sequence[TokenCount], plan: _Plan) -> TokenPack:
+def _pack(shared: SharedTurns, places: Sequence[int], counts: Sequence[TokenCount], plan: FedPlan) -> TokenPack:
     conversation = shared.conversation
     answers = [(branch, turn) for branch, turns in enumerate(shared.places) for turn in turns]
     return TokenPack(
@@ -231,16 +221,3 @@ def _pack(shared: SharedTurns, places: Sequence[int], counts: Sequence[TokenCoun
         tokens=tuple(counts[turn] for _, turn in answers),
         structure=_Layout(conversation, tuple(branch for branch, _ in answers), plan),
     )
-
-
-def _rate(losses: FollowUpLosses) -> RawScore:
-    plan = losses.plan
-    values = losses.rate(plan.question.loss)
-    details: dict[str, float] = {}
-    for (name, _), value, curve in zip(plan.question.qualities, values, plan.curves, strict=True):
-        details[name] = value
-        if curve is not None:
-            details[name + PERCENTILE_SUFFIX] = place_on(curve, value)
-    mean = float(np.mean(values))
-    percentile = None if plan.mean_curve is None else place_on(plan.mean_curve, mean)
-    return RawScore(mean, details, percentile=percentile, is_comparable=percentile is not None)

@@ -20,6 +20,7 @@ class FedReference:
         """Reads the file. Raises RuntimeError where it is not what the options promise."""
         self._options = options
         self._names = list(options.qualities)
+        self._curves: dict[tuple[int, Loss], Curve | None] = {}
         try:
             with np.load(file, allow_pickle=False) as arrays:
                 self._values: dict[str, Floats] = {loss: arrays[loss].astype(np.float64) for loss in arrays.files}
@@ -35,10 +36,16 @@ class FedReference:
         None where no reference turn was scored so: for qualities that are not the bundle's.
         """
         places = [self._place(name, quality) for name, quality in question.qualities]
-        curves = [None if place is None else self._curve([place], question.loss) for place in places]
+        curves = [None if place is None else self._curve_of(place, question.loss) for place in places]
         known = [place for place in places if place is not None]
         mean = self._curve(known, question.loss) if len(known) == len(places) else None
         return curves, mean
+
+    def _curve_of(self, place: int, loss: Loss) -> Curve | None:
+        """One quality's curve, taken once: every question that names it needs it."""
+        if (place, loss) not in self._curves:
+            self._curves[place, loss] = self._curve([place], loss)
+        return self._curves[place, loss]
 
     def _place(self, name: str, quality: object) -> int | None:
         return self._names.index(name) if self._options.qualities.get(name) == quality else None

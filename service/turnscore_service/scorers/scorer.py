@@ -21,6 +21,8 @@ class TurnToScore:
     response: str
     options: object = None
     """What the scorer's `read_options` made of the caller's options."""
+    asked: Mapping[str, JsonValue] = field(default_factory=dict)
+    """The caller's options as they were sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,11 @@ class RawScore:
 
 
 class Scorer(Protocol):
-    """A loaded scorer. All methods may be called from any thread."""
+    """A loaded scorer. All methods may be called from any thread.
+
+    One that reads less than everything of a turn also says what, by `inputs_of`, and one whose score is made of
+    pieces which pieces: the protocols of turnscore_service.scorers.parts.
+    """
 
     KIND: ClassVar[str]
 

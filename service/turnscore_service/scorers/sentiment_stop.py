@@ -17,6 +17,7 @@ from turnscore_service.inference.dialogue_rows import RowLayout, SpecialTokens, 
 from turnscore_service.inference.onnx_backend import Backend
 from turnscore_service.inference.packing import pad_rows
 from turnscore_service.inference.text_tokenizer import TextTokenizer
+from turnscore_service.scorers.fields import Fields, context_fields
 from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
 
 _CHARS_A_TOKEN = 2
@@ -49,6 +50,11 @@ class SentimentStopScorer:
         latest = turn.context[max(0, len(turn.context) - self._layout.context_turns) :]
         chars = len(turn.response) + sum(len(each.text) for each in latest)
         return min(self._token_limit, chars // _CHARS_A_TOKEN + 3)
+
+    def inputs_of(self, turn: TurnToScore) -> Fields:
+        """The whole context, since dropped tokens are counted, and the response; who spoke where the row marks it."""
+        speakers, texts = context_fields(turn.context)
+        return speakers if self._layout.turn_marks == "speaker" else (), texts, turn.response
 
     def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
         """One row a turn: the latest turns of the context, then the response. Dropped tokens are of older turns."""
