@@ -15,7 +15,7 @@ export BENTOML_DO_NOT_TRACK := True
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check format lock wheels bento latency schema bench-fed train-dialogue-lm
+.PHONY: help setup serve test check format lock wheels bento latency schema proto check-proto bench-fed train-dialogue-lm
 .PHONY: train-engagement export-engagement train-sentiment-stop export-sentiment-stop
 
 help:  ## Lists the targets
@@ -47,6 +47,7 @@ check: $(DEV)/.ready  ## Style, types, import rules, generated files
 	$(DEV)/bin/mypy
 	$(DEV)/bin/lint-imports --no-cache
 	$(DEV)/bin/python -m turnscore_service.openapi_document --check docs/openapi.json
+	@$(MAKE) --no-print-directory check-proto
 
 format: $(DEV)/.ready  ## Formats the code and sorts imports
 	$(DEV)/bin/ruff check --fix .
@@ -54,6 +55,19 @@ format: $(DEV)/.ready  ## Formats the code and sorts imports
 
 schema: $(DEV)/.ready  ## Writes docs/openapi.json anew from the wire types
 	$(DEV)/bin/python -m turnscore_service.openapi_document docs/openapi.json
+
+PROTO := turnscore_wire/v1/turnscore
+GENERATED := $(PROTO)_pb2.py $(PROTO)_pb2.pyi $(PROTO)_pb2_grpc.py
+generate_proto = $(DEV)/bin/python -m grpc_tools.protoc -I clients \
+	--python_out=$(1) --pyi_out=$(1) --grpc_python_out=$(1) clients/$(PROTO).proto
+
+proto: $(DEV)/.ready  ## Writes the code of turnscore.proto anew
+	$(call generate_proto,clients)
+
+check-proto: $(DEV)/.ready
+	@mkdir -p build/proto && $(call generate_proto,build/proto)
+	@for file in $(GENERATED); do diff -u clients/$$file build/proto/$$file || \
+		{ echo "$$file is not what turnscore.proto gives; \`make proto\` writes it anew" >&2; exit 1; }; done
 
 wheels: $(SERVE)/.ready  ## Builds the wheels of both distributions into dist/
 	rm -f dist/*.whl

@@ -1,0 +1,5 @@
+"""The wire over gRPC: the messages of turnscore.proto and their conversion. Needs grpcio: `turnscore-client[grpc]`."""
+
+from turnscore_wire.v1.conversion import to_fields, to_message
+
+__all__ = ["to_fields", "to_message"]

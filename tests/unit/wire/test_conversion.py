@@ -1,0 +1,173 @@
+"""Wire types to protobuf messages and back: nothing lost, nothing made up, what is wrong left to be refused."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import turnscore_wire
+from pydantic import BaseModel, ValidationError
+from turnscore_wire import (
+    BatchReply,
+    BatchRequest,
+    ConversationMessage,
+    ConversationReply,
+    DialogueAggregate,
+    DialogueReply,
+    DialogueRequest,
+    DialogueTurnScores,
+    ErrorDetail,
+    ErrorReply,
+    Limits,
+    ModelsReply,
+    RankReply,
+    RankRequest,
+    Score,
+    ScoreReply,
+    ScoreRequest,
+    tell_refusal,
+)
+from turnscore_wire.v1 import to_fields, to_message, turnscore_pb2
+
+OPTIONS = {
+    "fed": {"qualities": ["fluent"], "n": 3, "x": 2.5, "big": 1e300, "no": None, "yes": True, "deep": {"a": [[]]}}
+}
+CHOICE = {"scorers": ["fed", "engagement"], "options": OPTIONS, "deadline_ms": 300}
+TURNS = [{"speaker": "user", "text": "grüß dich 🙂"}, {"speaker": "system", "text": ""}]
+SCORE = {
+    "value": 0.1 + 0.2,
+    "percentile": None,
+    "details": {"fluent": -0.0, "own": 5e-324},
+    "model": "fed:1.0.0",
+    "tokens": {"used": 3, "dropped": 0},
+    "cached": True,
+}
+TIMING = {"total": 7.9, "tokenize": 0.1, "queue": 0.0, "inference": 6.1}
+ERROR = {"code": "overloaded", "message": "no room", "field": None, "retry_after_ms": 20}
+SCORED = {"scores": {"fed": SCORE, "engagement": {**SCORE, "percentile": 0.0}}, "errors": {"x": ERROR}}
+REPLY = {"request_id": "r-1", "timing_ms": TIMING}
+AGGREGATE = {"mean": 0.5, "min": -1.0, "max": 1e-9, "turns": 4}
+
+SAMPLES = [
+    (ScoreRequest, {"response": "hello"}),
+    (ScoreRequest, {**CHOICE, "context": TURNS, "response": "hello"}),
+    (BatchRequest, {"items": [{"response": "a"}, {**CHOICE, "response": "b"}]}),
+    (DialogueRequest, {**CHOICE, "turns": TURNS}),
+    (RankRequest, {**CHOICE, "candidates": ["a", "a"], "weights": {"fed": 0.0, "engagement": 2.0}}),
+    (ConversationMessage, {"open": {}}),
+    (ConversationMessage, {"open": {**CHOICE, "context": TURNS}}),
+    (ConversationMessage, {"turn": {"speaker": "system", "text": "hello", "deadline_ms": 5}}),
+    (ScoreReply, {**REPLY, **SCORED}),
+    (ScoreReply, {**REPLY, "scores": {}}),
+    (BatchReply, {"request_id": "r", "results": [{**REPLY, **SCORED}, {"error": ERROR, "request_id": "r"}]}),
+    (DialogueReply, {**REPLY, "turns": [{"index": 0, **SCORED}], "dialogue": {"fed": AGGREGATE}}),
+    (
+        RankReply,
+        {**REPLY, "candidates": [{"index": 1, "combined": None, **SCORED}], "weights": {"fed": 1.0}},
+    ),
+    (ModelsReply, {"request_id": "r", "models": [], "limits": {"max_turns": 7}}),
+    (ErrorReply, {"error": {"code": "internal", "message": "m", "field": "a.0"}, "request_id": "r"}),
+    (ConversationReply, {"opened": {"request_id": "r", "scorers": ["fed"], "turns": 0}}),
+    (ConversationReply, {"heard": {"index": 0}}),
+    (ConversationReply, {"scored": {"index": 1, **SCORED, "dialogue": {"fed": AGGREGATE}, "timing_ms": TIMING}}),
+    (ConversationReply, {"error": ERROR}),
+    (ConversationReply, {"draining": {"ends_in_ms": 1000}}),
+]
+
+
+def over_the_wire(model: BaseModel) -> dict:
+    """The model's fields after it was sent and read."""
+    return to_fields(getattr(turnscore_pb2, type(model).__name__).FromString(to_message(model).SerializeToString()))
+
+
+@pytest.mark.parametrize(("wire_type", "fields"), SAMPLES)
+def test_a_model_comes_back_as_it_was_sent(wire_type: type[BaseModel], fields: dict):
+    model = wire_type.model_validate(fields)
+    back = wire_type.model_validate(over_the_wire(model))
+    assert back == model
+    # As text too: equality does not tell -0.0 from 0.0.
+    assert json.dumps(back.model_dump(mode="json"), sort_keys=True) == json.dumps(
+        model.model_dump(mode="json"), sort_keys=True
+    )
+
+
+def test_everything_the_service_takes_and_gives_is_among_the_samples():
+    methods = turnscore_pb2.DESCRIPTOR.services_by_name["TurnScorer"].methods
+    travelling = {each.name for method in methods for each in (method.input_type, method.output_type)}
+    assert travelling - {"ModelsRequest"} <= {wire_type.__name__ for wire_type, _ in SAMPLES}
+
+
+def test_what_is_not_set_is_left_out():
+    assert to_fields(turnscore_pb2.ScoreRequest()) == {"response": ""}
+    assert to_fields(turnscore_pb2.ConversationMessage()) == {}
+    assert to_fields(turnscore_pb2.Turn()) == {"text": ""}
+    assert over_the_wire(ScoreRequest(response="a")) == {"response": "a"}
+
+
+def test_a_required_list_or_map_is_there_even_when_empty():
+    assert to_fields(turnscore_pb2.DialogueRequest()) == {"turns": []}
+    assert to_fields(turnscore_pb2.DialogueTurnScores()) == {"index": 0, "scores": {}}
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        (turnscore_pb2.ScoreRequest(), "response"),
+        (turnscore_pb2.ScoreRequest(response="a", context=[{"text": "hi"}]), "context.0.speaker"),
+        (turnscore_pb2.ScoreRequest(response="a", context=[{"speaker": 7, "text": "hi"}]), "context.0.speaker"),
+        (turnscore_pb2.ScoreRequest(response="a", context=[{"speaker": -1, "text": "hi"}]), "context.0.speaker"),
+        (turnscore_pb2.ScoreRequest(response="a", deadline_ms=0), "deadline_ms"),
+        (turnscore_pb2.ScoreRequest(response="a\0"), "response"),
+        (turnscore_pb2.ScoreRequest(response="a", scorers=[""]), "scorers.0"),
+        (turnscore_pb2.BatchRequest(items=[{"response": "a"}, {}]), "items.1.response"),
+        (turnscore_pb2.BatchRequest(), "items"),
+        (turnscore_pb2.DialogueRequest(), "turns"),
+        (turnscore_pb2.RankRequest(candidates=["a"], weights={"fed": float("nan")}), "weights.fed"),
+        (turnscore_pb2.ConversationMessage(), "body"),
+    ],
+)
+def test_a_value_the_wire_refuses_names_its_field(message: object, field: str):
+    with pytest.raises(ValidationError) as refused:
+        getattr(turnscore_wire, type(message).__name__).model_validate(to_fields(message))
+    assert tell_refusal(refused.value)[0] == field
+
+
+def test_an_older_services_reply_lacks_what_it_does_not_know():
+    reply = to_fields(turnscore_pb2.ModelsReply(request_id="r", limits={"max_turns": 5}))
+    assert ModelsReply.model_validate(reply).limits == Limits(max_turns=5)
+
+
+def test_whole_numbers_in_options_stay_whole_up_to_what_a_double_holds():
+    options = {"a": {"whole": 2**53, "beyond": float(2**60), "half": 0.5, "zero": 0}}
+    sent = over_the_wire(ScoreRequest(response="a", options=options))["options"]
+    assert sent == options
+    assert [type(value) for _, value in sorted(sent["a"].items())] == [float, float, int, int]
+
+
+def test_an_error_code_of_a_later_version_is_not_read_as_another():
+    message = turnscore_pb2.ErrorDetail(code=99, message="m")
+    with pytest.raises(ValidationError, match="code"):
+        ErrorDetail.model_validate(to_fields(message))
+
+
+def test_a_result_that_is_neither_scores_nor_error_is_refused():
+    reply = turnscore_pb2.BatchReply(request_id="r", results=[{}])
+    with pytest.raises(ValidationError, match="results"):
+        BatchReply.model_validate(to_fields(reply))
+
+
+def test_the_wire_itself_needs_neither_grpc_nor_protobuf():
+    script = (
+        "import sys, turnscore_wire; sys.exit(any(name.split('.')[0] in ('grpc', 'google') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_parts_of_replies_convert_by_themselves():
+    for wire_type, fields in (
+        (Score, SCORE),
+        (DialogueAggregate, AGGREGATE),
+        (DialogueTurnScores, {"index": 3, **SCORED}),
+    ):
+        model = wire_type.model_validate(fields)
+        assert wire_type.model_validate(over_the_wire(model)) == model
