@@ -7,6 +7,9 @@ import httpx
 import pytest
 from support.fakes import FakeScorer, loaded_fake
 from turnscore_service.http_door import create_http_door
+from turnscore_service.inference.devices import Device, choose_devices
+from turnscore_service.inference.machine import ThisMachine
+from turnscore_service.inference.onnx_library import DeviceError
 from turnscore_service.settings import Settings
 from turnscore_service.wiring import Runtime
 
@@ -21,6 +24,15 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def fake_scorer() -> FakeScorer:
     return FakeScorer()
+
+
+@pytest.fixture(scope="session")
+def cuda() -> Device:
+    """The first CUDA device; skips the test, with the reason, where none can be used."""
+    try:
+        return choose_devices("cuda", ThisMachine()).devices[0]
+    except DeviceError as error:
+        pytest.skip(f"no CUDA device: {error}")
 
 
 ServeFakes = Callable[..., AbstractAsyncContextManager[tuple[httpx.AsyncClient, Runtime]]]

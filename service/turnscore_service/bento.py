@@ -60,7 +60,7 @@ class TurnScore:
     async def start(self) -> None:
         """Begins to load the models and takes over SIGTERM."""
         set_up_logging(_SETTINGS.log_level)
-        _RUNTIME.start()
+        _RUNTIME.start(worker=(bentoml.server_context.worker_index or 1) - 1)
         _drain_before_stopping()
 
     @bentoml.on_shutdown  # type: ignore[untyped-decorator]

@@ -1,10 +1,13 @@
 """Settings: the only place that reads the environment. Every variable is `TURNSCORE_` + field, `__` for a level."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PositiveFloat, PositiveInt, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from turnscore_wire import Limits
+
+_DEVICES = r"^(auto|cpu|cuda|cuda:\d{1,2}(,cuda:\d{1,2})*)$"
 
 
 class _Group(BaseModel):
@@ -12,8 +15,21 @@ class _Group(BaseModel):
 
 
 class RuntimeSettings(_Group):
-    """How ONNX Runtime is used."""
+    """How ONNX Runtime is used, and where."""
 
+    device: Annotated[str, Field(pattern=_DEVICES)] = Field(
+        default="auto",
+        description="`cpu`, `cuda` (the worker's turn among all devices), `cuda:1`, `cuda:0,cuda:1` (the worker's turn "
+        "among these) or `auto`: CUDA where it works and the bundle has a graph for it, else the CPU. A CUDA device "
+        "asked for by name is never replaced by the CPU: the service then stays not ready and says why.",
+    )
+    tensorrt_cache: Path | None = Field(
+        default=None,
+        description="Folder where TensorRT keeps its engines; CUDA devices run graphs by TensorRT where it is set.",
+    )
+    cuda_graphs: bool = Field(
+        default=False, description="Whether CUDA devices run batches of few tokens as CUDA graphs; not measured."
+    )
     threads: Annotated[int, Field(ge=0)] = Field(
         default=0,
         description="Threads for one batch; 0 measures at the start what serves each model best on the CPUs the "

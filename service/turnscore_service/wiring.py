@@ -17,11 +17,18 @@ from turnscore_service.batching import Batcher
 from turnscore_service.health import Health
 from turnscore_service.inference.concurrency import Concurrency
 from turnscore_service.inference.cpu_budget import usable_cpus
+from turnscore_service.inference.cuda_backend import CudaOptions
+from turnscore_service.inference.devices import CPU, Device, choose_devices
+from turnscore_service.inference.machine import Machine, ThisMachine
 from turnscore_service.inference.onnx_backend import RunCount
+from turnscore_service.inference.onnx_library import DeviceError
 from turnscore_service.pipeline import ScoringPipeline
-from turnscore_service.scorers.loading import LoadedScorer, choose_variant, load_scorer, measure_concurrency
+from turnscore_service.scorers.loading import LoadedScorer, choose_graph, load_scorer, measure_concurrency
 from turnscore_service.settings import Settings
 from turnscore_service.stages import Stage, StageWatch
+
+CUDA_LANES = 2
+"""One batch is laid out and copied while another computes. Chosen."""
 
 Loader = Callable[[Settings], Mapping[str, LoadedScorer]]
 
@@ -37,13 +44,18 @@ class Runtime:
         """`load` finds the scorers; by default those of the bundles that the settings name."""
         self.settings = settings
         self._exit = exit_process
-        self._load_scorers = load or load_scorers
+        self._load_scorers = load
+        self._worker = 0
         self.health = Health()
         self._pipeline: ScoringPipeline | None = None
         self._loading: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Begins to load the models in the background, so that /livez and /readyz answer meanwhile."""
+    def start(self, worker: int = 0) -> None:
+        """Begins to load the models in the background, so that /livez and /readyz answer meanwhile.
+
+        `worker` is this process's number among the workers, from 0: it decides which CUDA device is this one's.
+        """
+        self._worker = worker
         self._loading = asyncio.create_task(self._load())
 
     async def wait_until_loaded(self) -> None:
@@ -81,7 +93,12 @@ class Runtime:
     async def _load(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            scorers = await loop.run_in_executor(None, self._load_scorers, self.settings)
+            load = self._load_scorers or partial(load_scorers, worker=self._worker)
+            scorers = await loop.run_in_executor(None, load, self.settings)
+        except DeviceError as error:
+            _LOGGER.error("the device cannot be used: %s", error)
+            self.health.become("refused", str(error))
+            return
         except BundleError as error:
             _LOGGER.error("a bundle was refused: %s", error)
             self.health.become("refused", str(error))
@@ -113,11 +130,14 @@ class Runtime:
         self._exit(os.EX_SOFTWARE)
 
 
-def load_scorers(settings: Settings) -> dict[str, LoadedScorer]:
+def load_scorers(settings: Settings, *, worker: int = 0, machine: Machine | None = None) -> dict[str, LoadedScorer]:
     """The scorers of the bundles that the settings name, by kind; of the starter bundles where they name none.
 
-    Raises BundleError where one is refused, where two are of one kind, or where there is none.
+    Raises BundleError where one is refused, where two are of one kind, or where there is none; DeviceError where the
+    device that was asked for cannot be used.
     """
+    devices = _choose_devices(settings, machine or ThisMachine(), worker)
+    cuda = CudaOptions(settings.runtime.tensorrt_cache, settings.runtime.cuda_graphs)
     running = RunCount()
     scorers: dict[str, LoadedScorer] = {}
     for bundle in _find_bundles(settings):
@@ -128,19 +148,32 @@ def load_scorers(settings: Settings) -> dict[str, LoadedScorer]:
                 "name one bundle a kind"
             )
         bundle = _with_options(bundle, settings.options.get(kind, {}))
-        variant = choose_variant(bundle)
-        concurrency = _choose_concurrency(settings, bundle, variant)
-        scorers[kind] = load_scorer(bundle, variant, concurrency=concurrency, running=running)
-        _LOGGER.info("loaded", extra={"model": bundle.manifest.reference, **asdict(concurrency)})
+        variant, device = choose_graph(bundle, devices)
+        if device != devices[0]:
+            _LOGGER.info("%s has no graph for %s; it runs on the CPU", bundle.manifest.reference, devices[0])
+        concurrency = _choose_concurrency(settings, bundle, variant, device)
+        scorers[kind] = load_scorer(bundle, variant, concurrency=concurrency, running=running, device=device, cuda=cuda)
+        described = {"model": bundle.manifest.reference, "graph": variant, "device": str(device)}
+        _LOGGER.info("loaded", extra={**described, **asdict(concurrency)})
     if not scorers:
         raise BundleError("there is no bundle to load: TURNSCORE_MODELS names none and no starter bundle is installed")
     return scorers
 
 
-def _choose_concurrency(settings: Settings, bundle: Bundle, variant: GraphVariant) -> Concurrency:
+def _choose_devices(settings: Settings, machine: Machine, worker: int) -> tuple[Device, ...]:
+    runtime = settings.runtime
+    choice = choose_devices(runtime.device, machine, worker=worker, with_tensorrt=runtime.tensorrt_cache is not None)
+    if choice.note:
+        _LOGGER.info("computing on the CPU: %s", choice.note)
+    return choice.devices
+
+
+def _choose_concurrency(settings: Settings, bundle: Bundle, variant: GraphVariant, device: Device) -> Concurrency:
     """What the settings say, else what is measured on this worker's share of the CPUs."""
     cpus = max(1, usable_cpus() // settings.workers)
     runtime = settings.runtime
+    if device != CPU:
+        return Concurrency(runtime.lanes or CUDA_LANES)
     if runtime.threads:
         return Concurrency(runtime.lanes or max(1, cpus // runtime.threads), runtime.threads)
     measured = measure_concurrency(bundle, variant, cpus)

@@ -8,8 +8,9 @@ from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
+
+from turnscore_service.inference.onnx_library import load_onnxruntime
 
 Array = NDArray[Any]
 
@@ -23,6 +24,10 @@ class Tensor:
     shape: tuple[int | str, ...]
 
 
+class OutOfMemoryError(Exception):
+    """The device has too little memory for a batch: a smaller one may do."""
+
+
 class Backend(Protocol):
     """What a scorer needs of a runtime."""
 
@@ -30,7 +35,7 @@ class Backend(Protocol):
     outputs: tuple[Tensor, ...]
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Runs one batch. Raises whatever the runtime raises."""
+        """Runs one batch. Raises OutOfMemoryError, and whatever else the runtime raises."""
 
 
 class RunCount:
@@ -59,15 +64,14 @@ class OnnxBackend:
     def __init__(
         self, graph: Path, *, threads: int, wide_threads: int | None = None, running: RunCount | None = None
     ) -> None:
-        """Loads the graph. Raises RuntimeError where ONNX Runtime refuses it.
+        """Loads the graph. Raises RuntimeError where ONNX Runtime refuses it, DeviceError where there is none.
 
         A batch gets `threads`; one that finds no other of `running` gets `wide_threads`, where that is given.
         """
         self._narrow = _open_session(graph, threads)
         self._wide = _open_session(graph, wide_threads) if wide_threads else self._narrow
         self._running = running or RunCount()
-        self.inputs = tuple(_describe(each) for each in self._narrow.get_inputs())
-        self.outputs = tuple(_describe(each) for each in self._narrow.get_outputs())
+        self.inputs, self.outputs = describe_tensors(self._narrow)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Runs one batch; the arrays' first dimensions are the graph's own. Releases the GIL."""
@@ -78,6 +82,7 @@ class OnnxBackend:
 
 
 def _open_session(graph: Path, threads: int) -> Any:
+    onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -93,5 +98,10 @@ def _open_session(graph: Path, threads: int) -> Any:
         raise RuntimeError(f"ONNX Runtime cannot load {graph.name}: {error}") from error
 
 
-def _describe(node: Any) -> Tensor:
-    return Tensor(node.name, node.type, tuple(node.shape))
+def describe_tensors(session: Any) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """The inputs and outputs of an ONNX Runtime session."""
+    inputs, outputs = (
+        tuple(Tensor(node.name, node.type, tuple(node.shape)) for node in nodes)
+        for nodes in (session.get_inputs(), session.get_outputs())
+    )
+    return inputs, outputs

@@ -1,5 +1,6 @@
 """Loading: a bundle becomes a scorer that has proved itself, or is refused with a sentence that says why."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import cast
@@ -10,10 +11,12 @@ from turnscore_models.bundle import SCORER_ENTRY_POINTS
 from turnscore_wire import Turn
 
 from turnscore_service.inference.concurrency import Concurrency, candidates, choose, take_sample
+from turnscore_service.inference.cuda_backend import CudaBackend, CudaOptions
+from turnscore_service.inference.devices import CPU, Device
 from turnscore_service.inference.onnx_backend import Backend, OnnxBackend, RunCount, Tensor
 from turnscore_service.scorers.scorer import RawScore, Scorer, TurnToScore
 
-_CPU_PREFERENCE: tuple[GraphVariant, ...] = ("cpu-int8", "fp32")
+_PREFERENCE: dict[str, tuple[GraphVariant, ...]] = {"cpu": ("cpu-int8", "fp32"), "cuda": ("cuda-fp16", "fp32")}
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class LoadedScorer:
     concurrency: Concurrency = field(default_factory=Concurrency)
     proof: TurnToScore = field(default_factory=lambda: TurnToScore([], "ok"))
     """A turn that this scorer is known to score."""
+    device: Device = CPU
 
     @property
     def name(self) -> str:
@@ -47,14 +51,25 @@ class LoadedScorer:
         self.scorer.score(self.scorer.encode([self.proof]))
 
 
+def choose_graph(bundle: Bundle, devices: Sequence[Device]) -> tuple[GraphVariant, Device]:
+    """The bundle's graph for the first of the devices, best first, that it has one for.
+
+    Raises MismatchedGraphError where it has none for any of them.
+    """
+    for device in devices:
+        for variant in _PREFERENCE[device.kind]:
+            if variant in bundle.manifest.graphs:
+                return variant, device
+    wanted = " or ".join(dict.fromkeys(each for device in devices for each in _PREFERENCE[device.kind]))
+    raise MismatchedGraphError(
+        f"bundle {bundle.manifest.reference} has no graph for {' or '.join(map(str, devices))} ({wanted}); it has "
+        f"{', '.join(bundle.manifest.graphs)}: export one with turnscore-export --graph, or choose another device"
+    )
+
+
 def choose_variant(bundle: Bundle) -> GraphVariant:
     """The bundle's graph for a CPU. Raises MismatchedGraphError where it has none."""
-    for variant in _CPU_PREFERENCE:
-        if variant in bundle.manifest.graphs:
-            return variant
-    raise MismatchedGraphError(
-        f"bundle {bundle.manifest.reference} has no graph for a CPU; it has {', '.join(bundle.manifest.graphs)}"
-    )
+    return choose_graph(bundle, [CPU])[0]
 
 
 def load_scorer(
@@ -64,21 +79,24 @@ def load_scorer(
     threads: int | None = None,
     concurrency: Concurrency | None = None,
     running: RunCount | None = None,
+    device: Device = CPU,
+    cuda: CudaOptions | None = None,
 ) -> LoadedScorer:
     """Loads one graph of a checked bundle, compares it with the manifest and scores the self-test turns.
 
     The graph runs as `concurrency` says, or in one lane of `threads`. Raises MismatchedGraphError where the graph does
     not load, its inputs or outputs differ from the manifest's, or a self-test turn's value is off by more than the
-    graph's tolerance; UnknownKindError where no scorer reads the kind.
+    graph's tolerance; UnknownKindError where no scorer reads the kind; DeviceError where the graph does not run on
+    `device`.
     """
     spec = bundle.manifest.graphs[variant]
     concurrency = concurrency or Concurrency(threads=threads or 1)
     try:
-        backend = OnnxBackend(
-            bundle.path_of(spec.file),
-            threads=concurrency.threads,
-            wide_threads=concurrency.wide_threads,
-            running=running,
+        graph = bundle.path_of(spec.file)
+        backend: Backend = (
+            OnnxBackend(graph, threads=concurrency.threads, wide_threads=concurrency.wide_threads, running=running)
+            if device == CPU
+            else CudaBackend(graph, device, cuda or CudaOptions())
         )
         scorer = _scorer_class(bundle.manifest.kind)(bundle, backend)
     except RuntimeError as error:
@@ -86,7 +104,7 @@ def load_scorer(
     _compare_tensors(bundle, spec, backend)
     _run_self_test(bundle, spec, scorer)
     percentiles = tuple(bundle.calibration().percentiles)
-    return LoadedScorer(scorer, bundle, variant, percentiles, concurrency, _turn(bundle.self_test().turns[0]))
+    return LoadedScorer(scorer, bundle, variant, percentiles, concurrency, _turn(bundle.self_test().turns[0]), device)
 
 
 def measure_concurrency(bundle: Bundle, variant: GraphVariant, cpus: int) -> Concurrency:

@@ -1,0 +1,140 @@
+"""Devices: which ones a process may compute on, best first, and why not on a better one. Never falls back silently."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from turnscore_service.inference.cuda_driver import CudaDriverError
+from turnscore_service.inference.machine import CudaDevices, Machine
+from turnscore_service.inference.onnx_library import PROVIDERS, DeviceError, OnnxBuild, Provider
+
+AUTO = "auto"
+_INSTALL_GPU = "pip uninstall -y onnxruntime onnxruntime-gpu, then pip install 'turnscore[gpu]'"
+
+_FIXES: dict[Provider, str] = {
+    "cuda": "install the extra `gpu`, which brings the CUDA and cuDNN wheels (pip install 'turnscore[gpu]')",
+    "tensorrt": "install TensorRT 10 (pip install tensorrt-cu13) and put its libraries on LD_LIBRARY_PATH, or unset "
+    "TURNSCORE_RUNTIME__TENSORRT_CACHE",
+}
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where a graph computes."""
+
+    kind: Literal["cpu", "cuda"]
+    index: int = 0
+
+    def __str__(self) -> str:
+        return self.kind if self.kind == "cpu" else f"cuda:{self.index}"
+
+
+CPU = Device("cpu")
+
+
+@dataclass(frozen=True)
+class DeviceChoice:
+    """The devices that a graph may run on, best first; `note` says why a better one is not among them."""
+
+    devices: tuple[Device, ...]
+    note: str = ""
+
+    def __str__(self) -> str:
+        return " or ".join(map(str, self.devices))
+
+
+def choose_devices(asked: str, machine: Machine, *, worker: int = 0, with_tensorrt: bool = False) -> DeviceChoice:
+    """The devices for worker number `worker` (from 0), of what the setting `runtime.device` may say.
+
+    `auto` is CUDA where it works, else the CPU. Raises DeviceError, with the reason and the fix, where a device that
+    was asked for by name cannot be used, or where there is no runtime at all.
+    """
+    build = machine.build
+    if asked == "cpu":
+        return DeviceChoice((CPU,))
+    try:
+        device = _find_cuda(asked, build, machine, worker, with_tensorrt=with_tensorrt)
+    except DeviceError as error:
+        if asked != AUTO:
+            raise
+        return DeviceChoice((CPU,), str(error))
+    return DeviceChoice((device, CPU) if asked == AUTO else (device,))
+
+
+def _find_cuda(asked: str, build: OnnxBuild, machine: Machine, worker: int, *, with_tensorrt: bool) -> Device:
+    """The worker's CUDA device, proved to work."""
+    _check_build(build)
+    found = _read_driver(build, machine)
+    wanted = list(range(len(found.gpus))) if asked in (AUTO, "cuda") else parse_indices(asked)
+    index = wanted[worker % len(wanted)]
+    if index >= len(found.gpus):
+        names = ", ".join(f"cuda:{gpu.index} {gpu.name}" for gpu in found.gpus)
+        raise DeviceError(f"there is no cuda:{index}; this process sees {names}")
+    _prove("cuda", index, build, machine)
+    if with_tensorrt:
+        _prove("tensorrt", index, build, machine)
+    return Device("cuda", index)
+
+
+def parse_indices(asked: str) -> list[int]:
+    """The numbers in `cuda:0,cuda:1`."""
+    return [int(each.partition(":")[2]) for each in asked.split(",")]
+
+
+def count_workers_beside(asked: str, workers: int, gpus: int) -> int:
+    """How many of the worker processes share a device, at most; `gpus` are those this process sees."""
+    devices = len(set(parse_indices(asked))) if ":" in asked else gpus
+    return -(-workers // max(1, devices))
+
+
+def _check_build(build: OnnxBuild) -> None:
+    if build.has("cuda"):
+        return
+    if "onnxruntime-gpu" in build.packages:
+        raise DeviceError(
+            "onnxruntime and onnxruntime-gpu are both installed and overwrite each other; the CPU build came last: "
+            + _INSTALL_GPU
+        )
+    raise DeviceError(f"the installed ONNX Runtime {build.version} is a CPU build: {_INSTALL_GPU}")
+
+
+def _read_driver(build: OnnxBuild, machine: Machine) -> CudaDevices:
+    try:
+        found = machine.cuda_devices()
+    except CudaDriverError as error:
+        raise DeviceError(
+            f"there is no working NVIDIA driver ({error}): install or restart it; a container needs the NVIDIA "
+            "Container Toolkit and `--gpus all`"
+        ) from None
+    if build.cuda_version is not None and found.cuda_version < (build.cuda_version[0], 0):
+        raise DeviceError(
+            f"the NVIDIA driver runs CUDA up to {_dotted(found.cuda_version)}, ONNX Runtime {build.version} needs "
+            f"CUDA {build.cuda_version[0]}: install a newer driver (CUDA 13 needs 580 or later), or "
+            "onnxruntime-gpu 1.26 or earlier for CUDA 12"
+        )
+    if not found.gpus:
+        raise DeviceError(
+            "the NVIDIA driver shows this process no device: check nvidia-smi, CUDA_VISIBLE_DEVICES and the "
+            "container's `--gpus`"
+        )
+    return found
+
+
+def _prove(provider: Provider, index: int, build: OnnxBuild, machine: Machine) -> None:
+    """A provider that cannot start is left out by ONNX Runtime with a line in its log, so a session must tell."""
+    missing = machine.missing_library(provider)
+    if missing is not None:
+        raise DeviceError(f"{PROVIDERS[provider]} needs {missing}, which cannot be loaded: {_FIXES[provider]}")
+    try:
+        opened: Sequence[str] = machine.open_providers(provider, index)
+    except Exception as error:  # the runtime's classes share no base
+        raise DeviceError(f"cuda:{index} does not start: {error}") from error
+    if PROVIDERS[provider] not in opened:
+        raise DeviceError(
+            f"ONNX Runtime {build.version} fell back to {', '.join(opened)} where {PROVIDERS[provider]} was asked for; "
+            "its lines on stderr say why"
+        )
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,53 @@
+"""A machine that was made up: any runtime, any driver, any number of devices, and whatever fails on them."""
+
+from dataclasses import dataclass, field
+
+from turnscore_service.inference.cuda_driver import CudaDriverError, Gpu
+from turnscore_service.inference.machine import CudaDevices
+from turnscore_service.inference.onnx_library import PROVIDERS, DeviceError, OnnxBuild, Provider
+
+CPU_BUILD = OnnxBuild("1.31.1", ("onnxruntime",), ("CPUExecutionProvider",), None)
+GPU_BUILD = OnnxBuild(
+    "1.31.1",
+    ("onnxruntime-gpu",),
+    ("TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"),
+    (13, 0),
+)
+
+
+@dataclass
+class FakeMachine:
+    """By default a machine with two devices on which everything works."""
+
+    installed: OnnxBuild | DeviceError = GPU_BUILD
+    driver: str | None = None
+    """What the driver's library says when it cannot be used; None where it can."""
+    driver_cuda: tuple[int, int] = (13, 1)
+    devices: int = 2
+    missing: dict[Provider, str] = field(default_factory=dict)
+    opening: str | None = None
+    """What the runtime raises when a session is opened."""
+    falls_back: tuple[Provider, ...] = ()
+    opened: list[tuple[Provider, int]] = field(default_factory=list)
+
+    @property
+    def build(self) -> OnnxBuild:
+        if isinstance(self.installed, DeviceError):
+            raise self.installed
+        return self.installed
+
+    def cuda_devices(self) -> CudaDevices:
+        if self.driver is not None:
+            raise CudaDriverError(self.driver)
+        gpus = tuple(Gpu(index, "Made-Up 9000", 24 << 30, (9, 0)) for index in range(self.devices))
+        return CudaDevices(self.driver_cuda, gpus)
+
+    def missing_library(self, provider: Provider) -> str | None:
+        return self.missing.get(provider)
+
+    def open_providers(self, provider: Provider, index: int) -> tuple[str, ...]:
+        self.opened.append((provider, index))
+        if self.opening is not None:
+            raise RuntimeError(self.opening)
+        own = () if provider in self.falls_back else (PROVIDERS[provider],)
+        return (*own, "CPUExecutionProvider")
