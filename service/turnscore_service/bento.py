@@ -3,30 +3,17 @@
 import asyncio
 import logging
 import signal
-import sys
 from types import FrameType
 
 import bentoml
-from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
-from turnscore_wire import tell_refusal
 
 from turnscore_service.http_door import create_http_door
 from turnscore_service.log_setup import set_up_logging
-from turnscore_service.settings import Settings
+from turnscore_service.settings import read_settings
 from turnscore_service.wiring import Runtime
 
-
-def _read_settings() -> Settings:
-    """The settings, or the end of the process with a sentence that names the variable."""
-    try:
-        return Settings()
-    except ValidationError as error:
-        field, message = tell_refusal(error)
-        sys.exit(f"TURNSCORE_{field.upper().replace('.', '__')}: {message}")
-
-
-_SETTINGS = _read_settings()
+_SETTINGS = read_settings()
 _RUNTIME = Runtime(_SETTINGS)
 _LOGGER = logging.getLogger("turnscore.bento")
 

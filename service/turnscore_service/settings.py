@@ -1,13 +1,26 @@
 """Settings: the only place that reads the environment. Every variable is `TURNSCORE_` + field, `__` for a level."""
 
+import re
+import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, PositiveFloat, PositiveInt, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
-from turnscore_wire import Limits
+from turnscore_wire import Limits, tell_refusal
 
-_DEVICES = r"^(auto|cpu|cuda|cuda:\d{1,2}(,cuda:\d{1,2})*)$"
+_DEVICES = re.compile(r"auto|cpu|cuda|cuda:\d{1,2}(,cuda:\d{1,2})*")
 
 
 class _Group(BaseModel):
@@ -17,7 +30,7 @@ class _Group(BaseModel):
 class RuntimeSettings(_Group):
     """How ONNX Runtime is used, and where."""
 
-    device: Annotated[str, Field(pattern=_DEVICES)] = Field(
+    device: str = Field(
         default="auto",
         description="`cpu`, `cuda` (the worker's turn among all devices), `cuda:1`, `cuda:0,cuda:1` (the worker's turn "
         "among these) or `auto`: CUDA where it works and the bundle has a graph for it, else the CPU. A CUDA device "
@@ -43,6 +56,13 @@ class RuntimeSettings(_Group):
         description="Seconds after which a batch that has not ended counts as hung: its callers are answered, "
         "/readyz turns 503, and the scorer gets fresh threads.",
     )
+
+    @field_validator("device")
+    @classmethod
+    def _know_device(cls, value: str) -> str:
+        if not _DEVICES.fullmatch(value):
+            raise PydanticCustomError("device", "must be auto, cpu, cuda, cuda:N or a list such as cuda:0,cuda:1")
+        return value
 
 
 class BatchingSettings(_Group):
@@ -109,3 +129,12 @@ class Settings(BaseSettings):
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
+
+
+def read_settings(given: Mapping[str, Any] | None = None) -> Settings:
+    """The settings, `given` ones before the environment's; or the end of the process with a sentence that names one."""
+    try:
+        return Settings(**(given or {}))
+    except ValidationError as error:
+        field, message = tell_refusal(error)
+        sys.exit(f"TURNSCORE_{field.upper().replace('.', '__')}: {message}")

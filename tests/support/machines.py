@@ -28,6 +28,7 @@ class FakeMachine:
     opening: str | None = None
     """What the runtime raises when a session is opened."""
     falls_back: tuple[Provider, ...] = ()
+    free: int | None = 20 << 30
     opened: list[tuple[Provider, int]] = field(default_factory=list)
 
     @property
@@ -41,6 +42,11 @@ class FakeMachine:
             raise CudaDriverError(self.driver)
         gpus = tuple(Gpu(index, "Made-Up 9000", 24 << 30, (9, 0)) for index in range(self.devices))
         return CudaDevices(self.driver_cuda, gpus)
+
+    def free_bytes(self, index: int) -> int:
+        if self.free is None:
+            raise CudaDriverError("the driver does not say")
+        return self.free
 
     def missing_library(self, provider: Provider) -> str | None:
         return self.missing.get(provider)

@@ -128,7 +128,7 @@ def _prove(provider: Provider, index: int, build: OnnxBuild, machine: Machine) -
     try:
         opened: Sequence[str] = machine.open_providers(provider, index)
     except Exception as error:  # the runtime's classes share no base
-        raise DeviceError(f"cuda:{index} does not start: {error}") from error
+        raise DeviceError(f"cuda:{index} does not start: {' '.join(str(error).split())}") from error
     if PROVIDERS[provider] not in opened:
         raise DeviceError(
             f"ONNX Runtime {build.version} fell back to {', '.join(opened)} where {PROVIDERS[provider]} was asked for; "

@@ -40,6 +40,9 @@ class Machine(Protocol):
     def cuda_devices(self) -> CudaDevices:
         """Raises CudaDriverError where there is no driver that works."""
 
+    def free_bytes(self, index: int) -> int:
+        """Memory that no process has taken on that device. Raises CudaDriverError."""
+
     def missing_library(self, provider: Provider) -> str | None:
         """A library that the provider needs and that cannot be loaded."""
 
@@ -50,6 +53,9 @@ class Machine(Protocol):
 class ThisMachine:
     """The machine that the process runs on."""
 
+    def __init__(self) -> None:
+        self._opened: dict[tuple[Provider, int], tuple[str, ...]] = {}
+
     @cached_property
     def build(self) -> OnnxBuild:
         return describe_build()
@@ -58,13 +64,17 @@ class ThisMachine:
         driver = CudaDriver()
         return CudaDevices(driver.cuda_version, driver.gpus())
 
+    def free_bytes(self, index: int) -> int:
+        return CudaDriver().free_bytes(index)
+
     def missing_library(self, provider: Provider) -> str | None:
         return missing_library(provider)
 
     def open_providers(self, provider: Provider, index: int) -> tuple[str, ...]:
-        load_cuda_libraries()
-        options = {"device_id": str(index)}
-        session = load_onnxruntime().InferenceSession(
-            PROBE_GRAPH, providers=[(PROVIDERS[provider], options)], enable_fallback=0
-        )
-        return tuple(session.get_providers())
+        if (provider, index) not in self._opened:
+            load_cuda_libraries()
+            session = load_onnxruntime().InferenceSession(
+                PROBE_GRAPH, providers=[(PROVIDERS[provider], {"device_id": str(index)})], enable_fallback=0
+            )
+            self._opened[provider, index] = tuple(session.get_providers())
+        return self._opened[provider, index]
