@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
