@@ -14,6 +14,8 @@ from turnscore_service.settings import AdmissionSettings
 
 _RETRY_MS = (20, 10_000)
 """Least and greatest advice to a refused caller. Chosen."""
+_SHARE_OF_DEADLINE = 0.8
+"""A queue that would take more of the time left than this is refused: the rest is for the turn itself. Chosen."""
 _UNKNOWN_RETRY_MS = 1000
 """The advice while nothing is known of the drain rate. Chosen."""
 
@@ -93,7 +95,7 @@ class Admission:
         if excess_items > 0 or excess_tokens > 0:
             share = max(excess_items / held.items, excess_tokens / max(1, held.tokens))
             self._refuse(scorer, demand, "full", f"too much work for {scorer} is in flight", _advice(wait, share))
-        remaining = deadline.remaining_seconds()
+        remaining = _SHARE_OF_DEADLINE * deadline.remaining_seconds()
         if wait is not None and wait > remaining > 0:
             advice = _advice(wait - remaining, 1)
             self._refuse(scorer, demand, "deadline", f"the queue of {scorer} is longer than the deadline", advice)

@@ -136,6 +136,9 @@ def load_scorers(settings: Settings, *, worker: int = 0, machine: Machine | None
     Raises BundleError where one is refused, where two are of one kind, or where there is none; DeviceError where the
     device that was asked for cannot be used.
     """
+    # A request's few texts are tokenized faster by one thread than by a pool, whose threads would take the CPUs from
+    # inference: measured on 2 CPUs, 0.24 ms instead of 0.40 for one turn.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     devices = _choose_devices(settings, machine or ThisMachine(), worker)
     cuda = CudaOptions(settings.runtime.tensorrt_cache, settings.runtime.cuda_graphs)
     running = RunCount()

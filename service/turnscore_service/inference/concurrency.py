@@ -8,10 +8,11 @@ from dataclasses import dataclass
 _WIDE_GAIN = 0.85
 """A second session is kept only where it takes less than this share of the narrow one's time. Chosen: it doubles the
 memory of the weights."""
-_COST_TIE = 1.03
+_COST_TIE = 1.1
 """Fewer threads win where they cost at most this much more. Chosen: measurements of a start-up are that noisy."""
 _LATENCY_RUNS = 7
-_BUSY_SECONDS = 0.15
+_BURSTS = 4
+_BURST_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Concurrency:
 class Sample:
     """What one number of threads gave: seconds of one turn alone, CPU seconds of one with every lane busy.
 
-    CPU seconds, and the least of several latencies, because other processes on the machine hardly change them.
+    CPU seconds, and the least of several measurements, because other processes on the machine change those least.
     """
 
     latency_seconds: float
@@ -56,11 +57,16 @@ def take_sample(score_one: Callable[[], object], lanes: int) -> Sample:
     score_one()
     alone = [_seconds(score_one) for _ in range(_LATENCY_RUNS)]
     with ThreadPoolExecutor(lanes) as executor:
-        end = time.perf_counter() + _BUSY_SECONDS
-        used_before = time.process_time()
-        calls = sum(executor.map(lambda _: _repeat_until(end, score_one), range(lanes)))
-        used = time.process_time() - used_before
-    return Sample(min(alone), used / calls)
+        busy = [_burst(executor, score_one, lanes) for _ in range(_BURSTS)]
+    return Sample(min(alone), min(busy))
+
+
+def _burst(executor: ThreadPoolExecutor, call: Callable[[], object], lanes: int) -> float:
+    """CPU seconds of one call while every lane is busy for a moment."""
+    end = time.perf_counter() + _BURST_SECONDS
+    used_before = time.process_time()
+    calls = sum(executor.map(lambda _: _repeat_until(end, call), range(lanes)))
+    return (time.process_time() - used_before) / calls
 
 
 def _repeat_until(end: float, call: Callable[[], object]) -> int:
