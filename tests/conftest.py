@@ -52,7 +52,13 @@ def serve() -> ServeFakes:
         await runtime.wait_until_loaded()
         transport = httpx.ASGITransport(create_http_door(runtime), raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
-            yield client, runtime
+            try:
+                yield client, runtime
+            finally:
+                for scorer in scorers.values():
+                    if isinstance(scorer, FakeScorer):  # a test that failed must not leave a thread waiting
+                        scorer.gate.set()
+                        scorer.tokenizer_gate.set()
         await runtime.stop()
 
     return start

@@ -1,0 +1,111 @@
+"""What callers see when there is more work than the service can do, or when a part of it dies."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+
+import httpx
+from conftest import ServeFakes
+from prometheus_client import REGISTRY
+from support.fakes import FakeScorer
+from turnscore_service.settings import AdmissionSettings, RuntimeSettings, Settings
+
+
+async def until(claim: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not claim():
+            await asyncio.sleep(0.001)
+
+
+def sample(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+def asks(client: httpx.AsyncClient, count: int, **request: object) -> list["asyncio.Task[httpx.Response]"]:
+    return [
+        asyncio.create_task(client.post("/v1/score", json={"response": "a b", "deadline_ms": 60_000, **request}))
+        for _ in range(count)
+    ]
+
+
+async def test_a_burst_for_one_scorer_does_not_starve_another(serve: ServeFakes):
+    burst, other = FakeScorer(), FakeScorer()
+    burst.gate.clear()
+    settings = Settings(admission=AdmissionSettings(max_items=8))
+    async with serve(settings, fed=burst, engagement=other) as (client, _):
+        flood = asks(client, 50, scorers=["fed"])
+        await until(lambda: sum(task.done() for task in flood) == 42)
+        calm = await asyncio.gather(*asks(client, 8, scorers=["engagement"]))
+        burst.gate.set()
+        codes = Counter(answer.status_code for answer in await asyncio.gather(*flood))
+    assert [answer.status_code for answer in calm] == [200] * 8
+    assert codes == {200: 8, 429: 42}
+
+
+async def test_a_tokenizer_that_is_busy_with_one_scorer_serves_the_others(serve: ServeFakes):
+    slow, other = FakeScorer(), FakeScorer()
+    slow.tokenizer_gate.clear()
+    async with serve(fed=slow, engagement=other) as (client, _):
+        [waiting] = asks(client, 1, scorers=["fed"])
+        await until(lambda: slow.encoded)
+        [calm] = await asyncio.gather(*asks(client, 1, scorers=["engagement"]))
+        slow.tokenizer_gate.set()
+        assert (calm.status_code, (await waiting).status_code) == (200, 200)
+
+
+async def test_a_deadline_shorter_than_the_queue_is_refused_before_any_work(serve: ServeFakes):
+    scorer = FakeScorer()
+    async with serve(fake=scorer) as (client, runtime):
+        await client.post("/v1/score", json={"response": "a b"})  # teaches the pace
+        scorer.gate.clear()
+        queued = asks(client, 20)
+        await until(lambda: len(scorer.batches) == 2)  # it is held in the runtime
+        batcher = runtime.pipeline()._batchers["fake"]
+        batcher._seconds_a_token = 100.0
+        encoded = list(scorer.encoded)
+        answer = await client.post("/v1/score", json={"response": "a b", "deadline_ms": 5000})
+        assert answer.status_code == 429
+        assert int(answer.headers["retry-after"]) >= 1
+        assert scorer.encoded == encoded
+        scorer.gate.set()
+        assert {answer.status_code for answer in await asyncio.gather(*queued)} == {200}
+
+
+async def test_far_too_much_work_is_answered_or_refused_and_counted_once(serve: ServeFakes):
+    scorer = FakeScorer()
+    settings = Settings(admission=AdmissionSettings(max_items=16))
+    before = {code: sample("turnscore_requests_total", door="http", call="score", code=code) for code in CODES}
+    async with serve(settings, fake=scorer) as (client, _):
+        scorer.gate.clear()
+        impatient = asks(client, 4, deadline_ms=20)
+        patient = asks(client, 196)
+        await asyncio.gather(*impatient)
+        scorer.gate.set()
+        codes = Counter(answer.status_code for answer in await asyncio.gather(*impatient, *patient))
+        later = await client.post("/v1/score", json={"response": "a b"})
+    assert codes == {504: 4, 200: 12, 429: 184}
+    assert later.status_code == 200
+    counted = {
+        status: sample("turnscore_requests_total", door="http", call="score", code=code) - before[code]
+        for code, status in CODES.items()
+    }
+    assert counted == {200: 13, 429: 184, 504: 4}
+    assert sample("turnscore_items_in_flight", scorer="fake") == 0
+    assert sample("turnscore_tokens_in_flight", scorer="fake") == 0
+
+
+CODES = {"ok": 200, "overloaded": 429, "deadline_exceeded": 504}
+
+
+async def test_a_dead_runtime_fails_its_callers_and_readiness_and_comes_back(serve: ServeFakes):
+    scorer = FakeScorer()
+    settings = Settings(runtime=RuntimeSettings(stall_seconds=0.1))
+    async with serve(settings, fake=scorer) as (client, runtime):
+        scorer.gate.clear()
+        [hung] = await asyncio.gather(*asks(client, 1))
+        readiness = await client.get("/readyz")
+        scorer.gate.set()
+        await until(lambda: runtime.health.is_ready)
+        [later] = await asyncio.gather(*asks(client, 1))
+    assert (hung.status_code, readiness.status_code, later.status_code) == (500, 503, 200)
+    assert "fake" in readiness.json()["error"]["message"]
