@@ -57,6 +57,35 @@ async def answer(
     return result
 
 
+async def converse(
+    door: Door, request_id: str, work: Callable[[], Awaitable[None]], *, log: bool = False
+) -> ScoringError | None:
+    """Holds one conversation and returns the error that ended it, if one did; raises nothing but CallerLeftError.
+
+    Counts it once, when it ends. An unforeseen exception is logged and told as `internal`.
+    """
+    token = REQUEST_ID.set(request_id)
+    code = "departed"
+    ended_by: ScoringError | None = None
+    try:
+        await work()
+        code = "ok"
+    except ScoringError as error:
+        code, ended_by = error.code, error
+    except CallerLeftError:
+        raise
+    except Exception:
+        _LOGGER.exception("unforeseen error")
+        ended_by = FailedScoringError("something failed inside turnscore; its log says what")
+        code = ended_by.code
+    finally:
+        metrics.REQUESTS.labels(door, "conversation", code).inc()
+        if log:
+            _LOGGER.info("request", extra={"call": "conversation", "code": code})
+        REQUEST_ID.reset(token)
+    return ended_by
+
+
 def refuse(error: ScoringError, request_id: str) -> Answer:
     """The answer that carries an error."""
     reply = ErrorReply(error=error.detail(), request_id=request_id)

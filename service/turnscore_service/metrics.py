@@ -63,6 +63,17 @@ BATCH_TOKENS = Histogram("turnscore_batch_tokens", "Tokens in one batch, with pa
 BATCH_PADDING = Histogram(
     "turnscore_batch_padding_ratio", "Share of a batch that was padding.", ["scorer"], buckets=_SHARES
 )
+OPEN_CONVERSATIONS = Gauge(
+    "turnscore_open_conversations", "Live conversations open at this moment.", multiprocess_mode="livesum"
+)
+CONVERSATION_TURNS = Counter(
+    "turnscore_conversation_turns_total",
+    "Messages of live conversations by what became of them: heard (a user's turn), scored, failed or refused.",
+    ["outcome"],
+)
+CONVERSATION_TURN_SECONDS = Histogram(
+    "turnscore_conversation_turn_seconds", "From a system turn's arrival to its scores.", buckets=_SECONDS
+)
 READY = Gauge("turnscore_ready", "1 while this process scores, else 0.", multiprocess_mode="livemin")
 
 

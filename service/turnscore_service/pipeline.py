@@ -137,6 +137,16 @@ class ScoringPipeline:
             timing_ms=timing_of(outcomes, started_at),
         )
 
+    @property
+    def scorers(self) -> Mapping[str, LoadedScorer]:
+        """What is loaded, by name."""
+        return self._scorers
+
+    async def score_turn(self, item: Item) -> Outcome:
+        """What the scorers say of one checked turn. Raises OverloadedError, DeadlineExceededError without any work."""
+        [outcome] = await self._score_items([item])
+        return outcome
+
     def models(self) -> list[ModelDescription]:
         """The loaded bundles."""
         return [

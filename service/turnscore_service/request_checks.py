@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
-from turnscore_wire import DialogueRequest, Limits, RankRequest, ScoreRequest, Turn
+from turnscore_wire import ConversationOpening, DialogueRequest, Limits, RankRequest, ScoreRequest, Turn
 from turnscore_wire.requests import ScorerChoice
 
-from turnscore_service.errors import InvalidRequestError, TooLargeError
+from turnscore_service.errors import InvalidRequestError, ScoringError, TooLargeError
 from turnscore_service.scorers.loading import LoadedScorer
 
 
@@ -56,6 +56,26 @@ def check_rank_request(
     if not any(weights.values()):
         raise InvalidRequestError("at least one scorer must weigh more than 0", field="weights")
     return asked, weights
+
+
+def check_opening(
+    opening: ConversationOpening, limits: Limits, scorers: Mapping[str, LoadedScorer]
+) -> dict[str, object]:
+    """As `check_score_request`; the fields are named as those of the message that opens a conversation."""
+    try:
+        _check_turns("context", opening.context, limits)
+        return _check_choice(opening, scorers)
+    except ScoringError as error:
+        raise type(error)(error.message, field=f"open.{error.field}") from None
+
+
+def check_spoken_turn(turn: Turn, index: int, limits: Limits) -> None:
+    """Raises TooLargeError or InvalidRequestError where it cannot be a conversation's turn number `index`."""
+    if index >= limits.max_turns:
+        raise TooLargeError(f"at most {limits.max_turns} turns are taken in one conversation", field="turn")
+    _check_text("turn.text", turn.text, limits)
+    if turn.speaker == "system" and not turn.text.strip():
+        raise InvalidRequestError("a system turn must not be empty", field="turn.text")
 
 
 def check_item_count(count: int, limits: Limits) -> None:

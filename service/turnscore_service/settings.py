@@ -87,6 +87,26 @@ class AdmissionSettings(_Group):
     max_tokens: PositiveInt = Field(default=131_072, description="Estimated tokens in flight, for each scorer.")
 
 
+class ConversationSettings(_Group):
+    """What live conversations may take."""
+
+    max_open: PositiveInt = Field(
+        default=2000, description="Conversations open at once in one worker process; further ones are `overloaded`."
+    )
+    max_bytes: PositiveInt = Field(
+        default=1024 * 1024, description="Bytes of all messages of one conversation; beyond, it ends as `too_large`."
+    )
+    max_unanswered: PositiveInt = Field(
+        default=8,
+        description="Messages of one conversation taken and not yet answered; no more are read before one is. Chosen.",
+    )
+    idle_seconds: PositiveFloat = Field(
+        default=300.0,
+        description="Seconds without a message, every answer being given, after which a conversation ends as "
+        "`deadline_exceeded`; also how long a caller may leave an answer untaken. Chosen.",
+    )
+
+
 class Settings(BaseSettings):
     """Everything that can be set. A wrong value stops the start with a sentence that names the variable."""
 
@@ -122,6 +142,7 @@ class Settings(BaseSettings):
     runtime: RuntimeSettings = Field(default_factory=RuntimeSettings)
     batching: BatchingSettings = Field(default_factory=BatchingSettings)
     admission: AdmissionSettings = Field(default_factory=AdmissionSettings)
+    conversations: ConversationSettings = Field(default_factory=ConversationSettings)
 
     @field_validator("models", mode="before")
     @classmethod

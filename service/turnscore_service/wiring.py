@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 
@@ -14,6 +15,7 @@ from turnscore_wire import ModelsReply
 
 from turnscore_service.admission import Admission
 from turnscore_service.batching import Batcher
+from turnscore_service.conversations import Conversations
 from turnscore_service.health import Health
 from turnscore_service.inference.concurrency import Concurrency
 from turnscore_service.inference.cpu_budget import usable_cpus
@@ -47,6 +49,7 @@ class Runtime:
         self._load_scorers = load
         self._worker = 0
         self.health = Health()
+        self.conversations = Conversations(settings)
         self._pipeline: ScoringPipeline | None = None
         self._loading: asyncio.Task[None] | None = None
 
@@ -64,8 +67,16 @@ class Runtime:
             await self._loading
 
     def begin_drain(self) -> None:
-        """Turns readiness off; requests that still come are answered."""
+        """Turns readiness off and tells live conversations; requests that still come are answered."""
         self.health.become("draining", "the service is shutting down")
+        self.conversations.begin_drain()
+
+    async def end_conversations(self) -> None:
+        """Returns when live conversations have their last answers, at the latest after `shutdown_seconds`."""
+        self.conversations.end()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.shutdown_seconds):
+                await self.conversations.wait_until_empty()
 
     async def stop(self) -> None:
         """Returns when everything in flight is answered, at the latest after `shutdown_seconds`."""

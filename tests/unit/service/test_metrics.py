@@ -26,5 +26,16 @@ def test_the_documented_metrics_are_the_exported_ones():
 
 
 def test_every_name_ends_in_its_unit():
-    units = ("_total", "_seconds", "_ratio", "_items", "_tokens", "_in_flight", "_ready", "_batches", "_lanes")
+    units = (
+        "_total",
+        "_seconds",
+        "_ratio",
+        "_items",
+        "_tokens",
+        "_in_flight",
+        "_conversations",
+        "_ready",
+        "_batches",
+        "_lanes",
+    )
     assert [name for name in defined() if not name.endswith(units)] == []
