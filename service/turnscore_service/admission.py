@@ -14,8 +14,10 @@ from turnscore_service.settings import AdmissionSettings
 
 _RETRY_MS = (20, 10_000)
 """Least and greatest advice to a refused caller. Chosen."""
-_SHARE_OF_DEADLINE = 0.8
+_SHARE_OF_DEADLINE = 0.7
 """A queue that would take more of the time left than this is refused: the rest is for the turn itself. Chosen."""
+_SHARE_WEIGHT = 0.1
+"""Weight of the latest request in the ratio of real to estimated tokens. Chosen."""
 _UNKNOWN_RETRY_MS = 1000
 """The advice while nothing is known of the drain rate. Chosen."""
 
@@ -50,12 +52,13 @@ class Admission:
     """Room for turns and tokens in one process. Belongs to one event loop."""
 
     def __init__(
-        self, settings: AdmissionSettings, waits: Mapping[str, Callable[[], float | None]] | None = None
+        self, settings: AdmissionSettings, paces: Mapping[str, Callable[[], float | None]] | None = None
     ) -> None:
-        """`waits` tells for each scorer the seconds until what is queued is done, or None while that is unknown."""
+        """`paces` tells for each scorer the seconds that a token takes of late, or None while that is unknown."""
         self._settings = settings
-        self._waits = waits or {}
+        self._paces = paces or {}
         self._in_flight: dict[str, Demand] = {}
+        self._real_shares: dict[str, float] = {}
 
     @contextmanager
     def reserve(self, demands: Mapping[str, Demand], deadline: Deadline) -> Iterator[Reservation]:
@@ -76,6 +79,23 @@ class Admission:
         finally:
             reservation.release_all()
 
+    def learn(self, scorer: str, estimated: int, real: int) -> None:
+        """Notes what tokenizing made of an estimate, so that later estimates can be trusted as times."""
+        share = real / max(1, estimated)
+        known = self._real_shares.get(scorer, share)
+        self._real_shares[scorer] = known + _SHARE_WEIGHT * (share - known)
+
+    def expected_wait_seconds(self, scorer: str) -> float | None:
+        """Seconds until everything in flight for the scorer is done; None before its first batch.
+
+        Counts what is admitted, not only what is queued: a burst is in flight before its first turn is tokenized.
+        """
+        pace = self._paces[scorer]() if scorer in self._paces else None
+        if pace is None:
+            return None
+        held = self._in_flight.get(scorer, Demand())
+        return pace * held.tokens * self._real_shares.get(scorer, 1.0)
+
     def change(self, scorer: str, items: int, tokens: int) -> None:
         """Adds to what is in flight, or takes from it."""
         held = self._in_flight.setdefault(scorer, Demand())
@@ -88,7 +108,7 @@ class Admission:
         held = self._in_flight.get(scorer)
         if held is None or not held.items:
             return
-        wait = self._waits[scorer]() if scorer in self._waits else None
+        wait = self.expected_wait_seconds(scorer)
         settings = self._settings
         excess_items = held.items + demand.items - settings.max_items
         excess_tokens = held.tokens + demand.tokens - settings.max_tokens

@@ -69,8 +69,9 @@ class Batcher:
         self._stage = Stage(loaded.name, self._lanes, loaded.prove, watch)
         self._by_width: list[_Entry] = []
         self._queued_tokens = 0
-        self._running: dict[int, int] = {}
-        self._seconds_a_token: float | None = None
+        self._running: set[int] = set()
+        self._pace: float | None = None
+        """Seconds a lane takes for one token."""
         self._numbers = count()
         self._is_pump_due = False
         self._is_stopped = False
@@ -97,12 +98,9 @@ class Batcher:
         self._call_pump(loop)
         return future
 
-    def expected_wait_seconds(self) -> float | None:
-        """Seconds until what is queued and running is done, at the pace of late; None before the first batch."""
-        if self._seconds_a_token is None:
-            return None
-        tokens = self._queued_tokens + sum(self._running.values()) / 2
-        return tokens * self._seconds_a_token / self._lanes
+    def seconds_a_token(self) -> float | None:
+        """Seconds that one more token adds to the queue, at the pace of late; None before the first batch."""
+        return None if self._pace is None else self._pace / self._lanes
 
     async def stop(self) -> None:
         """Refuses further turns and returns when the last queued one is answered."""
@@ -130,7 +128,7 @@ class Batcher:
     def _start(self, batch: Sequence[_Entry]) -> None:
         started_at = time.monotonic()
         number = batch[0].number
-        self._running[number] = sum(entry.pack.real_tokens for entry in batch)
+        self._running.add(number)
         self._observe(batch, started_at)
         work = self._stage.run(self._score_timed, [entry.pack for entry in batch])
         work.add_done_callback(lambda done: self._deliver(batch, number, started_at, done))
@@ -142,14 +140,14 @@ class Batcher:
         started_at: float,
         done: "asyncio.Future[tuple[list[_PackResult], float]]",
     ) -> None:
-        tokens = self._running.pop(number)
+        self._running.discard(number)
         error = done.exception()
         if error is not None:
             _fail(batch, error)
         else:
             results, seconds = done.result()
             metrics.INFERENCE_SECONDS.labels(self._loaded.name).observe(seconds)
-            self._learn(seconds / tokens)
+            self._learn(seconds / sum(entry.pack.real_tokens for entry in batch))
             for entry, result in zip(batch, results, strict=True):
                 if entry.future.done():
                     metrics.WASTED_ITEMS.labels(self._loaded.name).inc(len(entry.pack.answers))
@@ -161,8 +159,8 @@ class Batcher:
         self._call_pump(asyncio.get_running_loop())
 
     def _learn(self, seconds_a_token: float) -> None:
-        known = self._seconds_a_token
-        self._seconds_a_token = seconds_a_token if known is None else known + _PACE_WEIGHT * (seconds_a_token - known)
+        known = seconds_a_token if self._pace is None else self._pace
+        self._pace = known + _PACE_WEIGHT * (seconds_a_token - known)
 
     def _drop_departed(self) -> None:
         for entry in self._by_width:

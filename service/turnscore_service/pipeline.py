@@ -259,9 +259,12 @@ class ScoringPipeline:
         work = self._tokenizing[loaded.name].run(encode_isolating, loaded, turns)
         try:
             async with asyncio.timeout(_latest(items).remaining_seconds()):
-                return await work
+                packs, failed = await work
         except TimeoutError:
             raise DeadlineExceededError("the deadline passed before the turn was tokenized") from None
+        estimated = self._demand(loaded.name, items).tokens
+        self._admission.learn(loaded.name, estimated, sum(pack.real_tokens for pack in packs))
+        return packs, failed
 
 
 def _raw_scores(pack: TokenPack, result: PackScores | BaseException) -> Sequence[RawScore | ScoringError]:

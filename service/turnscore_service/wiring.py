@@ -130,9 +130,7 @@ class Runtime:
             name: Stage(f"{name}-tokenizer", 1, partial(loaded.scorer.encode, [loaded.proof]), watch)
             for name, loaded in scorers.items()
         }
-        admission = Admission(
-            settings.admission, {name: batcher.expected_wait_seconds for name, batcher in batchers.items()}
-        )
+        admission = Admission(settings.admission, {name: batcher.seconds_a_token for name, batcher in batchers.items()})
         return ScoringPipeline(scorers, batchers, admission, settings.limits, tokenizing)
 
     def _give_up(self, stage: str) -> None:

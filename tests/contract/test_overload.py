@@ -61,7 +61,7 @@ async def test_a_deadline_shorter_than_the_queue_is_refused_before_any_work(serv
         queued = asks(client, 20)
         await until(lambda: len(scorer.batches) == 2)  # it is held in the runtime
         batcher = runtime.pipeline()._batchers["fake"]
-        batcher._seconds_a_token = 100.0
+        batcher._pace = 100.0
         encoded = list(scorer.encoded)
         answer = await client.post("/v1/score", json={"response": "a b", "deadline_ms": 5000})
         assert answer.status_code == 429

@@ -71,16 +71,31 @@ def test_a_scorer_that_is_done_gives_its_room_back_before_the_others():
 
 
 def test_the_advice_to_wait_follows_the_drain_rate():
-    admission = Admission(AdmissionSettings(max_items=1000, max_tokens=1000), {"a": lambda: 2.0})
+    admission = Admission(AdmissionSettings(max_items=1000, max_tokens=1000), {"a": lambda: 0.002})
     with admission.reserve(one(1, 1000), LATER):
         assert assert_refused(admission, one(1, 500)).retry_after_ms == 1000
         assert assert_refused(admission, one(1, 100)).retry_after_ms == 200
 
 
 def test_a_deadline_that_the_queue_cannot_meet_is_refused_before_any_work():
-    admission = Admission(AdmissionSettings(), {"a": lambda: 2.0})
+    admission = Admission(AdmissionSettings(), {"a": lambda: 0.2})
     with admission.reserve(one(1, 10), LATER):
         refused = assert_refused(admission, one(1, 1), Deadline.after_ms(500))
-        assert 1500 <= refused.retry_after_ms <= 1700
+        assert 1550 <= refused.retry_after_ms <= 1750
         with admission.reserve(one(1, 1), Deadline.after_ms(5000)):
             pass
+
+
+def test_the_wait_counts_what_is_admitted_as_tokenizing_found_earlier_turns():
+    admission = Admission(AdmissionSettings(), {"a": lambda: 0.01})
+    assert admission.expected_wait_seconds("a") == 0
+    admission.learn("a", estimated=100, real=50)
+    with admission.reserve(one(1, 400), LATER):
+        assert admission.expected_wait_seconds("a") == pytest.approx(2.0)
+
+
+def test_no_wait_is_told_before_anything_is_known_of_the_pace():
+    admission = Admission(AdmissionSettings(max_items=1), {"a": lambda: None})
+    with admission.reserve(one(1, 400), LATER):
+        assert admission.expected_wait_seconds("a") is None
+        assert assert_refused(admission, one(1, 1)).retry_after_ms == 1000

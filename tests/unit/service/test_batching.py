@@ -179,22 +179,16 @@ async def test_small_turns_are_not_dealt_out_one_by_one(fake_scorer: FakeScorer)
     batcher.close()
 
 
-async def test_the_wait_follows_the_pace_and_what_is_queued(batcher: Batcher, fake_scorer: FakeScorer):
-    assert batcher.expected_wait_seconds() is None
-    await batcher.submit(encoded(100), LATER)
-    assert batcher.expected_wait_seconds() == 0
-    first = await hold_runtime(batcher, fake_scorer)
-    waits = []
-    futures = []
-    for _ in range(2):
-        futures.append(batcher.submit(encoded(100), LATER))
-        waits.append(batcher.expected_wait_seconds())
-    assert 0 < waits[0] < waits[1] < 2 * waits[0]
-    futures[1].cancel()
-    fake_scorer.gate.set()
-    await asyncio.gather(first, futures[0])
-    await batcher.stop()
-    assert batcher.expected_wait_seconds() == 0
+async def test_the_pace_of_a_token_is_shared_by_the_lanes(fake_scorer: FakeScorer):
+    paces = []
+    for lanes in (1, 2):
+        loaded = dataclasses.replace(loaded_fake(fake_scorer), concurrency=Concurrency(lanes=lanes))
+        batcher = Batcher(loaded, BatchingSettings())
+        assert batcher.seconds_a_token() is None
+        found = await batcher.submit(encoded(100), LATER)
+        paces.append(batcher.seconds_a_token() / found.inference_seconds)
+        batcher.close()
+    assert paces == pytest.approx([1 / 100, 1 / 200])
 
 
 async def test_turns_computed_for_nobody_are_counted(batcher: Batcher, fake_scorer: FakeScorer):
