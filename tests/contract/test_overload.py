@@ -1,14 +1,17 @@
 """What callers see when there is more work than the service can do, or when a part of it dies."""
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Callable
 
 import httpx
 from conftest import ServeFakes
 from prometheus_client import REGISTRY
-from support.fakes import FakeScorer
+from support.fakes import FakeScorer, loaded_fake
+from turnscore_service.http_door import create_http_door
 from turnscore_service.settings import AdmissionSettings, RuntimeSettings, Settings
+from turnscore_service.wiring import Runtime
 
 
 async def until(claim: Callable[[], object]) -> None:
@@ -109,3 +112,20 @@ async def test_a_dead_runtime_fails_its_callers_and_readiness_and_comes_back(ser
         [later] = await asyncio.gather(*asks(client, 1))
     assert (hung.status_code, readiness.status_code, later.status_code) == (500, 503, 200)
     assert "fake" in readiness.json()["error"]["message"]
+
+
+async def test_a_process_whose_runtime_cannot_be_revived_ends_for_its_supervisor():
+    scorer, codes = FakeScorer(), []
+    scorer.gate.clear()
+    settings = Settings(runtime=RuntimeSettings(stall_seconds=0.02))
+    runtime = Runtime(settings, load=lambda _: {"fake": loaded_fake(scorer)}, exit_process=codes.append)
+    runtime.start()
+    await runtime.wait_until_loaded()
+    transport = httpx.ASGITransport(create_http_door(runtime))
+    async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
+        [hung] = await asyncio.gather(*asks(client, 1))
+        await until(lambda: codes)
+    scorer.gate.set()
+    await runtime.stop()
+    assert hung.status_code == 500
+    assert codes == [os.EX_SOFTWARE]

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from support.processes import RunningService, running_service
 from turnscore_client import InvalidRequestError, NotReadyError, TurnScoreClient
@@ -106,6 +107,29 @@ def test_a_damaged_bundle_leaves_the_service_alive_and_not_ready(tmp_path: Path)
             pytest.raises(NotReadyError, match=r"tokenizer\.json"),
         ):
             client.score(response="ok")
+
+
+def test_a_killed_worker_is_replaced(tmp_path: Path):
+    def worker() -> psutil.Process | None:
+        children = psutil.Process(service.process.pid).children()
+        return next((each for each in children if "--fd" in " ".join(_command_of(each))), None)
+
+    with (
+        running_service(tmp_path, environment={"TURNSCORE_MODELS": "engagement"}) as service,
+        TurnScoreClient(service.url, timeout_seconds=60, max_retries=20) as client,
+    ):
+        first = worker()
+        first.kill()
+        wait_until(lambda: (found := worker()) is not None and found.pid != first.pid)
+        wait_until(lambda: httpx.get(service.url + "/readyz", timeout=30).status_code == 200)
+        assert client.score(context=QUESTION, response="ok").scores
+
+
+def _command_of(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:  # it ended meanwhile
+        return []
 
 
 def wait_until(claim, seconds: float = 30) -> None:
