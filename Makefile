@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve test check format lock wheels bento latency schema proto check-proto bench-fed train-dialogue-lm
-.PHONY: train-engagement export-engagement train-sentiment-stop export-sentiment-stop
+.PHONY: bench bench-quick train-engagement export-engagement train-sentiment-stop export-sentiment-stop
 
 help:  ## Lists the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -94,6 +94,16 @@ export-sentiment-stop: $(DEV)/.ready  ## Exports one as a bundle: CHECKPOINT=fol
 
 latency: $(SERVE)/.ready  ## Times a running service: PORT=3000
 	$(SERVE)/bin/python loadtests/latency.py --port $(PORT)
+
+BENCH = PYTHONPATH=loadtests $(DEV)/bin/python -m turnscore_bench --serving $(SERVE)/bin
+
+bench: ROUNDS = 3
+bench: TURNS = 300
+bench: $(SERVE)/.ready $(DEV)/.ready  ## Measures turnscore, the bare runtime and other servers, 20 minutes: ROUNDS=3 TURNS=300
+	$(BENCH) --rounds $(ROUNDS) --turns $(TURNS) --page docs/benchmarks.md
+
+bench-quick: $(SERVE)/.ready $(DEV)/.ready  ## The same for mixed lengths only, 3 minutes; writes build/bench alone
+	$(BENCH) --rounds 2 --turns 200 --mixes mixed --clients 1,32
 
 train-dialogue-lm: $(DEV)/.ready  ## Trains the small language model of FED: DATA=folder OUTPUT=build/dialogue-lm
 	$(DEV)/bin/turnscore-train dialogue-lm --data $(DATA) --output $(OUTPUT)

@@ -1,0 +1,113 @@
+"""Measuring: starts the servers, checks that they answer rightly, drives one at a time. Knows no rounds."""
+
+import json
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from turnscore_bench.bare import BareProcess, EngagementRows
+from turnscore_bench.contenders import Contender
+from turnscore_bench.processes import Server, StartError, free_port, run_quietly
+from turnscore_bench.results import Measurement
+from turnscore_bench.traffic import LengthMix, Traffic
+
+_CHECKED_TURNS = 16
+_WARM_UP_TURNS = 32
+_WARM_UP_CLIENTS = 16
+
+
+class Arena:
+    """The servers, of which only the one that is measured runs: the others are paused."""
+
+    def __init__(self, output: Path, traffic: Traffic) -> None:
+        """Servers' folders and the jobs of the load generator go below `output`."""
+        self._output = output
+        self._traffic = traffic
+        self._servers: dict[str, Server] = {}
+
+    def start(self, contender: Contender) -> None:
+        """Starts the contender's server unless it is there already. Raises StartError."""
+        spec = contender.server
+        if spec.key in self._servers:
+            return
+        folder = spec.folder or self._output / "servers" / spec.key
+        port = free_port()
+        server = Server(spec.command(port), folder, spec.environment, port)
+        self._servers[spec.key] = server
+        try:
+            server.wait_until_ready(spec.ready_path)
+        except StartError:
+            self._servers.pop(spec.key).stop()
+            raise
+        server.pause()
+
+    def check(self, contender: Contender, mix: LengthMix, bare: BareProcess, rows: EngagementRows) -> None:
+        """Raises StartError where the contender's answers are not the expected ones."""
+        turns = self._traffic.turns(mix, _CHECKED_TURNS)
+        expect = contender.answers.expect
+        expected = expect(rows.of(turns)) if expect else bare.order("run_best", mix.name, turns)["values"]
+        replies = self._drive(contender, self._bodies(contender, turns), 1, keeps_replies=True)["replies"]
+        found = [value for reply in replies for value in contender.answers.read(json.loads(reply))]
+        if len(found) != len(expected):
+            raise StartError(f"gives {len(found)} values where {len(expected)} are right")
+        furthest = max(abs(one - other) for one, other in zip(found, expected, strict=True))
+        if not furthest <= contender.answers.tolerance:
+            raise StartError(f"answers wrongly: a value is off by {furthest:.4f}")
+
+    def warm_up(self, contender: Contender, mixes: Sequence[LengthMix]) -> None:
+        """A few turns of each mix. Raises StartError where the server hangs up."""
+        for mix in mixes:
+            turns = self._traffic.turns(mix, _WARM_UP_TURNS * contender.turns_a_request)
+            self._drive(contender, self._bodies(contender, turns), _WARM_UP_CLIENTS)
+
+    def measure(self, contender: Contender, mix: LengthMix, clients: int, count: int) -> Measurement:
+        """Sends that many fresh turns from idle to idle. Raises StartError where the server hangs up."""
+        done = self._drive(contender, self._bodies(contender, self._traffic.turns(mix, count)), clients)
+        latencies = sorted(done["latencies_ms"])
+        return Measurement(
+            contender=contender.key,
+            mix=mix.name,
+            clients=clients,
+            turns=done["answered"] * contender.turns_a_request - done["failed_items"],
+            wall_seconds=done["wall_seconds"],
+            cpu_seconds=done["cpu_seconds"],
+            client_cpu_seconds=done["client_cpu_seconds"],
+            p50_ms=statistics.median(latencies),
+            p99_ms=latencies[int(0.99 * len(latencies))],
+            refused=done["refused"],
+            failed=done["failed_requests"] + done["failed_items"],
+            first_error=done["first_error"],
+        )
+
+    def stop(self) -> None:
+        """Ends all servers."""
+        for server in self._servers.values():
+            server.stop()
+
+    def _bodies(self, contender: Contender, turns: Sequence[Any]) -> list[str]:
+        size = contender.turns_a_request
+        return [json.dumps(contender.body(turns[at : at + size])) for at in range(0, len(turns), size)]
+
+    def _drive(
+        self, contender: Contender, bodies: list[str], clients: int, *, keeps_replies: bool = False
+    ) -> Mapping[str, Any]:
+        """What the contender's load generator tells, and the CPU seconds of the server's tree meanwhile."""
+        server = self._servers[contender.server.key]
+        job = {
+            "port": server.port,
+            "path": contender.path,
+            "bodies": bodies,
+            "clients": clients,
+            "keeps_replies": keeps_replies,
+        }
+        file = self._output / "job.json"
+        file.write_text(json.dumps(job))
+        server.resume()
+        try:
+            before = server.cpu_seconds()
+            told = run_quietly([sys.executable, "-m", contender.client, str(file)])
+            return {**json.loads(told), "cpu_seconds": server.cpu_seconds() - before}
+        finally:
+            server.pause()

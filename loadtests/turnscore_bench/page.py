@@ -1,0 +1,98 @@
+"""The page: tables as Markdown between two markers, so that the prose around them stays. Measures nothing."""
+
+from pathlib import Path
+
+from turnscore_bench.results import BARE, Cell, Results
+
+BEGIN, END = "<!-- make bench writes below this line -->", "<!-- make bench writes above this line -->"
+PLOT_FILE = "servers.svg"
+
+
+class MissingMarkersError(Exception):
+    """The page has no place for the tables."""
+
+
+def write_between_markers(page: Path, text: str) -> None:
+    """Replaces what stands between the markers. Raises MissingMarkersError where they are not there, in this order."""
+    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise MissingMarkersError(f"{page} has no line {BEGIN!r} with {END!r} after it")
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+
+
+def tables(results: Results, plot: str) -> str:
+    """Everything measured, as Markdown; `plot` is the plot's address, seen from the page."""
+    parts = [results.conditions.get("told", ""), "### Ratios", ratios(results), f"![CPU and throughput]({plot})"]
+    for mix in results.mixes():
+        parts += [f"### {results.conditions.get('mixes', {}).get(mix, mix)}", _mix_table(results, mix)]
+    parts += ["### What could not be run", _not_run(results)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def ratios(results: Results) -> str:
+    """Served over bare, throughput over each other server, latency above bare: every mix and number of clients."""
+    lines = [
+        [mix, str(clients), results.labels.get(key, key), *_ratio_cells(results, key, mix, clients)]
+        for mix in results.mixes()
+        for clients in results.clients()
+        for key in ("turnscore", "turnscore-16")
+    ]
+    others = [key for key in results.labels if not key.startswith("turnscore")]
+    head = ["lengths", "clients", "", "CPU, served over bare", "p50 above bare, ms"]
+    head += [f"turns/s over {results.labels[key]}" for key in others]
+    return _table(head, [line for line in lines if any(each not in ("", "-") for each in line[3:])], texts=3)
+
+
+def _ratio_cells(results: Results, key: str, mix: str, clients: int) -> list[str]:
+    above = results.latency_above_bare(key, mix) if clients == 1 and key == "turnscore" else None
+    others = [other for other in results.labels if not other.startswith("turnscore")]
+    throughputs = [results.throughput_over(key, other, mix, clients) for other in others]
+    over_bare = results.served_over_bare(key, mix, clients)
+    return [_number(over_bare, 2), _number(above, 1), *(_number(each, 1) for each in throughputs)]
+
+
+def _mix_table(results: Results, mix: str) -> str:
+    head = ["", "clients", "CPU s / 1,000 turns", "over bare", "wall s / 1,000 turns", "turns/s", "p50 ms", "p99 ms"]
+    head += ["client's share of CPU", "refused", "failed"]
+    bare = results.cell(BARE, mix)
+    rows = []
+    if bare:
+        rows.append(["bare runtime, ideal batches", "", *_cell_cells(bare, bare)[:4], *["-"] * 5])
+    for clients in results.clients():
+        for key, label in results.labels.items():
+            cell = results.cell(key, mix, clients)
+            if cell:
+                rows.append([label, str(clients), *_cell_cells(cell, bare)])
+    return _table(head, rows, texts=1)
+
+
+def _cell_cells(cell: Cell, bare: Cell | None) -> list[str]:
+    return [
+        _number(cell.cpu_ms, 2),
+        _number(cell.cpu_ms / bare.cpu_ms if bare else None, 2),
+        _number(cell.wall_ms, 2),
+        _number(cell.turns_a_second, 0),
+        _number(cell.p50_ms, 1),
+        _number(cell.p99_ms, 1),
+        f"{100 * cell.client_share:.1f} %",
+        _number(cell.refused, 0),
+        _number(cell.failed, 0),
+    ]
+
+
+def _not_run(results: Results) -> str:
+    if not results.not_run:
+        return "Everything was run."
+    reasons = ((what, " ".join(why.split())[-300:].replace("`", "'")) for what, why in results.not_run.items())
+    return "\n".join(f"- {what}: `{why}`" for what, why in reasons)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def _table(head: list[str], rows: list[list[str]], *, texts: int) -> str:
+    """The first `texts` columns are words, the others numbers."""
+    lines = [head, [*["---"] * texts, *["---:"] * (len(head) - texts)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,0 +1,24 @@
+"""The report: JSON and the plot of every run, and the page where one is asked for."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from turnscore_bench import page, plot
+from turnscore_bench.results import Results
+
+RESULTS_FILE = "results.json"
+
+
+def write_report(results: Results, output: Path, page_file: Path | None) -> None:
+    """Writes into `output`; with a page, its tables, and the plot into the folder of its name beside it.
+
+    Raises MissingMarkersError where the page has no place for them.
+    """
+    (output / RESULTS_FILE).write_text(json.dumps(asdict(results), indent=1), encoding="utf-8")
+    plot.draw(results, output / page.PLOT_FILE)
+    if page_file:
+        folder = page_file.with_suffix("")
+        folder.mkdir(exist_ok=True)
+        plot.draw(results, folder / page.PLOT_FILE)
+        page.write_between_markers(page_file, page.tables(results, f"{folder.name}/{page.PLOT_FILE}"))
