@@ -3,6 +3,8 @@
 Sends load to 127.0.0.1 only. The other servers are installed from PyPI into environments of their own.
 """
 
+import signal
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -93,6 +95,7 @@ def _run(
     traffic = Traffic(rows.tokenizer, rows.bundle.manifest.token_limit)
     bare = BareProcess(serving / "python", rows, usable_cpus(), output)
     arena = Arena(output, traffic)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the servers are ended
     try:
         find_best(schedule, bare, traffic, results, typer.echo)
         entered = enter(contenders, schedule.mixes[0], arena, bare, rows, results, typer.echo)

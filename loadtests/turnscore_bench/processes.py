@@ -29,7 +29,12 @@ class Server:
         self._log = folder / "server.log"
         with self._log.open("wb") as output:
             self._process = psutil.Popen(
-                list(command), cwd=folder, env={**_clean_environment(), **environment}, stdout=output, stderr=output
+                list(command),
+                cwd=folder,
+                env={**_clean_environment(), **environment},
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C is for the benchmark alone: it ends the servers
             )
 
     @property
