@@ -71,10 +71,6 @@ class FedBatch:
         self._trunk_width = padded_width(max(len(each.trunk) for each in conversations))
         self._branch_width = padded_width(max(len(each.stem) + len(each.tree.ids) for each in self._branches))
         self._pad_id = pad_id
-        self._predictors: list[Ints] = []
-        self._target_predictors: list[Ints] = []
-        self._targets: list[Ints] = []
-        self._predictor_count = 0
 
     @property
     def fed_tokens(self) -> int:
@@ -93,11 +89,7 @@ class FedBatch:
         feeds["trunk_ids"] = np.full((len(self._conversations), self._trunk_width), self._pad_id, np.int64)
         for row, each in enumerate(self._conversations):
             feeds["trunk_ids"][row, : len(each.trunk)] = each.trunk
-        self._list_targets()
-        feeds["predictors"] = np.concatenate(self._predictors)
-        feeds["target_predictor"] = np.concatenate(self._target_predictors)
-        feeds["target_ids"] = np.concatenate(self._targets)
-        return feeds
+        return feeds | self._list_targets().feeds()
 
     def read_losses(self, losses: NDArray[np.float32]) -> list[BranchLosses]:
         """The graph's losses [targets] by branch, in the order of conversations and their branches."""
@@ -135,29 +127,48 @@ class FedBatch:
             "branch_start": np.array(start, np.int64),
         }
 
-    def _list_targets(self) -> None:
+    def _list_targets(self) -> "_Targets":
+        targets = _Targets()
         row = 0
         for number, conversation in enumerate(self._conversations):
             first = number * self._trunk_width
             trunk = np.array(conversation.trunk, np.int64)
             if conversation.with_context:
-                self._add(first + np.arange(len(trunk) - 1), np.arange(len(trunk) - 1), trunk[1:])
+                targets.add(first + np.arange(len(trunk) - 1), np.arange(len(trunk) - 1), trunk[1:])
             for branch in conversation.branches:
                 place = len(self._conversations) * self._trunk_width + row * self._branch_width
-                self._add_branch(branch, first + branch.start - 1, place, conversation.with_context)
+                targets.add_branch(branch, first + branch.start - 1, place, conversation.with_context)
                 row += 1
+        return targets
 
-    def _add_branch(self, branch: Branch, trunk_end: int, place: int, with_context: bool) -> None:
+
+class _Targets:
+    """Collects which tokens predict something, and what."""
+
+    def __init__(self) -> None:
+        self._predictors: list[Ints] = []
+        self._target_predictors: list[Ints] = []
+        self._ids: list[Ints] = []
+        self._predictor_count = 0
+
+    def feeds(self) -> dict[str, Ints]:
+        return {
+            "predictors": np.concatenate(self._predictors),
+            "target_predictor": np.concatenate(self._target_predictors),
+            "target_ids": np.concatenate(self._ids),
+        }
+
+    def add(self, predictors: Ints, target_predictors: Ints, ids: Ints) -> None:
+        self._predictors.append(predictors.astype(np.int64))
+        self._target_predictors.append(target_predictors + self._predictor_count)
+        self._ids.append(ids)
+        self._predictor_count += len(predictors)
+
+    def add_branch(self, branch: Branch, trunk_end: int, place: int, with_context: bool) -> None:
         stem = len(branch.stem)
         states = np.concatenate([[trunk_end], place + np.arange(stem)])
         if with_context and stem:
-            self._add(states[:-1], np.arange(stem), np.array(branch.stem, np.int64))
+            self.add(states[:-1], np.arange(stem), np.array(branch.stem, np.int64))
         # Every fed node of a tree predicts something, and so does the token before it.
         nodes = place + stem + np.arange(len(branch.tree.ids))
-        self._add(np.concatenate([states[-1:], nodes]), branch.tree.predictors - CONTEXT_END, branch.tree.targets)
-
-    def _add(self, predictors: Ints, target_predictors: Ints, targets: Ints) -> None:
-        self._predictors.append(predictors.astype(np.int64))
-        self._target_predictors.append(target_predictors + self._predictor_count)
-        self._targets.append(targets)
-        self._predictor_count += len(predictors)
+        self.add(np.concatenate([states[-1:], nodes]), branch.tree.predictors - CONTEXT_END, branch.tree.targets)
