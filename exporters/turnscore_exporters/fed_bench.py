@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -22,15 +23,16 @@ from turnscore_service.inference.onnx_backend import OnnxBackend
 from turnscore_exporters.fed_graphs import export_graph, export_int8
 from turnscore_exporters.fed_model import FedModel
 from turnscore_exporters.fed_qualities import QualityFile
+from turnscore_exporters.fed_work import ModelShape
 
 EOS_ID, VOCABULARY = 50256, 50257  # specified: GPT-2's
 CONTEXT_TOKENS = 100
-TURN_TOKENS = 16  # measured: DSTC9's turns have 13 words on average
 ROWS_AT_ONCE = 8  # chosen: logits of 8 rows of 112 tokens are 180 MB
 WIDEST_DIALOGUE_TOKENS = 1_000_000  # a dialogue's row is measured whole
 CONTEXTS = (25, 50, 100, 200, 400, 800)
 QUALITY_COUNTS = (1, 2, 4, 8, 18)
-DIALOGUE_TURNS = (4, 10, 20, 40)
+
+Graph = Literal["fp32", "int8"]
 
 
 @dataclass(frozen=True)
@@ -42,30 +44,6 @@ class Timing:
     tokens: int
 
 
-@dataclass(frozen=True)
-class DialogueTiming:
-    """A dialogue whose every second turn is the system's: scored in one row, and turn by turn."""
-
-    qualities: int
-    turns: int
-    row: Timing
-    turn_by_turn: Timing
-
-    @property
-    def ratio(self) -> float:
-        return self.turn_by_turn.seconds / self.row.seconds
-
-
-@dataclass(frozen=True)
-class BenchResult:
-    """Everything one run measured."""
-
-    ways: list[Timing]
-    contexts: list[Timing]
-    qualities: list[Timing]
-    dialogues: list[DialogueTiming]
-
-
 class FedBench:
     """One model of DialoGPT-small's shape, as torch and as graphs."""
 
@@ -73,12 +51,15 @@ class FedBench:
         """Writes the graphs into `folder`."""
         torch.set_num_threads(threads)
         torch.manual_seed(0)
-        self._model = GPT2LMHeadModel(GPT2Config(n_layer=layers)).eval()
+        config = GPT2Config(n_layer=layers)
+        self.shape = ModelShape(config.n_layer, config.n_embd, config.vocab_size)
+        self._model = GPT2LMHeadModel(config).eval()
         self._fed_model = FedModel(self._model).eval()
         export_graph(self._model, folder / "fp32.onnx")
         export_int8(folder / "fp32.onnx", folder / "int8.onnx", VOCABULARY)
-        self.fp32 = OnnxBackend(folder / "fp32.onnx", threads=threads)
-        self._int8 = OnnxBackend(folder / "int8.onnx", threads=threads)
+        self.graphs: dict[Graph, OnnxBackend] = {
+            name: OnnxBackend(folder / f"{name}.onnx", threads=threads) for name in get_args(Graph)
+        }
         self._follow_ups = {
             name: [
                 tokenizer.encode(text, add_special_tokens=False).ids
@@ -101,8 +82,8 @@ class FedBench:
             "published: a pass a follow-up, torch": (published, lambda: self._run_published(rows)),
             f"published, {ROWS_AT_ONCE} follow-ups a pass, torch": (sum(widths), lambda: self._run_batched(rows)),
             "one pass, torch": (ours, lambda: self._fed_model(**tensors)),
-            "one pass, ONNX Runtime fp32": (ours, lambda: self.fp32.run(batch.feeds())),
-            "one pass, ONNX Runtime int8": (ours, lambda: self._int8.run(batch.feeds())),
+            "one pass, ONNX Runtime fp32": (ours, lambda: self.graphs["fp32"].run(batch.feeds())),
+            "one pass, ONNX Runtime int8": (ours, lambda: self.graphs["int8"].run(batch.feeds())),
         }
         return time_alternating(ways, rounds)
 
@@ -115,20 +96,6 @@ class FedBench:
         """One turn, 100 context tokens, 1 to 18 qualities."""
         context = self.draw_context(CONTEXT_TOKENS)
         return self._time_turns({str(each): ([context], self.tree(each)) for each in QUALITY_COUNTS}, rounds)
-
-    def measure_dialogues(self, rounds: int) -> list[DialogueTiming]:
-        """Dialogues of 4 to 40 turns, 1, 8 and 18 qualities: every system turn in one row, against one by one."""
-        found = []
-        for count in (1, 8, len(self._follow_ups)):
-            tree = self.tree(count)
-            for turns in DIALOGUE_TURNS:
-                dialogue = self.draw_context(turns * (TURN_TOKENS + 1) + 1, TURN_TOKENS + 1)
-                contexts = [dialogue[: 1 + (TURN_TOKENS + 1) * end] for end in range(2, turns + 1, 2)]
-                row, one_by_one = (self._job(each, tree) for each in ([contexts], [[each] for each in contexts]))
-                ways = {"row": row, "one by one": one_by_one}
-                timings = time_alternating(ways, rounds, warm_up_rounds=0)  # the turns before have warmed it up
-                found.append(DialogueTiming(count, turns, *timings))
-        return found
 
     def draw_context(self, tokens: int, turn_tokens: int = 25) -> list[int]:
         """Random tokens, a separator first, last and every `turn_tokens`."""
@@ -146,7 +113,7 @@ class FedBench:
         """Contexts that share a pass, group after group; with the tokens of all passes."""
         batches = [share([FedTurn(tuple(each), 1) for each in group], tree, with_context=False) for group in groups]
         tokens = sum(batch.fed_tokens for batch in batches)
-        return tokens, lambda: [self.fp32.run(batch.feeds()) for batch in batches]
+        return tokens, lambda: [self.graphs["fp32"].run(batch.feeds()) for batch in batches]
 
     def _time_turns(self, turns: Mapping[str, tuple[list[list[int]], FollowUpTree]], rounds: int) -> list[Timing]:
         return time_alternating({name: self._job([contexts], tree) for name, (contexts, tree) in turns.items()}, rounds)

@@ -10,8 +10,9 @@ from tokenizers import ByteLevelBPETokenizer
 from turnscore_service.inference.cpu_budget import usable_cpus
 
 from turnscore_exporters.errors import ExporterError
-from turnscore_exporters.fed_bench import BenchResult, FedBench
-from turnscore_exporters.fed_bench_report import write_report
+from turnscore_exporters.fed_bench import FedBench
+from turnscore_exporters.fed_bench_dialogues import OTHERS, SWEEP, measure_dialogues
+from turnscore_exporters.fed_bench_report import BenchResult, write_report
 from turnscore_exporters.fed_qualities import read_qualities
 from turnscore_exporters.reported_errors import reported_errors
 
@@ -35,7 +36,8 @@ def bench_fed(
             ways=bench.compare_ways(rounds),
             contexts=bench.measure_contexts(rounds),
             qualities=bench.measure_qualities(rounds),
-            dialogues=bench.measure_dialogues(max(1, rounds // 2)),  # they take the longest
+            dialogues=measure_dialogues(bench, SWEEP, max(1, rounds // 2)),  # they take the longest
+            other_dialogues=measure_dialogues(bench, OTHERS, max(1, rounds // 2)),
         )
         date = datetime.now(UTC).date().isoformat()
         command = f"`turnscore-bench-fed --rounds {rounds} --threads {threads}` (`make bench-fed`)"
