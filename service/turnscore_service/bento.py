@@ -60,19 +60,28 @@ TurnScore.add_asgi_middleware(FrontDoor, door=create_http_door(_RUNTIME))  # typ
 
 
 def _drain_before_stopping() -> None:
-    """On SIGTERM readiness goes false at once; the server's own handler follows `drain_seconds` later."""
+    """On SIGTERM readiness goes false at once and conversations are told; the server's own handler follows later."""
     loop = asyncio.get_running_loop()
     server_handler = signal.getsignal(signal.SIGTERM)
+    draining: list[asyncio.Task[None]] = []
 
     def hand_on(number: int, frame: FrameType | None) -> None:
         if callable(server_handler):
             server_handler(number, frame)
 
-    def drain(number: int, frame: FrameType | None) -> None:
+    async def drain(number: int, frame: FrameType | None) -> None:
         _RUNTIME.begin_drain()
-        last = _SETTINGS.drain_seconds + _SETTINGS.shutdown_seconds
-        loop.call_soon_threadsafe(loop.call_later, _SETTINGS.drain_seconds, hand_on, number, frame)
+        await asyncio.sleep(_SETTINGS.drain_seconds)
+        last = loop.time() + _SETTINGS.shutdown_seconds
+        # The server cuts every WebSocket off; by then no answer may be due on one.
+        await _RUNTIME.end_conversations()
+        hand_on(number, frame)
+        await asyncio.sleep(last - loop.time())
         # The server takes SIGINT after SIGTERM as the order not to wait for open connections any longer.
-        loop.call_soon_threadsafe(loop.call_later, last, hand_on, signal.SIGINT, frame)
+        hand_on(signal.SIGINT, frame)
 
-    signal.signal(signal.SIGTERM, drain)
+    def begin(number: int, frame: FrameType | None) -> None:
+        if not draining:
+            loop.call_soon_threadsafe(lambda: draining.append(loop.create_task(drain(number, frame))))
+
+    signal.signal(signal.SIGTERM, begin)

@@ -11,7 +11,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from turnscore_wire import (
     BODY_FIELD,
-    ERROR_TABLE,
     BatchReply,
     BatchRequest,
     DialogueReply,
@@ -25,7 +24,7 @@ from turnscore_wire import (
     ScoreRequest,
 )
 
-from turnscore_service.boundary import Answer, answer, refuse, take_request_id
+from turnscore_service.boundary import answer, refuse
 from turnscore_service.deadline import Deadline
 from turnscore_service.decoding import decode, decode_batch
 from turnscore_service.errors import (
@@ -36,11 +35,11 @@ from turnscore_service.errors import (
     TooLargeError,
     UnknownPathError,
 )
+from turnscore_service.http_answers import encode_reply, request_id_of, send_answer
 from turnscore_service.http_schema import add_wire_schemas, describe_errors, takes
 from turnscore_service.metrics import registry
+from turnscore_service.websocket_door import add_conversations
 from turnscore_service.wiring import Runtime
-
-REQUEST_ID_HEADER = "x-request-id"
 
 
 def create_http_door(runtime: Runtime) -> FastAPI:
@@ -56,6 +55,7 @@ def create_http_door(runtime: Runtime) -> FastAPI:
     )
     _add_scoring(app, runtime)
     _add_operations(app, runtime)
+    add_conversations(app, runtime)
     _add_refusals(app)
     add_wire_schemas(app)
     return app
@@ -130,15 +130,15 @@ def _add_operations(app: FastAPI, runtime: Runtime) -> None:
     @app.get("/livez", response_model=HealthReply)
     async def livez() -> Response:
         """Whether the process answers at all."""
-        return _encode(HealthReply(status="alive"))
+        return encode_reply(HealthReply(status="alive"))
 
     @app.head("/readyz", include_in_schema=False)
     @app.get("/readyz", response_model=HealthReply, responses=not_ready)
     async def readyz(request: Request) -> Response:
         """Whether requests should be sent here: models loaded and proved, not shutting down."""
         if runtime.health.is_ready:
-            return _encode(HealthReply(status="ready"))
-        return _send(refuse(runtime.health.not_ready(), _request_id(request)), _request_id(request))
+            return encode_reply(HealthReply(status="ready"))
+        return send_answer(refuse(runtime.health.not_ready(), request_id_of(request)), request_id_of(request))
 
     @app.get("/metrics", response_class=Response, responses={200: {"content": {CONTENT_TYPE_LATEST: {}}}})
     async def metrics() -> Response:
@@ -152,23 +152,25 @@ def _add_refusals(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def refuse_unforeseen(request: Request, _: Exception) -> Response:
         error = FailedScoringError("something failed inside turnscore; its log says what")
-        return _send(refuse(error, _request_id(request)), _request_id(request))
+        return send_answer(refuse(error, request_id_of(request)), request_id_of(request))
 
     @app.exception_handler(HTTPException)
     async def refuse_route(request: Request, error: HTTPException) -> Response:
-        request_id = _request_id(request)
+        request_id = request_id_of(request)
         if error.status_code == 405:
-            response = _send(refuse(InvalidRequestError("this path takes another method"), request_id), request_id)
+            response = send_answer(
+                refuse(InvalidRequestError("this path takes another method"), request_id), request_id
+            )
             response.status_code = 405  # RFC 9110 wants this status, and Allow beside it, for a known path
             response.headers.update(error.headers or {})
             return response
-        return _send(refuse(UnknownPathError("there is nothing at this path"), request_id), request_id)
+        return send_answer(refuse(UnknownPathError("there is nothing at this path"), request_id), request_id)
 
 
 async def _respond(
     request: Request, runtime: Runtime, call: str, work: Callable[[str, bytes], Awaitable[BaseModel]]
 ) -> Response:
-    request_id = _request_id(request)
+    request_id = request_id_of(request)
 
     async def read_and_work() -> BaseModel:
         try:
@@ -182,7 +184,7 @@ async def _respond(
         answered = await answer("http", call, request_id, read_and_work, log=runtime.settings.log_requests)
     except CallerLeftError:
         return Response()  # goes nowhere: the connection is closed
-    return _send(answered, request_id)
+    return send_answer(answered, request_id)
 
 
 async def _read_body(request: Request, most: int) -> bytes:
@@ -214,23 +216,3 @@ async def _unless_disconnected(request: Request, work: Awaitable[BaseModel]) -> 
     finally:
         watching.cancel()
         working.cancel()
-
-
-def _request_id(request: Request) -> str:
-    if not hasattr(request.state, "request_id"):
-        request.state.request_id = take_request_id(request.headers.get(REQUEST_ID_HEADER))
-    return str(request.state.request_id)
-
-
-def _send(answered: Answer, request_id: str) -> Response:
-    response = _encode(answered.reply)
-    response.headers[REQUEST_ID_HEADER] = request_id
-    if answered.code is not None:
-        response.status_code = ERROR_TABLE[answered.code].http_status
-    if answered.retry_after_ms is not None:
-        response.headers["retry-after"] = str(-(-answered.retry_after_ms // 1000))
-    return response
-
-
-def _encode(reply: BaseModel) -> Response:
-    return Response(reply.model_dump_json(), media_type="application/json")

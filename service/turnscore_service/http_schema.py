@@ -6,10 +6,27 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
-from turnscore_wire import ERROR_TABLE, BatchRequest, DialogueRequest, ErrorCode, ErrorReply, RankRequest, ScoreRequest
+from turnscore_wire import (
+    ERROR_TABLE,
+    BatchRequest,
+    ConversationMessage,
+    ConversationReply,
+    DialogueRequest,
+    ErrorCode,
+    ErrorReply,
+    RankRequest,
+    ScoreRequest,
+)
 
 _REF = "#/components/schemas/{model}"
-_REQUESTS: tuple[type[BaseModel], ...] = (ScoreRequest, BatchRequest, DialogueRequest, RankRequest)
+_REQUESTS: tuple[type[BaseModel], ...] = (
+    ScoreRequest,
+    BatchRequest,
+    DialogueRequest,
+    RankRequest,
+    ConversationMessage,
+)
+_MESSAGES: tuple[type[BaseModel], ...] = (ConversationReply,)
 
 _SCORING_ERRORS = (
     ErrorCode.INVALID_REQUEST,
@@ -35,13 +52,26 @@ def takes(request: type[BaseModel]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
+def describe_conversations() -> dict[int | str, dict[str, Any]]:
+    """The `responses` of the WebSocket's path; OpenAPI has no words for the messages, their schemas stand beside it."""
+    upgrade = {"description": "A WebSocket: JSON messages, `ConversationMessage` in and `ConversationReply` out."}
+    codes = (ErrorCode.INVALID_REQUEST, ErrorCode.OVERLOADED, ErrorCode.NOT_READY)
+    return {101: upgrade, **describe_errors(*codes)}
+
+
 def add_wire_schemas(app: FastAPI) -> None:
     """Makes the app's OpenAPI document hold the request types too."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-            _, definitions = models_json_schema([(each, "validation") for each in _REQUESTS], ref_template=_REF)
+            _, definitions = models_json_schema(
+                [
+                    *((each, "validation") for each in _REQUESTS),
+                    *((each, "serialization") for each in _MESSAGES),
+                ],
+                ref_template=_REF,
+            )
             document["components"]["schemas"].update(definitions["$defs"])
             app.openapi_schema = document
         return app.openapi_schema

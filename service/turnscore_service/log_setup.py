@@ -8,6 +8,8 @@ from pythonjsonlogger.json import JsonFormatter
 REQUEST_ID: ContextVar[str | None] = ContextVar("turnscore_request_id", default=None)
 LOGGER_NAME = "turnscore"
 _SERVER_LOGGERS = ("bentoml", "uvicorn")
+_ACCESS_LOGGER = "uvicorn.access"
+"""Without a handler the server does not even make its line for each request; `log_requests` is ours."""
 
 
 class _RequestIdFilter(logging.Filter):
@@ -33,3 +35,6 @@ def set_up_logging(level: str) -> None:
         logger.handlers = [handler]
         logger.setLevel(level)
         logger.propagate = False
+    access = logging.getLogger(_ACCESS_LOGGER)
+    access.handlers = []
+    access.propagate = False

@@ -23,6 +23,13 @@ from turnscore_wire import Limits, tell_refusal
 _DEVICES = re.compile(r"auto|cpu|cuda|cuda:\d{1,2}(,cuda:\d{1,2})*")
 
 
+def split_at_commas(value: object) -> object:
+    """The parts of a text, without those that are empty; anything else as it is."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
 class _Group(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -105,6 +112,16 @@ class ConversationSettings(_Group):
         description="Seconds without a message, every answer being given, after which a conversation ends as "
         "`deadline_exceeded`; also how long a caller may leave an answer untaken. Chosen.",
     )
+    allowed_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Origins whose pages may open conversations over a WebSocket, separated by commas, such as "
+        "`https://chat.example`; every page may when empty. Programs, which name no origin, always may.",
+    )
+
+    @field_validator("allowed_origins", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return split_at_commas(value)
 
 
 class Settings(BaseSettings):
@@ -147,9 +164,7 @@ class Settings(BaseSettings):
     @field_validator("models", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
-        if isinstance(value, str):
-            return tuple(part.strip() for part in value.split(",") if part.strip())
-        return value
+        return split_at_commas(value)
 
 
 def read_settings(given: Mapping[str, Any] | None = None) -> Settings:

@@ -3,14 +3,18 @@
 import shutil
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
+from support.live import hear, say
 from support.processes import RunningService, running_service
 from turnscore_client import InvalidRequestError, NotReadyError, TurnScoreClient
 from turnscore_models import starter_bundles
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
 
 pytestmark = pytest.mark.e2e
 
@@ -81,15 +85,23 @@ def test_sigterm_turns_readiness_off_and_loses_nothing(tmp_path: Path):
     with (
         running_service(tmp_path, environment=environment) as service,
         TurnScoreClient(service.url, timeout_seconds=60) as client,
+        ExitStack() as stack,
     ):
         client.score(context=QUESTION, response="warm the connection up")
+        conversation = stack.enter_context(connect(service.url.replace("http", "ws") + "/v1/conversations"))
+        assert say(conversation, "user", "hi").heard
         replies: list[int] = []
         asking = threading.Thread(target=lambda: replies.append(len(client.score_batch(items).results)))
         asking.start()
         service.process.terminate()
         wait_until(lambda: httpx.get(service.url + "/readyz").status_code == 503)
+        assert hear(conversation).draining.ends_in_ms == 8000
         with TurnScoreClient(service.url) as late:
             assert late.score(context=QUESTION, response="still answered while draining").scores
+        assert say(conversation, "system", "so is this").scored.scores
+        assert hear(conversation).error.code == "not_ready"
+        with pytest.raises(ConnectionClosed, match="4503"):
+            conversation.recv(60)
         asking.join(60)
         assert replies == [200]
         assert service.process.wait(60) == 0

@@ -18,3 +18,13 @@ def test_a_line_is_json_with_the_request_id():
         logging.getLogger(name).propagate = True
     line = json.loads(stream.getvalue())
     assert (line["level"], line["message"], line["request_id"], line["call"]) == ("INFO", "done", "r-1", "score")
+
+
+def test_the_server_writes_no_line_for_each_request():
+    access = logging.getLogger("uvicorn.access")
+    access.addHandler(logging.NullHandler())
+    set_up_logging("INFO")
+    assert not access.hasHandlers()  # which the server asks before it makes one
+    for name in ("turnscore", "bentoml", "uvicorn"):
+        logging.getLogger(name).handlers.clear()
+        logging.getLogger(name).propagate = True

@@ -1,0 +1,248 @@
+"""Live conversations over the WebSocket: the messages as JSON, refusals, close codes, and what a cut leaves."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+from conftest import ServeFakes
+from prometheus_client import REGISTRY
+from support.fakes import FakeScorer
+from support.listening import listening
+from turnscore_service.http_door import create_http_door
+from turnscore_service.settings import ConversationSettings, Settings
+from turnscore_service.wiring import Runtime
+from turnscore_wire import ConversationReply, ErrorReply, Limits
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+Serve = Callable[..., Any]
+
+
+@pytest.fixture
+def talk(serve: ServeFakes) -> Serve:
+    """The address of the door, behind the real server: `async with talk(settings, fake=...) as (address, runtime)`."""
+
+    @asynccontextmanager
+    async def start(settings: Settings | None = None, **scorers: Any) -> AsyncIterator[tuple[str, Runtime]]:
+        async with (
+            serve(settings, **(scorers or {"fake": FakeScorer()})) as (_, runtime),
+            listening(create_http_door(runtime)) as address,
+        ):
+            yield address, runtime
+
+    return start
+
+
+def path(address: str) -> str:
+    return f"ws://{address}/v1/conversations"
+
+
+async def say(socket: ClientConnection, speaker: str, text: str) -> ConversationReply:
+    return await tell(socket, json.dumps({"turn": {"speaker": speaker, "text": text}}))
+
+
+async def tell(socket: ClientConnection, message: str | bytes) -> ConversationReply:
+    await socket.send(message)
+    return await hear(socket)
+
+
+async def hear(socket: ClientConnection) -> ConversationReply:
+    return ConversationReply.model_validate_json(await asyncio.wait_for(socket.recv(), 30))
+
+
+async def closing(socket: ClientConnection) -> tuple[int, str]:
+    with pytest.raises(ConnectionClosed) as closed:
+        await asyncio.wait_for(socket.recv(), 30)
+    assert closed.value.rcvd is not None
+    return closed.value.rcvd.code, closed.value.rcvd.reason
+
+
+async def until(claim: Callable[[], object]) -> None:
+    async with asyncio.timeout(30):
+        while not claim():
+            await asyncio.sleep(0)
+
+
+async def test_a_conversation_is_scored_turn_by_turn(talk: Serve):
+    async with talk() as (address, _), connect(path(address), additional_headers={"x-request-id": "mine-1"}) as socket:
+        assert socket.response.headers["x-request-id"] == "mine-1"
+        opened = await tell(socket, json.dumps({"open": {"scorers": ["fake"]}}))
+        assert (opened.opened.request_id, opened.opened.scorers) == ("mine-1", ["fake"])
+        assert (await say(socket, "user", "hi")).heard.index == 0
+        scored = (await say(socket, "system", "one two")).scored
+        assert (scored.index, scored.scores["fake"].value, scored.dialogue["fake"].mean) == (1, 0.02, 0.02)
+
+
+async def test_a_reply_holds_nothing_but_its_own_kind(talk: Serve):
+    async with talk() as (address, _), connect(path(address)) as socket:
+        await socket.send(json.dumps({"turn": {"speaker": "user", "text": "hi"}}))
+        assert json.loads(await socket.recv()) == {"heard": {"index": 0}}
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        ("{", "body"),
+        ("[]", "body"),
+        (b"\xff", "body"),
+        ('{"turn": {"speaker": "bot", "text": "hi"}}', "turn.speaker"),
+        ('{"turn": {"speaker": "system", "text": ""}}', "turn.text"),
+        ('{"turn": {"speaker": "user", "text": "\\ud800"}}', "turn.text"),
+        ('{"turn": {"speaker": "user", "text": "hi"}, "open": {}}', "body"),
+    ],
+)
+async def test_a_wrong_message_is_told_and_the_conversation_goes_on(talk: Serve, message: str | bytes, field: str):
+    async with talk() as (address, _), connect(path(address)) as socket:
+        await say(socket, "user", "hi")
+        reply = await tell(socket, message)
+        assert (reply.error.code, reply.error.field) == ("invalid_request", field)
+        assert (await say(socket, "user", "hi")).heard.index == 1
+
+
+async def test_a_binary_frame_is_read_as_text(talk: Serve):
+    async with talk() as (address, _), connect(path(address)) as socket:
+        assert (await tell(socket, '{"turn": {"speaker": "user", "text": "né"}}'.encode())).heard.index == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "messages", "code", "close_code"),
+    [
+        (Settings(), ['{"open": {"scorers": ["mood"]}}'], "invalid_request", 4400),
+        (Settings(), ["{"], "invalid_request", 4400),
+        (Settings(conversations=ConversationSettings(max_bytes=10)), ['{"open": {}}'], "too_large", 4413),
+        (Settings(conversations=ConversationSettings(idle_seconds=0.05)), [], "deadline_exceeded", 4504),
+    ],
+)
+async def test_a_conversation_that_the_service_ends_says_why(talk, settings, messages, code, close_code):
+    async with talk(settings) as (address, _), connect(path(address)) as socket:
+        for message in messages:
+            await socket.send(message)
+        assert (await hear(socket)).error.code == code
+        assert await closing(socket) == (close_code, code)
+
+
+async def test_a_draining_service_tells_its_conversations_and_ends_them_after_the_answers_due(talk: Serve):
+    scorer = FakeScorer()
+    async with talk(Settings(drain_seconds=3), fake=scorer) as (address, runtime), connect(path(address)) as socket:
+        await say(socket, "user", "hi")
+        runtime.begin_drain()
+        assert (await hear(socket)).draining.ends_in_ms == 3000
+        scorer.gate.clear()
+        await socket.send(json.dumps({"turn": {"speaker": "system", "text": "a"}}))
+        await until(scorer.started.is_set)
+        ending = asyncio.create_task(runtime.end_conversations())
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(path(address))
+        scorer.gate.set()
+        assert (await hear(socket)).scored.scores
+        assert (await hear(socket)).error.code == "not_ready"
+        assert await closing(socket) == (4503, "not_ready")
+        await ending
+    assert refused.value.response.status_code == 503
+
+
+async def test_a_handshake_without_room_is_refused_in_the_one_shape(talk: Serve):
+    settings = Settings(conversations=ConversationSettings(max_open=1))
+    async with talk(settings) as (address, _), connect(path(address)) as socket:
+        await say(socket, "user", "hi")
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(path(address))
+        response = refused.value.response
+        assert (response.status_code, response.headers["retry-after"]) == (429, "1")
+        error = ErrorReply.model_validate_json(response.body)
+        assert error.error.code == "overloaded"
+        assert error.request_id == response.headers["x-request-id"]
+
+
+async def test_only_pages_of_an_allowed_origin_may_open_a_conversation(talk: Serve):
+    settings = Settings(conversations=ConversationSettings(allowed_origins=("https://chat.example",)))
+    async with talk(settings) as (address, _):
+        for origin in ("https://chat.example", None):
+            async with connect(path(address), origin=origin) as socket:
+                assert (await say(socket, "user", "hi")).heard
+        for origin in ("https://evil.example", "https://chat.example.evil.example", "http://chat.example", "null"):
+            with pytest.raises(InvalidStatus) as refused:
+                await connect(path(address), origin=origin)
+            assert refused.value.response.status_code == 400
+            assert ErrorReply.model_validate_json(refused.value.response.body).error.field == "origin"
+
+
+async def test_any_page_may_where_no_origin_is_named(talk: Serve):
+    async with talk() as (address, _), connect(path(address), origin="https://anywhere.example") as socket:
+        assert (await say(socket, "user", "hi")).heard
+
+
+async def test_the_subprotocol_is_named_to_callers_that_offer_it(talk: Serve):
+    async with talk() as (address, _):
+        async with connect(path(address), subprotocols=["turnscore.v1", "other"]) as socket:
+            assert socket.subprotocol == "turnscore.v1"
+        async with connect(path(address)) as socket:
+            assert socket.subprotocol is None
+
+
+async def test_a_websocket_elsewhere_is_refused_in_the_one_shape(talk: Serve):
+    async with talk() as (address, _):
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(f"ws://{address}/v1/score")
+    assert refused.value.response.status_code == 404
+    assert ErrorReply.model_validate_json(refused.value.response.body).error.code == "not_found"
+
+
+async def test_plain_http_is_told_that_the_path_is_a_websocket(talk: Serve):
+    async with talk() as (address, _), httpx.AsyncClient(base_url=f"http://{address}") as client:
+        response = await client.get("/v1/conversations")
+    assert response.status_code == 400
+    assert "WebSocket" in ErrorReply.model_validate_json(response.content).error.message
+
+
+async def test_a_socket_cut_in_the_middle_leaves_nothing_behind(talk: Serve):
+    scorer = FakeScorer()
+    scorer.gate.clear()
+    async with talk(fake=scorer) as (address, _):
+        socket = await connect(path(address))
+        for _ in range(3):
+            await socket.send(json.dumps({"turn": {"speaker": "system", "text": "a"}}))
+        await until(scorer.started.is_set)
+        socket.transport.abort()  # no closing handshake: the peer is simply gone
+        await until(lambda: REGISTRY.get_sample_value("turnscore_open_conversations") == 0)
+        labels = {"scorer": "fake"}
+        await until(lambda: REGISTRY.get_sample_value("turnscore_items_in_flight", labels) == 0)
+        scorer.gate.set()  # nobody has waited for it
+        await until(lambda: REGISTRY.get_sample_value("turnscore_queued_items", labels) == 0)
+    assert len(scorer.batches) == 1
+
+
+async def test_conversations_are_counted_once_by_how_they_ended(talk: Serve):
+    def counted(code: str) -> float:
+        labels = {"door": "http", "call": "conversation", "code": code}
+        return REGISTRY.get_sample_value("turnscore_requests_total", labels) or 0.0
+
+    codes = ("departed", "invalid_request", "deadline_exceeded", "internal")
+    before = [counted(code) for code in codes]
+    async with talk(Settings(conversations=ConversationSettings(idle_seconds=0.2))) as (address, runtime):
+        async with connect(path(address)) as socket:
+            await say(socket, "user", "hi")
+        async with connect(path(address)) as socket:
+            await socket.send("{")
+            await hear(socket)
+        async with connect(path(address)) as socket:
+            await hear(socket)
+        await until(lambda: counted("deadline_exceeded") > before[2])
+        runtime.conversations.require_room = lambda: 1 / 0  # type: ignore[method-assign]
+        with pytest.raises(InvalidStatus) as broken:
+            await connect(path(address))
+    assert broken.value.response.status_code == 500
+    assert [counted(code) - old for code, old in zip(codes, before, strict=True)] == [1, 1, 1, 1]
+
+
+async def test_the_limits_hold_for_a_conversation_too(talk: Serve):
+    settings = Settings(limits=Limits(max_turns=2, max_text_chars=5))
+    async with talk(settings) as (address, _), connect(path(address)) as socket:
+        assert (await say(socket, "user", "hi")).heard
+        assert (await say(socket, "system", "a" * 6)).error.code == "too_large"
+        assert (await say(socket, "system", "a")).scored
+        assert (await say(socket, "user", "hi")).error.field == "turn"

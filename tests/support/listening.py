@@ -1,0 +1,33 @@
+"""An ASGI app behind the real server, in this process and event loop, on a free port of 127.0.0.1."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import uvicorn
+from starlette.types import ASGIApp
+
+
+class _QuietServer(uvicorn.Server):
+    """Leaves the process's signals alone."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def listening(app: ASGIApp) -> AsyncIterator[str]:
+    """The app's address as `127.0.0.1:port`, configured as BentoML configures its server."""
+    server = _QuietServer(uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, lifespan="off"))
+    serving = asyncio.create_task(server.serve())
+    async with asyncio.timeout(30):
+        while not server.started:
+            await asyncio.sleep(0)
+    [listener] = server.servers
+    host, port = listener.sockets[0].getsockname()
+    try:
+        yield f"{host}:{port}"
+    finally:
+        server.should_exit = True
+        await serving
