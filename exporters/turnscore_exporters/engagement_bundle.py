@@ -13,17 +13,18 @@ from turnscore_service.scorers.engagement import EngagementScorer
 
 from turnscore_exporters.agreement_statistics import compute_auc
 from turnscore_exporters.bundle_writing import (
-    BundleSource,
+    DEFAULT_GRAPHS,
     build_self_test,
     finish_bundle,
     fresh_folder,
     read_json,
     start_bundle,
-    write_files,
 )
+from turnscore_exporters.encoder_bundle import MIN_PARITY_TURNS, BundleSource, GraphChoice, write_files
 from turnscore_exporters.encoders import Encoder
 from turnscore_exporters.engagement_model import EngagementModel, load_model, score_pairs
 from turnscore_exporters.graph_export import EXAMPLE_IDS, ROW_AXES, GraphContract
+from turnscore_exporters.half_emulation import examined_graph
 from turnscore_exporters.pairs import EngagementPair
 from turnscore_exporters.parity import Drift, check_parity, serve_turns, turns_of
 from turnscore_exporters.reference_turns import ReferenceTurns, texts_and_labels
@@ -31,6 +32,7 @@ from turnscore_exporters.reference_turns import ReferenceTurns, texts_and_labels
 KIND = "engagement"
 # Chosen from what was measured, see docs/models/engagement.md.
 INT8_TOLERANCE = 0.15
+DEFAULT_CHOICE = GraphChoice(DEFAULT_GRAPHS, INT8_TOLERANCE)
 CONTRACT = GraphContract(
     inputs={"input_ids": ROW_AXES, "attention_mask": ROW_AXES, "query_row": ("pairs",), "reply_row": ("pairs",)},
     outputs={"probability": ("pairs",)},
@@ -72,13 +74,13 @@ class GraphFindings:
 
 @dataclass(frozen=True)
 class EngagementExport:
-    """What to export and where to; `int8_tolerance` is the largest difference of a value the int8 graph may show."""
+    """What to export, in which graphs, and where to."""
 
     checkpoint: Path
     version: str
     output: Path
     data: ExportData
-    int8_tolerance: float = INT8_TOLERANCE
+    graphs: GraphChoice = DEFAULT_CHOICE
     licence: str = "that of the encoder and of the training data"
 
 
@@ -88,7 +90,7 @@ def export_engagement(job: EngagementExport) -> Bundle:
     Raises ParityError if a graph disagrees with the checkpoint on the reference turns, ExporterError if there are fewer
     than 200 of them; the folder is then removed.
     """
-    with fresh_folder(job.output, len(job.data.reference.pairs)):
+    with fresh_folder(job.output, len(job.data.reference.pairs), MIN_PARITY_TURNS):
         return _write(job)
 
 
@@ -97,18 +99,21 @@ def _write(job: EngagementExport) -> Bundle:
     model, encoder = load_model(job.checkpoint)
     expected = score_pairs(model, encoder, data.reference.pairs)
     self_test = build_self_test(turns_of(SELF_TEST_TEXTS), score_pairs(model, encoder, SELF_TEST_TEXTS))
-    write_files(BundleSource(model, encoder, CONTRACT, expected, data.reference.source, self_test), output)
+    source = BundleSource(model, encoder, CONTRACT, expected, data.reference.source, self_test)
+    write_files(source, job.graphs, output)
     bundle = _start(job, model)
     findings = {variant: _examine(bundle, variant, data, expected) for variant in bundle.manifest.graphs}
     auc: dict[str, JsonValue] = {"checkpoint": {**_checkpoint_auc(model, encoder, data)}}
     auc |= {variant: {**found.auc} for variant, found in findings.items()}
-    drifts = {variant: found.drift for variant, found in findings.items()}
-    return finish_bundle(bundle, drifts, {**bundle.manifest.agreement, "auc_by_graph": auc})
+    measured = {variant: found.drift.to_dict() for variant, found in findings.items()}
+    agreement = {**bundle.manifest.agreement, "auc_by_graph": auc}
+    return finish_bundle(bundle, measured, job.graphs.kept, agreement)
 
 
 def _examine(bundle: Bundle, variant: GraphVariant, data: ExportData, expected: Sequence[float]) -> GraphFindings:
     spec = bundle.manifest.graphs[variant]
-    scorer = EngagementScorer(bundle, OnnxBackend(bundle.path_of(spec.file), threads=1))
+    with examined_graph(bundle.path_of(spec.file), variant) as graph:
+        scorer = EngagementScorer(bundle, OnnxBackend(graph, threads=1))
     turns = turns_of(data.reference.pairs)
     drift = check_parity(variant, turns, serve_turns(scorer, turns), expected, spec.parity_tolerance)
     auc = {}
@@ -132,7 +137,7 @@ def _start(job: EngagementExport, model: EngagementModel) -> Bundle:
         job.output,
         KIND,
         job.version,
-        job.int8_tolerance,
+        job.graphs.promises(),
         token_limit=settings.token_limit,
         training={
             **read_json(job.checkpoint / "training.json"),

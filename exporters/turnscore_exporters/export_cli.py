@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from turnscore_exporters.cli_options import Fp16ToleranceOption, GraphsOption, Int8ToleranceOption
 from turnscore_exporters.reported_errors import reported_errors
 from turnscore_exporters.sentiment_cli import export_sentiment_stop
 
@@ -21,16 +22,18 @@ def engagement(
     output: Annotated[Path, typer.Option(help="Folder for the bundle; must be empty or missing.")],
     data: Annotated[Path, typer.Option(help="Folder with the data files under their published names.")],
     turns: Annotated[int, typer.Option(min=200, help="Real turns for parity and calibration.")] = 4000,
-    int8_tolerance: Annotated[
-        float, typer.Option(min=0, help="Largest difference of a value the int8 graph may show.")
-    ] = 0.15,
+    graph: GraphsOption = None,
+    int8_tolerance: Int8ToleranceOption = 0.15,
+    fp16_tolerance: Fp16ToleranceOption = 0.02,
     licence: LicenceOption = "that of the encoder and of the training data",
     threads: Annotated[int, typer.Option(min=0, help="CPU threads of torch; 0 leaves the choice to it.")] = 0,
 ) -> None:
     """Write the bundle of an engagement checkpoint; fails unless graphs and checkpoint agree as served."""
     import torch
 
+    from turnscore_exporters.bundle_writing import choose_graphs
     from turnscore_exporters.convai import Labels, Split
+    from turnscore_exporters.encoder_bundle import GraphChoice
     from turnscore_exporters.engagement_bundle import EngagementExport, ExportData, export_engagement
     from turnscore_exporters.engagement_data import EngagementPaths, read_engagement_data
     from turnscore_exporters.reference_turns import read_reference_turns
@@ -46,7 +49,8 @@ def engagement(
         }
         reference = read_reference_turns(data, turns)
         data_to_use = ExportData(reference, judged)
-        bundle = export_engagement(EngagementExport(checkpoint, version, output, data_to_use, int8_tolerance, licence))
+        graphs = GraphChoice(choose_graphs(graph), int8_tolerance, fp16_tolerance)
+        bundle = export_engagement(EngagementExport(checkpoint, version, output, data_to_use, graphs, licence))
     for variant, spec in bundle.manifest.graphs.items():
         typer.echo(f"{variant}: {spec.parity_measured}")
     typer.echo(f"{bundle.manifest.reference} written to {output}")
@@ -62,7 +66,7 @@ def fed(
     ] = False,
     dialogues: Annotated[list[Path] | None, typer.Option(help="Dialogues for the percentiles; repeatable.")] = None,
     turns: Annotated[int, typer.Option(min=100, help="Their system turns that are scored for that.")] = 300,
-    graph: Annotated[list[str] | None, typer.Option(help="fp32, cpu-int8, cuda-fp16; repeatable.")] = None,
+    graph: GraphsOption = None,
     qualities: Annotated[Path | None, typer.Option(help="A JSON file of qualities in place of the published.")] = None,
     join: Annotated[str, typer.Option(help="`stripped` or `spaced`: spaces beside the separators.")] = "stripped",
     loss: Annotated[str, typer.Option(help="Default loss, `response_only` or `whole_sequence`.")] = "response_only",

@@ -11,6 +11,7 @@ from transformers import GPT2LMHeadModel
 from turnscore_service.inference.fed_packing import Branch, Conversation, FedBatch
 from turnscore_service.inference.fed_tree import build_tree
 
+from turnscore_exporters.bundle_writing import DATA_SUFFIX
 from turnscore_exporters.errors import GraphExportError
 from turnscore_exporters.fed_model import FedModel
 from turnscore_exporters.quantization import OPSET, quantize_int8
@@ -31,7 +32,6 @@ INPUT_AXES: dict[str, tuple[str, ...]] = {
 OUTPUT_AXES: dict[str, tuple[str, ...]] = {"loss": ("targets",)}
 # Specified: a protobuf message ends at 2 GiB. Weights beyond 1.5 GB go into a file beside the graph.
 MAX_INLINE_BYTES = 1_500_000_000
-DATA_SUFFIX = ".data"
 
 
 def export_graph(

@@ -9,10 +9,11 @@ from typing import Any, TypeVar, cast, get_args
 
 import torch
 import typer
-from turnscore_models import Bundle, GraphVariant
+from turnscore_models import Bundle
 from turnscore_service.inference.dialogue_tokens import Join
 from turnscore_service.scorers.fed_options import FedBundleOptions, Loss
 
+from turnscore_exporters.bundle_writing import choose_graphs
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.fed_bundle import (
     MIN_REFERENCE_TURNS,
@@ -25,7 +26,6 @@ from turnscore_exporters.fed_bundle import (
 from turnscore_exporters.fed_checkpoint import FedCheckpoint, load_checkpoint
 from turnscore_exporters.fed_qualities import PUBLISHED_FILE, read_qualities
 
-DEFAULT_GRAPHS = ("fp32", "cpu-int8")
 # For a verification the percentiles do not matter: these stand in for real turns.
 STAND_IN_TURNS = tuple((f"hi, this is number {number}", "ok.") for number in range(MIN_REFERENCE_TURNS))
 
@@ -70,7 +70,6 @@ def run_fed_job(job: FedJob) -> None:
 
 def _describe(job: FedJob, checkpoint: FedCheckpoint, reference: Sequence[Sequence[str]]) -> FedExport:
     known = read_qualities(job.qualities or PUBLISHED_FILE)
-    graphs = [_choose(each, get_args(GraphVariant), "graph") for each in job.graphs or DEFAULT_GRAPHS]
     options = FedBundleOptions(
         qualities=known.qualities,
         default_qualities=tuple(known.default),
@@ -85,7 +84,7 @@ def _describe(job: FedJob, checkpoint: FedCheckpoint, reference: Sequence[Sequen
         options,
         reference,
         source=f"system turns of {', '.join(path.name for path in job.dialogues)}",
-        graphs=cast("list[GraphVariant]", graphs),
+        graphs=choose_graphs(job.graphs),
         training=_read_training(job.checkpoint),
         licence=job.licence,
     )

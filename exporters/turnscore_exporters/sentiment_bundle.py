@@ -14,17 +14,18 @@ from turnscore_wire import Turn
 
 from turnscore_exporters.agreement_statistics import compute_spearman
 from turnscore_exporters.bundle_writing import (
-    BundleSource,
+    DEFAULT_GRAPHS,
     build_self_test,
     finish_bundle,
     fresh_folder,
     read_json,
     start_bundle,
-    write_files,
 )
+from turnscore_exporters.encoder_bundle import MIN_PARITY_TURNS, BundleSource, GraphChoice, write_files
 from turnscore_exporters.encoders import Encoder
 from turnscore_exporters.graph_export import EXAMPLE_IDS, ROW_AXES, GraphContract
-from turnscore_exporters.parity import Drift, check_parity, serve_turns
+from turnscore_exporters.half_emulation import examined_graph
+from turnscore_exporters.parity import check_parity, serve_turns
 from turnscore_exporters.sentiment_model import RowBuilder, SentimentStopModel, load_model, score_rows
 from turnscore_exporters.sentiment_report import read_judged_responses
 from turnscore_exporters.sentiment_sets import SYSTEM, USER, Spoken, read_sets, read_turns
@@ -33,6 +34,7 @@ from turnscore_exporters.train_sentiment import DEVELOPMENT_FILE, DEVELOPMENT_FO
 KIND = "sentiment_stop"
 # Chosen from what was measured, see docs/models/sentiment_stop.md.
 INT8_TOLERANCE = 0.15
+DEFAULT_CHOICE = GraphChoice(DEFAULT_GRAPHS, INT8_TOLERANCE)
 CONTRACT = GraphContract(
     inputs={"input_ids": ROW_AXES, "attention_mask": ROW_AXES, "token_type_ids": ROW_AXES},
     outputs={"sentiment": ("rows",), "goes_on": ("rows",)},
@@ -69,13 +71,13 @@ class SentimentReference:
 
 @dataclass(frozen=True)
 class SentimentExport:
-    """What to export and where to; `int8_tolerance` is the largest difference of a value the int8 graph may show."""
+    """What to export, in which graphs, and where to."""
 
     checkpoint: Path
     version: str
     output: Path
     reference: SentimentReference
-    int8_tolerance: float = INT8_TOLERANCE
+    graphs: GraphChoice = DEFAULT_CHOICE
     licence: str = "that of the encoder and of the training data"
 
 
@@ -105,7 +107,7 @@ def export_sentiment(job: SentimentExport) -> Bundle:
     Raises ParityError if a graph disagrees with the checkpoint on the reference turns, ExporterError if there are fewer
     than 200 of them; the folder is then removed.
     """
-    with fresh_folder(job.output, len(job.reference.turns)):
+    with fresh_folder(job.output, len(job.reference.turns), MIN_PARITY_TURNS):
         return _write(job)
 
 
@@ -115,19 +117,23 @@ def _write(job: SentimentExport) -> Bundle:
     expected = score_turns(model, encoder, reference.turns)
     tested = [_turn(*_alternate(texts)) for texts in SELF_TEST_TEXTS]
     self_test = build_self_test(tested, score_turns(model, encoder, tested))
-    write_files(BundleSource(model, encoder, CONTRACT, expected, reference.source, self_test), job.output)
+    source = BundleSource(model, encoder, CONTRACT, expected, reference.source, self_test)
+    write_files(source, job.graphs, job.output)
     bundle = _start(job, model)
     spearman: dict[str, JsonValue] = {}
     if reference.judged:
         spearman["checkpoint"] = _agree(score_turns(model, encoder, reference.judged), reference.qualities)
-    drifts: dict[GraphVariant, Drift] = {}
+    measured: dict[GraphVariant, dict[str, float]] = {}
     for variant, spec in bundle.manifest.graphs.items():
-        scorer = SentimentStopScorer(bundle, OnnxBackend(bundle.path_of(spec.file), threads=1))
+        with examined_graph(bundle.path_of(spec.file), variant) as graph:
+            scorer = SentimentStopScorer(bundle, OnnxBackend(graph, threads=1))
         served = serve_turns(scorer, reference.turns)
-        drifts[variant] = check_parity(variant, reference.turns, served, expected, spec.parity_tolerance)
+        drift = check_parity(variant, reference.turns, served, expected, spec.parity_tolerance)
+        measured[variant] = drift.to_dict()
         if reference.judged:
             spearman[variant] = _agree(serve_turns(scorer, reference.judged), reference.qualities)
-    return finish_bundle(bundle, drifts, {**bundle.manifest.agreement, "spearman_by_graph": spearman})
+    agreement = {**bundle.manifest.agreement, "spearman_by_graph": spearman}
+    return finish_bundle(bundle, measured, job.graphs.kept, agreement)
 
 
 def score_turns(model: SentimentStopModel, encoder: Encoder, turns: Sequence[TurnToScore]) -> list[float]:
@@ -153,7 +159,7 @@ def _start(job: SentimentExport, model: SentimentStopModel) -> Bundle:
         job.output,
         KIND,
         job.version,
-        job.int8_tolerance,
+        job.graphs.promises(),
         token_limit=model.settings.token_limit,
         options=model.settings.layout.model_dump(),
         training=read_json(job.checkpoint / "training.json"),

@@ -5,7 +5,15 @@ from typing import Annotated, Literal
 
 import typer
 
-from turnscore_exporters.cli_options import DataOption, EncoderOption, OutputOption, ThreadsOption
+from turnscore_exporters.cli_options import (
+    DataOption,
+    EncoderOption,
+    Fp16ToleranceOption,
+    GraphsOption,
+    Int8ToleranceOption,
+    OutputOption,
+    ThreadsOption,
+)
 from turnscore_exporters.reported_errors import reported_errors
 
 Marks = Literal["separator", "speaker"]
@@ -62,9 +70,9 @@ def export_sentiment_stop(
     output: Annotated[Path, typer.Option(help="Folder for the bundle; must be empty or missing.")],
     data: DataOption,
     turns: Annotated[int, typer.Option(min=200, help="Real turns for parity and calibration.")] = 4000,
-    int8_tolerance: Annotated[
-        float, typer.Option(min=0, help="Largest difference of a value the int8 graph may show.")
-    ] = 0.15,
+    graph: GraphsOption = None,
+    int8_tolerance: Int8ToleranceOption = 0.15,
+    fp16_tolerance: Fp16ToleranceOption = 0.02,
     licence: Annotated[str, typer.Option(help="What the manifest says of the weights' licence.")] = (
         "that of the encoder and of the training data"
     ),
@@ -73,13 +81,16 @@ def export_sentiment_stop(
     """Write the bundle of a sentiment/stop checkpoint; fails unless graphs and checkpoint agree as served."""
     import torch
 
+    from turnscore_exporters.bundle_writing import choose_graphs
+    from turnscore_exporters.encoder_bundle import GraphChoice
     from turnscore_exporters.sentiment_bundle import SentimentExport, export_sentiment, read_sentiment_reference
 
     if threads:
         torch.set_num_threads(threads)
     with reported_errors():
         reference = read_sentiment_reference(data, turns)
-        job = SentimentExport(checkpoint, version, output, reference, int8_tolerance, licence)
+        graphs = GraphChoice(choose_graphs(graph), int8_tolerance, fp16_tolerance)
+        job = SentimentExport(checkpoint, version, output, reference, graphs, licence)
         bundle = export_sentiment(job)
     for variant, spec in bundle.manifest.graphs.items():
         typer.echo(f"{variant}: {spec.parity_measured}")

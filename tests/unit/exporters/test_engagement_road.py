@@ -34,9 +34,12 @@ def test_exported_bundle_loads_in_the_service(checkpoint: Path, data_folder: Pat
     options = ["--checkpoint", str(checkpoint), "--version", "0.0.1", "--output", str(tmp_path / "bundle")]
     # Random weights make vectors that differ little, and heads that blow up what the differences lose to int8.
     options += ["--data", str(data_folder), "--turns", "200", "--int8-tolerance", "0.5"]
+    options += ["--graph", "fp32", "--graph", "cpu-int8", "--graph", "cuda-fp16"]
     result = CliRunner().invoke(export_app, ["engagement", *options])
     assert result.exit_code == 0, result.output
     bundle = read_bundle(tmp_path / "bundle")
+    assert set(bundle.manifest.graphs) == {"fp32", "cpu-int8", "cuda-fp16"}
+    assert bundle.manifest.graphs["cuda-fp16"].parity_measured["spearman"] >= 0.999
     for variant, spec in bundle.manifest.graphs.items():
         assert spec.parity_measured["turns"] >= 50
         assert spec.parity_measured["max_abs"] <= spec.parity_tolerance

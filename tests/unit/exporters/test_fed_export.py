@@ -7,9 +7,10 @@ import pytest
 import torch
 from support.exporter_data import write_rows
 from support.fed_checkpoints import save_tiny_dialogpt
+from turnscore_exporters.bundle_writing import GRAPH_FILES
 from turnscore_exporters.errors import BadDataError, CheckpointError, ExporterError, ParityError
 from turnscore_exporters.export_cli import app
-from turnscore_exporters.fed_bundle import FILES, read_reference
+from turnscore_exporters.fed_bundle import read_reference
 from turnscore_exporters.fed_checkpoint import FedCheckpoint, load_checkpoint
 from turnscore_exporters.fed_graphs import build_probe, export_graph, export_int8
 from turnscore_exporters.fed_job import FedJob, run_fed_job
@@ -84,7 +85,7 @@ def test_the_command_writes_a_bundle_that_the_service_loads(checkpoint: FedCheck
     assert result.exit_code == 0, result.output
     bundle = read_bundle(output)
     assert list(bundle.manifest.graphs) == ["cpu-int8"]
-    assert not (output / FILES["fp32"]).exists()
+    assert not (output / GRAPH_FILES["fp32"]).exists()
     assert bundle.manifest.options["default_qualities"] == ["funny"]
     assert bundle.calibration().turns == 100
     assert load_scorer(bundle, "cpu-int8", threads=1).scorer.KIND == "fed"
@@ -98,7 +99,7 @@ def test_a_copy_without_a_graph_leaves_its_weights_behind(checkpoint: FedCheckpo
     run_fed_job(job(checkpoint, output=tmp_path / "b", **files))
     bundle = read_bundle(tmp_path / "b")
     copied = copy_bundle(bundle, tmp_path / "copy", ["cpu-int8"])
-    assert FILES["fp32"] not in copied.manifest.files
+    assert GRAPH_FILES["fp32"] not in copied.manifest.files
 
 
 def test_a_graph_that_disagrees_with_the_published_way_is_refused(

@@ -46,10 +46,13 @@ def test_training_reports_labels_short_answers_and_agreement(checkpoint: Path) -
 
 
 def test_exported_bundle_scores_in_the_service(checkpoint: Path, sentiment_data: Path, tmp_path: Path) -> None:
-    result = export(checkpoint, sentiment_data, tmp_path / "bundle", "--int8-tolerance", "0.5")
+    graphs = ["--graph", "cpu-int8", "--graph", "cuda-fp16"]
+    result = export(checkpoint, sentiment_data, tmp_path / "bundle", "--int8-tolerance", "0.5", *graphs)
     assert result.exit_code == 0, result.output
     bundle = read_bundle(tmp_path / "bundle")
-    assert set(bundle.manifest.agreement["spearman_by_graph"]) == {"checkpoint", "fp32", "cpu-int8"}
+    assert set(bundle.manifest.agreement["spearman_by_graph"]) == {"checkpoint", "fp32", "cpu-int8", "cuda-fp16"}
+    assert set(bundle.manifest.graphs) == {"cpu-int8", "cuda-fp16"}
+    assert not (tmp_path / "bundle" / "graphs" / "fp32.onnx").exists()
     for variant, spec in bundle.manifest.graphs.items():
         assert spec.parity_measured["turns"] == 200
         assert spec.parity_measured["max_abs"] <= spec.parity_tolerance

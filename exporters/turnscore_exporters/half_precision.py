@@ -1,0 +1,106 @@
+"""fp32 graph of a BERT to an fp16 graph for CUDA. Keeps inputs, outputs, axes and what was fused; never trains.
+
+Everything that carries floats, up to the encoder's last layer norm, becomes fp16: the matmuls for the tensor cores, the
+rest so that nothing is copied between types. ONNX Runtime's CUDA kernels keep fp32 where fp16 is not enough: softmax
+inside Attention, and the sums of layer norms (provider option `enable_skip_layer_norm_strict_mode`, which the service
+sets). Pooling and heads stay fp32: they are small, and they would lose what the encoder kept.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
+
+from turnscore_exporters.errors import GraphExportError
+
+FLOAT = TensorProto.FLOAT
+LAYER_NORMS = {"LayerNormalization", "SkipLayerNormalization"}
+HALF_LIMIT = 65504.0  # specified: the largest fp16 number
+HALF_SUFFIX = "/fp16"
+FP32_SUFFIX = "/fp32"
+
+
+def convert_fp16(source: Path, target: Path) -> None:
+    """Writes the fp16 form of a graph whose weights are in memory.
+
+    Raises GraphExportError where it finds no encoder, or a weight beyond fp16's range.
+    """
+    model = onnx.load(source)
+    _HalfRewriter(model.graph, str(source)).rewrite()
+    onnx.save(model, target)
+
+
+class _HalfRewriter:
+    """Turns the encoder's nodes to fp16 in place, and puts casts where their results leave it."""
+
+    def __init__(self, graph: GraphProto, name: str) -> None:
+        self._graph = graph
+        self._name = name
+        self._producers = {output: node for node in graph.node for output in node.output}
+        self._weights = {each.name: each for each in graph.initializer if each.data_type == FLOAT}
+        self._constants = {
+            node.output[0]: node.attribute[0].t
+            for node in graph.node
+            if node.op_type == "Constant" and node.attribute[0].t.data_type == FLOAT
+        }
+        self._halved: dict[str, str] = {}
+
+    def rewrite(self) -> None:
+        encoder = self._find_encoder()
+        if not encoder:
+            raise GraphExportError(f"{self._name}: has no embedding that leads to a layer norm: no encoder to convert")
+        inner = {output for place in encoder for output in self._graph.node[place].output if output}
+        leaving: dict[str, str] = {}
+        for place, node in enumerate(self._graph.node):
+            for slot, name in enumerate(node.input):
+                if place in encoder:
+                    node.input[slot] = self._halve(name)
+                elif name in inner:
+                    node.input[slot] = leaving.setdefault(name, name + FP32_SUFFIX)
+        nodes: list[NodeProto] = []
+        for node in self._graph.node:
+            names = [name for name in node.output if name in leaving]
+            casts = [helper.make_node("Cast", [each], [leaving[each]], leaving[each], to=FLOAT) for each in names]
+            nodes += [node, *casts]
+        self._replace(nodes)
+
+    def _find_encoder(self) -> set[int]:
+        """Places of the nodes that carry floats to the last layer norm, and of that one."""
+        last = [place for place, node in enumerate(self._graph.node) if node.op_type in LAYER_NORMS][-1:]
+        places = {output: place for place, node in enumerate(self._graph.node) for output in node.output}
+        before: set[int] = set()
+        while last:
+            place = last.pop()
+            if place not in before:
+                before.add(place)
+                last += [places[name] for name in self._graph.node[place].input if name in places]
+        floats: set[str] = self._weights.keys() | self._constants.keys()
+        found = set()
+        for place in sorted(before):  # nodes stand after those that they depend on
+            node = self._graph.node[place]
+            if node.op_type != "Constant" and floats.intersection(node.input):
+                found.add(place)
+                floats = floats | set(node.output)
+        return found
+
+    def _halve(self, name: str) -> str:
+        """The name of the weight's fp16 form, made where there is none; other names stay."""
+        if name not in self._halved and (name in self._weights or name in self._constants):
+            tensor = self._weights.get(name) or self._constants[name]
+            values: Any = numpy_helper.to_array(tensor)
+            if not np.abs(values).max(initial=0.0) <= HALF_LIMIT:
+                raise GraphExportError(f"{self._name}: the weight {name} is beyond what fp16 holds")
+            self._halved[name] = name + HALF_SUFFIX
+            self._graph.initializer.append(numpy_helper.from_array(values.astype(np.float16), self._halved[name]))
+        return self._halved.get(name, name)
+
+    def _replace(self, nodes: list[NodeProto]) -> None:
+        """Sets the nodes, and drops what none of them uses and the types noted for what has another now."""
+        used = {name for node in nodes for name in node.input} | {tensor.name for tensor in self._graph.output}
+        kept_nodes = [node for node in nodes if used.intersection(node.output)]
+        kept_weights = [tensor for tensor in self._graph.initializer if tensor.name in used]
+        del self._graph.node[:], self._graph.initializer[:], self._graph.value_info[:]
+        self._graph.node.extend(kept_nodes)
+        self._graph.initializer.extend(kept_weights)
