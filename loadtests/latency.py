@@ -47,11 +47,15 @@ def main(
         for chosen in choices:
 
             def single(number: int, chosen: list[str] = chosen) -> object:
-                return client.score(context=CONTEXT, response=RESPONSES[number % len(RESPONSES)], scorers=chosen)
+                return client.score(
+                    context=CONTEXT, response=RESPONSES[number % len(RESPONSES)], scorers=chosen, cache="bypass"
+                )
 
             def batch(number: int, chosen: list[str] = chosen) -> object:
                 texts = [RESPONSES[(number + each) % len(RESPONSES)] + f" {each}" for each in range(BATCH)]
-                return client.score_batch([{"context": CONTEXT, "response": text, "scorers": chosen} for text in texts])
+                return client.score_batch(
+                    [{"context": CONTEXT, "response": text, "scorers": chosen} for text in texts], cache="bypass"
+                )
 
             def rank(number: int, chosen: list[str] = chosen) -> object:
                 texts = [RESPONSES[(number + each) % len(RESPONSES)] + f" {each}" for each in range(BATCH)]

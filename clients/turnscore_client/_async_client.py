@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from pydantic import BaseModel
-from turnscore_wire import BatchReply, DialogueReply, ModelsReply, RankReply, ScoreReply
+from turnscore_wire import BatchReply, CacheMode, DialogueReply, ModelsReply, RankReply, ScoreReply
 
 from turnscore_client import _calls, _defaults
 from turnscore_client._bounded_stream import OutOfTimeError
@@ -50,15 +50,18 @@ class AsyncTurnScoreClient:
         scorers: Sequence[str] | None = None,
         options: Options | None = None,
         deadline_ms: int | None = None,
+        cache: CacheMode | None = None,
+        cache_namespace: str | None = None,
         timeout_seconds: float | None = None,
         request_id: str | None = None,
     ) -> ScoreReply:
         """The scores of one system turn. `context` is oldest first; `scorers` are all that are loaded when left out.
 
         `deadline_ms`, counted from this call, tells the service when to drop the work; what is left of
-        `timeout_seconds` does so otherwise.
+        `timeout_seconds` does so otherwise. `cache` is "use", "bypass" or "refresh"; only scores of `cache_namespace`
+        are found, and they are kept there.
         """
-        call = _calls.score_call(context, response, scorers, options, deadline_ms, request_id)
+        call = _calls.score_call(context, response, scorers, options, deadline_ms, request_id, cache, cache_namespace)
         return await self._run(call, timeout_seconds)
 
     async def score_batch(
@@ -68,15 +71,17 @@ class AsyncTurnScoreClient:
         scorers: Sequence[str] | None = None,
         options: Options | None = None,
         deadline_ms: int | None = None,
+        cache: CacheMode | None = None,
+        cache_namespace: str | None = None,
         timeout_seconds: float | None = None,
         request_id: str | None = None,
     ) -> BatchReply:
         """The scores of several turns; `results` holds a ScoreReply or an ErrorReply for each, in order.
 
-        An item's own `scorers`, `options` and `deadline_ms` go before the ones given here. An item that is not
-        well-formed is an InvalidRequestError of the whole call, naming it.
+        An item's own `scorers`, `options`, `deadline_ms`, `cache` and `cache_namespace` go before the ones given here.
+        An item that is not well-formed is an InvalidRequestError of the whole call, naming it.
         """
-        call = _calls.batch_call(items, scorers, options, deadline_ms, request_id)
+        call = _calls.batch_call(items, scorers, options, deadline_ms, request_id, cache, cache_namespace)
         return await self._run(call, timeout_seconds)
 
     async def score_dialogue(
@@ -86,11 +91,13 @@ class AsyncTurnScoreClient:
         scorers: Sequence[str] | None = None,
         options: Options | None = None,
         deadline_ms: int | None = None,
+        cache: CacheMode | None = None,
+        cache_namespace: str | None = None,
         timeout_seconds: float | None = None,
         request_id: str | None = None,
     ) -> DialogueReply:
         """The scores of every system turn of a dialogue, oldest turn first, and of the dialogue as a whole."""
-        call = _calls.dialogue_call(turns, scorers, options, deadline_ms, request_id)
+        call = _calls.dialogue_call(turns, scorers, options, deadline_ms, request_id, cache, cache_namespace)
         return await self._run(call, timeout_seconds)
 
     async def rank(
@@ -102,6 +109,8 @@ class AsyncTurnScoreClient:
         options: Options | None = None,
         weights: Mapping[str, float] | None = None,
         deadline_ms: int | None = None,
+        cache: CacheMode | None = None,
+        cache_namespace: str | None = None,
         timeout_seconds: float | None = None,
         request_id: str | None = None,
     ) -> RankReply:
@@ -109,7 +118,9 @@ class AsyncTurnScoreClient:
 
         `weights` say how much each scorer's percentile counts, 1 where none is given.
         """
-        call = _calls.rank_call(context, candidates, scorers, options, weights, deadline_ms, request_id)
+        call = _calls.rank_call(
+            context, candidates, scorers, options, weights, deadline_ms, cache, cache_namespace, request_id
+        )
         return await self._run(call, timeout_seconds)
 
     async def models(self, *, timeout_seconds: float | None = None, request_id: str | None = None) -> ModelsReply:

@@ -10,6 +10,7 @@ from turnscore_wire import (
     REQUEST_ID_PATTERN,
     BatchReply,
     BatchRequest,
+    CacheMode,
     DialogueReply,
     DialogueRequest,
     ModelsReply,
@@ -31,6 +32,8 @@ ItemLike = ScoreRequest | Mapping[str, Any]
 
 Options = Mapping[str, Mapping[str, JsonValue]]
 """Options for each scorer, by its name."""
+
+_CHOICES = ("scorers", "options", "deadline_ms", "cache", "cache_namespace")
 
 Request = ScoreRequest | BatchRequest | DialogueRequest | RankRequest
 R = TypeVar("R", bound=BaseModel)
@@ -62,9 +65,15 @@ def score_call(
     options: Options | None,
     deadline_ms: int | None,
     request_id: str | None,
+    cache: CacheMode | None = None,
+    cache_namespace: str | None = None,
 ) -> Call[ScoreReply]:
     """`POST /v1/score`."""
-    fields = {"context": _turns(context), "response": response, **_choice(scorers, options, deadline_ms)}
+    fields = {
+        "context": _turns(context),
+        "response": response,
+        **_choice(scorers, options, deadline_ms, cache, cache_namespace),
+    }
     request = _checked(ScoreRequest, fields)
     return Call("POST", "/v1/score", ScoreReply, request, deadline_ms, _checked_id(request_id))
 
@@ -75,9 +84,11 @@ def batch_call(
     options: Options | None,
     deadline_ms: int | None,
     request_id: str | None,
+    cache: CacheMode | None = None,
+    cache_namespace: str | None = None,
 ) -> Call[BatchReply]:
     """`POST /v1/score_batch`; an item's own choice goes before the batch's."""
-    choice = _choice(scorers, options, deadline_ms)
+    choice = _choice(scorers, options, deadline_ms, cache, cache_namespace)
     listed = [_item(item, choice) for item in items] if _is_series(items) else items
     request = _checked(BatchRequest, {"items": listed})
     return Call("POST", "/v1/score_batch", BatchReply, request, deadline_ms, _checked_id(request_id))
@@ -89,9 +100,13 @@ def dialogue_call(
     options: Options | None,
     deadline_ms: int | None,
     request_id: str | None,
+    cache: CacheMode | None = None,
+    cache_namespace: str | None = None,
 ) -> Call[DialogueReply]:
     """`POST /v1/score_dialogue`."""
-    request = _checked(DialogueRequest, {"turns": _turns(turns), **_choice(scorers, options, deadline_ms)})
+    request = _checked(
+        DialogueRequest, {"turns": _turns(turns), **_choice(scorers, options, deadline_ms, cache, cache_namespace)}
+    )
     return Call("POST", "/v1/score_dialogue", DialogueReply, request, deadline_ms, _checked_id(request_id))
 
 
@@ -103,12 +118,14 @@ def rank_call(
     weights: Mapping[str, float] | None,
     deadline_ms: int | None,
     request_id: str | None,
+    cache: CacheMode | None = None,
+    cache_namespace: str | None = None,
 ) -> Call[RankReply]:
     """`POST /v1/rank`."""
     fields = {
         "context": _turns(context),
         "candidates": list(candidates) if _is_series(candidates) else candidates,
-        **_choice(scorers, options, deadline_ms),
+        **_choice(scorers, options, deadline_ms, cache, cache_namespace),
     }
     if weights is not None:
         fields["weights"] = dict(weights) if isinstance(weights, Mapping) else weights
@@ -140,12 +157,14 @@ def _checked_id(request_id: str | None) -> str | None:
     raise InvalidRequestError("must be 1 to 128 letters, digits or any of . _ : -", "request_id")
 
 
-def _choice(scorers: Any, options: Any, deadline_ms: Any) -> dict[str, Any]:
+def _choice(scorers: Any, options: Any, deadline_ms: Any, cache: Any, cache_namespace: Any) -> dict[str, Any]:
     """Only what was given, so that only that is sent."""
     given = {
         "scorers": list(scorers) if _is_series(scorers) else scorers,
         "options": _plain_options(options),
         "deadline_ms": deadline_ms,
+        "cache": cache,
+        "cache_namespace": cache_namespace,
     }
     return {name: value for name, value in given.items() if value is not None}
 
@@ -157,7 +176,7 @@ def _item(item: Any, choice: Mapping[str, Any]) -> Any:
     if not isinstance(item, Mapping):
         return item
     own = {name: value for name, value in item.items() if value is not None}
-    named = _choice(own.pop("scorers", None), own.pop("options", None), own.pop("deadline_ms", None))
+    named = _choice(*(own.pop(name, None) for name in _CHOICES))
     return {**choice, **named, **own, "context": _turns(own.get("context", ()))}
 
 

@@ -28,7 +28,16 @@ from turnscore_wire.replies import (
     Timing,
     TokenCount,
 )
-from turnscore_wire.requests import BatchRequest, DialogueRequest, RankRequest, ScoreRequest, Speaker, Turn
+from turnscore_wire.requests import (
+    BatchRequest,
+    CacheMode,
+    CacheNamespace,
+    DialogueRequest,
+    RankRequest,
+    ScoreRequest,
+    Speaker,
+    Turn,
+)
 
 __all__ = [
     "BODY_FIELD",
@@ -37,6 +46,8 @@ __all__ = [
     "REQUEST_ID_PATTERN",
     "BatchReply",
     "BatchRequest",
+    "CacheMode",
+    "CacheNamespace",
     "ConversationDraining",
     "ConversationHeard",
     "ConversationMessage",

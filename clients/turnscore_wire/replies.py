@@ -32,7 +32,7 @@ class Score(Reply):
     details: dict[str, float] = Field(description="The parts the value is made of; empty for engagement.")
     model: str = Field(description="The bundle that answered, as `name:version`.")
     tokens: TokenCount
-    cached: bool = Field(description="Whether the score was computed for an earlier request.")
+    cached: bool = Field(description="Whether all of the score comes from the cache: computed for an earlier request.")
 
 
 class Timing(Reply):
@@ -40,8 +40,11 @@ class Timing(Reply):
 
     total: float = Field(description="From the decoded request to the finished reply.")
     tokenize: float = Field(description="Turning text into tokens, waiting for a thread included.")
-    queue: float = Field(description="Waiting for a place in a batch.")
+    queue: float = Field(
+        description="Waiting for a place in a batch, or for an equal turn of another request that was being computed."
+    )
     inference: float = Field(description="In the runtime, with the whole batch.")
+    cache: float = Field(default=0.0, description="Asking the shared cache.")
 
 
 Errors = Annotated[

@@ -54,6 +54,10 @@ class Turn(WireRequest):
     text: Text
 
 
+CacheMode = Literal["use", "bypass", "refresh"]
+CacheNamespace = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+
+
 class ScorerChoice(WireRequest):
     """Which scorers are asked, with which options, and until when."""
 
@@ -67,6 +71,16 @@ class ScorerChoice(WireRequest):
         default=None,
         description="Milliseconds after which the answer is worthless to the caller; "
         "work not yet started is then dropped.",
+    )
+    cache: CacheMode | None = Field(
+        default=None,
+        description="`use`, also when left out: scores computed before may answer. `bypass`: every score is computed, "
+        "and none is kept. `refresh`: every score is computed, and kept for later requests.",
+    )
+    cache_namespace: CacheNamespace | None = Field(
+        default=None,
+        description="Only scores kept under this name answer, and they are kept under it: one for each tenant or "
+        "experiment that must not see what others asked. The service's own when left out.",
     )
 
 

@@ -62,7 +62,15 @@ class Admission:
 
     @contextmanager
     def reserve(self, demands: Mapping[str, Demand], deadline: Deadline) -> Iterator[Reservation]:
-        """Holds room for the whole request while the block runs, or raises OverloadedError before it.
+        """Holds room while the block runs; raises as `hold` does before it."""
+        reservation = self.hold(demands, deadline)
+        try:
+            yield reservation
+        finally:
+            reservation.release_all()
+
+    def hold(self, demands: Mapping[str, Demand], deadline: Deadline) -> Reservation:
+        """Holds room for the whole request, to be given back scorer by scorer, or raises OverloadedError.
 
         Raises it as well where the queue of a scorer is longer than the time left: the answer would come too late. A
         request that finds nothing else in flight for its scorers is always admitted: the limits bound what waits
@@ -73,11 +81,7 @@ class Admission:
         for scorer, demand in demands.items():
             self.change(scorer, demand.items, demand.tokens)
             metrics.ADMITTED_ITEMS.labels(scorer).inc(demand.items)
-        reservation = Reservation(self, demands)
-        try:
-            yield reservation
-        finally:
-            reservation.release_all()
+        return Reservation(self, demands)
 
     def learn(self, scorer: str, estimated: int, real: int) -> None:
         """Notes what tokenizing made of an estimate, so that later estimates can be trusted as times."""

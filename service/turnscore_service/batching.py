@@ -89,7 +89,7 @@ class Batcher:
             raise NotReadyError("the service is shutting down")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[PackScores] = loop.create_future()
-        timer = loop.call_later(max(0.0, deadline.remaining_seconds()), _expire, future)
+        timer = loop.call_later(max(0.0, deadline.remaining_seconds()), expire, future)
         entry = _Entry(pack, next(self._numbers), future, timer)
         future.add_done_callback(lambda _: self._settle(entry))
         insort(self._by_width, entry, key=lambda each: each.order)
@@ -298,6 +298,7 @@ def _fail(entries: Sequence[_Entry], cause: BaseException) -> None:
             entry.future.set_exception(error)
 
 
-def _expire(future: "asyncio.Future[PackScores]") -> None:
+def expire(future: "asyncio.Future[PackScores]") -> None:
+    """Takes a pack out of the queue because its time ran out; does nothing where it was answered."""
     if not future.done():
         future.set_exception(DeadlineExceededError("the deadline passed before the turn was scored"))

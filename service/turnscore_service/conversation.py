@@ -62,6 +62,7 @@ class Channel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Dialogue:
+    opening: ConversationOpening
     """What the opening settled, and what was said since."""
 
     asked: dict[str, object]
@@ -179,7 +180,7 @@ class Conversation:
         asked = check_opening(opening, self._settings.limits, self._pipeline.scorers)
         deadline_ms = opening.deadline_ms or self._settings.default_deadline_ms
         self._dialogue = _Dialogue(
-            asked, deadline_ms, list(opening.context), DialogueTally(self._pipeline.scorers, asked)
+            opening, asked, deadline_ms, list(opening.context), DialogueTally(self._pipeline.scorers, asked)
         )
         opened = ConversationOpened(request_id=self._request_id, scorers=list(asked), turns=len(self._dialogue.turns))
         return ConversationReply(opened=opened)
@@ -192,7 +193,7 @@ class Conversation:
         if turn.speaker == "user":
             return ConversationReply(heard=ConversationHeard(index=index))
         deadline = Deadline.after_ms(turn.deadline_ms or dialogue.deadline_ms)
-        item = Item(context, turn.text, dialogue.asked, deadline)
+        item = Item.of(dialogue.opening, context, turn.text, dialogue.asked, deadline)
         work = asyncio.create_task(self._score(item))
         self._in_work.add(work)
         work.add_done_callback(self._in_work.discard)

@@ -1,6 +1,7 @@
 """Deadline: the time left for a request, passed down explicitly. Reads a monotonic clock, never waits."""
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -18,3 +19,8 @@ class Deadline:
     def remaining_seconds(self) -> float:
         """Seconds left; negative once it has passed."""
         return self.expires_at - time.monotonic()
+
+
+def latest(deadlines: Iterable[Deadline]) -> Deadline:
+    """The one that passes last."""
+    return max(deadlines, key=lambda each: each.expires_at)

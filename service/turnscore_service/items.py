@@ -1,12 +1,23 @@
 """Items: one turn to score with everything that is asked of it, as it travels from a request to the scorers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from turnscore_wire import Turn
+from pydantic import JsonValue
+from turnscore_wire import CacheMode, Turn
+from turnscore_wire.requests import ScorerChoice
 
 from turnscore_service.deadline import Deadline
 from turnscore_service.scorers.scorer import TurnToScore
+
+
+@dataclass(frozen=True, slots=True)
+class CacheChoice:
+    """How a request wants the cache used."""
+
+    mode: CacheMode = "use"
+    namespace: str | None = None
+    """None for the service's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +29,23 @@ class Item:
     asked: Mapping[str, object]
     """The scorers asked for, in that order, with their options."""
     deadline: Deadline
+    options: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
+    """The options as they were sent, by scorer."""
+    cache: CacheChoice = CacheChoice()
+
+    @classmethod
+    def of(
+        cls,
+        choice: ScorerChoice,
+        context: Sequence[Turn],
+        response: str,
+        asked: Mapping[str, object],
+        deadline: Deadline,
+    ) -> "Item":
+        """A turn of a request, with what the request chose for all of its turns."""
+        cache = CacheChoice(choice.cache or "use", choice.cache_namespace)
+        return cls(context, response, asked, deadline, choice.options or {}, cache)
 
     def turn_for(self, scorer: str) -> TurnToScore:
         """The turn as that scorer takes it."""
-        return TurnToScore(self.context, self.response, self.asked[scorer])
+        return TurnToScore(self.context, self.response, self.asked[scorer], self.options.get(scorer, {}))

@@ -74,6 +74,23 @@ CONVERSATION_TURNS = Counter(
 CONVERSATION_TURN_SECONDS = Histogram(
     "turnscore_conversation_turn_seconds", "From a system turn's arrival to its scores.", buckets=_SECONDS
 )
+CACHE_HITS = Counter(
+    "turnscore_cache_hits_total",
+    "Turns whose whole score was found, by the level that completed it: local or shared.",
+    ["scorer", "level"],
+)
+CACHE_MISSES = Counter(
+    "turnscore_cache_misses_total",
+    "Turns of which something had to be computed: absent, partial (some qualities were found), stale, unreadable, "
+    "unavailable (the shared level gave no answer), or bypass and refresh as the request wished.",
+    ["scorer", "cause"],
+)
+CACHE_JOINS = Counter(
+    "turnscore_cache_joins_total", "Turns that waited for an equal one that was being computed.", ["scorer"]
+)
+CACHE_LOCAL_BYTES = Gauge(
+    "turnscore_cache_local_bytes", "Memory of the cache in the process.", multiprocess_mode="livesum"
+)
 READY = Gauge("turnscore_ready", "1 while this process scores, else 0.", multiprocess_mode="livemin")
 
 

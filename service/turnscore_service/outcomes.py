@@ -18,6 +18,7 @@ class Outcome:
     tokenize: float = 0.0
     queue: float = 0.0
     inference: float = 0.0
+    cache: float = 0.0
 
 
 def score_reply(outcome: Outcome, request_id: str, started_at: float) -> ScoreReply:
@@ -46,4 +47,5 @@ def timing_of(outcomes: Sequence[Outcome], started_at: float) -> Timing:
         tokenize=1000 * max(outcome.tokenize for outcome in outcomes),
         queue=1000 * max(outcome.queue for outcome in outcomes),
         inference=1000 * max(outcome.inference for outcome in outcomes),
+        cache=1000 * max(outcome.cache for outcome in outcomes),
     )

@@ -20,6 +20,8 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from turnscore_wire import Limits, tell_refusal
 
+from turnscore_service.cache_settings import CacheSettings
+
 _DEVICES = re.compile(r"auto|cpu|cuda|cuda:\d{1,2}(,cuda:\d{1,2})*")
 
 
@@ -160,6 +162,7 @@ class Settings(BaseSettings):
     batching: BatchingSettings = Field(default_factory=BatchingSettings)
     admission: AdmissionSettings = Field(default_factory=AdmissionSettings)
     conversations: ConversationSettings = Field(default_factory=ConversationSettings)
+    cache: CacheSettings = Field(default_factory=CacheSettings)
 
     @field_validator("models", mode="before")
     @classmethod

@@ -14,7 +14,10 @@ from turnscore_models.store import resolve
 from turnscore_wire import ModelsReply
 
 from turnscore_service.admission import Admission
+from turnscore_service.answering import Answerer
 from turnscore_service.batching import Batcher
+from turnscore_service.cache.score_cache import ScoreCache
+from turnscore_service.computing import Workshop
 from turnscore_service.conversations import Conversations
 from turnscore_service.health import Health
 from turnscore_service.inference.concurrency import Concurrency
@@ -125,13 +128,19 @@ class Runtime:
     def _build_pipeline(self, scorers: Mapping[str, LoadedScorer]) -> ScoringPipeline:
         settings = self.settings
         watch = StageWatch(settings.runtime.stall_seconds, self.health.lose, self.health.regain, self._give_up)
-        batchers = {name: Batcher(loaded, settings.batching, watch) for name, loaded in scorers.items()}
-        tokenizing = {
-            name: Stage(f"{name}-tokenizer", 1, partial(loaded.scorer.encode, [loaded.proof]), watch)
+        workshops = {
+            name: Workshop(
+                loaded,
+                Stage(f"{name}-tokenizer", 1, partial(loaded.scorer.encode, [loaded.proof]), watch),
+                Batcher(loaded, settings.batching, watch),
+            )
             for name, loaded in scorers.items()
         }
-        admission = Admission(settings.admission, {name: batcher.seconds_a_token for name, batcher in batchers.items()})
-        return ScoringPipeline(scorers, batchers, admission, settings.limits, tokenizing)
+        admission = Admission(
+            settings.admission, {name: each.batcher.seconds_a_token for name, each in workshops.items()}
+        )
+        answerer = Answerer(workshops, admission, ScoreCache(scorers, settings.cache))
+        return ScoringPipeline(scorers, workshops, answerer, settings.limits)
 
     def _give_up(self, stage: str) -> None:
         """Ends a process whose stage cannot be revived, for its supervisor to start afresh: hung threads stay."""

@@ -80,7 +80,7 @@ async def test_no_room_is_told_at_once_with_a_retry_after(serve: ServeFakes):
     async with serve(Settings(admission=AdmissionSettings(max_items=1)), fake=scorer) as (client, _):
         first = asyncio.create_task(client.post("/v1/score", json={"response": "a"}))
         await asyncio.to_thread(scorer.started.wait)
-        refused = await client.post("/v1/score", json={"response": "a"})
+        refused = await client.post("/v1/score", json={"response": "b"})
         scorer.gate.set()
         assert (await first).status_code == 200
     assert_refusal(refused, "overloaded", None)

@@ -1,6 +1,7 @@
 """What callers see when there is more work than the service can do, or when a part of it dies."""
 
 import asyncio
+import itertools
 import os
 from collections import Counter
 from collections.abc import Callable
@@ -12,6 +13,9 @@ from support.fakes import FakeScorer, loaded_fake
 from turnscore_service.http_door import create_http_door
 from turnscore_service.settings import AdmissionSettings, RuntimeSettings, Settings
 from turnscore_service.wiring import Runtime
+
+NUMBERS = itertools.count()
+"""No two requests are equal: equal ones would be computed once."""
 
 
 async def until(claim: Callable[[], object]) -> None:
@@ -26,7 +30,9 @@ def sample(name: str, **labels: str) -> float:
 
 def asks(client: httpx.AsyncClient, count: int, **request: object) -> list["asyncio.Task[httpx.Response]"]:
     return [
-        asyncio.create_task(client.post("/v1/score", json={"response": "a b", "deadline_ms": 60_000, **request}))
+        asyncio.create_task(
+            client.post("/v1/score", json={"response": f"a {next(NUMBERS)}", "deadline_ms": 60_000, **request})
+        )
         for _ in range(count)
     ]
 
@@ -63,10 +69,10 @@ async def test_a_deadline_shorter_than_the_queue_is_refused_before_any_work(serv
         scorer.gate.clear()
         queued = asks(client, 20)
         await until(lambda: len(scorer.batches) == 2)  # it is held in the runtime
-        batcher = runtime.pipeline()._batchers["fake"]
+        batcher = runtime.pipeline()._workshops["fake"].batcher
         batcher._pace = 100.0
         encoded = list(scorer.encoded)
-        answer = await client.post("/v1/score", json={"response": "a b", "deadline_ms": 5000})
+        [answer] = await asyncio.gather(*asks(client, 1, deadline_ms=5000))
         assert answer.status_code == 429
         assert int(answer.headers["retry-after"]) >= 1
         assert scorer.encoded == encoded

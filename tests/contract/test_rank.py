@@ -27,14 +27,14 @@ async def test_a_ranked_candidate_has_the_scores_it_has_alone(serve: ServeFakes)
     async with serve(first=FakeScorer(), second=FakeScorer()) as (client, _):
         ranked = (await client.post("/v1/rank", json={"context": CONTEXT, "candidates": ["a", "b c"]})).json()
         for each in ranked["candidates"]:
-            asked = {"context": CONTEXT, "response": ["a", "b c"][each["index"]]}
+            asked = {"context": CONTEXT, "response": ["a", "b c"][each["index"]], "cache": "bypass"}
             assert each["scores"] == (await client.post("/v1/score", json=asked)).json()["scores"]
 
 
 async def test_candidates_are_tokenized_and_computed_together(serve: ServeFakes):
     scorer = FakeScorer()
     async with serve(fake=scorer) as (client, _):
-        await client.post("/v1/rank", json={"candidates": ["a b"] * 64})
+        await client.post("/v1/rank", json={"candidates": [f"a {number}" for number in range(64)]})
     assert scorer.encoded == [64]
     assert sum(map(len, scorer.batches)) == 64
     assert len(scorer.batches) <= 2  # one for each lane, at most
@@ -80,7 +80,7 @@ async def test_a_request_is_admitted_whole_or_not_at_all(serve: ServeFakes):
     async with serve(Settings(admission=AdmissionSettings(max_items=3)), fake=scorer) as (client, _):
         first = asyncio.create_task(client.post("/v1/score", json={"response": "a"}))
         await asyncio.to_thread(scorer.started.wait)
-        refused = await client.post("/v1/rank", json={"candidates": ["a"] * 3})
+        refused = await client.post("/v1/rank", json={"candidates": ["b", "c", "d"]})
         scorer.gate.set()
         assert (await first).status_code == 200
     assert (refused.status_code, refused.json()["error"]["code"]) == (429, "overloaded")
@@ -103,7 +103,7 @@ async def test_fed_computes_all_candidates_on_one_trunk(serve: ServeFakes, tmp_p
         reply = (await client.post("/v1/rank", json={"context": CONTEXT, "candidates": candidates})).json()
         together, backend.tokens_fed = backend.tokens_fed, 0
         for each in reply["candidates"]:
-            asked = {"context": CONTEXT, "response": candidates[each["index"]]}
+            asked = {"context": CONTEXT, "response": candidates[each["index"]], "cache": "bypass"}
             assert each["scores"] == (await client.post("/v1/score", json=asked)).json()["scores"]
     assert together < backend.tokens_fed / 4
 

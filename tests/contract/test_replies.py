@@ -194,7 +194,7 @@ async def test_an_item_that_cannot_be_tokenized_fails_alone(serve: ServeFakes):
 
 async def test_items_with_their_own_deadlines_are_tokenized_together(serve: ServeFakes):
     scorer = FakeScorer()
-    items = [{"response": "a", "deadline_ms": 5000 + number} for number in range(8)]
+    items = [{"response": f"a{number}", "deadline_ms": 5000 + number} for number in range(8)]
     async with serve(fake=scorer) as (client, _):
         await client.post("/v1/score_batch", json={"items": items})
     assert scorer.encoded == [8]

@@ -26,6 +26,13 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_CODE_INTERNAL: _ClassVar[ErrorCode]
     ERROR_CODE_NOT_READY: _ClassVar[ErrorCode]
     ERROR_CODE_DEADLINE_EXCEEDED: _ClassVar[ErrorCode]
+
+class CacheMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CACHE_MODE_UNSPECIFIED: _ClassVar[CacheMode]
+    CACHE_MODE_USE: _ClassVar[CacheMode]
+    CACHE_MODE_BYPASS: _ClassVar[CacheMode]
+    CACHE_MODE_REFRESH: _ClassVar[CacheMode]
 SPEAKER_UNSPECIFIED: Speaker
 SPEAKER_USER: Speaker
 SPEAKER_SYSTEM: Speaker
@@ -38,6 +45,10 @@ ERROR_CODE_OVERLOADED: ErrorCode
 ERROR_CODE_INTERNAL: ErrorCode
 ERROR_CODE_NOT_READY: ErrorCode
 ERROR_CODE_DEADLINE_EXCEEDED: ErrorCode
+CACHE_MODE_UNSPECIFIED: CacheMode
+CACHE_MODE_USE: CacheMode
+CACHE_MODE_BYPASS: CacheMode
+CACHE_MODE_REFRESH: CacheMode
 
 class Turn(_message.Message):
     __slots__ = ("speaker", "text")
@@ -48,7 +59,7 @@ class Turn(_message.Message):
     def __init__(self, speaker: _Optional[_Union[Speaker, str]] = ..., text: _Optional[str] = ...) -> None: ...
 
 class ScoreRequest(_message.Message):
-    __slots__ = ("scorers", "options", "deadline_ms", "context", "response")
+    __slots__ = ("scorers", "options", "deadline_ms", "context", "response", "cache", "cache_namespace")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -61,12 +72,16 @@ class ScoreRequest(_message.Message):
     DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    CACHE_FIELD_NUMBER: _ClassVar[int]
+    CACHE_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     scorers: _containers.RepeatedScalarFieldContainer[str]
     options: _containers.MessageMap[str, _struct_pb2.Struct]
     deadline_ms: int
     context: _containers.RepeatedCompositeFieldContainer[Turn]
     response: str
-    def __init__(self, scorers: _Optional[_Iterable[str]] = ..., options: _Optional[_Mapping[str, _struct_pb2.Struct]] = ..., deadline_ms: _Optional[int] = ..., context: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., response: _Optional[str] = ...) -> None: ...
+    cache: CacheMode
+    cache_namespace: str
+    def __init__(self, scorers: _Optional[_Iterable[str]] = ..., options: _Optional[_Mapping[str, _struct_pb2.Struct]] = ..., deadline_ms: _Optional[int] = ..., context: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., response: _Optional[str] = ..., cache: _Optional[_Union[CacheMode, str]] = ..., cache_namespace: _Optional[str] = ...) -> None: ...
 
 class BatchRequest(_message.Message):
     __slots__ = ("items",)
@@ -75,7 +90,7 @@ class BatchRequest(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[ScoreRequest, _Mapping]]] = ...) -> None: ...
 
 class DialogueRequest(_message.Message):
-    __slots__ = ("scorers", "options", "deadline_ms", "turns")
+    __slots__ = ("scorers", "options", "deadline_ms", "turns", "cache", "cache_namespace")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -87,14 +102,18 @@ class DialogueRequest(_message.Message):
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
     TURNS_FIELD_NUMBER: _ClassVar[int]
+    CACHE_FIELD_NUMBER: _ClassVar[int]
+    CACHE_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     scorers: _containers.RepeatedScalarFieldContainer[str]
     options: _containers.MessageMap[str, _struct_pb2.Struct]
     deadline_ms: int
     turns: _containers.RepeatedCompositeFieldContainer[Turn]
-    def __init__(self, scorers: _Optional[_Iterable[str]] = ..., options: _Optional[_Mapping[str, _struct_pb2.Struct]] = ..., deadline_ms: _Optional[int] = ..., turns: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ...) -> None: ...
+    cache: CacheMode
+    cache_namespace: str
+    def __init__(self, scorers: _Optional[_Iterable[str]] = ..., options: _Optional[_Mapping[str, _struct_pb2.Struct]] = ..., deadline_ms: _Optional[int] = ..., turns: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., cache: _Optional[_Union[CacheMode, str]] = ..., cache_namespace: _Optional[str] = ...) -> None: ...
 
 class RankRequest(_message.Message):
-    __slots__ = ("scorers", "options", "deadline_ms", "context", "candidates", "weights")
+    __slots__ = ("scorers", "options", "deadline_ms", "context", "candidates", "weights", "cache", "cache_namespace")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -115,13 +134,17 @@ class RankRequest(_message.Message):
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    CACHE_FIELD_NUMBER: _ClassVar[int]
+    CACHE_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     scorers: _containers.RepeatedScalarFieldContainer[str]
     options: _containers.MessageMap[str, _struct_pb2.Struct]
     deadline_ms: int
     context: _containers.RepeatedCompositeFieldContainer[Turn]
     candidates: _containers.RepeatedScalarFieldContainer[str]
     weights: _containers.ScalarMap[str, float]
-    def __init__(self, scorers: _Optional[_Iterable[str]] = ..., options: _Optional[_Mapping[str, _struct_pb2.Struct]] = ..., deadline_ms: _Optional[int] = ..., context: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., candidates: _Optional[_Iterable[str]] = ..., weights: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    cache: CacheMode
+    cache_namespace: str
+    def __init__(self, scorers: _Optional[_Iterable[str]] = ..., options: _Optional[_Mapping[str, _struct_pb2.Struct]] = ..., deadline_ms: _Optional[int] = ..., context: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., candidates: _Optional[_Iterable[str]] = ..., weights: _Optional[_Mapping[str, float]] = ..., cache: _Optional[_Union[CacheMode, str]] = ..., cache_namespace: _Optional[str] = ...) -> None: ...
 
 class ModelsRequest(_message.Message):
     __slots__ = ()
@@ -159,16 +182,18 @@ class Score(_message.Message):
     def __init__(self, value: _Optional[float] = ..., percentile: _Optional[float] = ..., details: _Optional[_Mapping[str, float]] = ..., model: _Optional[str] = ..., tokens: _Optional[_Union[TokenCount, _Mapping]] = ..., cached: _Optional[bool] = ...) -> None: ...
 
 class Timing(_message.Message):
-    __slots__ = ("total", "tokenize", "queue", "inference")
+    __slots__ = ("total", "tokenize", "queue", "inference", "cache")
     TOTAL_FIELD_NUMBER: _ClassVar[int]
     TOKENIZE_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     INFERENCE_FIELD_NUMBER: _ClassVar[int]
+    CACHE_FIELD_NUMBER: _ClassVar[int]
     total: float
     tokenize: float
     queue: float
     inference: float
-    def __init__(self, total: _Optional[float] = ..., tokenize: _Optional[float] = ..., queue: _Optional[float] = ..., inference: _Optional[float] = ...) -> None: ...
+    cache: float
+    def __init__(self, total: _Optional[float] = ..., tokenize: _Optional[float] = ..., queue: _Optional[float] = ..., inference: _Optional[float] = ..., cache: _Optional[float] = ...) -> None: ...
 
 class ScoreReply(_message.Message):
     __slots__ = ("request_id", "scores", "errors", "timing_ms")
@@ -359,7 +384,7 @@ class ConversationMessage(_message.Message):
     def __init__(self, open: _Optional[_Union[ConversationOpening, _Mapping]] = ..., turn: _Optional[_Union[ConversationTurn, _Mapping]] = ...) -> None: ...
 
 class ConversationOpening(_message.Message):
-    __slots__ = ("scorers", "options", "deadline_ms", "context")
+    __slots__ = ("scorers", "options", "deadline_ms", "context", "cache", "cache_namespace")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -371,11 +396,15 @@ class ConversationOpening(_message.Message):
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    CACHE_FIELD_NUMBER: _ClassVar[int]
+    CACHE_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     scorers: _containers.RepeatedScalarFieldContainer[str]
     options: _containers.MessageMap[str, _struct_pb2.Struct]
     deadline_ms: int
     context: _containers.RepeatedCompositeFieldContainer[Turn]
-    def __init__(self, scorers: _Optional[_Iterable[str]] = ..., options: _Optional[_Mapping[str, _struct_pb2.Struct]] = ..., deadline_ms: _Optional[int] = ..., context: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ...) -> None: ...
+    cache: CacheMode
+    cache_namespace: str
+    def __init__(self, scorers: _Optional[_Iterable[str]] = ..., options: _Optional[_Mapping[str, _struct_pb2.Struct]] = ..., deadline_ms: _Optional[int] = ..., context: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., cache: _Optional[_Union[CacheMode, str]] = ..., cache_namespace: _Optional[str] = ...) -> None: ...
 
 class ConversationTurn(_message.Message):
     __slots__ = ("speaker", "text", "deadline_ms")

@@ -14,6 +14,7 @@ from turnscore_service.inference.concurrency import Concurrency, candidates, cho
 from turnscore_service.inference.cuda_backend import CudaBackend, CudaOptions
 from turnscore_service.inference.devices import CPU, Device
 from turnscore_service.inference.onnx_backend import Backend, OnnxBackend, RunCount, Tensor
+from turnscore_service.inference.onnx_library import load_onnxruntime
 from turnscore_service.scorers.scorer import RawScore, Scorer, TurnToScore
 
 _PREFERENCE: dict[str, tuple[GraphVariant, ...]] = {"cpu": ("cpu-int8", "fp32"), "cuda": ("cuda-fp16", "fp32")}
@@ -31,6 +32,8 @@ class LoadedScorer:
     proof: TurnToScore = field(default_factory=lambda: TurnToScore([], "ok"))
     """A turn that this scorer is known to score."""
     device: Device = CPU
+    code_version: str = ""
+    """Distribution and version of the code that scores, and of its runtime."""
 
     @property
     def name(self) -> str:
@@ -98,13 +101,15 @@ def load_scorer(
             if device == CPU
             else CudaBackend(graph, device, cuda or CudaOptions())
         )
-        scorer = _scorer_class(bundle.manifest.kind)(bundle, backend)
+        scorer_class, code_version = _find_scorer(bundle.manifest.kind)
+        scorer = scorer_class(bundle, backend)
     except RuntimeError as error:
         raise MismatchedGraphError(f"bundle {bundle.manifest.reference}: {error}") from error
     _compare_tensors(bundle, spec, backend)
     _run_self_test(bundle, spec, scorer)
     percentiles = tuple(bundle.calibration().percentiles)
-    return LoadedScorer(scorer, bundle, variant, percentiles, concurrency, _turn(bundle.self_test().turns[0]), device)
+    proof = _turn(bundle.self_test().turns[0])
+    return LoadedScorer(scorer, bundle, variant, percentiles, concurrency, proof, device, code_version)
 
 
 def measure_concurrency(bundle: Bundle, variant: GraphVariant, cpus: int) -> Concurrency:
@@ -123,9 +128,11 @@ def measure_concurrency(bundle: Bundle, variant: GraphVariant, cpus: int) -> Con
     return choose(samples, cpus)
 
 
-def _scorer_class(kind: str) -> type[Scorer]:
+def _find_scorer(kind: str) -> tuple[type[Scorer], str]:
+    """The scorer of that kind, and which code it is."""
     for entry in entry_points(group=SCORER_ENTRY_POINTS, name=kind):
-        return cast("type[Scorer]", entry.load())
+        code = f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
+        return cast("type[Scorer]", entry.load()), f"{code}, onnxruntime {load_onnxruntime().__version__}"
     raise UnknownKindError(f"no installed scorer reads bundles of kind {kind!r}")
 
 

@@ -14,8 +14,17 @@ def sent(call, left_ms=5000):
     return json.loads(body)
 
 
-def score(context=(), response="hello", scorers=None, options=None, deadline_ms=None, request_id=None):
-    return score_call(context, response, scorers, options, deadline_ms, request_id)
+def score(
+    context=(),
+    response="hello",
+    scorers=None,
+    options=None,
+    deadline_ms=None,
+    cache=None,
+    namespace=None,
+    request_id=None,
+):
+    return score_call(context, response, scorers, options, deadline_ms, request_id, cache, namespace)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +48,12 @@ def test_what_was_left_out_is_not_sent_but_the_time_left_is():
 
 def test_everything_given_is_sent_even_an_option_that_is_null():
     call = score(
-        [HI], scorers=("engagement",), options={"fed": {"qualities": ["fluent"], "seed": None}}, deadline_ms=300
+        [HI],
+        scorers=("engagement",),
+        options={"fed": {"qualities": ["fluent"], "seed": None}},
+        deadline_ms=300,
+        cache="refresh",
+        namespace="tenant-1",
     )
     assert sent(call) == {
         "context": [HI],
@@ -47,6 +61,8 @@ def test_everything_given_is_sent_even_an_option_that_is_null():
         "scorers": ["engagement"],
         "options": {"fed": {"qualities": ["fluent"], "seed": None}},
         "deadline_ms": 300,
+        "cache": "refresh",
+        "cache_namespace": "tenant-1",
     }
 
 
@@ -95,14 +111,14 @@ def test_items_of_a_batch_take_the_batchs_choice_unless_they_have_their_own():
     items = [
         {"response": "one"},
         {"context": [("user", "hi")], "response": "two", "scorers": ["fed"], "deadline_ms": 9000, "options": None},
-        ScoreRequest(response="three", deadline_ms=20),
+        ScoreRequest(response="three", deadline_ms=20, cache="use"),
     ]
-    call = batch_call(iter(items), ["engagement"], None, 100, None)
+    call = batch_call(iter(items), ["engagement"], None, 100, None, "bypass", None)
     assert sent(call) == {
         "items": [
-            {"context": [], "response": "one", "scorers": ["engagement"], "deadline_ms": 100},
-            {"context": [HI], "response": "two", "scorers": ["fed"], "deadline_ms": 5000},
-            {"context": [], "response": "three", "scorers": ["engagement"], "deadline_ms": 20},
+            {"context": [], "response": "one", "scorers": ["engagement"], "deadline_ms": 100, "cache": "bypass"},
+            {"context": [HI], "response": "two", "scorers": ["fed"], "deadline_ms": 5000, "cache": "bypass"},
+            {"context": [], "response": "three", "scorers": ["engagement"], "deadline_ms": 20, "cache": "use"},
         ]
     }
 

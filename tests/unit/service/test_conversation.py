@@ -151,7 +151,9 @@ async def test_at_its_end_a_conversation_says_what_score_dialogue_says():
             channel.say(speaker, text)
             reply = await channel.hear()
             scored += [reply.scored] if reply.scored else []
-        asked = DialogueRequest.model_validate({"turns": [{"speaker": who, "text": text} for who, text in turns]})
+        asked = DialogueRequest.model_validate(
+            {"turns": [{"speaker": who, "text": text} for who, text in turns], "cache": "bypass"}
+        )
         whole = await runtime.pipeline().score_dialogue(asked, "r-2", Deadline.after_ms(30_000))
     assert [each.index for each in scored] == [each.index for each in whole.turns]
     assert [each.scores for each in scored] == [each.scores for each in whole.turns]
@@ -217,7 +219,7 @@ async def test_a_turn_whose_scoring_fails_stays_in_the_dialogue_and_the_conversa
 async def test_an_unforeseen_error_while_scoring_is_that_turns_alone(monkeypatch: pytest.MonkeyPatch):
     async with talking() as (channel, _, runtime):
         with monkeypatch.context() as broken:
-            broken.setattr(runtime.pipeline(), "_score_items", lambda _: 1 / 0)
+            broken.setattr(runtime.pipeline()._answerer, "answer", lambda _: 1 / 0)
             channel.say("system", "a")
             assert (await channel.hear()).scored.errors["fake"].code == "internal"
         channel.say("system", "a")

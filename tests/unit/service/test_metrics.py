@@ -37,5 +37,6 @@ def test_every_name_ends_in_its_unit():
         "_ready",
         "_batches",
         "_lanes",
+        "_bytes",
     )
     assert [name for name in defined() if not name.endswith(units)] == []

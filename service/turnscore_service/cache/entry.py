@@ -1,0 +1,110 @@
+"""Entries: the pieces of one turn's score as bytes, and back. Refuses what it cannot read, or what is another key's.
+
+format  u8
+check   8 bytes, a hash of key and rest: an entry that was damaged or belongs to another key is told
+count   u8
+pieces  fingerprint (u8 length, bytes), value f64, tokens used and dropped u32, flags u8,
+        percentile f64 where flagged, details (u8 count; each u8 length, name, f64)
+"""
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from turnscore_wire import TokenCount
+
+from turnscore_service.cache.key import ENTRY_FORMAT
+from turnscore_service.scorers.parts import ScorePart
+from turnscore_service.scorers.scorer import RawScore
+
+MAX_PARTS = 64
+"""Pieces in one entry: three times FED's qualities. Chosen."""
+_CHECK_BYTES = 8
+_HEAD = struct.Struct(f"<B{_CHECK_BYTES}sB")
+_BODY = struct.Struct("<dIIBB")
+_NUMBER = struct.Struct("<d")
+_IS_COMPARABLE, _HAS_PERCENTILE = 1, 2
+
+
+class UnreadableEntryError(Exception):
+    """The bytes are no entry of this key."""
+
+
+class StaleEntryError(Exception):
+    """The bytes are an entry of another format."""
+
+
+def encode_entry(key: str, parts: Mapping[bytes, ScorePart], secret: bytes = b"") -> bytes | None:
+    """The pieces as bytes; at most `MAX_PARTS`, the last ones. None where a piece does not fit the format."""
+    kept = list(parts.items())[-MAX_PARTS:]
+    try:
+        body = b"".join(_encode_part(fingerprint, part) for fingerprint, part in kept)
+    except (struct.error, ValueError):
+        return None
+    return _HEAD.pack(ENTRY_FORMAT, _check(key, body, secret), len(kept)) + body
+
+
+def decode_entry(key: str, entry: bytes, secret: bytes = b"") -> dict[bytes, ScorePart]:
+    """The pieces by fingerprint. Raises StaleEntryError or UnreadableEntryError."""
+    if entry[:1] != bytes([ENTRY_FORMAT]):
+        raise StaleEntryError if entry else UnreadableEntryError
+    try:
+        _, check, count = _HEAD.unpack_from(entry)
+        if check != _check(key, entry[_HEAD.size :], secret):
+            raise UnreadableEntryError
+        reader = _Reader(entry, _HEAD.size)
+        parts = dict(reader.read_part() for _ in range(count))
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise UnreadableEntryError from error
+    if reader.place != len(entry):
+        raise UnreadableEntryError
+    return parts
+
+
+def _check(key: str, body: bytes, secret: bytes) -> bytes:
+    return blake2b(b"%d:%b%b" % (len(key), key.encode(), body), digest_size=_CHECK_BYTES, key=secret).digest()
+
+
+def _encode_part(fingerprint: bytes, part: ScorePart) -> bytes:
+    raw, tokens = part.raw, part.tokens
+    flags = _IS_COMPARABLE * raw.is_comparable | _HAS_PERCENTILE * (raw.percentile is not None)
+    pieces = [
+        bytes([len(fingerprint)]),
+        fingerprint,
+        _BODY.pack(raw.value, tokens.used, tokens.dropped, flags, len(raw.details)),
+    ]
+    if raw.percentile is not None:
+        pieces.append(_NUMBER.pack(raw.percentile))
+    for name, value in raw.details.items():
+        encoded = name.encode()
+        pieces += bytes([len(encoded)]), encoded, _NUMBER.pack(value)
+    return b"".join(pieces)
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads an entry from front to back; what is cut short raises struct.error or IndexError."""
+
+    entry: bytes
+    place: int
+
+    def read_part(self) -> tuple[bytes, ScorePart]:
+        fingerprint = self._read_bytes()
+        value, used, dropped, flags, count = _BODY.unpack_from(self.entry, self.place)
+        self.place += _BODY.size
+        percentile = self._read_number() if flags & _HAS_PERCENTILE else None
+        details = {self._read_bytes().decode(): self._read_number() for _ in range(count)}
+        raw = RawScore(value, details, percentile, bool(flags & _IS_COMPARABLE))
+        return fingerprint, ScorePart(raw, TokenCount.model_construct(used=used, dropped=dropped))
+
+    def _read_number(self) -> float:
+        [number] = _NUMBER.unpack_from(self.entry, self.place)
+        self.place += _NUMBER.size
+        return float(number)
+
+    def _read_bytes(self) -> bytes:
+        end = self.place + 1 + self.entry[self.place]
+        found = self.entry[self.place + 1 : end]
+        self.place = end
+        return found

@@ -1,0 +1,53 @@
+"""The level in the process: entries as bytes, the least recently used thrown out first, each with an end of its own."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cachetools import TLRUCache
+
+from turnscore_service import metrics
+from turnscore_service.cache.entry import StaleEntryError
+
+ENTRY_OVERHEAD_BYTES = 560
+"""What an entry costs beside its own bytes, its key included. Measured, resident, of 50,000 entries: 540 to 555."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    entry: bytes
+    generation: int
+    expires_at: float
+
+
+class LocalLevel:
+    """At most `max_bytes` of entries. Belongs to one event loop."""
+
+    def __init__(self, max_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._max_bytes = max_bytes
+        self._held: TLRUCache[str, _Held] = TLRUCache(max_bytes, _end_of, clock, _size_of)
+
+    def get(self, key: str, generation: int = 0) -> bytes | None:
+        """The entry, or None. Raises StaleEntryError where it is of an earlier generation; it is then gone."""
+        held = self._held.get(key)
+        if held is None:
+            return None
+        if held.generation != generation:
+            del self._held[key]
+            raise StaleEntryError
+        return held.entry
+
+    def put(self, key: str, entry: bytes, seconds: float, generation: int = 0) -> None:
+        """Holds the entry that long, unless it is larger than everything that may be held."""
+        if len(entry) + ENTRY_OVERHEAD_BYTES <= self._max_bytes:
+            self._held[key] = _Held(entry, generation, self._clock() + seconds)
+            metrics.CACHE_LOCAL_BYTES.set(self._held.currsize)
+
+
+def _end_of(_: str, held: _Held, __: float) -> float:
+    return held.expires_at
+
+
+def _size_of(held: _Held) -> int:
+    return len(held.entry) + ENTRY_OVERHEAD_BYTES

@@ -1,0 +1,172 @@
+"""The score cache: what is known of a turn, from the level in the process and the one that is shared.
+
+Whatever fails here is a miss, counted by cause. Nothing that is not a finished score is ever kept.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from turnscore_service import metrics
+from turnscore_service.cache.entry import StaleEntryError, UnreadableEntryError, decode_entry, encode_entry
+from turnscore_service.cache.key import KeyMaker
+from turnscore_service.cache.local_level import LocalLevel
+from turnscore_service.cache_settings import CacheSettings
+from turnscore_service.items import CacheChoice
+from turnscore_service.scorers.loading import LoadedScorer
+from turnscore_service.scorers.parts import ScorePart, ScoresInParts, parts_reader
+from turnscore_service.scorers.scorer import TurnToScore
+
+
+class SharedLevel(Protocol):
+    """A cache that other processes share. No method raises."""
+
+    async def fetch(self, keys: Sequence[str], seconds: float) -> Sequence[bytes | None] | None:
+        """The entries in the order of `keys`, in one round trip and within that time; None where it gives none."""
+
+    def put(self, key: str, entry: bytes, ttl_ms: int) -> None:
+        """Takes the entry to be written later, or drops it."""
+
+
+@dataclass(slots=True)
+class Lookup:
+    """One turn asked of one scorer, and what is known of its score."""
+
+    loaded: LoadedScorer
+    turn: TurnToScore
+    reader: ScoresInParts
+    parts: tuple[bytes, ...]
+    """The pieces that the score is made of."""
+    key: str | None = None
+    """None for a turn that is computed for itself alone."""
+    is_read: bool = False
+    is_kept: bool = False
+    known: dict[bytes, ScorePart] = field(default_factory=dict)
+    """What was found, also pieces that nobody asked for."""
+    miss: str = "absent"
+    """Why something is missing."""
+
+    @property
+    def missing(self) -> list[int]:
+        """The places in `parts` of which nothing is known."""
+        return [place for place, part in enumerate(self.parts) if part not in self.known]
+
+
+@dataclass(frozen=True, slots=True)
+class _Keeping:
+    """How one scorer's scores are kept."""
+
+    keys: KeyMaker
+    reader: ScoresInParts
+    ttl_seconds: int
+
+
+class ScoreCache:
+    """Two levels for the scorers of one process. Belongs to one event loop."""
+
+    def __init__(
+        self, scorers: Mapping[str, LoadedScorer], settings: CacheSettings, shared: SharedLevel | None = None
+    ) -> None:
+        self._settings = settings
+        self._secret = settings.secret_bytes()
+        self._local = LocalLevel(settings.local_max_bytes) if settings.local_max_bytes else None
+        self._shared = shared
+        self._generations = {each.bundle.manifest.reference: 0 for each in scorers.values()}
+        self._keeping = {
+            name: _Keeping(KeyMaker(loaded, self._secret), parts_reader(loaded.scorer), settings.ttl_of(name))
+            for name, loaded in scorers.items()
+        }
+
+    def look_up(self, loaded: LoadedScorer, turn: TurnToScore, choice: CacheChoice) -> Lookup:
+        """The turn with what this process knows of its score."""
+        keeping = self._keeping[loaded.name]
+        lookup = Lookup(loaded, turn, keeping.reader, keeping.reader.parts_of(turn))
+        if choice.mode == "bypass":
+            lookup.miss = choice.mode
+            return lookup
+        namespace = choice.namespace or self._settings.namespace
+        lookup.key = keeping.keys.key(namespace, keeping.reader.inputs_of(turn))
+        lookup.is_kept = keeping.ttl_seconds > 0
+        lookup.is_read = lookup.is_kept and choice.mode == "use"
+        if choice.mode == "refresh":
+            lookup.miss = choice.mode
+        if lookup.is_read:
+            self._read_local(lookup)
+        return lookup
+
+    async def find(self, lookups: Sequence[Lookup], seconds: float) -> None:
+        """Asks the shared level for what the process does not know: one round trip for all, within that time."""
+        open_ = [each for each in lookups if each.is_read and each.missing]
+        if self._shared is not None and open_:
+            await self._read_shared(self._shared, open_, seconds)
+        for each in lookups:
+            if each.missing:
+                cause = "partial" if each.known and each.miss == "absent" else each.miss
+                metrics.CACHE_MISSES.labels(each.loaded.name, cause).inc()
+
+    def keep(self, lookup: Lookup, found: Mapping[bytes, ScorePart]) -> None:
+        """Keeps pieces of a finished score, beside those known already."""
+        if lookup.key is None or not lookup.is_kept:
+            return
+        latest = Lookup(lookup.loaded, lookup.turn, lookup.reader, lookup.parts, lookup.key)
+        self._read_local(latest)  # another request may have found other pieces meanwhile
+        entry = encode_entry(lookup.key, lookup.known | latest.known | dict(found), self._secret)
+        if entry is None:
+            return
+        ttl = self._keeping[lookup.loaded.name].ttl_seconds * (1 - self._settings.ttl_jitter * random.random())  # noqa: S311
+        self._put_local(lookup, entry, ttl)
+        if self._shared is not None:
+            self._shared.put(lookup.key, entry, max(1, int(1000 * ttl)))
+
+    def forget(self, model: str) -> None:
+        """Makes everything that this process holds of the model `name:version` stale."""
+        if model in self._generations:
+            self._generations[model] += 1
+
+    def _read_local(self, lookup: Lookup) -> None:
+        if self._local is None or lookup.key is None:
+            return
+        try:
+            entry = self._local.get(lookup.key, self._generation(lookup))
+        except StaleEntryError:
+            lookup.miss = "stale"
+            return
+        if entry is not None:
+            self._take(lookup, entry, "local")
+
+    async def _read_shared(self, shared: SharedLevel, lookups: Sequence[Lookup], seconds: float) -> None:
+        keys = [each.key for each in lookups if each.key is not None]
+        entries = await shared.fetch(keys, seconds)
+        if entries is None:
+            for each in lookups:
+                each.miss = "unavailable"
+            return
+        for each, entry in zip(lookups, entries, strict=True):
+            held = len(each.known)
+            if entry is not None and self._take(each, entry, "shared"):
+                whole = encode_entry(each.key or "", each.known, self._secret) if held else entry
+                self._put_local(each, whole or entry, self._settings.ttl_of(each.loaded.name))
+
+    def _take(self, lookup: Lookup, entry: bytes, level: str) -> bool:
+        """Adds what the entry says to what is known; False, with the reason noted, where it cannot be read."""
+        assert lookup.key is not None
+        try:
+            lookup.known |= decode_entry(lookup.key, entry, self._secret)
+        except StaleEntryError:
+            lookup.miss = "stale"
+            return False
+        except UnreadableEntryError:
+            lookup.miss = "unreadable"
+            return False
+        if lookup.is_read and not lookup.missing:
+            metrics.CACHE_HITS.labels(lookup.loaded.name, level).inc()
+        return True
+
+    def _put_local(self, lookup: Lookup, entry: bytes, seconds: float) -> None:
+        if self._local is not None and lookup.key is not None:
+            lasting = min(seconds, self._settings.local_ttl_seconds)
+            self._local.put(lookup.key, entry, lasting, self._generation(lookup))
+
+    def _generation(self, lookup: Lookup) -> int:
+        return self._generations[lookup.loaded.bundle.manifest.reference]

@@ -1,0 +1,145 @@
+"""Computing: turns of one request for one scorer through tokenizer and batcher, for whoever waits for their flights.
+
+Knows no caller: it goes on while a flight is wanted, and takes out of the queue what no longer is.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from turnscore_wire import MAX_DEADLINE_MS, TokenCount
+
+from turnscore_service import metrics
+from turnscore_service.batching import Batcher, PackScores, expire
+from turnscore_service.deadline import Deadline
+from turnscore_service.errors import FailedScoringError, ScoringError
+from turnscore_service.flights import Computed, Flight
+from turnscore_service.scorers.isolation import encode_isolating
+from turnscore_service.scorers.loading import LoadedScorer
+from turnscore_service.scorers.parts import ScorePart, ScoresInParts
+from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
+from turnscore_service.stages import Stage
+
+_LOGGER = logging.getLogger("turnscore.computing")
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """A turn to compute, as its scorer is to see it, and the flight on which its pieces land."""
+
+    turn: TurnToScore
+    reader: ScoresInParts
+    flight: Flight
+    keep: Callable[[Mapping[bytes, ScorePart]], None]
+    """Called with the finished pieces before they land."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """One scorer with what it takes to run it."""
+
+    loaded: LoadedScorer
+    tokenizing: Stage
+    batcher: Batcher
+
+
+class Computation:
+    """The turns of one request that nobody else computes. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        workshop: Workshop,
+        leads: Sequence[Lead],
+        on_tokenized: Callable[[int], None],
+        on_done: Callable[[], None],
+    ) -> None:
+        """Begins at once.
+
+        `on_tokenized` is told how many tokens there are; `on_done` is called once, when nothing of it is being
+        computed any more.
+        """
+        self._workshop = workshop
+        self._leads = leads
+        self._on_tokenized = on_tokenized
+        self._on_done = on_done
+        self._started_at = time.monotonic()
+        self._tokenize_seconds = 0.0
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            futures = [self._submit(pack) for pack in await self._encode()]
+            if futures:
+                await asyncio.wait(futures)
+        except Exception as error:
+            self._land(error, range(len(self._leads)))
+        finally:
+            self._on_done()
+
+    async def _encode(self) -> list[TokenPack]:
+        """The packs that somebody still waits for. Turns that cannot be tokenized land as their errors."""
+        loaded = self._workshop.loaded
+        encoding = self._workshop.tokenizing.run(encode_isolating, loaded, [lead.turn for lead in self._leads])
+        self._stop_unwanted(range(len(self._leads)), lambda _: encoding.cancel())
+        try:
+            packs, failed = await encoding
+        except asyncio.CancelledError:
+            if encoding.cancelled():
+                return []
+            raise
+        self._tokenize_seconds = time.monotonic() - self._started_at
+        metrics.TOKENIZE_SECONDS.labels(loaded.name).observe(self._tokenize_seconds)
+        self._on_tokenized(sum(pack.real_tokens for pack in packs))
+        for place, error in failed.items():
+            self._land(error, [place])
+        return [pack for pack in packs if self._is_wanted(pack.answers)]
+
+    def _submit(self, pack: TokenPack) -> "asyncio.Future[PackScores]":
+        # How long to wait is told by those who wait: another may join who has more time than whoever began it.
+        future = self._workshop.batcher.submit(pack, Deadline.after_ms(MAX_DEADLINE_MS))
+        self._stop_unwanted(pack.answers, lambda expired: expire(future) if expired else future.cancel())
+        future.add_done_callback(lambda _: self._deliver(pack, future))
+        return future
+
+    def _deliver(self, pack: TokenPack, done: "asyncio.Future[PackScores]") -> None:
+        if done.cancelled():
+            return
+        if error := done.exception():
+            self._land(error, pack.answers)
+            return
+        scores = done.result()
+        for place, tokens, raw in zip(pack.answers, pack.tokens, scores.raw, strict=True):
+            try:
+                self._finish(self._leads[place], raw, tokens, scores)
+            except Exception as failure:
+                self._land(failure, [place])
+
+    def _finish(self, lead: Lead, raw: RawScore | FailedScoringError, tokens: TokenCount, scores: PackScores) -> None:
+        if isinstance(raw, FailedScoringError):
+            raise raw
+        pieces = lead.reader.split(lead.turn, ScorePart(raw, tokens))
+        found = dict(zip(lead.reader.parts_of(lead.turn), pieces, strict=True))
+        lead.keep(found)
+        lead.flight.land(Computed(found, self._tokenize_seconds, scores.queue_seconds, scores.inference_seconds))
+
+    def _land(self, error: BaseException, places: Sequence[int]) -> None:
+        if not isinstance(error, ScoringError):
+            _LOGGER.error("computing failed: %s", type(error).__name__, exc_info=error)
+            error = FailedScoringError("something failed inside turnscore; its log says what")
+        for place in places:
+            self._leads[place].flight.land(error)
+
+    def _is_wanted(self, places: Sequence[int]) -> bool:
+        return any(self._leads[place].flight.is_wanted for place in places)
+
+    def _stop_unwanted(self, places: Sequence[int], stop: Callable[[bool], object]) -> None:
+        """Calls `stop` when the last who waits for any of these has left."""
+
+        def look(expired: bool) -> None:
+            if not self._is_wanted(places):
+                stop(expired)
+
+        for place in places:
+            self._leads[place].flight.on_empty = look

@@ -1,0 +1,84 @@
+"""Flights: scores that are being computed, so that equal turns are computed once. Computes nothing itself.
+
+A flight lasts while anybody waits for it, whoever began it. How long one waits is each one's own business; the last
+to leave ends it. A failure lands at everyone who waits and is forgotten.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from turnscore_service.errors import ScoringError
+from turnscore_service.scorers.parts import ScorePart
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """Pieces of a score by fingerprint, and where their time went."""
+
+    parts: Mapping[bytes, ScorePart]
+    tokenize_seconds: float
+    queue_seconds: float
+    inference_seconds: float
+
+
+class Flight:
+    """Pieces of one turn's score on their way. `future` never raises: it holds what landed."""
+
+    def __init__(self, flights: "Flights", key: str | None, parts: Iterable[bytes]) -> None:
+        self.future: asyncio.Future[Computed | ScoringError] = asyncio.get_running_loop().create_future()
+        self.parts = frozenset(parts)
+        self.on_empty: Callable[[bool], None] | None = None
+        """Called when the last one has left before it landed; with whether their time ran out."""
+        self._flights = flights
+        self._key = key
+        self._waiting = 0
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anybody waits for it."""
+        return self._waiting > 0 and not self.future.done()
+
+    def enter(self) -> None:
+        """One more waits."""
+        self._waiting += 1
+
+    def leave(self, *, expired: bool = False) -> None:
+        """One no longer waits."""
+        self._waiting -= 1
+        if not self._waiting and not self.future.done():
+            self._flights.remove(self._key, self)
+            if self.on_empty is not None:
+                self.on_empty(expired)
+
+    def land(self, result: Computed | ScoringError) -> None:
+        """Gives everybody what came of it; only the first time counts."""
+        if not self.future.done():
+            self._flights.remove(self._key, self)
+            self.future.set_result(result)
+
+
+class Flights:
+    """The flights of one process, by key and piece. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._by_part: dict[tuple[str, bytes], Flight] = {}
+
+    def find(self, key: str | None, part: bytes) -> Flight | None:
+        """The flight that this piece of that turn is on; a turn without a key is on none."""
+        return None if key is None else self._by_part.get((key, part))
+
+    def begin(self, key: str | None, parts: Iterable[bytes]) -> Flight:
+        """A flight with these pieces; those that are on another already stay there for who asks next."""
+        flight = Flight(self, key, parts)
+        if key is not None:
+            for part in flight.parts:
+                self._by_part.setdefault((key, part), flight)
+        return flight
+
+    def remove(self, key: str | None, flight: Flight) -> None:
+        """Lets nobody else join."""
+        if key is not None:
+            for part in flight.parts:
+                if self._by_part.get((key, part)) is flight:
+                    del self._by_part[key, part]

@@ -1,0 +1,84 @@
+"""An entry comes back as it was written, or not at all."""
+
+import pytest
+from turnscore_service.cache.entry import (
+    MAX_PARTS,
+    StaleEntryError,
+    UnreadableEntryError,
+    decode_entry,
+    encode_entry,
+)
+from turnscore_service.scorers.parts import WHOLE, ScorePart
+from turnscore_service.scorers.scorer import RawScore
+from turnscore_wire import TokenCount
+
+PARTS = {
+    WHOLE: ScorePart(RawScore(0.1 + 0.2), TokenCount(used=24, dropped=0)),
+    b"twelve bytes": ScorePart(
+        RawScore(-1e-300, {"sentiment": 1 / 3, "ütter": -0.0}, 12.5, False), TokenCount(used=2**32 - 1, dropped=7)
+    ),
+}
+
+
+def encoded(key: str = "k", secret: bytes = b"") -> bytes:
+    entry = encode_entry(key, PARTS, secret)
+    assert entry is not None
+    return entry
+
+
+@pytest.mark.parametrize("secret", [b"", b"s" * 32])
+def test_an_entry_comes_back_bit_for_bit(secret: bytes):
+    assert decode_entry("k", encoded(secret=secret), secret) == PARTS
+
+
+def test_a_score_takes_few_bytes():
+    one = {WHOLE: PARTS[WHOLE]}
+    assert len(encode_entry("k", one) or b"") < 32
+
+
+def test_a_changed_bit_anywhere_is_told():
+    entry = encoded()
+    for place in range(len(entry) * 8):
+        changed = bytearray(entry)
+        changed[place // 8] ^= 1 << place % 8
+        with pytest.raises((UnreadableEntryError, StaleEntryError)):
+            decode_entry("k", bytes(changed))
+
+
+def test_an_entry_that_was_cut_or_grew_is_told():
+    entry = encoded()
+    for length in range(len(entry)):
+        with pytest.raises(UnreadableEntryError):
+            decode_entry("k", entry[:length])
+    with pytest.raises(UnreadableEntryError):
+        decode_entry("k", entry + b"\0")
+
+
+def test_the_entry_of_another_key_or_of_another_secret_is_told():
+    with pytest.raises(UnreadableEntryError):
+        decode_entry("other", encoded())
+    with pytest.raises(UnreadableEntryError):
+        decode_entry("k", encoded(secret=b"one"), b"two")
+
+
+def test_an_entry_of_another_format_is_stale():
+    with pytest.raises(StaleEntryError):
+        decode_entry("k", b"\x02" + encoded()[1:])
+
+
+def test_of_too_many_pieces_the_last_are_kept():
+    many = {b"%d" % number: PARTS[WHOLE] for number in range(MAX_PARTS + 3)}
+    assert list(decode_entry("k", encode_entry("k", many) or b"")) == list(many)[3:]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        ScorePart(RawScore(0.5, {"x" * 256: 0.0}), TokenCount(used=1, dropped=0)),
+        ScorePart(RawScore(0.5, {str(number): 0.0 for number in range(256)}), TokenCount(used=1, dropped=0)),
+        ScorePart(RawScore(0.5), TokenCount(used=2**32, dropped=0)),
+    ],
+    ids=["name", "details", "tokens"],
+)
+def test_a_score_that_does_not_fit_is_not_written(part: ScorePart):
+    assert encode_entry("k", {WHOLE: part}) is None
