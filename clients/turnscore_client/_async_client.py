@@ -119,7 +119,7 @@ class AsyncTurnScoreClient:
         `weights` say how much each scorer's percentile counts, 1 where none is given.
         """
         call = _calls.rank_call(
-            context, candidates, scorers, options, weights, deadline_ms, cache, cache_namespace, request_id
+            context, candidates, scorers, options, weights, deadline_ms, request_id, cache, cache_namespace
         )
         return await self._run(call, timeout_seconds)
 

@@ -233,3 +233,20 @@ def test_the_connection_error_names_the_service(ask, mock):
     mock.break_next(times=9)
     with pytest.raises(ConnectionFailedError, match=r"http://turnscore\.test"):
         ask(mock, "score", response="a")
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "fields"),
+    [
+        ("score", (), {"response": "a"}),
+        ("score_batch", ([{"response": "a"}],), {}),
+        ("score_dialogue", ([("system", "a")],), {}),
+        ("rank", (["a"],), {}),
+    ],
+)
+def test_every_scoring_call_tells_how_to_use_the_cache(ask, mock, method, arguments, fields):
+    ask(mock, method, *arguments, **fields, cache="refresh", cache_namespace="mine", request_id="r-1")
+    body = mock.requests[-1].body
+    told = body["items"][0] if method == "score_batch" else body
+    assert (told["cache"], told["cache_namespace"]) == ("refresh", "mine")
+    assert mock.requests[-1].headers["x-request-id"] == "r-1"
