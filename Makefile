@@ -2,6 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || echo python3)
 PORT ?= 3000
 HOST ?= 127.0.0.1
+GRPC_PORT ?= 50051
 SERVE := .venv
 DEV := .venv-dev
 CHECKPOINT ?= build/engagement
@@ -35,7 +36,8 @@ $(DEV)/.ready: requirements/serve.txt requirements/dev.txt pyproject.toml client
 
 setup: $(SERVE)/.ready $(DEV)/.ready  ## Makes both environments: serving (no torch) and development
 
-serve: $(SERVE)/.ready  ## Starts the service on the starter bundles: HOST=127.0.0.1 PORT=3000
+serve: $(SERVE)/.ready  ## Starts the service on the starter bundles: HOST=127.0.0.1 PORT=3000 GRPC_PORT=50051
+	TURNSCORE_GRPC__HOST=$(HOST) TURNSCORE_GRPC__PORT=$(GRPC_PORT) \
 	$(SERVE)/bin/bentoml serve turnscore_service.bento:TurnScore --host $(HOST) --port $(PORT)
 
 test: $(DEV)/.ready  ## Runs every test

@@ -1,20 +1,31 @@
 """The BentoML service: life cycle, readiness and workers. Hands every request to the doors; no logic."""
 
-import asyncio
 import logging
-import signal
-from types import FrameType
+import sys
 
 import bentoml
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from turnscore_service.grpc_server import GrpcServer
+from turnscore_service.grpc_tls import UnusableCertificateError
 from turnscore_service.http_door import create_http_door
 from turnscore_service.log_setup import set_up_logging
 from turnscore_service.settings import read_settings
+from turnscore_service.termination import drain_before_stopping
 from turnscore_service.wiring import Runtime
+
+
+def _make_grpc_server(runtime: Runtime) -> GrpcServer:
+    """The server, or the end of the process with a sentence that names the files."""
+    try:
+        return GrpcServer(runtime)
+    except UnusableCertificateError as error:
+        sys.exit(f"TURNSCORE_GRPC__TLS_CERT_FILE: {error}")
+
 
 _SETTINGS = read_settings()
 _RUNTIME = Runtime(_SETTINGS)
+_GRPC = _make_grpc_server(_RUNTIME)
 _LOGGER = logging.getLogger("turnscore.bento")
 
 
@@ -48,40 +59,16 @@ class TurnScore:
         """Begins to load the models and takes over SIGTERM."""
         set_up_logging(_SETTINGS.log_level)
         _RUNTIME.start(worker=(bentoml.server_context.worker_index or 1) - 1)
-        _drain_before_stopping()
+        await _GRPC.start()
+        drain_before_stopping(
+            _RUNTIME.begin_drain, _RUNTIME.end_conversations, _SETTINGS.drain_seconds, _SETTINGS.shutdown_seconds
+        )
 
     @bentoml.on_shutdown  # type: ignore[untyped-decorator]
     async def stop(self) -> None:
         """Lets work in flight finish."""
+        await _GRPC.stop()
         await _RUNTIME.stop()
 
 
 TurnScore.add_asgi_middleware(FrontDoor, door=create_http_door(_RUNTIME))  # type: ignore[attr-defined]
-
-
-def _drain_before_stopping() -> None:
-    """On SIGTERM readiness goes false at once and conversations are told; the server's own handler follows later."""
-    loop = asyncio.get_running_loop()
-    server_handler = signal.getsignal(signal.SIGTERM)
-    draining: list[asyncio.Task[None]] = []
-
-    def hand_on(number: int, frame: FrameType | None) -> None:
-        if callable(server_handler):
-            server_handler(number, frame)
-
-    async def drain(number: int, frame: FrameType | None) -> None:
-        _RUNTIME.begin_drain()
-        await asyncio.sleep(_SETTINGS.drain_seconds)
-        last = loop.time() + _SETTINGS.shutdown_seconds
-        # The server cuts every WebSocket off; by then no answer may be due on one.
-        await _RUNTIME.end_conversations()
-        hand_on(number, frame)
-        await asyncio.sleep(last - loop.time())
-        # The server takes SIGINT after SIGTERM as the order not to wait for open connections any longer.
-        hand_on(signal.SIGINT, frame)
-
-    def begin(number: int, frame: FrameType | None) -> None:
-        if not draining:
-            loop.call_soon_threadsafe(lambda: draining.append(loop.create_task(drain(number, frame))))
-
-    signal.signal(signal.SIGTERM, begin)

@@ -15,7 +15,7 @@ from turnscore_service import metrics
 from turnscore_service.errors import CallerLeftError, FailedScoringError, ScoringError
 from turnscore_service.log_setup import REQUEST_ID
 
-Door = Literal["http"]
+Door = Literal["http", "grpc"]
 
 _LOGGER = logging.getLogger("turnscore.requests")
 

@@ -1,4 +1,4 @@
-"""Decoding: bytes of JSON into wire requests. Every refusal names the field; no message repeats what was sent."""
+"""Decoding: JSON, or fields read otherwise, into wire requests. A refusal names the field, and repeats nothing sent."""
 
 import json
 from typing import Annotated, Any, TypeVar
@@ -28,7 +28,7 @@ def decode(kind: type[_Request], body: bytes) -> _Request:
         if error.errors(include_url=False)[0]["type"] != "json_invalid":
             raise _refusal(error) from None
     # Python's own parser lets lone surrogates through, so that the field they stand in can be named.
-    return _validate(kind, _parse(body))
+    return validate(kind, _parse(body))
 
 
 def decode_batch(body: bytes, limits: Limits) -> list[ScoreRequest | ScoringError]:
@@ -39,12 +39,31 @@ def decode_batch(body: bytes, limits: Limits) -> list[ScoreRequest | ScoringErro
     try:
         return list(BatchRequest.model_validate_json(body).items)
     except ValidationError:
-        items = decode(_UncheckedBatch, body).items
-    check_item_count(len(items), limits)
-    return [_decode_item(index, item) for index, item in enumerate(items)]
+        return _validate_each(decode(_UncheckedBatch, body), limits)
 
 
-def _decode_item(index: int, item: object) -> ScoreRequest | ScoringError:
+def validate(kind: type[_Request], parsed: object) -> _Request:
+    """The request that was parsed already. Raises InvalidRequestError for the first field that is wrong."""
+    try:
+        return kind.model_validate(parsed)
+    except ValidationError as error:
+        raise _refusal(error) from None
+
+
+def validate_batch(parsed: object, limits: Limits) -> list[ScoreRequest | ScoringError]:
+    """As `decode_batch`, of a batch that was parsed already."""
+    try:
+        return list(BatchRequest.model_validate(parsed).items)
+    except ValidationError:
+        return _validate_each(validate(_UncheckedBatch, parsed), limits)
+
+
+def _validate_each(batch: _UncheckedBatch, limits: Limits) -> list[ScoreRequest | ScoringError]:
+    check_item_count(len(batch.items), limits)
+    return [_validate_item(index, item) for index, item in enumerate(batch.items)]
+
+
+def _validate_item(index: int, item: object) -> ScoreRequest | ScoringError:
     try:
         return ScoreRequest.model_validate(item)
     except ValidationError as error:
@@ -61,13 +80,6 @@ def _parse(body: bytes) -> object:
     except ValueError as error:
         where = f" at character {error.pos}" if isinstance(error, json.JSONDecodeError) else ""
         raise InvalidRequestError(f"the body is not JSON{where}", field=BODY_FIELD) from None
-
-
-def _validate(kind: type[_Request], parsed: object) -> _Request:
-    try:
-        return kind.model_validate(parsed)
-    except ValidationError as error:
-        raise _refusal(error) from None
 
 
 def _refusal(error: ValidationError, prefix: str = "") -> InvalidRequestError:

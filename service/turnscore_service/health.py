@@ -1,5 +1,6 @@
 """Health: whether this process is starting, ready, without its models, restarting a part, or draining; and why."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,32 +16,42 @@ class Health:
 
     state: State = "starting"
     reason: str = "the models are being loaded"
-    _dead: set[str] = field(default_factory=set)
+    _lost: dict[str, str] = field(default_factory=dict)
+    _watchers: list[Callable[[], object]] = field(default_factory=list)
 
     def become(self, state: State, reason: str = "") -> None:
         """Changes the state; a draining process stays so."""
         if self.state == "draining":
             return
         self.state, self.reason = state, reason
-        metrics.READY.set(self.is_ready)
+        self._tell()
 
-    def lose(self, stage: str) -> None:
-        """A stage has died: the process is not ready until `regain`."""
-        self._dead.add(stage)
-        metrics.READY.set(self.is_ready)
+    def lose(self, part: str, reason: str | None = None) -> None:
+        """A part does not work, such as a stage that has died: the process is not ready until `regain`."""
+        self._lost[part] = reason or f"restarting: {part}"
+        self._tell()
 
-    def regain(self, stage: str) -> None:
-        """The stage has proved that it works again."""
-        self._dead.discard(stage)
+    def regain(self, part: str) -> None:
+        """The part has proved that it works again."""
+        self._lost.pop(part, None)
+        self._tell()
+
+    def watch(self, on_change: Callable[[], object]) -> None:
+        """Calls `on_change` after every change, in the thread, or the signal handler, that made it."""
+        self._watchers.append(on_change)
+
+    def _tell(self) -> None:
         metrics.READY.set(self.is_ready)
+        for on_change in self._watchers:
+            on_change()
 
     @property
     def is_ready(self) -> bool:
         """Whether load balancers should send requests here."""
-        return self.state == "ready" and not self._dead
+        return self.state == "ready" and not self._lost
 
     def not_ready(self) -> NotReadyError:
         """The error that says why the process is not ready."""
         if self.state == "ready":
-            return NotReadyError(f"restarting: {', '.join(sorted(self._dead))}", retry_after_ms=1000)
+            return NotReadyError("; ".join(self._lost.values()), retry_after_ms=1000)
         return NotReadyError(f"{self.state}: {self.reason}", retry_after_ms=1000)

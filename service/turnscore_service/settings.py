@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     JsonValue,
     PositiveFloat,
@@ -21,6 +19,8 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from turnscore_wire import Limits, tell_refusal
 
 from turnscore_service.cache_settings import CacheSettings
+from turnscore_service.door_settings import GrpcSettings
+from turnscore_service.settings_group import SettingsGroup
 
 _DEVICES = re.compile(r"auto|cpu|cuda|cuda:\d{1,2}(,cuda:\d{1,2})*")
 
@@ -32,11 +32,7 @@ def split_at_commas(value: object) -> object:
     return value
 
 
-class _Group(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class RuntimeSettings(_Group):
+class RuntimeSettings(SettingsGroup):
     """How ONNX Runtime is used, and where."""
 
     device: str = Field(
@@ -74,7 +70,7 @@ class RuntimeSettings(_Group):
         return value
 
 
-class BatchingSettings(_Group):
+class BatchingSettings(SettingsGroup):
     """How turns are put into batches."""
 
     max_batch_tokens: PositiveInt = Field(
@@ -89,14 +85,14 @@ class BatchingSettings(_Group):
     )
 
 
-class AdmissionSettings(_Group):
+class AdmissionSettings(SettingsGroup):
     """How much work may be in flight before more is refused."""
 
     max_items: PositiveInt = Field(default=1024, description="Turns in flight, for each scorer.")
     max_tokens: PositiveInt = Field(default=131_072, description="Estimated tokens in flight, for each scorer.")
 
 
-class ConversationSettings(_Group):
+class ConversationSettings(SettingsGroup):
     """What live conversations may take."""
 
     max_open: PositiveInt = Field(
@@ -163,6 +159,7 @@ class Settings(BaseSettings):
     admission: AdmissionSettings = Field(default_factory=AdmissionSettings)
     conversations: ConversationSettings = Field(default_factory=ConversationSettings)
     cache: CacheSettings = Field(default_factory=CacheSettings)
+    grpc: GrpcSettings = Field(default_factory=GrpcSettings)
 
     @field_validator("models", mode="before")
     @classmethod

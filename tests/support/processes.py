@@ -3,10 +3,11 @@
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +19,10 @@ _START_SECONDS = 90
 
 @dataclass(frozen=True)
 class RunningService:
-    """A started service; `process` is BentoML's supervisor."""
+    """A started service; `process` is BentoML's supervisor, `grpc_target` what a gRPC channel takes."""
 
     url: str
+    grpc_target: str
     process: "subprocess.Popen[bytes]"
     log: Path
 
@@ -39,31 +41,39 @@ def running_service(
     executable: Path = Path(sys.executable).parent / "bentoml",
     environment: Mapping[str, str] | None = None,
     wait_for: str = "/readyz",
+    options: Sequence[str] = (),
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[RunningService]:
-    """Starts the service, waits until `wait_for` answers 200, and stops it afterwards. Files go below `folder`."""
-    with socket.socket() as free:
+    """Starts the service, waits until `wait_for` answers 200, and stops it afterwards. Files go below `folder`.
+
+    `options` are further words for `bentoml serve`; with `tls` the service is asked over HTTPS.
+    """
+    with socket.socket() as free, socket.socket() as free_too:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        free_too.bind(("127.0.0.1", 0))
+        port, grpc_port = free.getsockname()[1], free_too.getsockname()[1]
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "service.log"
-    own = {"BENTOML_HOME": str(folder / "bentoml"), "BENTOML_DO_NOT_TRACK": "True", **(environment or {})}
-    command = [str(executable), "serve", target, "--host", "127.0.0.1", "--port", str(port)]
+    own = {"BENTOML_HOME": str(folder / "bentoml"), "BENTOML_DO_NOT_TRACK": "True"}
+    own |= {"TURNSCORE_GRPC__PORT": str(grpc_port), **(environment or {})}
+    command = [str(executable), "serve", target, "--host", "127.0.0.1", "--port", str(port), *options]
     with log.open("wb") as output:
         process = subprocess.Popen(command, cwd=folder, env={**os.environ, **own}, stdout=output, stderr=output)
-    service = RunningService(f"http://127.0.0.1:{port}", process, log)
+    scheme = "http" if tls is None else "https"
+    service = RunningService(f"{scheme}://127.0.0.1:{port}", f"127.0.0.1:{grpc_port}", process, log)
     try:
-        _wait_until_it_answers(service, wait_for)
+        _wait_until_it_answers(service, wait_for, tls)
         yield service
     finally:
         service.stop()
 
 
-def _wait_until_it_answers(service: RunningService, path: str) -> None:
+def _wait_until_it_answers(service: RunningService, path: str, tls: ssl.SSLContext | None) -> None:
     end = time.monotonic() + _START_SECONDS
     while time.monotonic() < end:
         assert service.process.poll() is None, service.log.read_text()
         try:
-            if httpx.get(service.url + path, timeout=5).status_code == 200:
+            if httpx.get(service.url + path, timeout=5, verify=tls or True).status_code == 200:
                 return
         except httpx.TransportError:
             pass

@@ -1,0 +1,189 @@
+"""What HTTP and gRPC say of the same request: the same scores, the same codes, fields and sentences."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+from conftest import ServeFakes
+from support.fakes import NOT_A_NUMBER, POISON, FakeScorer
+from support.grpc_serving import error_of, grpc_stub, settings_with
+from turnscore_service.http_door import create_http_door
+from turnscore_service.settings import Settings
+from turnscore_wire import ERROR_TABLE, ErrorReply, Limits
+from turnscore_wire.v1 import to_fields, turnscore_pb2
+from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
+
+SMALL = {"limits": Limits(max_text_chars=20, max_turns=2, max_items=2, max_candidates=2, max_body_bytes=300)}
+USER, SYSTEM = {"speaker": "user", "text": "a"}, {"speaker": "system", "text": "b c"}
+CALLS = {
+    "score": ("Score", turnscore_pb2.ScoreRequest),
+    "score_batch": ("ScoreBatch", turnscore_pb2.BatchRequest),
+    "score_dialogue": ("ScoreDialogue", turnscore_pb2.DialogueRequest),
+    "rank": ("Rank", turnscore_pb2.RankRequest),
+}
+
+GOOD = [
+    ("score", {"response": "one two three"}),
+    ("score", {"response": "grüß dich 🙂", "context": [USER, SYSTEM], "scorers": ["fake"], "deadline_ms": 9000}),
+    ("score", {"response": "a", "options": {"fake": {"known": 1}}}),
+    ("score_batch", {"items": [{"response": "a b"}, {"response": POISON}]}),
+    ("score_batch", {"items": [{"response": ""}, {"response": "a", "context": [USER, USER, USER]}]}),
+    ("score_batch", {"items": [{"response": "a", "scorers": ["mood"]}, {"response": "a" * 21}]}),
+    ("score_dialogue", {"turns": [USER, SYSTEM]}),
+    ("rank", {"candidates": ["a", "b c"], "context": [USER], "weights": {"fake": 2.0}}),
+]
+
+WRONG = [
+    ("score", {"response": ""}),
+    ("score", {"response": "\t "}),
+    ("score", {"response": "a\0b"}),
+    ("score", {"response": "a", "scorers": ["fake", "mood"]}),
+    ("score", {"response": "a", "scorers": [""]}),
+    ("score", {"response": "a", "options": {"mood": {}}}),
+    ("score", {"response": "a", "options": {"fake": {"x": 1}}}),
+    ("score", {"response": "a", "deadline_ms": 0}),
+    ("score", {"response": "a", "deadline_ms": -5}),
+    ("score", {"response": "a", "deadline_ms": 600_001}),
+    ("score", {"response": "a" * 21}),
+    ("score", {"response": "a", "context": [USER, USER, SYSTEM]}),
+    ("score", {"response": "a", "context": [{**USER, "text": "a" * 21}]}),
+    ("score", {"response": POISON}),
+    ("score", {"response": NOT_A_NUMBER}),
+    ("score", {"response": "untokenizable"}),
+    ("score_batch", {"items": []}),
+    ("score_batch", {"items": [{"response": "a"}] * 3}),
+    ("score_dialogue", {"turns": []}),
+    ("score_dialogue", {"turns": [USER]}),
+    ("score_dialogue", {"turns": [USER, {"speaker": "system", "text": " "}]}),
+    ("score_dialogue", {"turns": [SYSTEM], "scorers": ["mood"]}),
+    ("score_dialogue", {"turns": [{"speaker": "system", "text": POISON}]}),
+    ("rank", {"candidates": []}),
+    ("rank", {"candidates": ["a", ""]}),
+    ("rank", {"candidates": ["a"] * 3}),
+    ("rank", {"candidates": ["a"], "weights": {"fake": -1.0}}),
+    ("rank", {"candidates": ["a"], "weights": {"fake": 0.0}}),
+    ("rank", {"candidates": ["a"], "weights": {"mood": 1.0}}),
+]
+
+
+@dataclass
+class Doors:
+    http: httpx.AsyncClient
+    grpc: TurnScorerStub
+
+    async def over_http(self, call: str, fields: dict[str, Any]) -> httpx.Response:
+        return await self.http.post(f"/v1/{call}", json=fields, headers={"x-request-id": "r-1"})
+
+    async def over_grpc(self, call: str, fields: dict[str, Any]) -> dict[str, Any]:
+        method, message_class = CALLS[call]
+        reply = await getattr(self.grpc, method)(message(message_class, fields), metadata=[("x-request-id", "r-1")])
+        return to_fields(reply)
+
+
+def message(message_class: Any, fields: dict[str, Any]) -> Any:
+    """The fields as a caller with generated code writes them."""
+    return message_class(**as_arguments(fields))
+
+
+def as_arguments(fields: Any) -> Any:
+    if isinstance(fields, list):
+        return [as_arguments(each) for each in fields]
+    if not isinstance(fields, dict):
+        return fields
+    arguments = {name: as_arguments(value) for name, value in fields.items() if name != "options"}
+    if "speaker" in arguments:
+        arguments["speaker"] = f"SPEAKER_{arguments['speaker'].upper()}"
+    if "options" in fields:
+        holder = turnscore_pb2.ScoreRequest()
+        for name, options in fields["options"].items():
+            holder.options[name].update(options)
+        arguments["options"] = holder.options
+    return arguments
+
+
+@pytest.fixture
+async def doors() -> AsyncIterator[Doors]:
+    async with grpc_stub(settings_of_small(), fake=FakeScorer()) as (stub, runtime):
+        transport = httpx.ASGITransport(create_http_door(runtime))
+        async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
+            yield Doors(client, stub)
+
+
+def settings_of_small() -> Settings:
+    return Settings.model_validate({**SMALL, "grpc": {"port": 0}, "cache": {"ttl_seconds": 0}})
+
+
+def without_times(reply: Any) -> Any:
+    if isinstance(reply, list):
+        return [without_times(each) for each in reply]
+    if not isinstance(reply, dict):
+        return reply
+    return {name: without_times(value) for name, value in reply.items() if name != "timing_ms"}
+
+
+@pytest.mark.parametrize(("call", "fields"), GOOD)
+async def test_both_doors_give_the_same_reply(doors: Doors, call: str, fields: dict[str, Any]):
+    response = await doors.over_http(call, fields)
+    told = without_times(await doors.over_grpc(call, fields))
+    assert response.status_code == 200
+    assert with_defaults(told) == without_times(response.json())
+
+
+def with_defaults(reply: Any) -> Any:
+    """The reply as JSON has it, in which what is null or empty is written too."""
+    if isinstance(reply, list):
+        return [with_defaults(each) for each in reply]
+    if not isinstance(reply, dict):
+        return reply
+    told = {name: with_defaults(value) for name, value in reply.items()}
+    if "scores" in told:
+        told.setdefault("errors", {})
+    if "message" in told:
+        told = {"field": None, "retry_after_ms": None, **told}
+    return told
+
+
+@pytest.mark.parametrize(("call", "fields"), WRONG)
+async def test_both_doors_refuse_with_the_same_error(doors: Doors, call: str, fields: dict[str, Any]):
+    response = await doors.over_http(call, fields)
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await doors.over_grpc(call, fields)
+    told = error_of(refused.value)
+    assert told == ErrorReply.model_validate_json(response.content)
+    assert told.request_id == "r-1"
+    assert refused.value.code().name == ERROR_TABLE[told.error.code].grpc_code
+
+
+async def test_both_doors_tell_the_same_models(doors: Doors):
+    over_http = (await doors.http.get("/v1/models", headers={"x-request-id": "r"})).json()
+    over_grpc = await doors.grpc.Models(turnscore_pb2.ModelsRequest(), metadata=[("x-request-id", "r")])
+    assert to_fields(over_grpc) == over_http
+
+
+@pytest.mark.parametrize(
+    ("call", "field"),
+    [("score", "response"), ("score_batch", "items"), ("score_dialogue", "turns"), ("rank", "candidates")],
+)
+async def test_an_empty_message_is_refused_by_the_field_it_lacks(doors: Doors, call: str, field: str):
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await doors.over_grpc(call, {})
+    assert error_of(refused.value).error.field == field
+
+
+async def test_scores_are_the_same_to_the_last_bit(serve: ServeFakes):
+    class Third(FakeScorer):
+        def score(self, batch):
+            return [type(raw)(raw.value / 3, {"part": raw.value / 7}) for raw in super().score(batch)]
+
+    fields = {"response": "a b c d e f g"}
+    async with grpc_stub(settings_with(cache={"ttl_seconds": 0}), fake=Third()) as (stub, runtime):
+        transport = httpx.ASGITransport(create_http_door(runtime))
+        async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
+            over_http = json.loads((await client.post("/v1/score", json=fields)).content)["scores"]["fake"]
+        over_grpc = (await stub.Score(turnscore_pb2.ScoreRequest(**fields))).scores["fake"]
+    assert over_grpc.value.hex() == over_http["value"].hex()
+    assert over_grpc.details["part"].hex() == over_http["details"]["part"].hex()

@@ -1,0 +1,139 @@
+"""The real service's gRPC door: the scores of the HTTP door, two workers on one port, and SIGTERM."""
+
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import grpc
+import httpx
+import psutil
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from support.certificates import certificate, private_key
+from support.processes import RunningService, running_service
+from turnscore_client import TurnScoreClient
+from turnscore_wire.v1 import to_fields, turnscore_pb2
+from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
+
+pytestmark = pytest.mark.e2e
+
+DIALOGUE = [("user", "hi, what did you do today?"), ("system", "i hiked up a volcano. ever been on one?")]
+
+
+@pytest.fixture
+def stub(service: RunningService) -> Iterator[TurnScorerStub]:
+    with grpc.insecure_channel(service.grpc_target) as channel:
+        yield TurnScorerStub(channel)
+
+
+def wait_until(claim: Callable[[], bool], seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not claim():
+        assert time.monotonic() < end, "the condition never held"
+        time.sleep(0.02)  # polling another process: there is nothing to wait on
+
+
+def turns() -> list[dict[str, str]]:
+    return [{"speaker": f"SPEAKER_{speaker.upper()}", "text": text} for speaker, text in DIALOGUE]
+
+
+def test_every_scorer_gives_the_scores_of_the_http_door(client: TurnScoreClient, stub: TurnScorerStub):
+    over_http = client.score(context=DIALOGUE, response="no, tell me more!")
+    request = turnscore_pb2.ScoreRequest(context=turns(), response="no, tell me more!")
+    over_grpc = to_fields(stub.Score(request))["scores"]
+    assert {name: score.value for name, score in over_http.scores.items()} == {
+        name: score["value"] for name, score in over_grpc.items()
+    }
+    assert {name: score.details for name, score in over_http.scores.items()} == {
+        name: score["details"] for name, score in over_grpc.items()
+    }
+
+
+def test_a_dialogue_and_a_ranking_are_scored(stub: TurnScorerStub):
+    dialogue = stub.ScoreDialogue(turnscore_pb2.DialogueRequest(turns=turns(), scorers=["engagement"]))
+    assert [turn.index for turn in dialogue.turns] == [1]
+    ranked = stub.Rank(turnscore_pb2.RankRequest(candidates=["ok.", DIALOGUE[1][1]], scorers=["engagement"]))
+    assert [candidate.index for candidate in ranked.candidates] == [1, 0]
+
+
+def test_calls_are_counted_by_their_door(service: RunningService, stub: TurnScorerStub):
+    stub.Models(turnscore_pb2.ModelsRequest())
+    assert 'turnscore_requests_total{call="models",code="ok",door="grpc"}' in httpx.get(service.url + "/metrics").text
+
+
+def connections_of(worker: psutil.Process, port: int) -> int:
+    return sum(
+        each.status == psutil.CONN_ESTABLISHED and each.laddr.port == port for each in worker.net_connections("tcp")
+    )
+
+
+CERTIFICATES = {
+    "TURNSCORE_GRPC__TLS_CERT_FILE": certificate("server"),
+    "TURNSCORE_GRPC__TLS_KEY_FILE": private_key("server"),
+    "TURNSCORE_GRPC__TLS_CLIENT_CA_FILE": certificate("authority"),
+}
+OVER_HTTPS = ("--ssl-certfile", certificate("server"), "--ssl-keyfile", private_key("server"))
+MUTUALLY = ("--ssl-ca-certs", certificate("authority"), "--ssl-cert-reqs", ssl.CERT_REQUIRED)
+
+
+def over_https(caller: str | None = "caller") -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(certificate("authority")))
+    if caller is not None:
+        context.load_cert_chain(certificate(caller), private_key(caller))
+    return context
+
+
+def secure_channel(service: RunningService) -> grpc.Channel:
+    """A connection of its own: channels to one address would share theirs."""
+    credentials = grpc.ssl_channel_credentials(
+        certificate("authority").read_bytes(), private_key("caller").read_bytes(), certificate("caller").read_bytes()
+    )
+    own = [("grpc.use_local_subchannel_pool", 1)]
+    return grpc.secure_channel(service.grpc_target, credentials, options=own)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
+    """Two workers on one gRPC port, mutual TLS on both doors; the last test here ends it."""
+    environment = {"TURNSCORE_WORKERS": "2", "TURNSCORE_MODELS": "engagement", "TURNSCORE_DRAIN_SECONDS": "2"}
+    environment |= {name: str(file) for name, file in CERTIFICATES.items()}
+    options = [str(word) for word in (*OVER_HTTPS, *MUTUALLY)]
+    folder = tmp_path_factory.mktemp("guarded")
+    with running_service(folder, environment=environment, options=options, tls=over_https()) as started:
+        yield started
+
+
+def test_only_a_caller_whom_the_authority_signed_is_served_over_https(guarded: RunningService):
+    scored = httpx.post(guarded.url + "/v1/score", json={"response": "ok"}, verify=over_https())
+    assert "engagement" in scored.json()["scores"]
+    for stranger in (None, "stranger"):
+        with pytest.raises(httpx.TransportError):
+            httpx.post(guarded.url + "/v1/score", json={"response": "ok"}, verify=over_https(stranger))
+
+
+def test_two_workers_share_the_grpc_port(guarded: RunningService):
+    port = int(guarded.grpc_target.rpartition(":")[2])
+    with ExitStack() as opened:
+        channels = [opened.enter_context(secure_channel(guarded)) for _ in range(24)]
+        for channel in channels:
+            TurnScorerStub(channel).Models(turnscore_pb2.ModelsRequest(), wait_for_ready=True, timeout=60)
+        workers = psutil.Process(guarded.process.pid).children()
+        shares = [count for worker in workers if (count := connections_of(worker, port))]
+    assert len(shares) == 2
+    assert sum(shares) == len(channels)
+
+
+def test_sigterm_turns_health_off_and_loses_no_call(guarded: RunningService):
+    batch = turnscore_pb2.BatchRequest(items=[{"response": f"turn number {n} of a long batch"} for n in range(200)])
+    not_serving = health_pb2.HealthCheckResponse.NOT_SERVING
+    with secure_channel(guarded) as channel:
+        stub, health = TurnScorerStub(channel), health_pb2_grpc.HealthStub(channel)
+        asked = stub.ScoreBatch.future(batch)
+        stub.Models(turnscore_pb2.ModelsRequest())  # behind the batch on the same connection: it has arrived
+        guarded.process.terminate()
+        wait_until(lambda: health.Check(health_pb2.HealthCheckRequest()).status == not_serving)
+        late = stub.Score(turnscore_pb2.ScoreRequest(response="still answered while draining"))
+        assert "engagement" in late.scores
+        assert len(asked.result(60).results) == 200
+    assert guarded.process.wait(60) == 0

@@ -1,0 +1,13 @@
+"""Waiting for a condition, never for a time."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+
+async def until(claim: Callable[[], bool], seconds: float = 30) -> None:
+    """Returns once the claim holds; fails where it never does."""
+    end = time.monotonic() + seconds
+    while not claim():
+        assert time.monotonic() < end, "the condition never held"
+        await asyncio.sleep(0.005)
