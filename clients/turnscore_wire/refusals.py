@@ -8,6 +8,13 @@ MAX_FIELD_CHARS = 200
 BODY_FIELD = "body"
 """The field that is named where no single field is at fault."""
 
+_JSON_WORDS = {
+    "model_type": "Input should be an object",
+    "dict_type": "Input should be an object",
+    "list_type": "Input should be a valid array",
+}
+"""What pydantic says when it reads JSON; of parsed values it speaks of dictionaries, lists and our classes' names."""
+
 
 def tell_refusal(error: ValidationError, prefix: str = "") -> tuple[str, str]:
     """The first fault as (field, message): the field's path from the root, the broken rule, never what was sent."""
@@ -15,4 +22,5 @@ def tell_refusal(error: ValidationError, prefix: str = "") -> tuple[str, str]:
     path = ".".join([*filter(None, [prefix]), *map(str, first["loc"])])
     # An unknown field's name is the caller's own: it may be long, or hold what no reply can carry.
     printable = path.encode(errors="replace").decode()[:MAX_FIELD_CHARS]
-    return printable or BODY_FIELD, first["msg"][:1].lower() + first["msg"][1:]
+    message = _JSON_WORDS.get(first["type"], first["msg"])
+    return printable or BODY_FIELD, message[:1].lower() + message[1:]

@@ -28,7 +28,7 @@ def _refuse_blank(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_refuse_broken)]
-SpokenText = Annotated[Text, AfterValidator(_refuse_blank)]
+SpokenText = Annotated[Text, AfterValidator(_refuse_blank), Field(json_schema_extra={"minLength": 1})]
 ScorerName = Annotated[str, Field(min_length=1, max_length=64)]
 Weight = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 

@@ -99,3 +99,12 @@ def test_a_long_unknown_field_is_cut_in_the_refusal():
     with pytest.raises(InvalidRequestError) as refused:
         decode(ScoreRequest, b'{"response": "a", "' + b"x" * 5000 + b'": 1}')
     assert refused.value.field == "x" * 200
+
+
+@pytest.mark.parametrize("body", [b"[]", b"3", *(body for body, field in WRONG_REQUESTS if field != "body")])
+def test_an_item_is_refused_in_the_words_it_would_be_refused_in_alone(body: bytes):
+    with pytest.raises(InvalidRequestError) as alone:
+        decode(ScoreRequest, body)
+    [item] = decode_batch(b'{"items": [%s]}' % body, Limits())
+    assert isinstance(item, InvalidRequestError)
+    assert item.message == alone.value.message
