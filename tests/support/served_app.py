@@ -1,0 +1,46 @@
+"""The HTTP door on a scorer without a model, served over a real socket from a thread of the test process."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from turnscore_service.http_door import create_http_door
+from turnscore_service.settings import Settings
+from turnscore_service.wiring import Runtime
+
+from support.fakes import loaded_fake
+
+
+@contextmanager
+def served_app(settings: Settings | None = None, **scorers: Any) -> Iterator[str]:
+    """The base URL of a ready service with these scorers."""
+    loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
+    runtime = Runtime(settings or Settings(), load=lambda _: loaded)
+    config = uvicorn.Config(create_http_door(runtime), host="127.0.0.1", port=0, log_config=None, lifespan="off")
+    server = uvicorn.Server(config)
+    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+    started = threading.Event()
+    ports: list[int] = []
+
+    async def run() -> None:
+        runtime.start()
+        await runtime.wait_until_loaded()
+        serving = asyncio.create_task(server.serve())
+        while not server.started:
+            await asyncio.sleep(0.01)  # uvicorn tells it in no other way
+        ports.append(server.servers[0].sockets[0].getsockname()[1])
+        started.set()
+        await serving
+        await runtime.stop()
+
+    thread = threading.Thread(target=asyncio.run, args=(run(),))
+    thread.start()
+    try:
+        assert started.wait(30)
+        yield f"http://127.0.0.1:{ports[0]}"
+    finally:
+        server.should_exit = True
+        thread.join()
