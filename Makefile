@@ -11,13 +11,23 @@ VERSION ?= 1.0.0
 DATA ?= data
 TOKENIZER ?= data/gpt2_bpe
 MACHINE ?= this machine
+SHAPE ?= steady
+MIX ?= conversation=24,flood=1,batch=1
+REPEAT ?= 0
+SOAK_MINUTES ?= 15
+FACTOR ?= 10
+DEADLINE_MS ?= 1000
+SCORERS ?=
+LOAD = $(DEV)/bin/python loadtests/run.py
+LOAD_TARGET = --scorers '$(SCORERS)' --host $(HOST) --port $(PORT) --bentoml $(SERVE)/bin/bentoml --reports build/load
 
 export BENTOML_DO_NOT_TRACK := True
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve test check format lock wheels bento latency schema proto check-proto bench-fed train-dialogue-lm
-.PHONY: bench bench-quick train-engagement export-engagement train-sentiment-stop export-sentiment-stop
+.PHONY: bench bench-quick load soak overload
+.PHONY: train-engagement export-engagement train-sentiment-stop export-sentiment-stop
 
 help:  ## Lists the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -106,6 +116,18 @@ bench: $(SERVE)/.ready $(DEV)/.ready  ## Measures turnscore, the bare runtime an
 
 bench-quick: $(SERVE)/.ready $(DEV)/.ready  ## The same for mixed lengths only, 3 minutes; writes build/bench alone
 	$(BENCH) --rounds 2 --turns 200 --mixes mixed --clients 1,32
+
+load: $(SERVE)/.ready $(DEV)/.ready  ## Loads the service at HOST, PORT (or its own): SHAPE=steady SECONDS=40 MIX=... REPEAT=0
+	$(LOAD) load --shape $(SHAPE) --seconds $(SECONDS) --mix $(MIX) --repeat-share $(REPEAT) $(LOAD_TARGET)
+
+soak: $(SERVE)/.ready $(DEV)/.ready  ## Watches memory, file handles and threads under load: SOAK_MINUTES=15
+	$(LOAD) soak --minutes $(SOAK_MINUTES) --mix $(MIX) $(LOAD_TARGET)
+
+overload: $(SERVE)/.ready $(DEV)/.ready  ## Sends more than the service can carry: FACTOR=10 SECONDS=60 DEADLINE_MS=1000
+	$(LOAD) overload --factor $(FACTOR) --seconds $(SECONDS) --deadline-ms $(DEADLINE_MS) $(LOAD_TARGET)
+
+load: SECONDS ?= 40
+overload: SECONDS ?= 60
 
 train-dialogue-lm: $(DEV)/.ready  ## Trains the small language model of FED: DATA=folder OUTPUT=build/dialogue-lm
 	$(DEV)/bin/turnscore-train dialogue-lm --data $(DATA) --output $(OUTPUT)

@@ -1,0 +1,103 @@
+"""The load test as Locust runs it: options, users, shape, and the gate that sets the exit code.
+
+`make load` runs it; alone: `locust --headless -f loadtests/locustfile.py --host http://127.0.0.1:3000`.
+"""
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+from locust import LoadTestShape, events
+from locust.argument_parser import LocustArgumentParser
+from locust.env import Environment
+from turnscore_load.address import ForeignHostError, port_of
+from turnscore_load.budgets import Budgets, broken_budgets, read_budgets
+from turnscore_load.doors import DOORS
+from turnscore_load.mix import DEFAULT_MIX, read_mix
+from turnscore_load.report import measure, table
+from turnscore_load.shapes import SHAPES, Shape
+from turnscore_load.traffic import TrafficSettings
+from turnscore_load.users import USERS, BatchUser, ConversationUser, FloodUser
+
+__all__ = ["BatchUser", "ConversationUser", "FloodUser", "OneShape"]  # what Locust looks for in this file
+
+BUDGETS = Path(__file__).parent / "budgets.toml"
+
+
+class OneShape(LoadTestShape):
+    """The shape that the options name, set when they are read."""
+
+    shape: Shape
+
+    def tick(self) -> tuple[int, float] | None:
+        """The users of this moment, who come within a second; None at the end."""
+        users = self.shape.users_at(self.get_run_time())  # type: ignore[no-untyped-call]
+        return None if users is None else (users, float(self.shape.users))
+
+
+@events.init_command_line_parser.add_listener  # type: ignore[untyped-decorator]
+def add_options(parser: LocustArgumentParser, **_: Any) -> None:
+    """What can be set besides Locust's own options."""
+    group = parser.add_argument_group("turnscore")
+    group.add_argument("--shape", choices=SHAPES, default="steady", help="How the number of users goes.")
+    group.add_argument("--seconds", type=float, default=40.0, help="How long the run takes.")
+    group.add_argument("--mix", default=DEFAULT_MIX, help="Users of each kind.")
+    group.add_argument("--pace", type=float, default=1.0, help="2 makes the people twice as fast as people are.")
+    group.add_argument("--seed", type=int, default=1, help="Seed of the traffic.")
+    group.add_argument("--repeat-share", type=float, default=0.0, help="Share of the items that were asked before.")
+    group.add_argument("--scorers", default="", help="Names, separated by commas; all that are loaded when empty.")
+    group.add_argument("--deadline-ms", type=int, default=5000, help="Deadline of every item.")
+    group.add_argument("--door", choices=sorted(DOORS), default="http", help="The door that is used.")
+    group.add_argument("--budgets", type=Path, default=BUDGETS, help="File of the budgets.")
+
+
+class Gate:
+    """Judges one run at its end and sets Locust's exit code."""
+
+    def __init__(self, environment: Environment, shape: Shape, kinds: list[str], budgets: Budgets) -> None:
+        self._environment = environment
+        self._shape = shape
+        self._kinds = kinds
+        self._budgets = budgets
+        self._process = psutil.Process()
+        self._started_at = time.monotonic()
+        self._cpu_before = self._process.cpu_times()
+        environment.events.quitting.add_listener(self.judge)  # type: ignore[no-untyped-call]
+
+    def judge(self, **_: Any) -> None:
+        """Prints the table and whether the budgets were kept."""
+        rows = measure(self._environment.stats.entries.values(), self._kinds, self._shape.seconds)
+        broken = broken_budgets(self._budgets, self._shape.name, rows)
+        if self._environment.runner is not None:
+            broken += [f"{each['count']} times in the load test itself: {each['msg']}"
+                       for each in self._environment.runner.exceptions.values()]  # fmt: skip
+        cpu = self._process.cpu_times()
+        used = cpu.user + cpu.system - self._cpu_before.user - self._cpu_before.system
+        share = 100 * used / (time.monotonic() - self._started_at)
+        sys.stdout.write(f"\n{table(rows, broken)}\n\nThe load generator used {share:.0f} % of one CPU.\n")
+        self._environment.process_exit_code = 1 if broken else 0
+
+
+@events.init.add_listener  # type: ignore[untyped-decorator]
+def set_up(environment: Environment, **_: Any) -> None:
+    """Checks the options before a single user starts; ends the process where one makes no sense."""
+    options: Any = environment.parsed_options
+    shape_class = environment.shape_class
+    assert isinstance(shape_class, OneShape)
+    try:
+        port_of(environment.host or "")
+        mix = read_mix(options.mix, USERS)
+        shape_class.shape = Shape(options.shape, sum(mix.values()), options.seconds)
+        options.scorers = tuple(name.strip() for name in options.scorers.split(",") if name.strip())
+        TrafficSettings(options.seed, options.repeat_share, options.scorers, options.deadline_ms)
+        if options.pace <= 0:
+            raise ValueError("the pace must be more than 0")
+        budgets = read_budgets(options.budgets)
+    except (ForeignHostError, ValueError, OSError) as error:
+        sys.exit(f"load: {error}")
+    environment.user_classes = [USERS[kind] for kind in mix]
+    for kind, users in mix.items():
+        USERS[kind].weight = users
+    Gate(environment, shape_class.shape, list(mix), budgets)

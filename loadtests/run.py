@@ -1,0 +1,126 @@
+"""Runs a load test against the service on this machine; starts one where none runs. `make load` calls it."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvloop
+from turnscore_load.address import LOOPBACK, ForeignHostError, port_of
+from turnscore_load.locust_run import BUDGETS, LocustRun
+from turnscore_load.mix import DEFAULT_MIX
+from turnscore_load.overload import OverloadSettings, TooMuchError, run_overload
+from turnscore_load.overload_report import checks, report
+from turnscore_load.sampling import ProcessesChangedError, write_csv
+from turnscore_load.shapes import ShapeName
+from turnscore_load.soak import run_soak
+from turnscore_load.target import NoServiceError, Target, target
+
+BENTOML = Path(".venv/bin/bentoml")
+REPORTS = Path("build/load")
+
+app = typer.Typer(add_completion=False)
+
+Host = Annotated[str, typer.Option(help="Only 127.0.0.1 is taken.")]
+Port = Annotated[int, typer.Option(help="Port of a running service; where there is none, one is started.")]
+Bentoml = Annotated[Path, typer.Option(help="The bentoml command that starts one.")]
+Reports = Annotated[Path, typer.Option(help="Folder of the reports.")]
+Scorers = Annotated[str, typer.Option(help="Names, separated by commas; all that are loaded when empty.")]
+Mix = Annotated[str, typer.Option(help="Users of each kind: conversation, flood, batch.")]
+Pace = Annotated[float, typer.Option(help="2 makes the people twice as fast as people are.")]
+BudgetFile = Annotated[Path, typer.Option(help="File of the budgets.")]
+
+
+@app.command()
+def load(
+    shape: Annotated[ShapeName, typer.Option(help="How the number of users goes.")] = "steady",
+    seconds: Annotated[float, typer.Option(help="How long.")] = 40.0,
+    mix: Mix = DEFAULT_MIX,
+    pace: Pace = 1.0,
+    repeat_share: Annotated[float, typer.Option(help="Share of the items that were asked before.")] = 0.0,
+    scorers: Scorers = "",
+    deadline_ms: Annotated[int, typer.Option(help="Deadline of every item.")] = 5000,
+    seed: Annotated[int, typer.Option(help="Seed of the traffic.")] = 1,
+    budgets: BudgetFile = BUDGETS,
+    host: Host = LOOPBACK,
+    port: Port = 3000,
+    bentoml: Bentoml = BENTOML,
+    reports: Reports = REPORTS,
+) -> None:
+    """Runs one shape with Locust and holds it against the budgets; the exit code says whether they were kept."""
+    with _target(host, port, bentoml, reports) as found:
+        run = LocustRun(
+            found.url, shape, seconds, reports, mix, pace, repeat_share, scorers, deadline_ms, seed, budgets
+        )
+        code = run.start().wait()
+    typer.echo(f"Reports: {reports}/{shape}.html, {reports}/{shape}_stats.csv")
+    raise typer.Exit(code)
+
+
+@app.command()
+def soak(
+    minutes: Annotated[float, typer.Option(min=0.2, max=120, help="How long.")] = 15.0,
+    mix: Mix = DEFAULT_MIX,
+    pace: Pace = 1.0,
+    scorers: Scorers = "",
+    budgets: BudgetFile = BUDGETS,
+    host: Host = LOOPBACK,
+    port: Port = 3000,
+    bentoml: Bentoml = BENTOML,
+    reports: Reports = REPORTS,
+) -> None:
+    """Watches the service's memory, file handles and threads while it serves; growth sets the exit code."""
+    with _target(host, port, bentoml, reports) as found:
+        run = LocustRun(found.url, "soak", 60 * minutes, reports, mix, pace, scorers=scorers, budgets=budgets)
+        is_kept = run_soak(run, found, typer.echo)
+    raise typer.Exit(0 if is_kept else 1)
+
+
+@app.command()
+def overload(
+    factor: Annotated[float, typer.Option(min=1, max=50, help="Times the peak goodput that is sent.")] = 10.0,
+    seconds: Annotated[float, typer.Option(min=6, max=600, help="How long.")] = 60.0,
+    stage_seconds: Annotated[
+        float, typer.Option(min=1, max=60, help="For each step of the search for the peak.")
+    ] = 6.0,
+    deadline_ms: Annotated[int, typer.Option(min=50, max=30_000, help="Deadline of every request.")] = 1000,
+    scorers: Scorers = "",
+    host: Host = LOOPBACK,
+    port: Port = 3000,
+    bentoml: Bentoml = BENTOML,
+    reports: Reports = REPORTS,
+) -> None:
+    """Sends many times more than the service can carry; the exit code says whether it stayed honest."""
+    settings = OverloadSettings(
+        factor, seconds, stage_seconds, deadline_ms=deadline_ms, scorers=tuple(filter(None, scorers.split(",")))
+    )
+    with _target(host, port, bentoml, reports) as found, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        try:
+            run = runner.run(run_overload(found.port, found.processes(), settings, typer.echo))
+        except (TooMuchError, ProcessesChangedError) as error:
+            sys.exit(f"overload: {error}")
+    verdicts = checks(run)
+    text = report(run, verdicts)
+    (reports / "overload.md").write_text(text + "\n", encoding="utf-8")
+    write_csv(run.samples, reports / "overload_samples.csv")
+    typer.echo(f"\n{text}")
+    raise typer.Exit(0 if all(each.is_kept for each in verdicts) else 1)
+
+
+@contextmanager
+def _target(host: str, port: int, bentoml: Path, reports: Path) -> Iterator[Target]:
+    """The service, its bundles told; the end of the process with a sentence where there is none."""
+    reports.mkdir(parents=True, exist_ok=True)
+    try:
+        with target(port_of(f"http://{host}:{port}"), bentoml, reports / "service.log") as found:
+            typer.echo(f"{found.url}, {'started for this' if found.started else 'running'}: {', '.join(found.models)}")
+            yield found
+    except (NoServiceError, ForeignHostError) as error:
+        sys.exit(f"load: {error}")
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,66 @@
+"""Answers: what became of a call, the same for every door. Pure."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from turnscore_wire import ERROR_TABLE, ErrorCode
+
+Outcome = Literal["answered", "refused", "expired", "failed"]
+
+REFUSED_STATUS = ERROR_TABLE[ErrorCode.OVERLOADED].http_status
+EXPIRED_STATUS = ERROR_TABLE[ErrorCode.DEADLINE_EXCEEDED].http_status
+
+_HONEST: Mapping[str, Outcome] = {ErrorCode.OVERLOADED: "refused", ErrorCode.DEADLINE_EXCEEDED: "expired"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of one call.
+
+    answered: every score that was asked for. refused: no room, with advice when to come again. expired: the deadline
+    passed, for all of it or a part. failed: anything else, the connection included; `why` says what.
+    """
+
+    outcome: Outcome
+    size: int = 0
+    why: str = ""
+    retry_after_seconds: float | None = None
+
+
+def judge_http(status: int, retry_after: str | None, body: bytes, why: str = "") -> Answer:
+    """The answer that an HTTP reply is; status 0 stands for none, and `why` says why there was none."""
+    if status == 200:
+        return _judge_reply(body)
+    if status == REFUSED_STATUS:
+        if retry_after is None or not retry_after.isdecimal():
+            return Answer("failed", len(body), "429 without a Retry-After in seconds")
+        return Answer("refused", len(body), retry_after_seconds=float(retry_after))
+    if status == EXPIRED_STATUS:
+        return Answer("expired", len(body))
+    return Answer("failed", len(body), why or f"status {status}")
+
+
+def _judge_reply(body: bytes) -> Answer:
+    try:
+        codes = set(_error_codes(json.loads(body)))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return Answer("failed", len(body), "200 with a body that is no reply")
+    if wrong := sorted(codes - set(_HONEST)):
+        return Answer("failed", len(body), f"200 with {', '.join(wrong)} inside")
+    outcomes = {_HONEST[code] for code in codes}
+    return Answer("expired" if "expired" in outcomes else "refused" if outcomes else "answered", len(body))
+
+
+def _error_codes(reply: Any) -> Iterator[str]:
+    """The codes of everything that was not scored, of a reply to one item or to several."""
+    if "results" in reply:
+        for result in reply["results"]:
+            yield from _error_codes(result)
+    elif "error" in reply:
+        yield reply["error"]["code"]
+    else:
+        yield from (error["code"] for error in reply["errors"].values())
+        if not reply["scores"] and not reply["errors"]:
+            raise ValueError("neither a score nor an error")

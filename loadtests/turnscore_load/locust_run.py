@@ -1,0 +1,43 @@
+"""Locust run: Locust in a process of its own, so that its patched sockets stay there. Knows its command line."""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from turnscore_load.mix import DEFAULT_MIX
+from turnscore_load.shapes import ShapeName
+
+LOCUSTFILE = Path(__file__).parents[1] / "locustfile.py"
+BUDGETS = LOCUSTFILE.with_name("budgets.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class LocustRun:
+    """One run and where its reports go: `<reports>/<shape>.html`, `.json` and `_stats.csv` among others."""
+
+    url: str
+    shape: ShapeName
+    seconds: float
+    reports: Path
+    mix: str = DEFAULT_MIX
+    pace: float = 1.0
+    repeat_share: float = 0.0
+    scorers: str = ""
+    deadline_ms: int = 5000
+    seed: int = 1
+    budgets: Path = BUDGETS
+
+    def start(self) -> "subprocess.Popen[bytes]":
+        """The process; its exit code is 0 where every budget was kept. Its table goes to standard output."""
+        self.reports.mkdir(parents=True, exist_ok=True)
+        prefix = str(self.reports / self.shape)
+        options: dict[str, object] = {
+            "locustfile": LOCUSTFILE, "host": self.url, "shape": self.shape, "seconds": self.seconds, "mix": self.mix,
+            "pace": self.pace, "repeat-share": self.repeat_share, "scorers": self.scorers,
+            "deadline-ms": self.deadline_ms, "seed": self.seed, "budgets": self.budgets, "csv": prefix,
+            "html": f"{prefix}.html", "json-file": prefix, "loglevel": "WARNING", "stop-timeout": 30,
+        }  # fmt: skip
+        arguments = [f"--{name}={value}" for name, value in options.items()]
+        command = [sys.executable, "-m", "locust", "--headless", "--only-summary", *arguments]
+        return subprocess.Popen(command)

@@ -1,0 +1,108 @@
+"""Target: the service that is loaded, on this machine: one that runs already, or one started here and stopped again."""
+
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import psutil
+from pydantic import ValidationError
+from turnscore_wire import ModelsReply
+
+from turnscore_load.address import LOOPBACK
+
+_START_SECONDS = 120.0
+"""How long a service may take until it is ready. Chosen; 6 s were measured with the three starter scorers."""
+_STOP_SECONDS = 60.0
+
+
+class NoServiceError(Exception):
+    """No service could be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A ready service. `started` is the process that was started for it, or None."""
+
+    port: int
+    models: tuple[str, ...]
+    started: "subprocess.Popen[bytes] | None" = None
+
+    @property
+    def url(self) -> str:
+        return f"http://{LOOPBACK}:{self.port}"
+
+    def processes(self) -> list[psutil.Process]:
+        """All processes of the service: those that listen on the port, and their children."""
+        listening = {
+            each.pid
+            for each in psutil.net_connections(kind="tcp4")
+            if each.pid and each.status == psutil.CONN_LISTEN and each.laddr.port == self.port
+        }
+        if self.started is not None:
+            listening.add(self.started.pid)
+        found: dict[int, psutil.Process] = {}
+        for pid in listening:
+            try:
+                process = psutil.Process(pid)
+                found.update({each.pid: each for each in (process, *process.children(recursive=True))})
+            except psutil.NoSuchProcess:
+                continue
+        return list(found.values())
+
+
+@contextmanager
+def target(port: int, bentoml: Path, log: Path) -> Iterator[Target]:
+    """The service that is ready on `port`; where there is none, one started on a free port with `bentoml`.
+
+    The started one writes to `log` and is stopped at the end. Raises NoServiceError where it does not become ready.
+    """
+    if models := _models_at(port):
+        yield Target(port, models)
+        return
+    free = _free_port()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = [str(bentoml), "serve", "turnscore_service.bento:TurnScore", "--host", LOOPBACK, "--port", str(free)]
+    with log.open("wb") as output:
+        try:
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        except OSError as error:
+            raise NoServiceError(f"{bentoml} cannot be started: {error.strerror}") from None
+    try:
+        yield Target(free, _wait_for_models(free, process, log), process)
+    finally:
+        process.terminate()
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_for_models(port: int, process: "subprocess.Popen[bytes]", log: Path) -> tuple[str, ...]:
+    end = time.monotonic() + _START_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        if models := _models_at(port):
+            return models
+        time.sleep(0.1)
+    raise NoServiceError(f"the service did not become ready; {log} says why")
+
+
+def _models_at(port: int) -> tuple[str, ...]:
+    """The bundles of the turnscore service on that port; none where nothing, or something else, is there."""
+    try:
+        with urlopen(f"http://{LOOPBACK}:{port}/v1/models", timeout=5) as reply:
+            return tuple(each.model for each in ModelsReply.model_validate_json(reply.read()).models)
+    except (URLError, OSError, ValidationError, ValueError):
+        return ()
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind((LOOPBACK, 0))
+        return int(free.getsockname()[1])

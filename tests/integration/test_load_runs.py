@@ -1,0 +1,149 @@
+"""The load tests as they are run: Locust in its own process, against a server of known behaviour."""
+
+import asyncio
+import csv
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.plain_server import REFUSED, SCORED, Behaviour, Reply, plain_server_in_a_thread
+from turnscore_wire import Limits, ModelDescription, ModelsReply
+
+LOADTESTS = Path(__file__).parents[2] / "loadtests"
+MODEL = ModelDescription(scorer="fed", model="fed:1.0.0", digest="0", graph="fp32", token_limit=128)
+MODELS: Reply = (200, {}, ModelsReply(request_id="a", models=[MODEL], limits=Limits()).model_dump_json().encode())
+BUDGET = """
+[{shape}.{kind}]
+p50_ms = {p50_ms}
+p95_ms = 20000
+p99_ms = 20000
+max_failed_share = {failed}
+max_refused_share = 1
+max_expired_share = 1
+min_answered_per_second = 0.5
+"""
+
+
+def run_command(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+
+def write_budgets(file: Path, shape: str = "steady", p50_ms: float = 10_000, failed: float = 0.0) -> Path:
+    kinds = ("conversation", "flood", "batch")
+    file.write_text("".join(BUDGET.format(shape=shape, kind=kind, p50_ms=p50_ms, failed=failed) for kind in kinds))
+    return file
+
+
+def serve(score: Callable[[object], Reply]) -> Behaviour:
+    async def behave(path: str, body: bytes) -> Reply:
+        await asyncio.sleep(0.01)
+        return MODELS if path == "/v1/models" else score(json.loads(body))
+
+    return behave
+
+
+def load(port: int, folder: Path, budgets: Path, *more: str) -> "subprocess.CompletedProcess[str]":
+    return run_command(
+        LOADTESTS / "run.py", "load", "--port", port, "--reports", folder, "--budgets", budgets, "--seconds", 3,
+        "--pace", 30, *more,
+    )  # fmt: skip
+
+
+def test_a_run_within_its_budgets_ends_with_0_and_leaves_its_reports(tmp_path: Path):
+    came: list[dict] = []
+
+    def score(body: object) -> Reply:
+        assert isinstance(body, dict)
+        came.append(body)
+        place = len(came) % 10
+        one = {3: REFUSED, 5: (504, {}, b"{}")}.get(place, SCORED)
+        return (200, {}, b'{"results": [%s]}' % SCORED[2]) if "items" in body else one
+
+    with plain_server_in_a_thread(serve(score)) as port:
+        done = load(
+            port, tmp_path / "out", write_budgets(tmp_path / "b.toml"), "--mix", "conversation=6,flood=1,batch=1",
+            "--scorers", "fed", "--deadline-ms", "700", "--repeat-share", "0.5",
+        )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = {line.split(" | ")[0].strip("| "): line for line in done.stdout.splitlines() if line.startswith("| ")}
+    assert {"conversation", "flood", "batch"} <= rows.keys()
+    refused_and_expired = [int(rows["flood"].split(" | ")[place]) for place in (2, 3)]
+    assert min(refused_and_expired) > 0
+    singles = [body for body in came if "items" not in body]
+    assert {(tuple(body["scorers"]), body["deadline_ms"]) for body in singles} == {(("fed",), 700)}
+    assert {len(body["items"]) for body in came if "items" in body} == {16}
+    assert len({json.dumps(body) for body in singles}) < 0.8 * len(singles)  # half of them are repeats
+    named = {row["Name"] for row in csv.DictReader((tmp_path / "out" / "steady_stats.csv").read_text().splitlines())}
+    assert {"conversation", "flood", "flood refused", "flood expired", "batch"} <= named
+    assert "</html>" in (tmp_path / "out" / "steady.html").read_text()
+
+
+def test_a_broken_budget_ends_with_1_and_is_named(tmp_path: Path):
+    with plain_server_in_a_thread(serve(lambda _: SCORED)) as port:
+        done = load(port, tmp_path, write_budgets(tmp_path / "b.toml", p50_ms=1), "--mix", "flood=1")
+    assert done.returncode == 1
+    assert "BROKEN flood: p50 was" in done.stdout
+
+
+def test_failures_are_counted_and_break_the_budget(tmp_path: Path):
+    numbers = iter(range(1_000_000))
+    with plain_server_in_a_thread(serve(lambda _: None if next(numbers) % 20 == 7 else SCORED)) as port:
+        done = load(port, tmp_path, write_budgets(tmp_path / "b.toml"), "--mix", "flood=2")
+    assert done.returncode == 1
+    assert "of the calls failed, the budget is 0 %" in done.stdout
+    errors = list(csv.DictReader((tmp_path / "steady_failures.csv").read_text().splitlines()))
+    assert {row["Name"] for row in errors} == {"flood failed"}
+    assert "no reply" in errors[0]["Error"]
+
+
+def test_a_soak_watches_the_service_and_tells_growth(tmp_path: Path):
+    """The server lives in this very process, whose file handles are made to grow."""
+    kept: list[object] = []
+
+    def leak(_: object) -> Reply:
+        kept.append(Path("/dev/null").open())  # noqa: SIM115 - that is the leak
+        return SCORED
+
+    budgets = write_budgets(tmp_path / "b.toml", shape="soak")
+    with plain_server_in_a_thread(serve(leak)) as port:
+        done = run_command(
+            LOADTESTS / "run.py", "soak", "--port", port, "--reports", tmp_path, "--budgets", budgets,
+            "--minutes", 0.2, "--mix", "conversation=1", "--pace", 100,
+        )  # fmt: skip
+    for each in kept:
+        each.close()  # type: ignore[attr-defined]
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "- BROKEN file handles:" in done.stdout
+    assert len((tmp_path / "soak_samples.csv").read_text().splitlines()) > 5
+    assert (tmp_path / "soak.png").exists()
+
+
+FOREIGN = [
+    (LOADTESTS / "run.py", "load", "--host", "example.org"),
+    (LOADTESTS / "run.py", "soak", "--host", "10.0.0.1"),
+    (LOADTESTS / "run.py", "overload", "--host", "localhost"),
+    ("-m", "locust", "--headless", "-f", LOADTESTS / "locustfile.py", "--host", "http://example.org:3000"),
+    ("-m", "locust", "--headless", "-f", LOADTESTS / "locustfile.py"),
+]
+
+
+@pytest.mark.parametrize("command", FOREIGN)
+def test_load_for_another_machine_is_refused(command: tuple[object, ...], tmp_path: Path):
+    more = () if command[0] == "-m" else ("--reports", tmp_path)
+    done = run_command(*command, *more)
+    assert done.returncode != 0
+    assert "load goes to http://127.0.0.1:PORT only" in done.stderr
+
+
+def test_a_port_without_a_service_and_no_way_to_start_one_is_told(tmp_path: Path):
+    with plain_server_in_a_thread(serve(lambda _: SCORED)) as port:
+        pass
+    done = run_command(
+        LOADTESTS / "run.py", "load", "--port", port, "--reports", tmp_path, "--bentoml", tmp_path / "none"
+    )
+    assert done.returncode != 0
+    assert "cannot be started" in done.stderr

@@ -1,0 +1,116 @@
+"""Traffic: the same for the same seed, as long as real dialogues, repeated as often as asked."""
+
+import json
+from itertools import islice, pairwise
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+from turnscore_load.traffic import SYSTEM_TURNS, SYSTEM_WORDS, USER_WORDS, Ask, Lengths, Traffic, TrafficSettings
+from turnscore_models import starter_bundles
+from turnscore_wire import Limits, ScoreRequest
+
+
+def asks(count: int, user: str = "", **settings) -> list[Ask]:
+    traffic = Traffic(TrafficSettings(**settings), user)
+    return [traffic.next_ask() for _ in range(count)]
+
+
+def bodies(found: list[Ask]) -> list[str]:
+    return [json.dumps(ask.item) for ask in found]
+
+
+def test_the_same_seed_and_user_ask_the_same():
+    assert bodies(asks(300, "flood 1", repeat_share=0.3)) == bodies(asks(300, "flood 1", repeat_share=0.3))
+
+
+@pytest.mark.parametrize(("user", "seed"), [("flood 2", 1), ("flood 1", 2)])
+def test_another_seed_or_user_asks_something_else(user: str, seed: int):
+    assert not set(bodies(asks(50, "flood 1", seed=1))) & set(bodies(asks(50, user, seed=seed)))
+
+
+def dialogues(found: list[Ask]) -> list[list[Ask]]:
+    """All but the last, which may be unfinished."""
+    starts = [place for place, ask in enumerate(found) if len(ask.item["context"]) == 1]
+    return [found[begin:end] for begin, end in pairwise(starts)]
+
+
+@pytest.mark.parametrize("what", ["turns", "user", "system"])
+def test_lengths_are_those_of_real_dialogues(what: str):
+    found = asks(60_000)
+    lengths, drawn = {
+        "turns": (SYSTEM_TURNS, [len(dialogue) for dialogue in dialogues(found)]),
+        "user": (USER_WORDS, [len(ask.item["context"][-1]["text"].split()) for ask in found]),
+        "system": (SYSTEM_WORDS, [len(ask.item["response"].split()) for ask in found]),
+    }[what]
+    assert np.mean(drawn) == pytest.approx(lengths.mean, rel=0.07)
+    for level in (5, 10, 25, 50, 75, 90, 95, 98):
+        assert np.percentile(drawn, level) == pytest.approx(measured(lengths, level), rel=0.08, abs=1), level
+
+
+def measured(lengths: Lengths, level: float) -> float:
+    return lengths.quantiles[Lengths.LEVELS_PERCENT.index(level)]
+
+
+def test_each_ask_stands_on_the_turns_before_it():
+    for dialogue in dialogues(asks(500)):
+        for earlier, later in pairwise(dialogue):
+            said = {"speaker": "system", "text": earlier.item["response"]}
+            assert later.item["context"][:-1] == [*earlier.item["context"], said]
+            assert later.item["context"][-1]["speaker"] == "user"
+
+
+def test_words_counted_for_the_pace_are_the_words_said():
+    for ask in asks(200, repeat_share=0.3):
+        assert ask.system_words == len(ask.item["response"].split())
+        assert ask.user_words == len(ask.item["context"][-1]["text"].split())
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.7])
+def test_the_repeat_share_holds(share: float):
+    found = asks(5000, repeat_share=share)
+    seen: set[str] = set()
+    by_chance = 0
+    for ask, body in zip(found, bodies(found), strict=True):
+        assert not ask.is_repeat or body in seen
+        by_chance += not ask.is_repeat and body in seen
+        seen.add(body)
+    assert sum(ask.is_repeat for ask in found) / len(found) == pytest.approx(share, abs=0.03)
+    assert by_chance < 0.01 * len(found)  # the shortest first turns
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0])
+def test_a_repeat_share_that_cannot_be_is_refused(share: float):
+    with pytest.raises(ValueError, match="repeat share"):
+        TrafficSettings(repeat_share=share)
+
+
+def test_every_item_is_one_that_the_service_takes():
+    limits = Limits()
+    for ask in islice(asks(3000, scorers=("fed", "engagement"), deadline_ms=700), 3000):
+        request = ScoreRequest.model_validate(ask.item)
+        assert (request.scorers, request.deadline_ms) == (["fed", "engagement"], 700)
+        assert len(request.context) <= limits.max_turns
+        assert len(json.dumps(ask.item)) <= limits.max_body_bytes
+
+
+def test_without_scorers_and_deadline_the_service_decides():
+    assert asks(1)[0].item.keys() == {"context", "response"}
+
+
+@pytest.mark.parametrize(("bundle", "tokens_a_word"), [("engagement", 1.288), ("fed", 1.364)])
+def test_a_word_is_as_many_tokens_as_in_the_dialogues_of_the_table(bundle: str, tokens_a_word: float):
+    [folder] = [each for each in starter_bundles() if each.name == bundle]
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    texts = [ask.item["response"] for ask in asks(5000)]
+    tokens = sum(len(each.ids) for each in tokenizer.encode_batch(texts, add_special_tokens=False))
+    assert tokens / sum(len(text.split()) for text in texts) == pytest.approx(tokens_a_word, rel=0.03)
+
+
+def test_an_item_can_be_made_to_measure():
+    item = Traffic(TrafficSettings()).item_of_length((6, 10, 6), 9)
+    assert [turn["speaker"] for turn in item["context"]] == ["user", "system", "user"]
+    assert [len(turn["text"].split()) for turn in item["context"]] == [6, 10, 6]
+    assert len(item["response"].split()) == 9
