@@ -20,7 +20,7 @@ from turnscore_bench.bare import BareProcess, EngagementRows
 from turnscore_bench.contenders import Contender, turnscore_contenders
 from turnscore_bench.foreign_contenders import bentoml_contenders, infinity_contenders, litserve_contender
 from turnscore_bench.measuring import Arena
-from turnscore_bench.report import write_report
+from turnscore_bench.report import read_results, write_report
 from turnscore_bench.results import Results
 from turnscore_bench.rounds import Schedule, enter, find_best, run_rounds
 from turnscore_bench.traffic import LENGTH_MIXES, Traffic
@@ -42,6 +42,7 @@ def bench(
     turns: Annotated[int, typer.Option(min=50, help="Mixed turns a measurement.")] = 300,
     clients: Annotated[str, typer.Option(help="Numbers of clients.")] = "1,8,32,128",
     mixes: Annotated[str, typer.Option(help="Of short, mixed, long.")] = "short,mixed,long",
+    add: Annotated[bool, typer.Option(help="Add these rounds to those of the run before.")] = False,
     only: Annotated[str, typer.Option(help="Keys of the contenders to measure; all when empty.")] = "",
     where: Annotated[str, typer.Option("--machine", help="Told on the page; read from the system when empty.")] = "",
 ) -> None:
@@ -54,9 +55,12 @@ def bench(
         [LENGTH_MIXES[each] for each in _words(mixes)], [int(each) for each in _words(clients)], rounds, turns
     )
     contenders = _contenders(serving, output, rows, _words(only))
-    results = Results(conditions=_conditions(where or machine.describe(usable_cpus()), schedule))
+    results = read_results(output) if add else Results()
+    results.not_run.clear()
+    results.conditions.update(_conditions(where or machine.describe(usable_cpus())))
     _run(schedule, contenders, rows, serving, output, results)
-    write_report(results, output, write_page)
+    if write_page:
+        write_report(results, output, write_page)
     typer.echo(page.ratios(results))
     for what, why in results.not_run.items():
         typer.echo(f"not run: {what}: {why}")
@@ -73,14 +77,11 @@ def _contenders(serving: Path, output: Path, rows: EngagementRows, only: Sequenc
     return [each for each in everybody if not only or each.key in only]
 
 
-def _conditions(where: str, schedule: Schedule) -> dict[str, object]:
+def _conditions(where: str) -> dict[str, object]:
     date = datetime.now(UTC).date().isoformat()
     servers = (environments.BENTOML[0], environments.LITSERVE[0], environments.INFINITY[0])
     versions = f"onnxruntime {version('onnxruntime')}, {', '.join(each.replace('==', ' ') for each in servers)}"
-    told = (
-        f"Measured on {where}, {date}, by `make bench ROUNDS={schedule.rounds} TURNS={schedule.turns}`: "
-        f"{schedule.rounds} rounds, medians. {versions}."
-    )
+    told = f"Measured on {where}, {date}; {versions}."
     return {"told": told, "machine": where, "date": date, "mixes": _MIXES}
 
 
@@ -101,6 +102,7 @@ def _run(
         entered = enter(contenders, schedule.mixes[0], arena, bare, rows, results, typer.echo)
         run_rounds(schedule, entered, arena, bare, traffic, results, typer.echo)
     finally:
+        write_report(results, output, None)  # an interrupted run leaves what it has
         arena.stop()
         bare.stop()
 

@@ -53,7 +53,7 @@ class Contender:
 
 
 def turnscore_contenders(bentoml: Path, bundle: Path, environment: Mapping[str, str]) -> list[Contender]:
-    """turnscore on one bundle, everything else as it comes, asked turn by turn and in batches of 16."""
+    """turnscore on one bundle, as it comes but for the cache, asked turn by turn and in batches of 16."""
     spec = ServerSpec(
         "turnscore",
         lambda port: [
@@ -61,7 +61,12 @@ def turnscore_contenders(bentoml: Path, bundle: Path, environment: Mapping[str, 
             *("--host", "127.0.0.1", "--port", str(port)),
         ],
         "/readyz",
-        {"BENTOML_DO_NOT_TRACK": "True", "TURNSCORE_MODELS": str(bundle), **environment},
+        {
+            "BENTOML_DO_NOT_TRACK": "True",
+            "TURNSCORE_MODELS": str(bundle),
+            "TURNSCORE_CACHE__TTL_SECONDS": "0",  # no text comes twice: this takes the doubt away
+            **environment,
+        },
     )
     single = Contender(
         *("turnscore", "turnscore", spec, "/v1/score"),

@@ -23,7 +23,8 @@ def write_between_markers(page: Path, text: str) -> None:
 
 def tables(results: Results, plot: str) -> str:
     """Everything measured, as Markdown; `plot` is the plot's address, seen from the page."""
-    parts = [results.conditions.get("told", ""), "### Ratios", ratios(results), f"![CPU and throughput]({plot})"]
+    rounds = f"{results.conditions.get('told', '')} Medians of {results.rounds()} rounds."
+    parts = [rounds.strip(), "### Ratios", ratios(results), f"![CPU and throughput]({plot})"]
     for mix in results.mixes():
         parts += [f"### {results.conditions.get('mixes', {}).get(mix, mix)}", _mix_table(results, mix)]
     parts += ["### What could not be run", _not_run(results)]

@@ -11,9 +11,11 @@ from turnscore_bench.results import BARE, Results
 
 
 def draw(results: Results, path: Path) -> None:
-    """Writes the SVG; the same results give the same bytes."""
+    """Writes the SVG, where anything was measured; the same results give the same bytes."""
     rcParams["svg.hashsalt"] = "turnscore"
     mixes = results.mixes()
+    if not mixes:
+        return
     figure = Figure(figsize=(4.2 * len(mixes), 7), layout="constrained")
     FigureCanvasSVG(figure)
     panels = figure.subplots(2, len(mixes), squeeze=False)

@@ -5,9 +5,18 @@ from dataclasses import asdict
 from pathlib import Path
 
 from turnscore_bench import page, plot
-from turnscore_bench.results import Results
+from turnscore_bench.results import Measurement, Results
 
 RESULTS_FILE = "results.json"
+
+
+def read_results(output: Path) -> Results:
+    """What an earlier run wrote into `output`; empty where there was none."""
+    file = output / RESULTS_FILE
+    if not file.is_file():
+        return Results()
+    told = json.loads(file.read_text(encoding="utf-8"))
+    return Results(**{**told, "measurements": [Measurement(**each) for each in told["measurements"]]})
 
 
 def write_report(results: Results, output: Path, page_file: Path | None) -> None:

@@ -1,5 +1,6 @@
 """Results: what was measured, medians over the rounds, and ratios. Pure."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -65,6 +66,10 @@ class Results:
     def mixes(self) -> list[str]:
         """The mixes measured, in order."""
         return list(dict.fromkeys(each.mix for each in self.measurements))
+
+    def rounds(self) -> int:
+        """How many rounds were measured, of the mix that was measured most often."""
+        return max(Counter(each.mix for each in self.measurements if each.contender == BARE).values(), default=0)
 
     def clients(self) -> list[int]:
         """The numbers of clients measured, in order."""

@@ -10,7 +10,7 @@ from turnscore_bench.processes import StartError
 from turnscore_bench.results import BARE, Measurement, Results
 from turnscore_bench.traffic import LengthMix, Traffic
 
-_SEARCH_TURNS = 200
+_SEARCH_TURNS = 120
 _SINGLE_TURNS = 100
 _MOST_BATCHED_TURNS = 2048
 """Of a measurement with batches; beyond it 128 clients with batches of 16 would take minutes."""

@@ -1,10 +1,8 @@
-import json
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from turnscore_bench.page import BEGIN, END, MissingMarkersError, tables, write_between_markers
-from turnscore_bench.report import write_report
+from turnscore_bench.report import read_results, write_report
 from turnscore_bench.results import BARE, Measurement, Results
 
 
@@ -25,6 +23,7 @@ def results() -> Results:
 
 def test_tables_hold_every_measurement_its_ratios_and_what_was_not_run(results: Results) -> None:
     text = tables(results, "plot.svg")
+    assert text.startswith("Measured nowhere. Medians of 1 rounds.")
     assert "| bare runtime, ideal batches |  | 8.00 | 1.00 | 4.00 | 250 | - |" in text
     assert "| turnscore | 32 | 10.00 | 1.25 | 5.00 | 200 | 3.2 | 9.5 | 0.0 % | 0 | 0 |" in text
     assert "| another server | 32 | 40.00 | 5.00 | 20.00 | 50 | 0.0 | 0.0 | 0.0 % | 7 | 2 |" in text
@@ -54,7 +53,7 @@ def test_a_report_is_json_a_plot_and_the_page_beside_its_plot(tmp_path: Path, re
     page.parent.mkdir()
     page.write_text(f"{BEGIN}{END}")
     write_report(results, tmp_path, page)
-    assert json.loads((tmp_path / "results.json").read_text()) == asdict(results)
+    assert read_results(tmp_path) == results
     assert "![CPU and throughput](benchmarks/servers.svg)" in page.read_text()
     plot = (tmp_path / "docs" / "benchmarks" / "servers.svg").read_bytes()
     assert plot.startswith(b"<?xml")
@@ -65,3 +64,7 @@ def test_the_committed_page_has_a_place_for_the_tables() -> None:
     page = Path(__file__).parents[3] / "docs" / "benchmarks.md"
     begin, end = page.read_text().find(BEGIN), page.read_text().find(END)
     assert 0 < begin < end
+
+
+def test_without_an_earlier_run_there_is_nothing_to_add_to(tmp_path: Path) -> None:
+    assert read_results(tmp_path) == Results()
