@@ -111,10 +111,10 @@ BENCH = PYTHONPATH=loadtests $(DEV)/bin/python -m turnscore_bench --serving $(SE
 
 bench: ROUNDS = 3
 bench: TURNS = 300
-bench: $(SERVE)/.ready $(DEV)/.ready  ## Measures turnscore, the bare runtime and other servers, 20 minutes: ROUNDS=3 TURNS=300
+bench: $(SERVE)/.ready $(DEV)/.ready  ## Measures turnscore, the bare runtime and other servers: ROUNDS=3 TURNS=300
 	$(BENCH) --rounds $(ROUNDS) --turns $(TURNS) --page docs/benchmarks.md
 
-bench-quick: $(SERVE)/.ready $(DEV)/.ready  ## The same for mixed lengths only, 3 minutes; writes build/bench alone
+bench-quick: $(SERVE)/.ready $(DEV)/.ready  ## The same for mixed lengths and 1 and 32 clients; writes build/bench alone
 	$(BENCH) --rounds 2 --turns 200 --mixes mixed --clients 1,32
 
 load: $(SERVE)/.ready $(DEV)/.ready  ## Loads the service at HOST, PORT (or its own): SHAPE=steady SECONDS=40 MIX=... REPEAT=0
