@@ -53,7 +53,7 @@ FP32: GraphVariant = "fp32"
 PRECISIONS: dict[GraphVariant, str] = {
     "fp32": "fp32",
     "cpu-int8": "int8 weights and activations, a scale per token; losses fp32",
-    "cuda-fp16": "fp16 matmuls; norms, softmax and losses fp32",
+    "cuda-fp16": "fp16 matmuls, attention fused; residuals, norms, softmax and losses fp32",
 }
 # Nats. fp32 differs by rounding alone; the others are chosen from what was measured, see docs/models/fed.md.
 TOLERANCES: dict[GraphVariant, float] = {"fp32": FP32_TOLERANCE, "cpu-int8": 0.1, "cuda-fp16": 0.01}
@@ -112,7 +112,7 @@ def _write_graphs(checkpoint: FedCheckpoint, variants: Sequence[GraphVariant], o
             output / GRAPH_FILES[FP32], output / GRAPH_FILES["cpu-int8"], int(checkpoint.model.config.vocab_size)
         )
     if "cuda-fp16" in variants:
-        export_graph(checkpoint.model, output / GRAPH_FILES["cuda-fp16"], torch.float16)
+        export_graph(checkpoint.model, output / GRAPH_FILES["cuda-fp16"], torch.float16, is_fused=True)
 
 
 def _scorer(bundle: Bundle, variant: GraphVariant) -> FedScorer:

@@ -13,6 +13,7 @@ from turnscore_service.inference.fed_tree import build_tree
 
 from turnscore_exporters.bundle_writing import DATA_SUFFIX
 from turnscore_exporters.errors import GraphExportError
+from turnscore_exporters.fed_attention import MICROSOFT, count_fused
 from turnscore_exporters.fed_model import FedModel
 from turnscore_exporters.quantization import OPSET, quantize_int8
 
@@ -39,20 +40,26 @@ def export_graph(
     path: Path,
     dtype: torch.dtype = torch.float32,
     max_inline_bytes: int = MAX_INLINE_BYTES,
+    *,
+    is_fused: bool = False,
 ) -> None:
     """Writes the graph, its weights inside or in `path` + `.data`; matmuls in `dtype`, the losses always fp32.
 
-    Raises GraphExportError unless the names and axes are right.
+    `is_fused` writes the form for GPUs. Raises GraphExportError unless the names and axes are right, and every layer's
+    attention is fused where that was asked.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         traced = Path(folder) / "traced.onnx"
-        _trace(FedModel(model, dtype).eval(), traced)
+        _trace(FedModel(model, dtype, is_fused=is_fused).eval(), traced, is_fused=is_fused)
         graph = onnx.load(traced)  # weights included, wherever tracing put them
     for entry in graph.opset_import:
         # Nothing in the graph reads differently one version later, and a model of over 2 GB cannot be converted.
         entry.version = OPSET if not entry.domain else entry.version
     _check_axes(graph, path)
+    fused, wanted = count_fused(graph.graph.node), 2 * int(model.config.n_layer) if is_fused else 0
+    if fused != wanted:
+        raise GraphExportError(f"{path}: has {fused} fused attentions, expected {wanted}")
     save_graph(graph, path, max_inline_bytes)
 
 
@@ -84,7 +91,7 @@ def build_probe(vocabulary: int, seed: int = 0) -> dict[str, np.ndarray]:
     ).feeds()
 
 
-def _trace(model: FedModel, path: Path) -> None:
+def _trace(model: FedModel, path: Path, *, is_fused: bool) -> None:
     probe = build_probe(vocabulary=16)
     inputs = tuple(torch.from_numpy(probe[name]) for name in INPUT_AXES)
     axes = {name: dict(enumerate(names)) for name, names in (INPUT_AXES | OUTPUT_AXES).items()}
@@ -98,6 +105,7 @@ def _trace(model: FedModel, path: Path) -> None:
             output_names=list(OUTPUT_AXES),
             dynamic_axes=axes,
             opset_version=TRACED_OPSET,
+            custom_opsets={MICROSOFT: 1} if is_fused else None,
             dynamo=False,
         )
 

@@ -11,19 +11,25 @@ from torch.nn import functional
 from transformers import GPT2LMHeadModel
 
 from turnscore_exporters.errors import CheckpointError
+from turnscore_exporters.fed_attention import attend_fused
 
 # Measured on 2 cores: of 512 to 8,192 entries, 2,048 were the fastest for one turn and for a dialogue of 20. Logits of
 # a dialogue's 2,600 predictors over 50,257 entries would be 0.5 GB, and touching new memory costs more than filling it.
 VOCABULARY_SLICE = 2048
+# Chosen for GPUs, which want large matmuls: logits of 16 turns with 18 qualities (4,200 predictors) are 276 MB.
+FUSED_VOCABULARY_SLICE = 16_384
 # Chosen: beside a score of 0, which every token gives the first of its trunk, exp(-40) is lost in fp32. The usual mask,
 # a score of -65504, makes softmax compute denormal numbers, which takes it six times as long (measured, AVX-512).
 UNSEEN = -40.0
 
 
 class FedModel(nn.Module):
-    """The checkpoint's weights, arranged for the one pass. `dtype` is the matmuls'; norms, softmax, loss are fp32."""
+    """The checkpoint's weights, arranged for the one pass. `dtype` is the matmuls'; norms, softmax, loss are fp32.
 
-    def __init__(self, model: GPT2LMHeadModel, dtype: torch.dtype = torch.float32) -> None:
+    `is_fused` is the form for GPUs: attention as one operator, the vocabulary in larger slices.
+    """
+
+    def __init__(self, model: GPT2LMHeadModel, dtype: torch.dtype = torch.float32, *, is_fused: bool = False) -> None:
         """CheckpointError for a GPT-2 with settings that DialoGPT does not use."""
         super().__init__()
         config = model.config
@@ -35,10 +41,11 @@ class FedModel(nn.Module):
         self.dtype = dtype
         self.token_table = nn.Parameter(transformer.wte.weight.detach().to(dtype))
         self.position_table = nn.Parameter(transformer.wpe.weight.detach().to(dtype))
-        self.blocks = nn.ModuleList(_Block(block, config.n_head, dtype) for block in transformer.h)
+        self.blocks = nn.ModuleList(_Block(block, config.n_head, dtype, is_fused=is_fused) for block in transformer.h)
         self.final_norm = _Norm(transformer.ln_f, dtype)
+        size = FUSED_VOCABULARY_SLICE if is_fused else VOCABULARY_SLICE
         head = model.lm_head.weight.detach().to(dtype)
-        self.head = nn.ParameterList(part.T.contiguous() for part in head.split(VOCABULARY_SLICE))
+        self.head = nn.ParameterList(part.T.contiguous() for part in head.split(size))
 
     def forward(
         self,
@@ -97,7 +104,8 @@ class _Shape:
         is_ancestor = (places[None, None, :] <= places[None, :, None]) & (
             places[None, :, None] <= branch_ends[:, None, :]
         )
-        self.branch_ceiling = _ceiling(torch.cat([sees_trunk, is_ancestor], dim=-1)[:, None])
+        self.branch_sees = torch.cat([sees_trunk, is_ancestor], dim=-1)[:, None]
+        self.branch_ceiling = _ceiling(self.branch_sees)
 
 
 class _Norm(nn.Module):
@@ -131,9 +139,10 @@ class _Linear(nn.Module):
 class _Block(nn.Module):
     """One layer: attention of trunks and branches, then the MLP over all their tokens at once."""
 
-    def __init__(self, block: Any, heads: int, dtype: torch.dtype) -> None:
+    def __init__(self, block: Any, heads: int, dtype: torch.dtype, *, is_fused: bool) -> None:
         super().__init__()
         self.heads = heads
+        self.is_fused = is_fused
         self.attention_norm, self.mlp_norm = _Norm(block.ln_1, dtype), _Norm(block.ln_2, dtype)
         self.project, self.merge = _Linear(block.attn.c_attn, dtype), _Linear(block.attn.c_proj, dtype)
         self.widen, self.narrow = _Linear(block.mlp.c_fc, dtype), _Linear(block.mlp.c_proj, dtype)
@@ -141,7 +150,8 @@ class _Block(nn.Module):
 
     def forward(self, states: Tensor, shape: _Shape, wanted: Tensor | None = None) -> Tensor:
         """The states after the layer: of the tokens `wanted`, which spares the others the MLP, or of all."""
-        mixed = self._attend(self.project(self.attention_norm(states)), shape)
+        projected = self.project(self.attention_norm(states))
+        mixed = attend_fused(projected, shape, self.heads) if self.is_fused else self._attend(projected, shape)
         if wanted is not None:
             states, mixed = states[wanted], mixed[wanted]
         states = states + self.merge(mixed).float()
