@@ -1,6 +1,7 @@
 """Wiring: builds the pipeline from settings; the only place that constructs things. Owns the process's life."""
 
 import asyncio
+import gc
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -122,6 +123,9 @@ class Runtime:
             self.health.become("refused", f"loading the models failed: {type(error).__name__}")
             return
         self._pipeline = self._build_pipeline(scorers)
+        # What is loaded lives as long as the process: a garbage collection need not walk through it again and again.
+        gc.collect()
+        gc.freeze()
         self.health.become("ready")
         _LOGGER.info("ready", extra={"models": [each.bundle.manifest.reference for each in scorers.values()]})
 
