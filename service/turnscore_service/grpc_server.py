@@ -58,7 +58,7 @@ class GrpcServer:
             self._tasks.append(asyncio.create_task(self._listen_when_free()))
 
     async def stop(self) -> None:
-        """Takes no more calls; returns when those in flight are answered, at the latest after `shutdown_seconds`."""
+        """Takes no more calls, ends conversations; returns when all is answered, or `shutdown_seconds` are over."""
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop())
         await asyncio.shield(self._stopping)
@@ -72,6 +72,7 @@ class GrpcServer:
         await self._health.enter_graceful_shutdown()
         grace = asyncio.create_task(self._server.stop(self._runtime.settings.shutdown_seconds))
         idle = asyncio.create_task(self._door.wait_until_idle())
+        await self._runtime.end_conversations()
         await asyncio.wait((grace, idle), return_when=asyncio.FIRST_COMPLETED)
         idle.cancel()
         await asyncio.wait((grace,), timeout=_FAREWELL_SECONDS)

@@ -1,9 +1,11 @@
 """The real service's gRPC door: the scores of the HTTP door, two workers on one port, and SIGTERM."""
 
+import re
 import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import grpc
 import httpx
@@ -18,6 +20,7 @@ from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 
 pytestmark = pytest.mark.e2e
 
+PAGE = (Path(__file__).parents[2] / "docs" / "grpc.md").read_text()
 DIALOGUE = [("user", "hi, what did you do today?"), ("system", "i hiked up a volcano. ever been on one?")]
 
 
@@ -57,9 +60,22 @@ def test_a_dialogue_and_a_ranking_are_scored(stub: TurnScorerStub):
     assert [candidate.index for candidate in ranked.candidates] == [1, 0]
 
 
+def test_a_stream_is_scored_as_it_is_said(stub: TurnScorerStub):
+    said = [turnscore_pb2.ConversationMessage(turn=turn) for turn in turns()]
+    heard, scored = stub.ScoreStream(iter(said))
+    assert heard.heard.index == 0
+    assert set(scored.scored.scores) == {"engagement", "fed", "sentiment_stop"}
+
+
 def test_calls_are_counted_by_their_door(service: RunningService, stub: TurnScorerStub):
     stub.Models(turnscore_pb2.ModelsRequest())
     assert 'turnscore_requests_total{call="models",code="ok",door="grpc"}' in httpx.get(service.url + "/metrics").text
+
+
+@pytest.mark.parametrize("snippet", re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
+def test_every_snippet_of_the_page_runs(service: RunningService, snippet: str, capsys: pytest.CaptureFixture[str]):
+    exec(snippet.replace("localhost:50051", service.grpc_target), {})  # the page is ours
+    assert capsys.readouterr().out
 
 
 def connections_of(worker: psutil.Process, port: int) -> int:
@@ -93,6 +109,11 @@ def secure_channel(service: RunningService) -> grpc.Channel:
     return grpc.secure_channel(service.grpc_target, credentials, options=own)
 
 
+def is_serving(channel: grpc.Channel) -> bool:
+    reply = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), wait_for_ready=True, timeout=60)
+    return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
+
+
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
     """Two workers on one gRPC port, mutual TLS on both doors; the last test here ends it."""
@@ -101,6 +122,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService
     options = [str(word) for word in (*OVER_HTTPS, *MUTUALLY)]
     folder = tmp_path_factory.mktemp("guarded")
     with running_service(folder, environment=environment, options=options, tls=over_https()) as started:
+        with ExitStack() as opened:  # /readyz was one worker's; as many connections as these reach both
+            channels = [opened.enter_context(secure_channel(started)) for _ in range(24)]
+            wait_until(lambda: all(is_serving(channel) for channel in channels))
         yield started
 
 
@@ -116,8 +140,7 @@ def test_two_workers_share_the_grpc_port(guarded: RunningService):
     port = int(guarded.grpc_target.rpartition(":")[2])
     with ExitStack() as opened:
         channels = [opened.enter_context(secure_channel(guarded)) for _ in range(24)]
-        for channel in channels:
-            TurnScorerStub(channel).Models(turnscore_pb2.ModelsRequest(), wait_for_ready=True, timeout=60)
+        assert all(is_serving(channel) for channel in channels)
         workers = psutil.Process(guarded.process.pid).children()
         shares = [count for worker in workers if (count := connections_of(worker, port))]
     assert len(shares) == 2
@@ -126,13 +149,12 @@ def test_two_workers_share_the_grpc_port(guarded: RunningService):
 
 def test_sigterm_turns_health_off_and_loses_no_call(guarded: RunningService):
     batch = turnscore_pb2.BatchRequest(items=[{"response": f"turn number {n} of a long batch"} for n in range(200)])
-    not_serving = health_pb2.HealthCheckResponse.NOT_SERVING
     with secure_channel(guarded) as channel:
-        stub, health = TurnScorerStub(channel), health_pb2_grpc.HealthStub(channel)
+        stub = TurnScorerStub(channel)
         asked = stub.ScoreBatch.future(batch)
         stub.Models(turnscore_pb2.ModelsRequest())  # behind the batch on the same connection: it has arrived
         guarded.process.terminate()
-        wait_until(lambda: health.Check(health_pb2.HealthCheckRequest()).status == not_serving)
+        wait_until(lambda: not is_serving(channel))
         late = stub.Score(turnscore_pb2.ScoreRequest(response="still answered while draining"))
         assert "engagement" in late.scores
         assert len(asked.result(60).results) == 200

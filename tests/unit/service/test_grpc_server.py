@@ -15,7 +15,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from pydantic import ValidationError
 from support.conditions import until
 from support.fakes import FakeScorer
-from support.grpc_serving import grpc_server, grpc_stub, settings_with
+from support.grpc_serving import error_of, grpc_server, grpc_stub, settings_with
 from turnscore_service.grpc_door import SERVICE
 from turnscore_service.grpc_server import GrpcServer
 from turnscore_service.listening import listens_elsewhere, why_not
@@ -207,6 +207,17 @@ async def test_a_stopping_server_answers_what_is_in_flight_and_takes_no_more():
 
 async def answer_of(call: Any) -> Any:
     return await call
+
+
+async def test_a_stopping_server_ends_conversations_in_which_nothing_is_due():
+    async with grpc_server(fake=FakeScorer()) as (server, _), channel_to(server) as channel:
+        stream = TurnScorerStub(channel).ScoreStream()
+        await stream.initial_metadata()
+        async with asyncio.timeout(10):
+            await server.stop()
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            await stream.read()
+    assert error_of(ended.value).error.code == "not_ready"
 
 
 async def test_work_that_does_not_end_is_left_after_shutdown_seconds():

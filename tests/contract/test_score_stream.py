@@ -1,0 +1,237 @@
+"""Live conversations over gRPC: the messages of turnscore.proto, how they end, and what a cut leaves."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+from prometheus_client import REGISTRY
+from support.conditions import until
+from support.fakes import FakeScorer
+from support.grpc_serving import error_of, grpc_server, grpc_stub, settings_with
+from turnscore_service.grpc_door import SERVICE
+from turnscore_service.http_door import create_http_door
+from turnscore_service.settings import Settings
+from turnscore_service.wiring import Runtime
+from turnscore_wire import ConversationReply, Limits
+from turnscore_wire.v1 import to_fields, turnscore_pb2
+
+IN_FLIGHT = {"scorer": "fake"}
+
+
+@asynccontextmanager
+async def conversation(
+    settings: Settings | None = None, scorer: FakeScorer | None = None, **options: Any
+) -> AsyncIterator[tuple[Any, Runtime]]:
+    """An open stream, and the runtime behind it."""
+    async with grpc_stub(settings, fake=scorer or FakeScorer()) as (stub, runtime):
+        yield stub.ScoreStream(**options), runtime
+
+
+def turn(speaker: str, text: str) -> turnscore_pb2.ConversationMessage:
+    return turnscore_pb2.ConversationMessage(turn={"speaker": f"SPEAKER_{speaker.upper()}", "text": text})
+
+
+async def say(stream: Any, speaker: str, text: str) -> ConversationReply:
+    return await tell(stream, turn(speaker, text))
+
+
+async def tell(stream: Any, message: turnscore_pb2.ConversationMessage) -> ConversationReply:
+    await stream.write(message)
+    return await hear(stream)
+
+
+async def hear(stream: Any) -> ConversationReply:
+    return ConversationReply.model_validate(to_fields(await asyncio.wait_for(stream.read(), 30)))
+
+
+async def ending(stream: Any) -> grpc.aio.AioRpcError:
+    with pytest.raises(grpc.aio.AioRpcError) as ended:
+        await asyncio.wait_for(stream.read(), 30)
+    return ended.value
+
+
+async def test_a_conversation_is_scored_turn_by_turn():
+    async with conversation(metadata=[("x-request-id", "mine-1")]) as (stream, _):
+        assert dict(await stream.initial_metadata())["x-request-id"] == "mine-1"
+        opened = await tell(stream, turnscore_pb2.ConversationMessage(open={"scorers": ["fake"]}))
+        assert (opened.opened.request_id, opened.opened.scorers) == ("mine-1", ["fake"])
+        assert (await say(stream, "user", "hi")).heard.index == 0
+        scored = (await say(stream, "system", "one two")).scored
+        assert (scored.index, scored.scores["fake"].value, scored.dialogue["fake"].mean) == (1, 0.02, 0.02)
+        await stream.done_writing()
+        assert await stream.read() is grpc.aio.EOF
+        assert await stream.code() == grpc.StatusCode.OK
+
+
+async def test_a_caller_that_has_said_everything_still_gets_every_answer():
+    scorer = FakeScorer()
+    scorer.gate.clear()
+    async with conversation(scorer=scorer) as (stream, _):
+        for text in ("a", "a b", "a b c"):
+            await stream.write(turn("system", text))
+        await stream.done_writing()
+        await asyncio.to_thread(scorer.started.wait)
+        scorer.gate.set()
+        heard = [(await hear(stream)).scored for _ in range(3)]
+        assert [(scored.index, scored.scores["fake"].value) for scored in heard] == [(0, 0.01), (1, 0.02), (2, 0.03)]
+        assert await stream.read() is grpc.aio.EOF
+
+
+async def test_a_stream_ends_with_the_scores_of_the_whole_dialogue():
+    spoken = [("user", "hi"), ("system", "one two three"), ("user", "so?"), ("system", "a b"), ("system", "c")]
+    async with grpc_stub(settings_with(cache={"ttl_seconds": 0}), fake=FakeScorer()) as (stub, runtime):
+        stream = stub.ScoreStream()
+        replies = [await say(stream, speaker, text) for speaker, text in spoken]
+        stream.cancel()
+        transport = httpx.ASGITransport(create_http_door(runtime))
+        async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
+            turns = [{"speaker": speaker, "text": text} for speaker, text in spoken]
+            dialogue = (await client.post("/v1/score_dialogue", json={"turns": turns})).json()
+    scored = [reply.scored for reply in replies if reply.scored is not None]
+    assert [each.index for each in scored] == [each["index"] for each in dialogue["turns"]]
+    for each, whole in zip(scored, dialogue["turns"], strict=True):
+        assert each.scores["fake"].value == whole["scores"]["fake"]["value"]
+    assert scored[-1].dialogue["fake"].model_dump() == dialogue["dialogue"]["fake"]
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        (turnscore_pb2.ConversationMessage(), "body"),
+        (turnscore_pb2.ConversationMessage(turn={"text": "hi"}), "turn.speaker"),
+        (turnscore_pb2.ConversationMessage(turn={"speaker": 9, "text": "hi"}), "turn.speaker"),
+        (turn("system", ""), "turn.text"),
+        (turn("user", "a\0"), "turn.text"),
+    ],
+)
+async def test_a_wrong_message_is_told_and_the_conversation_goes_on(message: Any, field: str):
+    async with conversation() as (stream, _):
+        await say(stream, "user", "hi")
+        reply = await tell(stream, message)
+        assert (reply.error.code, reply.error.field) == ("invalid_request", field)
+        assert (await say(stream, "user", "hi")).heard.index == 1
+
+
+async def test_bytes_that_are_no_message_are_told_too():
+    async with (
+        grpc_server(fake=FakeScorer()) as (server, _),
+        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+    ):
+        stream = channel.stream_stream(f"/{SERVICE}/ScoreStream")()
+        await stream.write(turn("user", "hi").SerializeToString())
+        await stream.read()
+        await stream.write(b"\xff")
+        reply = turnscore_pb2.ConversationReply.FromString(await stream.read())
+    assert reply.error.field == "body"
+
+
+@pytest.mark.parametrize(
+    ("groups", "messages", "code"),
+    [
+        ({}, [turnscore_pb2.ConversationMessage(open={"scorers": ["mood"]})], "invalid_request"),
+        ({}, [turnscore_pb2.ConversationMessage()], "invalid_request"),
+        ({"conversations": {"max_bytes": 10}}, [turn("user", "a" * 20)], "too_large"),
+        ({"conversations": {"idle_seconds": 0.05}}, [], "deadline_exceeded"),
+        ({"conversations": {"max_open": 1}}, [], "overloaded"),
+    ],
+)
+async def test_a_conversation_that_the_service_ends_says_why(groups: dict[str, Any], messages: list[Any], code: str):
+    async with grpc_stub(settings_with(**groups), fake=FakeScorer()) as (stub, _):
+        other = stub.ScoreStream()
+        await other.initial_metadata()  # takes the only place where there is but one
+        if code != "overloaded":
+            other.cancel()
+        stream = stub.ScoreStream(metadata=[("x-request-id", "mine-1")])
+        for message in messages:
+            await stream.write(message)
+        told = error_of(await ending(stream))
+        other.cancel()
+    assert (told.error.code, told.request_id) == (code, "mine-1")
+
+
+async def test_a_draining_service_tells_its_streams_and_ends_them_after_the_answers_due():
+    scorer = FakeScorer()
+    async with grpc_stub(settings_with(drain_seconds=30), fake=scorer) as (stub, runtime):
+        stream = stub.ScoreStream()
+        await say(stream, "user", "hi")
+        runtime.begin_drain()
+        assert (await hear(stream)).draining.ends_in_ms == 30_000
+        scorer.gate.clear()
+        await stream.write(turn("system", "a"))
+        await asyncio.to_thread(scorer.started.wait)
+        ended = asyncio.create_task(runtime.end_conversations())
+        assert error_of(await ending(stub.ScoreStream())).error.code == "not_ready"
+        scorer.gate.set()
+        assert (await hear(stream)).scored.scores
+        assert error_of(await ending(stream)).error.code == "not_ready"
+        await ended
+
+
+async def test_no_more_is_read_while_as_many_answers_are_due_as_may_be():
+    scorer = FakeScorer()
+    scorer.gate.clear()
+    settings = settings_with(conversations={"max_unanswered": 2}, cache={"ttl_seconds": 0})
+    async with conversation(settings, scorer) as (stream, _):
+        for number in range(6):
+            await stream.write(turn("system", f"turn {number}"))
+        await until(lambda: REGISTRY.get_sample_value("turnscore_items_in_flight", IN_FLIGHT) == 2)
+        scorer.gate.set()
+        for number in range(6):
+            assert (await hear(stream)).scored.index == number
+
+
+def counted(code: str) -> float:
+    labels = {"door": "grpc", "call": "conversation", "code": code}
+    return REGISTRY.get_sample_value("turnscore_requests_total", labels) or 0.0
+
+
+# The deadline leaves time for the stream to open on a busy machine.
+@pytest.mark.parametrize(("timeout", "code"), [(None, "departed"), (2.0, "deadline_exceeded")])
+async def test_a_stream_cut_in_the_middle_leaves_nothing_behind(timeout: float | None, code: str):
+    scorer, before = FakeScorer(), counted(code)
+    scorer.gate.clear()
+    async with conversation(scorer=scorer, timeout=timeout) as (stream, _):
+        for number in range(3):
+            await stream.write(turn("system", f"turn {number}"))
+        await asyncio.to_thread(scorer.started.wait)
+        if timeout is None:
+            stream.cancel()
+        await until(lambda: REGISTRY.get_sample_value("turnscore_open_conversations") == 0)
+        await until(lambda: REGISTRY.get_sample_value("turnscore_items_in_flight", IN_FLIGHT) == 0)
+        scorer.gate.set()
+        await until(lambda: REGISTRY.get_sample_value("turnscore_queued_items", IN_FLIGHT) == 0)
+        await until(lambda: counted(code) == before + 1)
+    assert len(scorer.batches) == 1
+
+
+async def test_conversations_are_counted_once_by_how_they_ended():
+    codes = ("ok", "departed", "invalid_request", "internal")
+    before = [counted(code) for code in codes]
+    async with grpc_stub(fake=FakeScorer()) as (stub, runtime):
+        finished = stub.ScoreStream()
+        await say(finished, "user", "hi")
+        await finished.done_writing()
+        assert await finished.read() is grpc.aio.EOF
+        left = stub.ScoreStream()
+        await say(left, "user", "hi")
+        left.cancel()
+        wrong = stub.ScoreStream()
+        await wrong.write(turnscore_pb2.ConversationMessage())
+        await ending(wrong)
+        runtime.conversations.require_room = lambda: 1 / 0  # type: ignore[method-assign]
+        assert error_of(await ending(stub.ScoreStream())).error.code == "internal"
+        await until(lambda: [counted(code) - old for code, old in zip(codes, before, strict=True)] == [1] * 4)
+
+
+async def test_the_limits_hold_for_a_stream_too():
+    settings = settings_with(limits=Limits(max_turns=2, max_text_chars=5, max_body_bytes=100))
+    async with conversation(settings) as (stream, _):
+        assert (await say(stream, "user", "hi")).heard
+        assert (await say(stream, "system", "a" * 6)).error.field == "turn.text"
+        assert (await say(stream, "system", "a" * 100)).error.field == "body"
+        assert (await say(stream, "system", "a")).scored
+        assert (await say(stream, "user", "hi")).error.field == "turn"
