@@ -1,11 +1,12 @@
 """Contenders: how a server is started, asked and read. To add one, make a `ServerSpec` and a `Contender` of it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from turnscore_bench.ideal_batches import Rows
+from turnscore_bench.processes import free_port
 from turnscore_bench.traffic import BenchTurn
 
 
@@ -50,10 +51,13 @@ class Contender:
     turns_a_request: int = 1
     client: str = "turnscore_bench.load_client"
     """The module that drives it: takes a job's file, prints what it measured; for another protocol, another module."""
+    port: int | None = None
+    """Of another door than the one the server was started on."""
 
 
 def turnscore_contenders(bentoml: Path, bundle: Path, environment: Mapping[str, str]) -> list[Contender]:
-    """turnscore on one bundle, as it comes but for the cache, asked turn by turn and in batches of 16."""
+    """turnscore on one bundle, as it comes but for the cache: turn by turn, in batches of 16, and over gRPC."""
+    grpc_port = free_port()
     spec = ServerSpec(
         "turnscore",
         lambda port: [
@@ -64,6 +68,7 @@ def turnscore_contenders(bentoml: Path, bundle: Path, environment: Mapping[str, 
         {
             "BENTOML_DO_NOT_TRACK": "True",
             "TURNSCORE_MODELS": str(bundle),
+            "TURNSCORE_GRPC__PORT": str(grpc_port),
             "TURNSCORE_CACHE__TTL_SECONDS": "0",  # no text comes twice: this takes the doubt away
             **environment,
         },
@@ -79,11 +84,20 @@ def turnscore_contenders(bentoml: Path, bundle: Path, environment: Mapping[str, 
         answers=Answers(lambda reply: [_value(each) for each in reply["results"]], tolerance=1e-4),
         turns_a_request=16,
     )
-    return [single, batch]
+    over_grpc = replace(
+        single,
+        key="turnscore-grpc",
+        label="turnscore, gRPC",
+        path="/turnscore.v1.TurnScorer/Score",
+        body=lambda turns: _score_request(turns[0], speaker="SPEAKER_USER"),
+        client="turnscore_bench.grpc_load_client",
+        port=grpc_port,
+    )
+    return [single, batch, over_grpc]
 
 
-def _score_request(turn: BenchTurn) -> dict[str, Any]:
-    return {"context": [{"speaker": "user", "text": turn.query}], "response": turn.reply}
+def _score_request(turn: BenchTurn, speaker: str = "user") -> dict[str, Any]:
+    return {"context": [{"speaker": speaker, "text": turn.query}], "response": turn.reply}
 
 
 def _value(reply: Any) -> float:

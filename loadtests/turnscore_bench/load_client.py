@@ -17,7 +17,7 @@ from typing import Any
 import uvloop
 
 _REFUSED = (429, 503)
-_WAIT_MS = 50
+REFUSED_WAIT_MS = 50
 """Between a refusal that names no time and the next attempt; chosen."""
 
 
@@ -108,7 +108,7 @@ def _retry_after_ms(body: bytes) -> float:
     try:
         return float(json.loads(body)["error"]["retry_after_ms"])
     except (ValueError, KeyError, TypeError):
-        return _WAIT_MS
+        return REFUSED_WAIT_MS
 
 
 def request_bytes(path: str, port: int, bodies: Iterable[str]) -> "deque[bytes]":

@@ -96,7 +96,7 @@ class Arena:
         """What the contender's load generator tells, and the CPU seconds of the server's tree meanwhile."""
         server = self._servers[contender.server.key]
         job = {
-            "port": server.port,
+            "port": contender.port or server.port,
             "path": contender.path,
             "bodies": bodies,
             "clients": clients,

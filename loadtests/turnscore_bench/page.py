@@ -37,7 +37,8 @@ def ratios(results: Results) -> str:
         [mix, str(clients), results.labels.get(key, key), *_ratio_cells(results, key, mix, clients)]
         for mix in results.mixes()
         for clients in results.clients()
-        for key in ("turnscore", "turnscore-16")
+        for key in results.labels
+        if key.startswith("turnscore")
     ]
     others = [key for key in results.labels if not key.startswith("turnscore")]
     head = ["lengths", "clients", "", "CPU, served over bare", "p50 above bare, ms"]
@@ -46,7 +47,7 @@ def ratios(results: Results) -> str:
 
 
 def _ratio_cells(results: Results, key: str, mix: str, clients: int) -> list[str]:
-    above = results.latency_above_bare(key, mix) if clients == 1 and key == "turnscore" else None
+    above = results.latency_above_bare(key, mix) if clients == 1 and key != "turnscore-16" else None
     others = [other for other in results.labels if not other.startswith("turnscore")]
     throughputs = [results.throughput_over(key, other, mix, clients) for other in others]
     over_bare = results.served_over_bare(key, mix, clients)
