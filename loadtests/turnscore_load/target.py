@@ -1,5 +1,6 @@
 """Target: the service that is loaded, on this machine: one that runs already, or one started here and stopped again."""
 
+import os
 import socket
 import subprocess
 import time
@@ -68,9 +69,10 @@ def target(port: int, bentoml: Path, log: Path) -> Iterator[Target]:
     free = _free_port()
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [str(bentoml), "serve", "turnscore_service.bento:TurnScore", "--host", LOOPBACK, "--port", str(free)]
+    environment = {"TURNSCORE_GRPC__PORT": "0", **os.environ}  # any port: the default may be another service's
     with log.open("wb") as output:
         try:
-            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
         except OSError as error:
             raise NoServiceError(f"{bentoml} cannot be started: {error.strerror}") from None
     try:
