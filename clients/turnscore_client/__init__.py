@@ -2,6 +2,7 @@
 
 from turnscore_wire import (
     BatchReply,
+    ConversationScored,
     DialogueReply,
     ErrorCode,
     ErrorDetail,
@@ -16,9 +17,11 @@ from turnscore_wire import (
 )
 
 from turnscore_client._async_client import AsyncTurnScoreClient
+from turnscore_client._async_conversation import AsyncConversation
 from turnscore_client._calls import ItemLike, Options, TurnLike
 from turnscore_client._client import TurnScoreClient
 from turnscore_client._clock import Clock
+from turnscore_client._conversation import Conversation
 from turnscore_client._errors import (
     ConnectionFailedError,
     DeadlineExceededError,
@@ -32,15 +35,19 @@ from turnscore_client._errors import (
     TurnScoreError,
     UnauthenticatedError,
     UnexpectedReplyError,
+    error_from_detail,
     error_from_reply,
 )
 from turnscore_client._settings import __version__
 
 __all__ = [
+    "AsyncConversation",
     "AsyncTurnScoreClient",
     "BatchReply",
     "Clock",
     "ConnectionFailedError",
+    "Conversation",
+    "ConversationScored",
     "DeadlineExceededError",
     "DialogueReply",
     "ErrorCode",
@@ -68,5 +75,6 @@ __all__ = [
     "UnauthenticatedError",
     "UnexpectedReplyError",
     "__version__",
+    "error_from_detail",
     "error_from_reply",
 ]

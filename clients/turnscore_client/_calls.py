@@ -11,6 +11,8 @@ from turnscore_wire import (
     BatchReply,
     BatchRequest,
     CacheMode,
+    ConversationMessage,
+    ConversationOpening,
     DialogueReply,
     DialogueRequest,
     ModelsReply,
@@ -18,6 +20,7 @@ from turnscore_wire import (
     RankRequest,
     ScoreReply,
     ScoreRequest,
+    Speaker,
     Turn,
     tell_refusal,
 )
@@ -46,16 +49,21 @@ class Call(Generic[R]):
 
     method: str
     path: str
+    rpc: str
+    """The same call over gRPC."""
     reply_type: type[R]
     request: Request | None = None
     deadline_ms: int | None = None
     request_id: str | None = None
 
+    def request_with(self, deadline_ms_left: Callable[[int | None], int]) -> Request | None:
+        """The request, every deadline in it replaced by what is left of it."""
+        return None if self.request is None else _with_deadlines(self.request, deadline_ms_left)
+
     def body(self, deadline_ms_left: Callable[[int | None], int]) -> bytes | None:
-        """The request as JSON, every deadline in it replaced by what is left of it."""
-        if self.request is None:
-            return None
-        return _with_deadlines(self.request, deadline_ms_left).model_dump_json(exclude_unset=True).encode()
+        """The same as JSON."""
+        request = self.request_with(deadline_ms_left)
+        return None if request is None else request.model_dump_json(exclude_unset=True).encode()
 
 
 def score_call(
@@ -75,7 +83,7 @@ def score_call(
         **_choice(scorers, options, deadline_ms, cache, cache_namespace),
     }
     request = _checked(ScoreRequest, fields)
-    return Call("POST", "/v1/score", ScoreReply, request, deadline_ms, _checked_id(request_id))
+    return Call("POST", "/v1/score", "Score", ScoreReply, request, deadline_ms, checked_id(request_id))
 
 
 def batch_call(
@@ -91,7 +99,7 @@ def batch_call(
     choice = _choice(scorers, options, deadline_ms, cache, cache_namespace)
     listed = [_item(item, choice) for item in items] if _is_series(items) else items
     request = _checked(BatchRequest, {"items": listed})
-    return Call("POST", "/v1/score_batch", BatchReply, request, deadline_ms, _checked_id(request_id))
+    return Call("POST", "/v1/score_batch", "ScoreBatch", BatchReply, request, deadline_ms, checked_id(request_id))
 
 
 def dialogue_call(
@@ -107,7 +115,9 @@ def dialogue_call(
     request = _checked(
         DialogueRequest, {"turns": _turns(turns), **_choice(scorers, options, deadline_ms, cache, cache_namespace)}
     )
-    return Call("POST", "/v1/score_dialogue", DialogueReply, request, deadline_ms, _checked_id(request_id))
+    return Call(
+        "POST", "/v1/score_dialogue", "ScoreDialogue", DialogueReply, request, deadline_ms, checked_id(request_id)
+    )
 
 
 def rank_call(
@@ -129,12 +139,35 @@ def rank_call(
     }
     if weights is not None:
         fields["weights"] = dict(weights) if isinstance(weights, Mapping) else weights
-    return Call("POST", "/v1/rank", RankReply, _checked(RankRequest, fields), deadline_ms, _checked_id(request_id))
+    return Call(
+        "POST", "/v1/rank", "Rank", RankReply, _checked(RankRequest, fields), deadline_ms, checked_id(request_id)
+    )
+
+
+def opening_of(
+    context: Iterable[TurnLike],
+    scorers: Sequence[str] | None,
+    options: Options | None,
+    deadline_ms: int | None,
+    cache: CacheMode | None,
+    cache_namespace: str | None,
+) -> ConversationOpening:
+    """What opens a conversation."""
+    choice = _choice(scorers, options, deadline_ms, cache, cache_namespace)
+    return _checked(ConversationOpening, {"context": _turns(context), **choice})
+
+
+def turn_message(speaker: Speaker, text: str, deadline_ms: int | None) -> ConversationMessage:
+    """What says a turn in a conversation."""
+    turn = {"speaker": speaker, "text": text}
+    return _checked(
+        ConversationMessage, {"turn": turn if deadline_ms is None else {**turn, "deadline_ms": deadline_ms}}
+    )
 
 
 def models_call(request_id: str | None) -> Call[ModelsReply]:
     """`GET /v1/models`."""
-    return Call("GET", "/v1/models", ModelsReply, request_id=_checked_id(request_id))
+    return Call("GET", "/v1/models", "Models", ModelsReply, request_id=checked_id(request_id))
 
 
 def _checked(request_type: type[Q], fields: Mapping[str, Any]) -> Q:
@@ -150,7 +183,7 @@ def invalid_request(error: ValidationError) -> InvalidRequestError:
     return InvalidRequestError(message, field)
 
 
-def _checked_id(request_id: str | None) -> str | None:
+def checked_id(request_id: str | None) -> str | None:
     """The id, where the service will keep it; it replaces any other with one of its own, without a word."""
     if request_id is None or (isinstance(request_id, str) and re.fullmatch(REQUEST_ID_PATTERN, request_id)):
         return request_id

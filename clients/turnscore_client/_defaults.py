@@ -14,6 +14,9 @@ TIMEOUT_SECONDS: Final = 10.0
 CONNECT_TIMEOUT_SECONDS: Final = 2.0
 """For one connection. Chosen: one lost SYN is sent again after 1 s (RFC 6298, 2.1), a second one is not waited for."""
 
+GOODBYE_SECONDS: Final = 1.0
+"""How long the end of a conversation waits for the service's own. Chosen: a network's round trip, many times."""
+
 MAX_RETRIES: Final = 5
 """Chosen: with the delays below they span at most 3.1 s, so a call survives a short restart of the service."""
 

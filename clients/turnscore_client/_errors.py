@@ -145,5 +145,9 @@ ERROR_CLASSES: Mapping[ErrorCode, type[ServiceError]] = MappingProxyType(
 
 def error_from_reply(reply: ErrorReply) -> ServiceError:
     """The typed error an error reply stands for, for instance one of the results of `score_batch`."""
-    error = reply.error
-    return ERROR_CLASSES[error.code](error.message, error.field, error.retry_after_ms, reply.request_id)
+    return error_from_detail(reply.error, reply.request_id)
+
+
+def error_from_detail(error: ErrorDetail, request_id: str | None = None) -> ServiceError:
+    """The typed error that one error of a reply stands for, such as those in `errors`."""
+    return ERROR_CLASSES[error.code](error.message, error.field, error.retry_after_ms, request_id)

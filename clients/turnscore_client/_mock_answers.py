@@ -30,7 +30,7 @@ from turnscore_client._errors import ERROR_CLASSES, InvalidRequestError, NotFoun
 
 Scores = Mapping[str, float] | Callable[[ScoreRequest], Mapping[str, float]]
 
-_TIMING = Timing(total=0.0, tokenize=0.0, queue=0.0, inference=0.0)
+NO_TIME = Timing(total=0.0, tokenize=0.0, queue=0.0, inference=0.0)
 
 
 class MockAnswers:
@@ -39,37 +39,38 @@ class MockAnswers:
     def __init__(self, scores: Scores, limits: Limits, request_id: str) -> None:
         self._scores = scores
         self._limits = limits
-        self._request_id = request_id
+        self.request_id = request_id
 
     def answer(self, path: str, body: bytes) -> BaseModel:
         """The reply to one request. Raises ValidationError or a ServiceError where the service would refuse it."""
         if path == "/v1/score":
-            return self._score(ScoreRequest.model_validate_json(body))
+            return self.score(ScoreRequest.model_validate_json(body))
         if path == "/v1/score_batch":
             items = BatchRequest.model_validate_json(body).items
-            return BatchReply(request_id=self._request_id, results=[self._result(item) for item in items])
+            return BatchReply(request_id=self.request_id, results=[self._result(item) for item in items])
         if path == "/v1/score_dialogue":
             return self._score_dialogue(DialogueRequest.model_validate_json(body))
         if path == "/v1/rank":
             return self._rank(RankRequest.model_validate_json(body))
         if path == "/v1/models":
-            return self._models()
+            return self.models()
         raise NotFoundError("nothing lives at this path")
 
     def _result(self, item: ScoreRequest) -> ScoreReply | ErrorReply:
         try:
-            return self._score(item)
+            return self.score(item)
         except ServiceError as error:
-            return ErrorReply(error=error.detail(), request_id=self._request_id)
+            return ErrorReply(error=error.detail(), request_id=self.request_id)
 
-    def _score(self, request: ScoreRequest) -> ScoreReply:
+    def score(self, request: ScoreRequest) -> ScoreReply:
+        """The scores of one turn; raises what `scores` raises."""
         values = self._scores(request) if callable(self._scores) else self._scores
         asked = list(values) if request.scorers is None else request.scorers
         for place, name in enumerate(asked):
             if name not in values:
                 raise InvalidRequestError("no such scorer is loaded", f"scorers.{place}")
         scores = {name: _score_of(name, values[name], request.response) for name in asked}
-        return ScoreReply(request_id=self._request_id, scores=scores, timing_ms=_TIMING)
+        return ScoreReply(request_id=self.request_id, scores=scores, timing_ms=NO_TIME)
 
     def _score_dialogue(self, request: DialogueRequest) -> DialogueReply:
         turns = []
@@ -78,10 +79,10 @@ class MockAnswers:
                 if not turn.text.strip():
                     raise InvalidRequestError("a system turn must not be empty", f"turns.{index}.text")
                 one = ScoreRequest(context=request.turns[:index], response=turn.text, scorers=request.scorers)
-                turns.append(DialogueTurnScores(index=index, scores=self._score(one).scores))
+                turns.append(DialogueTurnScores(index=index, scores=self.score(one).scores))
         if not turns:
             raise InvalidRequestError("there is no system turn to score", "turns")
-        return DialogueReply(request_id=self._request_id, turns=turns, dialogue=_aggregate(turns), timing_ms=_TIMING)
+        return DialogueReply(request_id=self.request_id, turns=turns, dialogue=aggregate(turns), timing_ms=NO_TIME)
 
     def _rank(self, request: RankRequest) -> RankReply:
         """As the service ranks; a candidate whose scores are an error comes last, and all failing raises the first."""
@@ -106,15 +107,16 @@ class MockAnswers:
             RankedCandidate(index=index, combined=None, scores={}, errors=dict.fromkeys(weights, error))
             for index, error in failed
         ]
-        return RankReply(request_id=self._request_id, candidates=best_first + last, weights=weights, timing_ms=_TIMING)
+        return RankReply(request_id=self.request_id, candidates=best_first + last, weights=weights, timing_ms=NO_TIME)
 
-    def _models(self) -> ModelsReply:
+    def models(self) -> ModelsReply:
+        """The scorers that `scores` names."""
         names = ["engagement"] if callable(self._scores) else list(self._scores)
         models = [
             ModelDescription(scorer=name, model=f"{name}:0.0.0", digest="0" * 64, graph="mock", token_limit=512)
             for name in names
         ]
-        return ModelsReply(request_id=self._request_id, models=models, limits=self._limits)
+        return ModelsReply(request_id=self.request_id, models=models, limits=self._limits)
 
 
 def _weights(request: RankRequest, names: list[str]) -> dict[str, float]:
@@ -144,7 +146,8 @@ def _score_of(name: str, value: float, response: str) -> Score:
     )
 
 
-def _aggregate(turns: list[DialogueTurnScores]) -> dict[str, DialogueAggregate]:
+def aggregate(turns: list[DialogueTurnScores]) -> dict[str, DialogueAggregate]:
+    """Each scorer's view of the turns."""
     aggregates = {}
     for name in sorted({name for turn in turns for name in turn.scores}):
         values = [turn.scores[name].value for turn in turns if name in turn.scores]

@@ -27,14 +27,15 @@ class Answer:
 def read_reply(answer: Answer, reply_type: type[R]) -> R:
     """The reply in the answer; raises the typed error of an answer that is an error or not turnscore's."""
     if answer.status != 200:
-        raise _read_error(answer)
+        raise read_error(answer)
     try:
         return reply_type.model_validate_json(answer.body)
     except ValidationError:
         raise _unexpected(answer) from None
 
 
-def _read_error(answer: Answer) -> ServiceError | UnexpectedReplyError:
+def read_error(answer: Answer) -> ServiceError | UnexpectedReplyError:
+    """The typed error that an answer with another status than 200 stands for."""
     try:
         error = error_from_reply(ErrorReply.model_validate_json(answer.body))
     except ValidationError:
@@ -64,3 +65,11 @@ def _unexpected(answer: Answer) -> UnexpectedReplyError:
         answer.body[: 4 * _defaults.BODY_START_CHARS].decode(errors="replace")[: _defaults.BODY_START_CHARS],
         answer.headers.get("x-request-id"),
     )
+
+
+def unexpected_text(text: str | bytes) -> UnexpectedReplyError:
+    """The error of a message in a conversation that is not turnscore's."""
+    if isinstance(text, bytes):
+        text = text[: 4 * _defaults.BODY_START_CHARS].decode(errors="replace")
+    message = "a message that is not turnscore's; is something else at this address?"
+    return UnexpectedReplyError(message, body_start=text[: _defaults.BODY_START_CHARS])

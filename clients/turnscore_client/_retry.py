@@ -6,12 +6,13 @@ A call has one deadline for all its attempts. What is left of it bounds every at
 import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from turnscore_wire import ERROR_TABLE, MAX_DEADLINE_MS
 
 from turnscore_client import _defaults
 from turnscore_client._errors import ConnectionFailedError, DeadlineExceededError, ServiceError, TurnScoreError
+from turnscore_client._settings import check_timeout
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,26 @@ class RetryPolicy:
         doublings = min(failures - 1, 60)  # more would only overflow
         full = min(self.first_delay_seconds * 2.0**doublings, self.longest_delay_seconds)
         return full * (1 - _defaults.JITTER * self.draw())
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a call may take, and how often it is sent again."""
+
+    policy: RetryPolicy
+    timeout_seconds: float
+    now: Callable[[], float]
+
+    def with_timeout(self, timeout_seconds: float | None) -> "Patience":
+        """The same with another timeout, where one is given."""
+        if timeout_seconds is None:
+            return self
+        check_timeout(timeout_seconds)
+        return replace(self, timeout_seconds=timeout_seconds)
+
+    def begin(self, deadline_ms: int | None = None) -> "Attempts":
+        """The attempts of a call that starts at this moment."""
+        return Attempts(self.policy, self.now, self.timeout_seconds, deadline_ms)
 
 
 def is_retryable(error: TurnScoreError) -> bool:

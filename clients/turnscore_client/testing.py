@@ -9,6 +9,7 @@ import httpx
 from pydantic import ValidationError
 from turnscore_wire import (
     ERROR_TABLE,
+    ConversationMessage,
     ErrorCode,
     ErrorReply,
     Limits,
@@ -18,8 +19,10 @@ from turnscore_client import _defaults
 from turnscore_client._async_client import AsyncTurnScoreClient
 from turnscore_client._calls import invalid_request
 from turnscore_client._client import TurnScoreClient
-from turnscore_client._errors import ERROR_CLASSES, ServiceError
+from turnscore_client._errors import ERROR_CLASSES, ConnectionFailedError, ServiceError
 from turnscore_client._mock_answers import MockAnswers, Scores
+from turnscore_client._mock_conversation import AsyncMockLine, MockConversation, MockLine
+from turnscore_client._replies import Answer, read_error
 
 __all__ = ["ManualClock", "MockTurnScore", "RecordedRequest"]
 
@@ -47,12 +50,35 @@ class ManualClock:
 
 @dataclass(frozen=True)
 class RecordedRequest:
-    """One request as it reached the mock. Header names are in lower case; `body` is the decoded JSON."""
+    """One request as it reached the mock. Header names are in lower case; `body` is the decoded JSON.
+
+    Each message of a conversation is one, of the method `CONVERSATION`.
+    """
 
     method: str
     path: str
     headers: Mapping[str, str]
     body: Any
+
+
+class _MockTransport(httpx.MockTransport):
+    """Carries calls to the mock, and conversations, for which the clients ask it by these names."""
+
+    def __init__(
+        self,
+        handle: Callable[[httpx.Request], httpx.Response],
+        open_conversation: Callable[[Mapping[str, str]], MockConversation],
+    ) -> None:
+        super().__init__(handle)
+        self._open_conversation = open_conversation
+
+    def open_line(self, headers: Mapping[str, str]) -> MockLine:
+        """A conversation of a client for threads."""
+        return MockLine(self._open_conversation(headers))
+
+    def open_async_line(self, headers: Mapping[str, str]) -> AsyncMockLine:
+        """A conversation of a client for asyncio."""
+        return AsyncMockLine(self._open_conversation(headers))
 
 
 class MockTurnScore:
@@ -67,7 +93,8 @@ class MockTurnScore:
         self.limits = Limits()
         self.requests: list[RecordedRequest] = []
         self.clock = ManualClock()
-        self.transport = httpx.MockTransport(self._handle)
+        self.is_draining = False
+        self.transport = _MockTransport(self._handle, self._open_conversation)
         self._planned: deque[Callable[[httpx.Request], httpx.Response]] = deque()
 
     def client(
@@ -131,6 +158,10 @@ class MockTurnScore:
         """The next requests, that many, get this answer, such as a proxy's page."""
         self._planned.extend([lambda _request: httpx.Response(status, content=body, headers=headers)] * times)
 
+    def begin_drain(self) -> None:
+        """From now on every conversation is told, with its next answer, that the service is shutting down."""
+        self.is_draining = True
+
     def _handle(self, request: httpx.Request) -> httpx.Response:
         body = request.content
         self.requests.append(
@@ -144,12 +175,37 @@ class MockTurnScore:
         if self._planned:
             return self._planned.popleft()(request)
         try:
-            answers = MockAnswers(self.scores, self.limits, self._request_id())
-            return httpx.Response(200, content=answers.answer(request.url.path, body).model_dump_json())
+            return httpx.Response(200, content=self._answers().answer(request.url.path, body).model_dump_json())
         except ValidationError as error:
             return self._refuse(invalid_request(error))
         except ServiceError as error:
             return self._refuse(error)
+
+    def _open_conversation(self, headers: Mapping[str, str]) -> MockConversation:
+        own = {name.lower(): value for name, value in headers.items()}
+
+        def next_error(message: ConversationMessage) -> ServiceError | None:
+            body = message.model_dump(exclude_unset=True)
+            self.requests.append(RecordedRequest("CONVERSATION", "/v1/conversations", own, body))
+            return self._planned_error()
+
+        return MockConversation(self._answers, next_error, lambda: self.is_draining)
+
+    def _planned_error(self) -> ServiceError | None:
+        """What the test planned for a message of a conversation."""
+        if not self._planned:
+            return None
+        try:
+            response = self._planned.popleft()(httpx.Request("GET", "http://turnscore.test/v1/conversations"))
+        except httpx.ConnectError as error:
+            raise ConnectionFailedError(str(error)) from None
+        planned = read_error(Answer(response.status_code, dict(response.headers), response.content))
+        if isinstance(planned, ServiceError):
+            return planned
+        raise planned
+
+    def _answers(self) -> MockAnswers:
+        return MockAnswers(self.scores, self.limits, self._request_id())
 
     def _refuse(self, error: ServiceError) -> httpx.Response:
         headers = {}

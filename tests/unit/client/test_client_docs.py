@@ -11,6 +11,7 @@ import pytest
 from turnscore_client import AsyncTurnScoreClient
 from turnscore_client._command import app
 from turnscore_client._errors import ERROR_CLASSES, ConnectionFailedError, UnexpectedReplyError
+from turnscore_client._http_door import SyncHttpDoor
 from turnscore_client.testing import MockTurnScore
 from typer.testing import CliRunner
 
@@ -37,6 +38,7 @@ def test_every_snippet_runs(snippet, monkeypatch, capsys):
         "handle_async_request",
         lambda _, request: mock.transport.handle_async_request(request),
     )
+    monkeypatch.setattr(SyncHttpDoor, "open_line", lambda *_: mock.transport.open_line({}))
     names: dict = {}
     exec(compile(textwrap.dedent(snippet), "snippet", "exec"), names)
     if "client" in names:

@@ -7,10 +7,15 @@ from pathlib import Path
 import pytest
 import turnscore_client
 import turnscore_client.testing
-from turnscore_client import AsyncTurnScoreClient, TurnScoreClient
+from turnscore_client import AsyncConversation, AsyncTurnScoreClient, Conversation, TurnScoreClient
 
 FOLDER = Path(turnscore_client.__file__).parent
-METHODS = ["score", "score_batch", "score_dialogue", "rank", "models"]
+CALLS = ["score", "score_batch", "score_dialogue", "rank", "models"]
+METHODS = [*CALLS, "conversation"]
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
 
 
 @pytest.mark.parametrize("module", [turnscore_client, turnscore_client.testing])
@@ -32,20 +37,30 @@ def test_every_error_class_is_exported():
     assert classes <= set(turnscore_client.__all__)
 
 
+def unmarked(signature: inspect.Signature) -> inspect.Signature:
+    """The signature with the types' names as those of the world of threads."""
+    named = signature.return_annotation
+    return signature.replace(return_annotation=Conversation if named is AsyncConversation else named)
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_sync_and_async_methods_have_the_same_signature(name):
     sync, other = getattr(TurnScoreClient, name), getattr(AsyncTurnScoreClient, name)
-    assert inspect.signature(sync) == inspect.signature(other)
+    assert inspect.signature(sync) == unmarked(inspect.signature(other))
     assert inspect.getdoc(sync) == inspect.getdoc(other)
-    assert inspect.iscoroutinefunction(other)
+    assert inspect.iscoroutinefunction(other) == (name in CALLS)
     assert not inspect.iscoroutinefunction(sync)
 
 
-def test_no_client_has_a_public_method_the_other_lacks():
-    def public(client: type) -> set[str]:
-        return {name for name in vars(client) if not name.startswith("_")}
+def test_say_has_the_same_signature_in_both_worlds():
+    assert inspect.signature(Conversation.say) == inspect.signature(AsyncConversation.say)
+    assert inspect.getdoc(Conversation.say) == inspect.getdoc(AsyncConversation.say)
+    assert inspect.iscoroutinefunction(AsyncConversation.say)
 
+
+def test_no_client_has_a_public_method_the_other_lacks():
     assert public(TurnScoreClient) - {"close"} == public(AsyncTurnScoreClient) - {"aclose"} == set(METHODS)
+    assert public(Conversation) == public(AsyncConversation) == {"say", "opened", "turns", "is_draining", "close"}
 
 
 def test_constructors_differ_only_in_the_kind_of_transport():
@@ -55,12 +70,15 @@ def test_constructors_differ_only_in_the_kind_of_transport():
     assert [name for name in sync if sync[name] != other[name]] == ["transport"]
 
 
-def test_httpx_is_used_in_two_modules_only():
+@pytest.mark.parametrize(
+    ("library", "modules"), [("httpx", {"_http.py", "testing.py"}), ("websockets", {"_websocket.py"})]
+)
+def test_a_transports_library_is_used_where_it_belongs_only(library, modules):
     users = set()
     for path in FOLDER.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
-            if any(name.split(".")[0] == "httpx" for name in [*names, module]):
+            if any(name.split(".")[0] == library for name in [*names, module]):
                 users.add(path.name)
-    assert users == {"_http.py", "testing.py"}
+    assert users == modules

@@ -1,0 +1,166 @@
+"""A live conversation for threads: says turns over a line and reads their answers. Knows no door."""
+
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Literal, Protocol, Self, overload
+
+from turnscore_wire import (
+    ConversationMessage,
+    ConversationOpened,
+    ConversationOpening,
+    ConversationReply,
+    ConversationScored,
+    Speaker,
+    Turn,
+)
+
+from turnscore_client._bounded_stream import OutOfTimeError
+from turnscore_client._clock import Clock
+from turnscore_client._errors import ConnectionFailedError, TurnScoreError
+from turnscore_client._exchange import Exchange, read_answer
+from turnscore_client._retry import Attempts, Patience
+
+
+class Line(Protocol):
+    """A connection for one conversation. Raises OutOfTimeError, or a TurnScoreError where it is broken or ended."""
+
+    def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
+        """Sends one message."""
+
+    def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
+        """The next message of the service."""
+
+    def close(self) -> None:
+        """Ends the connection; what is still due does not come."""
+
+
+class Conversation:
+    """A live conversation, inside its `with`. Threads may share it; their turns are said one after the other.
+
+    Opening is retried as a call is. A turn is not: it has been said, and saying it twice would add it twice. Where the
+    connection breaks, or the service is draining, open another one with `turns` as its context.
+    """
+
+    def __init__(
+        self,
+        open_line: Callable[[str | None, Attempts], Line],
+        opening: ConversationOpening,
+        request_id: str | None,
+        patience: Patience,
+        clock: Clock,
+    ) -> None:
+        self._open_line = open_line
+        self._opening = opening
+        self._patience = patience
+        self._clock = clock
+        self._exchange = Exchange(opening, request_id)
+        self._line: Line | None = None
+        self._turn = threading.Lock()
+
+    @overload
+    def say(
+        self,
+        speaker: Literal["system"],
+        text: str,
+        *,
+        deadline_ms: int | None = None,
+        timeout_seconds: float | None = None,
+    ) -> ConversationScored: ...
+
+    @overload
+    def say(
+        self,
+        speaker: Speaker,
+        text: str,
+        *,
+        deadline_ms: int | None = None,
+        timeout_seconds: float | None = None,
+    ) -> ConversationScored | None: ...
+
+    def say(
+        self,
+        speaker: Speaker,
+        text: str,
+        *,
+        deadline_ms: int | None = None,
+        timeout_seconds: float | None = None,
+    ) -> ConversationScored | None:
+        """Says a turn. For the system's: its scores, and those of the conversation so far, in `dialogue`.
+
+        Raises InvalidRequestError or TooLargeError for a turn that is refused, which is then not part of the
+        conversation, and any other ServiceError for one that could not be scored, which is. A timeout leaves open
+        which; the conversation goes on.
+        """
+        with self._turn:
+            line = self._require_line()
+            attempts = self._patience.with_timeout(timeout_seconds).begin()
+            left_ms = attempts.deadline_ms_left(self._exchange.deadline_ms if deadline_ms is None else deadline_ms)
+            message = self._exchange.say(speaker, text, left_ms)
+            try:
+                line.send(message, attempts.seconds_left)
+                return read_answer(self._hear(line, attempts), self._exchange.request_id)
+            except OutOfTimeError:
+                self._exchange.give_up()
+                raise attempts.out_of_time(self._exchange.request_id) from None
+
+    @property
+    def opened(self) -> ConversationOpened:
+        """What the service said when it opened: the request id, the scorers, the turns of context."""
+        if self._exchange.opened is None:
+            raise ConnectionFailedError("the conversation is not open; use it inside its `with`")
+        return self._exchange.opened
+
+    @property
+    def turns(self) -> Sequence[Turn]:
+        """Everything said so far, the context it was opened with included: the context of the next conversation."""
+        return self._exchange.turns
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the service has told that it is shutting down: finish the exchange and open another conversation."""
+        return self._exchange.is_draining
+
+    def close(self) -> None:
+        """Ends the conversation."""
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()
+
+    def __enter__(self) -> Self:
+        attempts = self._patience.begin()
+        while True:
+            try:
+                self._open(attempts)
+                return self
+            except OutOfTimeError:
+                self.close()
+                raise attempts.out_of_time(self._exchange.request_id) from None
+            except TurnScoreError as error:
+                self.close()
+                delay = attempts.delay_after(error)
+                if delay is None:
+                    raise
+            self._clock.sleep(delay)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open(self, attempts: Attempts) -> None:
+        self._exchange = Exchange(self._opening, self._exchange.request_id)
+        self._line = self._open_line(self._exchange.request_id, attempts)
+        self._line.send(self._exchange.open(), attempts.seconds_left)
+        read_answer(self._hear(self._line, attempts), self._exchange.request_id)
+
+    def _hear(self, line: Line, attempts: Attempts) -> ConversationReply:
+        while True:
+            answer = self._exchange.read(line.receive(attempts.seconds_left))
+            if answer is not None:
+                return answer
+
+    def _require_line(self) -> Line:
+        if self._line is None:
+            raise ConnectionFailedError("the conversation is not open; use it inside its `with`")
+        return self._line
