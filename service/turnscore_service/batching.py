@@ -3,7 +3,7 @@
 An idle lane starts at once: there is no wait window, and what is queued is dealt out evenly to the lanes that are idle.
 The oldest turn is in every batch, so nobody waits behind others for ever; its neighbours in width fill the budget. A
 turn whose caller left or ran out of time is taken out before inference. A batch that fails is halved until the failing
-turn stands alone.
+turn stands alone; where memory ended, the halves are scored and the batches that follow are smaller.
 """
 
 import asyncio
@@ -17,9 +17,17 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from turnscore_service import metrics
+from turnscore_service.batch_growth import BatchSize, grow_batch, padded_tokens
 from turnscore_service.deadline import Deadline
-from turnscore_service.errors import DeadlineExceededError, FailedScoringError, NotReadyError
-from turnscore_service.inference.packing import padded_width
+from turnscore_service.errors import (
+    DeadlineExceededError,
+    FailedScoringError,
+    NotReadyError,
+    OverloadedError,
+    ScoringError,
+)
+from turnscore_service.inference.batch_budget import TokenLimit
+from turnscore_service.inference.onnx_backend import OutOfMemoryError
 from turnscore_service.log_setup import REQUEST_ID
 from turnscore_service.scorers.loading import LoadedScorer
 from turnscore_service.scorers.scorer import RawScore, TokenPack
@@ -28,10 +36,11 @@ from turnscore_service.stages import Stage, StageWatch
 
 _PackResult = tuple[RawScore | FailedScoringError, ...] | Exception
 
-_LEAST_SPLIT_TOKENS = 256
-"""Batches are not dealt out smaller than this. Measured with an int8 MiniLM: 256 tokens cost 6 % more CPU than 512."""
 _PACE_WEIGHT = 0.2
 """Weight of the latest batch in the pace that waits are told by. Chosen."""
+
+_MEMORY_RETRY_MS = 1000
+"""When memory may be there that others took. Chosen."""
 
 _LOGGER = logging.getLogger("turnscore.batching")
 
@@ -66,6 +75,7 @@ class Batcher:
         self._loaded = loaded
         self._settings = settings
         self._lanes = loaded.concurrency.lanes
+        self._limit = TokenLimit(settings.max_batch_tokens or loaded.budget.most_tokens)
         self._stage = Stage(loaded.name, self._lanes, loaded.prove, watch)
         self._by_width: list[_Entry] = []
         self._queued_tokens = 0
@@ -83,7 +93,7 @@ class Batcher:
         """Queues one pack. Cancelling the future takes it out again.
 
         The future raises DeadlineExceededError when the deadline passes first, FailedScoringError where the runtime
-        fails on this turn, NotReadyError after `stop`.
+        fails on this turn, OverloadedError where its device has no memory for it, NotReadyError after `stop`.
         """
         if self._is_stopped:
             raise NotReadyError("the service is shutting down")
@@ -174,8 +184,12 @@ class Batcher:
         oldest = min(self._by_width, key=lambda entry: entry.number)
         place = bisect_left(self._by_width, oldest.order, key=lambda entry: entry.order)
         idle_lanes = self._lanes - len(self._running)
-        share = math.ceil(sum(map(_padded, self._by_width)) / idle_lanes) if idle_lanes > 1 else math.inf
-        budget = min(self._settings.max_batch_tokens, max(_LEAST_SPLIT_TOKENS, share))
+        share = (
+            math.ceil(sum(padded_tokens(entry.pack) for entry in self._by_width) / idle_lanes)
+            if idle_lanes > 1
+            else math.inf
+        )
+        budget = min(self._limit.tokens, max(self._loaded.budget.least_split_tokens, share))
         low, high = grow_batch([entry.pack for entry in self._by_width], place, budget, self._settings.max_waste)
         batch = self._by_width[low:high]
         del self._by_width[low:high]
@@ -199,10 +213,14 @@ class Batcher:
             if len(scores) != wanted:
                 raise FailedScoringError(f"{self._loaded.name} answered {len(scores)} of {wanted} turns")
         except Exception as error:
+            if isinstance(error, OutOfMemoryError):
+                metrics.OUT_OF_MEMORY.labels(self._loaded.name).inc()
+                self._limit.shrink(sum(map(padded_tokens, packs)))
             if len(packs) == 1:
                 return [error]
             middle = len(packs) // 2
             return self._score_isolating(packs[:middle]) + self._score_isolating(packs[middle:])
+        self._limit.recover()
         in_order = iter(scores)
         return [tuple(self._refuse_nan(next(in_order)) for _ in pack.answers) for pack in packs]
 
@@ -215,7 +233,7 @@ class Batcher:
         name = self._loaded.name
         for entry in batch:
             metrics.QUEUE_SECONDS.labels(name).observe(started_at - entry.arrived_at)
-        size = functools.reduce(_Size.plus, (entry.pack for entry in batch), _Size())
+        size = functools.reduce(BatchSize.plus, (entry.pack for entry in batch), BatchSize())
         metrics.BATCH_ITEMS.labels(name).observe(sum(len(entry.pack.answers) for entry in batch))
         metrics.BATCH_TOKENS.labels(name).observe(size.padded)
         metrics.BATCH_PADDING.labels(name).observe(1 - size.real / size.padded)
@@ -235,67 +253,23 @@ class Batcher:
             metrics.ITEMS.labels(self._loaded.name, self._loaded.bundle.manifest.reference, outcome).inc()
 
 
-def _padded(entry: _Entry) -> int:
-    return len(entry.pack.rows) * padded_width(entry.pack.width)
-
-
-def grow_batch(packs: Sequence[TokenPack], place: int, budget: float, max_waste: float) -> tuple[int, int]:
-    """The slice of `packs`, sorted by width, that makes the largest allowed batch around the one at `place`.
-
-    Takes the nearest in width first, on either side, while the padded tokens are within `budget` and the batch's cost
-    (rows x longest^2) is at most `max_waste` times the sum of its packs' own.
-    """
-    width = packs[place].width
-    size = _Size().plus(packs[place])
-    low, high = place, place + 1
-    can_go_down, can_go_up = True, True
-    while can_go_down or can_go_up:
-        gap_below = width - packs[low - 1].width if can_go_down and low > 0 else math.inf
-        gap_above = packs[high].width - width if can_go_up and high < len(packs) else math.inf
-        if math.isinf(min(gap_below, gap_above)):
-            break
-        goes_down = gap_below <= gap_above
-        grown = size.plus(packs[low - 1 if goes_down else high])
-        if grown.padded <= budget and grown.waste <= max_waste:
-            size, low, high = grown, low - goes_down, high + (not goes_down)
-        elif goes_down:
-            can_go_down = False
-        else:
-            can_go_up = False
-    return low, high
-
-
-@dataclass(frozen=True, slots=True)
-class _Size:
-    """Rows and longest row of a batch, its tokens without padding, and what its packs would cost one by one."""
-
-    rows: int = 0
-    width: int = 0
-    real: int = 0
-    alone: int = 0
-
-    @property
-    def padded(self) -> int:
-        return self.rows * padded_width(self.width)
-
-    @property
-    def waste(self) -> float:
-        return self.rows * padded_width(self.width) ** 2 / self.alone
-
-    def plus(self, pack: TokenPack) -> "_Size":
-        rows = len(pack.rows)
-        alone = self.alone + rows * padded_width(pack.width) ** 2
-        return _Size(self.rows + rows, max(self.width, pack.width), self.real + pack.real_tokens, alone)
-
-
 def _fail(entries: Sequence[_Entry], cause: BaseException) -> None:
-    error = cause if isinstance(cause, FailedScoringError) else FailedScoringError("the model failed on this turn")
+    error = _tell(cause)
     for entry in entries:
         _LOGGER.error(
             "scoring failed: %s", type(cause).__name__, exc_info=cause, extra={"request_id": entry.request_id}
         )
         if not entry.future.done():
             entry.future.set_exception(error)
+
+
+def _tell(cause: BaseException) -> ScoringError:
+    """The error as its callers get it."""
+    if isinstance(cause, FailedScoringError):
+        return cause
+    if isinstance(cause, OutOfMemoryError):
+        return OverloadedError("the device has no memory left for this turn", retry_after_ms=_MEMORY_RETRY_MS)
+    return FailedScoringError("the model failed on this turn")
 
 
 def expire(future: "asyncio.Future[PackScores]") -> None:

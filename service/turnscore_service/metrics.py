@@ -53,6 +53,11 @@ LANES = Gauge("turnscore_lanes", "Batches that may run at once.", ["scorer"], mu
 STAGE_DEATHS = Counter(
     "turnscore_stage_deaths_total", "Times a stage hung or broke, failed its callers and was replaced.", ["stage"]
 )
+OUT_OF_MEMORY = Counter(
+    "turnscore_out_of_memory_batches_total",
+    "Batches that found too little memory on their device; their halves are scored.",
+    ["scorer"],
+)
 TOKENIZE_SECONDS = Histogram(
     "turnscore_tokenize_seconds", "Turning the turns of one request into tokens.", ["scorer"], buckets=_SECONDS
 )

@@ -48,6 +48,11 @@ class RuntimeSettings(SettingsGroup):
     cuda_graphs: bool = Field(
         default=False, description="Whether CUDA devices run batches of few tokens as CUDA graphs; not measured."
     )
+    gpu_memory_share: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.8,
+        description="Share of a CUDA device's memory, free once the models are loaded, that batches may take; the "
+        "worker processes on the device, their scorers and their lanes divide it. Chosen.",
+    )
     threads: Annotated[int, Field(ge=0)] = Field(
         default=0,
         description="Threads for one batch; 0 measures at the start what serves each model best on the CPUs the "
@@ -73,10 +78,11 @@ class RuntimeSettings(SettingsGroup):
 class BatchingSettings(SettingsGroup):
     """How turns are put into batches."""
 
-    max_batch_tokens: PositiveInt = Field(
-        default=1024,
-        description="Tokens in one batch, padding included. Measured on 2 CPUs with an int8 MiniLM: 512 to 1,024 cost "
-        "the least CPU a token; 4,096 a third more.",
+    max_batch_tokens: Annotated[int, Field(ge=0)] = Field(
+        default=0,
+        description="Tokens in one batch, padding included. 0 takes 1,024 on the CPU (measured on 2 CPUs with an int8 "
+        "MiniLM: 512 to 1,024 cost the least CPU a token; 4,096 a third more), and on CUDA what the device's memory "
+        "allows, found at the start, up to 65,536.",
     )
     max_waste: Annotated[float, Field(ge=1)] = Field(
         default=1.25,

@@ -24,12 +24,13 @@ from turnscore_service.health import Health
 from turnscore_service.inference.concurrency import Concurrency
 from turnscore_service.inference.cpu_budget import usable_cpus
 from turnscore_service.inference.cuda_backend import CudaOptions
-from turnscore_service.inference.devices import CPU, Device, choose_devices
+from turnscore_service.inference.devices import CPU, Device, choose_devices, count_workers_beside
 from turnscore_service.inference.machine import Machine, ThisMachine
 from turnscore_service.inference.onnx_backend import RunCount
 from turnscore_service.inference.onnx_library import DeviceError
 from turnscore_service.pipeline import ScoringPipeline
 from turnscore_service.scorers.loading import LoadedScorer, choose_graph, load_scorer, measure_concurrency
+from turnscore_service.scorers.warming import measure_budget
 from turnscore_service.settings import Settings
 from turnscore_service.stages import Stage, StageWatch
 
@@ -161,7 +162,8 @@ def load_scorers(settings: Settings, *, worker: int = 0, machine: Machine | None
     # A request's few texts are tokenized faster by one thread than by a pool, whose threads would take the CPUs from
     # inference: measured on 2 CPUs, 0.24 ms instead of 0.40 for one turn.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    devices = _choose_devices(settings, machine or ThisMachine(), worker)
+    machine = machine or ThisMachine()
+    devices = _choose_devices(settings, machine, worker)
     cuda = CudaOptions(settings.runtime.tensorrt_cache, settings.runtime.cuda_graphs)
     running = RunCount()
     scorers: dict[str, LoadedScorer] = {}
@@ -182,7 +184,23 @@ def load_scorers(settings: Settings, *, worker: int = 0, machine: Machine | None
         _LOGGER.info("loaded", extra={**described, **asdict(concurrency)})
     if not scorers:
         raise BundleError("there is no bundle to load: TURNSCORE_MODELS names none and no starter bundle is installed")
-    return scorers
+    return _share_memory(scorers, settings, machine)
+
+
+def _share_memory(scorers: Mapping[str, LoadedScorer], settings: Settings, machine: Machine) -> dict[str, LoadedScorer]:
+    """The scorers with their batch budgets: on CUDA, what their part of the free memory allows."""
+    shared = dict(scorers)
+    on_cuda = {name: each for name, each in scorers.items() if each.device != CPU}
+    if not on_cuda or settings.batching.max_batch_tokens:
+        return shared
+    index = next(iter(on_cuda.values())).device.index
+    beside = count_workers_beside(settings.runtime.device, settings.workers, len(machine.cuda_devices().gpus))
+    may_take = settings.runtime.gpu_memory_share * machine.free_bytes(index) / beside / len(on_cuda)
+    for name, loaded in on_cuda.items():
+        part = int(may_take / loaded.concurrency.lanes)
+        shared[name] = measure_budget(loaded, partial(machine.free_bytes, index), part)
+        _LOGGER.info("%s takes batches of up to %d tokens", name, shared[name].budget.most_tokens)
+    return shared
 
 
 def _choose_devices(settings: Settings, machine: Machine, worker: int) -> tuple[Device, ...]:

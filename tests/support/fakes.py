@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from pydantic import JsonValue
 from turnscore_models import Bundle, GraphSpec, Manifest, TensorSpec
 from turnscore_service.errors import InvalidRequestError
+from turnscore_service.inference.onnx_backend import OutOfMemoryError
 from turnscore_service.scorers.loading import LoadedScorer
 from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
 from turnscore_wire import TokenCount
@@ -29,6 +30,8 @@ class FakeScorer:
         self.tokenizer_gate = threading.Event()
         self.tokenizer_gate.set()
         self.started = threading.Event()
+        self.most_tokens: int | None = None
+        """Padded tokens that the fake device has memory for."""
 
     def read_options(self, options: Mapping[str, JsonValue]) -> object:
         for name in options:
@@ -53,6 +56,9 @@ class FakeScorer:
         self.batches.append([turn.width for turn in batch])
         self.started.set()
         assert self.gate.wait(30)
+        padded = sum(len(turn.rows) for turn in batch) * max(turn.width for turn in batch)
+        if self.most_tokens is not None and padded > self.most_tokens:
+            raise OutOfMemoryError("the device has too little memory for this batch")
         if any(turn.rows[0][0] == 1 for turn in batch):
             raise RuntimeError("the runtime choked")
         return [RawScore(float("nan") if turn.rows[0][0] == 2 else turn.width / 100) for turn in batch]

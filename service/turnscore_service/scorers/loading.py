@@ -10,6 +10,7 @@ from turnscore_models import Bundle, GraphSpec, GraphVariant, MismatchedGraphErr
 from turnscore_models.bundle import SCORER_ENTRY_POINTS
 from turnscore_wire import Turn
 
+from turnscore_service.inference.batch_budget import BatchBudget
 from turnscore_service.inference.concurrency import Concurrency, candidates, choose, take_sample
 from turnscore_service.inference.cuda_backend import CudaBackend, CudaOptions
 from turnscore_service.inference.devices import CPU, Device
@@ -32,6 +33,7 @@ class LoadedScorer:
     proof: TurnToScore = field(default_factory=lambda: TurnToScore([], "ok"))
     """A turn that this scorer is known to score."""
     device: Device = CPU
+    budget: BatchBudget = field(default_factory=BatchBudget)
     code_version: str = ""
     """Distribution and version of the code that scores, and of its runtime."""
 
@@ -109,7 +111,7 @@ def load_scorer(
     _run_self_test(bundle, spec, scorer)
     percentiles = tuple(bundle.calibration().percentiles)
     proof = _turn(bundle.self_test().turns[0])
-    return LoadedScorer(scorer, bundle, variant, percentiles, concurrency, proof, device, code_version)
+    return LoadedScorer(scorer, bundle, variant, percentiles, concurrency, proof, device, code_version=code_version)
 
 
 def measure_concurrency(bundle: Bundle, variant: GraphVariant, cpus: int) -> Concurrency:

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 from prometheus_client import REGISTRY
 from support.fakes import FakeScorer, encoded, loaded_fake
-from turnscore_service.batching import Batcher, grow_batch
+from turnscore_service.batch_growth import grow_batch
+from turnscore_service.batching import Batcher
 from turnscore_service.deadline import Deadline
 from turnscore_service.errors import DeadlineExceededError, FailedScoringError, NotReadyError
 from turnscore_service.inference.concurrency import Concurrency
