@@ -14,6 +14,8 @@ MOST_NORMAL_P95 = 1.5
 """How much slower the probes after the overload may be than those before it, for noise. Chosen."""
 MOST_LATE_MS = 250.0
 """How late the generator may send (99 of 100 calls) for the run to count. Chosen: a quarter of the default deadline."""
+MOST_FOREIGN_CPUS = 0.25
+"""CPUs that other programs may use before the report warns. Chosen."""
 _PROBES_IN_A_ROW = 10
 
 
@@ -109,9 +111,6 @@ def report(run: OverloadRun, found: Sequence[Check]) -> str:
         for name, stage in stages
     ]
     verdicts = [f"| {each.claim} | {each.found} | {'yes' if each.is_kept else 'NO'} |" for each in found]
-    cpu = (run.samples[-1].cpu_seconds - run.samples[0].cpu_seconds) / (
-        run.samples[-1].seconds - run.samples[0].seconds
-    )
     return "\n".join(
         [
             "| load | good/s | answered | refused | expired | failed | p50 ms | p99 ms | p99 ms of refusals |",
@@ -122,6 +121,18 @@ def report(run: OverloadRun, found: Sequence[Check]) -> str:
             "|---|---|---|",
             *verdicts,
             "",
-            f"CPUs used during the overload: {cpu:.2f} by the service, {run.generator_cpu_share:.2f} by the generator.",
+            _cpu_use(run),
         ]
+    )
+
+
+def _cpu_use(run: OverloadRun) -> str:
+    """Who used the machine during the overload."""
+    first, *_, last = (each for each in run.samples if each.seconds <= run.settings.seconds)
+    seconds, generator = last.seconds - first.seconds, run.generator_cpu_share
+    service = (last.cpu_seconds - first.cpu_seconds) / seconds
+    others = (last.machine_cpu_seconds - first.machine_cpu_seconds) / seconds - service - generator
+    used = f"CPUs used: {service:.2f} by the service, {generator:.2f} by the generator, {others:.2f} by others."
+    return (
+        used if others < MOST_FOREIGN_CPUS else f"{used} The machine was not idle: the figures are not to be trusted."
     )

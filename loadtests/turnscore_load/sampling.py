@@ -22,6 +22,8 @@ class Sample:
     handles: int
     threads: int
     cpu_seconds: float
+    machine_cpu_seconds: float
+    """Of everything that runs on the machine."""
 
 
 class ProcessesChangedError(Exception):
@@ -80,7 +82,9 @@ class Sampler:
                 threads += process.num_threads()
                 times = process.cpu_times()
                 cpu += times.user + times.system
-        return Sample(self.seconds(), rss, handles, threads, cpu)
+        machine = psutil.cpu_times()
+        busy = sum(machine) - machine.idle - getattr(machine, "iowait", 0.0)
+        return Sample(self.seconds(), rss, handles, threads, cpu, busy)
 
 
 def write_csv(samples: Sequence[Sample], file: Path) -> None:

@@ -25,7 +25,7 @@ def honest_run(**change: Any) -> OverloadRun:
         *calls(60, 60, 1000, Answer("expired")),
         *calls(180 * 60, 60, 5, Answer("refused", retry_after_seconds=1.0)),
     ]
-    samples = [Sample(second / 2, 500 * 1024 * 1024, 100, 20, second) for second in range(134)]
+    samples = [Sample(second / 2, 500 * 1024 * 1024, 100, 20, 0.75 * second, 0.8 * second) for second in range(134)]
     run = OverloadRun(
         SETTINGS,
         normal=Stage(calls(100, 5, 50), 0, 5),

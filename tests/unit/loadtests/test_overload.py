@@ -78,7 +78,14 @@ def test_the_report_shows_each_stage_and_each_claim():
     assert "| 2 clients | 20.0 | 120 | 0 | 0 | 0 | 100 | 100 | 0 |" in text
     assert "| 200 a second, open loop | 19.0 | 1140 | 10800 | 60 | 0 | 800 | 800 | 5 |" in text
     assert "| memory flat | 500.0 -> 500.0 MiB, allowed 10.0 MiB more | yes |" in text
-    assert "2.00 by the service, 0.05 by the generator" in text
+    assert "CPUs used: 1.50 by the service, 0.05 by the generator, 0.05 by others." in text
+    assert "not to be trusted" not in text
+
+
+def test_a_machine_that_others_used_is_told():
+    run = honest_run()
+    busy = replace(run, samples=[replace(each, machine_cpu_seconds=2 * each.seconds) for each in run.samples])
+    assert "0.45 by others. The machine was not idle: the figures are not to be trusted." in report(busy, checks(busy))
 
 
 QUICK = OverloadSettings(
