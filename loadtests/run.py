@@ -1,6 +1,7 @@
 """Runs a load test against the service on this machine; starts one where none runs. `make load` calls it."""
 
 import asyncio
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,13 @@ BENTOML = Path(".venv/bin/bentoml")
 REPORTS = Path("build/load")
 
 app = typer.Typer(add_completion=False)
+
+
+@app.callback()
+def stop_cleanly() -> None:
+    """Load tests of the service on this machine."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what was started is stopped
+
 
 Host = Annotated[str, typer.Option(help="Only 127.0.0.1 is taken.")]
 Port = Annotated[int, typer.Option(help="Port of a running service; where there is none, one is started.")]
@@ -55,7 +63,7 @@ def load(
         run = LocustRun(
             found.url, shape, seconds, reports, mix, pace, repeat_share, scorers, deadline_ms, seed, budgets
         )
-        code = run.start().wait()
+        code = run.run()
     typer.echo(f"Reports: {reports}/{shape}.html, {reports}/{shape}_stats.csv")
     raise typer.Exit(code)
 

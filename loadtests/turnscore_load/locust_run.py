@@ -28,8 +28,11 @@ class LocustRun:
     seed: int = 1
     budgets: Path = BUDGETS
 
-    def start(self) -> "subprocess.Popen[bytes]":
-        """The process; its exit code is 0 where every budget was kept. Its table goes to standard output."""
+    def run(self) -> int:
+        """Locust's exit code, 0 where every budget was kept; its table goes to standard output.
+
+        Locust does not outlive the caller: where waiting is interrupted, it is stopped.
+        """
         self.reports.mkdir(parents=True, exist_ok=True)
         prefix = str(self.reports / self.shape)
         options: dict[str, object] = {
@@ -40,4 +43,10 @@ class LocustRun:
         }  # fmt: skip
         arguments = [f"--{name}={value}" for name, value in options.items()]
         command = [sys.executable, "-m", "locust", "--headless", "--only-summary", *arguments]
-        return subprocess.Popen(command)
+        process = subprocess.Popen(command)
+        try:
+            return process.wait()
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait()

@@ -17,7 +17,7 @@ def run_soak(run: LocustRun, service: Target, tell: Callable[[str], None]) -> bo
     """Whether the budgets were kept and nothing grew. Writes `soak_samples.csv` and `soak.png` among the reports."""
     processes = service.processes()
     with Sampler(processes, min(_SAMPLE_SECONDS, run.seconds / _LEAST_SAMPLES)) as sampler:
-        is_in_budget = run.start().wait() == 0
+        is_in_budget = run.run() == 0
     write_csv(sampler.samples, run.reports / "soak_samples.csv")
     first, last = soak_windows(run.seconds)
     plot_samples(sampler.samples, (first, last), run.reports / "soak.png")

@@ -28,6 +28,7 @@ def overload(monkeypatch: pytest.MonkeyPatch, folder: Path, outcome: OverloadRun
             raise outcome
         return outcome
 
+    monkeypatch.setattr(commands.signal, "signal", Mock())
     monkeypatch.setattr(commands, "target", found)
     monkeypatch.setattr(commands, "run_overload", measured)
     return CliRunner().invoke(commands.app, ["overload", "--reports", str(folder)])
