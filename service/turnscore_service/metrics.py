@@ -93,6 +93,29 @@ CACHE_MISSES = Counter(
 CACHE_JOINS = Counter(
     "turnscore_cache_joins_total", "Turns that waited for an equal one that was being computed.", ["scorer"]
 )
+CACHE_ERRORS = Counter(
+    "turnscore_cache_errors_total",
+    "Failed round trips to the shared cache, and single writes that it refused, by operation (read, write, probe_read, "
+    "probe_write) and cause: timeout, connection, garbage, full, read_only, failing_over, loading, forbidden, refused "
+    "or other.",
+    ["operation", "cause"],
+)
+CACHE_SECONDS = Histogram(
+    "turnscore_cache_seconds", "One round trip to the shared cache, for all that went in it.", ["operation"],
+    buckets=_SECONDS,
+)  # fmt: skip
+CACHE_BREAKER = Gauge(
+    "turnscore_cache_breaker_state",
+    "Whether the shared cache is in use: 0 closed (it is), 1 half open (being probed), 2 open (left alone); of the "
+    "worker that is worst off.",
+    ["operation"],
+    multiprocess_mode="livemax",
+)
+CACHE_DROPPED_WRITES = Counter(
+    "turnscore_cache_dropped_writes_total",
+    "Scores that were not written to the shared cache: full (too many waited) or open (it was left alone).",
+    ["cause"],
+)
 CACHE_LOCAL_BYTES = Gauge(
     "turnscore_cache_local_bytes", "Memory of the cache in the process.", multiprocess_mode="livesum"
 )

@@ -17,6 +17,8 @@ from turnscore_wire import ModelsReply
 from turnscore_service.admission import Admission
 from turnscore_service.answering import Answerer
 from turnscore_service.batching import Batcher
+from turnscore_service.cache.redis_client import open_store
+from turnscore_service.cache.redis_level import RedisLevel
 from turnscore_service.cache.score_cache import ScoreCache
 from turnscore_service.computing import Workshop
 from turnscore_service.conversations import Conversations
@@ -56,6 +58,7 @@ class Runtime:
         self.health = Health()
         self.conversations = Conversations(settings)
         self._pipeline: ScoringPipeline | None = None
+        self._shared: RedisLevel | None = None
         self._loading: asyncio.Task[None] | None = None
 
     def start(self, worker: int = 0) -> None:
@@ -95,6 +98,8 @@ class Runtime:
             except TimeoutError:
                 _LOGGER.error("work in flight did not finish within shutdown_seconds")
             self._pipeline.close()
+        if self._shared is not None:
+            await self._shared.stop()
 
     def pipeline(self) -> ScoringPipeline:
         """The pipeline. Raises NotReadyError, with the reason, while there is none."""
@@ -144,7 +149,12 @@ class Runtime:
         admission = Admission(
             settings.admission, {name: each.batcher.seconds_a_token for name, each in workshops.items()}
         )
-        answerer = Answerer(workshops, admission, ScoreCache(scorers, settings.cache))
+        if address := settings.cache.address():
+            self._shared = RedisLevel(open_store(address, settings.cache), settings.cache)
+        cache = ScoreCache(scorers, settings.cache, self._shared)
+        if self._shared is not None:
+            self._shared.start({each.bundle.manifest.reference for each in scorers.values()}, cache.forget)
+        answerer = Answerer(workshops, admission, cache)
         return ScoringPipeline(scorers, workshops, answerer, settings.limits)
 
     def _give_up(self, stage: str) -> None:

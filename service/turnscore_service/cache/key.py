@@ -19,6 +19,8 @@ ENTRY_FORMAT = 1
 """Raised whenever entries are laid out in another way, or scores mean something else."""
 
 _PREFIX = f"turnscore:{ENTRY_FORMAT}"
+PROBE_KEY = f"{_PREFIX}-probe"
+"""Where it is tried whether a Redis can be read and written; no `key_pattern` matches it."""
 _IDENTITY_BYTES = 12
 _INPUT_BYTES = 18
 """Two of 2^72 different inputs would be expected to share a hash. Chosen."""

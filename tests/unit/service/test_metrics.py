@@ -37,6 +37,7 @@ def test_every_name_ends_in_its_unit():
         "_ready",
         "_batches",
         "_lanes",
+        "_state",
         "_bytes",
     )
     assert [name for name in defined() if not name.endswith(units)] == []

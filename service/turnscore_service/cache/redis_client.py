@@ -1,0 +1,155 @@
+"""The Redis behind an address: one server, whom Sentinels name as master, or a Cluster. Reads and writes entries.
+
+One round trip is bounded by whoever calls: a command that is cancelled closes its connection, so that no reply of it
+can be taken for another's. Nothing is tried twice. redis-py's own defaults wait for seconds and try again.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, cast
+
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.connection import Connection, ConnectionPool, SSLConnection, UnixDomainSocketConnection
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
+from redis.backoff import NoBackoff
+
+from turnscore_service.cache.redis_faults import GarbageError
+from turnscore_service.cache.write_behind import PendingWrite
+from turnscore_service.cache_settings import CacheSettings
+from turnscore_service.redis_address import RedisAddress
+
+_SPARE_CONNECTIONS = 3
+"""For writes, probes and the watch for cleared models."""
+
+
+class EntryStore(Protocol):
+    """Entries in a Redis. Every method raises what goes wrong; `redis_faults` names it."""
+
+    async def read(self, keys: Sequence[str]) -> list[bytes | None]:
+        """The entries, in order, in one round trip."""
+
+    async def write(self, entries: Mapping[str, PendingWrite]) -> list[Exception]:
+        """Writes in one round trip; the errors of those that were refused."""
+
+    async def drop_idle(self) -> None:
+        """Closes the connections that are not in use."""
+
+    async def close(self) -> None:
+        """Closes every connection."""
+
+
+def open_store(address: RedisAddress, settings: CacheSettings) -> EntryStore:
+    """The store at that address. Does not connect yet."""
+    options: dict[str, Any] = {
+        "username": address.username,
+        "password": address.password,
+        "max_connections": settings.connections + _SPARE_CONNECTIONS,
+        "socket_connect_timeout": settings.timeout_ms / 1000,
+        "socket_timeout": None,  # costs a task a command; the caller bounds the round trip as a whole
+        "retry": Retry(NoBackoff(), 0),
+        "driver_info": None,
+        "protocol": 2,
+    }
+    tls = _tls_options(address)
+    if address.kind == "cluster":
+        nodes = [ClusterNode(host, port) for host, port in address.hosts]
+        return _ClusterStore(RedisCluster(startup_nodes=nodes, ssl=address.is_encrypted, **options, **tls))
+    if address.kind == "sentinel":
+        return _SingleStore(_master(address, settings, {**options, **tls, "db": address.database}))
+    pool = ConnectionPool(**options, **tls, **_place(address), db=address.database)
+    return _SingleStore(Redis.from_pool(pool))
+
+
+def _place(address: RedisAddress) -> dict[str, Any]:
+    if address.kind == "unix":
+        return {"connection_class": UnixDomainSocketConnection, "path": address.path}
+    [(host, port)] = address.hosts[:1]
+    return {"connection_class": SSLConnection if address.is_encrypted else Connection, "host": host, "port": port}
+
+
+def _master(address: RedisAddress, settings: CacheSettings, options: Mapping[str, Any]) -> Redis:
+    password = settings.sentinel_password
+    sentinel_options = {
+        "username": settings.sentinel_username,
+        "password": password.get_secret_value() if password else None,
+        "socket_connect_timeout": settings.timeout_ms / 1000,
+        "socket_timeout": settings.timeout_ms / 1000,  # one that is silent must leave time for the next
+        "retry": Retry(NoBackoff(), 0),
+        "ssl": address.is_encrypted,
+        **_tls_options(address),
+    }
+    encrypted = {"ssl": address.is_encrypted}
+    sentinel = Sentinel(address.hosts, sentinel_kwargs=sentinel_options, **encrypted, **options)  # type: ignore[no-untyped-call]
+    return cast("Redis", sentinel.master_for(address.service))
+
+
+def _tls_options(address: RedisAddress) -> dict[str, Any]:
+    options: dict[str, Any] = dict(address.tls)
+    if "ssl_check_hostname" in options:
+        options["ssl_check_hostname"] = options["ssl_check_hostname"].lower() in {"1", "true", "yes"}
+    return options
+
+
+class _SingleStore:
+    """One server, also where it is another from time to time."""
+
+    def __init__(self, client: Redis) -> None:
+        self._client = client
+
+    async def read(self, keys: Sequence[str]) -> list[bytes | None]:
+        return _checked(await self._client.mget(keys), len(keys))
+
+    async def write(self, entries: Mapping[str, PendingWrite]) -> list[Exception]:
+        pipeline = self._client.pipeline(transaction=False)
+        for key, each in entries.items():
+            pipeline.set(key, each.entry, px=each.ttl_ms)
+        return _refused(await pipeline.execute(raise_on_error=False))
+
+    async def drop_idle(self) -> None:
+        await self._client.connection_pool.disconnect(inuse_connections=False)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+class _ClusterStore:
+    """A Cluster: the keys of one round trip go to every node that has some of them, at once."""
+
+    def __init__(self, client: RedisCluster) -> None:
+        self._client = client
+
+    async def read(self, keys: Sequence[str]) -> list[bytes | None]:
+        pipeline = self._client.pipeline()
+        for key in keys:
+            pipeline.get(key)
+        found = await pipeline.execute(raise_on_error=False)
+        for each in found:
+            if isinstance(each, Exception):
+                raise each
+        return _checked(found, len(keys))
+
+    async def write(self, entries: Mapping[str, PendingWrite]) -> list[Exception]:
+        pipeline = self._client.pipeline()
+        for key, each in entries.items():
+            pipeline.set(key, each.entry, px=each.ttl_ms)
+        return _refused(await pipeline.execute(raise_on_error=False))
+
+    async def drop_idle(self) -> None:
+        await self._client.aclose()  # and asks anew which node has what
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+def _checked(found: object, count: int) -> list[bytes | None]:
+    """The entries, where that is what came."""
+    if isinstance(found, list) and len(found) == count and all(each is None or type(each) is bytes for each in found):
+        return found
+    raise GarbageError
+
+
+def _refused(results: object) -> list[Exception]:
+    if not isinstance(results, list):
+        raise GarbageError
+    return [each if isinstance(each, Exception) else GarbageError() for each in results if each is not True]

@@ -1,0 +1,158 @@
+"""The level that processes share: a Redis that may be sick at any time. Nothing in here raises into a request.
+
+Reads are bounded in time and go together; writes follow the answers. Each has a breaker of its own, since a Redis that
+is full or read-only still answers. While a breaker is open no caller waits: the Redis is probed in the background.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from turnscore_service import metrics
+from turnscore_service.cache.breaker import Breaker
+from turnscore_service.cache.coalescing import Coalescer, Entries
+from turnscore_service.cache.key import PROBE_KEY, marker_key
+from turnscore_service.cache.redis_client import EntryStore
+from turnscore_service.cache.redis_faults import cause_of
+from turnscore_service.cache.write_behind import PendingWrite, WriteBehind
+from turnscore_service.cache_settings import CacheSettings
+
+_CONNECT_SECONDS = 1.0
+"""For a probe to open all connections, in the background; a lookup then finds them open. Chosen."""
+_STOP_SECONDS = 0.5
+"""For writing what waits when the process ends. Chosen."""
+
+_PROBE_KEYS = [PROBE_KEY] * 3
+"""Several, as a lookup has: what gives one answer to everything does not pass."""
+
+_LOGGER = logging.getLogger("turnscore.cache")
+_Result = TypeVar("_Result")
+
+
+class RedisLevel:
+    """Entries in a Redis. Belongs to one event loop."""
+
+    def __init__(self, store: EntryStore, settings: CacheSettings) -> None:
+        self._store = store
+        self._settings = settings
+        self._timeout_seconds = settings.timeout_ms / 1000
+        self._reading = Breaker("read", settings)
+        self._writing = Breaker("write", settings)
+        self._lookups = Coalescer(self._read, settings.connections)
+        self._writes = WriteBehind(self._write, settings.max_pending_writes, settings.write_delay_ms / 1000)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, models: Iterable[str], on_clear: Callable[[str], None]) -> None:
+        """Begins to connect; `on_clear` is called for each of the models whose entries were cleared."""
+        self._tasks = [
+            asyncio.create_task(self._keep_probing(self._reading, self._probe_reading)),
+            asyncio.create_task(self._keep_probing(self._writing, self._probe_writing)),
+            asyncio.create_task(self._writes.run()),
+            asyncio.create_task(self._watch_markers(list(models), on_clear)),
+        ]
+
+    async def stop(self) -> None:
+        """Writes what waits, for a moment, and closes the connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                await self._writes.flush()
+                await self._store.close()
+        except Exception as error:
+            _LOGGER.info("the cache was left with %s", cause_of(error))
+
+    async def fetch(self, keys: Sequence[str], seconds: float) -> Entries | None:
+        """The entries in the order of `keys`; None at once while the Redis is left alone, or after the time allowed."""
+        if not self._reading.is_closed:
+            return None
+        return await self._lookups.fetch(keys, min(seconds, self._timeout_seconds))
+
+    def put(self, key: str, entry: bytes, ttl_ms: int) -> None:
+        """Takes the entry to be written later; drops it while the Redis takes none, or where too many wait."""
+        if self._writing.is_closed:
+            self._writes.put(key, entry, ttl_ms)
+        else:
+            metrics.CACHE_DROPPED_WRITES.labels("open").inc()
+
+    async def _read(self, keys: Sequence[str]) -> Entries | None:
+        if not self._reading.is_closed:
+            return None
+        return await self._attempt(self._reading, self._store.read(keys))
+
+    async def _write(self, entries: Mapping[str, PendingWrite]) -> None:
+        if self._writing.is_closed:
+            await self._attempt(self._writing, self._write_all(entries))
+        else:
+            metrics.CACHE_DROPPED_WRITES.labels("open").inc(len(entries))
+
+    async def _write_all(self, entries: Mapping[str, PendingWrite]) -> None:
+        """Raises the first refusal, after counting the others."""
+        refusals = await self._store.write(entries)
+        for error in refusals[1:]:
+            metrics.CACHE_ERRORS.labels(self._writing.operation, cause_of(error)).inc()
+        if refusals:
+            raise refusals[0]
+
+    async def _attempt(self, breaker: Breaker, work: Awaitable[_Result]) -> _Result | None:
+        """One bounded round trip; None where it fails, which is counted by cause."""
+        started_at = time.monotonic()
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                result = await work
+        except Exception as error:
+            cause = cause_of(error)
+            metrics.CACHE_ERRORS.labels(breaker.operation, cause).inc()
+            breaker.record(has_failed=True, cause=cause)
+            return None
+        finally:
+            metrics.CACHE_SECONDS.labels(breaker.operation).observe(time.monotonic() - started_at)
+        breaker.record(has_failed=False)
+        return result
+
+    async def _keep_probing(self, breaker: Breaker, probe: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await breaker.wait_until_open()
+            await asyncio.sleep(breaker.pause_seconds())
+            breaker.begin_probe()
+            try:
+                await probe()
+            except Exception as error:
+                cause = cause_of(error)
+                metrics.CACHE_ERRORS.labels(f"probe_{breaker.operation}", cause).inc()
+                breaker.end_probe(has_failed=True, cause=cause)
+            else:
+                breaker.end_probe(has_failed=False)
+
+    async def _probe_reading(self) -> None:
+        """Opens as many connections as lookups use, so that none has to wait for one; then it must answer in time."""
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            await self._store.drop_idle()  # those to a server that is gone, or is no longer the master
+            reads = [self._store.read(_PROBE_KEYS) for _ in range(self._settings.connections)]
+            for each in await asyncio.gather(*reads, return_exceptions=True):
+                if isinstance(each, BaseException):
+                    raise each
+        async with asyncio.timeout(self._timeout_seconds):
+            await self._store.read(_PROBE_KEYS)
+
+    async def _probe_writing(self) -> None:
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            await self._store.drop_idle()
+            for refusal in await self._store.write({PROBE_KEY: PendingWrite(b"", ttl_ms=1000)}):
+                raise refusal
+
+    async def _watch_markers(self, models: Sequence[str], on_clear: Callable[[str], None]) -> None:
+        """A marker that is there at first may be of a clearing that was missed."""
+        keys = [marker_key(model) for model in models]
+        seen: Entries = [None] * len(keys)
+        while True:
+            found = await self.fetch(keys, self._timeout_seconds)
+            if found is not None:
+                for model, before, now in zip(models, seen, found, strict=True):
+                    if now is not None and now != before:
+                        on_clear(model)
+                seen = found
+            await asyncio.sleep(self._settings.clear_poll_seconds)
