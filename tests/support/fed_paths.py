@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from turnscore_service.inference.onnx_backend import Tensor
+from turnscore_service.inference.packing import padded_width
 
 
 class PathBackend:
@@ -19,6 +20,9 @@ class PathBackend:
     def __init__(self) -> None:
         self.paths: list[tuple[int, ...]] = []
         self.tokens_fed = 0
+
+    def round_width(self, longest: int) -> int:
+        return padded_width(longest)
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         trunks, width = feeds["trunk_ids"].shape

@@ -13,7 +13,7 @@ from turnscore_service.inference.bound_session import BoundSession
 from turnscore_service.inference.devices import Device
 from turnscore_service.inference.onnx_backend import Array, OutOfMemoryError
 from turnscore_service.inference.onnx_library import PROVIDERS, DeviceError, load_cuda_libraries, load_onnxruntime
-from turnscore_service.inference.shape_steps import round_axis
+from turnscore_service.inference.shape_steps import TOKEN_STEP, round_axis, round_up
 
 CUDA_GRAPH_TOKENS = 512
 """Batches of up to this many tokens are worth a CUDA graph, where those are on: launching kernels is then much of the
@@ -62,6 +62,10 @@ class CudaBackend:
             if _OUT_OF_MEMORY.search(str(error)):
                 raise OutOfMemoryError("the device has too little memory for this batch") from error
             raise
+
+    def round_width(self, longest: int) -> int:
+        """Four widths an octave."""
+        return round_up(longest, TOKEN_STEP)
 
 
 def provider_list(device: Device, options: CudaOptions) -> list[tuple[str, dict[str, str]]]:

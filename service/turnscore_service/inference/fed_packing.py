@@ -12,7 +12,7 @@ A branch token attends to the trunk's first `start` tokens and to its own ancest
 depth-first order, so node i is an ancestor of node j exactly if i <= j <= ends[i]: one number a token holds the tree.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,11 +64,16 @@ class BranchLosses:
 class FedBatch:
     """Conversations as the graph's inputs, and the way back from its losses."""
 
-    def __init__(self, conversations: Sequence[Conversation], pad_id: int) -> None:
-        """Rows are padded to a few widths; padding reaches no result."""
+    def __init__(
+        self, conversations: Sequence[Conversation], pad_id: int, round_trunk: Callable[[int], int] = padded_width
+    ) -> None:
+        """Rows are padded to a few widths; padding reaches no result.
+
+        Trunks, whose lengths vary, are as wide as `round_trunk` makes them; branches depend on what is asked.
+        """
         self._conversations = conversations
         self._branches = [branch for each in conversations for branch in each.branches]
-        self._trunk_width = padded_width(max(len(each.trunk) for each in conversations))
+        self._trunk_width = round_trunk(max(len(each.trunk) for each in conversations))
         self._branch_width = padded_width(max(len(each.stem) + len(each.tree.ids) for each in self._branches))
         self._pad_id = pad_id
 

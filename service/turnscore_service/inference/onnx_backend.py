@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnscore_service.inference.onnx_library import load_onnxruntime
+from turnscore_service.inference.packing import padded_width
 
 Array = NDArray[Any]
 
@@ -36,6 +37,9 @@ class Backend(Protocol):
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Runs one batch. Raises OutOfMemoryError, and whatever else the runtime raises."""
+
+    def round_width(self, longest: int) -> int:
+        """The width to pad rows to that have to hold `longest` tokens, for a runtime that wants few shapes."""
 
 
 class RunCount:
@@ -79,6 +83,10 @@ class OnnxBackend:
         with self._running.enter() as is_alone:
             found = (self._wide if is_alone else self._narrow).run(names, dict(feeds))
         return {name: np.asarray(values) for name, values in zip(names, found, strict=True)}
+
+    def round_width(self, longest: int) -> int:
+        """As `packing` rounds: a CPU takes any shape."""
+        return padded_width(longest)
 
 
 def _open_session(graph: Path, threads: int) -> Any:

@@ -162,7 +162,7 @@ class FedScorer:
     def compute_losses(self, batch: Sequence[TokenPack]) -> list[FollowUpLosses]:
         """The losses behind the scores of a batch, for each pack in order, one for each of its answers."""
         layouts = [cast("_Layout", pack.structure) for pack in batch]
-        fed = FedBatch([each.conversation for each in layouts], self._tokenizer.eos_id)
+        fed = FedBatch([each.conversation for each in layouts], self._tokenizer.eos_id, self._round_trunk)
         found = iter(fed.read_losses(self._backend.run(fed.feeds())["loss"]))
         losses = []
         for each in layouts:
@@ -172,6 +172,10 @@ class FedScorer:
             ]
             losses += [branches[number] for number in each.branches]
         return losses
+
+    def _round_trunk(self, longest: int) -> int:
+        """As the runtime wants it, but never beyond the positions that the model has."""
+        return max(longest, min(self._window, self._backend.round_width(longest)))
 
     def counts_in_dialogue(self, turn: TurnToScore) -> bool:
         """Every system turn counts, also one that opens the dialogue."""

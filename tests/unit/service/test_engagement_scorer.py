@@ -7,6 +7,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from turnscore_models import Bundle
 from turnscore_service.errors import InvalidRequestError
+from turnscore_service.inference.packing import padded_width
 from turnscore_service.scorers.engagement import EngagementScorer, last_user_run
 from turnscore_service.scorers.scorer import TurnToScore
 from turnscore_wire import Turn
@@ -17,6 +18,9 @@ class RecordingBackend:
 
     def __init__(self) -> None:
         self.feeds: Mapping[str, Any] = {}
+
+    def round_width(self, longest: int) -> int:
+        return padded_width(longest)
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         self.feeds = feeds

@@ -203,3 +203,27 @@ def test_a_deployments_own_qualities_can_be_asked_by_name(tmp_path: Path) -> Non
 def test_a_bundle_with_wrong_options_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(RuntimeError):
         FedScorer(make_fed_bundle(tmp_path / "b", **wrong), PathBackend())
+
+
+class WideBackend(PathBackend):
+    """A runtime that wants trunks in steps of 128."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk_widths: list[int] = []
+
+    def round_width(self, longest: int) -> int:
+        return -(-longest // 128) * 128
+
+    def run(self, feeds: Any) -> dict[str, Any]:
+        self.trunk_widths.append(feeds["trunk_ids"].shape[1])
+        return super().run(feeds)
+
+
+def test_trunks_are_as_wide_as_the_runtime_wants_but_never_beyond_the_models_positions(tmp_path: Path) -> None:
+    plain, _ = make_fed_scorer(tmp_path / "plain", window=200)
+    wide_backend = WideBackend()
+    wide = FedScorer(make_fed_bundle(tmp_path / "wide", window=200), wide_backend)
+    for texts in (DIALOGUE[:2], [*DIALOGUE, "so sorry to hear that, how old was it? " * 6]):
+        assert score(wide, [turn(texts)]) == score(plain, [turn(texts)])
+    assert wide_backend.trunk_widths == [128, 200]
