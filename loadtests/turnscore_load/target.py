@@ -91,7 +91,7 @@ def _wait_for_models(port: int, process: "subprocess.Popen[bytes]", log: Path) -
     while time.monotonic() < end and process.poll() is None:
         if models := _models_at(port):
             return models
-        time.sleep(0.1)
+        time.sleep(0.1)  # polling another process: there is nothing to wait on
     raise NoServiceError(f"the service did not become ready; {log} says why")
 
 

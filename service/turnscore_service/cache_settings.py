@@ -68,7 +68,7 @@ class CacheSettings(BaseModel):
     connections: PositiveInt = Field(
         default=2,
         description="Lookups on their way to the Redis at once, for each worker; what comes meanwhile goes together. "
-        "Writes, probes and the watch for cleared models use up to three more. Chosen.",
+        "Writes and probes use up to three more. Chosen.",
     )
     max_pending_writes: PositiveInt = Field(
         default=10_000,
@@ -87,11 +87,6 @@ class CacheSettings(BaseModel):
         "keeps failing. Chosen.",
     )
     breaker_max_probe_seconds: PositiveFloat = Field(default=15.0, description="The most of that. Chosen.")
-    clear_poll_seconds: PositiveFloat = Field(
-        default=5.0,
-        description="How often a worker asks whether a model's scores were cleared, by a marker in Redis; the "
-        "level in the process serves them no longer than that. Chosen.",
-    )
 
     @field_validator("url")
     @classmethod

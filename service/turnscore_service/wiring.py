@@ -153,7 +153,7 @@ class Runtime:
             self._shared = RedisLevel(open_store(address, settings.cache), settings.cache)
         cache = ScoreCache(scorers, settings.cache, self._shared)
         if self._shared is not None:
-            self._shared.start({each.bundle.manifest.reference for each in scorers.values()}, cache.forget)
+            self._shared.start()
         answerer = Answerer(workshops, admission, cache)
         return ScoringPipeline(scorers, workshops, answerer, settings.limits)
 

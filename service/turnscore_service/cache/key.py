@@ -20,7 +20,7 @@ ENTRY_FORMAT = 1
 
 _PREFIX = f"turnscore:{ENTRY_FORMAT}"
 PROBE_KEY = f"{_PREFIX}-probe"
-"""Where it is tried whether a Redis can be read and written; no `key_pattern` matches it."""
+"""Where it is tried whether a Redis can be read and written."""
 _IDENTITY_BYTES = 12
 _INPUT_BYTES = 18
 """Two of 2^72 different inputs would be expected to share a hash. Chosen."""
@@ -39,16 +39,6 @@ class KeyMaker:
         """The key of a turn of which the scorer reads `inputs`."""
         prefix = f"{_PREFIX}:{namespace}:{self._model}:{self._identity}"
         return f"{prefix}:{_text(_hash((prefix, *inputs), _INPUT_BYTES, self._secret))}"
-
-
-def key_pattern(namespace: str, model: str) -> str:
-    """A glob that matches the keys of the model `name:version` in a namespace, and no others; `*` for every one."""
-    return f"{_PREFIX}:{namespace}:{model}:*"
-
-
-def marker_key(model: str) -> str:
-    """Where it is told that the entries of `name:version` were cleared; no `key_pattern` matches it."""
-    return f"{_PREFIX}-cleared:{model}"
 
 
 def _identity_fields(loaded: LoadedScorer) -> Fields:

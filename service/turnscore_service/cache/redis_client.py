@@ -20,7 +20,7 @@ from turnscore_service.cache_settings import CacheSettings
 from turnscore_service.redis_address import RedisAddress
 
 _SPARE_CONNECTIONS = 3
-"""For writes, probes and the watch for cleared models."""
+"""For writes and probes."""
 
 
 class EntryStore(Protocol):

@@ -7,13 +7,13 @@ is full or read-only still answers. While a breaker is open no caller waits: the
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from turnscore_service import metrics
 from turnscore_service.cache.breaker import Breaker
 from turnscore_service.cache.coalescing import Coalescer, Entries
-from turnscore_service.cache.key import PROBE_KEY, marker_key
+from turnscore_service.cache.key import PROBE_KEY
 from turnscore_service.cache.redis_client import EntryStore
 from turnscore_service.cache.redis_faults import cause_of
 from turnscore_service.cache.write_behind import PendingWrite, WriteBehind
@@ -44,13 +44,12 @@ class RedisLevel:
         self._writes = WriteBehind(self._write, settings.max_pending_writes, settings.write_delay_ms / 1000)
         self._tasks: list[asyncio.Task[None]] = []
 
-    def start(self, models: Iterable[str], on_clear: Callable[[str], None]) -> None:
-        """Begins to connect; `on_clear` is called for each of the models whose entries were cleared."""
+    def start(self) -> None:
+        """Begins to connect."""
         self._tasks = [
             asyncio.create_task(self._keep_probing(self._reading, self._probe_reading)),
             asyncio.create_task(self._keep_probing(self._writing, self._probe_writing)),
             asyncio.create_task(self._writes.run()),
-            asyncio.create_task(self._watch_markers(list(models), on_clear)),
         ]
 
     async def stop(self) -> None:
@@ -143,16 +142,3 @@ class RedisLevel:
             await self._store.drop_idle()
             for refusal in await self._store.write({PROBE_KEY: PendingWrite(b"", ttl_ms=1000)}):
                 raise refusal
-
-    async def _watch_markers(self, models: Sequence[str], on_clear: Callable[[str], None]) -> None:
-        """A marker that is there at first may be of a clearing that was missed."""
-        keys = [marker_key(model) for model in models]
-        seen: Entries = [None] * len(keys)
-        while True:
-            found = await self.fetch(keys, self._timeout_seconds)
-            if found is not None:
-                for model, before, now in zip(models, seen, found, strict=True):
-                    if now is not None and now != before:
-                        on_clear(model)
-                seen = found
-            await asyncio.sleep(self._settings.clear_poll_seconds)

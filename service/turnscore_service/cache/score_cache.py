@@ -72,7 +72,6 @@ class ScoreCache:
         self._secret = settings.secret_bytes()
         self._local = LocalLevel(settings.local_max_bytes) if settings.local_max_bytes else None
         self._shared = shared
-        self._generations = {each.bundle.manifest.reference: 0 for each in scorers.values()}
         self._keeping = {
             name: _Keeping(KeyMaker(loaded, self._secret), parts_reader(loaded.scorer), settings.ttl_of(name))
             for name, loaded in scorers.items()
@@ -119,19 +118,10 @@ class ScoreCache:
         if self._shared is not None:
             self._shared.put(lookup.key, entry, max(1, int(1000 * ttl)))
 
-    def forget(self, model: str) -> None:
-        """Makes everything that this process holds of the model `name:version` stale."""
-        if model in self._generations:
-            self._generations[model] += 1
-
     def _read_local(self, lookup: Lookup) -> None:
         if self._local is None or lookup.key is None:
             return
-        try:
-            entry = self._local.get(lookup.key, self._generation(lookup))
-        except StaleEntryError:
-            lookup.miss = "stale"
-            return
+        entry = self._local.get(lookup.key)
         if entry is not None:
             self._take(lookup, entry, "local")
 
@@ -166,7 +156,4 @@ class ScoreCache:
     def _put_local(self, lookup: Lookup, entry: bytes, seconds: float) -> None:
         if self._local is not None and lookup.key is not None:
             lasting = min(seconds, self._settings.local_ttl_seconds)
-            self._local.put(lookup.key, entry, lasting, self._generation(lookup))
-
-    def _generation(self, lookup: Lookup) -> int:
-        return self._generations[lookup.loaded.bundle.manifest.reference]
+            self._local.put(lookup.key, entry, lasting)

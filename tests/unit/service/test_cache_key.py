@@ -1,7 +1,6 @@
 """A key changes with everything that can change a score, and says nothing of what was said."""
 
 import dataclasses
-import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 from support.bundles import make_bundle
 from support.fakes import FakeScorer
 from turnscore_models import Bundle, write_bundle
-from turnscore_service.cache.key import KeyMaker, key_pattern, marker_key
+from turnscore_service.cache.key import KeyMaker
 from turnscore_service.scorers.fields import Fields
 from turnscore_service.scorers.loading import LoadedScorer
 
@@ -79,11 +78,3 @@ def test_namespaces_and_secrets_have_keys_of_their_own(tmp_path: Path):
 
 def test_no_word_that_was_said_stands_in_a_key(tmp_path: Path):
     assert "hello" not in key(make_bundle(tmp_path / "b"))
-
-
-def test_a_pattern_finds_one_versions_keys_and_no_others(tmp_path: Path):
-    bundle = make_bundle(tmp_path / "b")
-    other = make_bundle(tmp_path / "other", version="1.0.10")
-    keys = [key(bundle), key(other), key(bundle, namespace="m"), marker_key("engagement:1.0.0")]
-    assert fnmatch.filter(keys, key_pattern("n", "engagement:1.0.0")) == keys[:1]
-    assert fnmatch.filter(keys, key_pattern("*", "engagement:1.0.0")) == [keys[0], keys[2]]

@@ -1,8 +1,6 @@
 """The level in the process: bounded, and never older than it was told."""
 
-import pytest
 from support.clocks import ManualClock
-from turnscore_service.cache.entry import StaleEntryError
 from turnscore_service.cache.local_level import ENTRY_OVERHEAD_BYTES, LocalLevel
 
 ROOM_FOR_THREE = 3 * (ENTRY_OVERHEAD_BYTES + 10)
@@ -33,12 +31,3 @@ def test_an_entry_ends_when_its_time_is_over():
     assert (level.get("short"), level.get("long")) == (None, b"l")
     clock.seconds += 10
     assert level.get("long") is None
-
-
-def test_an_entry_of_an_earlier_generation_is_stale_once_and_then_gone():
-    level = LocalLevel(ROOM_FOR_THREE)
-    level.put("a", b"a", 60, generation=1)
-    assert level.get("a", generation=1) == b"a"
-    with pytest.raises(StaleEntryError):
-        level.get("a", generation=2)
-    assert level.get("a", generation=2) is None

@@ -145,18 +145,6 @@ async def test_ends_are_spread_below_the_time_to_live():
     assert len(set(shared.ttl_ms.values())) > 40
 
 
-async def test_what_is_forgotten_is_stale_in_the_process():
-    loaded = fake()
-    cache = cache_of(loaded)
-    await keep(cache, loaded)
-    cache.forget("other:1.0.0")
-    assert values(await ask(cache, loaded)) == [0.5]
-    before = counted("misses", cause="stale")
-    cache.forget("fake:1.0.0")
-    assert values(await ask(cache, loaded)) == [None]
-    assert counted("misses", cause="stale") == before + 1
-
-
 @pytest.mark.parametrize(("damage", "cause"), [(b"\x01", "unreadable"), (b"", "unreadable"), (b"\x02x", "stale")])
 async def test_an_entry_that_cannot_be_read_is_a_miss_by_its_cause(damage: bytes, cause: str):
     loaded, shared = fake(), DictLevel()
