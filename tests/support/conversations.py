@@ -1,0 +1,80 @@
+"""A live conversation over a channel that a test holds, on fakes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from turnscore_service.conversation import Received
+from turnscore_service.errors import (
+    CallerLeftError,
+)
+from turnscore_service.settings import ConversationSettings, Settings
+from turnscore_service.wiring import Runtime
+from turnscore_wire import ConversationMessage, ConversationReply
+
+from support.fakes import FakeScorer, loaded_fake
+
+
+class HeldChannel:
+    """A channel whose caller is the test: it says, hears, and leaves."""
+
+    def __init__(self) -> None:
+        self.inbox: asyncio.Queue[Received | CallerLeftError | None] = asyncio.Queue()
+        self.replies: asyncio.Queue[ConversationReply] = asyncio.Queue()
+        self.room = asyncio.Event()
+        self.room.set()
+        self.read = 0
+
+    async def receive(self) -> Received | None:
+        received = await self.inbox.get()
+        if isinstance(received, CallerLeftError):
+            raise received
+        self.read += 1
+        return received
+
+    async def send(self, reply: ConversationReply) -> None:
+        await self.room.wait()
+        self.replies.put_nowait(reply)
+
+    def say(self, speaker: str, text: str, **fields: Any) -> None:
+        self.tell({"turn": {"speaker": speaker, "text": text, **fields}})
+
+    def tell(self, message: dict[str, Any]) -> None:
+        self.inbox.put_nowait(Received(ConversationMessage.model_validate(message), 100))
+
+    async def hear(self) -> ConversationReply:
+        return await asyncio.wait_for(self.replies.get(), 30)
+
+
+@asynccontextmanager
+async def serving(settings: Settings | None = None, **scorers: Any) -> AsyncIterator[Runtime]:
+    loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
+    runtime = Runtime(settings or Settings(), load=lambda _: loaded)
+    runtime.start()
+    await runtime.wait_until_loaded()
+    yield runtime
+    await runtime.stop()
+
+
+@asynccontextmanager
+async def talking(
+    settings: Settings | None = None, **scorers: Any
+) -> AsyncIterator[tuple[HeldChannel, "asyncio.Task[None]", Runtime]]:
+    async with serving(settings, **(scorers or {"fake": FakeScorer()})) as runtime:
+        channel = HeldChannel()
+        holding = asyncio.create_task(runtime.conversations.hold(runtime.pipeline(), channel, "r-1"))
+        yield channel, holding, runtime
+        if not holding.done():
+            channel.inbox.put_nowait(None)
+            await asyncio.wait_for(holding, 30)
+
+
+def bounded(**bounds: Any) -> Settings:
+    return Settings(conversations=ConversationSettings(**bounds))
+
+
+async def until(claim: Callable[[], object]) -> None:
+    async with asyncio.timeout(30):
+        while not claim():
+            await asyncio.sleep(0)
