@@ -5,7 +5,7 @@ One pool of connections lives as long as its client. A body is always read or cl
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
@@ -34,7 +34,7 @@ class Outgoing:
 
     method: str
     path: str
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = field(repr=False)  # the API key among them
     body: bytes | None
     seconds_left: Callable[[], float]
 

@@ -1,6 +1,7 @@
 """WebSocket lines: a conversation's messages as JSON text (extra `websocket`). The only user of websockets."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,9 @@ with needs_extra("websocket", "conversation() over a WebSocket"):
     from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, WebSocketException
 
 _PATH = "/v1/conversations"
+
+_LOGGER = logging.getLogger("turnscore_client.websocket")
+_LOGGER.setLevel(logging.INFO)  # in detail the library writes headers, with the key, and frames, with the dialogue
 
 
 class WebSocketLine:
@@ -117,6 +121,7 @@ def _handshake(settings: ClientSettings, request_id: str | None, attempts: Attem
         "additional_headers": headers,
         "open_timeout": left,
         "close_timeout": _defaults.GOODBYE_SECONDS,
+        "logger": _LOGGER,
         "compression": None,  # a message is a turn: its compression costs both sides 45 KB for nothing
     }
 

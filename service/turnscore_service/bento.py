@@ -6,26 +6,29 @@ import sys
 import bentoml
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from turnscore_service.access import UnusableKeysError
 from turnscore_service.grpc_server import GrpcServer
 from turnscore_service.grpc_tls import UnusableCertificateError
 from turnscore_service.http_door import create_http_door
 from turnscore_service.log_setup import set_up_logging
-from turnscore_service.settings import read_settings
+from turnscore_service.settings import Settings, read_settings
 from turnscore_service.termination import drain_before_stopping
 from turnscore_service.wiring import Runtime
 
 
-def _make_grpc_server(runtime: Runtime) -> GrpcServer:
-    """The server, or the end of the process with a sentence that names the files."""
+def _prepare(settings: Settings) -> tuple[Runtime, GrpcServer]:
+    """What this process runs, or its end with a sentence that names the files at fault."""
     try:
-        return GrpcServer(runtime)
+        runtime = Runtime(settings)
+        return runtime, GrpcServer(runtime)
+    except UnusableKeysError as error:
+        sys.exit(f"TURNSCORE_AUTH__KEYS_FILE: {error}")
     except UnusableCertificateError as error:
         sys.exit(f"TURNSCORE_GRPC__TLS_CERT_FILE: {error}")
 
 
 _SETTINGS = read_settings()
-_RUNTIME = Runtime(_SETTINGS)
-_GRPC = _make_grpc_server(_RUNTIME)
+_RUNTIME, _GRPC = _prepare(_SETTINGS)
 _LOGGER = logging.getLogger("turnscore.bento")
 
 

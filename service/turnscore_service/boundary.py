@@ -13,7 +13,7 @@ from turnscore_wire import REQUEST_ID_PATTERN, ErrorCode, ErrorReply
 
 from turnscore_service import metrics
 from turnscore_service.errors import CallerLeftError, FailedScoringError, ScoringError
-from turnscore_service.log_setup import REQUEST_ID
+from turnscore_service.log_setup import KEY_NAME, REQUEST_ID
 
 Door = Literal["http", "grpc"]
 
@@ -42,7 +42,7 @@ async def answer(
     Counts the request once, by door, call and code. An unforeseen exception is logged and told as `internal`.
     """
     started_at = time.perf_counter()
-    token = REQUEST_ID.set(request_id)
+    token, key_token = REQUEST_ID.set(request_id), KEY_NAME.set(None)
     code = "departed"
     try:
         result = await _attempt(work, request_id)
@@ -54,6 +54,7 @@ async def answer(
         if log:
             _LOGGER.info("request", extra={"call": call, "code": code, "seconds": round(seconds, 5)})
         REQUEST_ID.reset(token)
+        KEY_NAME.reset(key_token)
     return result
 
 
@@ -64,7 +65,7 @@ async def converse(
 
     Counts it once, when it ends. An unforeseen exception is logged and told as `internal`.
     """
-    token = REQUEST_ID.set(request_id)
+    token, key_token = REQUEST_ID.set(request_id), KEY_NAME.set(None)
     code = "departed"
     ended_by: ScoringError | None = None
     try:
@@ -83,6 +84,7 @@ async def converse(
         if log:
             _LOGGER.info("request", extra={"call": "conversation", "code": code})
         REQUEST_ID.reset(token)
+        KEY_NAME.reset(key_token)
     return ended_by
 
 

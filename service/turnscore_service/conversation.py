@@ -23,6 +23,7 @@ from turnscore_wire import (
 )
 
 from turnscore_service import metrics
+from turnscore_service.access import Caller
 from turnscore_service.deadline import Deadline
 from turnscore_service.dialogue_tally import DialogueTally
 from turnscore_service.errors import (
@@ -85,8 +86,11 @@ _Answer = ConversationReply | _TurnInWork
 class Conversation:
     """Reads in the task that runs it and answers in another; so a turn is read while those before it are scored."""
 
-    def __init__(self, pipeline: ScoringPipeline, channel: Channel, request_id: str, settings: Settings) -> None:
+    def __init__(
+        self, pipeline: ScoringPipeline, channel: Channel, caller: Caller, request_id: str, settings: Settings
+    ) -> None:
         self._pipeline = pipeline
+        self._caller = caller
         self._channel = channel
         self._request_id = request_id
         self._settings = settings
@@ -202,6 +206,7 @@ class Conversation:
     async def _score(self, item: Item) -> Outcome:
         """The turn's outcome; what refuses or breaks its scoring as a whole is every scorer's error."""
         try:
+            self._caller.charge(1)
             return await self._pipeline.score_turn(item)
         except ScoringError as error:
             return Outcome(errors=dict.fromkeys(item.asked, error))

@@ -60,3 +60,40 @@ class GrpcSettings(SettingsGroup):
         if self.tls_client_ca_file is not None and self.tls_cert_file is None:
             raise PydanticCustomError("tls_pair", "tls_client_ca_file needs tls_cert_file and tls_key_file")
         return self
+
+
+KeyName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+
+
+TurnsPerSecond = Annotated[float, Field(ge=0.001, allow_inf_nan=False)]
+"""Slower, a dialogue as long as the limits allow might be paid off later than 32 bits of milliseconds can tell."""
+
+
+class KeyEntry(SettingsGroup):
+    """One API key: what is known of it, which is not the key itself."""
+
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    turns_per_second: TurnsPerSecond | None = None
+    burst: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def _burst_has_a_rate(self) -> "KeyEntry":
+        if self.burst is not None and self.turns_per_second is None:
+            raise PydanticCustomError("burst", "burst needs turns_per_second")
+        return self
+
+
+class AuthSettings(SettingsGroup):
+    """API keys, for both doors."""
+
+    keys_file: FilePath | None = Field(
+        default=None,
+        description="TOML file of API keys, one table a key (`turnscore-keys new` writes it); read again when it "
+        "changes. Without keys here and below, everybody may call.",
+    )
+    keys: dict[KeyName, KeyEntry] = Field(
+        default_factory=dict,
+        description='Further keys, by name, as JSON: `{"chatbot": {"sha256": "...", "turns_per_second": 50}}`; '
+        "SHA-256 in hexadecimal of a key that nobody could guess.",
+    )
+    metrics_need_key: bool = Field(default=False, description="Whether /metrics needs a key too.")

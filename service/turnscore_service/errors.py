@@ -2,6 +2,7 @@
 
 ScoringError                  code                 raised when
 ├── InvalidRequestError       invalid_request      a field is wrong; it is named
+├── UnauthenticatedError      unauthenticated      the API key is missing or unknown
 ├── UnknownPathError          not_found            nothing lives at that path
 ├── TooLargeError             too_large            a size is beyond the limits
 ├── OverloadedError           overloaded           there is no room for more work at this moment
@@ -39,6 +40,12 @@ class InvalidRequestError(ScoringError):
     """A field of the request is wrong; `field` names it."""
 
     code = ErrorCode.INVALID_REQUEST
+
+
+class UnauthenticatedError(ScoringError):
+    """The API key is missing or unknown."""
+
+    code = ErrorCode.UNAUTHENTICATED
 
 
 class UnknownPathError(ScoringError):

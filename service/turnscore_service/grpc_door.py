@@ -6,24 +6,17 @@ from typing import Any, TypeAlias, TypeVar
 
 import grpc
 from pydantic import BaseModel
-from turnscore_wire import (
-    ConversationMessage,
-    ConversationReply,
-    DialogueRequest,
-    ErrorReply,
-    Limits,
-    RankRequest,
-    ScoreRequest,
-)
+from turnscore_wire import ConversationMessage, ConversationReply, ErrorReply, Limits
 from turnscore_wire.v1 import turnscore_pb2
 
+from turnscore_service.access import Caller, sent_key
 from turnscore_service.boundary import answer, converse, take_request_id
+from turnscore_service.calls import CALLS, Call, DeadlineOf
 from turnscore_service.conversation import Received
 from turnscore_service.deadline import Deadline
-from turnscore_service.decoding import validate, validate_batch
+from turnscore_service.decoding import validate
 from turnscore_service.errors import CallerLeftError, DeadlineExceededError, ScoringError
 from turnscore_service.grpc_messages import REQUEST_ID_KEY, read_message, status_of, write_message
-from turnscore_service.pipeline import ScoringPipeline
 from turnscore_service.wiring import Runtime
 
 SERVICE = turnscore_pb2.DESCRIPTOR.services_by_name["TurnScorer"].full_name
@@ -32,9 +25,8 @@ _SAME_MOMENT_SECONDS = 0.05
 """A caller whose deadline passes cancels the call, which may arrive a little before it passes here. Chosen."""
 
 Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
-_Work: TypeAlias = Callable[[bytes, str, Callable[[int | None], Deadline]], Awaitable[BaseModel]]
-"""From the message's bytes, the request id, and what makes a deadline of the request's own, to the reply."""
-_Q = TypeVar("_Q", ScoreRequest, DialogueRequest, RankRequest)
+_Work: TypeAlias = Callable[[bytes, str, Caller, DeadlineOf], Awaitable[BaseModel]]
+"""From the message's bytes, the request id, who calls, and what makes the request's deadline, to the reply."""
 _R = TypeVar("_R")
 
 
@@ -49,53 +41,42 @@ class GrpcDoor:
 
     def handler(self) -> grpc.GenericRpcHandler:
         """What a server calls. Messages come and go as bytes, so that a broken one is refused and counted here."""
-        calls = {
-            "Score": self._unary("score", self._work(ScoreRequest, ScoringPipeline.score)),
-            "ScoreBatch": self._unary("score_batch", self._score_batch),
-            "ScoreDialogue": self._unary("score_dialogue", self._work(DialogueRequest, ScoringPipeline.score_dialogue)),
-            "Rank": self._unary("rank", self._work(RankRequest, ScoringPipeline.rank)),
-            "Models": self._unary("models", self._models),
-            "ScoreStream": self._stream(),
-        }
-        return grpc.method_handlers_generic_handler(SERVICE, calls)
+        handlers = {call.method: self._unary(call.name, self._scoring(call)) for call in CALLS}
+        handlers["Models"] = self._unary("models", self._models)
+        handlers["ScoreStream"] = self._stream()
+        return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
     async def wait_until_idle(self) -> None:
         """Returns when no call is in flight."""
         await self._idle.wait()
 
-    def _work(
-        self, wire_type: type[_Q], score: Callable[[ScoringPipeline, _Q, str, Deadline], Awaitable[BaseModel]]
-    ) -> _Work:
-        message_class = getattr(turnscore_pb2, wire_type.__name__)
+    def _scoring(self, call: Call) -> _Work:
+        runtime, limits = self._runtime, self._runtime.settings.limits
+        message_class = getattr(turnscore_pb2, call.request_type.__name__)
 
-        async def work(data: bytes, request_id: str, deadline_of: Callable[[int | None], Deadline]) -> BaseModel:
-            wanted = validate(wire_type, read_message(message_class, data, self._runtime.settings.limits))
-            return await score(self._runtime.pipeline(), wanted, request_id, deadline_of(wanted.deadline_ms))
+        async def work(data: bytes, request_id: str, caller: Caller, deadline_of: DeadlineOf) -> BaseModel:
+            wanted = call.validate(read_message(message_class, data, limits), limits)
+            return await call.run(runtime, wanted, caller, request_id, deadline_of)
 
         return work
 
-    async def _score_batch(
-        self, data: bytes, request_id: str, deadline_of: Callable[[int | None], Deadline]
-    ) -> BaseModel:
-        limits = self._runtime.settings.limits
-        items = validate_batch(read_message(turnscore_pb2.BatchRequest, data, limits), limits)
-        return await self._runtime.pipeline().score_batch(items, request_id, deadline_of(None))
-
-    async def _models(self, data: bytes, request_id: str, _: object) -> BaseModel:
+    async def _models(self, data: bytes, request_id: str, caller: Caller, _: DeadlineOf) -> BaseModel:
         return self._runtime.models(request_id)
 
     def _unary(self, call: str, work: _Work) -> "grpc.RpcMethodHandler[Any, Any]":
-        default_ms = self._runtime.settings.default_deadline_ms
+        runtime, default_ms = self._runtime, self._runtime.settings.default_deadline_ms
 
         async def respond(data: bytes, context: Context) -> bytes:
             self._count(context)
-            request_id = _request_id(context)
+            sent = _read_metadata(context)
+            request_id = take_request_id(sent.get(REQUEST_ID_KEY))
 
-            def attempt() -> Awaitable[BaseModel]:
-                working = work(data, request_id, lambda own_ms: deadline_of(context, own_ms, default_ms))
-                return _unless_too_late(context, working)
+            async def attempt() -> BaseModel:
+                caller = runtime.access.admit(sent_key(sent))
+                working = work(data, request_id, caller, lambda own_ms: deadline_of(context, own_ms, default_ms))
+                return await _unless_too_late(context, working)
 
-            answered = await answer("grpc", call, request_id, attempt, log=self._runtime.settings.log_requests)
+            answered = await answer("grpc", call, request_id, attempt, log=runtime.settings.log_requests)
             if isinstance(answered.reply, ErrorReply):
                 await context.abort(*status_of(answered.reply))
             context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
@@ -108,14 +89,16 @@ class GrpcDoor:
 
         async def converse_over(_: object, context: Context) -> None:
             self._count(context)
-            request_id = _request_id(context)
+            sent = _read_metadata(context)
+            request_id = take_request_id(sent.get(REQUEST_ID_KEY))
 
             async def work() -> None:
+                caller = runtime.access.admit(sent_key(sent))
                 pipeline = runtime.pipeline()
                 runtime.conversations.require_room()
                 await context.send_initial_metadata(((REQUEST_ID_KEY, request_id),))
                 stream = _MessageStream(context, runtime.settings.limits)
-                await _unless_too_late(context, runtime.conversations.hold(pipeline, stream, request_id))
+                await _unless_too_late(context, runtime.conversations.hold(pipeline, stream, caller, request_id))
 
             try:
                 error = await converse("grpc", request_id, work, log=runtime.settings.log_requests)
@@ -182,8 +165,5 @@ def deadline_of(context: Context, own_ms: int | None, default_ms: int) -> Deadli
     return Deadline.after_ms(min(1000 * left, own_ms or 1000 * left))
 
 
-def _request_id(context: Context) -> str:
-    for key, value in context.invocation_metadata() or ():
-        if key == REQUEST_ID_KEY and isinstance(value, str):
-            return take_request_id(value)
-    return take_request_id(None)
+def _read_metadata(context: Context) -> dict[str, str]:
+    return {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}

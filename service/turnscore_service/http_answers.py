@@ -2,7 +2,7 @@
 
 from fastapi import Request, Response
 from pydantic import BaseModel
-from turnscore_wire import ERROR_TABLE
+from turnscore_wire import ERROR_TABLE, ErrorCode
 
 from turnscore_service.boundary import Answer, take_request_id
 
@@ -17,11 +17,13 @@ def request_id_of(request: Request) -> str:
 
 
 def send_answer(answered: Answer, request_id: str) -> Response:
-    """The reply, or the error with its status and Retry-After."""
+    """The reply, or the error with its status, and Retry-After or WWW-Authenticate where they belong."""
     response = encode_reply(answered.reply)
     response.headers[REQUEST_ID_HEADER] = request_id
     if answered.code is not None:
         response.status_code = ERROR_TABLE[answered.code].http_status
+    if answered.code == ErrorCode.UNAUTHENTICATED:
+        response.headers["www-authenticate"] = 'Bearer realm="turnscore"'
     if answered.retry_after_ms is not None:
         response.headers["retry-after"] = str(-(-answered.retry_after_ms // 1000))
     return response

@@ -11,28 +11,22 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from turnscore_wire import (
     BODY_FIELD,
-    BatchReply,
-    BatchRequest,
-    DialogueReply,
-    DialogueRequest,
     ErrorCode,
     HealthReply,
     ModelsReply,
-    RankReply,
-    RankRequest,
-    ScoreReply,
-    ScoreRequest,
 )
 
+from turnscore_service.access import Caller, sent_key
 from turnscore_service.boundary import answer, refuse
+from turnscore_service.calls import CALLS, Call
 from turnscore_service.deadline import Deadline
-from turnscore_service.decoding import decode, decode_batch
 from turnscore_service.errors import (
     CallerLeftError,
     DeadlineExceededError,
     FailedScoringError,
     InvalidRequestError,
     TooLargeError,
+    UnauthenticatedError,
     UnknownPathError,
 )
 from turnscore_service.http_answers import encode_reply, request_id_of, send_answer
@@ -65,63 +59,35 @@ def _add_scoring(app: FastAPI, runtime: Runtime) -> None:
     def deadline_of(deadline_ms: int | None) -> Deadline:
         return Deadline.after_ms(deadline_ms or runtime.settings.default_deadline_ms)
 
-    @app.post("/v1/score", response_model=ScoreReply, responses=describe_errors(), openapi_extra=takes(ScoreRequest))
-    async def score(request: Request) -> Response:
-        """Scores one system turn."""
+    def add(call: Call) -> None:
+        async def endpoint(request: Request) -> Response:
+            async def work(request_id: str, body: bytes, caller: Caller) -> BaseModel:
+                wanted = call.decode(body, runtime.settings.limits)
+                return await call.run(runtime, wanted, caller, request_id, deadline_of)
 
-        async def work(request_id: str, body: bytes) -> BaseModel:
-            wanted = decode(ScoreRequest, body)
-            return await runtime.pipeline().score(wanted, request_id, deadline_of(wanted.deadline_ms))
+            return await _respond(request, runtime, call.name, work)
 
-        return await _respond(request, runtime, "score", work)
+        app.post(
+            f"/v1/{call.name}",
+            name=call.name,
+            description=call.summary,
+            response_model=call.reply_type,
+            responses=describe_errors(),
+            openapi_extra=takes(call.request_type),
+        )(endpoint)
 
-    @app.post(
-        "/v1/score_batch", response_model=BatchReply, responses=describe_errors(), openapi_extra=takes(BatchRequest)
-    )
-    async def score_batch(request: Request) -> Response:
-        """Scores independent system turns; each is answered, or refused, on its own."""
-
-        async def work(request_id: str, body: bytes) -> BaseModel:
-            return await runtime.pipeline().score_batch(
-                decode_batch(body, runtime.settings.limits), request_id, deadline_of(None)
-            )
-
-        return await _respond(request, runtime, "score_batch", work)
-
-    @app.post(
-        "/v1/score_dialogue",
-        response_model=DialogueReply,
-        responses=describe_errors(),
-        openapi_extra=takes(DialogueRequest),
-    )
-    async def score_dialogue(request: Request) -> Response:
-        """Scores every system turn of a dialogue, and the dialogue."""
-
-        async def work(request_id: str, body: bytes) -> BaseModel:
-            wanted = decode(DialogueRequest, body)
-            return await runtime.pipeline().score_dialogue(wanted, request_id, deadline_of(wanted.deadline_ms))
-
-        return await _respond(request, runtime, "score_dialogue", work)
-
-    @app.post("/v1/rank", response_model=RankReply, responses=describe_errors(), openapi_extra=takes(RankRequest))
-    async def rank(request: Request) -> Response:
-        """Puts several responses to one context in order, best first."""
-
-        async def work(request_id: str, body: bytes) -> BaseModel:
-            wanted = decode(RankRequest, body)
-            return await runtime.pipeline().rank(wanted, request_id, deadline_of(wanted.deadline_ms))
-
-        return await _respond(request, runtime, "rank", work)
+    for call in CALLS:
+        add(call)
 
 
 def _add_operations(app: FastAPI, runtime: Runtime) -> None:
-    not_ready = describe_errors(ErrorCode.NOT_READY)
+    not_ready, no_key = describe_errors(ErrorCode.NOT_READY), describe_errors(ErrorCode.UNAUTHENTICATED)
 
-    @app.get("/v1/models", response_model=ModelsReply, responses=not_ready)
+    @app.get("/v1/models", response_model=ModelsReply, responses={**no_key, **not_ready})
     async def models(request: Request) -> Response:
         """The loaded models, and how much one request may carry."""
 
-        async def work(request_id: str, _: bytes) -> BaseModel:
+        async def work(request_id: str, _body: bytes, _caller: Caller) -> BaseModel:
             return runtime.models(request_id)
 
         return await _respond(request, runtime, "models", work)
@@ -140,9 +106,14 @@ def _add_operations(app: FastAPI, runtime: Runtime) -> None:
             return encode_reply(HealthReply(status="ready"))
         return send_answer(refuse(runtime.health.not_ready(), request_id_of(request)), request_id_of(request))
 
-    @app.get("/metrics", response_class=Response, responses={200: {"content": {CONTENT_TYPE_LATEST: {}}}})
-    async def metrics() -> Response:
+    @app.get("/metrics", response_class=Response, responses={200: {"content": {CONTENT_TYPE_LATEST: {}}}, **no_key})
+    async def metrics(request: Request) -> Response:
         """Prometheus metrics of all worker processes."""
+        if runtime.settings.auth.metrics_need_key:
+            try:
+                runtime.access.admit(sent_key(request.headers))
+            except UnauthenticatedError as error:
+                return send_answer(refuse(error, request_id_of(request)), request_id_of(request))
         return Response(generate_latest(registry()), media_type=CONTENT_TYPE_LATEST)
 
 
@@ -168,17 +139,18 @@ def _add_refusals(app: FastAPI) -> None:
 
 
 async def _respond(
-    request: Request, runtime: Runtime, call: str, work: Callable[[str, bytes], Awaitable[BaseModel]]
+    request: Request, runtime: Runtime, call: str, work: Callable[[str, bytes, Caller], Awaitable[BaseModel]]
 ) -> Response:
     request_id = request_id_of(request)
 
     async def read_and_work() -> BaseModel:
+        caller = runtime.access.admit(sent_key(request.headers))
         try:
             async with asyncio.timeout(runtime.settings.default_deadline_ms / 1000):
                 body = await _read_body(request, runtime.settings.limits.max_body_bytes)
         except TimeoutError:
             raise DeadlineExceededError("the body did not arrive in time", field=BODY_FIELD) from None
-        return await _unless_disconnected(request, work(request_id, body))
+        return await _unless_disconnected(request, work(request_id, body, caller))
 
     try:
         answered = await answer("http", call, request_id, read_and_work, log=runtime.settings.log_requests)

@@ -18,6 +18,8 @@ from turnscore_wire import (
     ScoreRequest,
 )
 
+from turnscore_service.access import API_KEY_KEY
+
 _REF = "#/components/schemas/{model}"
 _REQUESTS: tuple[type[BaseModel], ...] = (
     ScoreRequest,
@@ -28,8 +30,14 @@ _REQUESTS: tuple[type[BaseModel], ...] = (
 )
 _MESSAGES: tuple[type[BaseModel], ...] = (ConversationReply,)
 
+_KEY_SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "An API key, where the service asks for one."},
+    "apiKey": {"type": "apiKey", "in": "header", "name": API_KEY_KEY, "description": "The same in another header."},
+}
+
 _SCORING_ERRORS = (
     ErrorCode.INVALID_REQUEST,
+    ErrorCode.UNAUTHENTICATED,
     ErrorCode.TOO_LARGE,
     ErrorCode.OVERLOADED,
     ErrorCode.INTERNAL,
@@ -55,7 +63,7 @@ def takes(request: type[BaseModel]) -> dict[str, Any]:
 def describe_conversations() -> dict[int | str, dict[str, Any]]:
     """The `responses` of the WebSocket's path; OpenAPI has no words for the messages, their schemas stand beside it."""
     upgrade = {"description": "A WebSocket: JSON messages, `ConversationMessage` in and `ConversationReply` out."}
-    codes = (ErrorCode.INVALID_REQUEST, ErrorCode.OVERLOADED, ErrorCode.NOT_READY)
+    codes = (ErrorCode.INVALID_REQUEST, ErrorCode.UNAUTHENTICATED, ErrorCode.OVERLOADED, ErrorCode.NOT_READY)
     return {101: upgrade, **describe_errors(*codes)}
 
 
@@ -73,6 +81,11 @@ def add_wire_schemas(app: FastAPI) -> None:
                 ref_template=_REF,
             )
             document["components"]["schemas"].update(definitions["$defs"])
+            document["components"]["securitySchemes"] = _KEY_SCHEMES
+            for path, operations in document["paths"].items():
+                if path.startswith("/v1/"):
+                    for operation in operations.values():
+                        operation["security"] = [{}, *({name: []} for name in _KEY_SCHEMES)]
             app.openapi_schema = document
         return app.openapi_schema
 

@@ -1,4 +1,4 @@
-"""Logging: JSON lines on standard error, with the request id. No line ever holds dialogue text."""
+"""Logging: JSON lines on standard error, with the request id and its API key's name. No line holds dialogue text."""
 
 import logging
 from contextvars import ContextVar
@@ -6,23 +6,34 @@ from contextvars import ContextVar
 from pythonjsonlogger.json import JsonFormatter
 
 REQUEST_ID: ContextVar[str | None] = ContextVar("turnscore_request_id", default=None)
+KEY_NAME: ContextVar[str | None] = ContextVar("turnscore_key_name", default=None)
 LOGGER_NAME = "turnscore"
 _SERVER_LOGGERS = ("bentoml", "uvicorn")
+_SERVER_ERRORS_LOGGER = "uvicorn.error"
 _ACCESS_LOGGER = "uvicorn.access"
 """Without a handler the server does not even make its line for each request; `log_requests` is ours."""
 
 
-class _RequestIdFilter(logging.Filter):
+def _is_no_refused_handshake(record: logging.LogRecord) -> bool:
+    """uvicorn (0.54) calls it an error of the application when a WebSocket's handshake was refused with an answer."""
+    return record.getMessage() != "ASGI callable returned without completing handshake."
+
+
+class _RequestFilter(logging.Filter):
+    """Adds which request a line is about, and, where it came with an API key, the key's name."""
+
     def filter(self, record: logging.LogRecord) -> bool:
         if not hasattr(record, "request_id"):
             record.request_id = REQUEST_ID.get()
+        if (key := KEY_NAME.get()) is not None:
+            record.key = key
         return True
 
 
 def set_up_logging(level: str) -> None:
     """Sends the loggers of turnscore and of the server to standard error, one JSON object a line; may be repeated."""
     handler = logging.StreamHandler()
-    handler.addFilter(_RequestIdFilter())
+    handler.addFilter(_RequestFilter())
     handler.setFormatter(
         JsonFormatter(
             "{asctime}{levelname}{name}{message}{request_id}",
@@ -35,6 +46,10 @@ def set_up_logging(level: str) -> None:
         logger.handlers = [handler]
         logger.setLevel(level)
         logger.propagate = False
+    errors = logging.getLogger(_SERVER_ERRORS_LOGGER)
+    # In detail the server's WebSocket library writes headers, with their keys, and frames, with their dialogues.
+    errors.setLevel(max(logging.INFO, logging.getLogger(LOGGER_NAME).level))
+    errors.filters = [_is_no_refused_handshake]
     access = logging.getLogger(_ACCESS_LOGGER)
     access.handlers = []
     access.propagate = False

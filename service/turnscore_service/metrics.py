@@ -20,6 +20,15 @@ REQUESTS = Counter(
 REQUEST_SECONDS = Histogram(
     "turnscore_request_seconds", "From the first byte read to the finished reply.", ["door", "call"], buckets=_SECONDS
 )
+KEY_TURNS = Counter(
+    "turnscore_key_turns_total",
+    "Turns that callers with an API key asked for, by the key's name and whether its rate `allowed` or `refused` them.",
+    ["key", "outcome"],
+)
+KEY_FILE_ERRORS = Counter(
+    "turnscore_key_file_errors_total",
+    "Times the file of API keys had changed and could not be read: the keys stayed as they were.",
+)
 ITEMS = Counter(
     "turnscore_items_total",
     "Turns by scorer, bundle and what became of them: scored, failed, expired or departed.",

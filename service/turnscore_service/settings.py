@@ -15,11 +15,11 @@ from pydantic import (
     field_validator,
 )
 from pydantic_core import PydanticCustomError
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 from turnscore_wire import Limits, tell_refusal
 
 from turnscore_service.cache_settings import CacheSettings
-from turnscore_service.door_settings import GrpcSettings
+from turnscore_service.door_settings import AuthSettings, GrpcSettings
 from turnscore_service.settings_group import SettingsGroup
 
 _DEVICES = re.compile(r"auto|cpu|cuda|cuda:\d{1,2}(,cuda:\d{1,2})*")
@@ -166,6 +166,7 @@ class Settings(BaseSettings):
     conversations: ConversationSettings = Field(default_factory=ConversationSettings)
     cache: CacheSettings = Field(default_factory=CacheSettings)
     grpc: GrpcSettings = Field(default_factory=GrpcSettings)
+    auth: AuthSettings = Field(default_factory=AuthSettings)
 
     @field_validator("models", mode="before")
     @classmethod
@@ -180,3 +181,5 @@ def read_settings(given: Mapping[str, Any] | None = None) -> Settings:
     except ValidationError as error:
         field, message = tell_refusal(error)
         sys.exit(f"TURNSCORE_{field.upper().replace('.', '__')}: {message}")
+    except SettingsError as error:  # which repeats no value
+        sys.exit(f"a setting under TURNSCORE_ that takes JSON holds none: {error}")

@@ -8,6 +8,7 @@ from fastapi import FastAPI, Request, Response, WebSocket
 from starlette.websockets import WebSocketDisconnect
 from turnscore_wire import ERROR_TABLE, ConversationMessage, ConversationReply
 
+from turnscore_service.access import sent_key
 from turnscore_service.boundary import converse, refuse, take_request_id
 from turnscore_service.conversation import Received
 from turnscore_service.decoding import decode
@@ -20,6 +21,8 @@ from turnscore_service.wiring import Runtime
 PATH = "/v1/conversations"
 SUBPROTOCOL = "turnscore.v1"
 """Named in the handshake by callers that offer subprotocols at all; one that offers none gets none."""
+KEY_SUBPROTOCOL = "turnscore.key."
+"""Offered with an API key behind it by pages, which cannot set headers; never chosen."""
 _CLOSE_CODE_BASE = 4000
 """RFC 6455, 7.4.2: 4000 to 4999 are for private use."""
 
@@ -35,11 +38,12 @@ def add_conversations(app: FastAPI, runtime: Runtime) -> None:
         async def work() -> None:
             nonlocal is_open
             _check_origin(websocket, runtime.settings)
+            caller = runtime.access.admit(sent_key(websocket.headers) or _offered_key(websocket))
             pipeline = runtime.pipeline()
             runtime.conversations.require_room()
             await _accept(websocket, request_id)
             is_open = True
-            await runtime.conversations.hold(pipeline, _JsonChannel(websocket), request_id)
+            await runtime.conversations.hold(pipeline, _JsonChannel(websocket), caller, request_id)
 
         try:
             error = await converse("http", request_id, work, log=runtime.settings.log_requests)
@@ -112,6 +116,13 @@ async def _refuse(websocket: WebSocket, error: ScoringError, request_id: str) ->
         await websocket.send_denial_response(send_answer(refuse(error, request_id), request_id))
     except (WebSocketDisconnect, RuntimeError):
         raise CallerLeftError from None
+
+
+def _offered_key(websocket: WebSocket) -> str | None:
+    for offered in websocket.scope.get("subprotocols", []):
+        if offered.startswith(KEY_SUBPROTOCOL):
+            return str(offered.removeprefix(KEY_SUBPROTOCOL))
+    return None
 
 
 def _check_origin(websocket: WebSocket, settings: Settings) -> None:

@@ -14,6 +14,7 @@ from turnscore_models import Bundle, BundleError, GraphVariant, read_bundle, sta
 from turnscore_models.store import resolve
 from turnscore_wire import ModelsReply
 
+from turnscore_service.access import Access
 from turnscore_service.admission import Admission
 from turnscore_service.answering import Answerer
 from turnscore_service.batching import Batcher
@@ -50,8 +51,12 @@ class Runtime:
     def __init__(
         self, settings: Settings, load: Loader | None = None, exit_process: Callable[[int], object] = os._exit
     ) -> None:
-        """`load` finds the scorers; by default those of the bundles that the settings name."""
+        """`load` finds the scorers; by default those of the bundles that the settings name.
+
+        Raises UnusableKeysError where the file of API keys cannot be read.
+        """
         self.settings = settings
+        self.access = Access(settings.auth)
         self._exit = exit_process
         self._load_scorers = load
         self._worker = 0

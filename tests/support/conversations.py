@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from turnscore_service.access import Caller
 from turnscore_service.conversation import Received
 from turnscore_service.errors import (
     CallerLeftError,
@@ -63,7 +64,7 @@ async def talking(
 ) -> AsyncIterator[tuple[HeldChannel, "asyncio.Task[None]", Runtime]]:
     async with serving(settings, **(scorers or {"fake": FakeScorer()})) as runtime:
         channel = HeldChannel()
-        holding = asyncio.create_task(runtime.conversations.hold(runtime.pipeline(), channel, "r-1"))
+        holding = asyncio.create_task(runtime.conversations.hold(runtime.pipeline(), channel, Caller(), "r-1"))
         yield channel, holding, runtime
         if not holding.done():
             channel.inbox.put_nowait(None)

@@ -1,6 +1,7 @@
 """Conversations of both HTTP clients with the real door, over real sockets of this machine."""
 
 import asyncio
+import logging
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -223,6 +224,14 @@ async def test_a_redirect_is_not_followed_with_the_key(talk):
             async with talk(address):
                 pytest.fail("it opened")
     assert asked == [b"Bearer s3cret"]
+
+
+async def test_neither_the_key_nor_what_was_said_is_logged(talk, door, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, "uvicorn.error")  # as the service sets it
+    caplog.set_level(logging.DEBUG)
+    async with door() as (address, _), talk(address) as conversation:
+        await conversation.say("system", "said in private")
+    assert not [each for each in caplog.messages if "s3cret" in each or "said in private" in each]
 
 
 async def test_messages_that_are_not_turnscores_are_told(talk):

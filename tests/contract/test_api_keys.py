@@ -1,0 +1,258 @@
+"""API keys at every door: who is let in, what stays open, what a key may spend, and what is written of it."""
+
+import asyncio
+import hashlib
+import io
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from prometheus_client import REGISTRY
+from support.fakes import FakeScorer
+from support.grpc_serving import error_of, grpc_server, settings_with
+from support.listening import listening
+from turnscore_client import AsyncTurnScoreClient, UnauthenticatedError
+from turnscore_service.http_door import create_http_door
+from turnscore_service.log_setup import set_up_logging
+from turnscore_wire import ConversationReply, ErrorReply
+from turnscore_wire.v1 import turnscore_pb2
+from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+KEY, SLOW_KEY = "ts_a-key-for-tests", "ts_a-slow-key-for-tests"
+USER, SYSTEM = {"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "a b"}
+CREDENTIALS = [("authorization", f"Bearer {KEY}"), ("x-api-key", KEY)]
+STRANGERS: list[tuple[str, str] | None] = [None, ("authorization", "Bearer ts_another"), ("x-api-key", "ts_another")]
+CALLS = [
+    ("score", {"response": "a"}, 1),
+    ("score_batch", {"items": [{"response": "a"}, {"response": "b"}, {"response": ""}]}, 2),
+    ("score_dialogue", {"turns": [USER, SYSTEM, USER, SYSTEM, SYSTEM]}, 3),
+    ("rank", {"candidates": ["a", "b", "c", "d"]}, 4),
+]
+
+
+def sha256(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+KEYS = {
+    "chatbot": {"sha256": sha256(KEY)},
+    "slow": {"sha256": sha256(SLOW_KEY), "turns_per_second": 0.001, "burst": 10},
+}
+
+
+@dataclass
+class Doors:
+    http: httpx.AsyncClient
+    grpc: grpc.aio.Channel
+    websocket: str
+    target: str
+
+
+@pytest.fixture
+async def doors() -> AsyncIterator[Doors]:
+    async with serve_doors({"keys": KEYS}) as opened:
+        yield opened
+
+
+def serve_doors(auth: dict[str, Any], **groups: Any) -> Any:
+    return _Doors(settings_with(auth=auth, **groups))
+
+
+class _Doors:
+    def __init__(self, settings: Any) -> None:
+        self._settings = settings
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Doors:
+        enter = self._stack.enter_async_context
+        server, runtime = await enter(grpc_server(self._settings, fake=FakeScorer()))
+        address = await enter(listening(create_http_door(runtime)))
+        client = await enter(httpx.AsyncClient(base_url=f"http://{address}"))
+        target = f"127.0.0.1:{server.port}"
+        channel = await enter(grpc.aio.insecure_channel(target))
+        return Doors(client, channel, f"ws://{address}/v1/conversations", target)
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stack.aclose()
+
+
+async def grpc_refusal(call: Any) -> grpc.aio.AioRpcError:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await call
+    return refused.value
+
+
+@pytest.mark.parametrize("credentials", CREDENTIALS)
+async def test_a_known_key_opens_every_door(doors: Doors, credentials: tuple[str, str]):
+    scored = await doors.http.post("/v1/score", json={"response": "a b"}, headers=[credentials])
+    assert scored.json()["scores"]["fake"]["value"] == 0.02
+    assert (await doors.http.get("/v1/models", headers=[credentials])).status_code == 200
+    stub = TurnScorerStub(doors.grpc)
+    reply = await stub.Score(turnscore_pb2.ScoreRequest(response="a b"), metadata=[credentials])
+    assert reply.scores["fake"].value == 0.02
+    stream = stub.ScoreStream(metadata=[credentials])
+    await stream.write(turnscore_pb2.ConversationMessage(turn={"speaker": "SPEAKER_USER", "text": "hi"}))
+    assert (await stream.read()).heard.index == 0
+    stream.cancel()
+    async with connect(doors.websocket, additional_headers=[credentials]) as socket:
+        await socket.send(json.dumps({"turn": USER}))
+        assert "heard" in json.loads(await socket.recv())
+
+
+@pytest.mark.parametrize("credentials", STRANGERS)
+async def test_without_a_known_key_every_door_is_shut(doors: Doors, credentials: tuple[str, str] | None):
+    headers = [credentials] if credentials else []
+    for response in [
+        *[await doors.http.post(f"/v1/{call}", json=fields, headers=headers) for call, fields, _ in CALLS],
+        await doors.http.get("/v1/models", headers=headers),
+    ]:
+        assert response.status_code == 401
+        assert response.headers["www-authenticate"] == 'Bearer realm="turnscore"'
+        assert ErrorReply.model_validate_json(response.content).error.code == "unauthenticated"
+    stub = TurnScorerStub(doors.grpc)
+    for method in ("Score", "ScoreBatch", "ScoreDialogue", "Rank", "Models"):
+        empty = doors.grpc.unary_unary(f"/turnscore.v1.TurnScorer/{method}")(b"", metadata=headers)
+        error = await grpc_refusal(empty)
+        assert error.code() == grpc.StatusCode.UNAUTHENTICATED
+        assert error_of(error).error.code == "unauthenticated"
+    assert (await grpc_refusal(stub.ScoreStream(metadata=headers).read())).code() == grpc.StatusCode.UNAUTHENTICATED
+    with pytest.raises(InvalidStatus) as refused:
+        await connect(doors.websocket, additional_headers=headers)
+    assert refused.value.response.status_code == 401
+    assert refused.value.response.headers["www-authenticate"] == 'Bearer realm="turnscore"'
+
+
+async def test_a_page_offers_its_key_as_a_subprotocol(doors: Doors):
+    async with connect(doors.websocket, subprotocols=["turnscore.v1", f"turnscore.key.{KEY}"]) as socket:
+        assert socket.subprotocol == "turnscore.v1"
+        await socket.send(json.dumps({"turn": USER}))
+        assert "heard" in json.loads(await socket.recv())
+    with pytest.raises(InvalidStatus) as refused:
+        await connect(doors.websocket, subprotocols=["turnscore.v1", "turnscore.key.ts_another"])
+    assert refused.value.response.status_code == 401
+
+
+async def test_the_client_sends_its_key_and_tells_a_wrong_one_by_type(doors: Doors, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, "uvicorn.error")  # as the service sets it
+    caplog.set_level(logging.DEBUG)
+    url = str(doors.http.base_url)
+    async with AsyncTurnScoreClient(url, api_key=KEY) as client:
+        assert (await client.score(response="a b")).scores["fake"].value == 0.02
+        async with client.conversation() as conversation:
+            assert await conversation.say("user", "hi") is None
+    async with AsyncTurnScoreClient(url, api_key="ts_another") as client:
+        with pytest.raises(UnauthenticatedError):
+            await client.score(response="a b")
+        with pytest.raises(UnauthenticatedError):
+            async with client.conversation():
+                pytest.fail("it opened")
+    assert any(name.startswith("httpcore") for name, *_ in caplog.record_tuples)
+    assert not [each for each in caplog.messages if KEY in each or "ts_another" in each]
+
+
+async def test_health_and_what_describes_the_service_stay_open(doors: Doors):
+    for path in ("/livez", "/readyz", "/metrics", "/openapi.json", "/docs"):
+        assert (await doors.http.get(path)).status_code == 200, path
+    health = health_pb2_grpc.HealthStub(doors.grpc)
+    assert (await health.Check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING
+
+    def describe() -> int:
+        with grpc.insecure_channel(doors.target) as channel:
+            return len(list(ProtoReflectionDescriptorDatabase(channel).get_services()))
+
+    assert await asyncio.to_thread(describe) == 3
+
+
+async def test_metrics_need_a_key_where_that_is_wanted():
+    async with serve_doors({"keys": KEYS, "metrics_need_key": True}) as doors:
+        assert (await doors.http.get("/metrics")).status_code == 401
+        assert (await doors.http.get("/metrics", headers=[CREDENTIALS[0]])).status_code == 200
+
+
+async def test_a_body_is_not_read_before_the_key(doors: Doors):
+    reader, writer = await asyncio.open_connection(doors.http.base_url.host, doors.http.base_url.port)
+    writer.write(b"POST /v1/score HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n{")  # the rest never comes
+    assert (await asyncio.wait_for(reader.readline(), 30)).startswith(b"HTTP/1.1 401 ")
+    writer.close()
+
+
+def asked_for(key_name: str, outcome: str = "allowed") -> float:
+    return REGISTRY.get_sample_value("turnscore_key_turns_total", {"key": key_name, "outcome": outcome}) or 0.0
+
+
+@pytest.mark.parametrize(("call", "fields", "turns"), CALLS)
+async def test_a_call_costs_its_key_the_turns_it_asks_for(doors: Doors, call: str, fields: dict[str, Any], turns: int):
+    before = asked_for("chatbot")
+    response = await doors.http.post(f"/v1/{call}", json=fields, headers=[CREDENTIALS[0]])
+    assert response.status_code == 200
+    assert asked_for("chatbot") == before + turns
+
+
+async def test_a_key_that_asks_for_too_much_is_told_when_to_come_back(doors: Doors):
+    slow = [("authorization", f"Bearer {SLOW_KEY}")]
+    refused = asked_for("slow", "refused")
+    items = {"items": [{"response": str(number)} for number in range(10)]}
+    assert (await doors.http.post("/v1/score_batch", json=items, headers=slow)).status_code == 200
+    response = await doors.http.post("/v1/score", json={"response": "a"}, headers=slow)
+    told = ErrorReply.model_validate_json(response.content).error
+    assert (response.status_code, told.code) == (429, "overloaded")
+    assert int(response.headers["retry-after"]) > 900
+    over_grpc = TurnScorerStub(doors.grpc).Score(turnscore_pb2.ScoreRequest(response="a"), metadata=slow)
+    assert error_of(await grpc_refusal(over_grpc)).error.code == "overloaded"
+    assert asked_for("slow", "refused") == refused + 2
+    assert (await doors.http.get("/v1/models", headers=slow)).status_code == 200
+    other = await doors.http.post("/v1/score", json={"response": "a"}, headers=[CREDENTIALS[0]])
+    assert other.status_code == 200
+
+
+async def test_a_turn_of_a_conversation_beyond_the_budget_is_kept_and_told(doors: Doors):
+    async with connect(doors.websocket, additional_headers={"x-api-key": SLOW_KEY}) as socket:
+        replies = []
+        for number in range(11):
+            await socket.send(json.dumps({"turn": {"speaker": "system", "text": f"turn {number}"}}))
+            replies.append(ConversationReply.model_validate_json(await socket.recv()).scored)
+    assert all(reply.scores for reply in replies[:10])
+    assert replies[10].index == 10
+    assert {name: error.code for name, error in replies[10].errors.items()} == {"fake": "overloaded"}
+
+
+async def test_the_log_names_the_key_and_never_holds_it(capsys: pytest.CaptureFixture[str]):
+    loggers = [logging.getLogger(name) for name in ("turnscore", "bentoml", "uvicorn", "uvicorn.access")]
+    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
+    set_up_logging("DEBUG")
+    output = io.StringIO()
+    for handler in logging.getLogger("turnscore").handlers:
+        handler.setStream(output)  # type: ignore[attr-defined]
+    try:
+        async with serve_doors({"keys": KEYS}, log_requests=True) as doors:
+            await doors.http.post("/v1/score", json={"response": "a"}, headers=[CREDENTIALS[0]])
+            await doors.http.post("/v1/score", json={"response": "a"}, headers=[("x-api-key", "ts_another")])
+            stub = TurnScorerStub(doors.grpc)
+            await stub.Score(turnscore_pb2.ScoreRequest(response="a"), metadata=[CREDENTIALS[1]])
+            offered = ["turnscore.v1", f"turnscore.key.{KEY}"]
+            async with connect(doors.websocket, additional_headers=CREDENTIALS, subprotocols=offered) as socket:
+                await socket.send(json.dumps({"turn": {"speaker": "system", "text": "said in private"}}))
+                await socket.recv()
+            with pytest.raises(InvalidStatus):
+                await connect(doors.websocket, additional_headers={"x-api-key": "ts_another"})
+    finally:
+        for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+            logger.handlers, logger.propagate = handlers, propagate
+            logger.setLevel(level)
+    lines = [json.loads(line) for line in output.getvalue().splitlines()]
+    requests = [(line["code"], line.get("key")) for line in lines if line["message"] == "request"]
+    assert requests[:3] == [("ok", "chatbot"), ("unauthenticated", None), ("ok", "chatbot")]
+    assert sorted(requests[3:], key=str) == [("departed", "chatbot"), ("unauthenticated", None)]
+    assert {line["level"] for line in lines} == {"INFO"}
+    for secret in (KEY, "ts_another", "said in private"):
+        assert secret not in output.getvalue()
