@@ -68,7 +68,7 @@ class CacheSettings(BaseModel):
     connections: PositiveInt = Field(
         default=2,
         description="Lookups on their way to the Redis at once, for each worker; what comes meanwhile goes together. "
-        "Writes and probes use up to three more. Chosen.",
+        "Writes, probes and looking for cleared models use up to three more. Chosen.",
     )
     max_pending_writes: PositiveInt = Field(
         default=10_000,
@@ -87,6 +87,11 @@ class CacheSettings(BaseModel):
         "keeps failing. Chosen.",
     )
     breaker_max_probe_seconds: PositiveFloat = Field(default=15.0, description="The most of that. Chosen.")
+    clear_poll_seconds: PositiveFloat = Field(
+        default=5.0,
+        description="How often a worker asks the Redis whether `turnscore-cache clear` was run for one of its models. "
+        "Alike for all that share one. Chosen.",
+    )
 
     @field_validator("url")
     @classmethod

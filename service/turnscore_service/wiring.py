@@ -158,7 +158,8 @@ class Runtime:
             self._shared = RedisLevel(open_store(address, settings.cache), settings.cache)
         cache = ScoreCache(scorers, settings.cache, self._shared)
         if self._shared is not None:
-            self._shared.start()
+            models = [each.bundle.manifest.reference for each in scorers.values()]
+            self._shared.start(models, cache.take_mark)
         answerer = Answerer(workshops, admission, cache)
         return ScoringPipeline(scorers, workshops, answerer, settings.limits)
 

@@ -1,132 +1,26 @@
 """A Redis that falls sick under load, in every way: all answers are right, it is left alone, and it comes back."""
 
-import asyncio
-import itertools
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
-from prometheus_client.metrics import MetricWrapperBase
-from support.fakes import FakeScorer, loaded_fake
+from support.cache_loads import (
+    assert_left_alone,
+    dropped,
+    errors,
+    loaded_service,
+    misses,
+    state_of,
+    until,
+    works,
+)
 from support.redis_servers import RedisServer, impostor, running_redis
-from turnscore_service import metrics
-from turnscore_service.cache_settings import CacheSettings
-from turnscore_service.deadline import Deadline
-from turnscore_service.settings import Settings
-from turnscore_service.wiring import Runtime
-from turnscore_wire import ScoreRequest
-
-CALLERS = 4
-TEXTS = 40
-
-
-def total(metric: MetricWrapperBase, suffix: str = "_total", **labels: str) -> float:
-    """The sum of a metric's samples over all labels that are not given."""
-    samples = (each for family in metric.collect() for each in family.samples if each.name.endswith(suffix))
-    return sum(each.value for each in samples if labels.items() <= each.labels.items())
-
-
-def hits() -> float:
-    return total(metrics.CACHE_HITS, level="shared")
-
-
-def misses(cause: str) -> float:
-    return total(metrics.CACHE_MISSES, cause=cause)
-
-
-def errors(operation: str, cause: str) -> float:
-    return total(metrics.CACHE_ERRORS, operation=operation, cause=cause)
-
-
-def dropped(cause: str) -> float:
-    return total(metrics.CACHE_DROPPED_WRITES, cause=cause)
-
-
-def round_trips() -> float:
-    return total(metrics.CACHE_SECONDS, "_count", operation="read")
-
-
-def state_of(operation: str) -> float:
-    return total(metrics.CACHE_BREAKER, "_state", operation=operation)
-
-
-async def until(claim: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not claim():
-            await asyncio.sleep(0.01)
-
-
-@dataclass
-class Load:
-    """Callers that never stop asking, mostly for the same few turns; each answer is compared with what is right."""
-
-    runtime: Runtime
-    answered: int = 0
-    wrong: list[object] = field(default_factory=list)
-    numbers: Iterator[int] = field(default_factory=itertools.count)
-
-    async def ask(self) -> None:
-        for number in self.numbers:
-            text = f"{number if number % 4 == 0 else number % TEXTS} " + "a " * (number % 7)
-            reply = await self.runtime.pipeline().score(ScoreRequest(response=text), "r", Deadline.after_ms(60_000))
-            self.answered += 1
-            if reply.scores["fake"].value != len(text.split()) / 100:
-                self.wrong.append(reply)
-            await asyncio.sleep(0.002)  # leaves the machine to the servers of this test
-
-    async def goes_on(self, more: int = 100) -> None:
-        """Returns when that many more were answered."""
-        so_far = self.answered
-        await until(lambda: self.answered >= so_far + more)
-
-
-@asynccontextmanager
-async def loaded_service(url: str, **settings: object) -> AsyncIterator[Load]:
-    """A service whose only cache is the one at `url`, under load."""
-    quick = {
-        "breaker_failures": 3,
-        "breaker_probe_seconds": 0.02,
-        "breaker_max_probe_seconds": 0.1,
-        "write_delay_ms": 1,
-    }
-    cache = CacheSettings.model_validate({"url": url, "local_max_bytes": 0, **quick, **settings})
-    runtime = Runtime(Settings(cache=cache), load=lambda _: {"fake": loaded_fake(FakeScorer())})
-    runtime.start()
-    await runtime.wait_until_loaded()
-    load = Load(runtime)
-    callers = [asyncio.create_task(load.ask()) for _ in range(CALLERS)]
-    try:
-        yield load
-        assert runtime.health.is_ready
-        assert not any(caller.done() for caller in callers)
-        assert load.wrong == []
-    finally:
-        for caller in callers:
-            caller.cancel()
-        await asyncio.gather(*callers, return_exceptions=True)
-        await runtime.stop()
-
-
-async def works(load: Load) -> None:
-    """Returns when scores come from the cache."""
-    before = hits()
-    await until(lambda: hits() >= before + 20)
 
 
 @pytest.fixture
 def redis(tmp_path) -> Iterator[RedisServer]:
     with running_redis(tmp_path) as server:
         yield server
-
-
-async def assert_left_alone(load: Load) -> None:
-    """While the breaker is open requests are answered without a single round trip."""
-    await until(lambda: state_of("read") == 2)
-    trips = round_trips()
-    await load.goes_on()
-    assert round_trips() <= trips + 1  # one of the two lanes may have been under way
-    assert misses("unavailable") > 0
 
 
 async def test_killed_and_started_again(redis: RedisServer):

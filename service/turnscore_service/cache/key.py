@@ -2,10 +2,11 @@
 
     turnscore:1:<namespace>:<bundle>:<version>:<identity>:<input>
               │                              │          └ hash of what the scorer reads of the turn
-              │                              └ hash of kind, digest, graph and code: two bundles of one version differ
+              │                              └ hash of kind, digest, graph, code, mark: bundles of one version differ
               └ the format of entries: another one is never read
 
-Namespace, bundle and version are readable, so that a scorer's entries can be found by version and removed.
+Namespace, bundle and version are readable, so that a scorer's entries can be found by version and removed. A mark is
+left where that was done: with another mark all keys are others, so that nothing from before is found again.
 """
 
 from base64 import urlsafe_b64encode
@@ -20,7 +21,7 @@ ENTRY_FORMAT = 1
 
 _PREFIX = f"turnscore:{ENTRY_FORMAT}"
 PROBE_KEY = f"{_PREFIX}-probe"
-"""Where it is tried whether a Redis can be read and written."""
+"""Where it is tried whether a Redis can be read and written; no `key_pattern` matches it."""
 _IDENTITY_BYTES = 12
 _INPUT_BYTES = 18
 """Two of 2^72 different inputs would be expected to share a hash. Chosen."""
@@ -32,17 +33,36 @@ class KeyMaker:
     def __init__(self, loaded: LoadedScorer, secret: bytes = b"") -> None:
         """With `secret`, at most 64 bytes, only who has it can tell whether a text they guess was scored."""
         self._secret = secret
-        self._identity = _text(_hash(_identity_fields(loaded), _IDENTITY_BYTES, b""))
+        self._fields = loaded.name, loaded.bundle.digest, loaded.variant, loaded.code_version
         self._model = loaded.bundle.manifest.reference
+        self._mark = b""
+        self._identity = self._identify()
+
+    def take_mark(self, mark: bytes) -> bool:
+        """Makes the keys that belong to this mark; whether it is another than before."""
+        if mark == self._mark:
+            return False
+        self._mark = mark
+        self._identity = self._identify()
+        return True
 
     def key(self, namespace: str, inputs: Fields) -> str:
         """The key of a turn of which the scorer reads `inputs`."""
         prefix = f"{_PREFIX}:{namespace}:{self._model}:{self._identity}"
         return f"{prefix}:{_text(_hash((prefix, *inputs), _INPUT_BYTES, self._secret))}"
 
+    def _identify(self) -> str:
+        return _text(_hash((*self._fields, self._mark.hex()), _IDENTITY_BYTES, b""))
 
-def _identity_fields(loaded: LoadedScorer) -> Fields:
-    return loaded.name, loaded.bundle.digest, loaded.variant, loaded.code_version
+
+def key_pattern(model: str) -> str:
+    """A glob that matches the keys of the model `name:version` in every namespace, and no others."""
+    return f"{_PREFIX}:*:{model}:*"
+
+
+def mark_key(model: str) -> str:
+    """Where the mark of the model `name:version` stands; no `key_pattern` matches it."""
+    return f"{_PREFIX}-cleared:{model}"
 
 
 def _hash(fields: Iterable[Field], size: int, secret: bytes) -> bytes:

@@ -13,7 +13,7 @@ from typing import TypeVar
 from turnscore_service import metrics
 from turnscore_service.cache.breaker import Breaker
 from turnscore_service.cache.coalescing import Coalescer, Entries
-from turnscore_service.cache.key import PROBE_KEY
+from turnscore_service.cache.key import PROBE_KEY, mark_key
 from turnscore_service.cache.redis_client import EntryStore
 from turnscore_service.cache.redis_faults import cause_of
 from turnscore_service.cache.write_behind import PendingWrite, WriteBehind
@@ -31,6 +31,10 @@ _LOGGER = logging.getLogger("turnscore.cache")
 _Result = TypeVar("_Result")
 
 
+def _ignore(_: str, __: bytes) -> None:
+    """Where nobody wants to know what was cleared."""
+
+
 class RedisLevel:
     """Entries in a Redis. Belongs to one event loop."""
 
@@ -43,13 +47,20 @@ class RedisLevel:
         self._lookups = Coalescer(self._read, settings.connections)
         self._writes = WriteBehind(self._write, settings.max_pending_writes, settings.write_delay_ms / 1000)
         self._tasks: list[asyncio.Task[None]] = []
+        self._models: Sequence[str] = ()
+        self._on_mark: Callable[[str, bytes], object] = _ignore
 
-    def start(self) -> None:
-        """Begins to connect."""
+    def start(self, models: Sequence[str], on_mark: Callable[[str, bytes], object]) -> None:
+        """Begins to connect. `on_mark` is told the mark of each of the models before anything is read, and then often:
+
+        at the latest `clear_poll_seconds` after it has changed, while the Redis is in use.
+        """
+        self._models, self._on_mark = models, on_mark
         self._tasks = [
             asyncio.create_task(self._keep_probing(self._reading, self._probe_reading)),
             asyncio.create_task(self._keep_probing(self._writing, self._probe_writing)),
             asyncio.create_task(self._writes.run()),
+            asyncio.create_task(self._keep_reading_marks()),
         ]
 
     async def stop(self) -> None:
@@ -136,9 +147,22 @@ class RedisLevel:
                     raise each
         async with asyncio.timeout(self._timeout_seconds):
             await self._store.read(_PROBE_KEYS)
+            await self._read_marks()  # what was cleared meanwhile must not be found
 
     async def _probe_writing(self) -> None:
         async with asyncio.timeout(_CONNECT_SECONDS):
             await self._store.drop_idle()
             for refusal in await self._store.write({PROBE_KEY: PendingWrite(b"", ttl_ms=1000)}):
                 raise refusal
+
+    async def _keep_reading_marks(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.clear_poll_seconds)
+            if self._reading.is_closed:
+                await self._attempt(self._reading, self._read_marks())
+
+    async def _read_marks(self) -> None:
+        if self._models:
+            marks = await self._store.read([mark_key(model) for model in self._models])
+            for model, mark in zip(self._models, marks, strict=True):
+                self._on_mark(model, mark or b"")

@@ -3,6 +3,7 @@
 Whatever fails here is a miss, counted by cause. Nothing that is not a finished score is ever kept.
 """
 
+import logging
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from turnscore_service.items import CacheChoice
 from turnscore_service.scorers.loading import LoadedScorer
 from turnscore_service.scorers.parts import ScorePart, ScoresInParts, parts_reader
 from turnscore_service.scorers.scorer import TurnToScore
+
+_LOGGER = logging.getLogger("turnscore.cache")
 
 
 class SharedLevel(Protocol):
@@ -72,6 +75,7 @@ class ScoreCache:
         self._secret = settings.secret_bytes()
         self._local = LocalLevel(settings.local_max_bytes) if settings.local_max_bytes else None
         self._shared = shared
+        self._models = {name: loaded.bundle.manifest.reference for name, loaded in scorers.items()}
         self._keeping = {
             name: _Keeping(KeyMaker(loaded, self._secret), parts_reader(loaded.scorer), settings.ttl_of(name))
             for name, loaded in scorers.items()
@@ -117,6 +121,12 @@ class ScoreCache:
         self._put_local(lookup, entry, ttl)
         if self._shared is not None:
             self._shared.put(lookup.key, entry, max(1, int(1000 * ttl)))
+
+    def take_mark(self, model: str, mark: bytes) -> None:
+        """From here on finds nothing of the model `name:version` that was kept with another mark."""
+        for name, keeping in self._keeping.items():
+            if self._models[name] == model and keeping.keys.take_mark(mark):
+                _LOGGER.info("scores were cleared", extra={"model": model})
 
     def _read_local(self, lookup: Lookup) -> None:
         if self._local is None or lookup.key is None:

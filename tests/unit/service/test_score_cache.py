@@ -37,6 +37,12 @@ def cache_of(
     return ScoreCache({loaded.name: loaded}, settings or CacheSettings(), shared)
 
 
+def cache_with_mark(loaded: LoadedScorer, shared: DictLevel) -> ScoreCache:
+    cache = cache_of(loaded, shared)
+    cache.take_mark(loaded.bundle.manifest.reference, b"1")
+    return cache
+
+
 async def ask(
     cache: ScoreCache, loaded: LoadedScorer, text: str = "hi", choice: CacheChoice = USE, options: Any = None
 ) -> Lookup:
@@ -96,6 +102,29 @@ async def test_two_versions_of_a_bundle_never_serve_each_other():
     await keep(cache_of(old, shared), old)
     assert values(await ask(cache_of(new, shared), new)) == [None]
     assert values(await ask(cache_of(old, shared), old)) == [0.5]
+
+
+async def test_a_mark_hides_what_was_kept_without_it_on_both_levels_and_of_no_other_model():
+    one, other, shared = fake(), fake(name="other"), DictLevel()
+    cache = ScoreCache({"fake": one, "other": other}, CacheSettings(), shared)
+    await keep(cache, one)
+    await keep(cache, other)
+    late = await ask(cache, one, text="late")
+    cache.take_mark("fake:1.0.0", b"1")
+    cache.keep(late, {piece: part(0.5) for piece in late.parts})
+    assert values(await ask(cache, one)) == values(await ask(cache, one, text="late")) == [None]
+    assert values(await ask(cache, other)) == [0.5]
+    await keep(cache, one, value=0.75)
+    assert values(await ask(cache, one)) == values(await ask(cache_with_mark(one, shared), one)) == [0.75]
+
+
+async def test_the_same_mark_again_hides_nothing():
+    loaded = fake()
+    cache = cache_of(loaded)
+    cache.take_mark("fake:1.0.0", b"1")
+    await keep(cache, loaded)
+    cache.take_mark("fake:1.0.0", b"1")
+    assert values(await ask(cache, loaded)) == [0.5]
 
 
 async def test_namespaces_do_not_see_each_other():

@@ -1,0 +1,113 @@
+"""What `turnscore-cache clear` removes: from the Redis, and from every worker that uses it."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.cache_loads import running_runtime, state_of, until, uses_redis
+from support.fakes import FakeScorer, loaded_fake
+from support.redis_servers import RedisServer, running_cluster, running_redis
+from turnscore_service.cache_cli import app
+from turnscore_service.deadline import Deadline
+from turnscore_service.wiring import Runtime
+from turnscore_wire import ScoreRequest
+from typer.testing import CliRunner, Result
+
+LOCAL = 1_000_000
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    with running_redis(tmp_path) as server:
+        yield server
+
+
+async def cached(runtime: Runtime, namespace: str | None = None) -> dict[str, bool]:
+    request = ScoreRequest(response="a b", cache_namespace=namespace)
+    reply = await runtime.pipeline().score(request, "r", Deadline.after_ms(60_000))
+    return {name: score.cached for name, score in reply.scores.items()}
+
+
+async def clear(*words: str, poll_seconds: float = 0.05) -> Result:
+    environment = {"TURNSCORE_CACHE__CLEAR_POLL_SECONDS": str(poll_seconds)}
+    return await asyncio.to_thread(CliRunner().invoke, app, ["clear", *words], env=environment)
+
+
+async def written(server: RedisServer, count: int) -> None:
+    with server.client() as client:
+        await until(lambda: len(client.keys("turnscore:1:*")) == count)
+
+
+async def test_a_cleared_model_is_computed_anew_by_every_worker_and_no_other_is(redis: RedisServer):
+    scorers = {name: loaded_fake(FakeScorer(), name) for name in ("fake", "fake2")}
+    async with (
+        running_runtime(redis.url, scorers, local_max_bytes=LOCAL) as one,
+        running_runtime(redis.url, scorers, local_max_bytes=LOCAL) as other,
+    ):
+        await uses_redis(one)
+        await uses_redis(other)
+        for namespace in (None, "tenant"):
+            await cached(one, namespace)
+        await written(redis, 4)
+        assert await cached(other) == await cached(one, "tenant") == {"fake": True, "fake2": True}
+        done = await clear("fake:1.0.0", "--url", redis.url)
+        assert (done.exit_code, done.stdout) == (0, "removed 2 scores of fake:1.0.0\n")
+        assert await cached(one) == await cached(one, "tenant") == {"fake": False, "fake2": True}
+        await written(redis, 4)
+        assert await cached(other) == {"fake": True, "fake2": True}
+
+
+async def test_a_worker_that_could_not_be_told_finds_nothing_when_it_has_the_redis_again(redis: RedisServer):
+    async with running_runtime(redis.url, local_max_bytes=LOCAL, clear_poll_seconds=1000) as runtime:
+        await uses_redis(runtime)
+        await cached(runtime)
+        await written(redis, 1)
+        done = await clear("fake:1.0.0", "--url", redis.url)
+        assert done.exit_code == 0
+        assert await cached(runtime) == {"fake": True}  # it was not told: 1,000 seconds are not over
+        with redis.client() as client:
+            client.execute_command("CONFIG", "SET", "maxclients", "1")
+            client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            for number in range(10):
+                request = ScoreRequest(response=f"{number}")
+                await runtime.pipeline().score(request, "r", Deadline.after_ms(60_000))
+            assert state_of("read") != 0
+            client.execute_command("CONFIG", "SET", "maxclients", "100")
+        await uses_redis(runtime)
+        assert await cached(runtime) == {"fake": False}
+
+
+async def test_a_cluster_is_cleared_on_every_node(tmp_path: Path):
+    with running_cluster(tmp_path) as nodes:
+        url = f"redis+cluster://127.0.0.1:{nodes[1].port}"
+        keys = [f"turnscore:1:{space}:fake:1.0.0:i:{number}" for space in ("n", "m") for number in range(40)]
+        kept = ["turnscore:1:n:fake:1.0.01:i:0", "turnscore:1:n:fak:1.0.0:i:0"]
+        async with running_runtime(url, timeout_ms=1000) as runtime:
+            await uses_redis(runtime)
+            for key in (*keys, *kept):
+                runtime._shared.put(key, b"x", 60_000)  # type: ignore[union-attr]
+            await until(lambda: sum(count(node) for node in nodes) == len(keys) + len(kept))
+        done = await clear("fake:1.0.0", "--url", url)
+        assert (done.exit_code, done.stdout) == (0, f"removed {len(keys)} scores of fake:1.0.0\n")
+        assert sum(count(node) for node in nodes) == len(kept)
+
+
+def count(node: RedisServer) -> int:
+    with node.client() as client:
+        return len(client.keys("turnscore:1:*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "told"),
+    [
+        (["fake", "--url", "redis://127.0.0.1:1"], 2, "'fake' is not a name:version"),
+        (["fake:*", "--url", "redis://127.0.0.1:1"], 2, "'fake:*' is not a name:version"),
+        (["fake:1.0.0"], 2, "there is no shared cache: neither --url nor TURNSCORE_CACHE__URL names one"),
+        (["fake:1.0.0", "--url", "redis://127.0.0.1:1"], 1, "the Redis cannot be used: connection"),
+    ],
+    ids=["no version", "a glob", "no address", "nobody there"],
+)
+async def test_a_clearing_that_cannot_be_done_says_why(words: list[str], status: int, told: str):
+    done = await clear(*words)
+    assert (done.exit_code, done.stderr.strip()) == (status, told)

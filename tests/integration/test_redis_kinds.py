@@ -1,0 +1,141 @@
+"""The kinds of Redis that an address names, each a real one: scores are found, and computed while it is away."""
+
+import asyncio
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.cache_loads import (
+    assert_left_alone,
+    errors,
+    loaded_service,
+    misses,
+    round_trips,
+    running_runtime,
+    state_of,
+    until,
+    uses_redis,
+    works,
+)
+from support.certificates import certificate, private_key
+from support.redis_servers import RedisServer, relay, running_cluster, running_redis, running_sentinel
+from turnscore_service.cache.redis_client import open_store
+from turnscore_service.cache.write_behind import PendingWrite
+from turnscore_service.cache_settings import CacheSettings
+from turnscore_service.deadline import Deadline
+from turnscore_wire import ScoreRequest
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    with running_redis(tmp_path) as server:
+        yield server
+
+
+async def test_a_socket_of_this_machine(redis: RedisServer):
+    async with loaded_service(f"unix://{redis.socket}") as load:
+        await works(load)
+        redis.kill()
+        await assert_left_alone(load)
+        redis.start()
+        await works(load)
+
+
+async def test_a_user_who_may_touch_nothing_but_the_caches_keys(redis: RedisServer):
+    rules = ["on", ">p:a/s s", "~turnscore:*", "-@all", "+@connection", "+get", "+mget", "+set"]
+    with redis.client() as client:
+        client.execute_command("ACL", "SETUSER", "scores", *rules)
+        client.execute_command("ACL", "SETUSER", "default", "off")
+    address = f"127.0.0.1:{redis.port}"
+    async with loaded_service(f"redis://scores:p%3Aa%2Fs%20s@{address}") as load:
+        await works(load)
+    async with loaded_service(f"redis://{address}", username="scores", password="p:a/s s") as load:
+        await works(load)
+    before = errors("probe_read", "forbidden")
+    async with loaded_service(f"redis://scores:wrong@{address}") as load:
+        await until(lambda: errors("probe_read", "forbidden") > before)
+        await load.goes_on()
+
+
+async def test_one_that_is_encrypted_and_asks_for_a_certificate(redis: RedisServer):
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(certificate("authority")))
+    tls.load_cert_chain(certificate("server"), private_key("server"))
+    tls.verify_mode = ssl.CERT_REQUIRED
+    mine = f"ssl_certfile={certificate('caller')}&ssl_keyfile={private_key('caller')}"
+    async with relay(redis.port, tls) as way:
+        url = f"rediss://127.0.0.1:{way.port}?{mine}"
+        async with loaded_service(f"{url}&ssl_ca_certs={certificate('authority')}") as load:
+            await works(load)
+        for wrong in (f"{url}&ssl_ca_certs={certificate('stranger_authority')}", f"redis://127.0.0.1:{way.port}"):
+            trips, before = round_trips(), errors("probe_read", "connection") + errors("probe_read", "timeout")
+            async with loaded_service(wrong) as load:
+                await until(lambda b=before: errors("probe_read", "connection") + errors("probe_read", "timeout") > b)
+                await load.goes_on()
+            assert round_trips() == trips
+
+
+async def test_a_slow_one_is_used_within_its_time_and_left_alone_beyond_it(redis: RedisServer):
+    async with relay(redis.port) as way:
+        way.delay_seconds = 0.02
+        async with loaded_service(f"redis://127.0.0.1:{way.port}", timeout_ms=200) as load:
+            await works(load)
+            before = errors("read", "timeout")
+            way.delay_seconds = 0.5
+            await assert_left_alone(load)
+            assert errors("read", "timeout") > before
+            way.delay_seconds = 0.02
+            await works(load)
+
+
+async def test_a_cluster_keeps_every_slots_scores_and_loses_only_those_of_a_node_that_is_away(tmp_path: Path):
+    with running_cluster(tmp_path) as nodes:
+        url = f"redis+cluster://127.0.0.1:{nodes[0].port},127.0.0.1:{nodes[1].port}"
+        settings = CacheSettings.model_validate({"url": url, "timeout_ms": 5000})
+        address = settings.address()
+        assert address is not None
+        store = open_store(address, settings)
+        entries = {f"turnscore:1:n:m:1:i:{number}": b"%d" % number for number in range(50)}
+        assert await store.write({key: PendingWrite(entry, 60_000) for key, entry in entries.items()}) == []
+        assert await store.read(list(entries)) == list(entries.values())
+        await store.close()
+        for node in nodes:
+            with node.client() as client:
+                assert client.dbsize() > 0
+        async with loaded_service(url, timeout_ms=200) as load:
+            await works(load)
+            nodes[2].kill()
+            await until(lambda: misses("unavailable") > 0)
+            await load.goes_on()
+
+
+async def test_the_master_that_sentinels_name_is_followed_to_the_next(tmp_path: Path):
+    with running_redis(tmp_path) as master, running_redis(tmp_path) as replica:
+        with replica.client() as client:
+            client.execute_command("REPLICAOF", "127.0.0.1", master.port)
+        with running_sentinel(tmp_path, master, "scores") as sentinel:
+            async with loaded_service(f"redis+sentinel://127.0.0.1:{sentinel.port}/scores") as load:
+                await works(load)
+                master.kill()
+                await assert_left_alone(load)
+                await until(lambda: state_of("read") == state_of("write") == 0)
+                await works(load)
+                with replica.client() as client:
+                    assert client.info("replication")["role"] == "master"
+
+
+async def test_a_redis_that_does_not_answer_holds_up_nobody_else(redis: RedisServer):
+    async with running_runtime(redis.url, timeout_ms=500) as runtime:
+        await uses_redis(runtime)
+        redis.suspend()
+        steps, before = 0, errors("read", "timeout")
+        asked = asyncio.create_task(
+            runtime.pipeline().score(ScoreRequest(response="a b"), "r", Deadline.after_ms(60_000))
+        )
+        while not asked.done():
+            steps += 1
+            await asyncio.sleep(0)
+        assert (await asked).scores["fake"].value == 0.02
+        assert errors("read", "timeout") == before + 1
+        assert steps > 100
+        redis.resume()
