@@ -26,7 +26,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve test check format lock wheels bento latency schema proto check-proto bench-fed train-dialogue-lm
-.PHONY: bench bench-quick load soak overload
+.PHONY: bench bench-quick bench-cache load soak overload
 .PHONY: train-engagement export-engagement train-sentiment-stop export-sentiment-stop
 
 help:  ## Lists the targets
@@ -116,6 +116,12 @@ bench: $(SERVE)/.ready $(DEV)/.ready  ## Measures turnscore, the bare runtime an
 
 bench-quick: $(SERVE)/.ready $(DEV)/.ready  ## The same for mixed lengths and 1 and 32 clients; writes build/bench alone
 	$(BENCH) --rounds 2 --turns 200 --mixes mixed --clients 1,32
+
+bench-cache: ROUNDS = 3
+bench-cache: TURNS = 100
+bench-cache: $(SERVE)/.ready $(DEV)/.ready  ## Measures the score cache with a redis-server: ROUNDS=3 TURNS=100
+	PYTHONPATH=loadtests $(DEV)/bin/python -m turnscore_bench.cache_bench --serving $(SERVE)/bin \
+		--rounds $(ROUNDS) --turns $(TURNS) --page docs/benchmarks/cache.md
 
 load: $(SERVE)/.ready $(DEV)/.ready  ## Loads the service at HOST, PORT (or its own): SHAPE=steady SECONDS=40 MIX=... REPEAT=0
 	$(LOAD) load --shape $(SHAPE) --seconds $(SECONDS) --mix $(MIX) --repeat-share $(REPEAT) $(LOAD_TARGET)

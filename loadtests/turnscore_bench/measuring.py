@@ -2,14 +2,13 @@
 
 import json
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from turnscore_bench.bare import BareProcess, EngagementRows
 from turnscore_bench.contenders import Contender
-from turnscore_bench.processes import Server, StartError, free_port, run_quietly
+from turnscore_bench.processes import Server, StartError, drive, free_port
 from turnscore_bench.results import Measurement
 from turnscore_bench.traffic import LengthMix, Traffic
 
@@ -102,12 +101,4 @@ class Arena:
             "clients": clients,
             "keeps_replies": keeps_replies,
         }
-        file = self._output / "job.json"
-        file.write_text(json.dumps(job))
-        server.resume()
-        try:
-            before = server.cpu_seconds()
-            told = run_quietly([sys.executable, "-m", contender.client, str(file)])
-            return {**json.loads(told), "cpu_seconds": server.cpu_seconds() - before}
-        finally:
-            server.pause()
+        return drive(server, contender.client, job, self._output)

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from turnscore_bench.results import BARE, Cell, Results
 
-BEGIN, END = "<!-- make bench writes below this line -->", "<!-- make bench writes above this line -->"
 PLOT_FILE = "servers.svg"
 
 
@@ -12,13 +11,22 @@ class MissingMarkersError(Exception):
     """The page has no place for the tables."""
 
 
-def write_between_markers(page: Path, text: str) -> None:
+def markers(command: str) -> tuple[str, str]:
+    """The lines between which that command writes."""
+    return f"<!-- {command} writes below this line -->", f"<!-- {command} writes above this line -->"
+
+
+BEGIN, END = markers("make bench")
+
+
+def write_between_markers(page: Path, text: str, between: tuple[str, str] = (BEGIN, END)) -> None:
     """Replaces what stands between the markers. Raises MissingMarkersError where they are not there, in this order."""
-    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
+    first, last = between
+    before, begin, rest = page.read_text(encoding="utf-8").partition(first)
+    _, end, after = rest.partition(last)
     if not begin or not end:
-        raise MissingMarkersError(f"{page} has no line {BEGIN!r} with {END!r} after it")
-    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+        raise MissingMarkersError(f"{page} has no line {first!r} with {last!r} after it")
+    page.write_text(f"{before}{first}\n\n{text}\n\n{last}{after}", encoding="utf-8")
 
 
 def tables(results: Results, plot: str) -> str:
@@ -43,7 +51,7 @@ def ratios(results: Results) -> str:
     others = [key for key in results.labels if not key.startswith("turnscore")]
     head = ["lengths", "clients", "", "CPU, served over bare", "p50 above bare, ms"]
     head += [f"turns/s over {results.labels[key]}" for key in others]
-    return _table(head, [line for line in lines if any(each not in ("", "-") for each in line[3:])], texts=3)
+    return table(head, [line for line in lines if any(each not in ("", "-") for each in line[3:])], texts=3)
 
 
 def _ratio_cells(results: Results, key: str, mix: str, clients: int) -> list[str]:
@@ -51,7 +59,7 @@ def _ratio_cells(results: Results, key: str, mix: str, clients: int) -> list[str
     others = [other for other in results.labels if not other.startswith("turnscore")]
     throughputs = [results.throughput_over(key, other, mix, clients) for other in others]
     over_bare = results.served_over_bare(key, mix, clients)
-    return [_number(over_bare, 2), _number(above, 1), *(_number(each, 1) for each in throughputs)]
+    return [number(over_bare, 2), number(above, 1), *(number(each, 1) for each in throughputs)]
 
 
 def _mix_table(results: Results, mix: str) -> str:
@@ -66,20 +74,20 @@ def _mix_table(results: Results, mix: str) -> str:
             cell = results.cell(key, mix, clients)
             if cell:
                 rows.append([label, str(clients), *_cell_cells(cell, bare)])
-    return _table(head, rows, texts=1)
+    return table(head, rows, texts=1)
 
 
 def _cell_cells(cell: Cell, bare: Cell | None) -> list[str]:
     return [
-        _number(cell.cpu_ms, 2),
-        _number(cell.cpu_ms / bare.cpu_ms if bare else None, 2),
-        _number(cell.wall_ms, 2),
-        _number(cell.turns_a_second, 0),
-        _number(cell.p50_ms, 1),
-        _number(cell.p99_ms, 1),
+        number(cell.cpu_ms, 2),
+        number(cell.cpu_ms / bare.cpu_ms if bare else None, 2),
+        number(cell.wall_ms, 2),
+        number(cell.turns_a_second, 0),
+        number(cell.p50_ms, 1),
+        number(cell.p99_ms, 1),
         f"{100 * cell.client_share:.1f} %",
-        _number(cell.refused, 0),
-        _number(cell.failed, 0),
+        number(cell.refused, 0),
+        number(cell.failed, 0),
     ]
 
 
@@ -90,11 +98,12 @@ def _not_run(results: Results) -> str:
     return "\n".join(f"- {what}: `{why}`" for what, why in reasons)
 
 
-def _number(value: float | None, digits: int) -> str:
+def number(value: float | None, digits: int) -> str:
+    """`1,234.5`, or `-`."""
     return "-" if value is None else f"{value:,.{digits}f}"
 
 
-def _table(head: list[str], rows: list[list[str]], *, texts: int) -> str:
+def table(head: list[str], rows: list[list[str]], *, texts: int) -> str:
     """The first `texts` columns are words, the others numbers."""
     lines = [head, [*["---"] * texts, *["---:"] * (len(head) - texts)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,12 +1,15 @@
 """Processes: starts servers, reads the CPU seconds of their process trees, lets only the measured one run."""
 
+import json
 import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import psutil
@@ -115,3 +118,19 @@ def run_quietly(command: Sequence[str], environment: Mapping[str, str] | None = 
     if done.returncode:
         raise StartError(f"{Path(command[0]).name} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
     return done.stdout
+
+
+def drive(server: Server, client: str, job: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """What the load generator, the module `client`, tells of the job, and the CPU seconds of the server meanwhile.
+
+    The server runs only as long. Raises StartError where the load generator fails, as it does on a closed connection.
+    """
+    file = folder / "job.json"
+    file.write_text(json.dumps(job))
+    server.resume()
+    try:
+        before = server.cpu_seconds()
+        told = run_quietly([sys.executable, "-m", client, str(file)])
+        return {**json.loads(told), "cpu_seconds": server.cpu_seconds() - before}
+    finally:
+        server.pause()

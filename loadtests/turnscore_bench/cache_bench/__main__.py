@@ -1,0 +1,95 @@
+"""`make bench-cache`: the real service on starter bundles with a real redis-server, in one run of alternating rounds.
+
+Sends load to 127.0.0.1 only. Exit status 1 where a target was missed.
+"""
+
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from turnscore_models import read_bundle, starter_bundles
+from turnscore_service.inference.cpu_budget import usable_cpus
+
+from turnscore_bench import machine
+from turnscore_bench.cache_bench import rounds
+from turnscore_bench.cache_bench.redis_process import RedisProcess
+from turnscore_bench.cache_bench.samples import Findings
+from turnscore_bench.cache_bench.services import Services, cache_specs, fault_specs, workers_spec
+from turnscore_bench.cache_bench.tables import targets, write_tables
+from turnscore_bench.cache_bench.verdicts import judge
+from turnscore_bench.cache_bench.ways import Question, Requests
+from turnscore_bench.page import markers, write_between_markers
+from turnscore_bench.traffic import Traffic
+
+QUESTIONS = [Question(scorer, size, clients) for scorer in ("engagement", "fed") for size, clients in ((1, 1), (1, 32))]
+BATCHES = [Question("engagement", 16, 1), Question("engagement", 16, 8)]
+MARKERS = markers("make bench-cache")
+
+
+def bench_cache(
+    serving: Annotated[Path, typer.Option(help="Folder of the serving environment's bentoml.")],
+    output: Annotated[Path, typer.Option(help="Folder for logs and JSON.")] = Path("build/bench-cache"),
+    write_page: Annotated[Path | None, typer.Option("--page", help="Page whose tables are written anew.")] = None,
+    count: Annotated[int, typer.Option("--rounds", min=1)] = 3,
+    turns: Annotated[int, typer.Option(min=8, help="Engagement turns a measurement; FED has a third.")] = 100,
+    batches: Annotated[bool, typer.Option(help="Also 16 turns a request.")] = True,
+    faults: Annotated[bool, typer.Option(help="Also a sick Redis and two processes.")] = True,
+    where: Annotated[str, typer.Option("--machine", help="Told on the page; read from the system when empty.")] = "",
+) -> None:
+    """Measure hits, misses, repeats and faults, print each target with its verdict."""
+    output = output.resolve()
+    output.mkdir(parents=True, exist_ok=True)
+    bundles = {folder.name: folder for folder in starter_bundles()}
+    bundle = read_bundle(bundles["engagement"])
+    traffic = Traffic(bundle.path_of(bundle.manifest.tokenizer), bundle.manifest.token_limit)
+    sizes = rounds.Sizes(turns, turns // 3, hits=8 * turns, faults=2 * turns)
+    redis, services, findings = RedisProcess(output / "redis"), Services(serving, bundles, output), Findings()
+    run = rounds.Run(services, redis, Requests(traffic, 64), sizes, findings, typer.echo)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was started is ended
+    try:
+        redis.start()
+        findings.told = _told(redis, count, where or machine.describe(usable_cpus()))
+        _measure_costs(run, count, [*QUESTIONS, *BATCHES] if batches else QUESTIONS)
+        if faults:
+            _measure_faults(run, count)
+    finally:
+        services.stop()
+        redis.kill()
+        (output / "results.json").write_text(json.dumps(findings.to_json(), indent=1), encoding="utf-8")
+    if write_page:
+        write_between_markers(write_page, write_tables(findings), MARKERS)
+    typer.echo(targets(findings) if write_page else write_tables(findings))
+    if not all(each.is_met for each in judge(findings)):
+        raise typer.Exit(1)
+
+
+def _told(redis: RedisProcess, count: int, where: str) -> str:
+    versions = f"onnxruntime {version('onnxruntime')}, redis-server {redis.version()}, redis-py {version('redis')}"
+    return f"Measured on {where}, {datetime.now(UTC).date().isoformat()}; {versions}. Medians of {count} rounds."
+
+
+def _measure_costs(run: rounds.Run, count: int, questions: Sequence[Question]) -> None:
+    run.services.start(cache_specs(run.redis.url), run.tell)
+    rounds.warm_up(run, [Question("engagement", 1, 1), Question("fed", 1, 1)])
+    for number in range(count):
+        rounds.run_round(run, number, questions)
+    run.services.stop()
+
+
+def _measure_faults(run: rounds.Run, count: int) -> None:
+    run.services.start([*fault_specs(run.redis.url), workers_spec(run.redis.url)], run.tell)
+    for number in range(count):
+        rounds.run_faults(run, number)
+    rounds.count_duplicates(run)
+    rounds.time_locks(run)
+    run.services.stop()
+
+
+if __name__ == "__main__":
+    typer.run(bench_cache)

@@ -1,0 +1,157 @@
+"""Rounds: who is measured when. The ways take turns, in another order each round; Redis is sick in between."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from turnscore_bench.cache_bench.redis_process import RedisProcess, measure_locks
+from turnscore_bench.cache_bench.samples import Duplicates, FaultSample, Findings, Sample, percentiles
+from turnscore_bench.cache_bench.services import Services
+from turnscore_bench.cache_bench.ways import WAYS, Question, Requests, Way, read_scores
+from turnscore_bench.processes import StartError
+
+FAULT_CLIENTS = 4
+LOCK_CALLERS = (1, 32)
+_ALIKE = 1e-3
+"""Two computations of a turn differ by rounding, where other turns stood in its batch."""
+_TURNS_A_CLIENT = 2
+_BATCHES_A_CLIENT = 3
+"""At least, so that the last requests, which run alone, do not decide the time that all of them took."""
+_FAULTY = Question("engagement", 1, FAULT_CLIENTS)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many turns one measurement has."""
+
+    engagement: int
+    """For one client; three times as many where several ask turn by turn."""
+    fed: int
+    hits: int
+    """Of known turns: they are quick."""
+    faults: int
+
+    def of(self, way: Way, question: Question) -> int:
+        """Turns for one measurement: whole requests, an even number, some for each client."""
+        wanted = self.hits if way.sent == "known" else getattr(self, question.scorer)
+        if way.sent != "known" and question.scorer == "engagement" and question.clients > 1:
+            wanted *= 3
+        least = question.clients * (_TURNS_A_CLIENT if question.turns_a_request == 1 else _BATCHES_A_CLIENT)
+        requests = max(wanted // question.turns_a_request, least)
+        return int(requests + requests % 2) * question.turns_a_request
+
+
+@dataclass
+class Run:
+    """What one run works with."""
+
+    services: Services
+    redis: RedisProcess
+    requests: Requests
+    sizes: Sizes
+    findings: Findings
+    tell: Callable[[str], None]
+
+
+def warm_up(run: Run, questions: Sequence[Question]) -> None:
+    """Makes the known turns known to every service, and checks that hits are hits and right. Raises StartError."""
+    for question in questions:
+        bodies, scores = run.requests.known(question), {}
+        for service in ("off", "local", "redis", "both", "redis", "both"):
+            told = run.services.drive(service, question.path, bodies, 1, keeps_replies=True)
+            scores[service] = read_scores(told["replies"], question.scorer)
+        for service in ("redis", "both"):
+            if not all(each["cached"] for each in scores[service]):
+                raise StartError(f"{service}: not every known turn of {question.scorer} came from the cache")
+            pairs = zip(scores[service], scores["off"], strict=True)
+            furthest = max(abs(one["value"] - other["value"]) for one, other in pairs)
+            if furthest > _ALIKE:
+                raise StartError(f"{service}: a cached value of {question.scorer} is off by {furthest:.4f}")
+
+
+def run_round(run: Run, number: int, questions: Sequence[Question]) -> None:
+    """Measures every way for every question once."""
+    start = number % len(WAYS)
+    for question in questions:
+        size, clients = question.turns_a_request, question.clients
+        run.tell(f"round {number + 1}: {question.scorer}, {size} a request, {clients} clients")
+        for way in (*WAYS[start:], *WAYS[:start]):
+            run.findings.samples.append(_measure(run, number, way, question))
+
+
+def _measure(run: Run, number: int, way: Way, question: Question) -> Sample:
+    bodies = run.requests.of(way, question, run.sizes.of(way, question))
+    before = run.redis.cpu_seconds()
+    told = run.services.drive(way.service, question.path, bodies, question.clients)
+    p50, p99 = percentiles(told["latencies_ms"])
+    return Sample(
+        round=number,
+        way=way.key,
+        question=question,
+        turns=told["answered"] * question.turns_a_request - told["failed_items"],
+        wall_seconds=told["wall_seconds"],
+        cpu_seconds=told["cpu_seconds"],
+        redis_cpu_seconds=run.redis.cpu_seconds() - before,
+        p50_ms=p50,
+        p99_ms=p99,
+        failed=told["failed_requests"] + told["failed_items"],
+    )
+
+
+def run_faults(run: Run, number: int) -> None:
+    """Latency with a healthy, a suspended and a killed Redis, while breakers are closed and once they are open.
+
+    Every turn is fresh, so that the healthy Redis spares no work that the sick one would not.
+    """
+    run.tell(f"round {number + 1}: a sick Redis")
+    for service in ("opens", "stays_closed"):
+        _wait_until_in_use(run.services, service)
+    _measure_fault(run, number, "stays_closed", "healthy")
+    redis = run.redis
+    for fault, begin, end in (("suspended", redis.suspend, redis.resume), ("killed", redis.kill, redis.start)):
+        begin()
+        _measure_fault(run, number, "stays_closed", f"{fault}, breaker closed")
+        run.services.drive("opens", _FAULTY.path, run.requests.fresh(_FAULTY, 40), FAULT_CLIENTS)
+        _measure_fault(run, number, "opens", f"{fault}, breaker open")
+        end()
+        _wait_until_in_use(run.services, "opens")
+        _measure_fault(run, number, "opens", f"recovered from {fault}")
+
+
+def _measure_fault(run: Run, number: int, service: str, state: str) -> None:
+    bodies = run.requests.fresh(_FAULTY, run.sizes.faults)
+    told = run.services.drive(service, _FAULTY.path, bodies, FAULT_CLIENTS)
+    p50, p99 = percentiles(told["latencies_ms"])
+    breaker = run.services.metric(service, "turnscore_cache_breaker_state", operation="read")
+    failed = told["failed_requests"] + told["failed_items"]
+    run.findings.faults.append(FaultSample(number, state, told["answered"], p50, p99, failed, breaker))
+
+
+def _wait_until_in_use(services: Services, service: str) -> None:
+    """Returns when the breaker is closed. Raises StartError where it takes too long."""
+    for _ in range(600):
+        if services.metric(service, "turnscore_cache_breaker_state", operation="read") == 0:
+            return
+        services.let_run(service, 0.1)  # only a service that runs probes its Redis
+    raise StartError(f"{service}: the breaker did not close")
+
+
+def count_duplicates(run: Run) -> None:
+    """How many turns two processes compute twice, that one process would have computed once."""
+    run.tell("two processes")
+    question = Question("engagement", 1, 32)
+    count = max(2 * run.sizes.engagement, 4 * question.clients)
+    for traffic, bodies in (
+        ("repeats anywhere", run.requests.repeats(question, count)),
+        ("repeats at once", run.requests.repeats_at_once(question, count)),
+    ):
+        before = run.services.metric("two_workers", "turnscore_items_total", outcome="scored")
+        run.services.drive("two_workers", question.path, bodies, question.clients)
+        computed = run.services.metric("two_workers", "turnscore_items_total", outcome="scored") - before
+        run.findings.duplicates.append(Duplicates(traffic, len(bodies), len(set(bodies)), round(computed)))
+
+
+def time_locks(run: Run) -> None:
+    """What a lock would cost each miss."""
+    for callers in LOCK_CALLERS:
+        run.findings.lock_us[callers] = asyncio.run(measure_locks(run.redis.url, callers))
