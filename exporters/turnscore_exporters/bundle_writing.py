@@ -27,14 +27,13 @@ from turnscore_service.scorers.loading import load_scorer
 from turnscore_service.scorers.scorer import TurnToScore
 
 from turnscore_exporters.errors import ExporterError
+from turnscore_exporters.fed_graphs import DATA_SUFFIX
 
 GRAPH_FILES: dict[GraphVariant, str] = {
     "fp32": "graphs/fp32.onnx",
     "cpu-int8": "graphs/cpu-int8.onnx",
     "cuda-fp16": "graphs/cuda-fp16.onnx",
 }
-DATA_SUFFIX = ".data"
-"""What a large graph's weights, in a file beside it, are called."""
 DEFAULT_GRAPHS: tuple[GraphVariant, ...] = ("fp32", "cpu-int8")
 TOKENIZER_FILE, CALIBRATION_FILE, SELF_TEST_FILE = "tokenizer.json", "calibration.json", "self_test.json"
 # fp32 differs by rounding alone.

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from pydantic import JsonValue
 from turnscore_models import Bundle, GraphVariant
 from turnscore_service.inference.onnx_backend import OnnxBackend
@@ -22,8 +21,7 @@ from turnscore_exporters.bundle_writing import (
 )
 from turnscore_exporters.encoder_bundle import MIN_PARITY_TURNS, BundleSource, GraphChoice, write_files
 from turnscore_exporters.encoders import Encoder
-from turnscore_exporters.engagement_model import EngagementModel, load_model, score_pairs
-from turnscore_exporters.graph_export import EXAMPLE_IDS, ROW_AXES, GraphContract
+from turnscore_exporters.engagement_model import CONTRACT, EngagementModel, load_model, score_pairs
 from turnscore_exporters.half_emulation import examined_graph
 from turnscore_exporters.pairs import EngagementPair
 from turnscore_exporters.parity import Drift, check_parity, serve_turns, turns_of
@@ -33,11 +31,6 @@ KIND = "engagement"
 # Chosen from what was measured, see docs/models/engagement.md.
 INT8_TOLERANCE = 0.15
 DEFAULT_CHOICE = GraphChoice(DEFAULT_GRAPHS, INT8_TOLERANCE)
-CONTRACT = GraphContract(
-    inputs={"input_ids": ROW_AXES, "attention_mask": ROW_AXES, "query_row": ("pairs",), "reply_row": ("pairs",)},
-    outputs={"probability": ("pairs",)},
-    examples=(EXAMPLE_IDS, (EXAMPLE_IDS > 0).long(), torch.tensor([0, 2]), torch.tensor([1, 2])),
-)
 
 # Written for this file: greetings, dull and lively replies, numbers, other scripts, markup, a missing query, long text.
 SELF_TEST_TEXTS: tuple[tuple[str, str], ...] = (

@@ -12,10 +12,15 @@ from transformers import BertModel
 
 from turnscore_exporters.checkpoint_files import read_checkpoint, write_checkpoint
 from turnscore_exporters.encoders import Encoder, cut_end, cut_start, pad_rows
-from turnscore_exporters.graph_export import BertGraph
+from turnscore_exporters.graph_export import EXAMPLE_IDS, ROW_AXES, BertGraph, GraphContract
 
 # Specified: the paper's head has 64, 32 and 8 hidden units, then two classes.
 HIDDEN_UNITS = (64, 32, 8)
+CONTRACT = GraphContract(
+    inputs={"input_ids": ROW_AXES, "attention_mask": ROW_AXES, "query_row": ("pairs",), "reply_row": ("pairs",)},
+    outputs={"probability": ("pairs",)},
+    examples=(EXAMPLE_IDS, (EXAMPLE_IDS > 0).long(), torch.tensor([0, 2]), torch.tensor([1, 2])),
+)
 
 
 class Pooling(StrEnum):

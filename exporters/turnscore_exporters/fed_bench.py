@@ -3,17 +3,13 @@
 Random weights, since only time is measured. Medians and ratios; absolute times belong to one machine.
 """
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Literal, get_args
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer
-from tqdm import tqdm
 from transformers import GPT2Config, GPT2LMHeadModel
 from turnscore_service.inference.fed_packing import Conversation, FedBatch
 from turnscore_service.inference.fed_sharing import FedTurn, share_turns
@@ -21,27 +17,26 @@ from turnscore_service.inference.fed_tree import FollowUpTree, build_tree
 from turnscore_service.inference.onnx_backend import OnnxBackend
 
 from turnscore_exporters.fed_graphs import export_graph, export_int8
-from turnscore_exporters.fed_model import FedModel
 from turnscore_exporters.fed_qualities import QualityFile
+from turnscore_exporters.fed_ways import (
+    CONTEXT_TURN_TOKENS,
+    ROWS_AT_ONCE,
+    Timing,
+    TorchFed,
+    Way,
+    draw_context,
+    parts_of,
+    time_alternating,
+)
 from turnscore_exporters.fed_work import ModelShape
 
 EOS_ID, VOCABULARY = 50256, 50257  # specified: GPT-2's
 CONTEXT_TOKENS = 100
-ROWS_AT_ONCE = 8  # chosen: logits of 8 rows of 112 tokens are 180 MB
 WIDEST_DIALOGUE_TOKENS = 1_000_000  # a dialogue's row is measured whole
 CONTEXTS = (25, 50, 100, 200, 400, 800)
 QUALITY_COUNTS = (1, 2, 4, 8, 18)
 
 Graph = Literal["fp32", "int8"]
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Median seconds over the rounds, and the tokens that the model computes."""
-
-    name: str
-    seconds: float
-    tokens: int
 
 
 class FedBench:
@@ -53,9 +48,9 @@ class FedBench:
         torch.manual_seed(0)
         config = GPT2Config(n_layer=layers)
         self.shape = ModelShape(config.n_layer, config.n_embd, config.vocab_size)
-        self._model = GPT2LMHeadModel(config).eval()
-        self._fed_model = FedModel(self._model).eval()
-        export_graph(self._model, folder / "fp32.onnx")
+        model = GPT2LMHeadModel(config).eval()
+        self._torch = TorchFed(model)
+        export_graph(model, folder / "fp32.onnx")
         export_int8(folder / "fp32.onnx", folder / "int8.onnx", VOCABULARY)
         self.graphs: dict[Graph, OnnxBackend] = {
             name: OnnxBackend(folder / f"{name}.onnx", threads=threads) for name in get_args(Graph)
@@ -75,13 +70,12 @@ class FedBench:
         rows = [[*context, *follow_up] for each in self._follow_ups.values() for follow_up in each]
         tree = self.tree(len(self._follow_ups))
         batch = share([FedTurn(tuple(context), 1)], tree, with_context=True)
-        tensors = {name: torch.from_numpy(values) for name, values in batch.feeds().items()}
         published, ours = sum(map(len, rows)), len(context) + len(tree.ids)
-        widths = [max(map(len, part)) * len(part) for part in _parts(rows)]
-        ways: dict[str, tuple[int, Callable[[], object]]] = {
-            "published: a pass a follow-up, torch": (published, lambda: self._run_published(rows)),
-            f"published, {ROWS_AT_ONCE} follow-ups a pass, torch": (sum(widths), lambda: self._run_batched(rows)),
-            "one pass, torch": (ours, lambda: self._fed_model(**tensors)),
+        widths = [max(map(len, part)) * len(part) for part in parts_of(rows)]
+        ways: dict[str, Way] = {
+            "published: a pass a follow-up, torch": (published, lambda: self._torch.run_published(rows)),
+            f"published, {ROWS_AT_ONCE} follow-ups a pass, torch": (sum(widths), lambda: self._torch.run_batched(rows)),
+            "one pass, torch": (ours, lambda: self._torch.run_one_pass(batch.feeds())),
             "one pass, ONNX Runtime fp32": (ours, lambda: self.graphs["fp32"].run(batch.feeds())),
             "one pass, ONNX Runtime int8": (ours, lambda: self.graphs["int8"].run(batch.feeds())),
         }
@@ -97,19 +91,16 @@ class FedBench:
         context = self.draw_context(CONTEXT_TOKENS)
         return self._time_turns({str(each): ([context], self.tree(each)) for each in QUALITY_COUNTS}, rounds)
 
-    def draw_context(self, tokens: int, turn_tokens: int = 25) -> list[int]:
+    def draw_context(self, tokens: int, turn_tokens: int = CONTEXT_TURN_TOKENS) -> list[int]:
         """Random tokens, a separator first, last and every `turn_tokens`."""
-        drawn: list[int] = self._generator.integers(0, EOS_ID, tokens).tolist()
-        drawn[::turn_tokens] = [EOS_ID] * len(drawn[::turn_tokens])
-        drawn[-1] = EOS_ID
-        return drawn
+        return draw_context(self._generator, tokens, EOS_ID, turn_tokens)
 
     def tree(self, count: int) -> FollowUpTree:
         """The tree of the first `count` qualities."""
         chosen = [tuple(each) for name in list(self._follow_ups)[:count] for each in self._follow_ups[name]]
         return build_tree(list(dict.fromkeys(chosen)))
 
-    def _job(self, groups: Sequence[Sequence[list[int]]], tree: FollowUpTree) -> tuple[int, Callable[[], object]]:
+    def _job(self, groups: Sequence[Sequence[list[int]]], tree: FollowUpTree) -> Way:
         """Contexts that share a pass, group after group; with the tokens of all passes."""
         batches = [share([FedTurn(tuple(each), 1) for each in group], tree, with_context=False) for group in groups]
         tokens = sum(batch.fed_tokens for batch in batches)
@@ -118,44 +109,9 @@ class FedBench:
     def _time_turns(self, turns: Mapping[str, tuple[list[list[int]], FollowUpTree]], rounds: int) -> list[Timing]:
         return time_alternating({name: self._job([contexts], tree) for name, (contexts, tree) in turns.items()}, rounds)
 
-    def _run_published(self, rows: Sequence[list[int]]) -> list[float]:
-        found = []
-        for row in rows:
-            ids = torch.tensor([row])
-            found.append(float(self._model(input_ids=ids, labels=ids).loss))
-        return found
-
-    def _run_batched(self, rows: Sequence[list[int]]) -> None:
-        for part in _parts(rows):
-            width = max(map(len, part))
-            ids = torch.tensor([[*row, *[EOS_ID] * (width - len(row))] for row in part])
-            logits = self._model(input_ids=ids).logits[:, :-1]
-            torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
-
 
 def share(turns: Sequence[FedTurn], tree: FollowUpTree, *, with_context: bool) -> FedBatch:
     """The turns packed as the service packs them, but never divided."""
     shared = share_turns(turns, tree, with_context=with_context, max_tokens=WIDEST_DIALOGUE_TOKENS)
     conversations: list[Conversation] = [each.conversation for each in shared]
     return FedBatch(conversations, EOS_ID)
-
-
-def time_alternating(
-    ways: Mapping[str, tuple[int, Callable[[], object]]], rounds: int, warm_up_rounds: int = 1
-) -> list[Timing]:
-    """Median seconds of each way; the ways take turns, so that a busy moment meets them all."""
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    with torch.inference_mode(), tqdm(total=(rounds + warm_up_rounds) * len(ways), unit="run", desc="bench-fed") as bar:
-        for round_number in range(rounds + warm_up_rounds):
-            for name, (_, run) in ways.items():
-                started_at = time.perf_counter()
-                run()
-                if round_number >= warm_up_rounds:
-                    seconds[name].append(time.perf_counter() - started_at)
-                bar.update()
-    return [Timing(name, median(seconds[name]), tokens) for name, (tokens, _) in ways.items()]
-
-
-def _parts(rows: Sequence[list[int]]) -> list[list[list[int]]]:
-    ordered = sorted(rows, key=len)
-    return [ordered[start : start + ROWS_AT_ONCE] for start in range(0, len(ordered), ROWS_AT_ONCE)]

@@ -1,13 +1,14 @@
 """What FED saves on a dialogue: every system turn in one row, against a pass a turn. Times and counts, no weights."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from turnscore_service.inference.fed_packing import Branch, Conversation, FedBatch
 from turnscore_service.inference.fed_tree import FollowUpTree
 from turnscore_service.inference.onnx_backend import Backend
 
-from turnscore_exporters.fed_bench import EOS_ID, FedBench, Graph, Timing, time_alternating
+from turnscore_exporters.fed_bench import EOS_ID, FedBench, Graph
+from turnscore_exporters.fed_ways import Timing, Way, time_alternating
 from turnscore_exporters.fed_work import count_operations
 
 ALL, TURN_LEVEL = 18, 8
@@ -88,7 +89,7 @@ def _branch(start: int, tree: FollowUpTree) -> Branch:
     return Branch(start, (), tree)
 
 
-def _job(backend: Backend, conversations: Sequence[Conversation]) -> tuple[int, Callable[[], object]]:
+def _job(backend: Backend, conversations: Sequence[Conversation]) -> Way:
     """A pass a conversation; with the tokens of all passes."""
     batches = [FedBatch([each], EOS_ID) for each in conversations]
     return sum(batch.fed_tokens for batch in batches), lambda: [backend.run(batch.feeds()) for batch in batches]

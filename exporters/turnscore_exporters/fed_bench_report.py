@@ -7,8 +7,9 @@ from matplotlib import rcParams
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from turnscore_exporters.fed_bench import CONTEXT_TOKENS, Timing
+from turnscore_exporters.fed_bench import CONTEXT_TOKENS
 from turnscore_exporters.fed_bench_dialogues import TURN_TOKENS, DialogueTiming, Setting
+from turnscore_exporters.fed_ways import Timing
 
 PLOT_FILE, PAGE_FILE = "fed.svg", "fed.md"
 DIALOGUE_COLUMNS = [

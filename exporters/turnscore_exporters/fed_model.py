@@ -61,7 +61,7 @@ class FedModel(nn.Module):
     ) -> Tensor:
         """Losses [targets], float32: log-sum-exp of the logits minus the target's, at each target's predictor."""
         shape = _Shape(trunk_ids, branch_ids, branch_ends, branch_trunk, branch_start)
-        trunk_positions = torch.arange(trunk_ids.shape[1]).expand_as(trunk_ids)
+        trunk_positions = torch.arange(trunk_ids.shape[1], device=trunk_ids.device).expand_as(trunk_ids)
         ids = torch.cat([trunk_ids.flatten(), branch_ids.flatten()])
         positions = torch.cat([trunk_positions.flatten(), branch_positions.flatten()])
         states = self.token_table[ids].float() + self.position_table[positions].float()
@@ -97,8 +97,8 @@ class _Shape:
         self.trunks, self.trunk_width = trunk_ids.shape
         self.branches, self.branch_width = branch_ids.shape
         self.branch_trunk = branch_trunk
-        trunk_places = torch.arange(self.trunk_width)
-        places = torch.arange(self.branch_width)
+        trunk_places = torch.arange(self.trunk_width, device=trunk_ids.device)
+        places = torch.arange(self.branch_width, device=trunk_ids.device)
         self.trunk_ceiling = _ceiling(trunk_places[:, None] >= trunk_places[None, :])
         sees_trunk = (trunk_places[None, :] < branch_start[:, None])[:, None, :].expand(-1, self.branch_width, -1)
         is_ancestor = (places[None, None, :] <= places[None, :, None]) & (

@@ -1,9 +1,10 @@
 from pathlib import Path
 
 import pytest
-from turnscore_exporters.fed_bench import Timing, share, time_alternating
+from turnscore_exporters.fed_bench import share
 from turnscore_exporters.fed_bench_dialogues import DialogueTiming, Setting, lay_out
 from turnscore_exporters.fed_bench_report import BenchResult, write_report
+from turnscore_exporters.fed_ways import Timing, time_alternating
 from turnscore_service.inference.fed_sharing import FedTurn
 from turnscore_service.inference.fed_tree import FollowUpTree, build_tree
 

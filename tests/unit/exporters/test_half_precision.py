@@ -10,8 +10,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 from turnscore_exporters.encoders import load_encoder
-from turnscore_exporters.engagement_bundle import CONTRACT
-from turnscore_exporters.engagement_model import EngagementModel, ModelSettings
+from turnscore_exporters.engagement_model import CONTRACT, EngagementModel, ModelSettings
 from turnscore_exporters.errors import GraphExportError, ParityError
 from turnscore_exporters.graph_export import check_graph, export_fp32
 from turnscore_exporters.half_emulation import emulate_fp16, examined_graph
