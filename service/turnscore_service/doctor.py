@@ -142,12 +142,6 @@ def _look_at_runtime(found: Diagnosis, machine: Machine) -> None:
         build.cuda_version and ".".join(map(str, build.cuda_version)),
         {provider: library for provider, library in missing.items() if library},
     )
-    if {"cpu", "gpu"} <= set(found.extras):
-        text = (
-            "onnxruntime and onnxruntime-gpu are both installed and overwrite each other: remove both, then install "
-            "exactly one of the extras `cpu` and `gpu`"
-        )
-        found.problems.append(Problem(text, is_fatal=False))
 
 
 def _look_at_devices(found: Diagnosis, settings: Settings, machine: Machine) -> tuple[Device, ...]:

@@ -47,9 +47,10 @@ def choose_devices(asked: str, machine: Machine, *, worker: int = 0, with_tensor
     """The devices for worker number `worker` (from 0), of what the setting `runtime.device` may say.
 
     `auto` is CUDA where it works, else the CPU. Raises DeviceError, with the reason and the fix, where a device that
-    was asked for by name cannot be used, or where there is no runtime at all.
+    was asked for by name cannot be used, and whatever was asked for where there is no runtime, or two.
     """
     build = machine.build
+    _refuse_two(build)
     if asked == "cpu":
         return DeviceChoice((CPU,))
     try:
@@ -87,14 +88,18 @@ def count_workers_beside(asked: str, workers: int, gpus: int) -> int:
     return -(-workers // max(1, devices))
 
 
+def _refuse_two(build: OnnxBuild) -> None:
+    """Two packages that write the same files: which of them works, and whether at all, is an accident."""
+    if {"onnxruntime", "onnxruntime-gpu"} <= set(build.packages):
+        raise DeviceError(
+            "onnxruntime and onnxruntime-gpu are both installed and overwrite each other: pip uninstall -y onnxruntime "
+            "onnxruntime-gpu, then install exactly one of the extras `cpu` and `gpu`"
+        )
+
+
 def _check_build(build: OnnxBuild) -> None:
     if build.has("cuda"):
         return
-    if "onnxruntime-gpu" in build.packages:
-        raise DeviceError(
-            "onnxruntime and onnxruntime-gpu are both installed and overwrite each other; the CPU build came last: "
-            + _INSTALL_GPU
-        )
     raise DeviceError(f"the installed ONNX Runtime {build.version} is a CPU build: {_INSTALL_GPU}")
 
 

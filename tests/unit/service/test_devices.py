@@ -10,13 +10,10 @@ from turnscore_service.inference.onnx_library import DeviceError, OnnxBuild
 from turnscore_service.settings import RuntimeSettings, Settings
 from turnscore_service.wiring import Runtime, load_scorers
 
-BOTH_BUILDS = OnnxBuild("1.31.1", ("onnxruntime", "onnxruntime-gpu"), ("CPUExecutionProvider",), None)
-
 STARTER = (f"{starter_bundles()[0]}/",)
 
 BROKEN = [
     (FakeMachine(CPU_BUILD), "is a CPU build: pip uninstall -y onnxruntime onnxruntime-gpu, then pip install"),
-    (FakeMachine(BOTH_BUILDS), "both installed and overwrite each other"),
     (FakeMachine(driver="libcuda.so.1: cannot open shared object file"), r"no working NVIDIA driver \(libcuda.so.1"),
     (FakeMachine(driver_cuda=(12, 4)), "runs CUDA up to 12.4, ONNX Runtime 1.31.1 needs CUDA 13: install a newer"),
     (FakeMachine(devices=0), "shows this process no device: check nvidia-smi, CUDA_VISIBLE_DEVICES"),
@@ -44,6 +41,14 @@ def test_auto_computes_on_the_cpu_there_and_says_why(machine: FakeMachine, reaso
     assert choice.devices == (CPU,)
     with pytest.raises(DeviceError, match=reason):
         raise DeviceError(choice.note)
+
+
+@pytest.mark.parametrize("asked", ["auto", "cpu", "cuda:0"])
+@pytest.mark.parametrize("providers", [CPU_BUILD.providers, GPU_BUILD.providers])
+def test_two_runtimes_at_once_are_refused_whichever_came_last(asked: str, providers: tuple[str, ...]):
+    both = OnnxBuild("1.31.1", ("onnxruntime", "onnxruntime-gpu"), providers, None)
+    with pytest.raises(DeviceError, match="both installed and overwrite each other: pip uninstall -y"):
+        choose_devices(asked, FakeMachine(both))
 
 
 def test_a_device_that_is_not_there_is_refused_with_those_that_are():

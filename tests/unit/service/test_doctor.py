@@ -56,10 +56,11 @@ def test_a_gpu_left_unused_is_a_warning(monkeypatch: pytest.MonkeyPatch):
     ]
 
 
-def test_both_runtimes_at_once_are_a_warning_even_where_cuda_works(monkeypatch: pytest.MonkeyPatch):
+def test_both_runtimes_at_once_are_a_problem_even_where_cuda_works(monkeypatch: pytest.MonkeyPatch):
     found = read(monkeypatch, FakeMachine(BOTH))
     assert found["extras"][-2:] == ["cpu", "gpu"]
-    assert any("both installed and overwrite each other" in each["text"] for each in found["problems"])
+    assert [each["is_fatal"] for each in found["problems"] if "overwrite each other" in each["text"]] == [True]
+    assert not found["can_serve"]
 
 
 def test_devices_and_whose_they_are_are_told(monkeypatch: pytest.MonkeyPatch):
