@@ -5,6 +5,10 @@ HOST ?= 127.0.0.1
 GRPC_PORT ?= 50051
 SERVE := .venv
 DEV := .venv-dev
+GPU := .venv-gpu
+DEVICE ?= cuda:0
+WORKERS ?= 1,4
+REQUIREMENTS ?= serve.txt
 CHECKPOINT ?= build/engagement
 OUTPUT ?= $(CHECKPOINT)
 VERSION ?= 1.0.0
@@ -26,7 +30,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve test check format lock wheels bento latency schema proto check-proto bench-fed train-dialogue-lm
-.PHONY: bench bench-quick bench-cache load soak overload
+.PHONY: bench bench-quick bench-cache bench-gpu bench-gpu-tiny load soak overload
 .PHONY: train-engagement export-engagement train-sentiment-stop export-sentiment-stop
 
 help:  ## Lists the targets
@@ -42,6 +46,13 @@ $(DEV)/.ready: requirements/serve.txt requirements/dev.txt pyproject.toml client
 	$(PYTHON) -m venv $(DEV)
 	$(DEV)/bin/pip install --quiet --requirement requirements/dev.txt
 	$(DEV)/bin/pip install --quiet --no-deps --editable clients --editable .
+	@touch $@
+
+# Without serve-gpu.txt: torch wants other versions of the CUDA wheels than the runtime's newest.
+$(GPU)/.ready: requirements/serve.txt pyproject.toml clients/pyproject.toml
+	$(PYTHON) -m venv $(GPU)
+	$(GPU)/bin/pip install --quiet --constraint requirements/serve.txt \
+		--editable 'clients[cli,grpc,websocket]' --editable '.[gpu,export]' 'torch>=2.13,<2.14'
 	@touch $@
 
 setup: $(SERVE)/.ready $(DEV)/.ready  ## Makes both environments: serving (no torch) and development
@@ -85,8 +96,9 @@ wheels: $(SERVE)/.ready  ## Builds the wheels of both distributions into dist/
 	rm -f dist/*.whl
 	$(SERVE)/bin/pip wheel --quiet --no-deps --wheel-dir dist . ./clients
 
-bento: wheels  ## Builds the bento from the wheels into BentoML's store
-	PATH=$(abspath $(SERVE)/bin):$$PATH $(SERVE)/bin/bentoml build --output tag
+bento: wheels  ## Builds the bento from the wheels into BentoML's store; REQUIREMENTS=serve-gpu.txt for CUDA
+	mkdir -p build && sed 's/serve.txt/$(REQUIREMENTS)/' bentofile.yaml > build/bentofile.yaml
+	PATH=$(abspath $(SERVE)/bin):$$PATH $(SERVE)/bin/bentoml build --bentofile build/bentofile.yaml --output tag
 
 train-engagement: $(DEV)/.ready  ## Trains the engagement model: DATA=folder OUTPUT=build/engagement
 	$(DEV)/bin/turnscore-train engagement --data $(DATA) --output $(OUTPUT)
@@ -123,6 +135,14 @@ bench-cache: $(SERVE)/.ready $(DEV)/.ready  ## Measures the score cache with a r
 	PYTHONPATH=loadtests $(DEV)/bin/python -m turnscore_bench.cache_bench --serving $(SERVE)/bin \
 		--rounds $(ROUNDS) --turns $(TURNS) --page docs/benchmarks/cache.md
 
+bench-gpu: $(GPU)/.ready  ## Measures models, torch and the service on a GPU: DEVICE=cuda:0 WORKERS=1,4
+	PYTHONPATH=loadtests $(GPU)/bin/python -m turnscore_bench.gpu --device $(DEVICE) --workers $(WORKERS) \
+		--serving $(GPU)/bin --page docs/benchmarks.md
+
+bench-gpu-tiny: $(DEV)/.ready  ## The same with tiny models on the CPU: whether it works, no figures
+	PYTHONPATH=loadtests $(DEV)/bin/python -m turnscore_bench.gpu --device cpu --tiny \
+		--serving $(DEV)/bin --output build/bench-gpu-tiny
+
 load: $(SERVE)/.ready $(DEV)/.ready  ## Loads the service at HOST, PORT (or its own): SHAPE=steady SECONDS=40 MIX=... REPEAT=0
 	$(LOAD) load --shape $(SHAPE) --seconds $(SECONDS) --mix $(MIX) --repeat-share $(REPEAT) $(LOAD_TARGET)
 
@@ -144,6 +164,7 @@ bench-fed: $(DEV)/.ready  ## Measures FED against the published way: TOKENIZER=f
 lock: $(DEV)/.ready  ## Pins the dependencies anew
 	$(DEV)/bin/pip install --quiet pip-tools
 	$(DEV)/bin/pip-compile $(LOCK) --output-file=requirements/serve.txt requirements/serve.in
+	$(DEV)/bin/pip-compile $(LOCK) --output-file=requirements/serve-gpu.txt requirements/serve-gpu.in
 	$(DEV)/bin/pip-compile $(LOCK) --output-file=requirements/dev.txt requirements/dev.in
 
 LOCK := --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host \
