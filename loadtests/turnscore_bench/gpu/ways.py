@@ -1,0 +1,11 @@
+"""The ways of computing that are set side by side, by the names that tables and JSON give them."""
+
+RUNTIME = "ONNX Runtime, fp16 graph"
+EAGER = "torch eager, fp16"
+COMPILED = "torch.compile, fp16"
+PUBLISHED = "published, a pass a follow-up, torch fp32"
+PUBLISHED_FP16 = "published, a pass a follow-up, torch fp16"
+BATCHED = "published, 8 follow-ups a pass, torch fp16"
+PACKED = "one pass, ONNX Runtime, fp16 graph"
+PACKED_EAGER = "one pass, torch eager, fp16"
+PACKED_COMPILED = "one pass, torch.compile, fp16"

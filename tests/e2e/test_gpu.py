@@ -1,0 +1,67 @@
+"""The GPU path where there is no GPU: what the service says, and the benchmark with tiny models on the CPU."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from support.conditions import until
+from support.processes import running_service
+from turnscore_service.inference.devices import choose_devices
+from turnscore_service.inference.machine import ThisMachine
+from turnscore_service.inference.onnx_library import DeviceError
+
+pytestmark = pytest.mark.e2e
+PROGRAMS = Path(sys.executable).parent
+
+
+async def test_a_service_that_cannot_use_its_cuda_device_is_never_ready_and_says_why_and_what_to_do(tmp_path: Path):
+    try:
+        choose_devices("cuda:0", ThisMachine())
+    except DeviceError as error:
+        reason = str(error)
+    else:
+        pytest.skip("cuda:0 works here")
+    environment = {"TURNSCORE_RUNTIME__DEVICE": "cuda:0"}
+    with running_service(tmp_path, environment=environment, wait_for="/livez") as service:
+        await until(lambda: "refused" in httpx.get(service.url + "/readyz").text)
+        told = httpx.get(service.url + "/readyz")
+        assert told.status_code == 503
+        assert told.json()["error"]["message"] == f"refused: {reason}"
+        assert "pip install" in reason or "driver" in reason
+        assert "the device cannot be used" in service.log.read_text()
+        assert httpx.post(service.url + "/v1/score", json={"response": "hi"}).json()["error"]["code"] == "not_ready"
+
+
+def test_everything_but_the_compiler_runs_on_a_cpu_and_says_that_it_is_no_verdict(tmp_path: Path):
+    words = ["--device", "cpu", "--tiny", "--no-compile", "--workers", "1", "--serving", str(PROGRAMS)]
+    done = subprocess.run(
+        [sys.executable, "-m", "turnscore_bench.gpu", *words, "--output", str(tmp_path)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "results.json").read_text())
+    assert found["conditions"]["not_judged"] == "tiny models and computed on the CPU"
+    left_out = {"nominal peak", "torch.compile, encoder", "torch.compile, tiny-dialogpt"}
+    assert found["not_run"].keys() == left_out, found["not_run"]
+    assert {each["qualities"] for each in found["fed"]} == {8, 18}
+    assert {each["model"] for each in found["starts"]} == {"tiny-bert", "tiny-dialogpt"}
+    served = [(each["model"], each["clients"], each["turns_a_request"], each["failed"]) for each in found["served"]]
+    assert served == [
+        *(("tiny-bert", clients, turns, 0) for turns in (1, 16) for clients in (1, 4)),
+        *[("tiny-dialogpt", 0, 1, 0)] * 2,
+    ]
+    assert all(each["turns_a_second"] > 0 and each["p99_ms"] >= each["p50_ms"] > 0 for each in found["served"])
+    assert "| tiny-bert | the service, 1 workers |" in (tmp_path / "tables.md").read_text()
+
+
+def environment() -> dict[str, str]:
+    """This process's, with the load tests importable and without settings of turnscore."""
+    root = Path(__file__).parents[2]
+    path = os.pathsep.join(filter(None, [str(root / "loadtests"), os.environ.get("PYTHONPATH", "")]))
+    return {**os.environ, "PYTHONPATH": path}

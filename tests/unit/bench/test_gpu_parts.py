@@ -1,0 +1,102 @@
+"""The GPU benchmark's parts: stand-ins, arrays, the client that keeps a pace, and what it may import."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.plain_server import REFUSED, SCORED, Reply, plain_server
+from turnscore_bench.gpu import __main__ as program
+from turnscore_bench.gpu.bare import encoder_feeds
+from turnscore_bench.gpu.fed_race import Turn
+from turnscore_bench.gpu.paced_client import drive
+from turnscore_bench.gpu.shapes import TINY
+from turnscore_bench.gpu.stand_ins import WORDS, as_encoder, build_dialogue_tokenizer, build_encoder, encode_follow_ups
+from turnscore_bench.traffic import Traffic
+
+ROOT = Path(__file__).parents[3]
+NOT_THERE = ("pydantic", "pydantic_settings", "typer", "bentoml", "fastapi", "starlette", "psutil", "prometheus_client")
+
+
+def test_follow_ups_have_as_many_tokens_as_gpt_2_s_tokenizer_gives_them() -> None:
+    tokenizer, eos_id = build_dialogue_tokenizer()
+    # Counted once with GPT-2's own: 38 follow-ups of 242 tokens for 8 qualities, 73 of 485 for 18.
+    counts = [(len(each), sum(map(len, each))) for each in (encode_follow_ups(tokenizer, size) for size in (8, 18))]
+    assert counts == [(38, 242), (73, 484)]
+    assert eos_id == tokenizer.get_vocab_size() - 1
+    spoken = tokenizer.encode(" ".join(WORDS), add_special_tokens=False)
+    assert len(spoken.ids) == len(WORDS)
+
+
+def test_turns_of_the_encoder_s_traffic_are_made_of_words_that_are_one_token(tmp_path: Path) -> None:
+    encoder = as_encoder(build_encoder(TINY.encoder), TINY.encoder)
+    encoder.tokenizer.save(str(tmp_path / "tokenizer.json"))
+    words = Traffic(tmp_path / "tokenizer.json", 128)._words
+    assert len(words) == len(WORDS) ** 2
+    assert [len(ids) for ids in encoder.tokenize_bare([words[0], " ".join(words)])] == [1, len(words)]
+
+
+def test_an_odd_row_is_its_own_pair() -> None:
+    feeds = encoder_feeds(3, 8, 100)
+    assert feeds["input_ids"].shape == (3, 8)
+    assert list(zip(feeds["query_row"], feeds["reply_row"], strict=True)) == [(0, 1), (2, 2)]
+
+
+def test_the_one_pass_holds_every_follow_up_of_the_published_way_once() -> None:
+    turn = Turn(18)
+    assert len(turn.rows) == 73
+    [branch] = turn.conversation.branches
+    assert {len(row) - 100 for row in turn.rows} == set(branch.tree.lengths.astype(int))
+    assert branch.tree.members.shape[0] == len({tuple(row) for row in turn.rows}) == 63
+
+
+async def test_requests_leave_at_their_pace_while_earlier_ones_wait_and_count_from_when_they_were_due() -> None:
+    gate, seen = asyncio.Event(), 0
+
+    async def behave(path: str, body: bytes) -> Reply:
+        nonlocal seen
+        seen += 1
+        if json.loads(body)["number"] == 0:
+            await gate.wait()  # held until all the others have come
+        if seen == 20:
+            gate.set()
+        return REFUSED if json.loads(body)["number"] == 19 else SCORED
+
+    async with plain_server(behave) as port:
+        told = await drive(port, "/v1/score", [json.dumps({"number": each}) for each in range(20)], 400)
+    assert (told["answered"], told["refused"], told["failed_requests"]) == (19, 1, 0)
+    assert len(told["latencies_ms"]) == 20
+    assert max(told["latencies_ms"]) < 1000 * told["wall_seconds"]
+    assert np.median(told["latencies_ms"]) < max(told["latencies_ms"])
+
+
+async def test_a_server_that_hangs_up_is_counted_as_failing() -> None:
+    async def behave(path: str, body: bytes) -> Reply:
+        return None
+
+    async with plain_server(behave) as port:
+        told = await drive(port, "/v1/score", ["{}"] * 3, 400)
+    assert (told["answered"], told["failed_requests"]) == (0, 3)
+
+
+def test_a_device_that_cannot_be_used_is_told_and_nothing_is_measured(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert program.main(["--device", "cuda:63", "--output", str(tmp_path / "out")]) == 1
+    assert "cuda:63 cannot be measured: " in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_the_service_it_needs_nothing_but_torch_transformers_onnx_and_the_runtime() -> None:
+    program = (
+        f"import sys\nfor name in {NOT_THERE!r}: sys.modules[name] = None\n"
+        "import turnscore_bench.gpu.__main__\n"
+        "assert not {'turnscore_models', 'turnscore_wire', 'turnscore_client'} & sys.modules.keys()"
+    )
+    path = os.pathsep.join(str(ROOT / each) for each in ("loadtests", "exporters", "service"))
+    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": path}, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
