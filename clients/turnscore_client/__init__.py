@@ -38,11 +38,14 @@ from turnscore_client._errors import (
     error_from_detail,
     error_from_reply,
 )
+from turnscore_client._grpc_client import AsyncTurnScoreGrpcClient, TurnScoreGrpcClient
 from turnscore_client._settings import __version__
+from turnscore_client._tls import Tls
 
 __all__ = [
     "AsyncConversation",
     "AsyncTurnScoreClient",
+    "AsyncTurnScoreGrpcClient",
     "BatchReply",
     "Clock",
     "ConnectionFailedError",
@@ -67,11 +70,13 @@ __all__ = [
     "ScoreReply",
     "ScoreRequest",
     "ServiceError",
+    "Tls",
     "TooLargeError",
     "Turn",
     "TurnLike",
     "TurnScoreClient",
     "TurnScoreError",
+    "TurnScoreGrpcClient",
     "UnauthenticatedError",
     "UnexpectedReplyError",
     "__version__",

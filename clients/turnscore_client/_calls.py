@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
@@ -38,6 +38,15 @@ Options = Mapping[str, Mapping[str, JsonValue]]
 
 _CHOICES = ("scorers", "options", "deadline_ms", "cache", "cache_namespace")
 
+_METADATA_NAME = r"(?!grpc-)[0-9a-z_.-]{1,100}(?<!-bin)"
+"""A key of gRPC metadata that holds text (gRPC over HTTP/2, Custom-Metadata); every HTTP header's name may be one."""
+_METADATA_VALUE = r"[!-~]([ -~]*[!-~])?"
+_OWN_METADATA = frozenset(
+    {"accept", "accept-encoding", "authorization", "connection", "content-encoding", "content-length", "content-type"}
+    | {"host", "te", "trailer", "transfer-encoding", "upgrade", "user-agent", "x-api-key", "x-request-id"}
+)
+"""Names whose values are this package's, or its transports', to set."""
+
 Request = ScoreRequest | BatchRequest | DialogueRequest | RankRequest
 R = TypeVar("R", bound=BaseModel)
 Q = TypeVar("Q", bound=BaseModel)
@@ -55,6 +64,12 @@ class Call(Generic[R]):
     request: Request | None = None
     deadline_ms: int | None = None
     request_id: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """What travels beside the request: headers over HTTP, metadata over gRPC."""
+
+    def with_metadata(self, metadata: Mapping[str, str] | None) -> "Call[R]":
+        """The same call with what the caller adds. Raises InvalidRequestError."""
+        return replace(self, metadata=checked_metadata(metadata))
 
     def request_with(self, deadline_ms_left: Callable[[int | None], int]) -> Request | None:
         """The request, every deadline in it replaced by what is left of it."""
@@ -188,6 +203,19 @@ def checked_id(request_id: str | None) -> str | None:
     if request_id is None or (isinstance(request_id, str) and re.fullmatch(REQUEST_ID_PATTERN, request_id)):
         return request_id
     raise InvalidRequestError("must be 1 to 128 letters, digits or any of . _ : -", "request_id")
+
+
+def checked_metadata(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
+    """The pairs, their names in lower case, where both doors can carry them. Raises InvalidRequestError."""
+    checked = {}
+    for name, value in (metadata or {}).items():
+        lowered = name.lower() if isinstance(name, str) else ""
+        if not re.fullmatch(_METADATA_NAME, lowered) or lowered in _OWN_METADATA:
+            raise InvalidRequestError("must have names of their own: a-z, 0-9, - _ . and not the client's", "metadata")
+        if not isinstance(value, str) or not re.fullmatch(_METADATA_VALUE, value):
+            raise InvalidRequestError("must be printable ASCII without spaces at its ends", f"metadata.{lowered}")
+        checked[lowered] = value
+    return checked
 
 
 def _choice(scorers: Any, options: Any, deadline_ms: Any, cache: Any, cache_namespace: Any) -> dict[str, Any]:

@@ -100,9 +100,14 @@ class Conversation:
             try:
                 line.send(message, attempts.seconds_left)
                 return read_answer(self._hear(line, attempts), self._exchange.request_id)
+            except TurnScoreError:
+                raise
             except OutOfTimeError:
                 self._exchange.give_up()
                 raise attempts.out_of_time(self._exchange.request_id) from None
+            except BaseException:  # whoever is cancelled or interrupted does not hear the answer that comes
+                self._exchange.give_up()
+                raise
 
     @property
     def opened(self) -> ConversationOpened:

@@ -5,7 +5,11 @@ from typing import Final
 URL: Final = "http://localhost:3000"
 """Where `make serve` listens."""
 
+GRPC_ADDRESS: Final = "localhost:50051"
+"""Where its gRPC door listens."""
+
 URL_VARIABLE: Final = "TURNSCORE_URL"
+GRPC_ADDRESS_VARIABLE: Final = "TURNSCORE_GRPC_ADDRESS"
 API_KEY_VARIABLE: Final = "TURNSCORE_API_KEY"
 
 TIMEOUT_SECONDS: Final = 10.0
@@ -13,6 +17,13 @@ TIMEOUT_SECONDS: Final = 10.0
 
 CONNECT_TIMEOUT_SECONDS: Final = 2.0
 """For one connection. Chosen: one lost SYN is sent again after 1 s (RFC 6298, 2.1), a second one is not waited for."""
+
+KEEPALIVE_SECONDS: Final = 30.0
+"""After so much silence on a gRPC connection with a call or conversation open the service is asked whether it is there.
+Chosen: the service's door allows a question every 10 s (`TURNSCORE_GRPC__MIN_PING_SECONDS`)."""
+
+KEEPALIVE_TIMEOUT_SECONDS: Final = 10.0
+"""A connection on which no answer comes in this time is given up. Chosen: the default timeout of a call."""
 
 GOODBYE_SECONDS: Final = 1.0
 """How long the end of a conversation waits for the service's own. Chosen: a network's round trip, many times."""

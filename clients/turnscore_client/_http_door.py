@@ -1,5 +1,6 @@
 """The HTTP doors: calls over httpx, conversations over a WebSocket."""
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -27,14 +28,15 @@ class SyncHttpDoor:
         """The reply to one attempt."""
         return read_reply(self._http.send(_outgoing(self._settings, call, attempts)), call.reply_type)
 
-    def open_line(self, request_id: str | None, attempts: Attempts) -> Line:
+    def open_line(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> Line:
         """A WebSocket for one conversation."""
+        headers = self._settings.headers(request_id, metadata)
         if self._open_line is not None:
-            line: Line = self._open_line(self._settings.headers(request_id))
+            line: Line = self._open_line(headers)
             return line
         from turnscore_client._websocket import WebSocketLine
 
-        return WebSocketLine(self._settings, request_id, attempts)
+        return WebSocketLine(self._settings.url, headers, attempts)
 
     def close(self) -> None:
         """Closes every connection."""
@@ -53,14 +55,15 @@ class AsyncHttpDoor:
         """The reply to one attempt."""
         return read_reply(await self._http.send(_outgoing(self._settings, call, attempts)), call.reply_type)
 
-    async def open_line(self, request_id: str | None, attempts: Attempts) -> AsyncLine:
+    async def open_line(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> AsyncLine:
         """A WebSocket for one conversation."""
+        headers = self._settings.headers(request_id, metadata)
         if self._open_line is not None:
-            line: AsyncLine = self._open_line(self._settings.headers(request_id))
+            line: AsyncLine = self._open_line(headers)
             return line
         from turnscore_client._websocket import AsyncWebSocketLine
 
-        return await AsyncWebSocketLine.open(self._settings, request_id, attempts)
+        return await AsyncWebSocketLine.open(self._settings.url, headers, attempts)
 
     async def close(self) -> None:
         """Closes every connection."""
@@ -72,7 +75,7 @@ def _outgoing(settings: ClientSettings, call: Call[R], attempts: Attempts) -> Ou
     return Outgoing(
         call.method,
         call.path,
-        settings.headers(call.request_id),
+        settings.headers(call.request_id, call.metadata),
         call.body(attempts.deadline_ms_left),
         attempts.seconds_left,
     )

@@ -2,7 +2,9 @@
 
 import math
 import os
+import re
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from urllib.parse import urlsplit
@@ -11,7 +13,7 @@ from turnscore_client import _defaults
 
 __version__ = version("turnscore-client")
 
-_USER_AGENT = f"turnscore-client/{__version__} python/{sys.version_info.major}.{sys.version_info.minor}"
+USER_AGENT = f"turnscore-client/{__version__} python/{sys.version_info.major}.{sys.version_info.minor}"
 
 
 @dataclass(frozen=True)
@@ -29,25 +31,69 @@ class ClientSettings:
     ) -> "ClientSettings":
         """Arguments first, then the environment, then the defaults; raises ValueError for what makes no sense."""
         url = url or os.environ.get(_defaults.URL_VARIABLE) or _defaults.URL
-        api_key = api_key or os.environ.get(_defaults.API_KEY_VARIABLE) or None
         _check_url(url)
-        if api_key is not None and not _is_visible_ascii(api_key):
-            raise ValueError("api_key must be visible ASCII characters without spaces or line ends")
-        check_timeout(timeout_seconds)
-        if timeout_seconds <= 0:
-            raise ValueError("timeout_seconds must be more than 0")
-        if max_retries < 0:
-            raise ValueError("max_retries must be 0 or more")
-        return cls(url.rstrip("/"), api_key, timeout_seconds, max_retries)
+        _check_patience(timeout_seconds, max_retries)
+        return cls(url.rstrip("/"), _find_key(api_key), timeout_seconds, max_retries)
 
-    def headers(self, request_id: str | None) -> dict[str, str]:
-        """The headers of one request."""
-        headers = {"Accept": "application/json", "User-Agent": _USER_AGENT}
+    def headers(self, request_id: str | None, metadata: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The headers of one request; `metadata` is the caller's own, and checked."""
+        headers = {**(metadata or {}), "Accept": "application/json", "User-Agent": USER_AGENT}
         if self.api_key is not None:
             headers["Authorization"] = f"Bearer {self.api_key}"
         if request_id is not None:
             headers["X-Request-Id"] = request_id
         return headers
+
+
+@dataclass(frozen=True)
+class GrpcClientSettings:
+    """Checked settings of one gRPC client. The key is in no representation of them."""
+
+    address: str
+    api_key: str | None = field(repr=False)
+    timeout_seconds: float
+    max_retries: int
+
+    @classmethod
+    def resolve(
+        cls, address: str | None, api_key: str | None, timeout_seconds: float, max_retries: int
+    ) -> "GrpcClientSettings":
+        """Arguments first, then the environment, then the defaults; raises ValueError for what makes no sense."""
+        address = address or os.environ.get(_defaults.GRPC_ADDRESS_VARIABLE) or _defaults.GRPC_ADDRESS
+        matched = re.fullmatch(_ADDRESS_PATTERN, address, re.ASCII)
+        if matched is None or not 0 < int(matched["port"]) < 2**16:
+            raise ValueError("address must look like host:port, without http://")
+        _check_patience(timeout_seconds, max_retries)
+        return cls(address, _find_key(api_key), timeout_seconds, max_retries)
+
+    def metadata(
+        self, request_id: str | None, metadata: Mapping[str, str] | None = None
+    ) -> tuple[tuple[str, str], ...]:
+        """What travels beside one request; `metadata` is the caller's own, and checked."""
+        pairs = [*(metadata or {}).items()]
+        if self.api_key is not None:
+            pairs.append(("authorization", f"Bearer {self.api_key}"))
+        if request_id is not None:
+            pairs.append(("x-request-id", request_id))
+        return tuple(pairs)
+
+
+_ADDRESS_PATTERN = r"(dns:///)?(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@\[\]]+):(?P<port>[0-9]{1,5})"
+
+
+def _find_key(api_key: str | None) -> str | None:
+    api_key = api_key or os.environ.get(_defaults.API_KEY_VARIABLE) or None
+    if api_key is not None and not _is_visible_ascii(api_key):
+        raise ValueError("api_key must be visible ASCII characters without spaces or line ends")
+    return api_key
+
+
+def _check_patience(timeout_seconds: float, max_retries: int) -> None:
+    check_timeout(timeout_seconds)
+    if timeout_seconds <= 0:
+        raise ValueError("timeout_seconds must be more than 0")
+    if max_retries < 0:
+        raise ValueError("max_retries must be 0 or more")
 
 
 def _is_visible_ascii(text: str) -> bool:

@@ -1,6 +1,7 @@
 """The calls of a client for threads, whatever its door: checks, sends until answered or near the deadline."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
@@ -24,7 +25,7 @@ class SyncDoor(Protocol):
     def send(self, call: Call[R], attempts: Attempts) -> R:
         """The reply to one attempt."""
 
-    def open_line(self, request_id: str | None, attempts: Attempts) -> Line:
+    def open_line(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> Line:
         """A connection for one conversation."""
 
     def close(self) -> None:
@@ -51,15 +52,17 @@ class SyncCalls:
         cache_namespace: str | None = None,
         timeout_seconds: float | None = None,
         request_id: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> ScoreReply:
         """The scores of one system turn. `context` is oldest first; `scorers` are all that are loaded when left out.
 
         `deadline_ms`, counted from this call, tells the service when to drop the work; what is left of
         `timeout_seconds` does so otherwise. `cache` is "use", "bypass" or "refresh"; only scores of `cache_namespace`
-        are found, and they are kept there.
+        are found, and they are kept there. `metadata` travels beside the request, such as a trace's: headers over HTTP,
+        metadata over gRPC.
         """
         call = _calls.score_call(context, response, scorers, options, deadline_ms, request_id, cache, cache_namespace)
-        return self._run(call, timeout_seconds)
+        return self._run(call.with_metadata(metadata), timeout_seconds)
 
     def score_batch(
         self,
@@ -72,6 +75,7 @@ class SyncCalls:
         cache_namespace: str | None = None,
         timeout_seconds: float | None = None,
         request_id: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> BatchReply:
         """The scores of several turns; `results` holds a ScoreReply or an ErrorReply for each, in order.
 
@@ -79,7 +83,7 @@ class SyncCalls:
         An item that is not well-formed is an InvalidRequestError of the whole call, naming it.
         """
         call = _calls.batch_call(items, scorers, options, deadline_ms, request_id, cache, cache_namespace)
-        return self._run(call, timeout_seconds)
+        return self._run(call.with_metadata(metadata), timeout_seconds)
 
     def score_dialogue(
         self,
@@ -92,10 +96,11 @@ class SyncCalls:
         cache_namespace: str | None = None,
         timeout_seconds: float | None = None,
         request_id: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> DialogueReply:
         """The scores of every system turn of a dialogue, oldest turn first, and of the dialogue as a whole."""
         call = _calls.dialogue_call(turns, scorers, options, deadline_ms, request_id, cache, cache_namespace)
-        return self._run(call, timeout_seconds)
+        return self._run(call.with_metadata(metadata), timeout_seconds)
 
     def rank(
         self,
@@ -110,6 +115,7 @@ class SyncCalls:
         cache_namespace: str | None = None,
         timeout_seconds: float | None = None,
         request_id: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> RankReply:
         """Several responses to one context, best first: `candidates[reply.candidates[0].index]` is the best.
 
@@ -118,7 +124,7 @@ class SyncCalls:
         call = _calls.rank_call(
             context, candidates, scorers, options, weights, deadline_ms, request_id, cache, cache_namespace
         )
-        return self._run(call, timeout_seconds)
+        return self._run(call.with_metadata(metadata), timeout_seconds)
 
     def conversation(
         self,
@@ -131,6 +137,7 @@ class SyncCalls:
         cache_namespace: str | None = None,
         timeout_seconds: float | None = None,
         request_id: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> Conversation:
         """A live conversation, to be entered: `say` every turn once; those of the system are answered by their scores.
 
@@ -139,11 +146,18 @@ class SyncCalls:
         """
         opening = _calls.opening_of(context, scorers, options, deadline_ms, cache, cache_namespace)
         patience = self._patience.with_timeout(timeout_seconds)
-        return Conversation(self._door.open_line, opening, _calls.checked_id(request_id), patience, self._clock)
+        open_line = partial(self._door.open_line, _calls.checked_metadata(metadata))
+        return Conversation(open_line, opening, _calls.checked_id(request_id), patience, self._clock)
 
-    def models(self, *, timeout_seconds: float | None = None, request_id: str | None = None) -> ModelsReply:
+    def models(
+        self,
+        *,
+        timeout_seconds: float | None = None,
+        request_id: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> ModelsReply:
         """What the service has loaded, and how much it takes at once."""
-        return self._run(_calls.models_call(request_id), timeout_seconds)
+        return self._run(_calls.models_call(request_id).with_metadata(metadata), timeout_seconds)
 
     def close(self) -> None:
         """Closes every connection; the client is of no use after that."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,7 +14,6 @@ from turnscore_client._errors import ConnectionFailedError, TurnScoreError, Unex
 from turnscore_client._extras import needs_extra
 from turnscore_client._replies import Answer, read_error, unexpected_text
 from turnscore_client._retry import Attempts
-from turnscore_client._settings import ClientSettings
 
 with needs_extra("websocket", "conversation() over a WebSocket"):
     import websockets.asyncio.client
@@ -30,11 +29,11 @@ _LOGGER.setLevel(logging.INFO)  # in detail the library writes headers, with the
 class WebSocketLine:
     """From the calling thread."""
 
-    def __init__(self, settings: ClientSettings, request_id: str | None, attempts: Attempts) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str], attempts: Attempts) -> None:
         """Connects. Raises OutOfTimeError, or the error that the handshake was refused with."""
-        self._url = settings.url
+        self._url = url
         try:
-            self._socket = websockets.sync.client.connect(**_handshake(settings, request_id, attempts))
+            self._socket = websockets.sync.client.connect(**_handshake(url, headers, attempts))
         except (OSError, WebSocketException, UnicodeError) as error:
             raise _refusal(error, self._url) from error
 
@@ -69,12 +68,12 @@ class AsyncWebSocketLine:
         self._url = url
 
     @classmethod
-    async def open(cls, settings: ClientSettings, request_id: str | None, attempts: Attempts) -> "AsyncWebSocketLine":
+    async def open(cls, url: str, headers: Mapping[str, str], attempts: Attempts) -> "AsyncWebSocketLine":
         """Connects. Raises OutOfTimeError, or the error that the handshake was refused with."""
         try:
-            return cls(await _StayingConnect(**_handshake(settings, request_id, attempts)), settings.url)
+            return cls(await _StayingConnect(**_handshake(url, headers, attempts)), url)
         except (OSError, WebSocketException, UnicodeError) as error:
-            raise _refusal(error, settings.url) from error
+            raise _refusal(error, url) from error
 
     async def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
         """Sends one message. On a connection that has ended it waits for nothing: `receive` tells why it ended."""
@@ -110,15 +109,15 @@ class _StayingConnect(websockets.asyncio.client.connect):
         return exc
 
 
-def _handshake(settings: ClientSettings, request_id: str | None, attempts: Attempts) -> dict[str, Any]:
+def _handshake(url: str, headers: Mapping[str, str], attempts: Attempts) -> dict[str, Any]:
     left = attempts.seconds_left()
     if left <= 0:
         raise OutOfTimeError
-    headers = settings.headers(request_id)
+    own = dict(headers)
     return {
-        "uri": "ws" + settings.url.removeprefix("http") + _PATH,
-        "user_agent_header": headers.pop("User-Agent"),
-        "additional_headers": headers,
+        "uri": "ws" + url.removeprefix("http") + _PATH,
+        "user_agent_header": own.pop("User-Agent"),
+        "additional_headers": own,
         "open_timeout": left,
         "close_timeout": _defaults.GOODBYE_SECONDS,
         "logger": _LOGGER,

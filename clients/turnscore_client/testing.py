@@ -20,11 +20,14 @@ from turnscore_client._async_client import AsyncTurnScoreClient
 from turnscore_client._calls import invalid_request
 from turnscore_client._client import TurnScoreClient
 from turnscore_client._errors import ERROR_CLASSES, ConnectionFailedError, ServiceError
+from turnscore_client._grpc_client import AsyncTurnScoreGrpcClient, TurnScoreGrpcClient
 from turnscore_client._mock_answers import MockAnswers, Scores
 from turnscore_client._mock_conversation import AsyncMockLine, MockConversation, MockLine
 from turnscore_client._replies import Answer, read_error
 
 __all__ = ["ManualClock", "MockTurnScore", "RecordedRequest"]
+
+_GRPC_ADDRESS = "turnscore.test:50051"
 
 
 class ManualClock:
@@ -128,6 +131,46 @@ class MockTurnScore:
             timeout_seconds=timeout_seconds,
             max_retries=max_retries,
             transport=self.transport,
+            clock=self.clock,
+        )
+
+    def grpc_client(
+        self,
+        *,
+        api_key: str | None = None,
+        timeout_seconds: float = _defaults.TIMEOUT_SECONDS,
+        max_retries: int = _defaults.MAX_RETRIES,
+    ) -> TurnScoreGrpcClient:
+        """The same over gRPC (extra `grpc`). Its calls are recorded as those over HTTP, their metadata as headers."""
+        from turnscore_client._mock_grpc import MockGrpcChannel
+
+        channel: Any = MockGrpcChannel(self.transport)
+        return TurnScoreGrpcClient(
+            _GRPC_ADDRESS,
+            api_key=api_key,
+            timeout_seconds=timeout_seconds,
+            max_retries=max_retries,
+            channel=channel,
+            clock=self.clock,
+        )
+
+    def async_grpc_client(
+        self,
+        *,
+        api_key: str | None = None,
+        timeout_seconds: float = _defaults.TIMEOUT_SECONDS,
+        max_retries: int = _defaults.MAX_RETRIES,
+    ) -> AsyncTurnScoreGrpcClient:
+        """The same over gRPC for asyncio."""
+        from turnscore_client._mock_grpc import AsyncMockGrpcChannel
+
+        channel: Any = AsyncMockGrpcChannel(self.transport)
+        return AsyncTurnScoreGrpcClient(
+            _GRPC_ADDRESS,
+            api_key=api_key,
+            timeout_seconds=timeout_seconds,
+            max_retries=max_retries,
+            channel=channel,
             clock=self.clock,
         )
 

@@ -1,10 +1,11 @@
-"""Fixtures of the client's tests: a mock service, and calls made the same way through both clients."""
+"""Fixtures of the client's tests: a mock service, and calls made the same way through every client."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import pytest
+from turnscore_client import AsyncTurnScoreGrpcClient, TurnScoreGrpcClient
 from turnscore_client.testing import MockTurnScore
 
 
@@ -23,22 +24,49 @@ def mock() -> MockTurnScore:
     return MockTurnScore()
 
 
-def _ask_sync(mock: MockTurnScore, method: str, *args: Any, client: dict[str, Any] | None = None, **kwargs: Any) -> Any:
-    with mock.client(**(client or {})) as opened:
-        return getattr(opened, method)(*args, **kwargs)
+def _ask_with(make: str) -> Ask:
+    """Calls a method of the client that this method of the mock makes."""
+
+    def ask(mock: MockTurnScore, method: str, *args: Any, client: dict[str, Any] | None = None, **kwargs: Any) -> Any:
+        made = getattr(mock, make)(**(client or {}))
+        if make.startswith("async"):
+            return asyncio.run(_await(made, method, args, kwargs))
+        with made as opened:
+            return getattr(opened, method)(*args, **kwargs)
+
+    return ask
 
 
-def _ask_async(
-    mock: MockTurnScore, method: str, *args: Any, client: dict[str, Any] | None = None, **kwargs: Any
-) -> Any:
-    async def work() -> Any:
-        async with mock.async_client(**(client or {})) as opened:
-            return await getattr(opened, method)(*args, **kwargs)
-
-    return asyncio.run(work())
+async def _await(client: Any, method: str, args: Any, kwargs: Any) -> Any:
+    async with client as opened:
+        return await getattr(opened, method)(*args, **kwargs)
 
 
-@pytest.fixture(params=[_ask_sync, _ask_async], ids=["sync", "async"])
-def ask(request: pytest.FixtureRequest) -> Callable[..., Any]:
+@pytest.fixture(params=["client", "async_client", "grpc_client", "async_grpc_client"])
+def ask(request: pytest.FixtureRequest) -> Ask:
     """Calls a method of a client of the mock; `client` holds arguments for the client itself."""
-    return request.param
+    return _ask_with(request.param)
+
+
+@pytest.fixture(params=["client", "async_client"])
+def ask_http(request: pytest.FixtureRequest) -> Ask:
+    """The same for what only those over HTTP do."""
+    return _ask_with(request.param)
+
+
+@pytest.fixture(params=["sync", "async"])
+def call(request: pytest.FixtureRequest) -> Callable[..., Awaitable[Any]]:
+    """Over gRPC: `await call(address, method, ..., client={...})` through either client; the first in a thread."""
+
+    def in_thread(address: str, given: dict[str, Any], method: str, args: Any, fields: Any) -> Any:
+        with TurnScoreGrpcClient(address, **given) as client:
+            return getattr(client, method)(*args, **fields)
+
+    async def work(address: str, method: str, *args: Any, client: dict[str, Any] | None = None, **fields: Any) -> Any:
+        given = {"timeout_seconds": 30.0, **(client or {})}
+        if request.param == "sync":
+            return await asyncio.to_thread(in_thread, address, given, method, args, fields)
+        async with AsyncTurnScoreGrpcClient(address, **given) as opened:
+            return await getattr(opened, method)(*args, **fields)
+
+    return work

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from turnscore_client import AsyncTurnScoreClient
+from turnscore_client import AsyncTurnScoreClient, _grpc_door
 from turnscore_client._command import app
 from turnscore_client._errors import ERROR_CLASSES, ConnectionFailedError, UnexpectedReplyError
+from turnscore_client._grpc_door import SyncGrpcDoor
 from turnscore_client._http_door import SyncHttpDoor
+from turnscore_client._mock_grpc import MockGrpcChannel
 from turnscore_client.testing import MockTurnScore
 from typer.testing import CliRunner
 
@@ -39,6 +41,9 @@ def test_every_snippet_runs(snippet, monkeypatch, capsys):
         lambda _, request: mock.transport.handle_async_request(request),
     )
     monkeypatch.setattr(SyncHttpDoor, "open_line", lambda *_: mock.transport.open_line({}))
+    monkeypatch.setattr(_grpc_door, "open_channel", lambda *_: MockGrpcChannel(mock.transport))
+    monkeypatch.setattr(_grpc_door, "credentials_of", lambda _: None)
+    monkeypatch.setattr(SyncGrpcDoor, "open_line", lambda *_: mock.transport.open_line({}))
     names: dict = {}
     exec(compile(textwrap.dedent(snippet), "snippet", "exec"), names)
     if "client" in names:

@@ -1,4 +1,4 @@
-"""Both clients over the mock: calls, replies, errors, retries inside one deadline."""
+"""Every client over the mock: calls, replies, errors, retries inside one deadline."""
 
 import math
 
@@ -27,7 +27,6 @@ def test_a_turn_is_scored(ask, mock):
     assert isinstance(reply, ScoreReply)
     assert {name: score.value for name, score in reply.scores.items()} == {"engagement": 0.83, "fed": 2.5}
     assert (mock.requests[0].method, mock.requests[0].path) == ("POST", "/v1/score")
-    assert mock.requests[0].headers["content-type"] == "application/json"
 
 
 def test_a_batch_answers_each_item_in_order_or_with_its_own_error(ask, mock):
@@ -206,32 +205,71 @@ def test_a_calls_timeout_must_be_finite(ask, mock):
         ask(mock, "score", response="a", timeout_seconds=math.nan)
 
 
-def test_a_proxys_page_is_an_unexpected_reply_and_is_not_retried(ask, mock):
+@pytest.mark.parametrize(("status", "page"), [(500, b"<html>Oops</html>"), (200, b"<html>Hello</html>")])
+def test_an_answer_that_is_not_turnscores_is_an_unexpected_reply_and_is_not_retried(ask, mock, status, page):
+    mock.answer_next(status, page)
+    with pytest.raises(UnexpectedReplyError):
+        ask(mock, "score", response="a")
+    assert len(mock.requests) == 1
+
+
+def test_a_proxys_page_is_told(ask_http, mock):
     mock.answer_next(502, b"<html>Bad Gateway</html>", {"Content-Type": "text/html"})
     with pytest.raises(UnexpectedReplyError) as raised:
-        ask(mock, "score", response="a")
+        ask_http(mock, "score", response="a")
     assert (raised.value.status, raised.value.body_start) == (502, "<html>Bad Gateway</html>")
     assert len(mock.requests) == 1
 
 
-def test_a_redirect_is_not_followed_with_the_key(ask, mock):
+def test_a_redirect_is_not_followed_with_the_key(ask_http, mock):
     mock.answer_next(302, b"", {"Location": "http://elsewhere.test/"})
     with pytest.raises(UnexpectedReplyError):
-        ask(mock, "score", response="a", client={"api_key": "s3cret"})
+        ask_http(mock, "score", response="a", client={"api_key": "s3cret"})
     assert len(mock.requests) == 1
 
 
-def test_key_request_id_and_user_agent_travel_in_headers(ask, mock):
-    ask(mock, "score", response="a", request_id="r-1", client={"api_key": "s3cret"})
+def test_key_request_id_and_metadata_travel_beside_the_request(ask, mock):
+    given = {"traceparent": "00-ab-cd-01", "X-Tenant": "blue & green"}
+    ask(mock, "score", response="a", request_id="r-1", metadata=given, client={"api_key": "s3cret"})
     headers = mock.requests[0].headers
     assert headers["authorization"] == "Bearer s3cret"
     assert headers["x-request-id"] == "r-1"
+    assert (headers["traceparent"], headers["x-tenant"]) == ("00-ab-cd-01", "blue & green")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "field"),
+    [
+        ({"authorization": "Bearer other"}, "metadata"),
+        ({"X-Request-Id": "r-1"}, "metadata"),
+        ({"grpc-timeout": "1S"}, "metadata"),
+        ({"picture-bin": "a"}, "metadata"),
+        ({"two words": "a"}, "metadata"),
+        ({"": "a"}, "metadata"),
+        ({7: "a"}, "metadata"),
+        ({"name": "line\n"}, "metadata.name"),
+        ({"Name": "grün"}, "metadata.name"),
+        ({"name": " a"}, "metadata.name"),
+        ({"name": 7}, "metadata.name"),
+    ],
+)
+def test_metadata_that_not_every_door_can_carry_is_refused(ask, mock, metadata, field):
+    with pytest.raises(InvalidRequestError) as raised:
+        ask(mock, "models", metadata=metadata)
+    assert raised.value.field == field
+    assert mock.requests == []
+
+
+def test_what_is_sent_over_http_names_its_type_and_its_sender(ask_http, mock):
+    ask_http(mock, "score", response="a")
+    headers = mock.requests[0].headers
+    assert headers["content-type"] == "application/json"
     assert headers["user-agent"].startswith("turnscore-client/")
 
 
 def test_the_connection_error_names_the_service(ask, mock):
     mock.break_next(times=9)
-    with pytest.raises(ConnectionFailedError, match=r"http://turnscore\.test"):
+    with pytest.raises(ConnectionFailedError, match=r"turnscore\.test"):
         ask(mock, "score", response="a")
 
 
@@ -245,8 +283,17 @@ def test_the_connection_error_names_the_service(ask, mock):
     ],
 )
 def test_every_scoring_call_tells_how_to_use_the_cache(ask, mock, method, arguments, fields):
-    ask(mock, method, *arguments, **fields, cache="refresh", cache_namespace="mine", request_id="r-1")
+    ask(
+        mock,
+        method,
+        *arguments,
+        **fields,
+        cache="refresh",
+        cache_namespace="mine",
+        metadata={"a": "b"},
+        request_id="r-1",
+    )
     body = mock.requests[-1].body
     told = body["items"][0] if method == "score_batch" else body
     assert (told["cache"], told["cache_namespace"]) == ("refresh", "mine")
-    assert mock.requests[-1].headers["x-request-id"] == "r-1"
+    assert (mock.requests[-1].headers["x-request-id"], mock.requests[-1].headers["a"]) == ("r-1", "b")

@@ -214,11 +214,11 @@ def test_every_error_of_httpx_has_a_place(error_class):
         assert isinstance(error, TurnScoreError)
 
 
-def test_an_answer_that_cannot_be_decoded_is_an_unexpected_reply(ask):
+def test_an_answer_that_cannot_be_decoded_is_an_unexpected_reply(ask_http):
     mock = MockTurnScore()
     mock.answer_next(200, b"not gzip at all", {"Content-Encoding": "gzip"})
     with pytest.raises(UnexpectedReplyError):
-        ask(mock, "score", response="a")
+        ask_http(mock, "score", response="a")
 
 
 def test_each_phase_of_a_request_gets_what_is_left_of_the_whole():

@@ -1,4 +1,4 @@
-"""Conversations of both HTTP clients over the mock: answers, errors, late answers, retries of the opening."""
+"""Conversations of every client over the mock: answers, errors, late answers, retries of the opening."""
 
 import asyncio
 import inspect
@@ -22,20 +22,20 @@ from turnscore_client.testing import MockTurnScore
 Talk = Callable[..., Any]
 
 
-@pytest.fixture(params=["sync", "async"])
+@pytest.fixture(params=["client", "async_client", "grpc_client", "async_grpc_client"])
 def talk(request: pytest.FixtureRequest) -> Talk:
     """Opens a conversation with the mock and does with it what an async script does, in both worlds alike."""
 
     async def in_sync(mock: MockTurnScore, script: Callable[..., Any], **given: Any) -> None:
-        with mock.client() as client, client.conversation(**given) as conversation:
+        with getattr(mock, request.param)() as client, client.conversation(**given) as conversation:
             await script(_Awaited(conversation))
 
     async def in_async(mock: MockTurnScore, script: Callable[..., Any], **given: Any) -> None:
-        async with mock.async_client() as client, client.conversation(**given) as conversation:
+        async with getattr(mock, request.param)() as client, client.conversation(**given) as conversation:
             await script(conversation)
 
     def run(mock: MockTurnScore, script: Callable[..., Any], **given: Any) -> None:
-        asyncio.run((in_sync if request.param == "sync" else in_async)(mock, script, **given))
+        asyncio.run((in_async if request.param.startswith("async") else in_sync)(mock, script, **given))
 
     return run
 
@@ -76,7 +76,15 @@ def test_an_opening_sends_what_was_given_and_turns_what_is_left_of_their_time(ta
         await conversation.say("system", "c", timeout_seconds=0.1)
         await conversation.say("user", "d")
 
-    talk(mock, script, context=[("user", "hi")], scorers=["engagement"], deadline_ms=300, request_id="r-1")
+    talk(
+        mock,
+        script,
+        context=[("user", "hi")],
+        scorers=["engagement"],
+        deadline_ms=300,
+        request_id="r-1",
+        metadata={"a": "b"},
+    )
     opening, *turns = [request.body for request in mock.requests]
     assert opening == {
         "open": {
@@ -86,7 +94,7 @@ def test_an_opening_sends_what_was_given_and_turns_what_is_left_of_their_time(ta
         }
     }
     assert [each["turn"].get("deadline_ms") for each in turns] == [300, 50, 100, None]
-    assert mock.requests[0].headers["x-request-id"] == "r-1"
+    assert (mock.requests[0].headers["x-request-id"], mock.requests[0].headers["a"]) == ("r-1", "b")
 
 
 def test_a_refused_turn_is_raised_and_is_not_part_of_the_conversation(talk: Talk, mock: MockTurnScore):
@@ -244,6 +252,7 @@ def test_outside_its_with_a_conversation_says_so(mock: MockTurnScore):
         ({"scorers": []}, "scorers"),
         ({"deadline_ms": 0}, "deadline_ms"),
         ({"request_id": "two words"}, "request_id"),
+        ({"metadata": {"authorization": "a"}}, "metadata"),
     ],
 )
 def test_a_wrong_opening_is_refused_before_anything_is_sent(mock: MockTurnScore, given: dict, field: str):

@@ -7,11 +7,19 @@ from pathlib import Path
 import pytest
 import turnscore_client
 import turnscore_client.testing
-from turnscore_client import AsyncConversation, AsyncTurnScoreClient, Conversation, TurnScoreClient
+from turnscore_client import (
+    AsyncConversation,
+    AsyncTurnScoreClient,
+    AsyncTurnScoreGrpcClient,
+    Conversation,
+    TurnScoreClient,
+    TurnScoreGrpcClient,
+)
 
 FOLDER = Path(turnscore_client.__file__).parent
 CALLS = ["score", "score_batch", "score_dialogue", "rank", "models"]
 METHODS = [*CALLS, "conversation"]
+GRPC_MODULES = {"_async_grpc_door.py", "_grpc_channel.py", "_grpc_door.py", "_grpc_messages.py", "_mock_grpc.py"}
 
 
 def public(kind: type) -> set[str]:
@@ -52,6 +60,16 @@ def test_sync_and_async_methods_have_the_same_signature(name):
     assert not inspect.iscoroutinefunction(sync)
 
 
+@pytest.mark.parametrize(
+    ("over_grpc", "over_http"),
+    [(TurnScoreGrpcClient, TurnScoreClient), (AsyncTurnScoreGrpcClient, AsyncTurnScoreClient)],
+)
+def test_a_grpc_client_has_the_very_methods_of_the_http_client(over_grpc, over_http):
+    assert public(over_grpc) == public(over_http)
+    for name in METHODS:
+        assert getattr(over_grpc, name) is getattr(over_http, name)
+
+
 def test_say_has_the_same_signature_in_both_worlds():
     assert inspect.signature(Conversation.say) == inspect.signature(AsyncConversation.say)
     assert inspect.getdoc(Conversation.say) == inspect.getdoc(AsyncConversation.say)
@@ -63,15 +81,35 @@ def test_no_client_has_a_public_method_the_other_lacks():
     assert public(Conversation) == public(AsyncConversation) == {"say", "opened", "turns", "is_draining", "close"}
 
 
-def test_constructors_differ_only_in_the_kind_of_transport():
-    sync = inspect.signature(TurnScoreClient.__init__).parameters
-    other = inspect.signature(AsyncTurnScoreClient.__init__).parameters
-    assert list(sync) == list(other)
-    assert [name for name in sync if sync[name] != other[name]] == ["transport"]
+@pytest.mark.parametrize(
+    ("sync", "other", "different"),
+    [
+        (TurnScoreClient, AsyncTurnScoreClient, "transport"),
+        (TurnScoreGrpcClient, AsyncTurnScoreGrpcClient, "channel"),
+    ],
+)
+def test_constructors_differ_only_in_the_kind_of_transport(sync, other, different):
+    of_sync = inspect.signature(sync.__init__).parameters
+    of_other = inspect.signature(other.__init__).parameters
+    assert list(of_sync) == list(of_other)
+    assert [name for name in of_sync if of_sync[name] != of_other[name]] == [different]
+
+
+def test_the_constructors_of_both_doors_share_their_names():
+    over_http = set(inspect.signature(TurnScoreClient.__init__).parameters)
+    over_grpc = set(inspect.signature(TurnScoreGrpcClient.__init__).parameters)
+    assert over_http - over_grpc == {"url", "transport"}
+    assert over_grpc - over_http == {"address", "tls", "channel"}
 
 
 @pytest.mark.parametrize(
-    ("library", "modules"), [("httpx", {"_http.py", "testing.py"}), ("websockets", {"_websocket.py"})]
+    ("library", "modules"),
+    [
+        ("httpx", {"_http.py", "_mock_grpc.py", "testing.py"}),
+        ("websockets", {"_websocket.py"}),
+        ("grpc", GRPC_MODULES | {"_grpc_client.py"}),  # the last one for its types only
+        ("google", {"_grpc_messages.py", "_mock_grpc.py"}),
+    ],
 )
 def test_a_transports_library_is_used_where_it_belongs_only(library, modules):
     users = set()

@@ -3,8 +3,17 @@
 import math
 
 import pytest
-from turnscore_client import AsyncTurnScoreClient, TurnScoreClient, __version__
-from turnscore_client._settings import ClientSettings
+from support.certificates import certificate, private_key
+from turnscore_client import (
+    AsyncTurnScoreClient,
+    AsyncTurnScoreGrpcClient,
+    Tls,
+    TurnScoreClient,
+    TurnScoreGrpcClient,
+    __version__,
+)
+from turnscore_client._grpc_channel import credentials_of
+from turnscore_client._settings import ClientSettings, GrpcClientSettings
 
 
 def resolve(url=None, api_key=None, timeout_seconds=1.0, max_retries=0):
@@ -98,3 +107,70 @@ def test_headers_name_the_client_its_version_and_the_request():
     assert headers["User-Agent"].startswith(f"turnscore-client/{__version__} python/3.")
     assert headers["X-Request-Id"] == "r-1"
     assert "X-Request-Id" not in resolve().headers(None)
+
+
+def resolve_grpc(address=None, api_key=None, timeout_seconds=1.0, max_retries=0):
+    return GrpcClientSettings.resolve(address, api_key, timeout_seconds, max_retries)
+
+
+def test_a_grpc_client_takes_address_and_key_from_the_environment_where_none_is_given(monkeypatch):
+    assert resolve_grpc().address == "localhost:50051"
+    monkeypatch.setenv("TURNSCORE_GRPC_ADDRESS", "scores.example:443")
+    monkeypatch.setenv("TURNSCORE_API_KEY", "from-outside")
+    assert resolve_grpc().address == "scores.example:443"
+    assert resolve_grpc().metadata(None) == (("authorization", "Bearer from-outside"),)
+    assert resolve_grpc("other:1", "given").metadata("r-1") == (
+        ("authorization", "Bearer given"),
+        ("x-request-id", "r-1"),
+    )
+    assert "from-outside" not in repr(resolve_grpc())
+
+
+@pytest.mark.parametrize("client", [TurnScoreGrpcClient, AsyncTurnScoreGrpcClient])
+@pytest.mark.parametrize(
+    "address",
+    ["localhost", "http://localhost:50051", "host:port", "host:0", "host:65536", "[::1]", "me:secret@host:1", "a b:1",
+     "host:1/path", ":1", "host:\u0661"],
+)  # fmt: skip
+def test_an_address_that_makes_no_sense_is_refused_without_its_secrets(client, address):
+    with pytest.raises(ValueError, match="address must") as raised:
+        client(address)
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:50051", "[::1]:50051", "dns:///scores.example:443"])
+def test_an_address_that_somebody_can_have_is_taken_over_grpc(address):
+    TurnScoreGrpcClient(address).close()
+
+
+@pytest.mark.parametrize("client", [TurnScoreGrpcClient, AsyncTurnScoreGrpcClient])
+def test_grpc_clients_check_the_rest_of_their_settings_too(client):
+    for given in ({"api_key": "two words"}, {"timeout_seconds": 0}, {"timeout_seconds": math.nan}, {"max_retries": -1}):
+        with pytest.raises(ValueError, match=f"{next(iter(given))} must"):
+            client(**given)
+
+
+def test_a_certificate_without_its_key_is_refused():
+    with pytest.raises(ValueError, match="go together"):
+        Tls(cert_file=certificate("caller"))
+
+
+@pytest.mark.parametrize(
+    "tls",
+    [
+        Tls(ca_file="/nowhere/ca.pem"),
+        Tls(ca_file=private_key("caller")),
+        Tls(cert_file=certificate("caller"), key_file=private_key("stranger")),
+        Tls(cert_file="/nowhere/caller.pem", key_file=private_key("caller")),
+    ],
+)
+def test_files_that_make_no_credentials_are_refused_by_name(tls):
+    with pytest.raises(ValueError, match=r"tls: .*(nowhere|caller)"):
+        credentials_of(tls)
+
+
+def test_files_that_fit_make_credentials():
+    pair = {"cert_file": str(certificate("caller")), "key_file": private_key("caller")}
+    assert credentials_of(Tls(ca_file=certificate("authority"), **pair)) is not None
+    assert credentials_of(Tls()) is not None
+    assert credentials_of(None) is None

@@ -1,0 +1,239 @@
+"""gRPC clients over real sockets: the real door's answers, time, TLS, keys, size."""
+
+import asyncio
+import hashlib
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+from prometheus_client import REGISTRY
+from support.certificates import certificate, private_key
+from support.conversations import until
+from support.fakes import POISON, FakeScorer
+from support.grpc_serving import grpc_server, settings_with
+from support.threaded import Threaded
+from turnscore_client import (
+    AsyncTurnScoreClient,
+    AsyncTurnScoreGrpcClient,
+    ConnectionFailedError,
+    DeadlineExceededError,
+    InternalError,
+    InvalidRequestError,
+    Tls,
+    TooLargeError,
+    TurnScoreGrpcClient,
+    UnauthenticatedError,
+)
+from turnscore_client._async_grpc_door import _AsyncStreamLine
+from turnscore_client.testing import ManualClock
+from turnscore_service.http_door import create_http_door
+from turnscore_wire import ModelsReply
+from turnscore_wire.v1 import to_message
+
+MODELS = to_message(ModelsReply.model_validate({"request_id": "r", "models": [], "limits": {}})).SerializeToString()
+HI = [("user", "hi")]
+SERVER = {"tls_cert_file": certificate("server"), "tls_key_file": private_key("server")}
+MUTUAL = {**SERVER, "tls_client_ca_file": certificate("authority")}
+TRUST = {"ca_file": certificate("authority")}
+OWN = {"cert_file": certificate("caller"), "key_file": private_key("caller")}
+
+
+@asynccontextmanager
+async def door(settings: Any = None, **scorers: Any) -> AsyncIterator[tuple[str, Any]]:
+    async with grpc_server(settings, **(scorers or {"fake": FakeScorer()})) as (server, runtime):
+        yield f"127.0.0.1:{server.port}", runtime
+
+
+def without_times(reply: Any) -> Any:
+    """The reply without what no two calls share."""
+    fields = reply.model_dump(mode="json") if hasattr(reply, "model_dump") else reply
+    if isinstance(fields, list):
+        return [without_times(each) for each in fields]
+    if not isinstance(fields, dict):
+        return fields
+    return {name: without_times(value) for name, value in fields.items() if name not in ("timing_ms", "cached")}
+
+
+@pytest.mark.parametrize(
+    ("method", "args", "fields"),
+    [
+        ("score", (), {"context": HI, "response": "one two", "options": {"fake": {"known": [1, 2.5, "a"]}}}),
+        ("score_batch", ([{"response": "one"}, {"response": POISON}, {"response": "a b"}],), {}),
+        ("score_dialogue", ([("user", "hi"), ("system", "a b c"), ("system", "a")],), {}),
+        ("rank", (["one", "one two", POISON],), {"context": HI, "weights": {"fake": 2.0}}),
+        ("models", (), {}),
+    ],
+)
+async def test_every_method_answers_as_over_http(call, method, args, fields):
+    async with door() as (address, runtime):
+        over_grpc = await call(address, method, *args, **fields, request_id="r-1")
+        transport = httpx.ASGITransport(create_http_door(runtime))
+        async with AsyncTurnScoreClient("http://turnscore.test", transport=transport) as client:
+            over_http = await getattr(client, method)(*args, **fields, request_id="r-1")
+    assert type(over_grpc) is type(over_http)
+    assert without_times(over_grpc) == without_times(over_http)
+
+
+async def test_the_doors_errors_are_typed(call):
+    async with door(settings_with(limits={"max_text_chars": 20})) as (address, _):
+        for fields, error_class, field in (
+            ({"response": "a" * 21}, TooLargeError, "response"),
+            ({"response": POISON}, InternalError, None),
+            ({"response": "a", "scorers": ["fake", "mood"]}, InvalidRequestError, "scorers.1"),
+        ):
+            with pytest.raises(error_class) as raised:
+                await call(address, "score", **fields, request_id="r-1")
+            assert (type(raised.value), raised.value.field, raised.value.request_id) == (error_class, field, "r-1")
+
+
+async def test_the_service_drops_work_that_the_caller_has_no_time_for(call):
+    scorer = FakeScorer()
+    scorer.gate.clear()
+    async with door(fake=scorer) as (address, _):
+        for fields in ({"timeout_seconds": 0.3}, {"deadline_ms": 200, "timeout_seconds": 30.0}):
+            with pytest.raises(DeadlineExceededError) as raised:
+                await call(address, "score", response="a b c", request_id="r-1", **fields)
+            assert raised.value.request_id == "r-1"
+        scorer.gate.set()
+
+
+async def test_a_service_that_never_answers_ends_in_deadline_exceeded(call):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(DeadlineExceededError, match=r"0\.2 s"):
+            await call(address, "models", client={"timeout_seconds": 0.2})
+
+
+async def test_nobody_at_the_address_is_a_failed_connection_after_its_retries(call):
+    clock = ManualClock()
+    with pytest.raises(ConnectionFailedError, match=r"127\.0\.0\.1:9"):
+        await call("127.0.0.1:9", "models", client={"clock": clock})
+    assert len(clock.sleeps) == 5
+
+
+async def test_a_message_beyond_the_transports_limit_is_too_large(call):
+    async with door(settings_with(grpc={"max_message_bytes": 2000})) as (address, _):
+        with pytest.raises(TooLargeError) as raised:
+            await call(address, "score", response="a" * 3000, client={"clock": ManualClock()})
+    assert raised.value.field == "body"
+
+
+async def test_tls_serves_who_trusts_the_authority_and_nobody_in_plain_text(call):
+    async with door(settings_with(grpc=SERVER)) as (address, _):
+        reply = await call(address, "score", response="one two", client={"tls": Tls(**TRUST)})
+        assert reply.scores["fake"].value == 0.02
+        for tls in (None, Tls(), Tls(ca_file=certificate("stranger_authority"))):
+            with pytest.raises(ConnectionFailedError):
+                await call(address, "models", client={"tls": tls, "max_retries": 0})
+
+
+async def test_mutual_tls_serves_only_whom_the_authority_signed(call):
+    stranger = {"cert_file": certificate("stranger"), "key_file": private_key("stranger")}
+    async with door(settings_with(grpc=MUTUAL)) as (address, _):
+        reply = await call(address, "score", response="one two", client={"tls": Tls(**TRUST, **OWN)})
+        assert reply.scores["fake"].value == 0.02
+        for tls in (Tls(**TRUST), Tls(**TRUST, **stranger)):
+            with pytest.raises(ConnectionFailedError):
+                await call(address, "models", client={"tls": tls, "max_retries": 0})
+
+
+async def test_cancelling_a_call_drops_it_and_leaves_the_client_and_its_other_calls_alone():
+    scorer = FakeScorer()
+    scorer.gate.clear()
+    async with door(fake=scorer) as (address, _), AsyncTurnScoreGrpcClient(address, timeout_seconds=30.0) as client:
+        kept = asyncio.create_task(client.score(response="first"))
+        assert await asyncio.to_thread(scorer.started.wait, 30)
+        left = asyncio.create_task(client.score(response="one two three four"))
+        await asyncio.sleep(0)
+        left.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await left
+        scorer.gate.set()
+        assert (await kept).scores["fake"].value == 0.01
+        assert (await client.score(response="a b")).scores["fake"].value == 0.02
+
+
+async def test_a_channel_of_the_callers_own_is_used_and_closed():
+    async with door() as (address, _):
+        channel = grpc.aio.insecure_channel(address)
+        async with AsyncTurnScoreGrpcClient(channel=channel) as client:
+            assert (await client.score(response="a")).scores["fake"].value == 0.01
+        with pytest.raises(grpc.aio.UsageError):
+            await channel.unary_unary("/a/b")(b"")
+
+
+class StatusesOf:
+    """A stream of grpc.aio that ends, as one does that something was written to after its end."""
+
+    def __init__(self, *statuses: tuple[grpc.StatusCode, str]) -> None:
+        self.statuses = statuses
+
+    def add_done_callback(self, tell: Any) -> None:
+        for status in self.statuses:
+            self.now = status
+            tell(self)
+
+    async def code(self) -> grpc.StatusCode:
+        return self.now[0]
+
+    async def details(self) -> str:
+        return self.now[1]
+
+    async def trailing_metadata(self) -> None:
+        return None
+
+    async def read(self) -> Any:
+        return grpc.aio.EOF
+
+
+@pytest.mark.parametrize("order", [1, -1])
+async def test_the_status_of_a_failed_write_does_not_stand_for_the_services(order):
+    statuses = [(grpc.StatusCode.INTERNAL, "Internal error from Core"), (grpc.StatusCode.UNAVAILABLE, "it left")]
+    line = _AsyncStreamLine(StatusesOf(*statuses[::order]), "here:1")
+    with pytest.raises(ConnectionFailedError, match="it left"):
+        await line.receive(lambda: 30.0)
+
+
+async def test_the_key_lets_in_and_a_wrong_one_does_not(call):
+    keys = {"keys": {"chatbot": {"sha256": hashlib.sha256(b"ts_a-key-for-tests").hexdigest()}}}
+    async with door(settings_with(auth=keys)) as (address, _):
+        reply = await call(address, "score", response="a", client={"api_key": "ts_a-key-for-tests"})
+        assert reply.scores["fake"].value == 0.01
+        for wrong in ({}, {"api_key": "ts_another"}):
+            with pytest.raises(UnauthenticatedError):
+                await call(address, "score", response="a", client=wrong)
+        async with AsyncTurnScoreGrpcClient(address) as client:
+            with pytest.raises(UnauthenticatedError):
+                async with client.conversation():
+                    pytest.fail("it opened")
+
+
+@pytest.mark.parametrize("client", [TurnScoreGrpcClient, AsyncTurnScoreGrpcClient])
+def test_a_missing_extra_is_named(client: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    for name in ("_grpc_door", "_async_grpc_door", "_grpc_channel", "_grpc_messages"):
+        monkeypatch.delitem(sys.modules, f"turnscore_client.{name}", raising=False)
+    with pytest.raises(ImportError, match=r"needs an extra; install it with: pip install 'turnscore-client\[grpc\]'"):
+        client("127.0.0.1:9")
+
+
+async def test_leaving_a_conversation_is_its_good_end_at_the_service():
+    def ended_well() -> float:
+        labels = {"door": "grpc", "call": "conversation", "code": "ok"}
+        return REGISTRY.get_sample_value("turnscore_requests_total", labels) or 0.0
+
+    async with door() as (address, _):
+        for opened in (TurnScoreGrpcClient(address), AsyncTurnScoreGrpcClient(address)):
+            before = ended_well()
+            if isinstance(opened, TurnScoreGrpcClient):
+                async with Threaded(opened, {}) as conversation:
+                    await conversation.say("user", "hi")
+            else:
+                async with opened, opened.conversation() as conversation:
+                    await conversation.say("user", "hi")
+            await until(lambda before=before: ended_well() == before + 1)

@@ -1,0 +1,108 @@
+"""Statuses over gRPC, turnscore's and other people's: which are tried again, after which delay, as which error."""
+
+import grpc
+import pytest
+from support.scripted_grpc import MODELS, bare, scripted, told
+from turnscore_client import (
+    AsyncTurnScoreGrpcClient,
+    ConnectionFailedError,
+    DeadlineExceededError,
+    NotFoundError,
+    OverloadedError,
+    TurnScoreError,
+    UnexpectedReplyError,
+)
+from turnscore_client.testing import ManualClock
+from turnscore_wire import ERROR_TABLE, ErrorCode
+
+
+@pytest.mark.parametrize("code", list(ErrorCode))
+async def test_turnscores_statuses_are_tried_again_as_the_table_says(call, code):
+    clock = ManualClock()
+    async with scripted(told(code, retry_after_ms=70), MODELS) as (address, calls):
+        if ERROR_TABLE[code].is_retryable:
+            await call(address, "models", client={"clock": clock})
+            assert 0.07 <= clock.sleeps[0] <= 0.077
+        else:
+            with pytest.raises(TurnScoreError) as raised:
+                await call(address, "models", client={"clock": clock})
+            assert (raised.value.code, raised.value.request_id, clock.sleeps) == (code, "r-9", [])
+    assert len(calls) == 1 + ERROR_TABLE[code].is_retryable
+
+
+@pytest.mark.parametrize(
+    ("code", "error_class"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, ConnectionFailedError),
+        (grpc.StatusCode.CANCELLED, ConnectionFailedError),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, OverloadedError),
+    ],
+)
+async def test_a_librarys_status_of_a_call_that_did_not_get_there_is_tried_again(call, code, error_class):
+    clock = ManualClock()
+    async with scripted(bare(code), bare(code), MODELS) as (address, calls):
+        await call(address, "models", client={"clock": clock})
+        assert len(calls) == 3
+    async with scripted(bare(code)) as (address, calls):
+        with pytest.raises(error_class):
+            await call(address, "models", client={"clock": clock, "max_retries": 1})
+        assert len(calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "error_class"),
+    [
+        (grpc.StatusCode.DEADLINE_EXCEEDED, DeadlineExceededError),
+        (grpc.StatusCode.INVALID_ARGUMENT, UnexpectedReplyError),
+        (grpc.StatusCode.UNIMPLEMENTED, NotFoundError),
+        (grpc.StatusCode.INTERNAL, UnexpectedReplyError),
+        (grpc.StatusCode.UNKNOWN, UnexpectedReplyError),
+        (grpc.StatusCode.PERMISSION_DENIED, UnexpectedReplyError),
+    ],
+)
+async def test_any_other_status_of_a_library_is_raised_at_once(call, code, error_class):
+    async with scripted(bare(code), MODELS) as (address, calls):
+        with pytest.raises(error_class):
+            await call(address, "models", client={"clock": ManualClock()})
+    assert len(calls) == 1
+
+
+async def test_the_delay_that_trailers_ask_for_is_kept(call):
+    clock = ManualClock()
+    for trailers in ((("grpc-retry-pushback-ms", "700"),), (("grpc-retry-pushback-ms", "soon"),)):
+        async with scripted(bare(grpc.StatusCode.RESOURCE_EXHAUSTED, *trailers), MODELS) as (address, _):
+            await call(address, "models", client={"clock": clock})
+    assert 0.7 <= clock.sleeps[0] <= 0.77
+    assert clock.sleeps[1] <= 0.1
+
+
+@pytest.mark.parametrize("details", [b"\xff\xff", b"", b"\x08\x03"])
+async def test_details_that_nobody_can_read_are_left_alone(call, details):
+    answer = bare(grpc.StatusCode.INVALID_ARGUMENT, ("grpc-status-details-bin", details))
+    async with scripted(answer) as (address, _):
+        with pytest.raises(UnexpectedReplyError) as raised:
+            await call(address, "models")
+    assert (raised.value.status, raised.value.body_start) == (3, "a library's words")
+
+
+async def test_an_answer_that_is_no_message_is_told(call):
+    async with scripted(b"<html>") as (address, _):
+        with pytest.raises(UnexpectedReplyError) as raised:
+            await call(address, "models")
+    assert raised.value.body_start == "<html>"
+
+
+async def test_key_request_id_metadata_and_sender_travel_in_metadata(call):
+    async with scripted(MODELS) as (address, calls):
+        client = {"api_key": "s3cret"}
+        await call(address, "models", request_id="r-1", metadata={"Tenant": "blue"}, client=client)
+    [seen] = calls
+    assert (seen["authorization"], seen["x-request-id"], seen["tenant"]) == ("Bearer s3cret", "r-1", "blue")
+    assert seen["user-agent"].startswith("turnscore-client/")
+
+
+async def test_a_conversation_where_there_are_none_is_told():
+    async with scripted(MODELS) as (address, _), AsyncTurnScoreGrpcClient(address, max_retries=0) as client:
+        with pytest.raises(TurnScoreError):
+            async with client.conversation(timeout_seconds=30.0):
+                pytest.fail("it opened")

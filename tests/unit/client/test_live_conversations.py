@@ -1,0 +1,231 @@
+"""Conversations of every client with the real door it is for, over real sockets of this machine."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+from support.cut_line import cuttable
+from support.fakes import POISON, FakeScorer
+from support.grpc_serving import grpc_server, settings_with
+from support.listening import listening
+from support.threaded import Threaded
+from turnscore_client import (
+    AsyncTurnScoreClient,
+    AsyncTurnScoreGrpcClient,
+    ConnectionFailedError,
+    DeadlineExceededError,
+    InternalError,
+    InvalidRequestError,
+    NotReadyError,
+    OverloadedError,
+    TurnScoreClient,
+    TurnScoreGrpcClient,
+)
+from turnscore_service.http_door import create_http_door
+from turnscore_service.settings import Settings
+
+KEY = {"api_key": "s3cret", "timeout_seconds": 30.0, "max_retries": 0}
+
+
+@pytest.fixture(params=["http-sync", "http-async", "grpc-sync", "grpc-async"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Which door, through which client."""
+    return request.param
+
+
+def client_of(kind: str, address: str, given: dict[str, Any]) -> Any:
+    arguments = {**KEY, **given}
+    if kind == "http-sync":
+        return TurnScoreClient(f"http://{address}", **arguments)
+    if kind == "http-async":
+        return AsyncTurnScoreClient(f"http://{address}", **arguments)
+    return (TurnScoreGrpcClient if kind == "grpc-sync" else AsyncTurnScoreGrpcClient)(address, **arguments)
+
+
+@pytest.fixture
+def talk(kind: str):
+    """`async with talk(address) as conversation`."""
+
+    @asynccontextmanager
+    async def open_one(address: str, client: dict[str, Any] | None = None, **given: Any) -> AsyncIterator[Any]:
+        made = client_of(kind, address, client or {})
+        if kind.endswith("-sync"):
+            async with Threaded(made, given) as conversation:
+                yield conversation
+        else:
+            async with made, made.conversation(**given) as conversation:
+                yield conversation
+
+    return open_one
+
+
+@pytest.fixture
+def door(kind: str, serve):
+    """The door behind its real server: `async with door(settings, fake=...) as (address, runtime)`."""
+
+    @asynccontextmanager
+    async def start(settings: Settings | None = None, **scorers: Any) -> AsyncIterator[tuple[str, Any]]:
+        scorers = scorers or {"fake": FakeScorer()}
+        if kind.startswith("grpc"):
+            async with grpc_server(settings, **scorers) as (server, runtime):
+                yield f"127.0.0.1:{server.port}", runtime
+        else:
+            async with (
+                serve(settings, **scorers) as (_, runtime),
+                listening(create_http_door(runtime)) as address,
+            ):
+                yield address, runtime
+
+    return start
+
+
+async def test_a_conversation_with_the_real_door(talk, door):
+    async with door() as (address, _), talk(address, request_id="r-1", context=[("user", "q")]) as conversation:
+        assert (conversation.opened.request_id, conversation.opened.turns) == ("r-1", 1)
+        assert await conversation.say("user", "hi") is None
+        scored = await conversation.say("system", "one two")
+        assert (scored.index, scored.scores["fake"].value, scored.dialogue["fake"].turns) == (2, 0.02, 1)
+        with pytest.raises(InvalidRequestError):
+            await conversation.say("system", " ")
+        with pytest.raises(InternalError) as failed:
+            await conversation.say("system", POISON)
+        assert failed.value.request_id == "r-1"
+        assert (await conversation.say("system", "one")).index == 4
+
+
+async def test_leaving_closes_the_conversation_at_the_service(talk, door):
+    async with door() as (address, runtime):
+        async with talk(address) as conversation:
+            await conversation.say("user", "hi")
+        await asyncio.wait_for(runtime.conversations.wait_until_empty(), 30)
+    assert REGISTRY.get_sample_value("turnscore_open_conversations") == 0
+
+
+async def test_those_who_share_a_conversation_say_their_turns_one_after_the_other(talk, door):
+    async with door() as (address, _), talk(address) as conversation:
+        answers = await asyncio.gather(*(conversation.say("system", text) for text in ("a", "b", "c")))
+    assert sorted(each.index for each in answers) == [0, 1, 2]
+
+
+async def test_the_refusal_of_an_opening_is_typed(talk, door):
+    async with door() as (address, _):
+        with pytest.raises(InvalidRequestError) as refused:
+            async with talk(address, scorers=["mood"]):
+                pytest.fail("it opened")
+    assert refused.value.field == "open.scorers.0"
+
+
+async def test_the_refusal_of_a_handshake_is_typed(talk, door):
+    settings = settings_with(conversations={"max_open": 1})
+    async with door(settings) as (address, _), talk(address) as first:
+        await first.say("user", "hi")
+        with pytest.raises(OverloadedError) as refused:
+            async with talk(address):
+                pytest.fail("it opened")
+    assert refused.value.retry_after_ms == 1000
+    assert refused.value.request_id
+
+
+async def test_an_opening_without_room_is_tried_again(talk, door):
+    settings = settings_with(conversations={"max_open": 1})
+    async with door(settings) as (address, _):
+        first = talk(address)
+        await first.__aenter__()
+
+        async def second() -> None:
+            async with talk(address, client={"max_retries": 20}) as conversation:
+                assert await conversation.say("user", "hi") is None
+
+        waiting = asyncio.create_task(second())
+        await asyncio.sleep(0.2)  # it has been refused by then; were it not, the test would only prove less
+        assert not waiting.done()
+        await first.__aexit__(None, None, None)
+        await asyncio.wait_for(waiting, 30)
+
+
+async def test_a_conversation_that_ended_says_why_at_the_next_turn(talk, door):
+    settings = settings_with(conversations={"idle_seconds": 0.05})
+    async with door(settings) as (address, runtime), talk(address) as conversation:
+        await asyncio.wait_for(runtime.conversations.wait_until_empty(), 30)
+        with pytest.raises(DeadlineExceededError, match="nothing was said"):
+            await conversation.say("user", "hi")
+        with pytest.raises(ConnectionFailedError):
+            await conversation.say("user", "hi")
+        assert [turn.text for turn in conversation.turns] == ["hi"]  # the first was refused, the second may be heard
+
+
+async def test_draining_is_noticed_and_its_end_is_typed(talk, door):
+    async with door() as (address, runtime), talk(address) as conversation:
+        runtime.begin_drain()
+        assert (await conversation.say("system", "a")).index == 0
+        assert conversation.is_draining
+        await runtime.end_conversations()
+        with pytest.raises(NotReadyError):
+            await conversation.say("system", "b")
+
+
+async def test_a_turn_that_takes_too_long_ends_with_its_timeout_and_the_conversation_goes_on(talk, door):
+    scorer = FakeScorer()
+    scorer.gate.clear()
+    async with door(fake=scorer) as (address, _), talk(address, deadline_ms=30_000) as conversation:
+        with pytest.raises(DeadlineExceededError):
+            await conversation.say("system", "a b c", timeout_seconds=0.2)
+        scorer.gate.set()
+        assert (await conversation.say("system", "a")).index == 1
+
+
+async def test_a_connection_that_breaks_is_told_and_leaves_nothing_behind(talk, door):
+    scorer = FakeScorer()
+    async with door(fake=scorer) as (address, runtime), cuttable(address) as (line, cut):
+        opening = talk(line)
+        conversation = await opening.__aenter__()
+        await conversation.say("user", "hi")
+        scorer.gate.clear()
+        saying = asyncio.create_task(conversation.say("system", "one two"))
+        assert await asyncio.to_thread(scorer.started.wait, 30)
+        await cut()
+        with pytest.raises(ConnectionFailedError):
+            await saying
+        with pytest.raises(ConnectionFailedError):
+            await conversation.say("user", "hi")
+        scorer.gate.set()
+        await asyncio.wait_for(runtime.conversations.wait_until_empty(), 30)
+        assert REGISTRY.get_sample_value("turnscore_open_conversations") == 0
+        said = [turn.text for turn in conversation.turns]
+        await opening.__aexit__(None, None, None)
+        async with talk(address, context=[("user", each) for each in said]) as goes_on:
+            assert (await goes_on.say("system", "one two")).index == len(said)
+
+
+async def test_whoever_is_cancelled_in_a_turn_does_not_get_its_answer_for_the_next(kind, talk, door):
+    if kind.endswith("-sync"):
+        return  # a thread cannot be cancelled
+    scorer = FakeScorer()
+    scorer.gate.clear()
+    async with door(fake=scorer) as (address, _), talk(address) as conversation:
+        saying = asyncio.create_task(conversation.say("system", "a b c"))
+        assert await asyncio.to_thread(scorer.started.wait, 30)
+        saying.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await saying
+        scorer.gate.set()
+        assert (await conversation.say("system", "a")).index == 1
+        assert [turn.text for turn in conversation.turns] == ["a b c", "a"]
+
+
+async def test_nobody_at_the_address_is_told(talk):
+    with pytest.raises(ConnectionFailedError, match=r"127\.0\.0\.1:9"):
+        async with talk("127.0.0.1:9"):
+            pytest.fail("it opened")
+
+
+async def test_neither_the_key_nor_what_was_said_is_logged(talk, door, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, "uvicorn.error")  # as the service sets it
+    caplog.set_level(logging.DEBUG)
+    async with door() as (address, _), talk(address) as conversation:
+        await conversation.say("system", "said in private")
+    assert not [each for each in caplog.messages if "s3cret" in each or "said in private" in each]
