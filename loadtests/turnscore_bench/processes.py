@@ -120,10 +120,13 @@ def run_quietly(command: Sequence[str], environment: Mapping[str, str] | None = 
     return done.stdout
 
 
-def drive(server: Server, client: str, job: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def drive(
+    server: Server, client: str, job: Mapping[str, Any], folder: Path, settle_seconds: float = 0.0
+) -> dict[str, Any]:
     """What the load generator, the module `client`, tells of the job, and the CPU seconds of the server meanwhile.
 
-    The server runs only as long. Raises StartError where the load generator fails, as it does on a closed connection.
+    The server runs only as long, and `settle_seconds` more for what it does after it has answered. Raises StartError
+    where the load generator fails, as it does on a closed connection.
     """
     file = folder / "job.json"
     file.write_text(json.dumps(job))
@@ -131,6 +134,7 @@ def drive(server: Server, client: str, job: Mapping[str, Any], folder: Path) -> 
     try:
         before = server.cpu_seconds()
         told = run_quietly([sys.executable, "-m", client, str(file)])
+        time.sleep(settle_seconds)
         return {**json.loads(told), "cpu_seconds": server.cpu_seconds() - before}
     finally:
         server.pause()

@@ -78,6 +78,16 @@ async def test_a_worker_that_could_not_be_told_finds_nothing_when_it_has_the_red
         assert await cached(runtime) == {"fake": False}
 
 
+async def test_what_a_worker_writes_before_it_is_told_is_removed_too(redis: RedisServer):
+    with redis.client() as client:
+        client.set("turnscore:1:n:fake:1.0.0:i:early", b"x")
+        clearing = asyncio.create_task(clear("fake:1.0.0", "--url", redis.url, poll_seconds=0.5))
+        await until(lambda: client.exists("turnscore:1-cleared:fake:1.0.0"))
+        client.set("turnscore:1:n:fake:1.0.0:i:late", b"x")
+        assert (await clearing).stdout == "removed 2 scores of fake:1.0.0\n"
+        assert client.keys("turnscore:1:*") == []
+
+
 async def test_a_cluster_is_cleared_on_every_node(tmp_path: Path):
     with running_cluster(tmp_path) as nodes:
         url = f"redis+cluster://127.0.0.1:{nodes[1].port}"

@@ -58,12 +58,14 @@ class FaultSample:
 
 @dataclass(frozen=True)
 class Duplicates:
-    """What two processes computed of turns of which each was sent twice."""
+    """What some processes computed of turns of which each was sent twice."""
 
     traffic: str
+    processes: int
     turns: int
     distinct: int
     computed: int
+    cpu_seconds: float
 
     @property
     def share(self) -> float:

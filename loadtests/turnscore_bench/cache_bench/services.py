@@ -12,6 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from turnscore_bench.processes import Server, drive, free_port
 
 CLIENT = "turnscore_bench.load_client"
+_SETTLE_SECONDS = 0.1
+"""For scores to be written to the Redis after they were answered: ten times `write_delay_ms`. Chosen."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,11 @@ def fault_specs(redis_url: str) -> list[ServiceSpec]:
     ]
 
 
-def workers_spec(redis_url: str) -> ServiceSpec:
-    """Two processes that share nothing but the Redis."""
-    return ServiceSpec("two_workers", {"URL": redis_url}, ("engagement",), workers=2)
+def process_specs(redis_url: str) -> dict[int, ServiceSpec]:
+    """By their number: one process, which knows what it is computing, and two that share nothing but the Redis."""
+    return {
+        count: ServiceSpec(f"processes_{count}", {"URL": redis_url}, ("engagement",), workers=count) for count in (1, 2)
+    }
 
 
 @dataclass
@@ -75,7 +79,7 @@ class Services:
         """Sends the bodies from idle to idle. Raises StartError where the service hangs up."""
         server = self._servers[key]
         told = {"keeps_replies": False, **job, "port": server.port, "path": path}
-        return drive(server, CLIENT, {**told, "bodies": list(bodies), "clients": clients}, self.output)
+        return drive(server, CLIENT, {**told, "bodies": list(bodies), "clients": clients}, self.output, _SETTLE_SECONDS)
 
     def metric(self, key: str, name: str, **labels: str) -> float:
         """The sum of a series of a service over all labels that are not given."""

@@ -13,7 +13,12 @@ def write_tables(findings: Findings) -> str:
     parts = [findings.told, "### Targets", targets(findings)]
     for question in findings.questions():
         parts += [f"### {describe(question).capitalize()}", _costs(findings, question)]
-    parts += ["### A sick Redis", _faults(findings), "### Two processes, and what a lock would cost", _locks(findings)]
+    parts += [
+        "### A sick Redis",
+        _faults(findings),
+        "### What a lock across processes would save, and cost",
+        _locks(findings),
+    ]
     return "\n\n".join(parts)
 
 
@@ -55,9 +60,14 @@ def _faults(findings: Findings) -> str:
 
 def _locks(findings: Findings) -> str:
     rows = [
-        [each.traffic, number(each.turns, 0), number(each.distinct, 0), number(each.computed, 0), f"{each.share:.1%}"]
+        [
+            *(each.traffic, str(each.processes)),
+            *(number(count, 0) for count in (each.turns, each.distinct, each.computed)),
+            *(f"{each.share:.1%}", number(1000 * each.cpu_seconds / each.turns, 2)),
+        ]
         for each in findings.duplicates
     ]
-    duplicates = table(["", "turns", "distinct", "computed", "repeats computed again"], rows, texts=1)
+    head = ["", "processes", "turns", "distinct", "computed", "repeats computed again", "CPU ms a turn"]
+    duplicates = table(head, rows, texts=1)
     costs = ", ".join(f"{us:.0f} µs with {callers} at once" for callers, us in findings.lock_us.items())
     return f"{duplicates}\n\nCPU of one lock (`SET NX PX` through redis-py, of the caller alone): {costs}."

@@ -23,11 +23,12 @@ class Verdict:
     where: str
     measured: str
     target: str
-    is_met: bool
+    is_met: bool | None
+    """None where it is told, and not judged."""
 
     @property
     def word(self) -> str:
-        return "met" if self.is_met else "**missed**"
+        return {True: "met", False: "**missed**", None: "-"}[self.is_met]
 
 
 def judge(findings: Findings) -> list[Verdict]:
@@ -57,7 +58,13 @@ def _costs(findings: Findings) -> Iterator[Verdict]:
         twice = findings.ratio("half_both", "off", question, _throughput)
         if twice is not None:
             claim = "Throughput at 50 % repeats over no cache and none"
-            yield Verdict(claim, where, f"{twice:.2f}", f"at least {NEARLY_TWICE}", twice >= NEARLY_TWICE)
+            yield _throughput_verdict(claim, question, twice)
+
+
+def _throughput_verdict(claim: str, question: Question, twice: float) -> Verdict:
+    if question.clients == 1:  # leaves CPUs idle
+        return Verdict(claim, describe(question), f"{twice:.2f}", "none: one client's is its latency", None)
+    return Verdict(claim, describe(question), f"{twice:.2f}", f"at least {NEARLY_TWICE}", twice >= NEARLY_TWICE)
 
 
 def _throughput(sample: Sample) -> float:
