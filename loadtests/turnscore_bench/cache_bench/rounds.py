@@ -128,7 +128,7 @@ def run_faults(run: Run, number: int) -> None:
         _measure_fault(run, number, "opens", f"{fault}, breaker open")
         end()
         _wait_until_in_use(run.services, "opens")
-        _measure_fault(run, number, "opens", f"recovered from {fault}")
+        _measure_fault(run, number, "opens", f"healthy again, after {fault}")
 
 
 def _measure_fault(run: Run, number: int, service: str, state: str) -> None:

@@ -110,6 +110,10 @@ class Findings:
         """Its 99th percentiles, by round."""
         return [each.p99_ms for each in self.faults if each.state == state]
 
+    def healthy_p99s(self) -> list[float]:
+        """Those of every round in which the Redis was healthy, for the first time or again."""
+        return [each.p99_ms for each in self.faults if each.state.startswith("healthy")]
+
     def failures(self) -> int:
         """Requests that were answered with anything but scores."""
         return sum(each.failed for each in self.samples) + sum(each.failed for each in self.faults)

@@ -72,11 +72,11 @@ def _throughput(sample: Sample) -> float:
 
 
 def _latencies(findings: Findings) -> Iterator[Verdict]:
-    healthy = findings.p99s("healthy")
+    healthy = findings.healthy_p99s()
     if not healthy:
         return
     spread = max(healthy) - min(healthy)
-    for state in findings.states()[1:]:
+    for state in (each for each in findings.states() if not each.startswith("healthy")):
         rise = median(findings.p99s(state)) - median(healthy)
         most, target = spread, f"nothing: at most the healthy rounds' spread, {spread:.1f} ms"
         if "closed" in state:

@@ -116,7 +116,12 @@ def test_throughput_at_half_repeats_is_compared_with_none_where_several_ask():
 
 
 def faults(**p99s: tuple[float, ...]) -> Findings:
-    named = {"healthy": "healthy", "closed": "killed, breaker closed", "open": "killed, breaker open"}
+    named = {
+        "healthy": "healthy",
+        "again": "healthy again, after killed",
+        "closed": "killed, breaker closed",
+        "open": "killed, breaker open",
+    }
     return Findings(
         faults=[
             FaultSample(number, named[state], 100, 1.0, p99)
@@ -130,6 +135,12 @@ def test_latency_may_rise_while_the_breaker_is_closed_and_not_once_it_is_open():
     healthy = (10.0, 12.0, 11.0)
     assert verdict(faults(healthy=healthy, closed=(70, 71, 70), open=(12, 13, 13)), "Rise") == [True, True]
     assert verdict(faults(healthy=healthy, closed=(72, 71, 72), open=(12, 14, 14)), "Rise") == [False, False]
+
+
+def test_latency_is_compared_with_that_of_every_healthy_round():
+    healthy = {"healthy": (10.0, 10.0), "again": (14.0, 14.0)}
+    assert verdict(faults(**healthy, open=(15.9,)), "Rise") == [True]
+    assert verdict(faults(**healthy, open=(16.1,)), "Rise") == [False]
 
 
 def test_one_request_without_scores_is_told():
