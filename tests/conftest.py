@@ -11,6 +11,7 @@ from turnscore_service.inference.devices import Device, choose_devices
 from turnscore_service.inference.machine import ThisMachine
 from turnscore_service.inference.onnx_library import DeviceError
 from turnscore_service.settings import Settings
+from turnscore_service.shedding_door import SheddingDoor
 from turnscore_service.wiring import Runtime
 
 
@@ -50,7 +51,7 @@ def serve() -> ServeFakes:
         runtime = Runtime(settings or Settings(), load=lambda _: loaded)
         runtime.start()
         await runtime.wait_until_loaded()
-        transport = httpx.ASGITransport(create_http_door(runtime), raise_app_exceptions=False)
+        transport = httpx.ASGITransport(SheddingDoor(create_http_door(runtime), runtime), raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
             try:
                 yield client, runtime

@@ -2,9 +2,9 @@
 
 Measures; overload_report.py judges.
 
-The order: normal latency of one caller; closed-loop clients, doubled until goodput grows no more, for the peak; the
-overload, open-loop at an even rate, with the service's processes watched; and one caller again from the very moment
-that the overload ends.
+The order: normal latency of one caller; closed-loop clients, doubled until goodput grows no more, and the best number
+of them once more and longer, for the peak; the overload, open-loop at an even rate, with the service's processes
+watched; and one caller again from the very moment that the overload ends.
 """
 
 import asyncio
@@ -24,6 +24,8 @@ MAX_REQUESTS = 200_000
 """Prepared in memory, about 2 KB each. Chosen."""
 _LEAST_GAIN = 1.02
 """A stage that brings less than 2 % more than the best before is no progress; two in a row end the search. Chosen."""
+_PEAK_STAGES = 4
+"""How many times longer than the stages of the search the peak is measured. Chosen."""
 _PROBE_AGAIN_SECONDS = 0.02
 """A refused probe comes again much sooner than advised, to see when room is there. Chosen."""
 _PROBE_CONTEXT_WORDS = (6, 10, 6, 10, 6)
@@ -62,15 +64,12 @@ class OverloadRun:
     settings: OverloadSettings
     normal: Stage
     steps: Sequence[Step]
+    peak: Step
     overload: Stage
     recovery: Stage
     samples: Sequence[Sample]
     generator_cpu_share: float
     """CPU seconds a second that the generator took during the overload; 1 is one whole CPU."""
-
-    @property
-    def peak(self) -> Step:
-        return max(self.steps, key=lambda step: step.stage.goodput(self.settings.deadline_ms))
 
     @property
     def peak_goodput(self) -> float:
@@ -90,8 +89,9 @@ async def run_overload(
     tell("one caller, for the normal latency")
     await generator.run_closed(1, 1.0, _probes(generator, traffic))  # warms up
     normal = await generator.run_closed(1, settings.probe_seconds, _probes(generator, traffic))
-    steps = await _find_peak(generator, settings, traffic, tell)
-    rate = settings.factor * max(step.stage.goodput(settings.deadline_ms) for step in steps)
+    steps = await _search_peak(generator, settings, traffic, tell)
+    peak = await _measure_peak(generator, settings, traffic, tell, steps)
+    rate = settings.factor * peak.stage.goodput(settings.deadline_ms)
     wanted = int(rate * settings.seconds)
     if not 0 < wanted <= MAX_REQUESTS:
         raise TooMuchError(f"{wanted} requests would be needed; from 1 to {MAX_REQUESTS} can be prepared")
@@ -107,14 +107,14 @@ async def run_overload(
         recovery = await recovering
     sampler.check()
     generator.close()
-    return OverloadRun(settings, normal, steps, overload, recovery, sampler.samples, cpu_share)
+    return OverloadRun(settings, normal, steps, peak, overload, recovery, sampler.samples, cpu_share)
 
 
-async def _find_peak(
+async def _search_peak(
     generator: Generator, settings: OverloadSettings, traffic: Traffic, tell: Callable[[str], None]
 ) -> list[Step]:
     """Closed-loop stages with 1, 2, 4... clients, until two in a row bring no progress."""
-    requests = (generator.request(traffic.next_ask().item) for _ in iter(int, 1))
+    requests = _asks(generator, traffic)
     steps: list[Step] = []
     best, without_progress, clients = 0.0, 0, 1
     while clients <= MAX_CLIENTS and without_progress < 2:
@@ -127,9 +127,29 @@ async def _find_peak(
     return steps
 
 
+async def _measure_peak(
+    generator: Generator,
+    settings: OverloadSettings,
+    traffic: Traffic,
+    tell: Callable[[str], None],
+    steps: Sequence[Step],
+) -> Step:
+    """The best of the steps once more: the greatest of several short measurements is greater than it should be."""
+    clients = max(steps, key=lambda step: step.stage.goodput(settings.deadline_ms)).clients
+    seconds = _PEAK_STAGES * settings.stage_seconds
+    stage = await generator.run_closed(clients, seconds, _asks(generator, traffic))
+    tell(f"{clients} clients for {seconds:g} s: {stage.goodput(settings.deadline_ms):.1f} good answers a second")
+    return Step(clients, stage)
+
+
 async def _after(seconds: float, generator: Generator, probe_seconds: float, probes: Iterator[bytes]) -> Stage:
     await asyncio.sleep(seconds)
     return await generator.run_closed(1, probe_seconds, probes, _PROBE_AGAIN_SECONDS)
+
+
+def _asks(generator: Generator, traffic: Traffic) -> Iterator[bytes]:
+    while True:
+        yield generator.request(traffic.next_ask().item)
 
 
 def _probes(generator: Generator, traffic: Traffic) -> Iterator[bytes]:

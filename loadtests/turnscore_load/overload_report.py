@@ -103,6 +103,7 @@ def report(run: OverloadRun, found: Sequence[Check]) -> str:
     """The run as Markdown."""
     deadline = run.settings.deadline_ms
     stages = [(f"{step.clients} clients", step.stage) for step in run.steps]
+    stages.append((f"{run.peak.clients} clients, longer: the peak", run.peak.stage))
     stages.append((f"{len(run.overload.calls) / run.overload.seconds:.0f} a second, open loop", run.overload))
     rows = [
         f"| {name} | {stage.goodput(deadline):.1f} | {stage.count('answered')} | {stage.count('refused')} | "

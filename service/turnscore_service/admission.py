@@ -6,6 +6,7 @@ Every scorer has room of its own, so that a burst for one leaves the others thei
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 from turnscore_service import metrics
 from turnscore_service.deadline import Deadline
@@ -28,6 +29,15 @@ class Demand:
 
     items: int = 0
     tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The first scorer that has no room or no time, which of the two it lacks, and the error that says so."""
+
+    scorer: str
+    reason: Literal["full", "deadline"]
+    error: OverloadedError
 
 
 class Reservation:
@@ -76,12 +86,34 @@ class Admission:
         request that finds nothing else in flight for its scorers is always admitted: the limits bound what waits
         together.
         """
-        for scorer, demand in demands.items():
-            self._check(scorer, demand, deadline)
+        if (refused := self.refusal(demands, deadline)) is not None:
+            metrics.REFUSED_ITEMS.labels(refused.scorer, refused.reason).inc(demands[refused.scorer].items)
+            raise refused.error
         for scorer, demand in demands.items():
             self.change(scorer, demand.items, demand.tokens)
             metrics.ADMITTED_ITEMS.labels(scorer).inc(demand.items)
         return Reservation(self, demands)
+
+    def refusal(self, demands: Mapping[str, Demand], deadline: Deadline) -> Refusal | None:
+        """Why `hold` would refuse at this moment; None where it would not. Takes no room and counts nothing."""
+        for scorer, demand in demands.items():
+            held = self._in_flight.get(scorer)
+            if held is None or not held.items:
+                continue
+            wait = self.expected_wait_seconds(scorer)
+            settings = self._settings
+            excess_items = held.items + demand.items - settings.max_items
+            excess_tokens = held.tokens + demand.tokens - settings.max_tokens
+            if excess_items > 0 or excess_tokens > 0:
+                share = max(excess_items / held.items, excess_tokens / max(1, held.tokens))
+                message = f"too much work for {scorer} is in flight"
+                return Refusal(scorer, "full", OverloadedError(message, retry_after_ms=_advice(wait, share)))
+            remaining = _SHARE_OF_DEADLINE * deadline.remaining_seconds()
+            if wait is not None and wait > remaining > 0:
+                message = f"the queue of {scorer} is longer than the deadline"
+                advice = _advice(wait - remaining, 1)
+                return Refusal(scorer, "deadline", OverloadedError(message, retry_after_ms=advice))
+        return None
 
     def learn(self, scorer: str, estimated: int, real: int) -> None:
         """Notes what tokenizing made of an estimate, so that later estimates can be trusted as times."""
@@ -107,26 +139,6 @@ class Admission:
         held.tokens += tokens
         metrics.ITEMS_IN_FLIGHT.labels(scorer).set(held.items)
         metrics.TOKENS_IN_FLIGHT.labels(scorer).set(held.tokens)
-
-    def _check(self, scorer: str, demand: Demand, deadline: Deadline) -> None:
-        held = self._in_flight.get(scorer)
-        if held is None or not held.items:
-            return
-        wait = self.expected_wait_seconds(scorer)
-        settings = self._settings
-        excess_items = held.items + demand.items - settings.max_items
-        excess_tokens = held.tokens + demand.tokens - settings.max_tokens
-        if excess_items > 0 or excess_tokens > 0:
-            share = max(excess_items / held.items, excess_tokens / max(1, held.tokens))
-            self._refuse(scorer, demand, "full", f"too much work for {scorer} is in flight", _advice(wait, share))
-        remaining = _SHARE_OF_DEADLINE * deadline.remaining_seconds()
-        if wait is not None and wait > remaining > 0:
-            advice = _advice(wait - remaining, 1)
-            self._refuse(scorer, demand, "deadline", f"the queue of {scorer} is longer than the deadline", advice)
-
-    def _refuse(self, scorer: str, demand: Demand, reason: str, message: str, retry_after_ms: int) -> None:
-        metrics.REFUSED_ITEMS.labels(scorer, reason).inc(demand.items)
-        raise OverloadedError(message, retry_after_ms=retry_after_ms)
 
 
 def _advice(wait_seconds: float | None, share: float) -> int:

@@ -22,6 +22,7 @@ from turnscore_service.items import Item
 from turnscore_service.outcomes import Outcome
 from turnscore_service.scorers.parts import ScorePart
 from turnscore_service.scorers.scorer import TurnToScore
+from turnscore_service.shedding import Shedding
 
 _CACHE_SHARE = 0.5
 """Of the time left, what asking the cache may take at most: the rest is for computing. Chosen."""
@@ -89,6 +90,7 @@ class Answerer:
     def __init__(self, workshops: Mapping[str, Workshop], admission: Admission, cache: ScoreCache) -> None:
         self._workshops = workshops
         self._admission = admission
+        self.shedding = Shedding(admission)
         self._cache = cache
         self._flights = Flights()
         self._computations: set[Computation] = set()
@@ -134,10 +136,11 @@ class Answerer:
             if (lead := self._board(each)) is not None:
                 led.setdefault(each.name, []).append((each, lead))
         if not led:
+            self.shedding.note_known({each.name for each in questions})
             return
         demands = {name: self._demand(name, [lead for _, lead in pairs]) for name, pairs in led.items()}
         until = latest(each.deadline for pairs in led.values() for each, _ in pairs)
-        reservation = self._admission.hold(demands, until)
+        reservation = self.shedding.hold(demands, until)
         for name, pairs in led.items():
             self._compute(name, [lead for _, lead in pairs], demands[name], reservation)
 

@@ -12,6 +12,7 @@ from turnscore_service.grpc_tls import UnusableCertificateError
 from turnscore_service.http_door import create_http_door
 from turnscore_service.log_setup import set_up_logging
 from turnscore_service.settings import Settings, read_settings
+from turnscore_service.shedding_door import SheddingDoor
 from turnscore_service.termination import drain_before_stopping
 from turnscore_service.wiring import Runtime
 
@@ -74,4 +75,4 @@ class TurnScore:
         await _RUNTIME.stop()
 
 
-TurnScore.add_asgi_middleware(FrontDoor, door=create_http_door(_RUNTIME))  # type: ignore[attr-defined]
+TurnScore.add_asgi_middleware(FrontDoor, door=SheddingDoor(create_http_door(_RUNTIME), _RUNTIME))  # type: ignore[attr-defined]

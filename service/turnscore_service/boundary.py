@@ -1,9 +1,9 @@
 """The boundary: the one place where errors become replies and where requests are counted, whatever the door."""
 
 import logging
+import random
 import re
 import time
-import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -31,7 +31,7 @@ class Answer:
 
 def take_request_id(sent: str | None) -> str:
     """The caller's request id where it is a plain word of at most 128 characters, else a fresh one."""
-    return sent if sent and re.fullmatch(REQUEST_ID_PATTERN, sent) else uuid.uuid4().hex
+    return sent if sent and re.fullmatch(REQUEST_ID_PATTERN, sent) else f"{random.getrandbits(128):032x}"
 
 
 async def answer(
@@ -92,6 +92,13 @@ def refuse(error: ScoringError, request_id: str) -> Answer:
     """The answer that carries an error."""
     reply = ErrorReply(error=error.detail(), request_id=request_id)
     return Answer(reply, error.code, error.retry_after_ms)
+
+
+def shed(door: Door, call: str, error: ScoringError, request_id: str) -> Answer:
+    """The answer to a request that is refused before it is decoded; counts it."""
+    metrics.REQUESTS.labels(door, call, error.code).inc()
+    metrics.SHED.labels(door, call).inc()
+    return refuse(error, request_id)
 
 
 async def _attempt(work: Callable[[], Awaitable[BaseModel]], request_id: str) -> Answer:

@@ -45,6 +45,11 @@ REFUSED_ITEMS = Counter(
     "Turns refused: `full`, there was no room, or `deadline`, the queue was longer than the caller's time.",
     ["scorer", "reason"],
 )
+SHED = Counter(
+    "turnscore_requests_shed_total",
+    "Of the calls with code `overloaded`, those refused before they were decoded, as all before them had been refused.",
+    ["door", "call"],
+)
 ITEMS_IN_FLIGHT = Gauge(
     "turnscore_items_in_flight", "Turns admitted and not yet answered.", ["scorer"], multiprocess_mode="livesum"
 )

@@ -36,6 +36,7 @@ from turnscore_service.request_checks import (
     check_score_request,
 )
 from turnscore_service.scorers.loading import LoadedScorer
+from turnscore_service.shedding import Shedding
 
 
 class ScoringPipeline:
@@ -140,6 +141,11 @@ class ScoringPipeline:
         """What the scorers say of one checked turn. Raises OverloadedError, DeadlineExceededError without any work."""
         [outcome] = await self._answerer.answer([item])
         return outcome
+
+    @property
+    def shedding(self) -> Shedding:
+        """What is to be refused undecoded."""
+        return self._answerer.shedding
 
     def models(self) -> list[ModelDescription]:
         """The loaded bundles."""

@@ -23,6 +23,7 @@ from turnscore_service.cache.redis_level import RedisLevel
 from turnscore_service.cache.score_cache import ScoreCache
 from turnscore_service.computing import Workshop
 from turnscore_service.conversations import Conversations
+from turnscore_service.errors import OverloadedError
 from turnscore_service.health import Health
 from turnscore_service.inference.concurrency import Concurrency
 from turnscore_service.inference.cpu_budget import usable_cpus
@@ -111,6 +112,14 @@ class Runtime:
         if self._pipeline is None:
             raise self.health.not_ready()
         return self._pipeline
+
+    def full_scorer(self) -> str | None:
+        """The scorer whose requests may be refused undecoded, by `shed`; None where there is none."""
+        return self._pipeline and self._pipeline.shedding.full_scorer()
+
+    def shed(self) -> OverloadedError | None:
+        """The error for a request that asks the full scorer; None where it is to be decoded."""
+        return self._pipeline and self._pipeline.shedding.shed()
 
     def models(self, request_id: str) -> ModelsReply:
         """What is loaded, and the limits in force. Raises NotReadyError."""

@@ -30,6 +30,7 @@ def honest_run(**change: Any) -> OverloadRun:
         SETTINGS,
         normal=Stage(calls(100, 5, 50), 0, 5),
         steps=[Step(clients, Stage(calls(6 * min(20, 10 * clients), 6, 100), 0, 6)) for clients in (1, 2, 4)],
+        peak=Step(2, Stage(calls(480, 24, 100), 0, 24)),
         overload=Stage(overload, 0, 60),
         recovery=Stage([*calls(10, 0.5, 900), *calls(140, 7, 50)[10:]], 0, 7),
         samples=samples,

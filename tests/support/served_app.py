@@ -9,6 +9,7 @@ from typing import Any
 import uvicorn
 from turnscore_service.http_door import create_http_door
 from turnscore_service.settings import Settings
+from turnscore_service.shedding_door import SheddingDoor
 from turnscore_service.wiring import Runtime
 
 from support.fakes import loaded_fake
@@ -19,7 +20,8 @@ def served_app(settings: Settings | None = None, **scorers: Any) -> Iterator[str
     """The base URL of a ready service with these scorers."""
     loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
     runtime = Runtime(settings or Settings(), load=lambda _: loaded)
-    config = uvicorn.Config(create_http_door(runtime), host="127.0.0.1", port=0, log_config=None, lifespan="off")
+    door = SheddingDoor(create_http_door(runtime), runtime)
+    config = uvicorn.Config(door, host="127.0.0.1", port=0, log_config=None, lifespan="off")
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     started = threading.Event()

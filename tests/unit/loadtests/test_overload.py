@@ -119,7 +119,7 @@ async def test_a_whole_run_against_a_server_of_known_capacity():
     assert run.recovery.began_at >= run.overload.began_at + 1.0
     assert run.recovery.count("answered") > 0
     assert 0 < run.generator_cpu_share < 1.5
-    assert len(told) == len(run.steps) + 2
+    assert len(told) == len(run.steps) + 3
 
 
 async def test_a_server_that_drops_calls_is_found_out(monkeypatch: pytest.MonkeyPatch):

@@ -1,0 +1,146 @@
+"""Under a lasting overload requests are refused undecoded, and nobody who could be answered is."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+from prometheus_client import REGISTRY
+from support.conditions import until
+from support.fakes import FakeScorer
+from support.served_app import served_app
+from turnscore_service.settings import AdmissionSettings, Settings
+from turnscore_service.shedding import REFUSALS_IN_A_ROW, SHED_A_WITNESS
+
+TIGHT = Settings(admission=AdmissionSettings(max_items=1))
+NUMBERS = itertools.count()
+
+
+def count_shed() -> float:
+    return REGISTRY.get_sample_value("turnscore_requests_shed_total", {"door": "http", "call": "score"}) or 0.0
+
+
+def count_refused() -> float:
+    labels = {"door": "http", "call": "score", "code": "overloaded"}
+    return REGISTRY.get_sample_value("turnscore_requests_total", labels) or 0.0
+
+
+@asynccontextmanager
+async def serve(**scorers: FakeScorer) -> AsyncIterator[httpx.AsyncClient]:
+    """A service with room for one turn a scorer."""
+    with served_app(TIGHT, **scorers) as url:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+            try:
+                yield client
+            finally:
+                for scorer in scorers.values():  # a test that failed must not leave a thread waiting
+                    scorer.gate.set()
+
+
+async def ask(client: httpx.AsyncClient, **request: object) -> httpx.Response:
+    fresh = {"response": f"no two are equal {next(NUMBERS)}", "deadline_ms": 60_000, "scorers": ["fake"]}
+    return await client.post("/v1/score", json={**fresh, **request}, headers={"x-request-id": "told"})
+
+
+async def fill(client: httpx.AsyncClient, scorer: FakeScorer) -> "asyncio.Task[httpx.Response]":
+    """One turn held in the runtime, which is all that there is room for."""
+    scorer.gate.clear()
+    held = asyncio.create_task(ask(client))
+    await until(lambda: len(scorer.batches) > 0)
+    return held
+
+
+async def test_who_is_refused_undecoded_is_told_as_whoever_was_decoded():
+    scorer = FakeScorer()
+    async with serve(fake=scorer) as client:
+        held = await fill(client, scorer)
+        shed_before, refused_before = count_shed(), count_refused()
+        answers = [await ask(client) for _ in range(REFUSALS_IN_A_ROW + SHED_A_WITNESS)]
+        nonsense = await client.post("/v1/score", content=b"not JSON")  # the next is decoded
+        scorer.gate.set()
+        assert (await held).status_code == 200
+    assert count_shed() - shed_before == SHED_A_WITNESS
+    assert count_refused() - refused_before == REFUSALS_IN_A_ROW + SHED_A_WITNESS
+    for answer in answers:
+        assert answer.status_code == 429
+        assert answer.headers["x-request-id"] == answer.json()["request_id"] == "told"
+        assert answer.json()["error"]["code"] == "overloaded"
+        assert int(answer.headers["retry-after"]) >= 1
+        assert answer.json()["error"]["retry_after_ms"] > 0
+    assert "before it was decoded" in answers[-1].json()["error"]["message"]
+    assert nonsense.status_code == 400
+
+
+async def test_what_the_cache_knows_is_answered_all_the_same():
+    scorer = FakeScorer()
+    async with serve(fake=scorer) as client:
+        assert (await ask(client, response="known")).status_code == 200
+        scorer.batches.clear()
+        held = await fill(client, scorer)
+        shed_before = count_shed()
+        statuses = [
+            (await ask(client, **repeat)).status_code for _ in range(100) for repeat in ({}, {"response": "known"})
+        ]
+        scorer.gate.set()
+        await held
+    assert statuses == [429, 200] * 100
+    assert count_shed() == shed_before
+
+
+async def test_another_scorer_is_asked_all_the_same():
+    scorer, other = FakeScorer(), FakeScorer()
+    async with serve(fake=scorer, other=other) as client:
+        held = await fill(client, scorer)
+        shed_before = count_shed()
+        full = [(await ask(client)).status_code for _ in range(2 * REFUSALS_IN_A_ROW)]
+        calm = [(await ask(client, scorers=["other"])).status_code for _ in range(2 * REFUSALS_IN_A_ROW)]
+        both = [(await ask(client, scorers=None)).status_code for _ in range(2)]
+        scorer.gate.set()
+        await held
+    assert full == [429] * 2 * REFUSALS_IN_A_ROW
+    assert calm == [200] * 2 * REFUSALS_IN_A_ROW
+    assert both == [429] * 2
+    assert count_shed() > shed_before
+
+
+async def test_who_comes_when_there_is_room_again_is_answered():
+    scorer = FakeScorer()
+    async with serve(fake=scorer) as client:
+        held = await fill(client, scorer)
+        for _ in range(2 * REFUSALS_IN_A_ROW):
+            await ask(client)
+        scorer.gate.set()
+        await held
+        assert (await ask(client)).status_code == 200
+
+
+async def test_health_and_metrics_are_answered_while_requests_are_shed():
+    scorer = FakeScorer()
+    async with serve(fake=scorer) as client:
+        held = await fill(client, scorer)
+        for _ in range(REFUSALS_IN_A_ROW):
+            await ask(client)
+        statuses = [(await client.get(path)).status_code for path in ("/livez", "/readyz", "/metrics", "/v1/models")]
+        assert "before it was decoded" in (await ask(client)).json()["error"]["message"]
+        scorer.gate.set()
+        await held
+    assert statuses == [200] * 4
+
+
+async def test_a_body_that_comes_in_pieces_is_decoded():
+    scorer = FakeScorer()
+    async with serve(fake=scorer) as client:
+        held = await fill(client, scorer)
+        for _ in range(REFUSALS_IN_A_ROW):
+            await ask(client)
+
+        async def pieces() -> AsyncIterator[bytes]:
+            yield b'{"response": "in '
+            await asyncio.sleep(0.05)
+            yield b'pieces", "scorers": "wrong"}'
+
+        wrong = await client.post("/v1/score", content=pieces())
+        scorer.gate.set()
+        await held
+    assert (wrong.status_code, wrong.json()["error"]["field"]) == (400, "scorers")
