@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -17,8 +17,8 @@ from turnscore_load.overload import OverloadSettings, TooMuchError, run_overload
 from turnscore_load.overload_report import checks, report
 from turnscore_load.sampling import ProcessesChangedError, write_csv
 from turnscore_load.shapes import ShapeName
-from turnscore_load.soak import run_soak
-from turnscore_load.target import NoServiceError, Target, target
+from turnscore_load.soak import SOAK_SETTINGS, run_soak
+from turnscore_load.target import NO_SETTINGS, NoServiceError, Target, target
 
 BENTOML = Path(".venv/bin/bentoml")
 REPORTS = Path("build/load")
@@ -81,7 +81,7 @@ def soak(
     reports: Reports = REPORTS,
 ) -> None:
     """Watches the service's memory, file handles and threads while it serves; growth sets the exit code."""
-    with _target(host, port, bentoml, reports) as found:
+    with _target(host, port, bentoml, reports, SOAK_SETTINGS) as found:
         run = LocustRun(found.url, "soak", 60 * minutes, reports, mix, pace, scorers=scorers, budgets=budgets)
         is_kept = run_soak(run, found, typer.echo)
     raise typer.Exit(0 if is_kept else 1)
@@ -119,11 +119,13 @@ def overload(
 
 
 @contextmanager
-def _target(host: str, port: int, bentoml: Path, reports: Path) -> Iterator[Target]:
+def _target(
+    host: str, port: int, bentoml: Path, reports: Path, settings: Mapping[str, str] = NO_SETTINGS
+) -> Iterator[Target]:
     """The service, its bundles told; the end of the process with a sentence where there is none."""
     reports.mkdir(parents=True, exist_ok=True)
     try:
-        with target(port_of(f"http://{host}:{port}"), bentoml, reports / "service.log") as found:
+        with target(port_of(f"http://{host}:{port}"), bentoml, reports / "service.log", settings) as found:
             typer.echo(f"{found.url}, {'started for this' if found.started else 'running'}: {', '.join(found.models)}")
             yield found
     except (NoServiceError, ForeignHostError) as error:

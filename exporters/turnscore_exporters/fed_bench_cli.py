@@ -24,7 +24,7 @@ def bench_fed(
     tokenizer: Annotated[Path, typer.Option(help="Folder with GPT-2's vocab.json and merges.txt.")],
     output: Annotated[Path, typer.Option(help="Folder for the page and the plot.")] = Path("docs/benchmarks"),
     machine: Annotated[str, typer.Option(help="Told on the page.")] = "an unnamed machine",
-    rounds: Annotated[int, typer.Option(min=1)] = 5,
+    rounds: Annotated[int, typer.Option(min=1)] = 3,
     layers: Annotated[int, typer.Option(min=1, help="Fewer than DialoGPT-small's 12 for a try.")] = 12,
     threads: Annotated[int, typer.Option(min=0, help="0 takes every CPU the process may use.")] = 0,
 ) -> None:
@@ -36,8 +36,8 @@ def bench_fed(
             ways=bench.compare_ways(rounds),
             contexts=bench.measure_contexts(rounds),
             qualities=bench.measure_qualities(rounds),
-            dialogues=measure_dialogues(bench, SWEEP, max(1, rounds // 2)),  # they take the longest
-            other_dialogues=measure_dialogues(bench, OTHERS, max(1, rounds // 2)),
+            dialogues=measure_dialogues(bench, SWEEP, rounds),
+            other_dialogues=measure_dialogues(bench, OTHERS, rounds),
         )
         date = datetime.now(UTC).date().isoformat()
         command = f"`turnscore-bench-fed --rounds {rounds} --threads {threads}` (`make bench-fed`)"

@@ -1,6 +1,7 @@
 """Soak: a long Locust run while the service's processes are watched; growth is a failure."""
 
 from collections.abc import Callable
+from types import MappingProxyType
 
 from turnscore_load.locust_run import LocustRun
 from turnscore_load.plots import plot_samples
@@ -8,6 +9,8 @@ from turnscore_load.sampling import ProcessesChangedError, Sampler, write_csv
 from turnscore_load.steadiness import growths, soak_windows
 from turnscore_load.target import Target
 
+SOAK_SETTINGS = MappingProxyType({"TURNSCORE_CACHE__LOCAL_MAX_BYTES": str(2 * 1024 * 1024)})
+"""Of a service that is started for it: its cache is full before the first window, and hides no growth."""
 _SAMPLE_SECONDS = 1.0
 _LEAST_SAMPLES = 100
 """In a run too short for one a second."""

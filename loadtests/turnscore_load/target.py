@@ -4,10 +4,11 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -20,6 +21,7 @@ from turnscore_load.address import LOOPBACK
 _START_SECONDS = 120.0
 """How long a service may take until it is ready. Chosen; 6 s were measured with the three starter scorers."""
 _STOP_SECONDS = 60.0
+NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 
 class NoServiceError(Exception):
@@ -58,10 +60,11 @@ class Target:
 
 
 @contextmanager
-def target(port: int, bentoml: Path, log: Path) -> Iterator[Target]:
+def target(port: int, bentoml: Path, log: Path, settings: Mapping[str, str] = NO_SETTINGS) -> Iterator[Target]:
     """The service that is ready on `port`; where there is none, one started on a free port with `bentoml`.
 
-    The started one writes to `log` and is stopped at the end. Raises NoServiceError where it does not become ready.
+    The started one gets the settings, which are variables of the environment, writes to `log` and is stopped at the
+    end. Raises NoServiceError where it does not become ready.
     """
     if models := _models_at(port):
         yield Target(port, models)
@@ -69,7 +72,11 @@ def target(port: int, bentoml: Path, log: Path) -> Iterator[Target]:
     free = _free_port()
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [str(bentoml), "serve", "turnscore_service.bento:TurnScore", "--host", LOOPBACK, "--port", str(free)]
-    environment = {"TURNSCORE_GRPC__PORT": "0", **os.environ}  # any port: the default may be another service's
+    environment = {
+        "TURNSCORE_GRPC__PORT": "0",
+        **settings,
+        **os.environ,
+    }  # any port: the default may be another service's
     with log.open("wb") as output:
         try:
             process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)

@@ -115,11 +115,11 @@ class Runtime:
 
     def full_scorer(self) -> str | None:
         """The scorer whose requests may be refused undecoded, by `shed`; None where there is none."""
-        return self._pipeline and self._pipeline.shedding.full_scorer()
+        return None if self._pipeline is None else self._pipeline.shedding.full_scorer()
 
     def shed(self) -> OverloadedError | None:
         """The error for a request that asks the full scorer; None where it is to be decoded."""
-        return self._pipeline and self._pipeline.shedding.shed()
+        return None if self._pipeline is None else self._pipeline.shedding.shed()
 
     def models(self, request_id: str) -> ModelsReply:
         """What is loaded, and the limits in force. Raises NotReadyError."""
