@@ -7,10 +7,11 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnscore_service.boundary import shed
+from turnscore_service.calls import CALLS
 from turnscore_service.http_answers import request_id_of, send_answer
 from turnscore_service.wiring import Runtime
 
-_CALLS = {f"/v1/{call}": call for call in ("score", "score_batch", "score_dialogue", "rank")}
+_CALLS = {f"/v1/{call.name}": call.name for call in CALLS}
 
 
 class SheddingDoor:
