@@ -18,6 +18,7 @@ MACHINE ?= this machine
 SHAPE ?= steady
 MIX ?= conversation=24,flood=1,batch=1
 REPEAT ?= 0
+DOOR ?= http
 SOAK_MINUTES ?= 15
 FACTOR ?= 10
 DEADLINE_MS ?= 1000
@@ -144,10 +145,11 @@ bench-gpu-tiny: $(DEV)/.ready  ## The same with tiny models on the CPU: whether 
 		--serving $(DEV)/bin --output build/bench-gpu-tiny
 
 load: $(SERVE)/.ready $(DEV)/.ready  ## Loads the service at HOST, PORT (or its own): SHAPE=steady SECONDS=40 MIX=... REPEAT=0
-	$(LOAD) load --shape $(SHAPE) --seconds $(SECONDS) --mix $(MIX) --repeat-share $(REPEAT) $(LOAD_TARGET)
+	$(LOAD) load --shape $(SHAPE) --seconds $(SECONDS) --mix $(MIX) --door $(DOOR) --repeat-share $(REPEAT) \
+		--grpc-port $(GRPC_PORT) $(LOAD_TARGET)
 
 soak: $(SERVE)/.ready $(DEV)/.ready  ## Watches memory, file handles and threads under load: SOAK_MINUTES=15
-	$(LOAD) soak --minutes $(SOAK_MINUTES) --mix $(MIX) $(LOAD_TARGET)
+	$(LOAD) soak --minutes $(SOAK_MINUTES) --mix $(MIX) --grpc-port $(GRPC_PORT) $(LOAD_TARGET)
 
 overload: $(SERVE)/.ready $(DEV)/.ready  ## Sends more than the service can carry: FACTOR=10 SECONDS=60 DEADLINE_MS=1000
 	$(LOAD) overload --factor $(FACTOR) --seconds $(SECONDS) --deadline-ms $(DEADLINE_MS) $(LOAD_TARGET)

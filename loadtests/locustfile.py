@@ -15,13 +15,17 @@ from locust.env import Environment
 from turnscore_load.address import ForeignHostError, port_of
 from turnscore_load.budgets import Budgets, broken_budgets, read_budgets
 from turnscore_load.doors import DOORS
+from turnscore_load.grpc_user_doors import make_grpc_cooperative
 from turnscore_load.mix import DEFAULT_MIX, read_mix
 from turnscore_load.report import measure, table
 from turnscore_load.shapes import SHAPES, Shape
 from turnscore_load.traffic import TrafficSettings
-from turnscore_load.users import USERS, BatchUser, ConversationUser, FloodUser
+from turnscore_load.users import USERS, BatchUser, ConversationUser, FloodUser, GrpcUser, StreamUser
 
-__all__ = ["BatchUser", "ConversationUser", "FloodUser", "OneShape"]  # what Locust looks for in this file
+# What Locust looks for in this file.
+__all__ = ["BatchUser", "ConversationUser", "FloodUser", "GrpcUser", "OneShape", "StreamUser"]
+
+make_grpc_cooperative()
 
 BUDGETS = Path(__file__).parent / "budgets.toml"
 
@@ -50,6 +54,7 @@ def add_options(parser: LocustArgumentParser, **_: Any) -> None:
     group.add_argument("--scorers", default="", help="Names, separated by commas; all that are loaded when empty.")
     group.add_argument("--deadline-ms", type=int, default=5000, help="Deadline of every item.")
     group.add_argument("--door", choices=sorted(DOORS), default="http", help="The door that is used.")
+    group.add_argument("--grpc-port", type=int, default=50_051, help="Port of the gRPC door.")
     group.add_argument("--budgets", type=Path, default=BUDGETS, help="File of the budgets.")
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 import uvloop
 from turnscore_load.address import LOOPBACK, ForeignHostError, port_of
-from turnscore_load.locust_run import BUDGETS, LocustRun
+from turnscore_load.locust_run import BUDGETS, DoorName, LocustRun
 from turnscore_load.mix import DEFAULT_MIX
 from turnscore_load.overload import OverloadSettings, TooMuchError, run_overload
 from turnscore_load.overload_report import checks, report
@@ -34,10 +34,11 @@ def stop_cleanly() -> None:
 
 Host = Annotated[str, typer.Option(help="Only 127.0.0.1 is taken.")]
 Port = Annotated[int, typer.Option(help="Port of a running service; where there is none, one is started.")]
+GrpcPort = Annotated[int, typer.Option(help="gRPC port of that service.")]
 Bentoml = Annotated[Path, typer.Option(help="The bentoml command that starts one.")]
 Reports = Annotated[Path, typer.Option(help="Folder of the reports.")]
 Scorers = Annotated[str, typer.Option(help="Names, separated by commas; all that are loaded when empty.")]
-Mix = Annotated[str, typer.Option(help="Users of each kind: conversation, flood, batch.")]
+Mix = Annotated[str, typer.Option(help="Users of each kind: conversation, flood, batch, grpc, stream.")]
 Pace = Annotated[float, typer.Option(help="2 makes the people twice as fast as people are.")]
 BudgetFile = Annotated[Path, typer.Option(help="File of the budgets.")]
 
@@ -51,18 +52,21 @@ def load(
     repeat_share: Annotated[float, typer.Option(help="Share of the items that were asked before.")] = 0.0,
     scorers: Scorers = "",
     deadline_ms: Annotated[int, typer.Option(help="Deadline of every item.")] = 5000,
+    door: Annotated[DoorName, typer.Option(help="The door of those users who are not of gRPC anyway.")] = "http",
     seed: Annotated[int, typer.Option(help="Seed of the traffic.")] = 1,
     budgets: BudgetFile = BUDGETS,
     host: Host = LOOPBACK,
     port: Port = 3000,
+    grpc_port: GrpcPort = 50_051,
     bentoml: Bentoml = BENTOML,
     reports: Reports = REPORTS,
 ) -> None:
     """Runs one shape with Locust and holds it against the budgets; the exit code says whether they were kept."""
-    with _target(host, port, bentoml, reports) as found:
+    with _target(host, port, bentoml, reports, grpc_port) as found:
         run = LocustRun(
-            found.url, shape, seconds, reports, mix, pace, repeat_share, scorers, deadline_ms, seed, budgets
-        )
+            found.url, shape, seconds, reports, mix, pace, repeat_share, scorers, deadline_ms, seed, budgets,
+            found.grpc_port, door,
+        )  # fmt: skip
         code = run.run()
     typer.echo(f"Reports: {reports}/{shape}.html, {reports}/{shape}_stats.csv")
     raise typer.Exit(code)
@@ -77,12 +81,16 @@ def soak(
     budgets: BudgetFile = BUDGETS,
     host: Host = LOOPBACK,
     port: Port = 3000,
+    grpc_port: GrpcPort = 50_051,
     bentoml: Bentoml = BENTOML,
     reports: Reports = REPORTS,
 ) -> None:
     """Watches the service's memory, file handles and threads while it serves; growth sets the exit code."""
-    with _target(host, port, bentoml, reports, SOAK_SETTINGS) as found:
-        run = LocustRun(found.url, "soak", 60 * minutes, reports, mix, pace, scorers=scorers, budgets=budgets)
+    with _target(host, port, bentoml, reports, grpc_port, SOAK_SETTINGS) as found:
+        run = LocustRun(
+            found.url, "soak", 60 * minutes, reports, mix, pace, scorers=scorers, budgets=budgets,
+            grpc_port=found.grpc_port,
+        )  # fmt: skip
         is_kept = run_soak(run, found, typer.echo)
     raise typer.Exit(0 if is_kept else 1)
 
@@ -120,12 +128,13 @@ def overload(
 
 @contextmanager
 def _target(
-    host: str, port: int, bentoml: Path, reports: Path, settings: Mapping[str, str] = NO_SETTINGS
+    host: str, port: int, bentoml: Path, reports: Path, grpc_port: int = 50_051, settings: Mapping[str, str] = NO_SETTINGS
 ) -> Iterator[Target]:
     """The service, its bundles told; the end of the process with a sentence where there is none."""
     reports.mkdir(parents=True, exist_ok=True)
     try:
-        with target(port_of(f"http://{host}:{port}"), bentoml, reports / "service.log", settings) as found:
+        checked = port_of(f"http://{host}:{port}")
+        with target(checked, bentoml, reports / "service.log", settings, grpc_port) as found:
             typer.echo(f"{found.url}, {'started for this' if found.started else 'running'}: {', '.join(found.models)}")
             yield found
     except (NoServiceError, ForeignHostError) as error:

@@ -1,8 +1,16 @@
 """Address: where load may go, which is this machine and nothing else."""
 
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 LOOPBACK = "127.0.0.1"
+
+
+class Ports(NamedTuple):
+    """Where the service's two doors are on this machine."""
+
+    http: int
+    grpc: int
 
 
 class ForeignHostError(Exception):

@@ -12,6 +12,9 @@ Outcome = Literal["answered", "refused", "expired", "failed"]
 REFUSED_STATUS = ERROR_TABLE[ErrorCode.OVERLOADED].http_status
 EXPIRED_STATUS = ERROR_TABLE[ErrorCode.DEADLINE_EXCEEDED].http_status
 
+REFUSED_GRPC_STATUS = ERROR_TABLE[ErrorCode.OVERLOADED].grpc_code
+EXPIRED_GRPC_STATUS = ERROR_TABLE[ErrorCode.DEADLINE_EXCEEDED].grpc_code
+
 _HONEST: Mapping[str, Outcome] = {ErrorCode.OVERLOADED: "refused", ErrorCode.DEADLINE_EXCEEDED: "expired"}
 
 
@@ -42,15 +45,39 @@ def judge_http(status: int, retry_after: str | None, body: bytes, why: str = "")
     return Answer("failed", len(body), why or f"status {status}")
 
 
+def judge_grpc(status: str, reply: Mapping[str, Any], size: int, pushback: str | None = None) -> Answer:
+    """The answer that a gRPC reply is: the name of its status, its fields, its bytes, and the advice in its trailers.
+
+    A deadline that no service told, since none has answered, is the status DEADLINE_EXCEEDED too: name it otherwise.
+    """
+    if status == "OK":
+        return _judge_fields(reply, size, "OK")
+    if status == REFUSED_GRPC_STATUS:
+        if pushback is None or not pushback.isdecimal():
+            return Answer("failed", size, f"{status} without advice in milliseconds")
+        return Answer("refused", size, retry_after_seconds=int(pushback) / 1000)
+    if status == EXPIRED_GRPC_STATUS:
+        return Answer("expired", size)
+    return Answer("failed", size, status)
+
+
 def _judge_reply(body: bytes) -> Answer:
     try:
-        codes = set(_error_codes(json.loads(body)))
+        reply = json.loads(body)
+    except ValueError:
+        reply = None
+    return _judge_fields(reply, len(body), "200")
+
+
+def _judge_fields(reply: Any, size: int, status: str) -> Answer:
+    try:
+        codes = set(_error_codes(reply))
     except (ValueError, KeyError, TypeError, AttributeError):
-        return Answer("failed", len(body), "200 with a body that is no reply")
+        return Answer("failed", size, f"{status} with a body that is no reply")
     if wrong := sorted(codes - set(_HONEST)):
-        return Answer("failed", len(body), f"200 with {', '.join(wrong)} inside")
+        return Answer("failed", size, f"{status} with {', '.join(wrong)} inside")
     outcomes = {_HONEST[code] for code in codes}
-    return Answer("expired" if "expired" in outcomes else "refused" if outcomes else "answered", len(body))
+    return Answer("expired" if "expired" in outcomes else "refused" if outcomes else "answered", size)
 
 
 def _error_codes(reply: Any) -> Iterator[str]:
@@ -61,6 +88,7 @@ def _error_codes(reply: Any) -> Iterator[str]:
     elif "error" in reply:
         yield reply["error"]["code"]
     else:
-        yield from (error["code"] for error in reply["errors"].values())
-        if not reply["scores"] and not reply["errors"]:
+        errors = reply.get("errors", {})  # a gRPC message without any has no such field
+        yield from (error["code"] for error in errors.values())
+        if not reply.get("scores") and not errors:
             raise ValueError("neither a score nor an error")

@@ -1,6 +1,6 @@
 """Doors: how one user's items reach the service. A door sends and judges; it counts nothing.
 
-A further door (gRPC, a stream) is another class with `Door`'s methods and a line in `DOORS`.
+A further door is another class with `Door`'s methods and a line in `DOORS`.
 """
 
 import json
@@ -11,12 +11,11 @@ from typing import Any, Protocol
 from geventhttpclient import HTTPClient
 from geventhttpclient.response import HTTPParseError
 
-from turnscore_load.address import LOOPBACK, port_of
+from turnscore_load.address import LOOPBACK, Ports
 from turnscore_load.answers import Answer, judge_http
+from turnscore_load.grpc_user_doors import GrpcDoor
+from turnscore_load.pace import PATIENCE_SECONDS
 from turnscore_load.traffic import Item
-
-PATIENCE_SECONDS = 30.0
-"""How long an answer is waited for; longer than any deadline that is asked for here. Chosen."""
 
 
 class Door(Protocol):
@@ -39,14 +38,14 @@ class Door(Protocol):
 
 
 class HttpDoor:
-    """One kept connection to the HTTP door. Raises ForeignHostError where the address is not this machine."""
+    """One kept connection to the HTTP door."""
 
     kind = "HTTP"
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, ports: Ports) -> None:
         self._client = HTTPClient(
             LOOPBACK,
-            port_of(url),
+            ports.http,
             headers={"Content-Type": "application/json"},
             concurrency=1,
             connection_timeout=PATIENCE_SECONDS,
@@ -73,5 +72,5 @@ class HttpDoor:
         return judge_http(reply.status_code, retry_after if isinstance(retry_after, str) else None, content)
 
 
-DOORS: Mapping[str, Callable[[str], Door]] = MappingProxyType({"http": HttpDoor})
+DOORS: Mapping[str, Callable[[Ports], Door]] = MappingProxyType({"http": HttpDoor, "grpc": GrpcDoor})
 """Doors by their name on the command line."""

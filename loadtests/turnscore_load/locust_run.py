@@ -4,11 +4,13 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from turnscore_load.mix import DEFAULT_MIX
 from turnscore_load.shapes import ShapeName
 
 LOCUSTFILE = Path(__file__).parents[1] / "locustfile.py"
+DoorName = Literal["http", "grpc"]
 BUDGETS = LOCUSTFILE.with_name("budgets.toml")
 
 
@@ -27,6 +29,8 @@ class LocustRun:
     deadline_ms: int = 5000
     seed: int = 1
     budgets: Path = BUDGETS
+    grpc_port: int = 50_051
+    door: DoorName = "http"
 
     def run(self) -> int:
         """Locust's exit code, 0 where every budget was kept; its table goes to standard output.
@@ -39,6 +43,7 @@ class LocustRun:
             "locustfile": LOCUSTFILE, "host": self.url, "shape": self.shape, "seconds": self.seconds, "mix": self.mix,
             "pace": self.pace, "repeat-share": self.repeat_share, "scorers": self.scorers,
             "deadline-ms": self.deadline_ms, "seed": self.seed, "budgets": self.budgets, "csv": prefix,
+            "grpc-port": self.grpc_port, "door": self.door,
             "html": f"{prefix}.html", "json-file": prefix, "loglevel": "WARNING", "stop-timeout": 30,
         }  # fmt: skip
         arguments = [f"--{name}={value}" for name, value in options.items()]

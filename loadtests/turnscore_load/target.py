@@ -34,6 +34,7 @@ class Target:
 
     port: int
     models: tuple[str, ...]
+    grpc_port: int
     started: "subprocess.Popen[bytes] | None" = None
 
     @property
@@ -60,30 +61,33 @@ class Target:
 
 
 @contextmanager
-def target(port: int, bentoml: Path, log: Path, settings: Mapping[str, str] = NO_SETTINGS) -> Iterator[Target]:
-    """The service that is ready on `port`; where there is none, one started on a free port with `bentoml`.
+def target(
+    port: int, bentoml: Path, log: Path, settings: Mapping[str, str] = NO_SETTINGS, grpc_port: int = 50_051
+) -> Iterator[Target]:
+    """The service that is ready on those ports; where there is none, one started on free ports with `bentoml`.
 
     The started one gets the settings, which are variables of the environment, writes to `log` and is stopped at the
-    end. Raises NoServiceError where it does not become ready.
+    end. All its workers are ready. Raises NoServiceError where it does not become so.
     """
     if models := _models_at(port):
-        yield Target(port, models)
+        yield Target(port, models, grpc_port)
         return
-    free = _free_port()
+    free, free_too = _free_ports()
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [str(bentoml), "serve", "turnscore_service.bento:TurnScore", "--host", LOOPBACK, "--port", str(free)]
-    environment = {
-        "TURNSCORE_GRPC__PORT": "0",
-        **settings,
-        **os.environ,
-    }  # any port: the default may be another service's
+    environment = {**settings, **os.environ, "TURNSCORE_GRPC__PORT": str(free_too)}
+    workers = int(environment.get("TURNSCORE_WORKERS", 1))
     with log.open("wb") as output:
         try:
             process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
         except OSError as error:
             raise NoServiceError(f"{bentoml} cannot be started: {error.strerror}") from None
     try:
-        yield Target(free, _wait_for_models(free, process, log), process)
+        models = _wait_for_models(free, process, log)
+        found = Target(free, models, free_too, process)
+        if workers > 1:
+            _wait_for_workers(found, process, workers, log)
+        yield found
     finally:
         process.terminate()
         try:
@@ -102,6 +106,28 @@ def _wait_for_models(port: int, process: "subprocess.Popen[bytes]", log: Path) -
     raise NoServiceError(f"the service did not become ready; {log} says why")
 
 
+def _wait_for_workers(found: Target, process: "subprocess.Popen[bytes]", workers: int, log: Path) -> None:
+    """Returns when every worker listens for gRPC, which all do on one port, and has loaded its models."""
+    end = time.monotonic() + _START_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        if _count_listening(found.grpc_port) == workers and _is_each_ready(found.port):
+            return
+        time.sleep(0.1)  # polling other processes: there is nothing to wait on
+    raise NoServiceError(f"not every worker became ready; {log} says why")
+
+
+def _count_listening(port: int) -> int:
+    """Processes that listen on the port, by whatever number of sockets."""
+    found = psutil.net_connections(kind="tcp")
+    return len({each.pid for each in found if each.status == psutil.CONN_LISTEN and each.laddr.port == port})
+
+
+def _is_each_ready(port: int) -> bool:
+    """Whether the worker that is worst off is ready, as their metrics say."""
+    with urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=5) as reply:
+        return b"\nturnscore_ready 1.0\n" in reply.read()
+
+
 def _models_at(port: int) -> tuple[str, ...]:
     """The bundles of the turnscore service on that port; none where nothing, or something else, is there."""
     try:
@@ -111,7 +137,8 @@ def _models_at(port: int) -> tuple[str, ...]:
         return ()
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
+def _free_ports() -> tuple[int, int]:
+    with socket.socket() as free, socket.socket() as free_too:
         free.bind((LOOPBACK, 0))
-        return int(free.getsockname()[1])
+        free_too.bind((LOOPBACK, 0))
+        return int(free.getsockname()[1]), int(free_too.getsockname()[1])

@@ -10,11 +10,13 @@ import gevent
 from locust import User, task
 from locust.env import Environment
 
+from turnscore_load.address import Ports, port_of
 from turnscore_load.answers import Answer
 from turnscore_load.doors import DOORS, Door
+from turnscore_load.grpc_user_doors import GrpcDoor, GrpcStream
 from turnscore_load.pace import pause_seconds
 from turnscore_load.report import statistics_name
-from turnscore_load.traffic import SYSTEM_WORDS, USER_WORDS, Traffic, TrafficSettings
+from turnscore_load.traffic import SYSTEM_WORDS, USER_WORDS, Item, Traffic, TrafficSettings
 
 BATCH_ITEMS = 16
 BATCH_EVERY_SECONDS = 5.0
@@ -36,6 +38,8 @@ class ScoringUser(User):
     abstract = True
     kind: ClassVar[str]
     """The name in the statistics, the mix and the budgets."""
+    door_name: ClassVar[str | None] = None
+    """The door that this kind comes by, whatever the options name."""
     _numbers: ClassVar[Counter[str]] = Counter()
 
     def __init__(self, environment: Environment) -> None:
@@ -46,7 +50,8 @@ class ScoringUser(User):
         self.label = f"{self.kind} {self._numbers[self.kind]}"
         settings = TrafficSettings(options.seed, options.repeat_share, options.scorers, options.deadline_ms)
         self.traffic = Traffic(settings, self.label)
-        self.door: Door = DOORS[options.door](environment.host or "")
+        ports = Ports(port_of(environment.host or ""), options.grpc_port)
+        self.door: Door = DOORS[self.door_name or options.door](ports)
 
     def on_stop(self) -> None:
         """Ends the connection."""
@@ -85,8 +90,55 @@ class ConversationUser(ScoringUser):
         """One turn of the dialogue: the person reads the last answer, types, and is answered."""
         ask = self.traffic.next_ask()
         gevent.sleep(pause_seconds(self._words_to_read, ask.user_words, self.pace))
-        self.call(lambda door: door.score(ask.item))
+        self.ask_for(ask.item)
         self._words_to_read = ask.system_words
+
+    def ask_for(self, item: Item) -> None:
+        """Has the chatbot's turn scored."""
+        self.call(lambda door: door.score(item))
+
+
+class GrpcUser(ConversationUser):
+    """The same chatbot, scoring over gRPC."""
+
+    kind = "grpc"
+    door_name = "grpc"
+
+
+class StreamUser(ConversationUser):
+    """A chatbot that holds a live conversation open over gRPC for every dialogue, and says each turn once.
+
+    What is timed is each of its system turns, from being said to its scores.
+    """
+
+    kind = "stream"
+    door_name = "grpc"
+
+    def __init__(self, environment: Environment) -> None:
+        super().__init__(environment)
+        self._stream: GrpcStream | None = None
+        self._said: list[dict[str, str]] = []
+
+    def ask_for(self, item: Item) -> None:
+        """Says the person's turn and the chatbot's; opens another stream where another dialogue begins."""
+        *before, typed = item["context"]
+        if self._stream is None or self._stream.is_over or before != self._said:
+            self.leave()
+            assert isinstance(self.door, GrpcDoor)
+            self._stream = self.door.open_stream(item, before)
+        stream = self._stream
+        stream.say(typed)
+        self.call(lambda _: stream.score(item["response"]))
+        self._said = [*item["context"], {"speaker": "system", "text": item["response"]}]
+
+    def leave(self) -> None:
+        """Ends the stream, if one is open."""
+        if self._stream is not None:
+            self._stream.close()
+
+    def on_stop(self) -> None:
+        self.leave()
+        super().on_stop()
 
 
 class FloodUser(ScoringUser):
@@ -115,4 +167,6 @@ class BatchUser(ScoringUser):
         gevent.sleep(max(0.0, due_at - time.monotonic()))
 
 
-USERS: dict[str, type[ScoringUser]] = {each.kind: each for each in (ConversationUser, FloodUser, BatchUser)}
+USERS: dict[str, type[ScoringUser]] = {
+    each.kind: each for each in (ConversationUser, FloodUser, BatchUser, GrpcUser, StreamUser)
+}

@@ -11,33 +11,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support.load_commands import LOADTESTS, run_command, write_budgets
 from support.plain_server import REFUSED, SCORED, Behaviour, Reply, plain_server_in_a_thread
 from turnscore_wire import Limits, ModelDescription, ModelsReply
 
-LOADTESTS = Path(__file__).parents[2] / "loadtests"
 MODEL = ModelDescription(scorer="fed", model="fed:1.0.0", digest="0", graph="fp32", token_limit=128)
 MODELS: Reply = (200, {}, ModelsReply(request_id="a", models=[MODEL], limits=Limits()).model_dump_json().encode())
-BUDGET = """
-[{shape}.{kind}]
-p50_ms = {p50_ms}
-p95_ms = 20000
-p99_ms = 20000
-max_failed_share = {failed}
-max_refused_share = 1
-max_expired_share = 1
-min_answered_per_second = 0.5
-"""
-
-
-def run_command(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-
-
-def write_budgets(file: Path, shape: str = "steady", p50_ms: float = 10_000, failed: float = 0.0) -> Path:
-    kinds = ("conversation", "flood", "batch")
-    file.write_text("".join(BUDGET.format(shape=shape, kind=kind, p50_ms=p50_ms, failed=failed) for kind in kinds))
-    return file
 
 
 def serve(score: Callable[[object], Reply]) -> Behaviour:

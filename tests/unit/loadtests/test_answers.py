@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from turnscore_load.answers import judge_http
+from turnscore_load.answers import judge_grpc, judge_http
 
 SCORE = {"value": 0.5}
 GOOD = {"request_id": "a", "scores": {"fed": SCORE}, "errors": {}, "timing_ms": {}}
@@ -57,3 +57,27 @@ def test_a_body_that_is_no_json_is_a_failure():
 def test_no_reply_is_a_failure_that_says_why():
     answer = judge_http(0, None, b"", "no connection")
     assert (answer.outcome, answer.why) == ("failed", "no connection")
+
+
+GRPC_REPLIES = [
+    ("OK", {"request_id": "a", "scores": {"fed": SCORE}}, None, "answered", ""),
+    ("OK", {"results": [{"scores": {"fed": SCORE}}, error("overloaded")]}, None, "refused", ""),
+    ("OK", with_errors("deadline_exceeded"), None, "expired", ""),
+    ("OK", with_errors("internal"), None, "failed", "OK with internal inside"),
+    ("OK", {"request_id": "a"}, None, "failed", "OK with a body that is no reply"),
+    ("RESOURCE_EXHAUSTED", {}, "1500", "refused", ""),
+    ("RESOURCE_EXHAUSTED", {}, None, "failed", "RESOURCE_EXHAUSTED without advice in milliseconds"),
+    ("DEADLINE_EXCEEDED", {}, None, "expired", ""),
+    ("UNAVAILABLE", {}, "1000", "failed", "UNAVAILABLE"),
+    ("INTERNAL", {}, None, "failed", "INTERNAL"),
+]
+
+
+@pytest.mark.parametrize(("status", "reply", "pushback", "outcome", "why"), GRPC_REPLIES)
+def test_every_grpc_reply_is_judged(status: str, reply: dict, pushback: str | None, outcome: str, why: str):
+    answer = judge_grpc(status, reply, 10, pushback)
+    assert (answer.outcome, answer.why) == (outcome, why)
+
+
+def test_a_refusal_over_grpc_carries_its_advice():
+    assert judge_grpc("RESOURCE_EXHAUSTED", {}, 0, "1500").retry_after_seconds == 1.5

@@ -20,7 +20,7 @@ def overload(monkeypatch: pytest.MonkeyPatch, folder: Path, outcome: OverloadRun
     """What `overload` does when its run has that outcome."""
 
     @contextmanager
-    def found(port: int, bentoml: Path, log: Path, settings: object) -> Iterator[Mock]:
+    def found(port: int, bentoml: Path, log: Path, *_: object) -> Iterator[Mock]:
         yield Mock(url=f"http://127.0.0.1:{port}", port=port, models=("fed:1.0.0",), started=None)
 
     async def measured(*_: object) -> OverloadRun:

@@ -64,7 +64,7 @@ def test_a_wrong_budget_is_refused(tmp_path: Path, text: str):
 def test_every_shape_has_a_budget_for_every_kind_of_user():
     budgets = read_budgets(BUDGETS)
     assert set(budgets) == set(SHAPES)
-    assert all(set(kinds) == {"conversation", "flood", "batch"} for kinds in budgets.values())
+    assert all(set(kinds) == {"conversation", "flood", "batch", "grpc", "stream"} for kinds in budgets.values())
 
 
 @dataclass
