@@ -22,6 +22,9 @@ DOOR ?= http
 SOAK_MINUTES ?= 15
 FACTOR ?= 10
 DEADLINE_MS ?= 1000
+STREAMS ?= 1000
+CONNECTIONS ?= 50
+PACE ?= 1
 SCORERS ?=
 LOAD = $(DEV)/bin/python loadtests/run.py
 LOAD_TARGET = --scorers '$(SCORERS)' --host $(HOST) --port $(PORT) --bentoml $(SERVE)/bin/bentoml --reports build/load
@@ -31,7 +34,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve test check format lock wheels bento latency schema proto check-proto bench-fed train-dialogue-lm
-.PHONY: bench bench-quick bench-cache bench-gpu bench-gpu-tiny load soak overload
+.PHONY: bench bench-quick bench-cache bench-gpu bench-gpu-tiny load soak overload streams
 .PHONY: train-engagement export-engagement train-sentiment-stop export-sentiment-stop
 
 help:  ## Lists the targets
@@ -154,8 +157,13 @@ soak: $(SERVE)/.ready $(DEV)/.ready  ## Watches memory, file handles and threads
 overload: $(SERVE)/.ready $(DEV)/.ready  ## Sends more than the service can carry: FACTOR=10 SECONDS=60 DEADLINE_MS=1000
 	$(LOAD) overload --factor $(FACTOR) --seconds $(SECONDS) --deadline-ms $(DEADLINE_MS) $(LOAD_TARGET)
 
+streams: $(SERVE)/.ready $(DEV)/.ready  ## Holds conversations open over gRPC: STREAMS=1000 CONNECTIONS=50 PACE=1 SECONDS=60
+	$(LOAD) streams --streams $(STREAMS) --connections $(CONNECTIONS) --pace $(PACE) --seconds $(SECONDS) \
+		--grpc-port $(GRPC_PORT) $(LOAD_TARGET)
+
 load: SECONDS ?= 40
-overload: SECONDS ?= 60
+overload streams: SECONDS ?= 60
+streams: SCORERS = engagement
 
 train-dialogue-lm: $(DEV)/.ready  ## Trains the small language model of FED: DATA=folder OUTPUT=build/dialogue-lm
 	$(DEV)/bin/turnscore-train dialogue-lm --data $(DATA) --output $(OUTPUT)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 import uvloop
-from turnscore_load.address import LOOPBACK, ForeignHostError, port_of
+from turnscore_load.address import LOOPBACK, ForeignHostError, Ports, port_of
 from turnscore_load.locust_run import BUDGETS, DoorName, LocustRun
 from turnscore_load.mix import DEFAULT_MIX
 from turnscore_load.overload import OverloadSettings, TooMuchError, run_overload
@@ -18,6 +18,9 @@ from turnscore_load.overload_report import checks, report
 from turnscore_load.sampling import ProcessesChangedError, write_csv
 from turnscore_load.shapes import ShapeName
 from turnscore_load.soak import SOAK_SETTINGS, run_soak
+from turnscore_load.streams import StreamsSettings, StreamsTest
+from turnscore_load.streams_report import checks as streams_checks
+from turnscore_load.streams_report import report as streams_report
 from turnscore_load.target import NO_SETTINGS, NoServiceError, Target, target
 
 BENTOML = Path(".venv/bin/bentoml")
@@ -126,9 +129,51 @@ def overload(
     raise typer.Exit(0 if all(each.is_kept for each in verdicts) else 1)
 
 
+@app.command()
+def streams(
+    number: Annotated[int, typer.Option("--streams", help="Conversations open at once.")] = 1000,
+    connections: Annotated[int, typer.Option(help="Connections that they share.")] = 50,
+    seconds: Annotated[float, typer.Option(min=1, max=600, help="How long they talk.")] = 60.0,
+    pace: Pace = 1.0,
+    cut_share: Annotated[float, typer.Option(help="Share of the connections that is cut in the middle.")] = 0.3,
+    workers: Annotated[int, typer.Option(min=1, max=16, help="Workers of the service, where one is started.")] = 2,
+    scorers: Annotated[str, typer.Option(help="Names, separated by commas.")] = "engagement",
+    seed: Annotated[int, typer.Option(help="Seed of the traffic.")] = 1,
+    settle_seconds: Annotated[float, typer.Option(min=0.5, help="Rest before memory is read.")] = 4.0,
+    host: Host = LOOPBACK,
+    port: Port = 3000,
+    grpc_port: GrpcPort = 50_051,
+    bentoml: Bentoml = BENTOML,
+    reports: Reports = REPORTS,
+) -> None:
+    """Holds very many conversations open and cuts some; the exit code says whether all were answered and none stays."""
+    names = tuple(name.strip() for name in scorers.split(",") if name.strip())
+    try:
+        settings = StreamsSettings(number, connections, seconds, pace, cut_share, names, seed, settle_seconds)
+    except ValueError as error:
+        sys.exit(f"streams: {error}")
+    with _target(host, port, bentoml, reports, grpc_port, {"TURNSCORE_WORKERS": str(workers)}) as found:
+        test = StreamsTest(Ports(found.port, found.grpc_port), found.processes(), settings, typer.echo)
+        try:
+            run = asyncio.run(test.run())
+        except ProcessesChangedError as error:
+            sys.exit(f"streams: {error}")
+    verdicts = streams_checks(run)
+    text = streams_report(run, verdicts)
+    (reports / "streams.md").write_text(text + "\n", encoding="utf-8")
+    write_csv(run.samples, reports / "streams_samples.csv")
+    typer.echo(f"\n{text}")
+    raise typer.Exit(0 if all(each.is_kept for each in verdicts) else 1)
+
+
 @contextmanager
 def _target(
-    host: str, port: int, bentoml: Path, reports: Path, grpc_port: int = 50_051, settings: Mapping[str, str] = NO_SETTINGS
+    host: str,
+    port: int,
+    bentoml: Path,
+    reports: Path,
+    grpc_port: int = 50_051,
+    settings: Mapping[str, str] = NO_SETTINGS,
 ) -> Iterator[Target]:
     """The service, its bundles told; the end of the process with a sentence where there is none."""
     reports.mkdir(parents=True, exist_ok=True)

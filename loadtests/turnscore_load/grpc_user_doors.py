@@ -1,8 +1,8 @@
 """gRPC doors of Locust's users: calls and streams over a connection each. They send and judge, and count nothing.
 
 Locust's users are greenlets of one thread. gRPC's library waits in C, and the first call that waits there holds all of
-them up for good (seen with grpcio 1.85); `make_grpc_cooperative` makes it wait by gevent. Threads are no way out: Locust
-has made greenlets of them too.
+them up for good (seen with grpcio 1.85); `make_grpc_cooperative` makes it wait by gevent. Threads are no way out:
+Locust has made greenlets of them too.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from turnscore_load.calls import CallRecord, Stage, percentile
+from turnscore_load.check import Check, check_table
 from turnscore_load.overload import OverloadRun
 from turnscore_load.steadiness import growths
 
@@ -17,15 +17,6 @@ MOST_LATE_MS = 250.0
 MOST_FOREIGN_CPUS = 0.25
 """CPUs that other programs may use before the report warns. Chosen."""
 _PROBES_IN_A_ROW = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One claim about the run, and what was found."""
-
-    claim: str
-    found: str
-    is_kept: bool
 
 
 def checks(run: OverloadRun) -> list[Check]:
@@ -111,16 +102,13 @@ def report(run: OverloadRun, found: Sequence[Check]) -> str:
         f"{stage.took_ms(99, 'answered'):.0f} | {stage.took_ms(99, 'refused'):.0f} |"
         for name, stage in stages
     ]
-    verdicts = [f"| {each.claim} | {each.found} | {'yes' if each.is_kept else 'NO'} |" for each in found]
     return "\n".join(
         [
             "| load | good/s | answered | refused | expired | failed | p50 ms | p99 ms | p99 ms of refusals |",
             "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
             *rows,
             "",
-            "| claim | found | kept |",
-            "|---|---|---|",
-            *verdicts,
+            check_table(found),
             "",
             _cpu_use(run),
         ]
