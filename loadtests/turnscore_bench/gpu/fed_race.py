@@ -31,7 +31,7 @@ from turnscore_bench.gpu.ways import (
 Arrays = Mapping[str, NDArray[np.int64]]
 
 
-class Turn:
+class PackedTurn:
     """One turn of CONTEXT_TOKENS tokens, and the follow-ups of so many qualities after it."""
 
     def __init__(self, qualities: int) -> None:
@@ -61,47 +61,58 @@ def race_fed(
     started_at = time.perf_counter()
     graph = folder / f"{shape.name}-fp16.onnx"
     export_graph(build_language_model(shape), graph, torch.float16, is_fused=True)
-    turns = {each: Turn(each) for each in MEASURED_QUALITIES}
+    turns = {each: PackedTurn(each) for each in MEASURED_QUALITIES}
     backend, start = start_graph(
         shape.name, graph, time.perf_counter() - started_at, device, turns[MEASURED_QUALITIES[-1]].feeds
     )
     findings.starts.append(start)
-    published = TorchFed(build_language_model(shape), str(device))
-    halved = TorchFed(build_language_model(shape), str(device), torch.float16)
-    compiled = TorchFed(build_language_model(shape), str(device), torch.float16) if with_compile else None
-    if compiled is None:
+    models: dict[str, TorchFed] = {}  # without them the graph is measured alone
+    findings.attempt(f"torch, {shape.name}", lambda: models.update(_load_torch(shape, str(device))))
+    for qualities, turn in turns.items():
+        ways = _ways(turn, backend, models)
+        findings.fed += _time(ways, turn, shape, qualities, scale.rounds)
+    if not with_compile:
         findings.not_run[f"torch.compile, {shape.name}"] = "left out by --no-compile"
     else:
-        compiled.compile()
+        findings.attempt(
+            f"torch.compile, {shape.name}", lambda: _run_compiled(scale, shape, device, turns, backend, findings)
+        )
+
+
+def _load_torch(shape: Shape, place: str) -> dict[str, TorchFed]:
+    """The model as published code runs it, and in fp16."""
+    types = {PUBLISHED: torch.float32, PUBLISHED_FP16: torch.float16}
+    return {way: TorchFed(build_language_model(shape), place, dtype) for way, dtype in types.items()}
+
+
+def _run_compiled(
+    scale: Scale, shape: Shape, device: Device, turns: Mapping[int, PackedTurn], backend: Backend, findings: Findings
+) -> None:
+    """Apart from the others, so that a compiler that fails leaves their figures."""
+    model = TorchFed(build_language_model(shape), str(device), torch.float16)
+    model.compile()
     for qualities, turn in turns.items():
-        ways = _ways(turn, backend, published, halved)
-        findings.fed += _time(ways, turn, shape, qualities, scale.rounds)
-        if compiled is not None:  # apart, so that a compiler that fails leaves the others' figures
-            findings.attempt(
-                f"torch.compile, {shape.name}, {qualities} qualities",
-                lambda turn=turn, qualities=qualities, model=compiled: findings.fed.extend(  # type: ignore[misc]
-                    _time(_compiled_way(turn, backend, model), turn, shape, qualities, scale.rounds)
-                ),
-            )
+        feeds = turn.feeds(backend)
+        way: dict[str, Way] = {PACKED_COMPILED: (turn.tokens, lambda feeds=feeds: model.run_one_pass(feeds))}  # type: ignore[misc]
+        findings.fed += _time(way, turn, shape, qualities, scale.rounds)
 
 
-def _ways(turn: Turn, backend: Backend, published: TorchFed, halved: TorchFed) -> dict[str, Way]:
+def _ways(turn: PackedTurn, backend: Backend, models: Mapping[str, TorchFed]) -> dict[str, Way]:
     feeds, apart = turn.feeds(backend), sum(map(len, turn.rows))
+    own: dict[str, Way] = {PACKED: (turn.tokens, lambda: backend.run(feeds))}
+    if not models:
+        return own
+    published, halved = models[PUBLISHED], models[PUBLISHED_FP16]
     return {
         PUBLISHED: (apart, lambda: published.run_published(turn.rows)),
         PUBLISHED_FP16: (apart, lambda: halved.run_published(turn.rows)),
         BATCHED: (apart, lambda: halved.run_batched(turn.rows)),
         PACKED_EAGER: (turn.tokens, lambda: halved.run_one_pass(feeds)),
-        PACKED: (turn.tokens, lambda: backend.run(feeds)),
+        **own,
     }
 
 
-def _compiled_way(turn: Turn, backend: Backend, model: TorchFed) -> dict[str, Way]:
-    feeds = turn.feeds(backend)
-    return {PACKED_COMPILED: (turn.tokens, lambda: model.run_one_pass(feeds))}
-
-
-def _time(ways: Mapping[str, Way], turn: Turn, shape: Shape, qualities: int, rounds: int) -> list[FedSpeed]:
+def _time(ways: Mapping[str, Way], turn: PackedTurn, shape: Shape, qualities: int, rounds: int) -> list[FedSpeed]:
     work = count_operations([turn.conversation], ModelShape(shape.layers, shape.width, shape.vocabulary))
     passes = {PUBLISHED: len(turn.rows), PUBLISHED_FP16: len(turn.rows), BATCHED: -(-len(turn.rows) // 8)}
     return [

@@ -30,7 +30,11 @@ from turnscore_bench.traffic import BenchTurn, LengthMix, Traffic
 BARE_BATCHES = (16, 64, 256)
 """Turns a batch of which the bare runtime's best is taken."""
 WARM_UP_REQUESTS = 40
-ADMITTED = {"TURNSCORE_ADMISSION__MAX_ITEMS": "65536", "TURNSCORE_ADMISSION__MAX_TOKENS": "4194304"}
+ADMITTED = {
+    "TURNSCORE_ADMISSION__MAX_ITEMS": "65536",
+    "TURNSCORE_ADMISSION__MAX_TOKENS": "4194304",
+    "TURNSCORE_DEFAULT_DEADLINE_MS": "120000",
+}
 """512 clients with 64 turns each are all let in: what is measured is how they are computed, not how refused."""
 
 
@@ -115,17 +119,26 @@ class _Crowd:
 
 
 def serve_fed(scale: Scale, shape: Shape, serving: Serving, findings: Findings) -> None:
-    """One turn a request with a context of its own, arriving at random at a fixed rate."""
+    """One turn a request with a context of its own: arriving at random at a fixed rate, and by ever more clients."""
     bundle = write_fed_bundle(shape, serving.variant, serving.output / "bundles" / shape.name)
     chance = random.Random(0)
     with serving.run(bundle, 1, findings) as server:
         for qualities in MEASURED_QUALITIES:
-            job = {"port": server.port, "path": "/v1/score", "per_second": scale.requests_a_second}
+
+            def drive(module: str, count: int, qualities: int = qualities, **rest: Any) -> dict[str, Any]:
+                bodies = _fed_bodies(chance, qualities, count)
+                return serving.drive(module, {"port": server.port, "path": "/v1/score", "bodies": bodies, **rest})
+
             count = max(10, round(scale.requests_a_second * scale.paced_seconds))
-            for bodies in (_fed_bodies(chance, qualities, count // 4), _fed_bodies(chance, qualities, count)):
-                told = serving.drive("turnscore_bench.gpu.paced_client", {**job, "bodies": bodies})
+            for number in (count // 4, count):  # the first to warm up
+                told = drive("turnscore_bench.gpu.paced_client", number, per_second=scale.requests_a_second)
             load = f"{scale.requests_a_second:g} requests/s at random, {qualities} qualities"
             findings.served.append(_summarise(shape, load, told, 0, 1, CONTEXT_TOKENS, 1))
+            for clients in scale.clients:
+                number = max(clients, min(scale.requests_a_client * clients, scale.fed_turns))
+                told = drive("turnscore_bench.load_client", number, clients=clients, keeps_replies=False)
+                load = f"closed loop, {qualities} qualities"
+                findings.served.append(_summarise(shape, load, told, clients, 1, CONTEXT_TOKENS, 1))
 
 
 def _item(turn: BenchTurn) -> dict[str, Any]:

@@ -44,6 +44,8 @@ class Scale:
     requests_a_client: int
     most_turns: int
     """Of one measurement, unless the clients are more."""
+    fed_turns: int
+    """The same of FED, whose turns take longer."""
     requests_a_second: float
     """Of FED, arriving at random."""
     paced_seconds: float
@@ -67,6 +69,7 @@ FULL = Scale(
     turns_a_request=(1, 16, 64),
     requests_a_client=30,
     most_turns=64_000,
+    fed_turns=1500,
     requests_a_second=50,
     paced_seconds=30,
 )
@@ -83,6 +86,7 @@ TINY = Scale(
     turns_a_request=(1, 16),
     requests_a_client=4,
     most_turns=128,
+    fed_turns=8,
     requests_a_second=20,
     paced_seconds=1.5,
 )

@@ -2,7 +2,7 @@
 
 from turnscore_bench.gpu.findings import FedSpeed, Findings, RowSpeed
 from turnscore_bench.gpu.verdict import Aim, judge
-from turnscore_bench.gpu.ways import PACKED
+from turnscore_bench.gpu.ways import PACKED, PUBLISHED
 from turnscore_bench.page import table
 
 _MET = {True: "yes", False: "NO", None: "-"}
@@ -51,11 +51,12 @@ def _fed(findings: Findings) -> str:
 
 
 def _fed_line(each: FedSpeed, findings: Findings) -> list[str]:
-    alike = [other for other in findings.fed if (other.model, other.qualities) == (each.model, each.qualities)]
-    times = alike[0].p50_ms / each.p50_ms  # the first is the published way
+    alike = {(other.model, other.qualities, other.way): other.p50_ms for other in findings.fed}
+    published = alike.get((each.model, each.qualities, PUBLISHED))
+    times = _number(published / each.p50_ms if published else None, 1)
     return [
         *(each.model, str(each.qualities), each.way, str(each.passes), f"{each.tokens:,}"),
-        *(f"{each.p50_ms:.2f}", f"{each.p99_ms:.2f}", f"{times:.1f}", _share(each.operations_a_second, findings)),
+        *(f"{each.p50_ms:.2f}", f"{each.p99_ms:.2f}", times, _share(each.operations_a_second, findings)),
     ]
 
 

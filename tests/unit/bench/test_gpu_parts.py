@@ -5,18 +5,25 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from support.plain_server import REFUSED, SCORED, Reply, plain_server
 from turnscore_bench.gpu import __main__ as program
 from turnscore_bench.gpu.bare import encoder_feeds
-from turnscore_bench.gpu.fed_race import Turn
+from turnscore_bench.gpu.fed_race import PackedTurn
 from turnscore_bench.gpu.paced_client import drive
-from turnscore_bench.gpu.shapes import TINY
+from turnscore_bench.gpu.random_bundles import write_encoder_bundle, write_fed_bundle
+from turnscore_bench.gpu.shapes import TINY, Shape
 from turnscore_bench.gpu.stand_ins import WORDS, as_encoder, build_dialogue_tokenizer, build_encoder, encode_follow_ups
 from turnscore_bench.traffic import Traffic
+from turnscore_models import Bundle, GraphVariant
+from turnscore_service.scorers.loading import load_scorer
+from turnscore_service.scorers.scorer import TurnToScore
+from turnscore_wire import Turn
 
 ROOT = Path(__file__).parents[3]
 NOT_THERE = ("pydantic", "pydantic_settings", "typer", "bentoml", "fastapi", "starlette", "psutil", "prometheus_client")
@@ -38,6 +45,27 @@ def test_turns_of_the_encoder_s_traffic_are_made_of_words_that_are_one_token(tmp
     words = Traffic(tmp_path / "tokenizer.json", 128)._words
     assert len(words) == len(WORDS) ** 2
     assert [len(ids) for ids in encoder.tokenize_bare([words[0], " ".join(words)])] == [1, len(words)]
+    assert [encoder.special(each) for each in ("[CLS]", "[SEP]")] == encoder.tokenize([words[0]])[0][::2]
+
+
+@pytest.mark.parametrize(
+    ("write", "shape", "inside"),
+    [
+        (write_encoder_bundle, TINY.encoder, "Attention"),
+        (write_fed_bundle, TINY.language_models[0], "MultiHeadAttention"),
+    ],
+)
+def test_a_bundle_for_a_gpu_is_fused_fp16_and_loads_as_served(
+    write: Callable[[Shape, GraphVariant, Path], Bundle], shape: Shape, inside: str, tmp_path: Path
+) -> None:
+    bundle = write(shape, "cuda-fp16", tmp_path / "bundle")
+    assert set(bundle.manifest.graphs) == {"cuda-fp16"}
+    scorer = load_scorer(bundle, "cuda-fp16").scorer
+    turns = [TurnToScore([Turn(speaker="user", text=f"{WORDS[0]}{word}")], WORDS[1]) for word in WORDS[:3]]
+    assert len({score.value for score in scorer.score(scorer.encode(turns))}) == 3
+    graph = onnx.load(bundle.path_of(bundle.manifest.graphs["cuda-fp16"].file)).graph
+    assert inside in {node.op_type for node in graph.node}
+    assert onnx.TensorProto.FLOAT16 in {tensor.data_type for tensor in graph.initializer}
 
 
 def test_an_odd_row_is_its_own_pair() -> None:
@@ -47,7 +75,7 @@ def test_an_odd_row_is_its_own_pair() -> None:
 
 
 def test_the_one_pass_holds_every_follow_up_of_the_published_way_once() -> None:
-    turn = Turn(18)
+    turn = PackedTurn(18)
     assert len(turn.rows) == 73
     [branch] = turn.conversation.branches
     assert {len(row) - 100 for row in turn.rows} == set(branch.tree.lengths.astype(int))
@@ -66,7 +94,7 @@ async def test_requests_leave_at_their_pace_while_earlier_ones_wait_and_count_fr
             gate.set()
         return REFUSED if json.loads(body)["number"] == 19 else SCORED
 
-    async with plain_server(behave) as port:
+    async with plain_server(behave) as port, asyncio.timeout(20):
         told = await drive(port, "/v1/score", [json.dumps({"number": each}) for each in range(20)], 400)
     assert (told["answered"], told["refused"], told["failed_requests"]) == (19, 1, 0)
     assert len(told["latencies_ms"]) == 20

@@ -19,6 +19,8 @@ from turnscore_exporters.fed_graphs import INPUT_AXES, export_graph
 from turnscore_exporters.fed_model import FedModel
 from turnscore_exporters.half_emulation import emulate_fp16
 from turnscore_models import read_bundle
+from turnscore_service.inference.cuda_backend import CudaBackend, CudaOptions
+from turnscore_service.inference.devices import Device
 from turnscore_service.inference.fed_packing import Branch, Conversation, FedBatch
 from turnscore_service.inference.fed_tree import build_tree
 from typer.testing import CliRunner
@@ -90,6 +92,13 @@ def test_fp16_with_every_result_rounded_stays_close(graphs: dict[str, Path], che
     differences = np.abs(run(graphs["emulated"], feeds) - run(graphs["plain"], feeds))
     assert 0 < differences.mean() < 0.005
     assert differences.max() < 0.05
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_what_the_emulation_gives(cuda: Device, graphs: dict[str, Path], checkpoint: FedCheckpoint) -> None:
+    feeds = uneven_batch(checkpoint.model.config.vocab_size)
+    found = CudaBackend(graphs["half"], cuda, CudaOptions()).run(feeds)["loss"]
+    assert found == pytest.approx(run(graphs["emulated"], feeds), abs=0.05)
 
 
 def test_a_graph_whose_attention_was_not_fused_is_refused(

@@ -16,6 +16,8 @@ from turnscore_exporters.graph_export import check_graph, export_fp32
 from turnscore_exporters.half_emulation import emulate_fp16, examined_graph
 from turnscore_exporters.half_precision import convert_fp16
 from turnscore_exporters.parity import check_parity, turns_of
+from turnscore_service.inference.cuda_backend import CudaBackend, CudaOptions
+from turnscore_service.inference.devices import Device
 
 LAYERS = 2
 HALF, FLOAT = TensorProto.FLOAT16, TensorProto.FLOAT
@@ -138,6 +140,12 @@ def test_emulation_rounds_after_every_operator(tmp_path: Path) -> None:
     once = (values.astype(np.float16).astype(np.float32) * np.float32(np.float16(1.1))).astype(np.float16)
     twice = (once.astype(np.float32) * np.float32(np.float16(0.9))).astype(np.float16).astype(np.float32)
     assert np.array_equal(run(tmp_path / "emulated.onnx", {"x": values}), twice)
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_what_the_emulation_gives(cuda: Device, graphs: dict[str, Path]) -> None:
+    found = CudaBackend(graphs["fp16"], cuda, CudaOptions()).run(random_pairs())["probability"]
+    assert found == pytest.approx(run(graphs["emulated"], random_pairs()), abs=0.005)
 
 
 def test_only_fp16_is_emulated(graphs: dict[str, Path]) -> None:
