@@ -1,0 +1,107 @@
+"""The same two hundred requests through the core, both doors and every client: the same bits, the same refusals.
+
+On the starter bundles, with the cache turned off, so that every way has its scores computed for itself.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from support.every_way import EveryWay, UnsayableError, every_way
+from support.grpc_serving import settings_with
+from support.request_table import LIMITS, Request, requests
+from turnscore_wire import BatchReply, DialogueReply, RankReply, Score, ScoreReply
+
+_NOT_SHARED = ("request_id", "timing_ms")
+_ROUNDING = 2.0**-22
+"""Four units in the last place of a float32 below 1: ONNX Runtime multiplies one row by another kernel than several, so
+that a turn differs with the number of rows in its batch (not with their width), by 1.2e-7 at most where measured."""
+
+
+@pytest.fixture(scope="module")
+def ways() -> Iterator[EveryWay]:
+    settings = settings_with(
+        limits=LIMITS, cache={"ttl_seconds": 0}, runtime={"device": "cpu", "threads": 1, "lanes": 1}
+    )
+    with every_way(settings) as opened:
+        yield opened
+
+
+def bits(value: Any) -> Any:
+    """A reply with its numbers as their bits, without what no two calls share."""
+    if isinstance(value, BaseModel):
+        return bits({name: getattr(value, name) for name in type(value).model_fields})
+    if isinstance(value, dict):
+        return {name: bits(each) for name, each in value.items() if name not in _NOT_SHARED}
+    if isinstance(value, list):
+        return [bits(each) for each in value]
+    return value.hex() if isinstance(value, float) else value
+
+
+def for_a_client(request: Request, told: Any) -> Any:
+    """What a typed client makes of it: an item that is not well-formed is the whole call's, before it is sent."""
+    if request.call != "score_batch" or not isinstance(told, dict):
+        return told
+    for place, (item, result) in enumerate(zip(request.fields["items"], told["results"], strict=True)):
+        error = result.get("error")
+        is_ill_formed = not item["response"].strip() or item.get("deadline_ms") == 0
+        if error is not None and is_ill_formed:
+            assert error["field"].startswith(f"items.{place}.")
+            return str(error["code"]), error["field"]
+    return told
+
+
+def ask(ways: EveryWay, way: str, request: Request) -> Any:
+    answered = ways.ways[way](request)
+    return bits(answered) if isinstance(answered, BaseModel) else answered
+
+
+@pytest.mark.parametrize("request_", requests(), ids=lambda each: each.name)
+def test_every_way_in_gives_the_same_answer(ways: EveryWay, request_: Request):
+    told = ask(ways, "http", request_)
+    is_refused = isinstance(told, tuple)
+    assert is_refused == (request_.kind == "broken")
+    if not request_.beyond_body:
+        assert ask(ways, "core", request_) == told
+    if request_.protobuf:
+        assert ask(ways, "grpc", request_) == told
+    else:
+        with pytest.raises(UnsayableError):
+            ask(ways, "grpc", request_)
+    wanted = for_a_client(request_, told)
+    for way in ("http client", "async http client", "grpc client", "async grpc client"):
+        assert ask(ways, way, request_) == wanted, way
+
+
+def scores_of(reply: BaseModel) -> list[dict[str, Score]]:
+    """Every turn's scores, in the order asked for."""
+    if isinstance(reply, ScoreReply):
+        return [reply.scores]
+    if isinstance(reply, BatchReply):
+        return [each.scores if isinstance(each, ScoreReply) else {} for each in reply.results]
+    if isinstance(reply, RankReply):
+        return [each.scores for each in sorted(reply.candidates, key=lambda each: each.index)]
+    assert isinstance(reply, DialogueReply)
+    return [each.scores for each in reply.turns]
+
+
+def test_in_a_crowd_every_turn_has_the_score_that_it_has_alone(ways: EveryWay):
+    crowd = [each for each in requests() if each.kind != "broken" and each.name != "items-that-are-not-well-formed"]
+    for request, together in zip(crowd, ways.all_at_once(crowd), strict=True):
+        alone = ways.ways["core"](request)
+        assert isinstance(together, BaseModel), request.name
+        assert isinstance(alone, BaseModel), request.name
+        for here, there in zip(scores_of(together), scores_of(alone), strict=True):
+            assert here.keys() == there.keys()
+            for name, score in here.items():
+                assert score.value == pytest.approx(there[name].value, abs=_ROUNDING), request.name
+                assert (score.tokens, score.model) == (there[name].tokens, there[name].model)
+
+
+def test_the_table_is_always_the_same_two_hundred():
+    table = requests()
+    assert len(table) == 200
+    assert table == requests()
+    assert Counter(each.kind for each in table) == {"good": 65, "odd": 46, "broken": 89}
