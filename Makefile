@@ -8,6 +8,8 @@ DEV := .venv-dev
 GPU := .venv-gpu
 DEVICE ?= cuda:0
 WORKERS ?= 1,4
+# With which the exports were tested; TORCH=... where an index has only its CPU build of these.
+TORCH ?= torch>=2.13,<2.14
 REQUIREMENTS ?= serve.txt
 CHECKPOINT ?= build/engagement
 OUTPUT ?= $(CHECKPOINT)
@@ -56,7 +58,7 @@ $(DEV)/.ready: requirements/serve.txt requirements/dev.txt pyproject.toml client
 $(GPU)/.ready: requirements/serve.txt pyproject.toml clients/pyproject.toml
 	$(PYTHON) -m venv $(GPU)
 	$(GPU)/bin/pip install --quiet --constraint requirements/serve.txt \
-		--editable 'clients[cli,grpc,websocket]' --editable '.[gpu,export]' 'torch>=2.13,<2.14'
+		--editable 'clients[cli,grpc,websocket]' --editable '.[gpu,export]' '$(TORCH)'
 	@touch $@
 
 setup: $(SERVE)/.ready $(DEV)/.ready  ## Makes both environments: serving (no torch) and development

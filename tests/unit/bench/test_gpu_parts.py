@@ -13,14 +13,19 @@ import onnx
 import pytest
 from support.plain_server import REFUSED, SCORED, Reply, plain_server
 from turnscore_bench.gpu import __main__ as program
+from turnscore_bench.gpu import fed_race
 from turnscore_bench.gpu.bare import encoder_feeds
 from turnscore_bench.gpu.fed_race import PackedTurn
+from turnscore_bench.gpu.findings import Findings
 from turnscore_bench.gpu.paced_client import drive
 from turnscore_bench.gpu.random_bundles import write_encoder_bundle, write_fed_bundle
 from turnscore_bench.gpu.shapes import TINY, Shape
 from turnscore_bench.gpu.stand_ins import WORDS, as_encoder, build_dialogue_tokenizer, build_encoder, encode_follow_ups
+from turnscore_bench.gpu.tables import tables
+from turnscore_bench.gpu.ways import PACKED
 from turnscore_bench.traffic import Traffic
 from turnscore_models import Bundle, GraphVariant
+from turnscore_service.inference.devices import CPU
 from turnscore_service.scorers.loading import load_scorer
 from turnscore_service.scorers.scorer import TurnToScore
 from turnscore_wire import Turn
@@ -80,6 +85,21 @@ def test_the_one_pass_holds_every_follow_up_of_the_published_way_once() -> None:
     [branch] = turn.conversation.branches
     assert {len(row) - 100 for row in turn.rows} == set(branch.tree.lengths.astype(int))
     assert branch.tree.members.shape[0] == len({tuple(row) for row in turn.rows}) == 63
+
+
+def test_where_torch_cannot_use_the_device_the_graph_is_measured_alone_and_the_reason_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("Torch not compiled with CUDA enabled")
+
+    monkeypatch.setattr(fed_race, "TorchFed", fail)
+    findings = Findings(peaks={"float16": 1e12})
+    fed_race.race_fed(TINY, TINY.language_models[0], CPU, tmp_path, findings, with_compile=False)
+    assert [(each.qualities, each.way) for each in findings.fed] == [(8, PACKED), (18, PACKED)]
+    assert findings.not_run["torch, tiny-dialogpt"] == "AssertionError: Torch not compiled with CUDA enabled"
+    [line] = [each for each in tables(findings).splitlines() if f"| 18 | {PACKED}" in each]
+    assert line.split(" | ")[-2] == "-"
 
 
 async def test_requests_leave_at_their_pace_while_earlier_ones_wait_and_count_from_when_they_were_due() -> None:
