@@ -18,6 +18,7 @@ from turnscore_wire import (
 
 from turnscore_client._async_client import AsyncTurnScoreClient
 from turnscore_client._async_conversation import AsyncConversation
+from turnscore_client._background import BackgroundScorer, Scored
 from turnscore_client._calls import ItemLike, Options, TurnLike
 from turnscore_client._client import TurnScoreClient
 from turnscore_client._clock import Clock
@@ -46,6 +47,7 @@ __all__ = [
     "AsyncConversation",
     "AsyncTurnScoreClient",
     "AsyncTurnScoreGrpcClient",
+    "BackgroundScorer",
     "BatchReply",
     "Clock",
     "ConnectionFailedError",
@@ -69,6 +71,7 @@ __all__ = [
     "Score",
     "ScoreReply",
     "ScoreRequest",
+    "Scored",
     "ServiceError",
     "Tls",
     "TooLargeError",

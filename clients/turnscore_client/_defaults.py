@@ -56,3 +56,9 @@ CONCURRENCY: Final = 8
 
 LINES_AHEAD: Final = 4
 """Lines held for each one in flight while an earlier, slower line is awaited. Chosen."""
+
+BACKGROUND_WAITING: Final = 256
+"""Turns that wait to be scored behind a chatbot's back. Chosen: a minute of some hundred conversations."""
+
+BACKGROUND_GOODBYE_SECONDS: Final = 5.0
+"""How long a chatbot's end waits for the last of them. Chosen: well within the 30 s that Kubernetes gives a process."""

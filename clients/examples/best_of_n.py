@@ -1,0 +1,32 @@
+"""Best of n: several replies are written, and the one that scores best is said.
+
+    python best_of_n.py "hi, what did you do today?" "ok." "i hiked up a volcano! ever been on one?"
+
+Needs `pip install turnscore-client` and a service at TURNSCORE_URL (http://localhost:3000).
+"""
+
+import sys
+from collections.abc import Sequence
+
+from turnscore_client import TurnLike, TurnScoreClient, TurnScoreError
+
+
+def choose(client: TurnScoreClient, context: Sequence[TurnLike], candidates: Sequence[str]) -> str:
+    """The best of the candidates in 300 ms; the first one where nobody can tell in that time."""
+    try:
+        ranking = client.rank(candidates, context=context, weights={"engagement": 1.0}, timeout_seconds=0.3)
+    except TurnScoreError as error:
+        print(f"not ranked: {error.code}", file=sys.stderr)
+        return candidates[0]
+    return candidates[ranking.candidates[0].index]
+
+
+def main() -> None:
+    """Chooses among what the command line offers."""
+    question, *candidates = sys.argv[1:]
+    with TurnScoreClient() as client:
+        print(choose(client, [("user", question)], candidates))
+
+
+if __name__ == "__main__":
+    main()

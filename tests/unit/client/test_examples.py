@@ -1,0 +1,143 @@
+"""The examples: each is run, as a caller runs it, on a service in this process."""
+
+import importlib.util
+import json
+import runpy
+import sys
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from support.fakes import POISON, FakeScorer
+from support.served_app import served_app
+from turnscore_client import BackgroundScorer, Scored
+from turnscore_client.testing import MockTurnScore
+
+FOLDER = Path(__file__).parents[3] / "clients" / "examples"
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with served_app(engagement=FakeScorer()) as address:
+        yield address
+
+
+def run(name: str, url: str, monkeypatch: pytest.MonkeyPatch, *arguments: object, typed: str = "") -> None:
+    monkeypatch.setenv("TURNSCORE_URL", url)
+    monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+    monkeypatch.setattr(sys, "stdin", StringIO(typed))
+    runpy.run_path(str(FOLDER / name), run_name="__main__")
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"example_{name}", FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_chatbot_scores_each_of_its_replies(url: str, monkeypatch, capsys: pytest.CaptureFixture[str]):
+    run(
+        "chatbot.py",
+        url,
+        monkeypatch,
+        typed="i went for a walk\nit was very long and went along the river with my sister\n\n",
+    )
+    assert capsys.readouterr().out.splitlines() == [
+        "tell me more about walk! what was it like?   (more engaging than 9 % of turns; mean so far 0.09)",
+        "ok.   (more engaging than 1 % of turns; mean so far 0.05)",
+    ]
+
+
+def test_the_chatbot_goes_on_where_a_turn_cannot_be_scored(mock: MockTurnScore):
+    example = load("chatbot")
+    with mock.client() as client, client.conversation() as conversation:
+        lines = example.chat(conversation, ["a walk", "a talk"])
+        mock.fail_next("overloaded", times=2)  # the user's turn too, which is not scored anyway
+        assert "not scored: overloaded" in next(lines)
+        assert "mean so far" in next(lines)
+
+
+def test_the_best_of_several_replies_is_said(url: str, monkeypatch, capsys: pytest.CaptureFixture[str]):
+    run("best_of_n.py", url, monkeypatch, "hi, what did you do today?", "ok.", "i hiked up a volcano!", "not much")
+    assert capsys.readouterr().out == "i hiked up a volcano!\n"
+
+
+def test_where_nobody_can_tell_the_best_the_first_is_said(mock: MockTurnScore, capsys: pytest.CaptureFixture[str]):
+    mock.fail_next("internal")
+    with mock.client() as client:
+        assert load("best_of_n").choose(client, [("user", "hi")], ["ok.", "well"]) == "ok."
+    assert capsys.readouterr().err == "not ranked: internal\n"
+
+
+def test_a_corpus_is_scored_line_by_line_in_order(url: str, monkeypatch, tmp_path: Path):
+    turn = [{"speaker": "user", "text": "hi"}]
+    responses = [" ".join(["word"] * (1 + place % 7)) for place in range(30)]
+    lines = [json.dumps({"id": place, "context": turn, "response": text}) for place, text in enumerate(responses)]
+    lines[3], lines[5] = "{", json.dumps({"id": 5, "context": turn, "response": POISON})
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("\n".join(lines) + "\n")
+    run("corpus.py", url, monkeypatch, source, target)
+    scored = [json.loads(line) for line in target.read_text().splitlines()]
+    assert "not a line to score" in scored[3]["error"]
+    assert scored[5]["id"] == 5
+    assert scored[5]["error"].startswith("internal")
+    for place, each in enumerate(scored):
+        if place not in (3, 5):
+            assert (each["id"], each["scores"]) == (place, {"engagement": len(responses[place].split()) / 100})
+
+
+async def test_a_telegram_bots_replies_are_scored_once_they_are_sent(mock: MockTurnScore, monkeypatch):
+    telegram = pytest.importorskip("telegram", reason="python-telegram-bot is not installed")
+    from telegram.request import BaseRequest
+
+    example = load("telegram_bot")
+    sent: list[dict] = []
+
+    class Telegram(BaseRequest):
+        """The service on the other side, in this process."""
+
+        read_timeout = 1.0
+
+        async def initialize(self) -> None: ...
+
+        async def shutdown(self) -> None: ...
+
+        async def do_request(self, url, method, request_data=None, **_):
+            if url.endswith("/getMe"):
+                result = {"id": 1, "is_bot": True, "first_name": "b", "username": "b"}
+            else:
+                asked = request_data.parameters
+                if asked["text"] == "tell me more about trouble!":
+                    return 400, json.dumps({"ok": False, "description": "no"}).encode()
+                sent.append(asked)
+                result = message(len(sent), asked["text"], is_bot=True)
+            return 200, json.dumps({"ok": True, "result": result}).encode()
+
+    def message(number: int, text: str, *, is_bot: bool = False) -> dict:
+        sender = {"id": 1 if is_bot else 7, "is_bot": is_bot, "first_name": "x"}
+        return {"message_id": number, "date": 0, "chat": {"id": 7, "type": "private"}, "text": text, "from": sender}
+
+    told: list[Scored] = []
+    async with mock.async_client() as client, BackgroundScorer(client, told.append) as background:
+        bot = example.ScoredBot("1:token", background, request=Telegram(), get_updates_request=Telegram())
+        application = example.build(bot)
+        await application.initialize()
+        for number, text in enumerate(["hi there", "a volcano", "trouble", "the end"]):
+            update = telegram.Update.de_json({"update_id": number, "message": message(number, text)}, bot)
+            await application.process_update(update)
+        await background.wait_until_idle()
+        await application.shutdown()
+    assert [each["text"] for each in sent] == [f"tell me more about {word}!" for word in ("there", "volcano", "end")]
+    assert [each.tag for each in told] == [7, 7, 7]
+    contexts = sorted((request.body["context"] for request in mock.requests), key=len)
+    assert [len(each) for each in contexts] == [1, 3, 6]  # what could not be sent was not said
+    assert contexts[2][:3] == [
+        {"speaker": "user", "text": "hi there"},
+        {"speaker": "system", "text": "tell me more about there!"},
+        {"speaker": "user", "text": "a volcano"},
+    ]
