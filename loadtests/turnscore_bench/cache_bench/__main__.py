@@ -18,8 +18,9 @@ from turnscore_service.inference.cpu_budget import usable_cpus
 
 from turnscore_bench import machine
 from turnscore_bench.cache_bench import rounds
+from turnscore_bench.cache_bench.faults import run_faults
 from turnscore_bench.cache_bench.redis_process import RedisProcess
-from turnscore_bench.cache_bench.samples import Findings
+from turnscore_bench.cache_bench.samples import Findings, read_findings
 from turnscore_bench.cache_bench.services import Services, cache_specs, fault_specs, process_specs
 from turnscore_bench.cache_bench.tables import targets, write_tables
 from turnscore_bench.cache_bench.verdicts import judge
@@ -30,6 +31,7 @@ from turnscore_bench.traffic import Traffic
 QUESTIONS = [Question(scorer, size, clients) for scorer in ("engagement", "fed") for size, clients in ((1, 1), (1, 32))]
 BATCHES = [Question("engagement", 16, 1), Question("engagement", 16, 8)]
 MARKERS = markers("make bench-cache")
+RESULTS_FILE = "results.json"
 
 
 def bench_cache(
@@ -39,7 +41,7 @@ def bench_cache(
     count: Annotated[int, typer.Option("--rounds", min=1)] = 3,
     turns: Annotated[int, typer.Option(min=8, help="Engagement turns a measurement; FED has a third.")] = 100,
     batches: Annotated[bool, typer.Option(help="Also 16 turns a request.")] = True,
-    faults: Annotated[bool, typer.Option(help="Also a sick Redis and two processes.")] = True,
+    only: Annotated[str, typer.Option(help="`costs` or `faults`; the rest stays as an earlier run has left it.")] = "",
     where: Annotated[str, typer.Option("--machine", help="Told on the page; read from the system when empty.")] = "",
 ) -> None:
     """Measure hits, misses, repeats and faults, print each target with its verdict."""
@@ -50,18 +52,23 @@ def bench_cache(
     traffic = Traffic(bundle.path_of(bundle.manifest.tokenizer), bundle.manifest.token_limit)
     sizes = rounds.Sizes(turns, turns // 3, hits=8 * turns, faults=2 * turns)
     redis, services, findings = RedisProcess(output / "redis"), Services(serving, bundles, output), Findings()
+    if only:
+        findings = read_findings(output / RESULTS_FILE)
     run = rounds.Run(services, redis, Requests(traffic, 64), sizes, findings, typer.echo)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was started is ended
     try:
         redis.start()
-        findings.told = _told(redis, count, where or machine.describe(usable_cpus()))
-        _measure_costs(run, count, [*QUESTIONS, *BATCHES] if batches else QUESTIONS)
-        if faults:
+        told = _told(redis, count, where or machine.describe(usable_cpus()))
+        if only in ("", "costs"):
+            findings.told["costs"] = told
+            _measure_costs(run, count, [*QUESTIONS, *BATCHES] if batches else QUESTIONS)
+        if only in ("", "faults"):
+            findings.told["faults"] = told if not only else f"A sick Redis and locks: {told}"
             _measure_faults(run, count)
     finally:
         services.stop()
         redis.kill()
-        (output / "results.json").write_text(json.dumps(findings.to_json(), indent=1), encoding="utf-8")
+        (output / RESULTS_FILE).write_text(json.dumps(findings.to_json(), indent=1), encoding="utf-8")
     if write_page:
         write_between_markers(write_page, write_tables(findings), MARKERS)
     typer.echo(targets(findings) if write_page else write_tables(findings))
@@ -75,6 +82,7 @@ def _told(redis: RedisProcess, count: int, where: str) -> str:
 
 
 def _measure_costs(run: rounds.Run, count: int, questions: Sequence[Question]) -> None:
+    run.findings.samples.clear()
     run.services.start(cache_specs(run.redis.url), run.tell)
     rounds.warm_up(run, [Question("engagement", 1, 1), Question("fed", 1, 1)])
     for number in range(count):
@@ -83,10 +91,12 @@ def _measure_costs(run: rounds.Run, count: int, questions: Sequence[Question]) -
 
 
 def _measure_faults(run: rounds.Run, count: int) -> None:
+    run.findings.faults.clear()
+    run.findings.duplicates.clear()
     processes = process_specs(run.redis.url)
     run.services.start([*fault_specs(run.redis.url), *processes.values()], run.tell)
     for number in range(count):
-        rounds.run_faults(run, number)
+        run_faults(run, number)
     rounds.count_duplicates(run, {count: spec.key for count, spec in processes.items()})
     rounds.time_locks(run)
     run.services.stop()

@@ -65,6 +65,11 @@ class RedisProcess:
                 time.sleep(0.02)  # polling another process: there is nothing to wait on
         raise StartError("redis-server did not answer")
 
+    def order(self, words: str) -> None:
+        """Has it execute a command."""
+        with Redis(port=self.port) as client:
+            client.execute_command(*words.split())
+
     def suspend(self) -> None:
         """It keeps its connections and does nothing."""
         assert self._process is not None

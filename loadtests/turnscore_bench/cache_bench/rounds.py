@@ -1,4 +1,4 @@
-"""Rounds: who is measured when. The ways take turns, in another order each round; Redis is sick in between."""
+"""Rounds: who is measured when. The ways take turns, in another order each round."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnscore_bench.cache_bench.redis_process import RedisProcess, measure_locks
-from turnscore_bench.cache_bench.samples import Duplicates, FaultSample, Findings, Sample, percentiles
+from turnscore_bench.cache_bench.samples import Duplicates, Findings, Sample, percentiles
 from turnscore_bench.cache_bench.services import Services
 from turnscore_bench.cache_bench.ways import WAYS, Question, Requests, Way, read_scores
 from turnscore_bench.processes import StartError
 
-FAULT_CLIENTS = 4
 DUPLICATE_CLIENTS = 8
 LOCK_CALLERS = (1, 32)
 _ALIKE = 1e-3
@@ -21,7 +20,6 @@ _WARM_UP_TRIES = 4
 _TURNS_A_CLIENT = 2
 _BATCHES_A_CLIENT = 3
 """At least, so that the last requests, which run alone, do not decide the time that all of them took."""
-_FAULTY = Question("engagement", 1, FAULT_CLIENTS)
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ def warm_up(run: Run, questions: Sequence[Question]) -> None:
     for question in questions:
         right = _ask(run, "off", question)
         for service in ("redis", "both"):
-            _wait_until_in_use(run.services, service)
+            wait_until_in_use(run.services, service)
             pairs = zip(_ask_until_cached(run, service, question), right, strict=True)
             furthest = max(abs(one["value"] - other["value"]) for one, other in pairs)
             if furthest > _ALIKE:
@@ -111,42 +109,13 @@ def _measure(run: Run, number: int, way: Way, question: Question) -> Sample:
     )
 
 
-def run_faults(run: Run, number: int) -> None:
-    """Latency with a healthy, a suspended and a killed Redis, while breakers are closed and once they are open.
-
-    Every turn is fresh, so that the healthy Redis spares no work that the sick one would not.
-    """
-    run.tell(f"round {number + 1}: a sick Redis")
-    for service in ("opens", "stays_closed"):
-        _wait_until_in_use(run.services, service)
-    _measure_fault(run, number, "stays_closed", "healthy")
-    redis = run.redis
-    for fault, begin, end in (("suspended", redis.suspend, redis.resume), ("killed", redis.kill, redis.start)):
-        begin()
-        _measure_fault(run, number, "stays_closed", f"{fault}, breaker closed")
-        run.services.drive("opens", _FAULTY.path, run.requests.fresh(_FAULTY, 40), FAULT_CLIENTS)
-        _measure_fault(run, number, "opens", f"{fault}, breaker open")
-        end()
-        _wait_until_in_use(run.services, "opens")
-        _measure_fault(run, number, "opens", f"healthy again, after {fault}")
-
-
-def _measure_fault(run: Run, number: int, service: str, state: str) -> None:
-    bodies = run.requests.fresh(_FAULTY, run.sizes.faults)
-    told = run.services.drive(service, _FAULTY.path, bodies, FAULT_CLIENTS)
-    p50, p99 = percentiles(told["latencies_ms"])
-    breaker = run.services.metric(service, "turnscore_cache_breaker_state", operation="read")
-    failed = told["failed_requests"] + told["failed_items"]
-    run.findings.faults.append(FaultSample(number, state, told["answered"], p50, p99, failed, breaker))
-
-
-def _wait_until_in_use(services: Services, service: str) -> None:
-    """Returns when the breaker is closed. Raises StartError where it takes too long."""
+def wait_until_in_use(services: Services, service: str) -> None:
+    """Returns when the breakers are closed. Raises StartError where it takes too long."""
     for _ in range(600):
-        if services.metric(service, "turnscore_cache_breaker_state", operation="read") == 0:
+        if services.metric(service, "turnscore_cache_breaker_state") == 0:
             return
         services.let_run(service, 0.1)  # only a service that runs probes its Redis
-    raise StartError(f"{service}: the breaker did not close")
+    raise StartError(f"{service}: the breakers did not close")
 
 
 def count_duplicates(run: Run, services: Mapping[int, str]) -> None:

@@ -1,7 +1,9 @@
 """Samples: what one run measured; medians, and ratios of what was measured in the same round. Pure."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -52,8 +54,8 @@ class FaultSample:
     p50_ms: float
     p99_ms: float
     failed: int = 0
-    breaker: float = 0.0
-    """Its state afterwards: 0 closed, 2 open; 1 while it is being probed."""
+    breakers: dict[str, float] = field(default_factory=dict)
+    """Their states afterwards by operation: 0 closed, 2 open; 1 while being probed."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,8 @@ class Duplicates:
 class Findings:
     """Everything one run measured."""
 
-    told: str = ""
+    told: dict[str, str] = field(default_factory=dict)
+    """Where, when and with what each part was measured."""
     samples: list[Sample] = field(default_factory=list)
     faults: list[FaultSample] = field(default_factory=list)
     duplicates: list[Duplicates] = field(default_factory=list)
@@ -121,6 +124,20 @@ class Findings:
     def to_json(self) -> dict[str, Any]:
         """Everything, as plain values."""
         return asdict(self)
+
+
+def read_findings(file: Path) -> Findings:
+    """What an earlier run wrote; nothing where there was none."""
+    if not file.is_file():
+        return Findings()
+    told = json.loads(file.read_text(encoding="utf-8"))
+    return Findings(
+        told=told["told"],
+        samples=[Sample(**{**each, "question": Question(**each["question"])}) for each in told["samples"]],
+        faults=[FaultSample(**each) for each in told["faults"]],
+        duplicates=[Duplicates(**each) for each in told["duplicates"]],
+        lock_us={int(callers): us for callers, us in told["lock_us"].items()},
+    )
 
 
 def percentiles(latencies_ms: Sequence[float]) -> tuple[float, float]:

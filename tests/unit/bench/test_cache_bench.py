@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
+from turnscore_bench.cache_bench.faults import faults as every_fault
 from turnscore_bench.cache_bench.redis_process import RedisProcess, measure_locks
 from turnscore_bench.cache_bench.rounds import Sizes
-from turnscore_bench.cache_bench.samples import Duplicates, FaultSample, Findings, Sample, percentiles
+from turnscore_bench.cache_bench.samples import Duplicates, FaultSample, Findings, Sample, percentiles, read_findings
 from turnscore_bench.cache_bench.tables import write_tables
 from turnscore_bench.cache_bench.verdicts import Verdict, judge
 from turnscore_bench.cache_bench.ways import WAYS, Question, Requests, Way, pack, read_scores
@@ -151,7 +153,7 @@ def test_one_request_without_scores_is_told():
 
 def test_the_tables_hold_everything_that_was_measured():
     findings = faults(healthy=(10.0,), closed=(99.0,))
-    findings.told = "Measured nowhere."
+    findings.told = {"costs": "Measured nowhere.", "faults": "Measured nowhere."}
     findings.samples = [sample("miss_redis", 10.0), sample("hit_redis", 5.0)]
     findings.duplicates = [Duplicates("repeats at once", 2, 128, 64, 80, 1.28)]
     findings.lock_us = {1: 87.4}
@@ -164,6 +166,16 @@ def test_the_tables_hold_everything_that_was_measured():
     assert "87 µs with 1 at once" in text
 
 
+def test_what_a_run_wrote_can_be_read_again(tmp_path: Path):
+    findings = faults(healthy=(10.0,), closed=(99.0,))
+    findings.told, findings.lock_us = {"costs": "Measured nowhere."}, {32: 56.0}
+    findings.samples, findings.duplicates = [sample("off", 10.0)], [Duplicates("at once", 2, 128, 64, 80, 1.28)]
+    file = tmp_path / "results.json"
+    file.write_text(json.dumps(findings.to_json()))
+    assert read_findings(file) == findings
+    assert read_findings(tmp_path / "none.json") == Findings()
+
+
 def test_a_verdict_says_in_a_word_whether_it_was_met():
     words = [Verdict("", "", "", "", is_met).word for is_met in (True, False, None)]
     assert words == ["met", "**missed**", "-"]
@@ -171,6 +183,22 @@ def test_a_verdict_says_in_a_word_whether_it_was_met():
 
 def test_percentiles_are_of_the_sorted_latencies():
     assert percentiles([float(number) for number in range(100, 0, -1)]) == (50.5, 100.0)
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_a_redis_recovers_from_every_fault(tmp_path: Path, place: int):
+    redis = RedisProcess(tmp_path / "redis")
+    redis.start()
+    fault = every_fault(redis)[place]
+    try:
+        fault.begin()
+        with Redis(port=redis.port, socket_timeout=0.5) as client, pytest.raises(RedisError):
+            client.set("key", "value")
+        fault.end()
+        with Redis(port=redis.port) as client:
+            assert client.set("key", "value")
+    finally:
+        redis.kill()
 
 
 def test_a_redis_is_killed_and_started_again_on_its_port(tmp_path: Path):
