@@ -10,7 +10,9 @@ from pathlib import Path
 import psutil
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
+from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.retry import Retry
 
 from turnscore_bench.processes import StartError, free_port
 
@@ -43,9 +45,13 @@ class RedisProcess:
         """What TURNSCORE_CACHE__URL takes."""
         return f"redis://127.0.0.1:{self.port}"
 
+    def client(self) -> Redis:
+        """A client that gives up soon and tries nothing twice."""
+        return Redis(port=self.port, socket_timeout=2, retry=Retry(NoBackoff(), 0))
+
     def version(self) -> str:
         """The server's version."""
-        with Redis(port=self.port) as client:
+        with self.client() as client:
             return str(client.info("server")["redis_version"])
 
     def start(self) -> None:
@@ -58,7 +64,7 @@ class RedisProcess:
         end = time.monotonic() + _START_SECONDS
         while time.monotonic() < end and self._process.poll() is None:
             try:
-                with Redis(port=self.port) as client:
+                with self.client() as client:
                     client.ping()
                 return
             except RedisConnectionError:
@@ -67,7 +73,7 @@ class RedisProcess:
 
     def order(self, words: str) -> None:
         """Has it execute a command."""
-        with Redis(port=self.port) as client:
+        with self.client() as client:
             client.execute_command(*words.split())
 
     def suspend(self) -> None:

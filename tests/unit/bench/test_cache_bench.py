@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 
 import pytest
-from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from turnscore_bench.cache_bench.faults import faults as every_fault
@@ -192,10 +191,10 @@ def test_a_redis_recovers_from_every_fault(tmp_path: Path, place: int):
     fault = every_fault(redis)[place]
     try:
         fault.begin()
-        with Redis(port=redis.port, socket_timeout=0.5) as client, pytest.raises(RedisError):
+        with redis.client() as client, pytest.raises(RedisError):
             client.set("key", "value")
         fault.end()
-        with Redis(port=redis.port) as client:
+        with redis.client() as client:
             assert client.set("key", "value")
     finally:
         redis.kill()
@@ -209,10 +208,10 @@ def test_a_redis_is_killed_and_started_again_on_its_port(tmp_path: Path):
         assert redis.cpu_seconds() >= 0
         assert asyncio.run(measure_locks(redis.url, 4)) > 0
         redis.kill()
-        with Redis(port=redis.port) as client, pytest.raises(RedisConnectionError):
+        with redis.client() as client, pytest.raises(RedisConnectionError):
             client.ping()
         redis.start()
-        with Redis(port=redis.port) as client:
+        with redis.client() as client:
             assert client.ping()
             assert client.dbsize() == 0
     finally:
