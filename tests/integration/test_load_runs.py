@@ -41,7 +41,8 @@ def test_a_run_within_its_budgets_ends_with_0_and_leaves_its_reports(tmp_path: P
         assert isinstance(body, dict)
         came.append(body)
         place = len(came) % 10
-        one = {3: REFUSED, 5: (504, {}, b"{}")}.get(place, SCORED)
+        expired: Reply = (504, {}, b"{}")
+        one = {3: REFUSED, 5: expired, 6: expired, 7: expired}.get(place, SCORED)
         return (200, {}, b'{"results": [%s]}' % SCORED[2]) if "items" in body else one
 
     with plain_server_in_a_thread(serve(score)) as port:
