@@ -18,7 +18,7 @@ from turnscore_load.overload_report import checks, report
 from turnscore_load.sampling import ProcessesChangedError, write_csv
 from turnscore_load.shapes import ShapeName
 from turnscore_load.soak import SOAK_SETTINGS, run_soak
-from turnscore_load.streams import StreamsSettings, StreamsTest
+from turnscore_load.streams import STREAMS_SETTINGS, StreamsSettings, StreamsTest
 from turnscore_load.streams_report import checks as streams_checks
 from turnscore_load.streams_report import report as streams_report
 from turnscore_load.target import NO_SETTINGS, NoServiceError, Target, target
@@ -152,7 +152,9 @@ def streams(
         settings = StreamsSettings(number, connections, seconds, pace, cut_share, names, seed, settle_seconds)
     except ValueError as error:
         sys.exit(f"streams: {error}")
-    with _target(host, port, bentoml, reports, grpc_port, {"TURNSCORE_WORKERS": str(workers)}) as found:
+    with _target(
+        host, port, bentoml, reports, grpc_port, {**STREAMS_SETTINGS, "TURNSCORE_WORKERS": str(workers)}
+    ) as found:
         test = StreamsTest(Ports(found.port, found.grpc_port), found.processes(), settings, typer.echo)
         try:
             run = asyncio.run(test.run())

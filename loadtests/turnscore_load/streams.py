@@ -25,6 +25,8 @@ from turnscore_load.talking import TalkingStream, Tally
 from turnscore_load.traffic import Traffic, TrafficSettings
 
 _T = TypeVar("_T")
+STREAMS_SETTINGS = {"TURNSCORE_CACHE__LOCAL_MAX_BYTES": "0"}
+"""Of a service that is started for it: no turn comes twice, and a cache that fills would count as memory that stays."""
 MOST_STREAMS = 2000
 ROUNDS = 3
 """The first asks for more at once than anything before: a turn of every stream. The others are like it. Chosen."""
