@@ -18,7 +18,7 @@ TURNS = [
     ("system", "it was etna, in sicily. there was smoke, and the view went all the way to the sea."),
 ]
 
-# FED computes the turns of a whole dialogue in one row, those of a conversation each in its own: the last bits differ.
+# A dialogue's turns share batches, and FED's even a row; those of a conversation are alone: the last bits differ.
 TOLERANCE = {"engagement": 2.0**-22, "sentiment_stop": 2.0**-22, "fed": 1e-6}
 
 
