@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -41,7 +42,7 @@ def bench_cache(
     count: Annotated[int, typer.Option("--rounds", min=1)] = 3,
     turns: Annotated[int, typer.Option(min=8, help="Engagement turns a measurement; FED has a third.")] = 100,
     batches: Annotated[bool, typer.Option(help="Also 16 turns a request.")] = True,
-    only: Annotated[str, typer.Option(help="`costs` or `faults`; the rest stays as an earlier run has left it.")] = "",
+    only: Annotated[str, typer.Option(help="`costs`, `faults` or `locks`; the rest stays as it was.")] = "",
     where: Annotated[str, typer.Option("--machine", help="Told on the page; read from the system when empty.")] = "",
 ) -> None:
     """Measure hits, misses, repeats and faults, print each target with its verdict."""
@@ -58,13 +59,16 @@ def bench_cache(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was started is ended
     try:
         redis.start()
-        told = _told(redis, count, where or machine.describe(usable_cpus()))
-        if only in ("", "costs"):
-            findings.told["costs"] = told
-            _measure_costs(run, count, [*QUESTIONS, *BATCHES] if batches else QUESTIONS)
-        if only in ("", "faults"):
-            findings.told["faults"] = told if not only else f"A sick Redis and locks: {told}"
-            _measure_faults(run, count)
+        told = _told(redis, where or machine.describe(usable_cpus()))
+        parts = {
+            "costs": partial(_measure_costs, run, count, [*QUESTIONS, *BATCHES] if batches else QUESTIONS),
+            "faults": partial(_measure_faults, run, count),
+            "locks": partial(_measure_locks, run),
+        }
+        for part in (only,) if only else parts:
+            rounds_told = "One round." if part == "locks" else f"Medians of {count} rounds."
+            findings.told[part] = f"{part.capitalize()}: {told} {rounds_told}"
+            parts[part]()
     finally:
         services.stop()
         redis.kill()
@@ -76,9 +80,9 @@ def bench_cache(
         raise typer.Exit(1)
 
 
-def _told(redis: RedisProcess, count: int, where: str) -> str:
+def _told(redis: RedisProcess, where: str) -> str:
     versions = f"onnxruntime {version('onnxruntime')}, redis-server {redis.version()}, redis-py {version('redis')}"
-    return f"Measured on {where}, {datetime.now(UTC).date().isoformat()}; {versions}. Medians of {count} rounds."
+    return f"Measured on {where}, {datetime.now(UTC).date().isoformat()}; {versions}."
 
 
 def _measure_costs(run: rounds.Run, count: int, questions: Sequence[Question]) -> None:
@@ -92,12 +96,19 @@ def _measure_costs(run: rounds.Run, count: int, questions: Sequence[Question]) -
 
 def _measure_faults(run: rounds.Run, count: int) -> None:
     run.findings.faults.clear()
-    run.findings.duplicates.clear()
-    processes = process_specs(run.redis.url)
-    run.services.start([*fault_specs(run.redis.url), *processes.values()], run.tell)
+    run.services.start(fault_specs(run.redis.url), run.tell)
     for number in range(count):
         run_faults(run, number)
-    rounds.count_duplicates(run, {count: spec.key for count, spec in processes.items()})
+    run.services.stop()
+
+
+def _measure_locks(run: rounds.Run) -> None:
+    run.findings.duplicates.clear()
+    specs = process_specs(run.redis.url)
+    run.services.start(specs, run.tell)
+    for spec in specs:
+        rounds.wait_until_in_use(run.services, spec.key)
+    rounds.count_duplicates(run, [spec.key for spec in specs])
     rounds.time_locks(run)
     run.services.stop()
 

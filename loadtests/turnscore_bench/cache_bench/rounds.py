@@ -1,8 +1,11 @@
 """Rounds: who is measured when. The ways take turns, in another order each round."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from turnscore_bench.cache_bench.redis_process import RedisProcess, measure_locks
@@ -11,12 +14,12 @@ from turnscore_bench.cache_bench.services import Services
 from turnscore_bench.cache_bench.ways import WAYS, Question, Requests, Way, read_scores
 from turnscore_bench.processes import StartError
 
-DUPLICATE_CLIENTS = 8
 LOCK_CALLERS = (1, 32)
 _ALIKE = 1e-3
 """Two computations of a turn differ by rounding, where other turns stood in its batch."""
 _WARM_UP_TRIES = 4
 """The first keeps the scores, the second finds them; another one where the service was paused while it wrote."""
+_DUPLICATED = Question("engagement", 1, 4)
 _TURNS_A_CLIENT = 2
 _BATCHES_A_CLIENT = 3
 """At least, so that the last requests, which run alone, do not decide the time that all of them took."""
@@ -118,21 +121,27 @@ def wait_until_in_use(services: Services, service: str) -> None:
     raise StartError(f"{service}: the breakers did not close")
 
 
-def count_duplicates(run: Run, services: Mapping[int, str]) -> None:
-    """How many turns that many processes compute twice. One knows what it is computing: a lock that costs nothing."""
-    question = Question("engagement", 1, DUPLICATE_CLIENTS)
-    for traffic in ("repeats anywhere", "repeats at once"):
-        for processes, service in services.items():
-            run.tell(f"{traffic}, {processes} processes")
-            if traffic == "repeats anywhere":
-                bodies = run.requests.repeats(question, 8 * run.sizes.engagement)
-            else:
-                bodies = run.requests.repeats_at_once(question, 4 * run.sizes.engagement)
-            before = run.services.metric(service, "turnscore_items_total", outcome="scored")
-            told = run.services.drive(service, question.path, bodies, question.clients)
-            computed = run.services.metric(service, "turnscore_items_total", outcome="scored") - before
-            counts = len(bodies), len(set(bodies)), round(computed)
-            run.findings.duplicates.append(Duplicates(traffic, processes, *counts, told["cpu_seconds"]))
+def count_duplicates(run: Run, services: Sequence[str]) -> None:
+    """How many turns two processes compute twice, of which each is asked once: in the same order, or in another."""
+    for traffic in ("at the same time", "at any time"):
+        run.tell(f"two processes asked {traffic}")
+        bodies = run.requests.fresh(_DUPLICATED, 2 * run.sizes.engagement)
+        later = list(bodies)
+        if traffic == "at any time":
+            random.Random(0).shuffle(later)
+        before = _count_scored(run, services)
+        with ThreadPoolExecutor(2) as pool:
+            told = list(pool.map(partial(_ask_all, run), services, (bodies, later)))
+        counts = 2 * len(bodies), len(bodies), round(_count_scored(run, services) - before)
+        run.findings.duplicates.append(Duplicates(traffic, *counts, sum(each["cpu_seconds"] for each in told)))
+
+
+def _ask_all(run: Run, service: str, bodies: Sequence[str]) -> dict[str, Any]:
+    return run.services.drive(service, _DUPLICATED.path, bodies, _DUPLICATED.clients)
+
+
+def _count_scored(run: Run, services: Sequence[str]) -> float:
+    return sum(run.services.metric(service, "turnscore_items_total", outcome="scored") for service in services)
 
 
 def time_locks(run: Run) -> None:

@@ -60,10 +60,9 @@ class FaultSample:
 
 @dataclass(frozen=True)
 class Duplicates:
-    """What some processes computed of turns of which each was sent twice."""
+    """What two processes computed of turns of which each was sent to both."""
 
     traffic: str
-    processes: int
     turns: int
     distinct: int
     computed: int

@@ -24,7 +24,6 @@ class ServiceSpec:
     cache: Mapping[str, str]
     """Settings of the cache, without their prefix."""
     scorers: tuple[str, ...] = ("engagement", "fed")
-    workers: int = 1
 
 
 def cache_specs(redis_url: str) -> list[ServiceSpec]:
@@ -46,11 +45,9 @@ def fault_specs(redis_url: str) -> list[ServiceSpec]:
     ]
 
 
-def process_specs(redis_url: str) -> dict[int, ServiceSpec]:
-    """By their number: one process, which knows what it is computing, and two that share nothing but the Redis."""
-    return {
-        count: ServiceSpec(f"processes_{count}", {"URL": redis_url}, ("engagement",), workers=count) for count in (1, 2)
-    }
+def process_specs(redis_url: str) -> list[ServiceSpec]:
+    """Two that share nothing but the Redis."""
+    return [ServiceSpec(key, {"URL": redis_url}, ("engagement",)) for key in ("one", "other")]
 
 
 @dataclass
@@ -79,7 +76,8 @@ class Services:
         """Sends the bodies from idle to idle. Raises StartError where the service hangs up."""
         server = self._servers[key]
         told = {"keeps_replies": False, **job, "port": server.port, "path": path}
-        return drive(server, CLIENT, {**told, "bodies": list(bodies), "clients": clients}, self.output, _SETTLE_SECONDS)
+        folder = self.output / "servers" / key
+        return drive(server, CLIENT, {**told, "bodies": list(bodies), "clients": clients}, folder, _SETTLE_SECONDS)
 
     def metric(self, key: str, name: str, **labels: str) -> float:
         """The sum of a series of a service over all labels that are not given."""
@@ -111,6 +109,5 @@ class Services:
             "BENTOML_HOME": str(self.output / "bentoml" / spec.key),  # where workers put their metrics
             "TURNSCORE_GRPC__ENABLED": "false",
             "TURNSCORE_MODELS": ",".join(str(self.bundles[each]) for each in spec.scorers),
-            "TURNSCORE_WORKERS": str(spec.workers),
             **{f"TURNSCORE_CACHE__{name}": value for name, value in spec.cache.items()},
         }

@@ -61,13 +61,13 @@ def _faults(findings: Findings) -> str:
 def _locks(findings: Findings) -> str:
     rows = [
         [
-            *(each.traffic, str(each.processes)),
+            each.traffic,
             *(number(count, 0) for count in (each.turns, each.distinct, each.computed)),
             *(f"{each.share:.1%}", number(1000 * each.cpu_seconds / each.turns, 2)),
         ]
         for each in findings.duplicates
     ]
-    head = ["", "processes", "turns", "distinct", "computed", "repeats computed again", "CPU ms a turn"]
+    head = ["", "turns", "distinct", "computed", "repeats computed again", "CPU ms a turn"]
     duplicates = table(head, rows, texts=1)
     costs = ", ".join(f"{us:.0f} µs with {callers} at once" for callers, us in findings.lock_us.items())
     return f"{duplicates}\n\nCPU of one lock (`SET NX PX` through redis-py, of the caller alone): {costs}."

@@ -66,17 +66,9 @@ class Requests:
         """Bodies with that many turns, none of which was sent before."""
         return pack(self._traffic.turns(_MIX, count), question)
 
-    def repeats(self, question: Question, count: int) -> list[str]:
-        """Every turn twice, anywhere."""
-        return pack(self._turns("half", count), question)
-
     def known(self, question: Question) -> list[str]:
         """Every known turn once."""
         return pack(self._known, question)
-
-    def repeats_at_once(self, question: Question, count: int) -> list[str]:
-        """Each turn twice, one right after the other: two consumers that ask at the same time."""
-        return pack([turn for turn in self._traffic.turns(_MIX, count // 2) for _ in range(2)], question)
 
     def _turns(self, sent: Sent, count: int) -> Sequence[BenchTurn]:
         if sent == "fresh":

@@ -46,14 +46,8 @@ def test_known_turns_are_the_same_every_time(requests: Requests):
 
 
 def test_half_of_the_turns_are_repeats_of_the_other_half(requests: Requests):
-    for bodies in (requests.of(BY_KEY["half_both"], SINGLE, 40), requests.repeats(SINGLE, 40)):
-        assert sorted(bodies)[::2] == sorted(bodies)[1::2]
-        assert len(set(bodies)) == 20
-
-
-def test_repeats_at_once_follow_one_another(requests: Requests):
-    bodies = requests.repeats_at_once(SINGLE, 40)
-    assert bodies[::2] == bodies[1::2]
+    bodies = requests.of(BY_KEY["half_both"], SINGLE, 40)
+    assert sorted(bodies)[::2] == sorted(bodies)[1::2]
     assert len(set(bodies)) == 20
 
 
@@ -154,21 +148,21 @@ def test_the_tables_hold_everything_that_was_measured():
     findings = faults(healthy=(10.0,), closed=(99.0,))
     findings.told = {"costs": "Measured nowhere.", "faults": "Measured nowhere."}
     findings.samples = [sample("miss_redis", 10.0), sample("hit_redis", 5.0)]
-    findings.duplicates = [Duplicates("repeats at once", 2, 128, 64, 80, 1.28)]
+    findings.duplicates = [Duplicates("repeats at once", 128, 64, 80, 1.28)]
     findings.lock_us = {1: 87.4}
     text = write_tables(findings)
     assert text.startswith("Measured nowhere.")
     assert "| engagement, one turn a request, 1 client | 1/2.0 | at most 1/3 | **missed** |" in text
     assert "| hit, Redis | 5.00 | 0.00 | 1.00 | 1,000 | 1.00 | 2.00 |" in text
     assert "| killed, breaker closed | 1.0 | 99.0 | 99.0 to 99.0 | 1 |" in text
-    assert "| repeats at once | 2 | 128 | 64 | 80 | 25.0% | 10.00 |" in text
+    assert "| repeats at once | 128 | 64 | 80 | 25.0% | 10.00 |" in text
     assert "87 µs with 1 at once" in text
 
 
 def test_what_a_run_wrote_can_be_read_again(tmp_path: Path):
     findings = faults(healthy=(10.0,), closed=(99.0,))
     findings.told, findings.lock_us = {"costs": "Measured nowhere."}, {32: 56.0}
-    findings.samples, findings.duplicates = [sample("off", 10.0)], [Duplicates("at once", 2, 128, 64, 80, 1.28)]
+    findings.samples, findings.duplicates = [sample("off", 10.0)], [Duplicates("at once", 128, 64, 80, 1.28)]
     file = tmp_path / "results.json"
     file.write_text(json.dumps(findings.to_json()))
     assert read_findings(file) == findings
