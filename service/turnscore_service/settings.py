@@ -85,9 +85,9 @@ class BatchingSettings(SettingsGroup):
         "allows, found at the start, up to 65,536.",
     )
     max_waste: Annotated[float, Field(ge=1)] = Field(
-        default=1.25,
+        default=1.1,
         description="How much more a batch may cost than its turns one by one, as rows x longest^2 over the sum of "
-        "squares. Measured on CPUs: larger batches save under 10 %, so more padding than that never pays.",
+        "squares. Measured on 2 CPUs with an int8 MiniLM: 1.25 costs 3 to 4 % more CPU than 1.1, 1.05 no less.",
     )
 
 
