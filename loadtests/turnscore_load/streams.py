@@ -213,7 +213,8 @@ class StreamsTest:
     async def _moment(self, streams: int, what: str) -> Moment:
         open_streams, at_work = await self._wait_for(streams)
         since = self._sampler.seconds() - self._settings.settle_seconds / 2
-        latest = [each.rss_bytes for each in self._sampler.samples if each.seconds >= since]
+        samples = self._sampler.samples
+        latest = [each.rss_bytes for each in samples if each.seconds >= since] or [samples[-1].rss_bytes]
         moment = Moment(median(latest), open_streams, at_work)
         self._tell(f"{what}: {moment.open_streams:.0f} streams open, {moment.rss_bytes / 2**20:.1f} MiB")
         return moment
