@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
@@ -15,9 +14,6 @@ from turnscore_service.inference.onnx_library import load_onnxruntime
 from turnscore_service.inference.packing import padded_width
 
 Array = NDArray[Any]
-
-_AS_REQUESTED = 1
-"""ONNX Runtime's number for kSameAsRequested."""
 
 
 @dataclass(frozen=True)
@@ -93,18 +89,6 @@ class OnnxBackend:
         return padded_width(longest)
 
 
-@cache
-def _share_arena() -> None:
-    """Gives the sessions of this process one arena, which takes no more memory than is asked of it.
-
-    Measured with the three starter scorers, 700 turns: an arena for each session, which doubles what it takes, makes a
-    process of 593 MB, and later grew by tens of MB at once; with the one it is 401 MB, and CPU seconds are the same.
-    """
-    runtime = load_onnxruntime()
-    memory = runtime.OrtMemoryInfo("Cpu", runtime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, runtime.OrtMemType.DEFAULT)
-    runtime.create_and_register_allocator(memory, runtime.OrtArenaCfg({"arena_extend_strategy": _AS_REQUESTED}))
-
-
 def _open_session(graph: Path, threads: int) -> Any:
     onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
@@ -115,8 +99,6 @@ def _open_session(graph: Path, threads: int) -> Any:
     # A memory plan is kept for every shape ever seen: measured, it only adds memory (311 MB against 269 MB after 300
     # shapes of MiniLM) and no speed. The arena stays: without it each token costs a quarter more.
     options.enable_mem_pattern = False
-    _share_arena()
-    options.add_session_config_entry("session.use_env_allocators", "1")
     options.log_severity_level = 3
     try:
         return onnxruntime.InferenceSession(graph, sess_options=options, providers=["CPUExecutionProvider"])
