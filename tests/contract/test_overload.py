@@ -68,7 +68,7 @@ async def test_a_deadline_shorter_than_the_queue_is_refused_before_any_work(serv
         await client.post("/v1/score", json={"response": "a b"})  # teaches the pace
         scorer.gate.clear()
         queued = asks(client, 20)
-        await until(lambda: len(scorer.batches) == 2)  # it is held in the runtime
+        await until(lambda: len(scorer.batches) == 2 and sum(scorer.encoded) == 21)  # one is held, the others wait
         batcher = runtime.pipeline()._workshops["fake"].batcher
         batcher._pace = 100.0
         encoded = list(scorer.encoded)
