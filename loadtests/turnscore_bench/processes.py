@@ -134,7 +134,7 @@ def drive(
     try:
         before = server.cpu_seconds()
         told = run_quietly([sys.executable, "-m", client, str(file)])
-        time.sleep(settle_seconds)
+        time.sleep(settle_seconds)  # what a server does after it has answered tells nobody
         return {**json.loads(told), "cpu_seconds": server.cpu_seconds() - before}
     finally:
         server.pause()

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from conftest import ServeFakes
 from support.fakes import NOT_A_NUMBER, POISON, FakeScorer
+from support.grpc_messages import METHODS, message_of
 from support.grpc_serving import error_of, grpc_stub, settings_with
 from turnscore_service.http_door import create_http_door
 from turnscore_service.settings import Settings
@@ -19,12 +20,6 @@ from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 
 SMALL = {"limits": Limits(max_text_chars=20, max_turns=2, max_items=2, max_candidates=2, max_body_bytes=300)}
 USER, SYSTEM = {"speaker": "user", "text": "a"}, {"speaker": "system", "text": "b c"}
-CALLS = {
-    "score": ("Score", turnscore_pb2.ScoreRequest),
-    "score_batch": ("ScoreBatch", turnscore_pb2.BatchRequest),
-    "score_dialogue": ("ScoreDialogue", turnscore_pb2.DialogueRequest),
-    "rank": ("Rank", turnscore_pb2.RankRequest),
-}
 
 GOOD = [
     ("score", {"response": "one two three"}),
@@ -79,30 +74,9 @@ class Doors:
         return await self.http.post(f"/v1/{call}", json=fields, headers={"x-request-id": "r-1"})
 
     async def over_grpc(self, call: str, fields: dict[str, Any]) -> dict[str, Any]:
-        method, message_class = CALLS[call]
-        reply = await getattr(self.grpc, method)(message(message_class, fields), metadata=[("x-request-id", "r-1")])
+        ask = getattr(self.grpc, METHODS[call])
+        reply = await ask(message_of(call, fields), metadata=[("x-request-id", "r-1")])
         return to_fields(reply)
-
-
-def message(message_class: Any, fields: dict[str, Any]) -> Any:
-    """The fields as a caller with generated code writes them."""
-    return message_class(**as_arguments(fields))
-
-
-def as_arguments(fields: Any) -> Any:
-    if isinstance(fields, list):
-        return [as_arguments(each) for each in fields]
-    if not isinstance(fields, dict):
-        return fields
-    arguments = {name: as_arguments(value) for name, value in fields.items() if name != "options"}
-    if "speaker" in arguments:
-        arguments["speaker"] = f"SPEAKER_{arguments['speaker'].upper()}"
-    if "options" in fields:
-        holder = turnscore_pb2.ScoreRequest()
-        for name, options in fields["options"].items():
-            holder.options[name].update(options)
-        arguments["options"] = holder.options
-    return arguments
 
 
 @pytest.fixture

@@ -151,11 +151,11 @@ def test_sigterm_turns_health_off_and_loses_no_call(guarded: RunningService):
     batch = turnscore_pb2.BatchRequest(items=[{"response": f"turn number {n} of a long batch"} for n in range(200)])
     with secure_channel(guarded) as channel:
         stub = TurnScorerStub(channel)
-        asked = stub.ScoreBatch.future(batch)
+        asked = stub.ScoreBatch.future(batch, timeout=60)
         stub.Models(turnscore_pb2.ModelsRequest())  # behind the batch on the same connection: it has arrived
         guarded.process.terminate()
         wait_until(lambda: not is_serving(channel))
-        late = stub.Score(turnscore_pb2.ScoreRequest(response="still answered while draining"))
+        late = stub.Score(turnscore_pb2.ScoreRequest(response="still answered while draining"), timeout=60)
         assert "engagement" in late.scores
         assert len(asked.result(60).results) == 200
     assert guarded.process.wait(60) == 0

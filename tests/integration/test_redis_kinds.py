@@ -125,7 +125,7 @@ async def test_the_master_that_sentinels_name_is_followed_to_the_next(tmp_path: 
 
 
 async def test_a_redis_that_does_not_answer_holds_up_nobody_else(redis: RedisServer):
-    async with running_runtime(redis.url, timeout_ms=500) as runtime:
+    async with running_runtime(redis.url, timeout_ms=500, clear_poll_seconds=600) as runtime:  # the only reader
         await uses_redis(runtime)
         redis.suspend()
         steps, before = 0, errors("read", "timeout")

@@ -1,6 +1,6 @@
 """A Redis that falls sick under load, in every way: all answers are right, it is left alone, and it comes back."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
@@ -16,6 +16,8 @@ from support.cache_loads import (
 )
 from support.redis_servers import RedisServer, impostor, running_redis
 
+Change = Callable[[RedisServer], None]
+
 
 @pytest.fixture
 def redis(tmp_path) -> Iterator[RedisServer]:
@@ -23,25 +25,19 @@ def redis(tmp_path) -> Iterator[RedisServer]:
         yield server
 
 
-async def test_killed_and_started_again(redis: RedisServer):
+@pytest.mark.parametrize(
+    ("end", "begin", "cause"),
+    [(RedisServer.kill, RedisServer.start, "connection"), (RedisServer.suspend, RedisServer.resume, "timeout")],
+    ids=["killed", "suspended"],
+)
+async def test_gone_and_back_again(redis: RedisServer, end: Change, begin: Change, cause: str):
     async with loaded_service(redis.url) as load:
         await works(load)
-        before = errors("read", "connection")
-        redis.kill()
+        before = errors("read", cause)
+        end(redis)
         await assert_left_alone(load)
-        assert errors("read", "connection") > before
-        redis.start()
-        await works(load)
-
-
-async def test_suspended_and_resumed(redis: RedisServer):
-    async with loaded_service(redis.url) as load:
-        await works(load)
-        before = errors("read", "timeout")
-        redis.suspend()
-        await assert_left_alone(load)
-        assert errors("read", "timeout") > before
-        redis.resume()
+        assert errors("read", cause) > before
+        begin(redis)
         await works(load)
 
 

@@ -34,9 +34,10 @@ from turnscore_wire import (
     ScoreReply,
     ScoreRequest,
 )
-from turnscore_wire.v1 import to_fields, turnscore_pb2
+from turnscore_wire.v1 import to_fields
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 
+from support.grpc_messages import METHODS, message_of
 from support.grpc_serving import error_of
 from support.listening import listening
 from support.request_table import Request
@@ -50,13 +51,6 @@ REPLIES: dict[str, type[BaseModel]] = {
     "score_batch": BatchReply,
     "score_dialogue": DialogueReply,
     "rank": RankReply,
-}
-_METHODS = {"score": "Score", "score_batch": "ScoreBatch", "score_dialogue": "ScoreDialogue", "rank": "Rank"}
-_MESSAGES = {
-    "score": turnscore_pb2.ScoreRequest,
-    "score_batch": turnscore_pb2.BatchRequest,
-    "score_dialogue": turnscore_pb2.DialogueRequest,
-    "rank": turnscore_pb2.RankRequest,
 }
 _SECONDS = 60
 
@@ -130,13 +124,13 @@ class EveryWay:
 
     def _over_grpc(self, request: Request) -> BaseModel | Refusal:
         try:
-            message = _MESSAGES[request.call](**_as_arguments(request.fields))
+            message = message_of(request.call, request.fields)
         except (TypeError, ValueError, AttributeError, KeyError) as error:
             raise UnsayableError from error
         if not request.protobuf and to_fields(message) != request.fields:
             raise UnsayableError  # generated code takes it for something else, such as a string for its letters
         try:
-            reply = getattr(TurnScorerStub(self._channel), _METHODS[request.call])(message, timeout=_SECONDS)
+            reply = getattr(TurnScorerStub(self._channel), METHODS[request.call])(message, timeout=_SECONDS)
         except grpc.RpcError as error:
             return _refusal(error_of(error))
         return REPLIES[request.call].model_validate(to_fields(reply))
@@ -195,22 +189,3 @@ def every_way(settings: Settings) -> Iterator[EveryWay]:
 
 def _refusal(reply: ErrorReply) -> Refusal:
     return str(reply.error.code), reply.error.field
-
-
-def _as_arguments(fields: Any) -> Any:
-    """The fields as a caller with generated code writes them."""
-    if isinstance(fields, list):
-        return [_as_arguments(each) for each in fields]
-    if not isinstance(fields, dict):
-        return fields
-    arguments = {name: _as_arguments(value) for name, value in fields.items() if name != "options"}
-    if "speaker" in arguments:
-        arguments["speaker"] = f"SPEAKER_{arguments['speaker'].upper()}"
-    if "cache" in arguments:
-        arguments["cache"] = f"CACHE_MODE_{arguments['cache'].upper()}"
-    if "options" in fields:
-        holder = turnscore_pb2.ScoreRequest()
-        for name, options in fields["options"].items():
-            holder.options[name].update(options)
-        arguments["options"] = holder.options
-    return arguments

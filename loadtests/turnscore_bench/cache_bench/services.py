@@ -94,7 +94,7 @@ class Services:
     def let_run(self, key: str, seconds: float) -> None:
         """Lets a service run that long without being asked."""
         self._servers[key].resume()
-        time.sleep(seconds)
+        time.sleep(seconds)  # what it does then, such as probing its Redis, tells nobody
         self._servers[key].pause()
 
     def stop(self) -> None:

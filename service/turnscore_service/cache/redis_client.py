@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from redis.asyncio import Redis, RedisCluster
-from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.client import Pipeline
+from redis.asyncio.cluster import ClusterNode, ClusterPipeline
 from redis.asyncio.connection import Connection, ConnectionPool, SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
@@ -106,10 +107,7 @@ class _SingleStore:
         return _checked(await self._client.mget(keys), len(keys))
 
     async def write(self, entries: Mapping[str, PendingWrite]) -> list[Exception]:
-        pipeline = self._client.pipeline(transaction=False)
-        for key, each in entries.items():
-            pipeline.set(key, each.entry, px=each.ttl_ms)
-        return _refused(await pipeline.execute(raise_on_error=False))
+        return await _write_through(self._client.pipeline(transaction=False), entries)
 
     async def remove(self, pattern: str) -> int:
         removed = 0
@@ -141,10 +139,7 @@ class _ClusterStore:
         return _checked(found, len(keys))
 
     async def write(self, entries: Mapping[str, PendingWrite]) -> list[Exception]:
-        pipeline = self._client.pipeline()
-        for key, each in entries.items():
-            pipeline.set(key, each.entry, px=each.ttl_ms)
-        return _refused(await pipeline.execute(raise_on_error=False))
+        return await _write_through(self._client.pipeline(), entries)
 
     async def remove(self, pattern: str) -> int:
         removed = 0
@@ -160,6 +155,12 @@ class _ClusterStore:
 
     async def close(self) -> None:
         await self._client.aclose()
+
+
+async def _write_through(pipeline: Pipeline | ClusterPipeline, entries: Mapping[str, PendingWrite]) -> list[Exception]:
+    for key, each in entries.items():
+        pipeline.set(key, each.entry, px=each.ttl_ms)
+    return _refused(await pipeline.execute(raise_on_error=False))
 
 
 async def _by_thousands(keys: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
