@@ -67,8 +67,9 @@ serve: $(SERVE)/.ready  ## Starts the service on the starter bundles: HOST=127.0
 	TURNSCORE_GRPC__HOST=$(HOST) TURNSCORE_GRPC__PORT=$(GRPC_PORT) \
 	$(SERVE)/bin/bentoml serve turnscore_service.bento:TurnScore --host $(HOST) --port $(PORT)
 
+# A process of tests for each core, four at most; tests/support/dealing.py says which runs what.
 test: $(DEV)/.ready  ## Runs every test
-	$(DEV)/bin/pytest
+	$(DEV)/bin/pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 check: $(DEV)/.ready  ## Style, types, import rules, generated files
 	$(DEV)/bin/ruff check .

@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
+from support.dealing import pytest_collection_modifyitems, pytest_xdist_make_scheduler
 from support.fakes import FakeScorer, loaded_fake
 from turnscore_service.http_door import create_http_door
 from turnscore_service.inference.devices import Device, choose_devices
@@ -13,6 +14,10 @@ from turnscore_service.inference.onnx_library import DeviceError
 from turnscore_service.settings import Settings
 from turnscore_service.shedding_door import SheddingDoor
 from turnscore_service.wiring import Runtime
+
+__all__ = ["pytest_collection_modifyitems", "pytest_xdist_make_scheduler"]  # hooks
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # models are tiny, and every core has a process of tests already
 
 
 @pytest.fixture(autouse=True)

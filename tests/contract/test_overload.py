@@ -19,7 +19,7 @@ NUMBERS = itertools.count()
 
 
 async def until(claim: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not claim():
             await asyncio.sleep(0.001)
 
@@ -72,7 +72,7 @@ async def test_a_deadline_shorter_than_the_queue_is_refused_before_any_work(serv
         batcher = runtime.pipeline()._workshops["fake"].batcher
         batcher._pace = 100.0
         encoded = list(scorer.encoded)
-        [answer] = await asyncio.gather(*asks(client, 1, deadline_ms=5000))
+        [answer] = await asyncio.gather(*asks(client, 1, deadline_ms=30_000))
         assert answer.status_code == 429
         assert int(answer.headers["retry-after"]) >= 1
         assert scorer.encoded == encoded

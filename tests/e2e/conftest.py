@@ -14,5 +14,5 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService
 
 @pytest.fixture
 def client(service: RunningService) -> Iterator[TurnScoreClient]:
-    with TurnScoreClient(service.url) as opened:
+    with TurnScoreClient(service.url, timeout_seconds=60) as opened:
         yield opened

@@ -27,7 +27,7 @@ async def test_a_service_that_cannot_use_its_cuda_device_is_never_ready_and_says
         pytest.skip("cuda:0 works here")
     environment = {"TURNSCORE_RUNTIME__DEVICE": "cuda:0"}
     with running_service(tmp_path, environment=environment, wait_for="/livez") as service:
-        await until(lambda: "refused" in httpx.get(service.url + "/readyz").text)
+        await until(lambda: "refused" in httpx.get(service.url + "/readyz", timeout=60).text)
         told = httpx.get(service.url + "/readyz")
         assert told.status_code == 503
         assert told.json()["error"]["message"] == f"refused: {reason}"

@@ -1,5 +1,6 @@
 """`make load` without a running service: one is started, loaded, and stopped again."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -35,7 +36,8 @@ def test_the_service_that_was_started_for_a_load_is_stopped_after_it(tmp_path: P
             "--reports", tmp_path / "reports", "--budgets", tmp_path / "budgets.toml", "--seconds", "3",
             "--mix", "flood=1", "--scorers", "engagement",
         ],
-        capture_output=True, text=True, timeout=110, check=False,
+        capture_output=True, text=True, check=False,
+        env={**os.environ, "BENTOML_HOME": str(tmp_path / "bentoml"), "TURNSCORE_MODELS": "engagement"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     url, _, rest = done.stdout.partition(", ")
@@ -53,7 +55,7 @@ def test_five_streams_at_once_are_answered_by_the_real_service_and_leave_nothing
             "--grpc-port", service.grpc_target.rpartition(":")[2], "--reports", tmp_path, "--streams", "5",
             "--connections", "5", "--seconds", "4", "--pace", "30", "--settle-seconds", "0.5",
         ],
-        capture_output=True, text=True, timeout=110, check=False,
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     kept = {}
     for line in (tmp_path / "streams.md").read_text().splitlines():
@@ -61,8 +63,8 @@ def test_five_streams_at_once_are_answered_by_the_real_service_and_leave_nothing
             claim, _, verdict = line.strip("| ").split(" | ")
             kept[claim] = verdict == "yes"
     assert len(kept) == 8, done.stdout + done.stderr
-    # A few streams are no measurement of one stream's memory; whether all else was kept is what the exit code says.
-    memory = {claim: is_kept for claim, is_kept in kept.items() if "takes at most" in claim or "more rounds" in claim}
-    assert len(memory) == 2
-    assert all(is_kept for claim, is_kept in kept.items() if claim not in memory), done.stdout
+    # A few streams are no measurement of one stream's memory, nor is a busy machine one of how soon scores come.
+    measured = {claim for claim in kept if any(word in claim for word in ("takes at most", "more rounds", "p99"))}
+    assert len(measured) == 3
+    assert all(is_kept for claim, is_kept in kept.items() if claim not in measured), done.stdout
     assert done.returncode == (0 if all(kept.values()) else 1)

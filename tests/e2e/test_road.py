@@ -15,7 +15,6 @@ pytestmark = pytest.mark.e2e
 SCRIPTS = Path(sys.executable).parent
 
 
-@pytest.mark.timeout(240)
 def test_a_checkpoint_is_trained_exported_published_and_served(tmp_path: Path):
     data, encoder = write_data(tmp_path / "data"), save_tiny_bert(tmp_path / "bert")
     home = {**os.environ, "BENTOML_HOME": str(tmp_path / "store"), "BENTOML_DO_NOT_TRACK": "True"}
@@ -34,7 +33,10 @@ def test_a_checkpoint_is_trained_exported_published_and_served(tmp_path: Path):
     assert "stored engagement:7.1.0" in run("turnscore-models", "import", bundle)
 
     environment = {"BENTOML_HOME": str(tmp_path / "store"), "TURNSCORE_MODELS": "engagement:7.1.0"}
-    with running_service(tmp_path / "run", environment=environment) as service, TurnScoreClient(service.url) as client:
+    with (
+        running_service(tmp_path / "run", environment=environment) as service,
+        TurnScoreClient(service.url, timeout_seconds=60) as client,
+    ):
         score = client.score(context=[("user", "hi")], response="hello").scores["engagement"]
     assert score.model == "engagement:7.1.0"
     assert 0 < score.value < 1

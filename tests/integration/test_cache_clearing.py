@@ -42,8 +42,8 @@ async def written(server: RedisServer, count: int) -> None:
 async def test_a_cleared_model_is_computed_anew_by_every_worker_and_no_other_is(redis: RedisServer):
     scorers = {name: loaded_fake(FakeScorer(), name) for name in ("fake", "fake2")}
     async with (
-        running_runtime(redis.url, scorers, local_max_bytes=LOCAL) as one,
-        running_runtime(redis.url, scorers, local_max_bytes=LOCAL) as other,
+        running_runtime(redis.url, scorers, local_max_bytes=LOCAL, timeout_ms=5000) as one,
+        running_runtime(redis.url, scorers, local_max_bytes=LOCAL, timeout_ms=5000) as other,
     ):
         await uses_redis(one)
         await uses_redis(other)
@@ -59,7 +59,7 @@ async def test_a_cleared_model_is_computed_anew_by_every_worker_and_no_other_is(
 
 
 async def test_a_worker_that_could_not_be_told_finds_nothing_when_it_has_the_redis_again(redis: RedisServer):
-    async with running_runtime(redis.url, local_max_bytes=LOCAL, clear_poll_seconds=1000) as runtime:
+    async with running_runtime(redis.url, local_max_bytes=LOCAL, clear_poll_seconds=1000, timeout_ms=5000) as runtime:
         await uses_redis(runtime)
         await cached(runtime)
         await written(redis, 1)
@@ -93,7 +93,7 @@ async def test_a_cluster_is_cleared_on_every_node(tmp_path: Path):
         url = f"redis+cluster://127.0.0.1:{nodes[1].port}"
         keys = [f"turnscore:1:{space}:fake:1.0.0:i:{number}" for space in ("n", "m") for number in range(40)]
         kept = ["turnscore:1:n:fake:1.0.01:i:0", "turnscore:1:n:fak:1.0.0:i:0"]
-        async with running_runtime(url, timeout_ms=1000) as runtime:
+        async with running_runtime(url, timeout_ms=5000) as runtime:
             await uses_redis(runtime)
             for key in (*keys, *kept):
                 runtime._shared.put(key, b"x", 60_000)  # type: ignore[union-attr]

@@ -35,7 +35,7 @@ def loaded(scorer: FakeScorer, bundle: Bundle) -> dict[str, LoadedScorer]:
 
 async def ask(url: str, scorers: dict[str, LoadedScorer]) -> list[Score]:
     """The scores of one turn, asked twice of a service that has just been started."""
-    async with running_runtime(url, scorers, local_max_bytes=1_000_000) as runtime:
+    async with running_runtime(url, scorers, local_max_bytes=1_000_000, timeout_ms=5000) as runtime:
         await uses_redis(runtime)
         request = ScoreRequest(response="a b")
         replies = [await runtime.pipeline().score(request, "r", Deadline.after_ms(60_000)) for _ in range(2)]

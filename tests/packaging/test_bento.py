@@ -5,11 +5,12 @@ import shutil
 import subprocess
 import sys
 import tomllib
-import venv
 from pathlib import Path
 
 import pytest
+from support.environments import NOT_COMPILED, environment_with
 from support.processes import running_service
+from support.requirements import pins
 from turnscore_client import TurnScoreClient
 
 ROOT = Path(__file__).parents[2]
@@ -22,13 +23,13 @@ def run(command: list[str], folder: Path, **environment: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def bento(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bento(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a freshly built bento."""
     build, home = tmp_path_factory.mktemp("build"), tmp_path_factory.mktemp("bentoml")
     for name in ("bentofile.yaml", ".bentoignore", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, build)
     shutil.copytree(ROOT / "requirements", build / "requirements")
-    run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", f"{build}/dist", ".", "./clients"], ROOT)
+    shutil.copytree(wheels, build / "dist")
     path = f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}"
     run([str(SCRIPTS / "bentoml"), "build"], build, BENTOML_HOME=str(home), BENTOML_DO_NOT_TRACK="True", PATH=path)
     [manifest] = home.glob("bentos/turnscore/*/bento.yaml")
@@ -36,21 +37,22 @@ def bento(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.packaging
-@pytest.mark.timeout(400)
 def test_the_bento_serves_without_a_checkout(bento: Path, tmp_path: Path):
+    """pip finds every pin there already, and no index: what serve.txt lacks, or has in another version, it refuses."""
     environment = tmp_path / "environment"
-    venv.create(environment, with_pip=True)
+    environment_with(environment, ["pip", *pins("serve.txt")])
     path = f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    run(["bash", str(bento / "env/python/install.sh")], tmp_path, VIRTUAL_ENV=str(environment), PATH=path)
+    own = {"VIRTUAL_ENV": str(environment), "PATH": path, "PYTHONPATH": "", "PIP_NO_INDEX": "1", **NOT_COMPILED}
+    run(["bash", str(bento / "env/python/install.sh")], tmp_path, **own)
     installed = {path.name for path in environment.glob("lib/python3*/site-packages/*")}
-    assert "bentoml" in installed
+    assert {"bentoml", "turnscore_service"} <= installed
     assert not {"torch", "transformers"} & installed
 
     isolated = {"PATH": path, "PYTHONPATH": "", "VIRTUAL_ENV": str(environment)}
     executable = environment / "bin" / "bentoml"
     with (
         running_service(tmp_path / "run", target=str(bento), executable=executable, environment=isolated) as service,
-        TurnScoreClient(service.url) as client,
+        TurnScoreClient(service.url, timeout_seconds=60) as client,
     ):
         score = client.score(context=[("user", "hi, what did you do today?")], response="i hiked up a volcano.")
     assert 0 < score.scores["engagement"].value < 1

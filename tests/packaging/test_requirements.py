@@ -1,14 +1,15 @@
 """The pinned dependencies of the CPU's and the GPU's service, and who takes them."""
 
-import re
 from pathlib import Path
+
+from support.requirements import pins
 
 ROOT = Path(__file__).parents[2]
 
 
-def pins(file: str) -> dict[str, str]:
-    lines = (ROOT / "requirements" / file).read_text().splitlines()
-    return dict(line.split("==") for line in lines if re.match(r"[a-z]", line))
+def test_what_the_tests_run_with_is_what_is_served():
+    served, tested = pins("serve.txt"), pins("dev.txt")
+    assert {name: tested.get(name) for name in served} == served
 
 
 def test_on_a_gpu_only_the_runtime_and_its_cuda_wheels_are_others():

@@ -83,6 +83,7 @@ class Load:
 
 QUICK = {
     "local_max_bytes": 0,
+    "timeout_ms": 300,
     "breaker_failures": 3,
     "breaker_probe_seconds": 0.02,
     "breaker_max_probe_seconds": 0.1,

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 
-async def until(claim: Callable[[], bool], seconds: float = 30) -> None:
+async def until(claim: Callable[[], bool], seconds: float = 120) -> None:
     """Returns once the claim holds; fails where it never does."""
     end = time.monotonic() + seconds
     while not claim():

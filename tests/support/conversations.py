@@ -45,7 +45,7 @@ class HeldChannel:
         self.inbox.put_nowait(Received(ConversationMessage.model_validate(message), 100))
 
     async def hear(self) -> ConversationReply:
-        return await asyncio.wait_for(self.replies.get(), 30)
+        return await asyncio.wait_for(self.replies.get(), 60)
 
 
 @asynccontextmanager
@@ -68,7 +68,7 @@ async def talking(
         yield channel, holding, runtime
         if not holding.done():
             channel.inbox.put_nowait(None)
-            await asyncio.wait_for(holding, 30)
+            await asyncio.wait_for(holding, 60)
 
 
 def bounded(**bounds: Any) -> Settings:
@@ -76,6 +76,6 @@ def bounded(**bounds: Any) -> Settings:
 
 
 async def until(claim: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not claim():
             await asyncio.sleep(0)

@@ -67,8 +67,14 @@ class EveryWay:
         self._runtime = runtime
         self._http = httpx.Client(base_url=url, timeout=_SECONDS)
         self._channel = grpc.insecure_channel(target)
-        self._threads = [TurnScoreClient(url), TurnScoreGrpcClient(target)]
-        self._tasks = [AsyncTurnScoreClient(url), AsyncTurnScoreGrpcClient(target)]
+        self._threads = [
+            TurnScoreClient(url, timeout_seconds=_SECONDS),
+            TurnScoreGrpcClient(target, timeout_seconds=_SECONDS),
+        ]
+        self._tasks = [
+            AsyncTurnScoreClient(url, timeout_seconds=_SECONDS),
+            AsyncTurnScoreGrpcClient(target, timeout_seconds=_SECONDS),
+        ]
         self.ways: dict[str, Callable[[Request], BaseModel | Refusal]] = {
             "core": lambda request: self._wait(self._core(request)),
             "http": self._over_http,

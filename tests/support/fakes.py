@@ -44,7 +44,7 @@ class FakeScorer:
 
     def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
         self.encoded.append(len(turns))
-        assert self.tokenizer_gate.wait(30)
+        assert self.tokenizer_gate.wait(120)
         if any(turn.response == "untokenizable" for turn in turns):
             raise ValueError("the tokenizer broke")
         return [
@@ -55,7 +55,7 @@ class FakeScorer:
     def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
         self.batches.append([turn.width for turn in batch])
         self.started.set()
-        assert self.gate.wait(30)
+        assert self.gate.wait(120)
         padded = sum(len(turn.rows) for turn in batch) * max(turn.width for turn in batch)
         if self.most_tokens is not None and padded > self.most_tokens:
             raise OutOfMemoryError("the device has too little memory for this batch")

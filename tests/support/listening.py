@@ -21,7 +21,7 @@ async def listening(app: ASGIApp) -> AsyncIterator[str]:
     """The app's address as `127.0.0.1:port`, configured as BentoML configures its server."""
     server = _QuietServer(uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, lifespan="off"))
     serving = asyncio.create_task(server.serve())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not server.started:
             await asyncio.sleep(0)
     [listener] = server.servers

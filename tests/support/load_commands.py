@@ -8,19 +8,19 @@ LOADTESTS = Path(__file__).parents[2] / "loadtests"
 BUDGET = """
 [{shape}.{kind}]
 p50_ms = {p50_ms}
-p95_ms = 20000
-p99_ms = 20000
+p95_ms = 60000
+p99_ms = 60000
 max_failed_share = {failed}
 max_refused_share = 1
 max_expired_share = 1
-min_answered_per_second = 0.5
+min_answered_per_second = 0.01
 """
 
 
 def run_command(*arguments: object) -> "subprocess.CompletedProcess[str]":
     """Runs a Python program of these words to its end."""
     command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def write_budgets(file: Path, shape: str = "steady", p50_ms: float = 10_000, failed: float = 0.0) -> Path:

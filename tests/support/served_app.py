@@ -41,7 +41,7 @@ def served_app(settings: Settings | None = None, **scorers: Any) -> Iterator[str
     thread = threading.Thread(target=asyncio.run, args=(run(),))
     thread.start()
     try:
-        assert started.wait(30)
+        assert started.wait(60)
         yield f"http://127.0.0.1:{ports[0]}"
     finally:
         server.should_exit = True

@@ -34,7 +34,7 @@ def served_doors(settings: Settings | None = None, **scorers: Any) -> Iterator[t
     thread = threading.Thread(target=loop.run_until_complete, args=(run(),))
     thread.start()
     try:
-        assert started.wait(30)
+        assert started.wait(60)
         yield opened[0]
     finally:
         loop.call_soon_threadsafe(stopped.set)

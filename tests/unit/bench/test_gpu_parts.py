@@ -114,7 +114,7 @@ async def test_requests_leave_at_their_pace_while_earlier_ones_wait_and_count_fr
             gate.set()
         return REFUSED if json.loads(body)["number"] == 19 else SCORED
 
-    async with plain_server(behave) as port, asyncio.timeout(20):
+    async with plain_server(behave) as port, asyncio.timeout(60):
         told = await drive(port, "/v1/score", [json.dumps({"number": each}) for each in range(20)], 400)
     assert (told["answered"], told["refused"], told["failed_requests"]) == (19, 1, 0)
     assert len(told["latencies_ms"]) == 20

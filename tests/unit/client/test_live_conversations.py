@@ -148,7 +148,7 @@ async def test_an_opening_without_room_is_tried_again(talk, door):
 
 
 async def test_a_conversation_that_ended_says_why_at_the_next_turn(talk, door):
-    settings = settings_with(conversations={"idle_seconds": 0.05})
+    settings = settings_with(conversations={"idle_seconds": 0.5})
     async with door(settings) as (address, runtime), talk(address) as conversation:
         await asyncio.wait_for(runtime.conversations.wait_until_empty(), 30)
         with pytest.raises(DeadlineExceededError, match="nothing was said"):

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from turnscore_exporters import train_engagement
 from turnscore_exporters.export_cli import app as export_app
 from turnscore_exporters.train_cli import app as train_app
 from turnscore_models import read_bundle
@@ -15,10 +16,13 @@ from typer.testing import CliRunner
 def checkpoint(
     request: pytest.FixtureRequest, tiny_bert: Path, data_folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
+    """Few bootstrap rounds: what is looked at is the report's form."""
     output = tmp_path_factory.mktemp("checkpoint")
     options = ["--data", str(data_folder), "--output", str(output), "--encoder", str(tiny_bert), "--any-counts"]
     options += ["--recipe", request.param, "--steps", "4", "--fine-tune"]
-    result = CliRunner().invoke(train_app, ["engagement", *options])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train_engagement, "BOOTSTRAP_ROUNDS", 20)
+        result = CliRunner().invoke(train_app, ["engagement", *options])
     assert result.exit_code == 0, result.output
     return output
 

@@ -30,11 +30,11 @@ async def scored(path: str, body: bytes) -> Reply:
 async def test_closed_loop_clients_call_as_long_as_they_are_told_to():
     async with plain_server(scored) as port:
         generator = Generator(port, 1000)
-        stage = await generator.run_closed(3, 0.2, requests(generator))
+        stage = await generator.run_closed(3, 0.5, requests(generator))
         generator.close()
     assert outcomes(stage) == {("answered", "")}
-    assert len(stage.calls) >= 6
-    assert all(call.due_at <= stage.began_at + 0.2 for call in stage.calls)
+    assert len(stage.calls) > 3
+    assert all(call.due_at <= stage.began_at + 0.5 for call in stage.calls)
 
 
 async def test_never_more_calls_at_once_than_clients():
@@ -189,7 +189,7 @@ async def test_a_reply_in_pieces_is_one_reply():
     connection = await open_connection(port)
     replied = asyncio.get_running_loop().create_future()
     connection.send(post_bytes("/", port, b"{}"), replied.set_result)
-    reply = await asyncio.wait_for(replied, 10)
+    reply = await asyncio.wait_for(replied, 60)
     connection.close()
     server.close()
     assert (reply.status, reply.retry_after, reply.body) == (200, "7", b"hello")

@@ -103,16 +103,16 @@ async def test_a_whole_run_against_a_server_of_known_capacity():
             return REFUSED
         waiting += 1
         async with room:
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.05)
         waiting -= 1
         return SCORED
 
     told: list[str] = []
     async with plain_server(honest) as port:
-        run = await run_overload(port, [psutil.Process()], QUICK, told.append)
+        run = await run_overload(port, [psutil.Process()], replace(QUICK, stage_seconds=0.4), told.append)
     assert [step.clients for step in run.steps][:3] == [1, 2, 4]
     assert run.peak.clients >= 4
-    assert 50 < run.peak_goodput <= 200  # four at a time, each 20 ms
+    assert 20 < run.peak_goodput <= 80  # four at a time, each 50 ms
     assert len(run.overload.calls) == pytest.approx(4 * run.peak_goodput, abs=2)
     assert run.overload.count("refused") > run.overload.count("answered") > 0
     assert run.overload.count("failed") == 0

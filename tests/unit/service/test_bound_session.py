@@ -110,7 +110,7 @@ def test_threads_share_no_buffers(watched: WatchedSession, plain: Any):
     def work(seed: int) -> None:
         for turn in range(50):
             feeds = draw_feeds(4, 16, 4, seed + turn)
-            meet.wait(10)
+            meet.wait(60)
             if not np.array_equal(bound.run(feeds)["sums"], run_plain(plain, feeds)["sums"]):
                 wrong.append(seed + turn)
 

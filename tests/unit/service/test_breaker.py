@@ -90,7 +90,7 @@ async def test_waiting_for_it_to_open_ends_when_it_does():
     await asyncio.sleep(0)
     assert not waiting.done()
     record(breaker, "xxx")
-    await asyncio.wait_for(waiting, 20)
+    await asyncio.wait_for(waiting, 60)
 
 
 def test_its_state_is_told():

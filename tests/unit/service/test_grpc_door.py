@@ -125,7 +125,7 @@ async def test_work_of_a_call_whose_own_deadline_passed_is_dropped_and_counted_s
         first = asyncio.create_task(_answer(stub.Score(A_TURN)))
         await asyncio.to_thread(held.started.wait)
         # Time for the call to arrive on a busy machine.
-        error = await refusal(stub.Score(ScoreRequest(response="never computed " * 5), timeout=1))
+        error = await refusal(stub.Score(ScoreRequest(response="never computed " * 5), timeout=3))
         assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED
         await until(lambda: requests("score", "deadline_exceeded") == before[0] + 1)
         held.gate.set()

@@ -1,0 +1,62 @@
+"""Deals tests out to processes (pytest-xdist, `--dist loadfile`): longest first, what shares a fixture together.
+
+pytest's hooks; tests/conftest.py takes them in.
+"""
+
+import os
+from collections import Counter
+from typing import Any
+
+import pytest
+
+_LONGEST_FIRST = ("e2e", "packaging", "integration", "parity", "unit/exporters", "unit/bench", "unit/loadtests")
+"""So that no process is left with a long module at the end."""
+_SHARING = ("e2e", "packaging")
+"""Folders in which what takes long to make, a running service or wheels, is made once for all modules."""
+_ALONE = ("e2e/test_gpu.py", "e2e/test_road.py")
+"""Modules in them that share nothing."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Gives every test an id of its own, by which it is dealt out; the order, where there are several processes.
+
+    Raises UsageError for two tests of one id: one of them would not be run.
+    """
+    for item in items:
+        if hasattr(item, "operation_label"):  # schemathesis names the operation, which pytest 9.2 leaves out of the id
+            item._id = item.parent.id.child(item.name)  # type: ignore[union-attr]
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    twice = [node for node, count in Counter(item.nodeid for item in items).items() if count > 1]
+    if twice:
+        raise pytest.UsageError(f"more than one test is called {', '.join(twice)}")
+    items.sort(key=lambda item: _place(_module(item.nodeid)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """For `--dist loadfile`: a module goes to one process, and so does a folder that shares."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Dealing(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _scope(_module(nodeid))
+
+    return Dealing(config, log)
+
+
+def _module(node: str) -> str:
+    """`unit/wire/test_rank_types.py`."""
+    return node.partition("::")[0].removeprefix("tests/")
+
+
+def _scope(module: str) -> str:
+    folder = module.partition("/")[0]
+    return folder if folder in _SHARING and module not in _ALONE else module
+
+
+def _place(module: str) -> int:
+    places = [place for place, folder in enumerate(_LONGEST_FIRST) if module.startswith(f"{folder}/")]
+    return min(places, default=len(_LONGEST_FIRST))

@@ -1,0 +1,46 @@
+"""Fresh environments for Python: empty ones, and ones that hold distributions of this one, which costs no index."""
+
+import subprocess
+import sys
+import venv
+from collections.abc import Iterable
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+
+NOT_COMPILED = {"PIP_COMPILE": "0"}
+"""For pip: what is never imported need not be compiled."""
+
+
+def empty_environment(folder: Path) -> Path:
+    """The interpreter of a new environment without anything, pip included."""
+    venv.create(folder)
+    return folder / "bin" / "python"
+
+
+def pip_install(interpreter: Path, *words: object) -> "subprocess.CompletedProcess[str]":
+    """Installs into that environment with this one's pip."""
+    command = [sys.executable, "-m", "pip", "--python", interpreter, "install", "--no-compile", *words]
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+
+
+def environment_with(folder: Path, names: Iterable[str]) -> Path:
+    """The interpreter of a new environment that holds these distributions of this one: links to their files."""
+    interpreter = empty_environment(folder)
+    [packages] = folder.glob("lib/python3*/site-packages")
+    for name in names:
+        found = distribution(name)
+        _link(found, packages)
+        for script in found.entry_points.select(group="console_scripts"):
+            call = f"import sys\nfrom {script.module} import {script.attr}\nsys.exit({script.attr}())\n"
+            file = folder / "bin" / script.name
+            file.write_text(f"#!{interpreter}\n{call}")
+            file.chmod(0o700)
+    return interpreter
+
+
+def _link(found: Distribution, packages: Path) -> None:
+    for file in found.files or ():
+        source, target = Path(str(found.locate_file(file))), packages / file
+        if ".." not in file.parts and source.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.symlink_to(source)
