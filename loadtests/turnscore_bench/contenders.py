@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from turnscore_load.address import free_port
+
 from turnscore_bench.ideal_batches import Rows
-from turnscore_bench.processes import free_port
 from turnscore_bench.traffic import BenchTurn
 
 

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from turnscore_load.address import free_port
+
 from turnscore_bench.bare import BareProcess, EngagementRows
 from turnscore_bench.contenders import Contender
-from turnscore_bench.processes import Server, StartError, drive, free_port
+from turnscore_bench.processes import Server, StartError, drive
 from turnscore_bench.results import Measurement
 from turnscore_bench.traffic import LengthMix, Traffic
 

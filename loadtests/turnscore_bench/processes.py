@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -103,13 +102,6 @@ class Server:
 def _clean_environment() -> dict[str, str]:
     """The caller's, without settings of turnscore: it is measured as it comes."""
     return {name: value for name, value in os.environ.items() if not name.startswith("TURNSCORE_")}
-
-
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def run_quietly(command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:

@@ -1,7 +1,6 @@
 """Target: the service that is loaded, on this machine: one that runs already, or one started here and stopped again."""
 
 import os
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -16,7 +15,7 @@ import psutil
 from pydantic import ValidationError
 from turnscore_wire import ModelsReply
 
-from turnscore_load.address import LOOPBACK
+from turnscore_load.address import LOOPBACK, free_port
 
 _START_SECONDS = 120.0
 """How long a service may take until it is ready. Chosen; 6 s were measured with the three starter scorers."""
@@ -72,7 +71,7 @@ def target(
     if models := _models_at(port):
         yield Target(port, models, grpc_port)
         return
-    free, free_too = _free_ports()
+    free, free_too = free_port(), free_port()
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [str(bentoml), "serve", "turnscore_service.bento:TurnScore", "--host", LOOPBACK, "--port", str(free)]
     environment = {**settings, **os.environ, "TURNSCORE_GRPC__PORT": str(free_too)}
@@ -135,10 +134,3 @@ def _models_at(port: int) -> tuple[str, ...]:
             return tuple(each.model for each in ModelsReply.model_validate_json(reply.read()).models)
     except (URLError, OSError, ValidationError, ValueError):
         return ()
-
-
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as free, socket.socket() as free_too:
-        free.bind((LOOPBACK, 0))
-        free_too.bind((LOOPBACK, 0))
-        return int(free.getsockname()[1]), int(free_too.getsockname()[1])

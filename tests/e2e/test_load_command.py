@@ -1,7 +1,6 @@
 """`make load` without a running service: one is started, loaded, and stopped again."""
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 from support.processes import RunningService
+from turnscore_load.address import free_port
 
 pytestmark = pytest.mark.e2e
 
@@ -27,14 +27,11 @@ min_answered_per_second = 0.1
 
 def test_the_service_that_was_started_for_a_load_is_stopped_after_it(tmp_path: Path):
     (tmp_path / "budgets.toml").write_text(BUDGET)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     done = subprocess.run(
         [
-            sys.executable, RUN, "load", "--port", str(port), "--bentoml", Path(sys.executable).parent / "bentoml",
-            "--reports", tmp_path / "reports", "--budgets", tmp_path / "budgets.toml", "--seconds", "3",
-            "--mix", "flood=1", "--scorers", "engagement",
+            sys.executable, RUN, "load", "--port", str(free_port()),
+            "--bentoml", Path(sys.executable).parent / "bentoml", "--reports", tmp_path / "reports",
+            "--budgets", tmp_path / "budgets.toml", "--seconds", "3", "--mix", "flood=1", "--scorers", "engagement",
         ],
         capture_output=True, text=True, check=False,
         env={**os.environ, "BENTOML_HOME": str(tmp_path / "bentoml"), "TURNSCORE_MODELS": "engagement"},

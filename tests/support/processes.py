@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+from turnscore_load.address import free_port
 
 _START_SECONDS = 300
 """A machine may be slow: only what hangs takes longer."""
@@ -49,10 +49,7 @@ def running_service(
 
     `options` are further words for `bentoml serve`; with `tls` the service is asked over HTTPS.
     """
-    with socket.socket() as free, socket.socket() as free_too:
-        free.bind(("127.0.0.1", 0))
-        free_too.bind(("127.0.0.1", 0))
-        port, grpc_port = free.getsockname()[1], free_too.getsockname()[1]
+    port, grpc_port = free_port(), free_port()
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "service.log"
     own = {"BENTOML_HOME": str(folder / "bentoml"), "BENTOML_DO_NOT_TRACK": "True"}

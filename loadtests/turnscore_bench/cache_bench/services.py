@@ -8,8 +8,9 @@ from typing import Any
 from urllib.request import urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
+from turnscore_load.address import free_port
 
-from turnscore_bench.processes import Server, drive, free_port
+from turnscore_bench.processes import Server, drive
 
 CLIENT = "turnscore_bench.load_client"
 _SETTLE_SECONDS = 0.1

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from turnscore_load.address import free_port
 from turnscore_models import Bundle, GraphVariant
 from turnscore_service.inference.devices import Device
 from turnscore_service.scorers.engagement import EngagementScorer
@@ -24,7 +25,7 @@ from turnscore_bench.gpu.findings import Findings, Served, ServiceStart
 from turnscore_bench.gpu.random_bundles import write_encoder_bundle, write_fed_bundle
 from turnscore_bench.gpu.shapes import CONTEXT_TOKENS, MEASURED_QUALITIES, Scale, Shape
 from turnscore_bench.gpu.stand_ins import WORDS, read_follow_ups
-from turnscore_bench.processes import Server, free_port, run_quietly
+from turnscore_bench.processes import Server, run_quietly
 from turnscore_bench.traffic import BenchTurn, LengthMix, Traffic
 
 BARE_BATCHES = (16, 64, 256)

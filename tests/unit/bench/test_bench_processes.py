@@ -7,7 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 from turnscore_bench.machine import describe
-from turnscore_bench.processes import Server, StartError, free_port, run_quietly
+from turnscore_bench.processes import Server, StartError, run_quietly
+from turnscore_load.address import free_port
 
 SERVE = """
 import http.server, subprocess, sys
