@@ -20,6 +20,7 @@ from turnscore_exporters.encoders import Encoder
 from turnscore_exporters.graph_export import BertGraph, GraphContract, export_fp32
 from turnscore_exporters.half_precision import convert_fp16
 from turnscore_exporters.quantization import quantize_int8
+from turnscore_exporters.unpadding import skip_padding
 
 MIN_PARITY_TURNS = 200
 # Chosen from what was measured, see docs/gpu.md.
@@ -68,6 +69,7 @@ def write_files(source: BundleSource, choice: GraphChoice, output: Path) -> None
     export_fp32(source.model, source.contract, fp32)
     if "cpu-int8" in choice.kept:
         quantize_int8(fp32, output / GRAPH_FILES["cpu-int8"])
+        skip_padding(output / GRAPH_FILES["cpu-int8"])
     if "cuda-fp16" in choice.kept:
         convert_fp16(fp32, output / GRAPH_FILES["cuda-fp16"])
     source.encoder.tokenizer.save(str(output / TOKENIZER_FILE), pretty=False)

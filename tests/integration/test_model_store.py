@@ -12,6 +12,8 @@ from support.bundles import make_bundle
 from turnscore_models import starter_bundles, write_bundle
 
 STARTER = next(folder for folder in starter_bundles() if folder.name == "engagement")
+STARTER_VERSION = json.loads((STARTER / "manifest.json").read_text())["version"]
+STARTER_REFERENCE = f"engagement:{STARTER_VERSION}"
 
 
 class Store:
@@ -75,19 +77,19 @@ def stored_file(tmp_path: Path, version: str, name: str) -> Path:
 
 
 def test_a_damaged_stored_bundle_is_refused_and_not_replaced_by_the_starter(store: Store, tmp_path: Path):
-    assert str(STARTER) in store("verify", "engagement:1.0.0")
-    store("import", make_bundle(tmp_path / "bundle").folder)
-    graph = stored_file(tmp_path, "1.0.0", "graph.onnx")
-    assert str(graph.parent) in store("verify", "engagement:1.0.0")
+    assert str(STARTER) in store("verify", STARTER_REFERENCE)
+    store("import", make_bundle(tmp_path / "bundle", version=STARTER_VERSION).folder)
+    graph = stored_file(tmp_path, STARTER_VERSION, "graph.onnx")
+    assert str(graph.parent) in store("verify", STARTER_REFERENCE)
     graph.write_bytes(b"something else")
-    for reference in ("engagement:1.0.0", "engagement", "engagement:latest"):
+    for reference in (STARTER_REFERENCE, "engagement", "engagement:latest"):
         assert "graph.onnx has SHA-256" in store("verify", reference, expect=1)
 
 
 def test_a_starter_bundle_is_found_by_name_version_and_latest(store: Store):
-    for reference in ("engagement", "engagement:latest", "engagement:1.0.0"):
+    for reference in ("engagement", "engagement:latest", STARTER_REFERENCE):
         assert json.loads(store("show", reference))["name"] == "engagement"
-    assert "starter bundles: engagement:1.0.0" in store("show", "engagement:9.0.0", expect=1)
+    assert f"starter bundles: {STARTER_REFERENCE}" in store("show", "engagement:9.0.0", expect=1)
 
 
 def test_one_broken_manifest_leaves_the_other_bundles_usable(store: Store, tmp_path: Path):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-WIDTH_STEP = 8
+WIDTH_STEP = 4
 """Widths are rounded up to multiples of this, so that the runtime sees few shapes. Chosen."""
 
 

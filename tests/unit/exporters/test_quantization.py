@@ -1,5 +1,6 @@
 """The int8 graph of a tiny random BERT: independent of batch and padding, close to fp32, int8 where it claims to be."""
 
+import shutil
 import warnings
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from onnxruntime.transformers.fusion_options import FusionOptions
 from transformers import BertConfig, BertModel
 from turnscore_exporters.errors import GraphExportError
 from turnscore_exporters.quantization import quantize_int8, quantize_matrix, smoothing_factors
+from turnscore_exporters.unpadding import skip_padding
 
 HIDDEN, HEADS, LAYERS, VOCABULARY = 64, 4, 3, 500
 ROWS = 32
@@ -51,9 +53,9 @@ class PooledBert(torch.nn.Module):
 
 @pytest.fixture(scope="module")
 def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Paths of the graph as traced, with fused attention, and of the int8 form of both."""
+    """Paths of the graph as traced, with fused attention, of the int8 form of both, and without padding of the last."""
     folder = tmp_path_factory.mktemp("graphs")
-    paths = {name: folder / f"{name}.onnx" for name in ("plain", "fused", "int8_of_plain", "int8_of_fused")}
+    paths = {name: folder / f"{name}.onnx" for name in ("plain", "fused", "int8_of_plain", "int8_of_fused", "unpadded")}
     torch.manual_seed(0)
     model = PooledBert().eval()
     inputs = batch([1, 2, 3], [4, 5])
@@ -77,10 +79,12 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     fused.save_model_to_file(str(paths["fused"]))
     quantize_int8(paths["plain"], paths["int8_of_plain"])
     quantize_int8(paths["fused"], paths["int8_of_fused"])
+    shutil.copy(paths["int8_of_fused"], paths["unpadded"])
+    skip_padding(paths["unpadded"])
     return paths
 
 
-@pytest.fixture(scope="module", params=["int8_of_plain", "int8_of_fused"])
+@pytest.fixture(scope="module", params=["int8_of_plain", "int8_of_fused", "unpadded"])
 def int8_path(request: pytest.FixtureRequest, graphs: dict[str, Path]) -> Path:
     return graphs[request.param]
 
@@ -139,6 +143,39 @@ def test_every_large_matrix_and_every_table_is_int8(int8_path: Path) -> None:
     tables = {VOCABULARY, 64, 2}
     assert {tensor.dims[0] for tensor in matrices if tensor.name.startswith("int8/table")} == tables
     assert sum(node.op_type == "MatMulIntegerToFloat" for node in graph.node) == 6 * LAYERS
+
+
+@pytest.mark.parametrize("tokens", [29, 64])
+def test_without_padding_every_score_is_the_same_to_the_last_bit(graphs: dict[str, Path], tokens: int) -> None:
+    rows = random_rows()
+    before, after = (run(graphs[name], *rows, tokens=tokens) for name in ("int8_of_fused", "unpadded"))
+    assert np.array_equal(before, after)
+
+
+def test_without_padding_every_matrix_is_multiplied_with_real_tokens_alone(
+    graphs: dict[str, Path], tmp_path: Path
+) -> None:
+    model = onnx.load(graphs["unpadded"])
+    products = [node.output[0] for node in model.graph.node if node.op_type == "MatMulIntegerToFloat"]
+    model.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in products)
+    onnx.save(model, tmp_path / "seen.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "seen.onnx", providers=["CPUExecutionProvider"])
+    rows = random_rows()
+    found = session.run(products, batch(*rows, tokens=64))
+    assert len(found) == 6 * LAYERS
+    assert {len(each) for each in found} == {sum(map(len, rows))}
+
+
+def test_only_a_berts_graph_can_do_without_padding(graphs: dict[str, Path], tmp_path: Path) -> None:
+    for name in ("plain", "fused"):
+        shutil.copy(graphs[name], tmp_path / name)
+        with pytest.raises(GraphExportError, match="no attention"):
+            skip_padding(tmp_path / name)
+    model = onnx.load(graphs["int8_of_fused"])
+    model.graph.input[1].name = "mask"
+    onnx.save(model, tmp_path / "other.onnx")
+    with pytest.raises(GraphExportError, match="attention_mask"):
+        skip_padding(tmp_path / "other.onnx")
 
 
 def test_query_key_and_value_share_one_quantised_input(int8_path: Path) -> None:
