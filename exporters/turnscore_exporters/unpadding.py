@@ -183,5 +183,3 @@ class _Unpadder:
             self._constants[name] = tensor
             self._graph.initializer.append(tensor)
         return name
-
-

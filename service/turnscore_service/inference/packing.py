@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-WIDTH_STEP = 4
-"""Widths are rounded up to multiples of this, so that the runtime sees few shapes. Chosen."""
+WIDTH_STEP = 8
+"""Widths are rounded up to multiples of this, so that the runtime sees few shapes. Measured: with 4, fp32 sums are
+grouped by the width, and a score of int8 FED changed by 0.0004 with its neighbours."""
 
 
 def padded_width(longest: int) -> int:

@@ -57,6 +57,12 @@ def test_batch_leaves_out_a_turn_that_would_mostly_add_padding():
     assert grow_batch(turns, 7, 100_000, max_waste=1.5) == (7, 8)
 
 
+def test_short_turns_go_together_where_padding_costs_less_than_the_runs_it_saves():
+    turns = [encoded(width) for width in (4, 8, 12, 16, 64)]
+    assert grow_batch(turns, 0, 4096, max_waste=1.1) == (0, 4)
+    assert grow_batch(turns, 4, 4096, max_waste=1.1) == (4, 5)
+
+
 def test_turns_with_one_short_and_one_long_row_still_share_a_batch():
     pair = encoded(3)
     uneven = dataclasses.replace(pair, rows=(pair.rows[0], encoded(60).rows[0]))
