@@ -5,6 +5,7 @@ pytest's hooks; tests/conftest.py takes them in.
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,29 +19,31 @@ _ALONE = ("e2e/test_gpu.py", "e2e/test_road.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Gives every test an id of its own, by which it is dealt out; the order, where there are several processes.
-
-    Raises UsageError for two tests of one id: one of them would not be run.
-    """
+    """Gives every test an id of its own, by which it is dealt out; the order, where there are several processes."""
     for item in items:
         if hasattr(item, "operation_label"):  # schemathesis names the operation, which pytest 9.2 leaves out of the id
             item._id = item.parent.id.child(item.name)  # type: ignore[union-attr]
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        return
-    twice = [node for node, count in Counter(item.nodeid for item in items).items() if count > 1]
-    if twice:
-        raise pytest.UsageError(f"more than one test is called {', '.join(twice)}")
-    items.sort(key=lambda item: _place(_module(item.nodeid)))
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: _place(_module(item.nodeid)))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """For `--dist loadfile`: a module goes to one process, and so does a folder that shares."""
+    """For `--dist loadfile`: a module goes to one process, and so does a folder that shares.
+
+    Raises UsageError for two tests of one id: one of them would not be run.
+    """
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
     class Dealing(LoadFileScheduling):
+        def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:
+            twice = [each for each, count in Counter(collection).items() if count > 1]
+            if twice:
+                raise pytest.UsageError(f"more than one test is called {', '.join(twice)}")
+            super().add_node_collection(node, collection)
+
         def _split_scope(self, nodeid: str) -> str:
             return _scope(_module(nodeid))
 
