@@ -133,13 +133,14 @@ def test_turns_with_different_questions_do_not_share(tmp_path: Path) -> None:
     assert [pack.answers for pack in packs] == [(0,), (1,)]
 
 
-def test_a_long_dialogue_is_divided_before_it_grows_too_large(tmp_path: Path) -> None:
-    scorer, _ = make_fed_scorer(tmp_path / "b")
+@pytest.mark.parametrize("window", [512, 1024])
+def test_a_long_dialogue_is_divided_before_it_grows_too_large(tmp_path: Path, window: int) -> None:
+    scorer, _ = make_fed_scorer(tmp_path / "b", window=window)
     texts = [f"turn {number}" for number in range(200)]
     turns = [turn(texts[: end + 1]) for end in range(1, 100)]
     packs = scorer.encode(turns)
     assert len(packs) > 1
-    assert max(pack.real_tokens for pack in packs) <= 4096
+    assert 3 * window < max(pack.real_tokens for pack in packs) <= 4 * window
     assert sorted(place for pack in packs for place in pack.answers) == list(range(99))
 
 
