@@ -21,17 +21,20 @@ _VECTORS = "last_hidden_state"
 def write_int8_folder(graph: Path, folder: Path) -> None:
     """Cuts the encoder out of the engagement graph and lays it beside the checkpoint's tokenizer, as optimum wants.
 
-    The graph is cut behind its last layer normalisation: infinity pools the vectors itself, by the same mean.
+    The graph is cut behind its last layer normalisation, or where that is padded again: infinity pools the vectors
+    itself, by the same mean.
     """
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(FP32_FOLDER, folder, ignore=shutil.ignore_patterns("*.safetensors", ".*", "README.md"))
     model = onnx.load(graph)
-    last = [node for node in model.graph.node if node.op_type == "LayerNormalization"][-1]
+    [last] = [node for node in model.graph.node if node.op_type == "LayerNormalization"][-1].output
+    padded = f"unpadded/{last}/padded"  # as `skip_padding` names it
+    end = padded if any(padded in node.output for node in model.graph.node) else last
     cut = folder / _GRAPH
-    onnx.utils.extract_model(str(graph), str(cut), ["input_ids", "attention_mask"], [last.output[0]], check_model=False)
+    onnx.utils.extract_model(str(graph), str(cut), ["input_ids", "attention_mask"], [end], check_model=False)
     encoder = onnx.load(cut)
     for node in encoder.graph.node:
-        node.output[:] = [_VECTORS if name == last.output[0] else name for name in node.output]
+        node.output[:] = [_VECTORS if name == end else name for name in node.output]
     encoder.graph.output[0].name = _VECTORS
     onnx.save(encoder, cut)
 
