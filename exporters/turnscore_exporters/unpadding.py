@@ -18,7 +18,8 @@ from turnscore_exporters.errors import GraphExportError
 from turnscore_exporters.plain_operators import replace_nodes
 
 TOKEN_IDS, MASK = "input_ids", "attention_mask"
-# Each token's result comes of that token alone: the leading axes may be any.
+# Each token's result comes of that token alone, where the right side of a MatMul is constant and a Reduce is over the
+# last axis: the leading axes may be any.
 TOKEN_BY_TOKEN = {
     "Add",
     "BiasGelu",
@@ -127,7 +128,16 @@ class _Unpadder:
 
     def _is_token_by_token(self, node: NodeProto) -> bool:
         inputs = [name for name in node.input if name and name not in self._constants]
-        return node.op_type in TOKEN_BY_TOKEN and bool(inputs) and all(name in self._flat for name in inputs)
+        if node.op_type not in TOKEN_BY_TOKEN or not inputs or not all(name in self._flat for name in inputs):
+            return False
+        if node.op_type == "MatMul":
+            return node.input[1] in self._constants
+        return not node.op_type.startswith("Reduce") or self._reduces_width(node)
+
+    def _reduces_width(self, node: NodeProto) -> bool:
+        """Whether it is over the last axis; a pooling is over the tokens of a row."""
+        axes = self._constants.get(node.input[1]) if len(node.input) > 1 else None
+        return axes is not None and numpy_helper.to_array(axes).tolist() == [-1]
 
     def _is_shape_of_tokens(self, node: NodeProto) -> bool:
         return node.op_type in {"Shape", "ConstantOfShape"} and node.input[0] in self._flat

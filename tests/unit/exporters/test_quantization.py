@@ -166,6 +166,24 @@ def test_without_padding_every_matrix_is_multiplied_with_real_tokens_alone(
     assert {len(each) for each in found} == {sum(map(len, rows))}
 
 
+def test_a_pooling_that_masks_nothing_still_sees_rows(graphs: dict[str, Path], tmp_path: Path) -> None:
+    model = onnx.load(graphs["int8_of_fused"])
+    last = [node for node in model.graph.node if node.op_type == "LayerNormalization"][-1].output[0]
+    model.graph.initializer.append(numpy_helper.from_array(np.array([1]), "tokens_axis"))
+    model.graph.node.append(helper.make_node("ReduceMax", [last, "tokens_axis"], ["largest"], keepdims=0))
+    model.graph.output.append(helper.make_tensor_value_info("largest", TensorProto.FLOAT, None))
+    row = batch([3, 1, 4], [1, 5, 9])  # no padding: both forms see the same tokens
+    found = []
+    for name in ("before.onnx", "after.onnx"):
+        onnx.save(model, tmp_path / name)
+        if name == "after.onnx":
+            skip_padding(tmp_path / name)
+        session = onnxruntime.InferenceSession(tmp_path / name, providers=["CPUExecutionProvider"])
+        found += session.run(["largest"], row)
+    assert found[1].shape == (2, HIDDEN)
+    assert np.array_equal(*found)
+
+
 def test_only_a_berts_graph_can_do_without_padding(graphs: dict[str, Path], tmp_path: Path) -> None:
     for name in ("plain", "fused"):
         shutil.copy(graphs[name], tmp_path / name)
