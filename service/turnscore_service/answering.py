@@ -93,7 +93,6 @@ class Answerer:
         self.shedding = Shedding(admission)
         self._cache = cache
         self._flights = Flights()
-        self._computations: set[Computation] = set()
 
     async def answer(self, items: Sequence[Item]) -> list[Outcome]:
         """What each item's scorers say of it, in the order asked; a scorer that fails stands in `errors`.
@@ -168,13 +167,8 @@ class Answerer:
         return Lead(turn, lookup.reader, question.own, partial(self._cache.keep, lookup))
 
     def _compute(self, name: str, leads: Sequence[Lead], demand: Demand, reservation: Reservation) -> None:
-        def conclude() -> None:
-            reservation.release(name)
-            self._computations.discard(computation)
-
         learn = partial(self._admission.learn, name, demand.tokens)
-        computation = Computation(self._workshops[name], leads, learn, conclude)
-        self._computations.add(computation)
+        Computation(self._workshops[name], leads, learn, partial(reservation.release, name)).begin()
 
     def _demand(self, name: str, leads: Sequence[Lead]) -> Demand:
         estimate = self._workshops[name].loaded.scorer.estimate_tokens

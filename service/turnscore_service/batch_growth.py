@@ -4,12 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from turnscore_service.inference.batch_budget import WasteLimit
 from turnscore_service.inference.packing import padded_width
 from turnscore_service.scorers.scorer import TokenPack
-
-CELLS_A_RUN = 1024
-"""What one more run of the graph costs, as rows x longest^2. Measured on 2 CPUs with an int8 MiniLM that computes no
-padding outside of attention: 4,000, and 20 tokens. This is less, so that it also holds where padded tokens cost."""
 
 
 def padded_tokens(pack: TokenPack) -> int:
@@ -17,12 +14,11 @@ def padded_tokens(pack: TokenPack) -> int:
     return len(pack.rows) * padded_width(pack.width)
 
 
-def grow_batch(packs: Sequence[TokenPack], place: int, budget: float, max_waste: float) -> tuple[int, int]:
+def grow_batch(packs: Sequence[TokenPack], place: int, budget: float, waste: WasteLimit) -> tuple[int, int]:
     """The slice of `packs`, sorted by width, that makes the largest allowed batch around the one at `place`.
 
     Takes the nearest in width first, on either side, while the padded tokens are within `budget` and the batch's cost
-    (rows x longest^2) is at most `max_waste` times the sum of its packs' own, or above it by no more than the runs cost
-    that the batch saves.
+    (rows x longest^2) is within what `waste` allows.
     """
     width = packs[place].width
     size = BatchSize().plus(packs[place])
@@ -35,7 +31,7 @@ def grow_batch(packs: Sequence[TokenPack], place: int, budget: float, max_waste:
             break
         goes_down = gap_below <= gap_above
         grown = size.plus(packs[low - 1 if goes_down else high])
-        if grown.padded <= budget and grown.pays(max_waste):
+        if grown.padded <= budget and grown.pays(waste):
             size, low, high = grown, low - goes_down, high + (not goes_down)
         elif goes_down:
             can_go_down = False
@@ -58,10 +54,10 @@ class BatchSize:
     def padded(self) -> int:
         return self.rows * padded_width(self.width)
 
-    def pays(self, max_waste: float) -> bool:
+    def pays(self, waste: WasteLimit) -> bool:
         """Whether it costs no more than it may."""
         cost = self.rows * padded_width(self.width) ** 2
-        return cost <= max(max_waste * self.alone, self.alone + CELLS_A_RUN * (self.packs - 1))
+        return cost <= max(waste.most * self.alone, self.alone + waste.cells_a_run * (self.packs - 1))
 
     def plus(self, pack: TokenPack) -> "BatchSize":
         rows = len(pack.rows)

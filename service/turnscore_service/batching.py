@@ -13,7 +13,7 @@ import math
 import time
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from turnscore_service import metrics
@@ -73,9 +73,10 @@ class Batcher:
 
     def __init__(self, loaded: LoadedScorer, settings: BatchingSettings, watch: StageWatch | None = None) -> None:
         self._loaded = loaded
-        self._settings = settings
         self._lanes = loaded.concurrency.lanes
         self._limit = TokenLimit(settings.max_batch_tokens or loaded.budget.most_tokens)
+        waste = loaded.budget.waste
+        self._waste = replace(waste, most=settings.max_waste or waste.most)
         self._stage = Stage(loaded.name, self._lanes, loaded.prove, watch)
         self._by_width: list[_Entry] = []
         self._queued_tokens = 0
@@ -190,7 +191,7 @@ class Batcher:
             else math.inf
         )
         budget = min(self._limit.tokens, max(self._loaded.budget.least_split_tokens, share))
-        low, high = grow_batch([entry.pack for entry in self._by_width], place, budget, self._settings.max_waste)
+        low, high = grow_batch([entry.pack for entry in self._by_width], place, budget, self._waste)
         batch = self._by_width[low:high]
         del self._by_width[low:high]
         self._queue_changed(-sum(entry.pack.real_tokens for entry in batch))

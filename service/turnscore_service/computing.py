@@ -16,11 +16,11 @@ from turnscore_service.batching import Batcher, PackScores, expire
 from turnscore_service.deadline import Deadline
 from turnscore_service.errors import FailedScoringError, ScoringError
 from turnscore_service.flights import Computed, Flight
-from turnscore_service.scorers.isolation import encode_isolating
+from turnscore_service.scorers.fields import count_chars
 from turnscore_service.scorers.loading import LoadedScorer
 from turnscore_service.scorers.parts import ScorePart, ScoresInParts
 from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
-from turnscore_service.stages import Stage
+from turnscore_service.tokenizing import Encoded, Tokenizing
 
 _LOGGER = logging.getLogger("turnscore.computing")
 
@@ -41,7 +41,7 @@ class Workshop:
     """One scorer with what it takes to run it."""
 
     loaded: LoadedScorer
-    tokenizing: Stage
+    tokenizing: Tokenizing
     batcher: Batcher
 
 
@@ -55,10 +55,9 @@ class Computation:
         on_tokenized: Callable[[int], None],
         on_done: Callable[[], None],
     ) -> None:
-        """Begins at once.
+        """`on_tokenized` is told how many tokens there are.
 
-        `on_tokenized` is told how many tokens there are; `on_done` is called once, when nothing of it is being
-        computed any more.
+        `on_done` is called once, when nothing of it is being computed any more.
         """
         self._workshop = workshop
         self._leads = leads
@@ -66,42 +65,52 @@ class Computation:
         self._on_done = on_done
         self._started_at = time.monotonic()
         self._tokenize_seconds = 0.0
-        self._task = asyncio.create_task(self._run())
+        self._submitted = 0
 
-    async def _run(self) -> None:
+    def begin(self) -> None:
+        """Tokenizes, and goes on from there in callbacks of the event loop."""
+        tokenizing, turns = self._workshop.tokenizing, [lead.turn for lead in self._leads]
+        chars = sum(count_chars(lead.reader.inputs_of(lead.turn)) for lead in self._leads)
+        if tokenizing.is_quick(len(turns), chars):
+            self._take(lambda: tokenizing.encode_at_once(turns))
+            return
+        encoding = tokenizing.encode(turns)
+        self._stop_unwanted(range(len(turns)), lambda _: encoding.cancel())
+        encoding.add_done_callback(lambda _: self._take(encoding.result))
+
+    def _take(self, encoded: Callable[[], Encoded]) -> None:
+        """Submits the packs that somebody still waits for. Turns that cannot be tokenized land as their errors."""
         try:
-            futures = [self._submit(pack) for pack in await self._encode()]
-            if futures:
-                await asyncio.wait(futures)
+            self._submit_all(*encoded())
+        except asyncio.CancelledError:
+            pass  # nobody waits for any of them
         except Exception as error:
             self._land(error, range(len(self._leads)))
-        finally:
+        if not self._submitted:
             self._on_done()
 
-    async def _encode(self) -> list[TokenPack]:
-        """The packs that somebody still waits for. Turns that cannot be tokenized land as their errors."""
-        loaded = self._workshop.loaded
-        encoding = self._workshop.tokenizing.run(encode_isolating, loaded, [lead.turn for lead in self._leads])
-        self._stop_unwanted(range(len(self._leads)), lambda _: encoding.cancel())
-        try:
-            packs, failed = await encoding
-        except asyncio.CancelledError:
-            if encoding.cancelled():
-                return []
-            raise
+    def _submit_all(self, packs: Sequence[TokenPack], failed: Mapping[int, ScoringError]) -> None:
         self._tokenize_seconds = time.monotonic() - self._started_at
-        metrics.TOKENIZE_SECONDS.labels(loaded.name).observe(self._tokenize_seconds)
+        metrics.TOKENIZE_SECONDS.labels(self._workshop.loaded.name).observe(self._tokenize_seconds)
         self._on_tokenized(sum(pack.real_tokens for pack in packs))
         for place, error in failed.items():
             self._land(error, [place])
-        return [pack for pack in packs if self._is_wanted(pack.answers)]
+        for pack in packs:
+            if self._is_wanted(pack.answers):
+                self._submit(pack)
 
-    def _submit(self, pack: TokenPack) -> "asyncio.Future[PackScores]":
+    def _submit(self, pack: TokenPack) -> None:
         # How long to wait is told by those who wait: another may join who has more time than whoever began it.
         future = self._workshop.batcher.submit(pack, Deadline.after_ms(MAX_DEADLINE_MS))
         self._stop_unwanted(pack.answers, lambda expired: expire(future) if expired else future.cancel())
-        future.add_done_callback(lambda _: self._deliver(pack, future))
-        return future
+        future.add_done_callback(lambda _: self._end(pack, future))
+        self._submitted += 1
+
+    def _end(self, pack: TokenPack, done: "asyncio.Future[PackScores]") -> None:
+        self._deliver(pack, done)
+        self._submitted -= 1
+        if not self._submitted:
+            self._on_done()
 
     def _deliver(self, pack: TokenPack, done: "asyncio.Future[PackScores]") -> None:
         if done.cancelled():

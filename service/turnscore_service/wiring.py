@@ -36,7 +36,8 @@ from turnscore_service.pipeline import ScoringPipeline
 from turnscore_service.scorers.loading import LoadedScorer, choose_graph, load_scorer, measure_concurrency
 from turnscore_service.scorers.warming import measure_budget
 from turnscore_service.settings import Settings
-from turnscore_service.stages import Stage, StageWatch
+from turnscore_service.stages import StageWatch
+from turnscore_service.tokenizing import Tokenizing
 
 CUDA_LANES = 2
 """One batch is laid out and copied while another computes. Chosen."""
@@ -155,7 +156,7 @@ class Runtime:
         workshops = {
             name: Workshop(
                 loaded,
-                Stage(f"{name}-tokenizer", 1, partial(loaded.scorer.encode, [loaded.proof]), watch),
+                Tokenizing(loaded, watch),
                 Batcher(loaded, settings.batching, watch),
             )
             for name, loaded in scorers.items()

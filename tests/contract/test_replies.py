@@ -9,6 +9,7 @@ from prometheus_client import REGISTRY
 from starlette.types import ASGIApp
 from support.fakes import POISON, FakeScorer
 from turnscore_service.http_door import create_http_door
+from turnscore_service.scorers.tokenizing_pace import TokenizingPace
 from turnscore_service.settings import Settings
 from turnscore_wire import BatchReply, DialogueReply, ErrorReply, ModelsReply, ScoreReply
 
@@ -183,9 +184,10 @@ async def test_a_caller_that_leaves_while_sending_is_no_error(serve: ServeFakes,
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-async def test_an_item_that_cannot_be_tokenized_fails_alone(serve: ServeFakes):
+@pytest.mark.parametrize("tokenizing", [TokenizingPace(), TokenizingPace(0.0)], ids=["handed_over", "at_once"])
+async def test_an_item_that_cannot_be_tokenized_fails_alone(serve: ServeFakes, tokenizing: TokenizingPace):
     items = [{"response": text} for text in ("a b", "untokenizable", "a")]
-    async with serve(fake=FakeScorer()) as (client, _):
+    async with serve(fake=FakeScorer(tokenizing)) as (client, _):
         response = await client.post("/v1/score_batch", json={"items": items})
     results = BatchReply.model_validate_json(response.content).results
     assert [isinstance(each, ErrorReply) for each in results] == [False, True, False]

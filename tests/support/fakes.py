@@ -11,6 +11,7 @@ from turnscore_service.errors import InvalidRequestError
 from turnscore_service.inference.onnx_backend import OutOfMemoryError
 from turnscore_service.scorers.loading import LoadedScorer
 from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
+from turnscore_service.scorers.tokenizing_pace import TokenizingPace
 from turnscore_wire import TokenCount
 
 POISON = "poison"
@@ -22,7 +23,8 @@ class FakeScorer:
 
     KIND: ClassVar[str] = "fake"
 
-    def __init__(self) -> None:
+    def __init__(self, tokenizing: TokenizingPace | None = None) -> None:
+        self.tokenizing = tokenizing or TokenizingPace()
         self.batches: list[list[int]] = []
         self.encoded: list[int] = []
         self.gate = threading.Event()
@@ -89,4 +91,5 @@ def loaded_fake(scorer: Any, name: str = "fake") -> LoadedScorer:
         token_limit=128, training={}, agreement={}, licence="Apache-2.0",
     )  # fmt: skip
     bundle = Bundle(folder=Path("nowhere"), manifest=manifest)
-    return LoadedScorer(scorer, bundle, "fp32", tuple(index / 100 for index in range(101)))
+    tokenizing = getattr(scorer, "tokenizing", TokenizingPace())
+    return LoadedScorer(scorer, bundle, "fp32", tuple(index / 100 for index in range(101)), tokenizing=tokenizing)

@@ -31,6 +31,11 @@ def context_fields(context: Sequence[Turn]) -> Fields:
     return tuple(turn.speaker for turn in context), tuple(turn.text for turn in context)
 
 
+def count_chars(fields: Iterable[Field]) -> int:
+    """The characters of all texts together."""
+    return sum(0 if isinstance(each, int) else len("".join(each)) for each in fields)
+
+
 def _pack_field(field: Field) -> bytes:
     if isinstance(field, str):
         content = field.encode()

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.metadata import entry_points
 from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 from turnscore_models import Bundle, GraphSpec, GraphVariant, MismatchedGraphError, SelfTestTurn, UnknownKindError
 from turnscore_models.bundle import SCORER_ENTRY_POINTS
 from turnscore_wire import Turn
@@ -17,7 +19,9 @@ from turnscore_service.inference.devices import CPU, Device
 from turnscore_service.inference.onnx_backend import Backend, OnnxBackend, RunCount, Tensor
 from turnscore_service.inference.onnx_library import load_onnxruntime
 from turnscore_service.scorers.scorer import RawScore, Scorer, TurnToScore
+from turnscore_service.scorers.tokenizing_pace import TokenizingPace, measure_tokenizing
 
+_RANKS = np.arange(101.0)
 _PREFERENCE: dict[str, tuple[GraphVariant, ...]] = {"cpu": ("cpu-int8", "fp32"), "cuda": ("cuda-fp16", "fp32")}
 
 
@@ -34,6 +38,7 @@ class LoadedScorer:
     """A turn that this scorer is known to score."""
     device: Device = CPU
     budget: BatchBudget = field(default_factory=BatchBudget)
+    tokenizing: TokenizingPace = field(default_factory=TokenizingPace)
     code_version: str = ""
     """Distribution and version of the code that scores, and of its runtime."""
 
@@ -49,7 +54,11 @@ class LoadedScorer:
         """
         if raw.percentile is not None or not raw.is_comparable:
             return raw.percentile
-        return float(np.interp(raw.value, self.percentiles, np.arange(101)))
+        return float(np.interp(raw.value, self._curve, _RANKS))
+
+    @cached_property
+    def _curve(self) -> NDArray[np.float64]:
+        return np.array(self.percentiles)
 
     def prove(self) -> None:
         """Scores one known turn; raises what fails."""
@@ -110,8 +119,12 @@ def load_scorer(
     _compare_tensors(bundle, spec, backend)
     _run_self_test(bundle, spec, scorer)
     percentiles = tuple(bundle.calibration().percentiles)
-    proof = _turn(bundle.self_test().turns[0])
-    return LoadedScorer(scorer, bundle, variant, percentiles, concurrency, proof, device, code_version=code_version)
+    turns = [_turn(each) for each in bundle.self_test().turns]
+    return LoadedScorer(
+        *(scorer, bundle, variant, percentiles, concurrency, turns[0], device),
+        tokenizing=measure_tokenizing(scorer, turns),
+        code_version=code_version,
+    )
 
 
 def measure_concurrency(bundle: Bundle, variant: GraphVariant, cpus: int) -> Concurrency:

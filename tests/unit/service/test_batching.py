@@ -11,6 +11,7 @@ from turnscore_service.batch_growth import grow_batch
 from turnscore_service.batching import Batcher
 from turnscore_service.deadline import Deadline
 from turnscore_service.errors import DeadlineExceededError, FailedScoringError, NotReadyError
+from turnscore_service.inference.batch_budget import BatchBudget, WasteLimit
 from turnscore_service.inference.concurrency import Concurrency
 from turnscore_service.scorers.scorer import RawScore
 from turnscore_service.settings import BatchingSettings
@@ -47,30 +48,37 @@ def outcomes(outcome: str) -> float:
 
 def test_batch_takes_the_nearest_in_width_within_the_token_budget():
     turns = [encoded(width) for width in (8, 20, 32, 32, 40, 128)]
-    taken = grow_batch(turns, 2, 3 * 40, max_waste=9)
+    taken = grow_batch(turns, 2, 3 * 40, WasteLimit(9))
     assert widths(taken, [turn.width for turn in turns]) == [32, 32, 40]
 
 
 def test_batch_leaves_out_a_turn_that_would_mostly_add_padding():
     turns = [encoded(8) for _ in range(7)] + [encoded(256)]
-    assert grow_batch(turns, 0, 100_000, max_waste=1.5) == (0, 7)
-    assert grow_batch(turns, 7, 100_000, max_waste=1.5) == (7, 8)
+    assert grow_batch(turns, 0, 100_000, WasteLimit(1.5)) == (0, 7)
+    assert grow_batch(turns, 7, 100_000, WasteLimit(1.5)) == (7, 8)
 
 
 def test_short_turns_go_together_where_padding_costs_less_than_the_runs_it_saves():
     turns = [encoded(width) for width in (4, 8, 12, 16, 64)]
-    assert grow_batch(turns, 0, 4096, max_waste=1.1) == (0, 4)
-    assert grow_batch(turns, 4, 4096, max_waste=1.1) == (4, 5)
+    on_a_gpu = WasteLimit(1.1, cells_a_run=1024)
+    assert grow_batch(turns, 0, 4096, on_a_gpu) == (0, 4)
+    assert grow_batch(turns, 4, 4096, on_a_gpu) == (4, 5)
+
+
+def test_on_a_cpu_only_turns_of_one_padded_width_go_together():
+    turns = [encoded(width) for width in (4, 8, 9, 16, 17)]
+    assert grow_batch(turns, 0, 4096, BatchBudget().waste) == (0, 2)
+    assert grow_batch(turns, 3, 4096, BatchBudget().waste) == (2, 4)
 
 
 def test_turns_with_one_short_and_one_long_row_still_share_a_batch():
     pair = encoded(3)
     uneven = dataclasses.replace(pair, rows=(pair.rows[0], encoded(60).rows[0]))
-    assert grow_batch([uneven] * 4, 1, 4096, max_waste=1) == (0, 4)
+    assert grow_batch([uneven] * 4, 1, 4096, WasteLimit()) == (0, 4)
 
 
 def test_a_turn_beyond_the_budget_runs_alone():
-    assert grow_batch([encoded(8), encoded(64)], 1, 16, max_waste=9) == (1, 2)
+    assert grow_batch([encoded(8), encoded(64)], 1, 16, WasteLimit(9)) == (1, 2)
 
 
 async def test_turns_of_one_tick_meet_in_one_batch(batcher: Batcher, fake_scorer: FakeScorer):
