@@ -34,10 +34,10 @@ from turnscore_service.inference.onnx_backend import RunCount
 from turnscore_service.inference.onnx_library import DeviceError
 from turnscore_service.pipeline import ScoringPipeline
 from turnscore_service.scorers.loading import LoadedScorer, choose_graph, load_scorer, measure_concurrency
-from turnscore_service.scorers.warming import measure_budget
 from turnscore_service.settings import Settings
 from turnscore_service.stages import StageWatch
 from turnscore_service.tokenizing import Tokenizing
+from turnscore_service.warming import fill_arenas, measure_budget
 
 CUDA_LANES = 2
 """One batch is laid out and copied while another computes. Chosen."""
@@ -210,6 +210,9 @@ def load_scorers(settings: Settings, *, worker: int = 0, machine: Machine | None
         _LOGGER.info("loaded", extra={**described, **asdict(concurrency)})
     if not scorers:
         raise BundleError("there is no bundle to load: TURNSCORE_MODELS names none and no starter bundle is installed")
+    for loaded in scorers.values():
+        if loaded.device == CPU:
+            fill_arenas(loaded, settings.batching.max_batch_tokens or loaded.budget.most_tokens)
     return _share_memory(scorers, settings, machine)
 
 

@@ -29,8 +29,8 @@ from turnscore_service.inference.devices import Device
 from turnscore_service.inference.onnx_backend import OutOfMemoryError
 from turnscore_service.inference.packing import padded_width
 from turnscore_service.scorers.loading import load_scorer
-from turnscore_service.scorers.warming import measure_budget, widest_packs
 from turnscore_service.settings import BatchingSettings, RuntimeSettings, Settings
+from turnscore_service.warming import measure_budget, widest_packs
 
 LATER = Deadline.after_ms(86_400_000)
 
