@@ -11,6 +11,11 @@ from turnscore_bench.ideal_batches import Rows
 from turnscore_bench.traffic import BenchTurn
 
 
+def furthest(found: Sequence[float], expected: Sequence[float]) -> float:
+    """The largest difference of two numbers."""
+    return max(abs(one - other) for one, other in zip(found, expected, strict=True))
+
+
 @dataclass(frozen=True)
 class Answers:
     """How to tell that a server answers rightly: its values for some turns, compared with the expected ones."""
@@ -20,6 +25,8 @@ class Answers:
     tolerance: float
     expect: Callable[[list[Rows]], Sequence[float]] | None = None
     """The right numbers for turns; None where they are the bare runtime's probabilities."""
+    distance: Callable[[Sequence[float], Sequence[float]], float] = furthest
+    """How far the numbers are from the right ones: at most `tolerance`."""
 
 
 @dataclass(frozen=True)

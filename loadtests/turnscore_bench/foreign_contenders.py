@@ -15,6 +15,10 @@ from turnscore_bench.ideal_batches import Rows
 
 _SERVERS = Path(__file__).parent / "servers"
 _MODEL = "encoder"
+_WIDTH = 384
+_CHECKPOINT_TOLERANCE = 0.3
+"""The starter bundle's encoder was trained on from the checkpoint: for 144 texts the cosine of the two vectors was 0.79
+to 0.98, for two unlike texts of a length at most 0.64 (measured)."""
 
 
 def bentoml_contenders(output: Path, files: Mapping[str, str]) -> list[Contender]:
@@ -77,7 +81,7 @@ def infinity_contenders(output: Path, graph: Path) -> list[Contender]:
         },
         answers=Answers(_read_vectors, tolerance=0.01, expect=expect),
     )
-    fp32 = Answers(_read_vectors, tolerance=0.1, expect=expect)  # another precision of the same weights
+    fp32 = Answers(_read_vectors, _CHECKPOINT_TOLERANCE, expect, least_cosine_distance)
     return [contender, replace(contender, key="infinity", label="infinity, torch fp32", server=torch, answers=fp32)]
 
 
@@ -98,6 +102,12 @@ def _infinity(output: Path, graph: Path, engine: Sequence[str]) -> ServerSpec:
         {"HF_HUB_OFFLINE": "1", "HF_HOME": str(output / "huggingface"), "INFINITY_ANONYMOUS_USAGE_STATS": "0"},
         prepare,
     )
+
+
+def least_cosine_distance(found: Sequence[float], expected: Sequence[float]) -> float:
+    """One less the least cosine of a vector with the expected one, both of length 1."""
+    ours, theirs = (np.reshape(each, (-1, _WIDTH)) for each in (found, expected))
+    return float(1 - (ours * theirs).sum(axis=1).min())
 
 
 def _read_vectors(reply: Any) -> list[float]:

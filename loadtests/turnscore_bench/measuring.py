@@ -53,9 +53,9 @@ class Arena:
         found = [value for reply in replies for value in contender.answers.read(json.loads(reply))]
         if len(found) != len(expected):
             raise StartError(f"gives {len(found)} values where {len(expected)} are right")
-        furthest = max(abs(one - other) for one, other in zip(found, expected, strict=True))
-        if not furthest <= contender.answers.tolerance:
-            raise StartError(f"answers wrongly: a value is off by {furthest:.4f}")
+        distance = contender.answers.distance(found, expected)
+        if not distance <= contender.answers.tolerance:
+            raise StartError(f"answers wrongly: what it gives is off by {distance:.4f}")
 
     def warm_up(self, contender: Contender, mixes: Sequence[LengthMix]) -> None:
         """A few turns of each mix. Raises StartError where the server hangs up."""
