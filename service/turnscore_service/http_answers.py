@@ -7,13 +7,16 @@ from turnscore_wire import ERROR_TABLE, ErrorCode
 from turnscore_service.boundary import Answer, take_request_id
 
 REQUEST_ID_HEADER = "x-request-id"
+_REQUEST_ID = "turnscore.request_id"
+"""Where a request's id stands in its ASGI scope."""
 
 
 def request_id_of(request: Request) -> str:
     """The request's id, taken from its header or drawn once."""
-    if not hasattr(request.state, "request_id"):
-        request.state.request_id = take_request_id(request.headers.get(REQUEST_ID_HEADER))
-    return str(request.state.request_id)
+    known: str | None = request.scope.get(_REQUEST_ID)
+    if known is None:
+        known = request.scope[_REQUEST_ID] = take_request_id(request.headers.get(REQUEST_ID_HEADER))
+    return known
 
 
 def send_answer(answered: Answer, request_id: str) -> Response:

@@ -26,7 +26,7 @@ def fill_arenas(loaded: LoadedScorer, most_tokens: int) -> None:
     with ThreadPoolExecutor(lanes) as executor:
         for turns in _forms(loaded.bundle.manifest.token_limit, most_tokens):
             packs = sorted(loaded.scorer.encode(turns), key=lambda pack: pack.width)
-            largest = max(range(len(packs)), key=lambda place: padded_tokens(packs[place]))
+            largest = max(range(len(packs)), key=lambda place: (padded_tokens(packs[place]), packs[place].real_tokens))
             low, high = grow_batch(packs, largest, most_tokens, loaded.budget.waste)
             list(executor.map(loaded.scorer.score, [packs[low:high]] * (2 * lanes)))
 
@@ -35,7 +35,7 @@ def _forms(token_limit: int, most_tokens: int) -> Iterator[Sequence[TurnToScore]
     """Turns of the widest rows, of medium and of the narrowest, and all of a long dialogue's."""
     for words in (token_limit, token_limit // 6, 1):
         yield [_long_turn(number, words) for number in range(most_tokens // (2 * words) + 1)]
-    said = [_long_turn(number, token_limit // 20).response for number in range(2 * _DIALOGUE_TURNS)]
+    said = [_long_turn(number, token_limit // 60).response for number in range(2 * _DIALOGUE_TURNS)]
     turns = [Turn(speaker="system" if number % 2 else "user", text=text) for number, text in enumerate(said)]
     yield [TurnToScore(turns[:number], turns[number].text) for number in range(1, len(turns), 2)]
 
