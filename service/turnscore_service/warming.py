@@ -33,7 +33,7 @@ def fill_arenas(loaded: LoadedScorer, most_tokens: int) -> None:
 
 def _forms(token_limit: int, most_tokens: int) -> Iterator[Sequence[TurnToScore]]:
     """Turns of the widest rows, of medium and of the narrowest, and all of a long dialogue's."""
-    for words in (token_limit, token_limit // 6, 1):
+    for words in (token_limit, max(1, token_limit // 6), 1):
         yield [_long_turn(number, words) for number in range(most_tokens // (2 * words) + 1)]
     said = [_long_turn(number, token_limit // 60).response for number in range(2 * _DIALOGUE_TURNS)]
     turns = [Turn(speaker="system" if number % 2 else "user", text=text) for number, text in enumerate(said)]
