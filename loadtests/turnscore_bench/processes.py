@@ -25,13 +25,16 @@ class Server:
     """A server and its children."""
 
     def __init__(self, command: Sequence[str], folder: Path, environment: Mapping[str, str], port: int) -> None:
-        """Starts it with `folder` as its working directory; its output goes to `server.log` there."""
+        """Starts it with `folder` as its working directory; its output goes to `server.log` there.
+
+        The program's path counts from where the caller is.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         self.port = port
         self._log = folder / "server.log"
         with self._log.open("wb") as output:
             self._process = psutil.Popen(
-                list(command),
+                [str(Path(command[0]).absolute()), *command[1:]],
                 cwd=folder,
                 env={**_clean_environment(), **environment},
                 stdout=output,

@@ -19,9 +19,9 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), handler).serve_
 
 
 @contextmanager
-def started(folder: Path, first: str) -> Iterator[Server]:
+def started(folder: Path, first: str, program: str = sys.executable) -> Iterator[Server]:
     port = free_port()
-    server = Server([sys.executable, "-c", SERVE.format(first=first), str(port)], folder, {}, port)
+    server = Server([program, "-c", SERVE.format(first=first), str(port)], folder, {}, port)
     try:
         server.wait_until_ready("/")
         yield server
@@ -40,6 +40,15 @@ def wait_until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.001)
+
+
+def test_a_program_is_found_from_where_the_benchmark_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = Path(sys.executable)
+    monkeypatch.chdir(python.parent.parent)
+    with started(tmp_path, "", f"{python.parent.name}/{python.name}") as server:
+        assert psutil.Process(server.pid).cwd() == str(tmp_path)
 
 
 def test_cpu_seconds_hold_children_that_have_ended(tmp_path: Path) -> None:
