@@ -28,7 +28,7 @@ def fill_arenas(loaded: LoadedScorer, most_tokens: int) -> None:
             packs = sorted(loaded.scorer.encode(turns), key=lambda pack: pack.width)
             largest = max(range(len(packs)), key=lambda place: (padded_tokens(packs[place]), packs[place].real_tokens))
             low, high = grow_batch(packs, largest, most_tokens, loaded.budget.waste)
-            list(executor.map(loaded.scorer.score, [packs[low:high]] * (2 * lanes)))
+            list(executor.map(loaded.scorer.score, [packs[low:high]] * lanes))
 
 
 def _forms(token_limit: int, most_tokens: int) -> Iterator[Sequence[TurnToScore]]:
