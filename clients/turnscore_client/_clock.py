@@ -26,7 +26,7 @@ class SystemClock:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Blocks this thread."""
+        """Blocks this thread: the pause before another attempt, which the server's advice or the backoff asks for."""
         time.sleep(seconds)
 
     async def sleep_async(self, seconds: float) -> None:

@@ -20,6 +20,7 @@ from turnscore_service.errors import DeadlineExceededError, ScoringError
 from turnscore_service.flights import Computed, Flight, Flights
 from turnscore_service.items import Item
 from turnscore_service.outcomes import Outcome
+from turnscore_service.scorers.fields import count_chars
 from turnscore_service.scorers.parts import ScorePart
 from turnscore_service.scorers.scorer import TurnToScore
 from turnscore_service.shedding import Shedding
@@ -164,7 +165,7 @@ class Answerer:
             turn, computed = lookup.reader.narrow(lookup.turn, places)
         question.own = self._flights.begin(lookup.key, [lookup.parts[place] for place in computed])
         question.board(question.own)
-        return Lead(turn, lookup.reader, question.own, partial(self._cache.keep, lookup))
+        return Lead(turn, count_chars(lookup.inputs), lookup.reader, question.own, partial(self._cache.keep, lookup))
 
     def _compute(self, name: str, leads: Sequence[Lead], demand: Demand, reservation: Reservation) -> None:
         learn = partial(self._admission.learn, name, demand.tokens)

@@ -16,7 +16,6 @@ from turnscore_service.batching import Batcher, PackScores, expire
 from turnscore_service.deadline import Deadline
 from turnscore_service.errors import FailedScoringError, ScoringError
 from turnscore_service.flights import Computed, Flight
-from turnscore_service.scorers.fields import count_chars
 from turnscore_service.scorers.loading import LoadedScorer
 from turnscore_service.scorers.parts import ScorePart, ScoresInParts
 from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
@@ -30,6 +29,8 @@ class Lead:
     """A turn to compute, as its scorer is to see it, and the flight on which its pieces land."""
 
     turn: TurnToScore
+    chars: int
+    """Of what the scorer reads of it."""
     reader: ScoresInParts
     flight: Flight
     keep: Callable[[Mapping[bytes, ScorePart]], None]
@@ -70,8 +71,7 @@ class Computation:
     def begin(self) -> None:
         """Tokenizes, and goes on from there in callbacks of the event loop."""
         tokenizing, turns = self._workshop.tokenizing, [lead.turn for lead in self._leads]
-        chars = sum(count_chars(lead.reader.inputs_of(lead.turn)) for lead in self._leads)
-        if tokenizing.is_quick(len(turns), chars):
+        if tokenizing.is_quick(len(turns), sum(lead.chars for lead in self._leads)):
             self._take(lambda: tokenizing.encode_at_once(turns))
             return
         encoding = tokenizing.encode(turns)

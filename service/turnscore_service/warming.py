@@ -59,6 +59,6 @@ def widest_packs(loaded: LoadedScorer, tokens: int) -> Iterator[TokenPack]:
 
 
 def _long_turn(number: int, words: int) -> TurnToScore:
-    """More words than the scorer reads, in context and response; whichever end is cut, the other tells them apart."""
+    """Context and response of that many words and a few more; whichever end is cut, the other tells turns apart."""
     text = f"{number} {'and then ' * (words // 2)}{number}"
     return TurnToScore([Turn(speaker="user", text=text)], text)

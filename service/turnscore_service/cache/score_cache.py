@@ -15,6 +15,7 @@ from turnscore_service.cache.key import KeyMaker
 from turnscore_service.cache.local_level import LocalLevel
 from turnscore_service.cache_settings import CacheSettings
 from turnscore_service.items import CacheChoice
+from turnscore_service.scorers.fields import Fields
 from turnscore_service.scorers.loading import LoadedScorer
 from turnscore_service.scorers.parts import ScorePart, ScoresInParts, parts_reader
 from turnscore_service.scorers.scorer import TurnToScore
@@ -41,6 +42,8 @@ class Lookup:
     reader: ScoresInParts
     parts: tuple[bytes, ...]
     """The pieces that the score is made of."""
+    inputs: Fields
+    """What the scorer reads of the turn."""
     key: str | None = None
     """None for a turn that is computed for itself alone."""
     is_read: bool = False
@@ -84,12 +87,12 @@ class ScoreCache:
     def look_up(self, loaded: LoadedScorer, turn: TurnToScore, choice: CacheChoice) -> Lookup:
         """The turn with what this process knows of its score."""
         keeping = self._keeping[loaded.name]
-        lookup = Lookup(loaded, turn, keeping.reader, keeping.reader.parts_of(turn))
+        lookup = Lookup(loaded, turn, keeping.reader, keeping.reader.parts_of(turn), keeping.reader.inputs_of(turn))
         if choice.mode == "bypass":
             lookup.miss = choice.mode
             return lookup
         namespace = choice.namespace or self._settings.namespace
-        lookup.key = keeping.keys.key(namespace, keeping.reader.inputs_of(turn))
+        lookup.key = keeping.keys.key(namespace, lookup.inputs)
         lookup.is_kept = keeping.ttl_seconds > 0
         lookup.is_read = lookup.is_kept and choice.mode == "use"
         if choice.mode == "refresh":
@@ -112,7 +115,7 @@ class ScoreCache:
         """Keeps pieces of a finished score, beside those known already."""
         if lookup.key is None or not lookup.is_kept:
             return
-        latest = Lookup(lookup.loaded, lookup.turn, lookup.reader, lookup.parts, lookup.key)
+        latest = Lookup(lookup.loaded, lookup.turn, lookup.reader, lookup.parts, lookup.inputs, lookup.key)
         self._read_local(latest)  # another request may have found other pieces meanwhile
         entry = encode_entry(lookup.key, lookup.known | latest.known | dict(found), self._secret)
         if entry is None:
