@@ -13,7 +13,7 @@ COPY dist/turnscore-*.whl dist/turnscore_client-*.whl /tmp/wheels/
 RUN pip install --no-cache-dir --no-deps /tmp/wheels/*.whl && rm -r /tmp/wheels /tmp/requirements.txt
 
 USER turnscore
-ENV BENTOML_DO_NOT_TRACK=True TURNSCORE_GRPC__HOST=0.0.0.0 NVIDIA_DRIVER_CAPABILITIES=compute,utility
+ENV BENTOML_DO_NOT_TRACK=True ORT_DISABLE_TELEMETRY=1 TURNSCORE_GRPC__HOST=0.0.0.0 NVIDIA_DRIVER_CAPABILITIES=compute,utility
 EXPOSE 3000 50051
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s \
   CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:3000/readyz', timeout=2)"]

@@ -32,12 +32,13 @@ LOAD = $(DEV)/bin/python loadtests/run.py
 LOAD_TARGET = --scorers '$(SCORERS)' --host $(HOST) --port $(PORT) --bentoml $(SERVE)/bin/bentoml --reports build/load
 
 export BENTOML_DO_NOT_TRACK := True
+export ORT_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check format lock wheels bento latency schema proto check-proto bench-fed train-dialogue-lm
-.PHONY: bench bench-quick bench-cache bench-gpu bench-gpu-tiny load soak overload streams
-.PHONY: train-engagement export-engagement train-sentiment-stop export-sentiment-stop
+.PHONY: help setup serve test check format lock wheels bento latency scores schema proto check-proto bench-fed train-dialogue-lm
+.PHONY: bench bench-quick equal bench-cache bench-gpu bench-gpu-tiny load soak overload streams hostile
+.PHONY: train-engagement export-engagement train-sentiment-stop export-sentiment-stop export-quality simulate-calibration train-quality reading
 
 help:  ## Lists the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -63,9 +64,15 @@ $(GPU)/.ready: requirements/serve.txt pyproject.toml clients/pyproject.toml
 
 setup: $(SERVE)/.ready $(DEV)/.ready  ## Makes both environments: serving (no torch) and development
 
-serve: $(SERVE)/.ready  ## Starts the service on the starter bundles: HOST=127.0.0.1 PORT=3000 GRPC_PORT=50051
-	TURNSCORE_GRPC__HOST=$(HOST) TURNSCORE_GRPC__PORT=$(GRPC_PORT) \
-	$(SERVE)/bin/bentoml serve turnscore_service.bento:TurnScore --host $(HOST) --port $(PORT)
+# Both doors take the same files; HTTP's are BentoML's options, gRPC's are settings.
+TLS_OF_HTTP = $(if $(TLS_CERT),--ssl-certfile '$(TLS_CERT)' --ssl-keyfile '$(TLS_KEY)') \
+	$(if $(TLS_CLIENT_CA),--ssl-ca-certs '$(TLS_CLIENT_CA)' --ssl-cert-reqs 2)
+TLS_OF_GRPC = $(if $(TLS_CERT),TURNSCORE_GRPC__TLS_CERT_FILE='$(TLS_CERT)' TURNSCORE_GRPC__TLS_KEY_FILE='$(TLS_KEY)') \
+	$(if $(TLS_CLIENT_CA),TURNSCORE_GRPC__TLS_CLIENT_CA_FILE='$(TLS_CLIENT_CA)')
+
+serve: $(SERVE)/.ready  ## Starts the service on the starter bundles: HOST, PORT=3000, GRPC_PORT=50051, TLS_CERT, TLS_KEY, TLS_CLIENT_CA
+	TURNSCORE_GRPC__HOST=$(HOST) TURNSCORE_GRPC__PORT=$(GRPC_PORT) $(TLS_OF_GRPC) \
+	$(SERVE)/bin/bentoml serve turnscore_service.bento:TurnScore --host $(HOST) --port $(PORT) $(TLS_OF_HTTP)
 
 # A process of tests for each core, four at most; tests/support/dealing.py says which runs what.
 test: $(DEV)/.ready  ## Runs every test
@@ -116,6 +123,12 @@ export-engagement: $(DEV)/.ready  ## Exports one as a bundle: CHECKPOINT=folder 
 
 train-sentiment-stop export-sentiment-stop: CHECKPOINT = build/sentiment-stop-checkpoint
 
+train-quality: $(DEV)/.ready  ## Trains the quality model: DATA=folder OUTPUT=folder
+	$(DEV)/bin/turnscore-train quality --data $(DATA) --output $(OUTPUT)
+
+reading: $(DEV)/.ready  ## Writes the examples of docs/reading-the-scores.md anew from the starter bundles
+	$(DEV)/bin/python -m turnscore_exporters.quality.reading_page docs/reading-the-scores.md
+
 train-sentiment-stop: $(DEV)/.ready  ## Trains the sentiment/stop model: DATA=folder OUTPUT=folder
 	$(DEV)/bin/turnscore-train sentiment-stop --data $(DATA) --output $(OUTPUT)
 
@@ -123,8 +136,23 @@ export-sentiment-stop: $(DEV)/.ready  ## Exports one as a bundle: CHECKPOINT=fol
 	$(DEV)/bin/turnscore-export sentiment-stop --checkpoint $(CHECKPOINT) --version $(VERSION) --data $(DATA) \
 		--output build/bundles/sentiment_stop
 
+export-quality: CHECKPOINT = build/quality-checkpoint
+export-quality: $(DEV)/.ready  ## Exports a quality checkpoint as a bundle: CHECKPOINT=folder VERSION=1.0.0 DATA=folder
+	$(DEV)/bin/turnscore-export quality --checkpoint $(CHECKPOINT) --version $(VERSION) --data $(DATA) \
+		--output build/bundles/quality
+
+simulate-calibration: $(DEV)/.ready  ## How often a calibrated threshold breaks its promise, over 500 draws of simulated raters
+	$(DEV)/bin/python -m turnscore_exporters.calibration.simulation --draws 500
+
+scores: $(DEV)/.ready  ## Writes the committed scores of 200 requests anew; the tests compare them
+	PYTHONPATH=tests $(DEV)/bin/python -m support.score_table
+
 latency: $(SERVE)/.ready  ## Times a running service: PORT=3000
 	$(SERVE)/bin/python loadtests/latency.py --port $(PORT)
+
+equal: TURNS = 500
+equal: $(SERVE)/.ready $(DEV)/.ready  ## Scores turns in every way they can be asked, and compares: DATA=dialogues.jsonl.gz TURNS=500
+	PYTHONPATH=loadtests $(DEV)/bin/python loadtests/equal.py $(DATA) --turns $(TURNS) --bentoml $(SERVE)/bin/bentoml
 
 BENCH = PYTHONPATH=loadtests $(DEV)/bin/python -m turnscore_bench --serving $(SERVE)/bin
 
@@ -160,11 +188,15 @@ soak: $(SERVE)/.ready $(DEV)/.ready  ## Watches memory, file handles and threads
 overload: $(SERVE)/.ready $(DEV)/.ready  ## Sends more than the service can carry: FACTOR=10 SECONDS=60 DEADLINE_MS=1000
 	$(LOAD) overload --factor $(FACTOR) --seconds $(SECONDS) --deadline-ms $(DEADLINE_MS) $(LOAD_TARGET)
 
+hostile: $(SERVE)/.ready $(DEV)/.ready  ## Does what a hostile caller would, bounded, on loopback only: SECONDS=30
+	$(LOAD) hostile --seconds $(SECONDS) --host $(HOST) --port $(PORT) --bentoml $(SERVE)/bin/bentoml --reports build/load
+
 streams: $(SERVE)/.ready $(DEV)/.ready  ## Holds conversations open over gRPC: STREAMS=1000 CONNECTIONS=50 PACE=1 SECONDS=60
 	$(LOAD) streams --streams $(STREAMS) --connections $(CONNECTIONS) --pace $(PACE) --seconds $(SECONDS) \
 		--grpc-port $(GRPC_PORT) $(LOAD_TARGET)
 
 load: SECONDS ?= 40
+hostile: SECONDS ?= 30
 overload streams: SECONDS ?= 60
 streams: SCORERS = engagement
 

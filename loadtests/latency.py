@@ -59,7 +59,7 @@ def main(
 
             def rank(number: int, chosen: list[str] = chosen) -> object:
                 texts = [RESPONSES[(number + each) % len(RESPONSES)] + f" {each}" for each in range(BATCH)]
-                return client.rank(texts, context=CONTEXT, scorers=chosen)
+                return client.rank(texts, context=CONTEXT, scorers=chosen, cache="bypass")
 
             calls = (("single", single, 1), (f"batch of {BATCH}", batch, BATCH), (f"rank {BATCH}", rank, BATCH))
             for label, call, turns in calls:

@@ -14,6 +14,7 @@ from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
 from turnscore_load.address import ForeignHostError, port_of
 from turnscore_load.budgets import Budgets, broken_budgets, read_budgets
+from turnscore_load.busyness import BusynessWatch
 from turnscore_load.doors import DOORS
 from turnscore_load.grpc_user_doors import make_grpc_cooperative
 from turnscore_load.mix import DEFAULT_MIX, read_mix
@@ -68,6 +69,7 @@ class Gate:
         self._budgets = budgets
         self._process = psutil.Process()
         self._started_at = time.monotonic()
+        self._busyness = BusynessWatch()
         self._cpu_before = self._process.cpu_times()
         environment.events.quitting.add_listener(self.judge)  # type: ignore[no-untyped-call]
 
@@ -82,6 +84,7 @@ class Gate:
         used = cpu.user + cpu.system - self._cpu_before.user - self._cpu_before.system
         share = 100 * used / (time.monotonic() - self._started_at)
         sys.stdout.write(f"\n{table(rows, broken)}\n\nThe load generator used {share:.0f} % of one CPU.\n")
+        sys.stdout.write(self._busyness.read().remark(broken))
         self._environment.process_exit_code = 1 if broken else 0
 
 

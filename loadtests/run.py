@@ -11,6 +11,10 @@ from typing import Annotated
 import typer
 import uvloop
 from turnscore_load.address import LOOPBACK, ForeignHostError, Ports, port_of
+from turnscore_load.hostile.attacks import attack_all, silence_seconds
+from turnscore_load.hostile.neighbours import beside_flood
+from turnscore_load.hostile.report import checks as hostile_checks
+from turnscore_load.hostile.report import report as hostile_report
 from turnscore_load.locust_run import BUDGETS, DoorName, LocustRun
 from turnscore_load.mix import DEFAULT_MIX
 from turnscore_load.overload import OverloadSettings, TooMuchError, run_overload
@@ -164,6 +168,31 @@ def streams(
     text = streams_report(run, verdicts)
     (reports / "streams.md").write_text(text + "\n", encoding="utf-8")
     write_csv(run.samples, reports / "streams_samples.csv")
+    typer.echo(f"\n{text}")
+    raise typer.Exit(0 if all(each.is_kept for each in verdicts) else 1)
+
+
+@app.command()
+def hostile(
+    seconds: Annotated[float, typer.Option(min=1, max=120, help="How long each flood lasts.")] = 30.0,
+    scorer: Annotated[str, typer.Option(help="The scorer that is flooded.")] = "engagement",
+    host: Host = LOOPBACK,
+    port: Port = 3000,
+    bentoml: Bentoml = BENTOML,
+    reports: Reports = REPORTS,
+) -> None:
+    """Does what a hostile caller would, bounded; the exit code says whether others noticed more than is promised."""
+    with _target(host, port, bentoml, reports) as found, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        control = silence_seconds()
+        typer.echo("every form of request at its extremes, connections, headers, frames")
+        attacks = attack_all(found.port, found.processes())
+        besides = []
+        for kind in ("fresh", "known"):
+            typer.echo(f"a neighbour beside a flood of {kind} batches")
+            besides.append(runner.run(beside_flood(found.port, scorer, kind, seconds)))
+    verdicts = hostile_checks(besides, attacks, control)
+    text = hostile_report(verdicts, control)
+    (reports / "hostile.md").write_text(text + "\n", encoding="utf-8")
     typer.echo(f"\n{text}")
     raise typer.Exit(0 if all(each.is_kept for each in verdicts) else 1)
 

@@ -2,7 +2,7 @@
 
     python chatbot.py                   type; an empty line ends it
 
-Needs `pip install 'turnscore-client[websocket]'` and a service at TURNSCORE_URL (http://localhost:3000).
+Needs `pip install './clients[websocket]'` and a service at TURNSCORE_URL (http://localhost:3000).
 """
 
 import sys

@@ -4,7 +4,7 @@
 
 A line is `{"context": [{"speaker": "user", "text": "..."}], "response": "..."}` and whatever else it holds. A line that
 cannot be scored gets an `error` and stops nothing. Memory does not grow with the file. Needs `pip install
-turnscore-client` and a service at TURNSCORE_URL (http://localhost:3000). `turnscore score` does this with more comfort.
+./clients` and a service at TURNSCORE_URL (http://localhost:3000). `turnscore score` does this with more comfort.
 """
 
 import asyncio
@@ -20,14 +20,30 @@ from turnscore_client import AsyncTurnScoreClient, TurnScoreError
 IN_FLIGHT = 8
 
 
+def read_turn(line: str) -> dict[str, Any]:
+    """The line's object, which has `context` and `response`; ValueError says what is wrong with another."""
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        fields = None
+    if not isinstance(fields, dict):
+        raise ValueError("it is no JSON object")
+    if "turns" in fields:
+        raise ValueError("it is a dialogue; `turnscore score` takes those")
+    for name in ("context", "response"):
+        if name not in fields:
+            raise ValueError(f"it lacks `{name}`")
+    return fields
+
+
 async def score_line(client: AsyncTurnScoreClient, line: str) -> dict[str, Any]:
     """The line's object with `scores`, or with `error`."""
     fields: dict[str, Any] = {}
     try:
-        fields = json.loads(line)
+        fields = read_turn(line)
         reply = await client.score(context=fields["context"], response=fields["response"])
-    except (ValueError, KeyError, TypeError) as error:
-        return {"error": f"not a line to score: {type(error).__name__}"}
+    except ValueError as error:
+        return {"error": f"not a line to score: {error}"}
     except TurnScoreError as error:
         return {**fields, "error": str(error)}
     return {**fields, "scores": {name: score.value for name, score in reply.scores.items()}}
@@ -53,4 +69,6 @@ async def score_file(source: Path, target: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("usage: python corpus.py DIALOGUES.jsonl SCORES.jsonl")
     asyncio.run(score_file(Path(sys.argv[1]), Path(sys.argv[2])))

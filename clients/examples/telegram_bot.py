@@ -5,7 +5,7 @@
 python-telegram-bot was chosen because it is a widely used and maintained framework for chatbots, works with asyncio,
 and needs only httpx, which turnscore-client brings too.
 
-Needs `pip install turnscore-client 'python-telegram-bot>=22,<23'` and a service at TURNSCORE_URL (http://localhost:3000).
+Needs `pip install ./clients 'python-telegram-bot>=22,<23'` and a service at TURNSCORE_URL (http://localhost:3000).
 """
 
 import os

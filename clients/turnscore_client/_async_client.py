@@ -7,13 +7,19 @@ from turnscore_client._http import AsyncTransport
 from turnscore_client._http_door import AsyncHttpDoor
 from turnscore_client._retry import Patience, RetryPolicy
 from turnscore_client._settings import ClientSettings
+from turnscore_client._tls import Tls
 
 
 class AsyncTurnScoreClient(AsyncCalls):
     """A client of one turnscore service, to be kept and shared within one event loop: it reuses its connections.
 
-    `url` and `api_key` default to the environment's TURNSCORE_URL and TURNSCORE_API_KEY. `timeout_seconds` is for a
-    whole call: connecting, waiting, every retry and the delays between. Every method raises a TurnScoreError.
+    `url` and `api_key` default to the environment's TURNSCORE_URL and TURNSCORE_API_KEY. `tls` is for an
+    `https://` address whose authority is private or which asks for a certificate; without it the public authorities are
+    trusted. `timeout_seconds` is for a whole call: connecting, waiting, every retry and the delays between. `transport`
+    is one of httpx's, encrypted in its own way; `tls` then holds for conversations. Every method raises a
+    TurnScoreError.
+
+    Raises ValueError for arguments that make no sense.
     """
 
     def __init__(
@@ -21,6 +27,7 @@ class AsyncTurnScoreClient(AsyncCalls):
         url: str | None = None,
         *,
         api_key: str | None = None,
+        tls: Tls | None = None,
         timeout_seconds: float = _defaults.TIMEOUT_SECONDS,
         max_retries: int = _defaults.MAX_RETRIES,
         transport: AsyncTransport | None = None,
@@ -29,4 +36,4 @@ class AsyncTurnScoreClient(AsyncCalls):
         settings = ClientSettings.resolve(url, api_key, timeout_seconds, max_retries)
         clock = clock or SystemClock()
         patience = Patience(RetryPolicy(settings.max_retries), settings.timeout_seconds, clock.now)
-        super().__init__(AsyncHttpDoor(settings, transport), patience, clock)
+        super().__init__(AsyncHttpDoor(settings, tls, transport), patience, clock)

@@ -11,6 +11,9 @@ from rich.table import Table
 from turnscore_client import _defaults
 from turnscore_client._async_client import AsyncTurnScoreClient
 from turnscore_client._command_run import FileJob, fetch_models, run, score_file
+from turnscore_client._line_files import is_file
+from turnscore_client._settings import __version__
+from turnscore_client._tls import Tls
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -19,7 +22,7 @@ app = typer.Typer(
     help="Scores dialogue turns through a running turnscore service.",
 )
 
-OpenClient = Callable[[str | None, str | None, float], AsyncTurnScoreClient]
+OpenClient = Callable[[str | None, str | None, float, Tls | None], AsyncTurnScoreClient]
 
 Url = Annotated[str | None, typer.Option(help=f"The service; else {_defaults.URL_VARIABLE}, else {_defaults.URL}.")]
 ApiKey = Annotated[
@@ -27,11 +30,44 @@ ApiKey = Annotated[
     typer.Option(help=f"Better given as {_defaults.API_KEY_VARIABLE}: others can read a command's options."),
 ]
 Timeout = Annotated[float, typer.Option(help="Seconds for one call, retries included.")]
-InputFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="JSON lines; .gz is unpacked.")]
-OutputFile = Annotated[Path, typer.Option(dir_okay=False, help="Where JSON lines go; - is the standard output.")]
-ScorerNames = Annotated[str | None, typer.Option(help="Names, separated by commas; else all that are loaded.")]
+CaFile = Annotated[
+    Path | None, typer.Option(help="PEM: who may have signed the service's certificate; else the public.")
+]
+CertFile = Annotated[Path | None, typer.Option(help="PEM: your own certificate, for a service that asks for one.")]
+KeyFile = Annotated[Path | None, typer.Option(help="PEM: its private key.")]
+
+
+def _check_input(file: Path) -> Path:
+    if is_file(file) and not file.exists():
+        raise typer.BadParameter(f"file '{file}' does not exist")
+    if file.is_dir():
+        raise typer.BadParameter(f"'{file}' is a folder")
+    return file
+
+
+InputFile = Annotated[
+    Path, typer.Argument(callback=_check_input, help="JSON lines; .gz is unpacked, - is the standard input.")
+]
+OutputFile = Annotated[
+    Path, typer.Option(dir_okay=False, help="Where JSON lines go; .gz is packed, - is the standard output.")
+]
+ScorerNames = Annotated[str | None, typer.Option(help="Names, separated by commas; else the service's default ones.")]
 Concurrency = Annotated[int, typer.Option(min=1, help="Lines in flight.")]
 AsJson = Annotated[bool, typer.Option("--json", help="The whole reply, as JSON.")]
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"turnscore-client {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _commands(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None: ...
 
 
 @app.command()
@@ -44,17 +80,20 @@ def score(
     api_key: ApiKey = None,
     concurrency: Concurrency = _defaults.CONCURRENCY,
     timeout: Timeout = _defaults.TIMEOUT_SECONDS,
+    ca_file: CaFile = None,
+    cert_file: CertFile = None,
+    key_file: KeyFile = None,
 ) -> None:
     """Scores a file: a line is a turn {"context", "response"} or a dialogue {"turns"}; a line out for each line in.
 
     Blank lines are skipped. Other keys of a line, such as "id", are carried over. Exit code 1 if any line failed.
     """
-    if output.exists() and output.samefile(file):
+    if is_file(file) and output.exists() and output.samefile(file):
         raise typer.BadParameter("is the file to be scored", param_hint="--output")
     names = None if scorers is None else [name.strip() for name in scorers.split(",")]
     if names is not None and not all(names):
         raise typer.BadParameter("has an empty name", param_hint="--scorers")
-    client = _open_client(ctx, url, api_key, timeout)
+    client = _open_client(ctx, url, api_key, timeout, (ca_file, cert_file, key_file))
     tally = run(score_file(client, FileJob(file, output, names, concurrency)))
     raise typer.Exit(1 if tally.failed else 0)
 
@@ -65,27 +104,34 @@ def models(
     url: Url = None,
     api_key: ApiKey = None,
     timeout: Timeout = _defaults.TIMEOUT_SECONDS,
+    ca_file: CaFile = None,
+    cert_file: CertFile = None,
+    key_file: KeyFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Lists what the service has loaded."""
-    reply = run(fetch_models(_open_client(ctx, url, api_key, timeout)))
+    reply = run(fetch_models(_open_client(ctx, url, api_key, timeout, (ca_file, cert_file, key_file))))
     if as_json:
         typer.echo(reply.model_dump_json())
         return
-    table = Table("scorer", "model", "graph", "token limit")
+    table = Table("scorer", "model", "graph", "tokens", "low below", "default")
     for model in reply.models:
-        table.add_row(model.scorer, model.model, model.graph, str(model.token_limit))
+        below = "" if model.threshold is None else f"{model.threshold:g}"
+        default = "yes" if model.is_default else "stand-in" if model.stand_in else "no"
+        table.add_row(model.scorer, model.model, model.graph, str(model.token_limit), below, default)
     Console().print(table)
 
 
-def _open_client(ctx: typer.Context, url: str | None, api_key: str | None, timeout: float) -> AsyncTurnScoreClient:
+def _open_client(
+    ctx: typer.Context, url: str | None, api_key: str | None, timeout: float, files: tuple[Path | None, ...]
+) -> AsyncTurnScoreClient:
     """The client; a test passes its own way of opening one as the context's object."""
     open_client: OpenClient = ctx.obj or _open_real_client
     try:
-        return open_client(url, api_key, timeout)
+        return open_client(url, api_key, timeout, Tls(*files) if any(files) else None)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
 
 
-def _open_real_client(url: str | None, api_key: str | None, timeout: float) -> AsyncTurnScoreClient:
-    return AsyncTurnScoreClient(url, api_key=api_key, timeout_seconds=timeout)
+def _open_real_client(url: str | None, api_key: str | None, timeout: float, tls: Tls | None) -> AsyncTurnScoreClient:
+    return AsyncTurnScoreClient(url, api_key=api_key, timeout_seconds=timeout, tls=tls)

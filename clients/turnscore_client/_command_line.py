@@ -2,7 +2,7 @@
 
 import sys
 
-_MISSING = "turnscore: the command line needs an extra; install it with: pip install 'turnscore-client[cli]'"
+_MISSING = "turnscore: the command line needs an extra; in a checkout of turnscore: pip install './clients[cli]'"
 
 
 def main() -> None:

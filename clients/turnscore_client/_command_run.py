@@ -19,7 +19,7 @@ from turnscore_wire import ModelsReply
 from turnscore_client._async_client import AsyncTurnScoreClient
 from turnscore_client._errors import TurnScoreError
 from turnscore_client._file_scoring import Outcome, score_lines
-from turnscore_client._line_files import open_output, read_lines
+from turnscore_client._line_files import open_output, read_lines, size_of
 
 T = TypeVar("T")
 
@@ -91,7 +91,7 @@ async def score_file(client: AsyncTurnScoreClient, job: FileJob) -> Tally:
 async def _score_lines(client: AsyncTurnScoreClient, job: FileJob, destination: TextIO) -> Tally:
     tally = Tally()
     with _progress(destination) as progress:
-        bar = progress.add_task("scoring", total=job.file.stat().st_size or None, lines=0)
+        bar = progress.add_task("scoring", total=size_of(job.file), lines=0)
         outcomes = score_lines(client, read_lines(job.file), job.scorers, job.concurrency)
         async with aclosing(outcomes):
             async for outcome in outcomes:

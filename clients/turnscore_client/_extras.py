@@ -11,5 +11,5 @@ def needs_extra(extra: str, what: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise ImportError(
-            f"{what} needs an extra; install it with: pip install 'turnscore-client[{extra}]'", name=error.name
+            f"{what} needs an extra; in a checkout of turnscore: pip install './clients[{extra}]'", name=error.name
         ) from error

@@ -7,7 +7,7 @@ from typing import Any
 from turnscore_client import _defaults
 from turnscore_client._extras import needs_extra
 from turnscore_client._settings import USER_AGENT
-from turnscore_client._tls import Tls
+from turnscore_client._tls import Tls, load_authorities, load_own_pair
 
 with needs_extra("grpc", "a gRPC client"):
     import grpc
@@ -43,19 +43,13 @@ def credentials_of(tls: Tls | None) -> "grpc.ChannelCredentials | None":
 def _authorities(file: str | Path | None) -> bytes | None:
     if file is None:
         return None
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
-        return Path(file).read_bytes()
-    except OSError as error:  # ssl.SSLError is one
-        raise ValueError(f"tls: {file}: {error.strerror or error}") from None
+    load_authorities(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), file)
+    return Path(file).read_bytes()
 
 
 def _own_pair(cert: str | Path | None, key: str | Path | None) -> tuple[bytes | None, bytes | None]:
     """The caller's own key and certificate, in grpc's order."""
     if cert is None or key is None:
         return None, None
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(cert, key)
-        return Path(key).read_bytes(), Path(cert).read_bytes()
-    except OSError as error:
-        raise ValueError(f"tls: {cert}, {key}: {error.strerror or error}") from None
+    load_own_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), cert, key)
+    return Path(key).read_bytes(), Path(cert).read_bytes()

@@ -4,6 +4,7 @@ One pool of connections lives as long as its client. A body is always read or cl
 """
 
 import asyncio
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ from turnscore_client import _defaults
 from turnscore_client._bounded_stream import BoundedBackend, LivingTimeout, OutOfTimeError
 from turnscore_client._errors import ConnectionFailedError, TurnScoreError, UnexpectedReplyError
 from turnscore_client._replies import Answer
+from turnscore_client._tls import Tls, load_authorities, load_own_pair
 
 SyncTransport = httpx.BaseTransport
 AsyncTransport = httpx.AsyncBaseTransport
@@ -42,9 +44,10 @@ class Outgoing:
 class SyncHttp:
     """Sends from the calling thread."""
 
-    def __init__(self, url: str, transport: SyncTransport | None) -> None:
+    def __init__(self, url: str, context: ssl.SSLContext | None, transport: SyncTransport | None) -> None:
         self._url = url
-        self._client = httpx.Client(base_url=_checked_url(url), transport=transport, limits=_LIMITS)
+        verify = context or True
+        self._client = httpx.Client(base_url=_checked_url(url), verify=verify, transport=transport, limits=_LIMITS)
         _bound_streams(self._client)
 
     def send(self, outgoing: Outgoing) -> Answer:
@@ -71,9 +74,10 @@ class SyncHttp:
 class AsyncHttp:
     """Sends from the running event loop."""
 
-    def __init__(self, url: str, transport: AsyncTransport | None) -> None:
+    def __init__(self, url: str, context: ssl.SSLContext | None, transport: AsyncTransport | None) -> None:
         self._url = url
-        self._client = httpx.AsyncClient(base_url=_checked_url(url), transport=transport, limits=_LIMITS)
+        verify = context or True
+        self._client = httpx.AsyncClient(base_url=_checked_url(url), verify=verify, transport=transport, limits=_LIMITS)
 
     async def send(self, outgoing: Outgoing) -> Answer:
         """The answer, whatever its status; without one OutOfTimeError, ConnectionFailedError, UnexpectedReplyError."""
@@ -90,6 +94,26 @@ class AsyncHttp:
     async def close(self) -> None:
         """Closes every connection."""
         await self._client.aclose()
+
+
+def context_of(url: str, tls: Tls | None) -> ssl.SSLContext | None:
+    """What calls and conversations alike are encrypted with; None for an address in plain text.
+
+    Raises ValueError for files that cannot be read or do not fit together, and for `tls` with such an address.
+    """
+    if not url.lower().startswith("https:"):
+        if tls is not None:
+            raise ValueError("tls: the url must begin with https://, or everything goes in plain text")
+        return None
+    tls = tls or Tls()
+    if tls.ca_file is None:
+        context = httpx.create_ssl_context()
+    else:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        load_authorities(context, tls.ca_file)
+    if tls.cert_file is not None and tls.key_file is not None:
+        load_own_pair(context, tls.cert_file, tls.key_file)
+    return context
 
 
 class TimeLeft(Mapping[str, float]):

@@ -8,10 +8,12 @@ from pydantic import BaseModel
 from turnscore_client._async_conversation import AsyncLine
 from turnscore_client._calls import Call
 from turnscore_client._conversation import Line
-from turnscore_client._http import AsyncHttp, AsyncTransport, Outgoing, SyncHttp, SyncTransport
+from turnscore_client._http import AsyncHttp, AsyncTransport, Outgoing, SyncHttp, SyncTransport, context_of
 from turnscore_client._replies import read_reply
 from turnscore_client._retry import Attempts
 from turnscore_client._settings import ClientSettings
+from turnscore_client._shared_ssl_socket import share
+from turnscore_client._tls import Tls
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -19,9 +21,10 @@ R = TypeVar("R", bound=BaseModel)
 class SyncHttpDoor:
     """From the calling thread."""
 
-    def __init__(self, settings: ClientSettings, transport: SyncTransport | None) -> None:
+    def __init__(self, settings: ClientSettings, tls: Tls | None, transport: SyncTransport | None) -> None:
         self._settings = settings
-        self._http = SyncHttp(settings.url, transport)
+        self._context = share(context_of(settings.url, tls))
+        self._http = SyncHttp(settings.url, context_of(settings.url, tls), transport)
         self._open_line = getattr(transport, "open_line", None)  # a mock's own
 
     def send(self, call: Call[R], attempts: Attempts) -> R:
@@ -36,7 +39,7 @@ class SyncHttpDoor:
             return line
         from turnscore_client._websocket import WebSocketLine
 
-        return WebSocketLine(self._settings.url, headers, attempts)
+        return WebSocketLine(self._settings.url, self._context, headers, attempts)
 
     def close(self) -> None:
         """Closes every connection."""
@@ -46,9 +49,10 @@ class SyncHttpDoor:
 class AsyncHttpDoor:
     """From the running event loop."""
 
-    def __init__(self, settings: ClientSettings, transport: AsyncTransport | None) -> None:
+    def __init__(self, settings: ClientSettings, tls: Tls | None, transport: AsyncTransport | None) -> None:
         self._settings = settings
-        self._http = AsyncHttp(settings.url, transport)
+        self._context = context_of(settings.url, tls)
+        self._http = AsyncHttp(settings.url, self._context, transport)
         self._open_line = getattr(transport, "open_async_line", None)
 
     async def send(self, call: Call[R], attempts: Attempts) -> R:
@@ -63,7 +67,7 @@ class AsyncHttpDoor:
             return line
         from turnscore_client._websocket import AsyncWebSocketLine
 
-        return await AsyncWebSocketLine.open(self._settings.url, headers, attempts)
+        return await AsyncWebSocketLine.open(self._settings.url, self._context, headers, attempts)
 
     async def close(self) -> None:
         """Closes every connection."""

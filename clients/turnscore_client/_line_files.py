@@ -1,4 +1,4 @@
-"""Line files: reads JSON lines one by one, plain or gzip, and opens the output. Never holds a whole file."""
+"""Line files: reads JSON lines one by one, plain or gzip, and opens the output alike. Never holds a whole file."""
 
 import gzip
 import sys
@@ -18,10 +18,23 @@ class Line:
     position_bytes: int
 
 
+def is_file(path: Path) -> bool:
+    """Whether it is not `-`, which stands for the standard input or output."""
+    return str(path) != "-"
+
+
+def size_of(path: Path) -> int | None:
+    """Bytes in the file to read; None where that is not known before the end."""
+    return (path.stat().st_size if is_file(path) else 0) or None
+
+
 def read_lines(path: Path) -> Iterator[Line]:
-    """The lines that are not blank; of a `.gz` file the unpacked ones. Raises OSError or EOFError for a broken file."""
-    is_packed = path.suffix == ".gz"
-    with path.open("rb") as file, gzip.open(file) if is_packed else nullcontext(file) as unpacked:
+    """The lines that are not blank; of a `.gz` file the unpacked ones. Raises OSError or EOFError for a broken file.
+
+    `-` is the standard input, which stays open.
+    """
+    opened = path.open("rb") if is_file(path) else nullcontext(sys.stdin.buffer)
+    with opened as file, gzip.open(file) if path.suffix == ".gz" else nullcontext(file) as unpacked:
         for number, raw in enumerate(unpacked, start=1):
             if not raw.strip():
                 continue
@@ -29,7 +42,9 @@ def read_lines(path: Path) -> Iterator[Line]:
 
 
 def open_output(path: Path) -> AbstractContextManager[TextIO]:
-    """The file to write, emptied; `-` is the standard output, which stays open."""
-    if str(path) == "-":
+    """The file to write, emptied, packed if it ends in `.gz`; `-` is the standard output, which stays open."""
+    if not is_file(path):
         return nullcontext(sys.stdout)
+    if path.suffix == ".gz":
+        return gzip.open(path, "wt", encoding="utf-8")
     return path.open("w", encoding="utf-8")

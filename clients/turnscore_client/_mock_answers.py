@@ -36,8 +36,11 @@ NO_TIME = Timing(total=0.0, tokenize=0.0, queue=0.0, inference=0.0)
 class MockAnswers:
     """Answers requests with the values that `scores` holds, or returns, under one request id."""
 
-    def __init__(self, scores: Scores, limits: Limits, request_id: str) -> None:
+    def __init__(
+        self, scores: Scores, limits: Limits, request_id: str, thresholds: Mapping[str, float] | None = None
+    ) -> None:
         self._scores = scores
+        self._thresholds = thresholds or {}
         self._limits = limits
         self.request_id = request_id
 
@@ -69,7 +72,7 @@ class MockAnswers:
         for place, name in enumerate(asked):
             if name not in values:
                 raise InvalidRequestError("no such scorer is loaded", f"scorers.{place}")
-        scores = {name: _score_of(name, values[name], request.response) for name in asked}
+        scores = {name: _score_of(name, values[name], request.response, self._thresholds.get(name)) for name in asked}
         return ScoreReply(request_id=self.request_id, scores=scores, timing_ms=NO_TIME)
 
     def _score_dialogue(self, request: DialogueRequest) -> DialogueReply:
@@ -86,9 +89,8 @@ class MockAnswers:
 
     def _rank(self, request: RankRequest) -> RankReply:
         """As the service ranks; a candidate whose scores are an error comes last, and all failing raises the first."""
-        asked = [
-            ScoreRequest(context=request.context, response=text, scorers=request.scorers) for text in request.candidates
-        ]
+        scorers = self._ranked_by(request)
+        asked = [ScoreRequest(context=request.context, response=text, scorers=scorers) for text in request.candidates]
         results = list(enumerate(map(self._result, asked)))
         scored = [(index, result.scores) for index, result in results if isinstance(result, ScoreReply)]
         failed = [(index, result.error) for index, result in results if isinstance(result, ErrorReply)]
@@ -109,11 +111,25 @@ class MockAnswers:
         ]
         return RankReply(request_id=self.request_id, candidates=best_first + last, weights=weights, timing_ms=NO_TIME)
 
+    def _ranked_by(self, request: RankRequest) -> list[str] | None:
+        """Those that the request names, by `scorers` or else by `weights`, else quality alone where it is known."""
+        if request.scorers is not None or callable(self._scores):
+            return request.scorers
+        known = [name for name in request.weights or () if name in self._scores]
+        return known or (["quality"] if "quality" in self._scores else None)
+
     def models(self) -> ModelsReply:
         """The scorers that `scores` names."""
         names = ["engagement"] if callable(self._scores) else list(self._scores)
         models = [
-            ModelDescription(scorer=name, model=f"{name}:0.0.0", digest="0" * 64, graph="mock", token_limit=512)
+            ModelDescription(
+                scorer=name,
+                model=f"{name}:0.0.0",
+                digest="0" * 64,
+                graph="mock",
+                token_limit=512,
+                threshold=self._thresholds.get(name),
+            )
             for name in names
         ]
         return ModelsReply(request_id=self.request_id, models=models, limits=self._limits)
@@ -135,7 +151,7 @@ def _combine(scores: Mapping[str, Score], weights: Mapping[str, float]) -> float
     return sum(weights[name] / total * (score.percentile or 0.0) for name, score in scores.items())
 
 
-def _score_of(name: str, value: float, response: str) -> Score:
+def _score_of(name: str, value: float, response: str, threshold: float | None) -> Score:
     return Score(
         value=value,
         percentile=100 * min(max(value, 0.0), 1.0),
@@ -143,6 +159,7 @@ def _score_of(name: str, value: float, response: str) -> Score:
         model=f"{name}:0.0.0",
         tokens=TokenCount(used=len(response.split()), dropped=0),
         cached=False,
+        label=None if threshold is None else "low" if value < threshold else "ok",
     )
 
 
@@ -150,6 +167,15 @@ def aggregate(turns: list[DialogueTurnScores]) -> dict[str, DialogueAggregate]:
     """Each scorer's view of the turns."""
     aggregates = {}
     for name in sorted({name for turn in turns for name in turn.scores}):
-        values = [turn.scores[name].value for turn in turns if name in turn.scores]
-        aggregates[name] = DialogueAggregate(mean=fmean(values), min=min(values), max=max(values), turns=len(values))
+        scores = [turn.scores[name] for turn in turns if name in turn.scores]
+        values, percentiles = [each.value for each in scores], [each.percentile or 0.0 for each in scores]
+        aggregates[name] = DialogueAggregate(
+            mean=fmean(values),
+            min=min(values),
+            max=max(values),
+            turns=len(values),
+            percentile_mean=fmean(percentiles),
+            percentile_min=min(percentiles),
+            percentile_max=max(percentiles),
+        )
     return aggregates

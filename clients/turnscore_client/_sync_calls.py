@@ -54,7 +54,7 @@ class SyncCalls:
         request_id: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> ScoreReply:
-        """The scores of one system turn. `context` is oldest first; `scorers` are all that are loaded when left out.
+        """The scores of one system turn. `context` is oldest first; without `scorers` the service's default ones score.
 
         `deadline_ms`, counted from this call, tells the service when to drop the work; what is left of
         `timeout_seconds` does so otherwise. `cache` is "use", "bypass" or "refresh"; only scores of `cache_namespace`
@@ -119,7 +119,7 @@ class SyncCalls:
     ) -> RankReply:
         """Several responses to one context, best first: `candidates[reply.candidates[0].index]` is the best.
 
-        `weights` say how much each scorer's percentile counts, 1 where none is given.
+        `weights` say how much each scorer's percentile counts, 1 where none is given; without `scorers` they are asked.
         """
         call = _calls.rank_call(
             context, candidates, scorers, options, weights, deadline_ms, request_id, cache, cache_namespace

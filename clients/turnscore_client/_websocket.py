@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,7 +19,13 @@ from turnscore_client._retry import Attempts
 with needs_extra("websocket", "conversation() over a WebSocket"):
     import websockets.asyncio.client
     import websockets.sync.client
-    from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, WebSocketException
+    from websockets.exceptions import (
+        ConnectionClosed,
+        InvalidHandshake,
+        InvalidMessage,
+        InvalidStatus,
+        WebSocketException,
+    )
 
 _PATH = "/v1/conversations"
 
@@ -29,11 +36,13 @@ _LOGGER.setLevel(logging.INFO)  # in detail the library writes headers, with the
 class WebSocketLine:
     """From the calling thread."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], attempts: Attempts) -> None:
+    def __init__(
+        self, url: str, context: ssl.SSLContext | None, headers: Mapping[str, str], attempts: Attempts
+    ) -> None:
         """Connects. Raises OutOfTimeError, or the error that the handshake was refused with."""
         self._url = url
         try:
-            self._socket = websockets.sync.client.connect(**_handshake(url, headers, attempts))
+            self._socket = websockets.sync.client.connect(**_handshake(url, context, headers, attempts))
         except (OSError, WebSocketException, UnicodeError) as error:
             raise _refusal(error, self._url) from error
 
@@ -68,10 +77,12 @@ class AsyncWebSocketLine:
         self._url = url
 
     @classmethod
-    async def open(cls, url: str, headers: Mapping[str, str], attempts: Attempts) -> "AsyncWebSocketLine":
+    async def open(
+        cls, url: str, context: ssl.SSLContext | None, headers: Mapping[str, str], attempts: Attempts
+    ) -> "AsyncWebSocketLine":
         """Connects. Raises OutOfTimeError, or the error that the handshake was refused with."""
         try:
-            return cls(await _StayingConnect(**_handshake(url, headers, attempts)), url)
+            return cls(await _StayingConnect(**_handshake(url, context, headers, attempts)), url)
         except (OSError, WebSocketException, UnicodeError) as error:
             raise _refusal(error, url) from error
 
@@ -109,13 +120,16 @@ class _StayingConnect(websockets.asyncio.client.connect):
         return exc
 
 
-def _handshake(url: str, headers: Mapping[str, str], attempts: Attempts) -> dict[str, Any]:
+def _handshake(
+    url: str, context: ssl.SSLContext | None, headers: Mapping[str, str], attempts: Attempts
+) -> dict[str, Any]:
     left = attempts.seconds_left()
     if left <= 0:
         raise OutOfTimeError
     own = dict(headers)
     return {
         "uri": "ws" + url.removeprefix("http") + _PATH,
+        "ssl": context,
         "user_agent_header": own.pop("User-Agent"),
         "additional_headers": own,
         "open_timeout": left,
@@ -133,6 +147,8 @@ def _refusal(error: Exception, url: str) -> TurnScoreError | OutOfTimeError:
         return read_error(Answer(response.status_code, headers, bytes(response.body or b"")))
     if isinstance(error, TimeoutError):
         return OutOfTimeError()
+    if isinstance(error, InvalidMessage) and isinstance(error.__cause__, OSError | EOFError):
+        return _broken(error.__cause__, url)  # it ended first, as where a caller's certificate is refused (TLS 1.3)
     if isinstance(error, InvalidHandshake):
         return UnexpectedReplyError(f"what answers at {url} is no WebSocket: {error}")
     return _broken(error, url)

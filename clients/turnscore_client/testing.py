@@ -88,11 +88,13 @@ class MockTurnScore:
     """A turnscore without a network or a model: it checks requests as the service does and answers with your scores.
 
     `scores` are the values by scorer, or a function of the request that returns them; it may raise a ServiceError,
-    which in a batch becomes that item's result. `requests` are all that came, in order.
+    which in a batch becomes that item's result. `thresholds` are the values, by scorer, below which a score's label is
+    `low`; without one it has none. `requests` are all that came, in order.
     """
 
-    def __init__(self, scores: Scores | None = None) -> None:
+    def __init__(self, scores: Scores | None = None, thresholds: Mapping[str, float] | None = None) -> None:
         self.scores: Scores = {"engagement": 0.5} if scores is None else scores
+        self.thresholds = dict(thresholds or {})
         self.limits = Limits()
         self.requests: list[RecordedRequest] = []
         self.clock = ManualClock()
@@ -248,7 +250,7 @@ class MockTurnScore:
         raise planned
 
     def _answers(self) -> MockAnswers:
-        return MockAnswers(self.scores, self.limits, self._request_id())
+        return MockAnswers(self.scores, self.limits, self._request_id(), self.thresholds)
 
     def _refuse(self, error: ServiceError) -> httpx.Response:
         headers = {}

@@ -18,7 +18,15 @@ class TokenCount(Reply):
     """Tokens the model saw, and tokens cut because they were more than it takes."""
 
     used: int
-    dropped: int
+    dropped: int = Field(description="At least so many where `truncated` is true.")
+    truncated: bool = Field(
+        default=False,
+        description="Whether text was left out before it was made into tokens, which `dropped` then does not count: "
+        "what is too long by its characters, or turns older than the scorer reads.",
+    )
+
+
+Label = Literal["low", "ok"]
 
 
 class Score(Reply):
@@ -33,6 +41,21 @@ class Score(Reply):
     model: str = Field(description="The bundle that answered, as `name:version`.")
     tokens: TokenCount
     cached: bool = Field(description="Whether all of the score comes from the cache: computed for an earlier request.")
+    warnings: list[str] = Field(
+        default_factory=list,
+        description="What to know before the score is believed: `context_not_read`, `response_cut`, `repeats_user`, "
+        "`repeats_itself`, `not_in_language`; docs/client.md says what each means. There may be others.",
+    )
+    label: Label | None = Field(
+        default=None,
+        description="`low` where the value is below the threshold of the bundle or the deployment, else `ok`. "
+        "Null where there is no threshold, or none for what was asked.",
+    )
+    stand_in: bool = Field(
+        default=False,
+        description="Whether the model only stands in for the one that the scorer is meant for: it shows that the "
+        "scorer works, and its numbers are not to be acted on.",
+    )
 
 
 class Timing(Reply):
@@ -87,6 +110,11 @@ class DialogueAggregate(Reply):
     min: float
     max: float
     turns: int = Field(description="How many turns it was taken over.")
+    percentile_mean: float | None = Field(
+        default=None, description="Of those turns' percentiles; null where one has none."
+    )
+    percentile_min: float | None = None
+    percentile_max: float | None = None
 
 
 class DialogueReply(Reply):
@@ -127,6 +155,17 @@ class ModelDescription(Reply):
     digest: str = Field(description="SHA-256 over every file of the bundle that can change a score.")
     graph: str = Field(description="The graph that runs, such as `cpu-int8`.")
     token_limit: int = Field(description="Tokens the model takes for one text.")
+    option_limits: dict[str, int] = Field(
+        default_factory=dict,
+        description="The most that this scorer takes in one request's options, such as FED's `own_follow_ups`.",
+    )
+    is_default: bool = Field(default=True, description="Whether it is asked where a request names no scorers.")
+    stand_in: bool = Field(
+        default=False, description="Whether the model only stands in for the one that the scorer is meant for."
+    )
+    threshold: float | None = Field(
+        default=None, description="Below this value a turn's `label` is `low`; null where there is no threshold."
+    )
 
 
 class ModelsReply(Reply):

@@ -62,10 +62,14 @@ class ScorerChoice(WireRequest):
     """Which scorers are asked, with which options, and until when."""
 
     scorers: Annotated[list[ScorerName], Field(min_length=1, max_length=64)] | None = Field(
-        default=None, description="Names of the scorers to ask; all that are loaded when left out."
+        default=None,
+        description="Names of the scorers to ask. When left out, the service's default ones, in a ranking those that "
+        "`weights` names, else quality alone where it is loaded; and those that `options` names.",
     )
     options: Annotated[dict[ScorerName, dict[str, JsonValue]] | None, AfterValidator(_refuse_unsendable)] = Field(
-        default=None, description="Options for each scorer, by its name."
+        default=None,
+        description="Options for each scorer, by its name. FED's `own_qualities` are 16 at most, with 256 follow-ups "
+        "and 4,096 characters together; what their tokens may come to stands in `option_limits` of `GET /v1/models`.",
     )
     deadline_ms: Annotated[int, Field(ge=1, le=MAX_DEADLINE_MS)] | None = Field(
         default=None,
@@ -118,6 +122,6 @@ class RankRequest(ScorerChoice):
     )
     weights: Annotated[dict[ScorerName, Weight], Field(max_length=64)] | None = Field(
         default=None,
-        description="How much each scorer counts, 0 or more; 1 where none is named. "
-        "One that weighs 0 is told and does not count; at least one must weigh more.",
+        description="How much each scorer counts, 0 or more; 1 where none is named. Without `scorers`, those named "
+        "here are asked. One that weighs 0 is told and does not count; at least one must weigh more.",
     )

@@ -61,7 +61,7 @@ def correlate(
             kind: {
                 name: find_interval(
                     compute_partial_correlation(scores, qualities, given[kind], ranks=name == "spearman"),
-                    _partial(matrices, place),
+                    find_partial(matrices, place),
                 )
                 for name, matrices in resampled.items()
             }
@@ -108,6 +108,27 @@ def resample_kendall(pair: Floats, dialogue_of: Integers, draws: Floats) -> Floa
     return _divide(agreeing, np.sqrt(untied[0] * untied[1]))
 
 
+def resample_auc(scores: Floats, labels: Floats, dialogue_of: Integers, draws: Floats) -> Floats:
+    """The area under the ROC curve of scores against labels of 0 and 1, one a round; ties count half."""
+    codes = np.unique(scores, return_inverse=True)[1]
+    areas = []
+    for drawn in draws:
+        weights = drawn[dialogue_of]
+        positives = weights * (labels == 1)
+        count, others = positives.sum(), weights.sum() - positives.sum()
+        ranks = positives @ _weighted_ranks(codes, weights)
+        areas.append((ranks - count * (count + 1) / 2) / (count * others) if count and others else np.nan)
+    return np.array(areas)
+
+
+def find_partial(matrices: Floats, given: int) -> Floats:
+    """The partial correlation of columns 0 and 1 given another, of each round's matrix of correlations."""
+    both, left, right = matrices[:, 0, 1], matrices[:, 0, given], matrices[:, 1, given]
+    rests = np.stack([1 - left**2, 1 - right**2])
+    rests[rests <= UNEXPLAINED] = 0
+    return _divide(both - left * right, np.sqrt(rests.prod(axis=0)))
+
+
 def _resample_pairs(
     of_signs: Callable[[Floats, Floats], Floats], pair: Floats, dialogue_of: Integers, draws: Floats
 ) -> Floats:
@@ -136,14 +157,6 @@ def _weighted_pearson(columns: Floats, weights: Floats) -> Floats:
     is_constant = variances <= UNEXPLAINED * (columns**2 @ weights)
     norms = np.where(is_constant, 0, np.sqrt(variances))
     return _divide(covariance, np.outer(norms, norms))
-
-
-def _partial(matrices: Floats, given: int) -> Floats:
-    """The partial correlation of columns 0 and 1 given another, of each round's matrix of correlations."""
-    both, left, right = matrices[:, 0, 1], matrices[:, 0, given], matrices[:, 1, given]
-    rests = np.stack([1 - left**2, 1 - right**2])
-    rests[rests <= UNEXPLAINED] = 0
-    return _divide(both - left * right, np.sqrt(rests.prod(axis=0)))
 
 
 def _divide(left: Floats, right: Floats) -> Floats:

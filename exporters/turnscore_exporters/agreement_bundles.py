@@ -16,6 +16,9 @@ from turnscore_exporters.errors import AgreementError
 DIALOGUES_AT_ONCE = 16
 """Dialogues whose turns are sorted into batches together. Chosen: enough of like width, and the progress is seen."""
 
+TURNS_AT_ONCE = 512
+"""Independent turns that are sorted into batches together. Chosen likewise."""
+
 MAX_BATCH_TOKENS = 4096
 """Tokens in one batch, padding included: the service's default."""
 
@@ -64,6 +67,23 @@ def _find_bundle(reference: str) -> Bundle:
     return resolve(reference)
 
 
+def score_turns(loaded: LoadedScorer, turns: Sequence[TurnToScore]) -> list[RawScore]:
+    """The scores of independent turns, in order, in batches of turns of like width."""
+    raw: dict[int, RawScore] = {}
+    for start in range(0, len(turns), TURNS_AT_ONCE):
+        packs = loaded.scorer.encode(turns[start : start + TURNS_AT_ONCE])
+        raw.update(_score_packs(loaded, [_PlacedPack(pack, [start + each for each in pack.answers]) for pack in packs]))
+    return [raw[place] for place in range(len(turns))]
+
+
+def _score_packs(loaded: LoadedScorer, placed: Sequence[_PlacedPack]) -> dict[int, RawScore]:
+    raw: dict[int, RawScore] = {}
+    for batch in _form_batches(placed):
+        scores = loaded.scorer.score([each.pack for each in batch])
+        raw.update(zip([answer for each in batch for answer in each.answers], scores, strict=True))
+    return raw
+
+
 def _score_chunk(loaded: LoadedScorer, dialogues: Sequence[JudgedDialogue]) -> list[DialogueScores]:
     options = loaded.scorer.read_options({})
     placed: list[_PlacedPack] = []
@@ -74,10 +94,7 @@ def _score_chunk(loaded: LoadedScorer, dialogues: Sequence[JudgedDialogue]) -> l
             _PlacedPack(pack, [len(turns) + answer for answer in pack.answers]) for pack in loaded.scorer.encode(own)
         ]
         turns += own
-    raw: dict[int, RawScore] = {}
-    for batch in _form_batches(placed):
-        scores = loaded.scorer.score([each.pack for each in batch])
-        raw.update(zip([answer for each in batch for answer in each.answers], scores, strict=True))
+    raw = _score_packs(loaded, placed)
     in_order = iter(range(len(turns)))
     return [_collect(loaded, dialogue, turns, raw, in_order) for dialogue in dialogues]
 

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 from turnscore_client import AsyncTurnScoreClient
+from turnscore_models.version_option import VersionOption
 
 from turnscore_exporters.agreement_scores import Advance
 from turnscore_exporters.agreement_statistics import BOOTSTRAP_ROUNDS
@@ -66,6 +67,7 @@ def agreement(
     seed: Annotated[int, typer.Option(min=0)] = 0,
     concurrency: Annotated[int, typer.Option(min=1, help="Dialogues in flight at the service.")] = CALLS_IN_FLIGHT,
     timeout: Annotated[float, typer.Option(help="Seconds for one dialogue, retries included.")] = CALL_SECONDS,
+    _version: VersionOption = False,
 ) -> None:
     """Correlate scores, and the trivial baselines beside them, with what people thought of the same turns."""
     from turnscore_exporters.agreement_job import AgreementJob, run_agreement_job, write_report
@@ -98,6 +100,7 @@ def convert(
     source: InputFile,
     target: Annotated[Path, typer.Argument(dir_okay=False, help="Where to write; gzipped if it ends in .gz.")],
     form: Form = FormName.DBDC3,
+    _version: VersionOption = False,
 ) -> None:
     """Write judged dialogues of another form in that of docs/agreement.md."""
     from turnscore_exporters.agreement_data import read_judged_dialogues, write_judged_dialogues

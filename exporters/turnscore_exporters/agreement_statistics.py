@@ -92,6 +92,8 @@ def compute_partial_correlation(left: ArrayLike, right: ArrayLike, given: ArrayL
 
 def _residuals(column: Floats, given: Floats) -> Floats:
     design = np.column_stack([np.ones_like(given), given])
+    if np.ptp(column) == 0:
+        return np.zeros_like(column)
     coefficients, *_ = np.linalg.lstsq(design, column, rcond=None)
     rest = np.asarray(column - design @ coefficients)
     spread = column - column.mean()

@@ -1,6 +1,5 @@
 """Writing a bundle of any scorer: files, calibration, manifest parts. Knows no task; decides no parity."""
 
-import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,24 +9,21 @@ from typing import Any, get_args
 
 import numpy as np
 import onnx
-from pydantic import BaseModel, JsonValue
+from pydantic import JsonValue
 from turnscore_models import (
     Bundle,
     Calibration,
     GraphSpec,
     GraphVariant,
     Manifest,
-    SelfTest,
-    SelfTestTurn,
     TensorSpec,
     write_bundle,
 )
 from turnscore_service.inference.onnx_backend import OnnxBackend, Tensor
-from turnscore_service.scorers.loading import load_scorer
-from turnscore_service.scorers.scorer import TurnToScore
 
 from turnscore_exporters.errors import ExporterError
-from turnscore_exporters.fed_graphs import DATA_SUFFIX
+from turnscore_exporters.external_data import DATA_SUFFIX
+from turnscore_exporters.self_test import write_self_test
 
 GRAPH_FILES: dict[GraphVariant, str] = {
     "fp32": "graphs/fp32.onnx",
@@ -89,7 +85,10 @@ def finish_bundle(
     kept: Sequence[GraphVariant],
     agreement: Mapping[str, JsonValue],
 ) -> Bundle:
-    """The bundle with what was measured in its manifest, and with the graphs that are `kept`, each loaded as served."""
+    """The bundle with what was measured in its manifest, and with the graphs that are `kept`, each loaded as served.
+
+    Its self-test then holds what each of them gives. ExporterError where one scores all of its turns alike.
+    """
     graphs = {
         variant: spec.model_copy(update={"parity_measured": dict(measured[variant])})
         for variant, spec in bundle.manifest.graphs.items()
@@ -99,41 +98,13 @@ def finish_bundle(
         for path in (file, file.with_name(file.name + DATA_SUFFIX)):
             path.unlink(missing_ok=True)
     manifest = bundle.manifest.model_copy(update={"graphs": graphs, "agreement": dict(agreement)})
-    finished = write_bundle(bundle.folder, manifest)
-    for variant in graphs:
-        load_scorer(finished, variant, threads=1)
-    return finished
+    return write_self_test(bundle, manifest, bundle.self_test())
 
 
 def calibrate(values: Sequence[float], source: str) -> Calibration:
     """The 101 percentiles of the reference turns' values."""
     percentiles = np.maximum.accumulate(np.percentile(values, range(101)))
     return Calibration(percentiles=[round(float(each), 6) for each in percentiles], turns=len(values), source=source)
-
-
-def build_self_test(turns: Sequence[TurnToScore], values: Sequence[float]) -> SelfTest:
-    """The turns with the values that the checkpoint gives them."""
-    return SelfTest(
-        turns=[
-            SelfTestTurn(
-                context=[(each.speaker, each.text) for each in turn.context],
-                response=turn.response,
-                value=round(float(value), 6),
-            )
-            for turn, value in zip(turns, values, strict=True)
-        ]
-    )
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty where there is no file."""
-    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return document
-
-
-def write_json(path: Path, document: BaseModel) -> None:
-    """Writes a document for people to read too."""
-    path.write_text(json.dumps(document.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _describe_graph(output: Path, file: str, promise: GraphPromise) -> GraphSpec:

@@ -33,6 +33,16 @@ def agreement_convert() -> None:
     _start("agreement_cli", "convert_app")
 
 
+def agreement_table() -> None:
+    """`turnscore-agreement-table`."""
+    _start("agreement_table.command")
+
+
+def calibrate() -> None:
+    """`turnscore-calibrate`."""
+    _start("calibration.command")
+
+
 def _start(module: str, app: str = "app") -> None:
     try:
         getattr(import_module(f"turnscore_exporters.{module}"), app)()
@@ -41,4 +51,5 @@ def _start(module: str, app: str = "app") -> None:
         if not package or package.startswith(OWN_PACKAGES):
             raise
         extra = EXTRAS.get(package, "export")
-        sys.exit(f"error: {package} is not installed: install the extra `{extra}` (pip install 'turnscore[{extra}]')")
+        fix = f"install the extra `{extra}` (pip install ./clients '.[{extra}]' in a checkout of turnscore)"
+        sys.exit(f"error: {package} is not installed: {fix}")

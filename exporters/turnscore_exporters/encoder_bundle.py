@@ -14,11 +14,11 @@ from turnscore_exporters.bundle_writing import (
     TOKENIZER_FILE,
     GraphPromise,
     calibrate,
-    write_json,
 )
 from turnscore_exporters.encoders import Encoder
 from turnscore_exporters.graph_export import BertGraph, GraphContract, export_fp32
 from turnscore_exporters.half_precision import convert_fp16
+from turnscore_exporters.json_files import write_json
 from turnscore_exporters.quantization import quantize_int8
 from turnscore_exporters.unpadding import skip_padding
 

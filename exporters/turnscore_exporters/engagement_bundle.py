@@ -13,40 +13,25 @@ from turnscore_service.scorers.engagement import EngagementScorer
 from turnscore_exporters.agreement_statistics import compute_auc
 from turnscore_exporters.bundle_writing import (
     DEFAULT_GRAPHS,
-    build_self_test,
     finish_bundle,
     fresh_folder,
-    read_json,
     start_bundle,
 )
 from turnscore_exporters.encoder_bundle import MIN_PARITY_TURNS, BundleSource, GraphChoice, write_files
 from turnscore_exporters.encoders import Encoder
 from turnscore_exporters.engagement_model import CONTRACT, EngagementModel, load_model, score_pairs
 from turnscore_exporters.half_emulation import examined_graph
+from turnscore_exporters.json_files import read_json
 from turnscore_exporters.pairs import EngagementPair
 from turnscore_exporters.parity import Drift, check_parity, serve_turns, turns_of
 from turnscore_exporters.reference_turns import ReferenceTurns, texts_and_labels
+from turnscore_exporters.self_test import build_self_test
+from turnscore_exporters.self_test_turns import self_test_turns
 
 KIND = "engagement"
 # Chosen from what was measured, see docs/models/engagement.md.
 INT8_TOLERANCE = 0.15
 DEFAULT_CHOICE = GraphChoice(DEFAULT_GRAPHS, INT8_TOLERANCE)
-
-# Written for this file: greetings, dull and lively replies, numbers, other scripts, markup, a missing query, long text.
-SELF_TEST_TEXTS: tuple[tuple[str, str], ...] = (
-    ("hi, what did you do today?", "i hiked up a volcano and nearly lost my hat. ever been on one?"),
-    ("hi, what did you do today?", "ok."),
-    ("do you like music?", "I don't know."),
-    ("do you like music?", "Very much! I play the cello in a small orchestra. Which instrument would you learn?"),
-    ("how much is the ticket to Turin?", "It's 42.50 euros, and the 9:15 train still has seats by the window."),
-    ("any plans for the weekend?", "We might paint the kitchen yellow, if my brother remembers to bring the ladder."),
-    ("are you a robot?", "no no no no no no"),
-    ("", "Good evening! What would you like to talk about?"),
-    ("my dog died yesterday", "I am so sorry. How long had the two of you been together?"),
-    ("was machst du heute?", "Ich gehe schwimmen, und du?"),
-    ("tell me a story 🙂", "Once upon a time there was a lighthouse keeper who was afraid of the dark. " * 4),
-    ("what is 2 + 2?", "<b>4</b>"),
-)
 
 
 @dataclass(frozen=True)
@@ -91,7 +76,9 @@ def _write(job: EngagementExport) -> Bundle:
     output, data = job.output, job.data
     model, encoder = load_model(job.checkpoint)
     expected = score_pairs(model, encoder, data.reference.pairs)
-    self_test = build_self_test(turns_of(SELF_TEST_TEXTS), score_pairs(model, encoder, SELF_TEST_TEXTS))
+    tested = self_test_turns(KIND)
+    pairs = [(turn.context[-1].text if turn.context else "", turn.response) for turn in tested]
+    self_test = build_self_test(tested, score_pairs(model, encoder, pairs))
     source = BundleSource(model, encoder, CONTRACT, expected, data.reference.source, self_test)
     write_files(source, job.graphs, output)
     bundle = _start(job, model)

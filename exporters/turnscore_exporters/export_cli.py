@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from turnscore_models.version_option import add_version
 
 from turnscore_exporters.cli_options import Fp16ToleranceOption, GraphsOption, Int8ToleranceOption
 from turnscore_exporters.reported_errors import reported_errors
@@ -12,6 +13,7 @@ from turnscore_exporters.sentiment_cli import export_sentiment_stop
 LicenceOption = Annotated[str, typer.Option(help="What the manifest says of the weights' licence.")]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Make bundles that turnscore serves.")
+add_version(app)
 app.command("sentiment-stop")(export_sentiment_stop)
 
 
@@ -57,6 +59,37 @@ def engagement(
 
 
 @app.command()
+def quality(
+    checkpoint: Annotated[Path, typer.Option(help="Folder that turnscore-train wrote, with its value.json.")],
+    version: Annotated[str, typer.Option(help="Version of the bundle, such as 1.0.0.")],
+    output: Annotated[Path, typer.Option(help="Folder for the bundle; must be empty or missing.")],
+    data: Annotated[Path, typer.Option(help="Folder with the data files under their published names.")],
+    turns: Annotated[int, typer.Option(min=200, help="Real turns for parity and calibration.")] = 4000,
+    graph: GraphsOption = None,
+    int8_tolerance: Int8ToleranceOption = 0.15,
+    fp16_tolerance: Fp16ToleranceOption = 0.02,
+    licence: LicenceOption = "that of the encoder and of the training data",
+    threads: Annotated[int, typer.Option(min=0, help="CPU threads of torch; 0 leaves the choice to it.")] = 0,
+) -> None:
+    """Write the bundle of a quality checkpoint; fails unless every head of the graphs agrees with it as served."""
+    import torch
+
+    from turnscore_exporters.bundle_writing import choose_graphs
+    from turnscore_exporters.encoder_bundle import GraphChoice
+    from turnscore_exporters.quality.bundle import QualityExport, export_quality, read_quality_reference
+
+    if threads:
+        torch.set_num_threads(threads)
+    with reported_errors():
+        reference = read_quality_reference(data, turns)
+        graphs = GraphChoice(choose_graphs(graph), int8_tolerance, fp16_tolerance)
+        bundle = export_quality(QualityExport(checkpoint, version, output, reference, graphs, licence))
+    for variant, spec in bundle.manifest.graphs.items():
+        typer.echo(f"{variant}: {spec.parity_measured}")
+    typer.echo(f"{bundle.manifest.reference} written to {output}")
+
+
+@app.command()
 def fed(
     checkpoint: Annotated[str, typer.Option(help="GPT-2 architecture: a folder, or a name such as DialoGPT's.")],
     version: Annotated[str, typer.Option(help="Version of the bundle, such as 1.0.0.")] = "0.0.0",
@@ -72,6 +105,7 @@ def fed(
     loss: Annotated[str, typer.Option(help="Default loss, `response_only` or `whole_sequence`.")] = "response_only",
     licence: Annotated[str, typer.Option(help="Licence of the checkpoint's weights.")] = "that of the checkpoint",
     threads: Annotated[int, typer.Option(min=0, help="CPU threads of torch; 0 leaves the choice to it.")] = 0,
+    stand_in: Annotated[bool, typer.Option("--stand-in", help="Mark it as a stand-in for a better model.")] = False,
 ) -> None:
     """Write the FED bundle of a language model, or only verify it; fails unless the one pass gives the same numbers."""
     from turnscore_exporters.fed_job import FedJob, run_fed_job
@@ -91,5 +125,50 @@ def fed(
                 loss,
                 licence,
                 threads,
+                stand_in,
             )
         )
+
+
+@app.command("self-test")
+def self_test(
+    bundle: Annotated[Path, typer.Option(help="Folder of a bundle, of any age.")],
+    version: Annotated[str, typer.Option(help="Version of the new bundle, such as 1.0.2.")],
+    output: Annotated[Path, typer.Option(help="Folder for it; must be empty or missing.")],
+) -> None:
+    """Write a bundle anew with the self-test of today: what its graphs give is kept, weights stay byte for byte."""
+    from turnscore_models import BundleError, read_bundle
+
+    from turnscore_exporters.errors import ExporterError
+    from turnscore_exporters.self_test import renew_self_test
+
+    with reported_errors():
+        try:
+            renewed = renew_self_test(read_bundle(bundle), version, output)
+        except BundleError as error:
+            raise ExporterError(str(error)) from error
+    typer.echo(f"{renewed.manifest.reference} written to {output}; tolerances: {renewed.self_test().tolerances}")
+
+
+@app.command()
+def percentiles(
+    bundle: Annotated[str, typer.Option(help="A bundle's folder (with a /), or its name.")],
+    data: Annotated[Path, typer.Option(help="Folder with the data files under their published names.")],
+    version: Annotated[str, typer.Option(help="Version of the new bundle, such as 1.0.3.")],
+    output: Annotated[Path, typer.Option(help="Folder for it; must be empty or missing.")],
+    turns: Annotated[int | None, typer.Option(min=100, help="At most so many of the population's turns.")] = None,
+) -> None:
+    """Write a bundle anew with its percentiles among turns that no shipped model was trained on; weights stay."""
+    from turnscore_models import BundleError
+    from turnscore_models.store import resolve
+
+    from turnscore_exporters.errors import ExporterError
+    from turnscore_exporters.quality.percentiles import renew_percentiles
+    from turnscore_exporters.quality.population import read_population
+
+    with reported_errors():
+        try:
+            renewed = renew_percentiles(resolve(bundle), read_population(data), version, output, turns)
+        except BundleError as error:
+            raise ExporterError(str(error)) from error
+    typer.echo(f"{renewed.manifest.reference} written to {output}: {renewed.calibration().turns} turns")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 from tokenizers import ByteLevelBPETokenizer
+from turnscore_models.version_option import VersionOption
 from turnscore_service.inference.cpu_budget import usable_cpus
 
 from turnscore_exporters.errors import ExporterError
@@ -27,6 +28,7 @@ def bench_fed(
     rounds: Annotated[int, typer.Option(min=1)] = 3,
     layers: Annotated[int, typer.Option(min=1, help="Fewer than DialoGPT-small's 12 for a try.")] = 12,
     threads: Annotated[int, typer.Option(min=0, help="0 takes every CPU the process may use.")] = 0,
+    _version: VersionOption = False,
 ) -> None:
     """Compare the published way with the one pass, and measure how the cost grows."""
     threads = threads or usable_cpus()

@@ -4,16 +4,16 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from pydantic import JsonValue
 from turnscore_models import Bundle, GraphVariant
+from turnscore_service.inference.dialogue_tokens import DialogueTokenizer
 from turnscore_service.inference.onnx_backend import OnnxBackend
 from turnscore_service.scorers.fed import FedScorer
 from turnscore_service.scorers.fed_options import FedBundleOptions, Loss
-from turnscore_service.scorers.scorer import TurnToScore
+from turnscore_service.scorers.fed_questions import FedQuestions
 
 from turnscore_exporters.agreement_statistics import compute_spearman
 from turnscore_exporters.bundle_writing import (
@@ -24,29 +24,29 @@ from turnscore_exporters.bundle_writing import (
     SELF_TEST_FILE,
     TOKENIZER_FILE,
     GraphPromise,
-    build_self_test,
     calibrate,
     finish_bundle,
     fresh_folder,
     start_bundle,
-    write_json,
 )
 from turnscore_exporters.dialogues import read_dialogues
-from turnscore_exporters.errors import ParityError
+from turnscore_exporters.errors import CheckpointError, ParityError
 from turnscore_exporters.fed_checkpoint import FedCheckpoint
 from turnscore_exporters.fed_graphs import export_graph, export_int8
 from turnscore_exporters.fed_parity import (
-    VERIFIED_TURNS,
     Values,
-    build_context,
     mean_values,
     rate_verified_turns,
     serve_both_losses,
     verify_published,
+    write_reference,
 )
 from turnscore_exporters.fed_published import LOSSES
 from turnscore_exporters.half_emulation import examined_graph
+from turnscore_exporters.json_files import write_json
 from turnscore_exporters.parity import Drift, check_order
+from turnscore_exporters.self_test import build_self_test
+from turnscore_exporters.self_test_turns import self_test_turns
 
 KIND = "fed"
 FP32: GraphVariant = "fp32"
@@ -73,13 +73,15 @@ class FedExport:
     graphs: Sequence[GraphVariant] = DEFAULT_GRAPHS
     training: dict[str, JsonValue] | None = None
     licence: str = "that of the checkpoint"
+    stand_in: bool = False
 
 
 def export_fed(job: FedExport, output: Path) -> Bundle:
     """Writes the bundle into the empty or missing folder `output`, loads each graph as the service does, returns it.
 
     The fp32 graph is compared with the published way, the others with it on the reference turns. Raises ParityError
-    where one disagrees, ExporterError for too few reference turns; the folder is then removed.
+    where one disagrees, CheckpointError where a follow-up does not fit the window, ExporterError for too few reference
+    turns; the folder is then removed.
     """
     with fresh_folder(output, len(job.reference), MIN_REFERENCE_TURNS):
         return _write(job, output)
@@ -87,12 +89,15 @@ def export_fed(job: FedExport, output: Path) -> Bundle:
 
 def _write(job: FedExport, output: Path) -> Bundle:
     variants = [FP32, *(each for each in job.graphs if each != FP32)]
-    _write_graphs(job.checkpoint, variants, output)
+    output.mkdir(parents=True, exist_ok=True)
     job.checkpoint.tokenizer.save(str(output / TOKENIZER_FILE), pretty=False)
+    _check_window(job, output / TOKENIZER_FILE)
+    _write_graphs(job.checkpoint, variants, output)
     rated = rate_verified_turns(job.checkpoint, job.options)
-    tested = [TurnToScore(build_context(texts), texts[-1]) for texts in VERIFIED_TURNS]
-    tested_values = mean_values(rated[job.options.loss], job.options)
-    write_json(output / SELF_TEST_FILE, build_self_test(tested, tested_values.tolist()))
+    tested = self_test_turns(KIND)  # which begin with the verified ones
+    values = mean_values(rated[job.options.loss], job.options).tolist()
+    values += [None] * (len(tested) - len(values))
+    write_json(output / SELF_TEST_FILE, build_self_test(tested, values))
     # The reference needs a scorer, and a scorer needs a reference: it starts with one of zeros.
     _write_reference(output, {loss: np.zeros((1, len(job.options.qualities))) for loss in LOSSES}, job)
     bundle = _start(job, variants, output)
@@ -103,6 +108,15 @@ def _write(job: FedExport, output: Path) -> Bundle:
     for variant in variants[1:]:
         measured[variant] = _examine(bundle, variant, job, expected)
     return finish_bundle(bundle, measured, job.graphs, {})
+
+
+def _check_window(job: FedExport, tokenizer: Path) -> None:
+    """CheckpointError, before any work, where the service would refuse the window."""
+    name, window = job.checkpoint.name, job.checkpoint.window
+    try:
+        FedQuestions(DialogueTokenizer(tokenizer, job.options.eos_id, job.options.join), job.options, window)
+    except RuntimeError as error:
+        raise CheckpointError(f"{name}: its {window} positions are too few: {error}") from error
 
 
 def _write_graphs(checkpoint: FedCheckpoint, variants: Sequence[GraphVariant], output: Path) -> None:
@@ -168,8 +182,7 @@ def read_reference(files: Sequence[Path], limit: int, seed: int = 0) -> list[tup
 
 def _write_reference(output: Path, values: Mapping[Loss, Values], job: FedExport) -> None:
     """The values of every loss for percentiles, and the calibration curve of the default question."""
-    arrays: dict[str, Any] = {loss: each.astype(np.float32) for loss, each in values.items()}
-    np.savez_compressed(output / REFERENCE_FILE, **arrays)
+    write_reference(output / REFERENCE_FILE, values)
     defaults = mean_values(values[job.options.loss], job.options)
     write_json(output / CALIBRATION_FILE, calibrate(defaults.tolist(), job.source))
 
@@ -186,4 +199,5 @@ def _start(job: FedExport, variants: Sequence[GraphVariant], output: Path) -> Bu
         training=job.training or {"checkpoint": Path(job.checkpoint.name).name},
         agreement={},
         licence=job.licence,
+        stand_in=job.stand_in,
     )

@@ -27,7 +27,8 @@ class FedCheckpoint:
 def load_checkpoint(name: str) -> FedCheckpoint:
     """Loads a folder such as DialoGPT's (`config.json`, weights, `vocab.json`, `merges.txt`) or a hub name.
 
-    Raises CheckpointError where it is no GPT-2, or its tokenizer has no end-of-text token.
+    Raises CheckpointError where it is no GPT-2, or its tokenizer has entries that the model does not know, or no
+    end-of-text token.
     """
     try:
         model, report = GPT2LMHeadModel.from_pretrained(name, dtype=torch.float32, output_loading_info=True)
@@ -40,7 +41,19 @@ def load_checkpoint(name: str) -> FedCheckpoint:
     tokenizer: Tokenizer = wrapped.backend_tokenizer
     tokenizer.no_padding()
     tokenizer.no_truncation()
+    entries, known = 1 + max(_ids_in_text(tokenizer)), int(model.config.vocab_size)
+    if entries > known:
+        raise CheckpointError(f"{name}: its tokenizer has {entries} entries, the model {known}")
     eos_id = wrapped.eos_token_id
     if eos_id is None or eos_id >= model.config.vocab_size:
         raise CheckpointError(f"{name}: its tokenizer has no end-of-text token that the model knows")
     return FedCheckpoint(name, model.eval(), tokenizer, int(eos_id))
+
+
+def _ids_in_text(tokenizer: Tokenizer) -> list[int]:
+    """The entries that a text may become: special ones, such as padding that was added later, are none of them."""
+    added = tokenizer.get_added_tokens_decoder()
+    return [
+        *tokenizer.get_vocab(with_added_tokens=False).values(),
+        *(each for each, token in added.items() if not token.special),
+    ]

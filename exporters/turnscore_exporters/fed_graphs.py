@@ -12,12 +12,11 @@ from turnscore_service.inference.fed_packing import Branch, Conversation, FedBat
 from turnscore_service.inference.fed_tree import build_tree
 
 from turnscore_exporters.errors import GraphExportError
+from turnscore_exporters.external_data import DATA_SUFFIX
 from turnscore_exporters.fed_attention import MICROSOFT, count_fused
 from turnscore_exporters.fed_model import FedModel
 from turnscore_exporters.quantization import OPSET, quantize_int8
 
-DATA_SUFFIX = ".data"
-"""What a large graph's weights, in a file beside it, are called."""
 TRACED_OPSET = 20  # specified: the first with Gelu as one operator, the last that tracing writes
 BRANCH_AXES = ("branches", "branch_tokens")
 INPUT_AXES: dict[str, tuple[str, ...]] = {

@@ -48,6 +48,7 @@ class FedJob:
     loss: str
     licence: str
     threads: int
+    stand_in: bool = False
 
 
 def run_fed_job(job: FedJob) -> None:
@@ -61,7 +62,7 @@ def run_fed_job(job: FedJob) -> None:
             )
         return
     if job.output is None or not job.dialogues:
-        raise ExporterError("--output and --dialogues are needed, unless with --verify")
+        raise ExporterError("--output and --dialogues are needed, unless with --verify; see docs/models/fed.md")
     reference = read_reference(job.dialogues, job.turns)
     bundle = export_fed(_describe(job, load_checkpoint(job.checkpoint), reference), job.output)
     _report(bundle)
@@ -87,6 +88,7 @@ def _describe(job: FedJob, checkpoint: FedCheckpoint, reference: Sequence[Sequen
         graphs=choose_graphs(job.graphs),
         training=_read_training(job.checkpoint),
         licence=job.licence,
+        stand_in=job.stand_in,
     )
 
 

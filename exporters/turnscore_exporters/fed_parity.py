@@ -1,41 +1,28 @@
 """FED's parity: graphs through the serving code against the published way, and against the fp32 graph on real turns."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import JsonValue
 from turnscore_service.scorers.fed import FedScorer
 from turnscore_service.scorers.fed_options import FedBundleOptions, Loss
-from turnscore_service.scorers.scorer import TurnToScore
-from turnscore_wire import Turn
 
 from turnscore_exporters.errors import ParityError
 from turnscore_exporters.fed_checkpoint import FedCheckpoint
 from turnscore_exporters.fed_published import LOSSES, rate_published
+from turnscore_exporters.self_test_turns import FED_VERIFIED, build_turn
 
 PACKS_AT_ONCE = 8
-
-# Written for this file: chat, a bare answer, no context, emoji and another script, markup, a long turn.
-VERIFIED_TURNS: tuple[tuple[str, ...], ...] = (
-    ("hi, seen any good films?", "yes, a heist film set in Lisbon. do you like those?"),
-    ("hi, seen any good films?", "yes, a heist film set in Lisbon. do you like those?", "i love them", "ok."),
-    ("Good evening! What would you like to talk about?",),
-    (
-        "tell me a story 🙂",
-        "¿Por qué no? 从前有一座山 🏔️🏔️",
-        "what?",
-        "<b>Once</b> upon a time  there was\ta lighthouse.",
-    ),
-    ("my dog died yesterday", "no no no no no no " * 6),
-)
 
 Values = NDArray[np.float64]
 
 
 def rate_verified_turns(checkpoint: FedCheckpoint, options: FedBundleOptions) -> dict[Loss, Values]:
     """Values [turns, qualities] of the verified turns the published way."""
-    rated = [rate_published(checkpoint, texts, options.qualities, options.join) for texts in VERIFIED_TURNS]
+    rated = [rate_published(checkpoint, texts, options.qualities, options.join) for texts in FED_VERIFIED]
     return {loss: np.array([list(each[loss].values()) for each in rated]) for loss in LOSSES}
 
 
@@ -48,13 +35,13 @@ def verify_published(
     """
     worst: dict[Loss, float] = {}
     for loss in LOSSES:
-        served = serve_turns(scorer, VERIFIED_TURNS, options, loss)
+        served = serve_turns(scorer, FED_VERIFIED, options, loss)
         differences = np.abs(served - published[loss])
         worst[loss] = float(differences.max())
         if not worst[loss] <= tolerance:
             turn, quality = np.unravel_index(differences.argmax(), differences.shape)
             raise ParityError(
-                f"{list(options.qualities)[quality]} ({loss}) after {VERIFIED_TURNS[turn][-1]!r} differs from the "
+                f"{list(options.qualities)[quality]} ({loss}) after {FED_VERIFIED[turn][-1]!r} differs from the "
                 f"published way by {worst[loss]:.2e}; the tolerance is {tolerance:.0e}"
             )
     return worst
@@ -65,7 +52,7 @@ def serve_turns(
 ) -> Values:
     """Values [turns, qualities] of every quality that the bundle knows, in its order."""
     asked: dict[str, JsonValue] = {"qualities": list(options.qualities), "loss": loss}
-    turns = [_build_turn(texts, scorer.read_options(asked)) for texts in conversations]
+    turns = [build_turn(texts, scorer.read_options(asked)) for texts in conversations]
     values = np.zeros((len(turns), len(options.qualities)))
     packs = scorer.encode(turns)
     for pack in packs:
@@ -79,7 +66,7 @@ def serve_both_losses(
 ) -> dict[Loss, Values]:
     """As `serve_turns`, for every loss out of the same passes."""
     question = scorer.read_options({"qualities": list(options.qualities), "loss": "whole_sequence"})
-    packs = scorer.encode([_build_turn(texts, question) for texts in conversations])
+    packs = scorer.encode([build_turn(texts, question) for texts in conversations])
     packs.sort(key=lambda pack: pack.width)
     values: dict[Loss, Values] = {loss: np.zeros((len(conversations), len(options.qualities))) for loss in LOSSES}
     for start in range(0, len(packs), PACKS_AT_ONCE):
@@ -98,11 +85,7 @@ def mean_values(values: Values, options: FedBundleOptions) -> Values:
     return mean
 
 
-def build_context(texts: Sequence[str]) -> list[Turn]:
-    """Turns before the last text, which is the system's; speakers alternate."""
-    last = len(texts) - 1
-    return [Turn(speaker="system" if (last - place) % 2 == 0 else "user", text=texts[place]) for place in range(last)]
-
-
-def _build_turn(texts: Sequence[str], question: object) -> TurnToScore:
-    return TurnToScore(build_context(texts), texts[-1], question)
+def write_reference(file: Path, values: Mapping[Loss, Values]) -> None:
+    """Writes the reference turns' values of every loss, from which percentiles of any choice of qualities are made."""
+    arrays: dict[str, Any] = {loss: each.astype(np.float32) for loss, each in values.items()}
+    np.savez_compressed(file, **arrays)

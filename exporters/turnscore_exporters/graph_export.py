@@ -32,7 +32,10 @@ class BertGraph(nn.Module):
 
 @dataclass(frozen=True)
 class GraphContract:
-    """Names and axes of a graph's inputs and outputs, in order, and inputs to trace it with."""
+    """Names and axes of a graph's inputs and outputs, in order, and inputs to trace it with.
+
+    An axis of a fixed size has no name.
+    """
 
     inputs: Mapping[str, tuple[str, ...]]
     outputs: Mapping[str, tuple[str, ...]]
@@ -50,7 +53,10 @@ def export_fp32(model: BertGraph, contract: GraphContract, path: Path) -> None:
 
 
 def _trace(model: BertGraph, contract: GraphContract, path: Path) -> None:
-    axes = {name: dict(enumerate(names)) for name, names in (*contract.inputs.items(), *contract.outputs.items())}
+    axes = {
+        name: {place: axis for place, axis in enumerate(names) if axis}
+        for name, names in (*contract.inputs.items(), *contract.outputs.items())
+    }
     with warnings.catch_warnings(), torch.inference_mode():
         warnings.simplefilter("ignore")
         torch.onnx.export(

@@ -15,20 +15,21 @@ from turnscore_wire import Turn
 from turnscore_exporters.agreement_statistics import compute_spearman
 from turnscore_exporters.bundle_writing import (
     DEFAULT_GRAPHS,
-    build_self_test,
     finish_bundle,
     fresh_folder,
-    read_json,
     start_bundle,
 )
 from turnscore_exporters.encoder_bundle import MIN_PARITY_TURNS, BundleSource, GraphChoice, write_files
 from turnscore_exporters.encoders import Encoder
 from turnscore_exporters.graph_export import EXAMPLE_IDS, ROW_AXES, GraphContract
 from turnscore_exporters.half_emulation import examined_graph
+from turnscore_exporters.json_files import read_json
 from turnscore_exporters.parity import check_parity, serve_turns
+from turnscore_exporters.self_test import build_self_test
+from turnscore_exporters.self_test_turns import self_test_turns
 from turnscore_exporters.sentiment_model import RowBuilder, SentimentStopModel, load_model, score_rows
 from turnscore_exporters.sentiment_report import read_judged_responses
-from turnscore_exporters.sentiment_sets import SYSTEM, USER, Spoken, read_sets, read_turns
+from turnscore_exporters.sentiment_sets import Spoken, read_sets, read_turns
 from turnscore_exporters.train_sentiment import DEVELOPMENT_FILE, DEVELOPMENT_FORM
 
 KIND = "sentiment_stop"
@@ -39,23 +40,6 @@ CONTRACT = GraphContract(
     inputs={"input_ids": ROW_AXES, "attention_mask": ROW_AXES, "token_type_ids": ROW_AXES},
     outputs={"sentiment": ("rows",), "goes_on": ("rows",)},
     examples=(EXAMPLE_IDS, (EXAMPLE_IDS > 0).long(), (EXAMPLE_IDS > 1).long()),
-)
-
-# Written for this file, user and system in turns, the last text being the response: fitting, rude, dull, broken and
-# repeated ones, no context, other scripts, markup, a long context and a long response.
-SELF_TEST_TEXTS: tuple[tuple[str, ...], ...] = (
-    ("i baked bread this morning", "That sounds lovely! What kind was it?"),
-    ("i baked bread this morning", "Nobody wants to hear about your bread."),
-    ("do you have pets?", "Two cats. And you?", "a very old dog", "Aw, what is the old dog's name?"),
-    ("do you have pets?", "Two cats. And you?", "a very old dog", "Two cats. And you?"),
-    ("which train goes to Turin?", "The 9:15, from platform 4. Shall I look for the fare?"),
-    ("which train goes to Turin?", "platform platform train is the of Turin when"),
-    ("tell me something", "ok."),
-    ("Good evening! What would you like to talk about?",),
-    ("was machst du heute?", "Ich gehe schwimmen, und du? 🙂"),
-    ("what is 2 + 2?", "<b>4</b>"),
-    ("well " * 60, "and then " * 30, "go on", "I will."),
-    ("tell me a story", "Once upon a time there was a lighthouse keeper who was afraid of the dark. " * 8),
 )
 
 
@@ -115,7 +99,7 @@ def _write(job: SentimentExport) -> Bundle:
     model, encoder = load_model(job.checkpoint)
     reference = job.reference
     expected = score_turns(model, encoder, reference.turns)
-    tested = [_turn(*_alternate(texts)) for texts in SELF_TEST_TEXTS]
+    tested = self_test_turns(KIND)
     self_test = build_self_test(tested, score_turns(model, encoder, tested))
     source = BundleSource(model, encoder, CONTRACT, expected, reference.source, self_test)
     write_files(source, job.graphs, job.output)
@@ -146,12 +130,6 @@ def score_turns(model: SentimentStopModel, encoder: Encoder, turns: Sequence[Tur
 
 def _agree(values: Sequence[float], qualities: Sequence[float]) -> float:
     return round(compute_spearman(values, qualities), 4)
-
-
-def _alternate(texts: Sequence[str]) -> tuple[list[Spoken], str]:
-    """The last text as the response, those before as spoken by user and system in turns, the user last."""
-    speakers = [USER if (len(texts) - place) % 2 == 0 else SYSTEM for place in range(len(texts) - 1)]
-    return list(zip(speakers, texts, strict=False)), texts[-1]
 
 
 def _start(job: SentimentExport, model: SentimentStopModel) -> Bundle:

@@ -4,12 +4,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from turnscore_models.version_option import add_version
 
 from turnscore_exporters.cli_options import DataOption, EncoderOption, OutputOption, ThreadsOption
+from turnscore_exporters.quality.train_command import train_quality
 from turnscore_exporters.reported_errors import reported_errors
 from turnscore_exporters.sentiment_cli import train_sentiment_stop
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Train the models that turnscore serves.")
+add_version(app)
+app.command("quality")(train_quality)
 app.command("sentiment-stop")(train_sentiment_stop)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterator, Sequence
 
+from turnscore_load.address import LOOPBACK
 from turnscore_load.answers import judge_http
 from turnscore_load.calls import CallRecord, Stage
 from turnscore_load.raw_http import RawConnection, RawReply, open_connection, post_bytes
@@ -21,8 +22,10 @@ _FRESH_SECONDS = 3.0
 class Generator:
     """Makes calls with a deadline to the service on a port. Belongs to one event loop."""
 
-    def __init__(self, port: int, deadline_ms: int) -> None:
+    def __init__(self, port: int, deadline_ms: int, address: str = LOOPBACK) -> None:
+        """Calls come from that address of this machine."""
         self._port = port
+        self._address = address
         self._patience_seconds = deadline_ms / 1000 + _PATIENCE_SECONDS
         self._idle: list[tuple[float, RawConnection]] = []
         self._room = asyncio.Semaphore(MAX_CONNECTIONS)
@@ -84,7 +87,7 @@ class Generator:
 
     async def _exchange(self, request: bytes) -> RawReply:
         try:
-            connection = self._take_idle() or await open_connection(self._port)
+            connection = self._take_idle() or await open_connection(self._port, self._address)
         except OSError as error:
             return RawReply(0, why=f"no connection: {type(error).__name__}")
         replied: asyncio.Future[RawReply] = self._loop.create_future()

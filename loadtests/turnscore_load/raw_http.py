@@ -104,7 +104,9 @@ def _read_head(head: bytes) -> tuple[int, dict[str, str]]:
     return int(first.split(" ", 2)[1]), {name.lower(): value.strip() for name, _, value in headers}
 
 
-async def open_connection(port: int) -> RawConnection:
-    """A connection to the service on this machine. Raises OSError."""
-    _, connection = await asyncio.get_running_loop().create_connection(RawConnection, LOOPBACK, port)
+async def open_connection(port: int, address: str = LOOPBACK) -> RawConnection:
+    """A connection to the service on this machine, from that address of the machine. Raises OSError."""
+    _, connection = await asyncio.get_running_loop().create_connection(
+        RawConnection, LOOPBACK, port, local_addr=(address, 0)
+    )
     return connection

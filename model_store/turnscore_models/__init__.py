@@ -13,12 +13,15 @@ from turnscore_models.errors import (
 )
 from turnscore_models.manifest import (
     Calibration,
+    GraphOutput,
     GraphSpec,
     GraphVariant,
     Manifest,
+    Recall,
     SelfTest,
     SelfTestTurn,
     TensorSpec,
+    Threshold,
 )
 from turnscore_models.starter import starter_bundles
 
@@ -29,15 +32,18 @@ __all__ = [
     "BundleNotFoundError",
     "Calibration",
     "CorruptBundleError",
+    "GraphOutput",
     "GraphSpec",
     "GraphVariant",
     "InvalidManifestError",
     "Manifest",
     "MismatchedGraphError",
     "MissingBundleFileError",
+    "Recall",
     "SelfTest",
     "SelfTestTurn",
     "TensorSpec",
+    "Threshold",
     "UnknownKindError",
     "copy_bundle",
     "known_kinds",

@@ -37,7 +37,11 @@ class Bundle:
     manifest: Manifest
 
     def path_of(self, file: str) -> Path:
-        """The place of one of the bundle's files."""
+        """The place of one of the bundle's files. Raises InvalidManifestError for one without a checksum."""
+        if file not in self.manifest.files:
+            raise InvalidManifestError(
+                f"bundle {self.manifest.reference} names the file {file}, for which its manifest gives no SHA-256"
+            )
         return self.folder / file
 
     @property
@@ -73,6 +77,10 @@ def read_bundle(folder: Path) -> Bundle:
             f"this installation has scorers for: {', '.join(kinds) or 'none'}"
         )
     _refuse_unlisted(folder, manifest)
+    if reserved := sorted(_UNCHECKED & manifest.files.keys()):
+        raise InvalidManifestError(
+            f"bundle {manifest.reference} lists {', '.join(reserved)}: the model store or the manifest has that name"
+        )
     for name, checksum in manifest.files.items():
         path = folder / name
         if not path.is_file():

@@ -14,8 +14,10 @@ from turnscore_models import store
 from turnscore_models.bundle import read_manifest
 from turnscore_models.errors import BundleError
 from turnscore_models.starter import starter_bundles
+from turnscore_models.version_option import add_version
 
 app = typer.Typer(help="Bundles: one version of one scorer each.", no_args_is_help=True, add_completion=False)
+add_version(app)
 
 Reference = Annotated[
     str,

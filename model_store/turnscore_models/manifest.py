@@ -29,7 +29,8 @@ def _refuse_non_finite(value: JsonValue) -> JsonValue:
 
 BundleName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
 _VERSION_PART = "(0|[1-9][0-9]{0,8})"  # one way to write a number, so that no two versions are the same one
-BundleVersion = Annotated[str, Field(pattern=rf"^{_VERSION_PART}\.{_VERSION_PART}\.{_VERSION_PART}$")]
+VERSION_PATTERN = rf"^{_VERSION_PART}\.{_VERSION_PART}\.{_VERSION_PART}$"
+BundleVersion = Annotated[str, Field(pattern=VERSION_PATTERN)]
 FileName = Annotated[str, AfterValidator(_refuse_escape)]
 FiniteJson = Annotated[JsonValue, AfterValidator(_refuse_non_finite)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -64,6 +65,29 @@ class GraphSpec(_Part):
     )
 
 
+class Recall(_Part):
+    """Which share of the bad turns a threshold finds, with its interval of 95 %."""
+
+    share: Annotated[float, Field(ge=0, le=1)]
+    low: Annotated[float, Field(ge=0, le=1)]
+    high: Annotated[float, Field(ge=0, le=1)]
+    turns: int = Field(description="Bad turns that it was counted over.")
+
+
+class Threshold(_Part):
+    """The value below which a turn is called low, and what is promised of it."""
+
+    value: float
+    source: str = Field(description="Which rated turns it was made of.")
+    false_alarm_rate: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None, description="At most this share of good turns like those is called low."
+    )
+    confidence: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None, description="Probability that the promise holds, over draws of such turns."
+    )
+    recall: Recall | None = None
+
+
 class Manifest(_Part):
     """Everything that is known of one version of one scorer."""
 
@@ -83,6 +107,10 @@ class Manifest(_Part):
     options: dict[str, FiniteJson] = Field(default_factory=dict, description="What only this kind reads.")
     training: dict[str, FiniteJson] = Field(description="Encoder, data, command and date of the training.")
     agreement: dict[str, FiniteJson] = Field(description="Measured agreement with people, baselines beside.")
+    threshold: Threshold | None = Field(default=None, description="Absent: scores carry no label.")
+    stand_in: bool = Field(
+        default=False, description="Whether the model only stands in for the one that the scorer is meant for."
+    )
     licence: str
 
     @property
@@ -112,15 +140,39 @@ class Calibration(_Part):
         return self
 
 
+class GraphOutput(_Part):
+    """What one graph gave for a turn on the machine that exported it, through the code that serves."""
+
+    value: float
+    details: dict[str, float] = Field(
+        default_factory=dict, description="Every part of the score but its percentiles, as replies name them."
+    )
+
+
 class SelfTestTurn(_Part):
-    """One turn with the value that the checkpoint gives it; checked each time the bundle is loaded."""
+    """One turn with what the checkpoint and each graph give it; checked each time the bundle is loaded."""
 
     context: list[tuple[Literal["user", "system"], str]]
     response: str
-    value: float
+    value: float | None = Field(default=None, description="The checkpoint's; absent where it was not at hand.")
+    graphs: dict[GraphVariant, GraphOutput] = Field(default_factory=dict)
 
 
 class SelfTest(_Part):
-    """The turns that a bundle is checked on when it is loaded."""
+    """The turns that a bundle is checked on when it is loaded.
+
+    A graph that `tolerances` names is compared with its own outputs. One that it does not name, as in bundles written
+    before it existed, is compared with the checkpoint's values, within the manifest's `parity_tolerance`.
+    """
 
     turns: Annotated[list[SelfTestTurn], Field(min_length=1)]
+    tolerances: dict[GraphVariant, Annotated[float, Field(gt=0)]] = Field(
+        default_factory=dict, description="Largest absolute difference of a value or a detail from `graphs`."
+    )
+
+    @model_validator(mode="after")
+    def _has_outputs_for_each_tolerance(self) -> "SelfTest":
+        for place, turn in enumerate(self.turns):
+            if missing := self.tolerances.keys() - turn.graphs.keys():
+                raise ValueError(f"turn {place} has no output of {', '.join(sorted(missing))}")
+        return self

@@ -3,12 +3,15 @@
 The only user of bentoml here. A bundle that cannot be read is refused when it is asked for, and stops no other.
 """
 
+import gzip
 import re
 import shutil
 import tarfile
 import tempfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import bentoml
 from bentoml.exceptions import BentoMLException, NotFound
@@ -23,6 +26,30 @@ _LABEL = "turnscore"
 """Marks our bundles among the models that others keep in the same store."""
 _PINNED = re.compile(r"[a-z][a-z0-9_-]{0,62}:[0-9]+\.[0-9]+\.[0-9]+")
 """A reference that BentoML takes as it is; it changes others, such as those with capitals."""
+
+
+_UNPACKED_ROOM = 64 * 1024**2
+_MOST_UNPACKED = 20
+"""An archive may grow to so many bytes plus so many times its own size. Weights hardly shrink, tokenizers to a fifth; a
+bomb shrinks to a thousandth. Chosen."""
+_MOST_FILES = 1000
+"""In an archive; ours hold about five. Chosen."""
+
+
+class _BoundedStream:
+    """What is read from `stream`. More than `limit` bytes are an OSError, before they are on disk or in memory."""
+
+    def __init__(self, stream: gzip.GzipFile, limit: int) -> None:
+        self._stream = stream
+        self._left = limit
+
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes, and never more than one above what is left."""
+        data = self._stream.read(min(size, self._left + 1))
+        self._left -= len(data)
+        if self._left < 0:
+            raise OSError("it unpacks to far more than a bundle of its size does")
+        return data
 
 
 @dataclass(frozen=True)
@@ -84,8 +111,8 @@ def resolve(reference: str) -> Bundle:
 def import_bundle(source: Path) -> Bundle:
     """Puts the bundle in `source`, a folder or a `.tar.gz` made by `export_bundle`, into the store, checked.
 
-    Importing the same content again changes nothing. Raises BundleExistsError where that version has other
-    content, or what `read_bundle` raises.
+    Importing the same content again changes nothing; a stored version that is broken is replaced. Raises
+    BundleExistsError where that version has other content, or what `read_bundle` raises; nothing then stays behind.
     """
     with tempfile.TemporaryDirectory(prefix="turnscore-import-") as scratch:
         folder = source if source.is_dir() else _unpack(source, Path(scratch))
@@ -96,7 +123,7 @@ def export_bundle(bundle: Bundle, target: Path) -> Path:
     """Writes the bundle's files, and nothing else, as `target`, a gzipped tar. Never overwrites."""
     with tarfile.open(target, "x:gz") as archive:
         for name in [MANIFEST_FILE, *sorted(bundle.manifest.files)]:
-            archive.add(bundle.path_of(name), arcname=name)
+            archive.add(bundle.folder / name, arcname=name)
     return target
 
 
@@ -108,22 +135,33 @@ def version_order(version: str) -> tuple[int, ...]:
 def _store(bundle: Bundle) -> Bundle:
     manifest = bundle.manifest
     stored = _find_stored(manifest.reference)
-    if stored is not None:
-        if read_manifest(stored.folder) != manifest:
+    if stored is not None and (whole := _read_whole(stored)) is not None:
+        if whole.manifest != manifest:
             raise BundleExistsError(
                 f"the model store already holds another {manifest.reference}; give it a new version"
             )
-        return stored.read()
+        return whole
     labels = {_LABEL: "bundle", "kind": manifest.kind}
     try:
+        if stored is not None:
+            bentoml.models.delete(manifest.reference)
         with bentoml.models.create(manifest.reference, labels=labels) as model:
             for name in [MANIFEST_FILE, *manifest.files]:
                 target = Path(model.path) / name
                 target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(bundle.path_of(name), target)
+                shutil.copyfile(bundle.folder / name, target)
+            read_bundle(Path(model.path))  # what is refused here was never stored
     except BentoMLException as error:
         raise BundleExistsError(f"the model store refuses {manifest.reference}: {error}") from error
     return _known(bentoml.models.get(manifest.reference)).read()
+
+
+def _read_whole(stored: KnownBundle) -> Bundle | None:
+    """The stored bundle; None where it is broken, and so holds the place of nothing that can be used."""
+    try:
+        return stored.read()
+    except BundleError:
+        return None
 
 
 def _find_stored(reference: str) -> KnownBundle | None:
@@ -172,9 +210,18 @@ def _folder_of(reference: str) -> Path:
 def _unpack(archive: Path, scratch: Path) -> Path:
     if not archive.exists():
         raise BundleNotFoundError(f"{archive} does not exist")
+    limit = _UNPACKED_ROOM + _MOST_UNPACKED * archive.stat().st_size
     try:
-        with tarfile.open(archive) as opened:
-            opened.extractall(scratch, filter="data")
-    except (tarfile.TarError, OSError, EOFError) as error:
+        with gzip.open(archive) as packed, _open_bounded(packed, limit) as opened:
+            for count, member in enumerate(opened, 1):
+                if count > _MOST_FILES or member.issparse():
+                    raise InvalidManifestError(f"{archive} holds more than {_MOST_FILES} files, or sparse ones")
+                opened.extract(member, scratch, filter="data")
+    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
         raise InvalidManifestError(f"{archive} is not a bundle archive: {error}") from error
     return scratch
+
+
+def _open_bounded(packed: gzip.GzipFile, limit: int) -> tarfile.TarFile:
+    stream: Any = _BoundedStream(packed, limit)  # all that a tar that is read from front to end needs of a file
+    return tarfile.open(fileobj=stream, mode="r|")

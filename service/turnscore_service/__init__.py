@@ -1,1 +1,7 @@
-"""The running service: doors, pipeline, scorers and inference."""
+"""The running service: doors, pipeline, scorers and inference. Importing it keeps ONNX Runtime from reporting home."""
+
+import os
+
+# The wheels of ONNX Runtime 1.29 and later write a device id below HOME and send events unless this is set before the
+# library is imported; a call afterwards comes too late for the first event (seen with 1.31.1).
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"

@@ -6,13 +6,13 @@ import logging
 import time
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 from turnscore_wire import tell_refusal
 
 from turnscore_service import metrics
+from turnscore_service.callers import CALLER, Caller, Proxies, network_of
 from turnscore_service.door_settings import AuthSettings, KeyEntry, KeyName
 from turnscore_service.errors import UnauthenticatedError
 from turnscore_service.log_setup import KEY_NAME
@@ -22,6 +22,9 @@ AUTHORIZATION_KEY = "authorization"
 API_KEY_KEY = "x-api-key"
 """Header of a request, key of a call's metadata: a key comes in the first as `Bearer KEY`, or in the second alone."""
 
+FORWARDED_KEY = "x-forwarded-for"
+"""Believed of `trusted_proxies` alone."""
+
 _LOOK_SECONDS = 1.0
 """How often, at most, the file is looked at; so long may a key that was taken out still be good. Chosen."""
 _KEYS = TypeAdapter(dict[KeyName, KeyEntry])
@@ -30,26 +33,6 @@ _LOGGER = logging.getLogger("turnscore.access")
 
 class UnusableKeysError(Exception):
     """The file of keys cannot be read; the message says why, and repeats nothing of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Whoever has called: a key's name, or nobody in particular where no key is needed."""
-
-    key_name: str | None = None
-    budget: TurnBudget | None = None
-
-    def charge(self, turns: int) -> None:
-        """Counts turns that are about to be scored. Raises OverloadedError where the key asks for too many."""
-        if self.key_name is None:
-            return
-        outcome = "refused"
-        try:
-            if self.budget is not None:
-                self.budget.take(turns)
-            outcome = "allowed"
-        finally:
-            metrics.KEY_TURNS.labels(self.key_name, outcome).inc(turns)
 
 
 def sent_key(headers: Mapping[str, str]) -> str | None:
@@ -67,19 +50,27 @@ class Access:
         """Raises UnusableKeysError where the file cannot be read."""
         self._fixed = settings.keys
         self._file = settings.keys_file
+        self._proxies = Proxies(settings.trusted_proxies)
         self._clock = clock
         self._callers: dict[str, tuple[KeyEntry, Caller]] = {}
         self._looked_at = clock()
         self._stamp = self._look()
         self._take(read_keys(self._file) if self._file is not None else {})
 
-    def admit(self, key: str | None) -> Caller:
-        """Who calls with that key; lines logged from here on have its name.
+    def admit(self, key: str | None, peer: str = "", forwarded: str | None = None) -> Caller:
+        """Who calls, as `recognize` has it; from here on work is done in their name, and log lines have the key's."""
+        caller = self.recognize(key, peer, forwarded)
+        KEY_NAME.set(caller.key_name)
+        CALLER.set(caller)
+        return caller
+
+    def recognize(self, key: str | None, peer: str = "", forwarded: str | None = None) -> Caller:
+        """Who calls with that key; where none is needed, from that address, or as `forwarded` by a trusted proxy there.
 
         Raises UnauthenticatedError where keys are needed and this is none of them.
         """
         if self._file is None and not self._fixed:
-            return _ANYBODY
+            return Caller(network=network_of(self._proxies.address_of(peer, forwarded)))
         self._read_if_changed()
         if not key:
             raise UnauthenticatedError("an API key is needed: `authorization: Bearer KEY`, or `x-api-key: KEY`")
@@ -91,7 +82,6 @@ class Access:
                 found = caller
         if found is None:
             raise UnauthenticatedError("the API key is not known")
-        KEY_NAME.set(found.key_name)
         return found
 
     def _read_if_changed(self) -> None:
@@ -127,9 +117,6 @@ class Access:
         except OSError:
             return None
         return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-_ANYBODY = Caller()
 
 
 def _caller(name: str, entry: KeyEntry) -> Caller:

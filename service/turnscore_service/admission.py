@@ -41,16 +41,17 @@ class Refusal:
 
 
 class Reservation:
-    """Room held for one request, given back scorer by scorer."""
+    """Room held for one request of one caller, given back scorer by scorer."""
 
-    def __init__(self, admission: "Admission", demands: Mapping[str, Demand]) -> None:
+    def __init__(self, admission: "Admission", demands: Mapping[str, Demand], caller: str) -> None:
         self._admission = admission
+        self._caller = caller
         self._held = dict(demands)
 
     def release(self, scorer: str) -> None:
         """Gives back what is held for one scorer; once."""
         if demand := self._held.pop(scorer, None):
-            self._admission.change(scorer, -demand.items, -demand.tokens)
+            self._admission.change(scorer, -demand.items, -demand.tokens, self._caller)
 
     def release_all(self) -> None:
         """Gives back the rest."""
@@ -68,43 +69,46 @@ class Admission:
         self._settings = settings
         self._paces = paces or {}
         self._in_flight: dict[str, Demand] = {}
+        self._callers: dict[str, dict[str, Demand]] = {}
+        """What each caller has in flight, by scorer; who has nothing is not in it."""
         self._real_shares: dict[str, float] = {}
 
     @contextmanager
-    def reserve(self, demands: Mapping[str, Demand], deadline: Deadline) -> Iterator[Reservation]:
+    def reserve(self, demands: Mapping[str, Demand], deadline: Deadline, caller: str = "") -> Iterator[Reservation]:
         """Holds room while the block runs; raises as `hold` does before it."""
-        reservation = self.hold(demands, deadline)
+        reservation = self.hold(demands, deadline, caller)
         try:
             yield reservation
         finally:
             reservation.release_all()
 
-    def hold(self, demands: Mapping[str, Demand], deadline: Deadline) -> Reservation:
+    def hold(self, demands: Mapping[str, Demand], deadline: Deadline, caller: str = "") -> Reservation:
         """Holds room for the whole request, to be given back scorer by scorer, or raises OverloadedError.
 
         Raises it as well where the queue of a scorer is longer than the time left: the answer would come too late. A
         request that finds nothing else in flight for its scorers is always admitted: the limits bound what waits
-        together.
+        together. One caller may take all the room; the others then find as much again, of which each may have an equal
+        part.
         """
-        if (refused := self.refusal(demands, deadline)) is not None:
+        if (refused := self.refusal(demands, deadline, caller)) is not None:
             metrics.REFUSED_ITEMS.labels(refused.scorer, refused.reason).inc(demands[refused.scorer].items)
             raise refused.error
         for scorer, demand in demands.items():
-            self.change(scorer, demand.items, demand.tokens)
+            self.change(scorer, demand.items, demand.tokens, caller)
             metrics.ADMITTED_ITEMS.labels(scorer).inc(demand.items)
-        return Reservation(self, demands)
+        return Reservation(self, demands, caller)
 
-    def refusal(self, demands: Mapping[str, Demand], deadline: Deadline) -> Refusal | None:
+    def refusal(self, demands: Mapping[str, Demand], deadline: Deadline, caller: str = "") -> Refusal | None:
         """Why `hold` would refuse at this moment; None where it would not. Takes no room and counts nothing."""
         for scorer, demand in demands.items():
             held = self._in_flight.get(scorer)
             if held is None or not held.items:
                 continue
-            wait = self.expected_wait_seconds(scorer)
+            wait = self.expected_wait_seconds(scorer, caller, demand.tokens)
             settings = self._settings
             excess_items = held.items + demand.items - settings.max_items
             excess_tokens = held.tokens + demand.tokens - settings.max_tokens
-            if excess_items > 0 or excess_tokens > 0:
+            if (excess_items > 0 or excess_tokens > 0) and not self._is_owed(scorer, demand, caller):
                 share = max(excess_items / held.items, excess_tokens / max(1, held.tokens))
                 message = f"too much work for {scorer} is in flight"
                 return Refusal(scorer, "full", OverloadedError(message, retry_after_ms=_advice(wait, share)))
@@ -121,24 +125,49 @@ class Admission:
         known = self._real_shares.get(scorer, share)
         self._real_shares[scorer] = known + _SHARE_WEIGHT * (share - known)
 
-    def expected_wait_seconds(self, scorer: str) -> float | None:
-        """Seconds until everything in flight for the scorer is done; None before its first batch.
+    def expected_wait_seconds(self, scorer: str, caller: str = "", tokens: int = 0) -> float | None:
+        """Seconds until so many more tokens of the caller's are begun; None before the scorer's first batch.
 
-        Counts what is admitted, not only what is queued: a burst is in flight before its first turn is tokenized.
+        That is when everything in flight for the scorer is done, or, since callers take turns, when the caller's own is
+        and as much of each of the others'. Counts what is admitted, not only what is queued: a burst is in flight
+        before its first turn is tokenized.
         """
         pace = self._paces[scorer]() if scorer in self._paces else None
         if pace is None:
             return None
         held = self._in_flight.get(scorer, Demand())
-        return pace * held.tokens * self._real_shares.get(scorer, 1.0)
+        callers = self._callers.get(scorer, {})
+        own = callers[caller].tokens if caller in callers else 0
+        others = len(callers) - (caller in callers)
+        before = min(held.tokens, own + others * (own + tokens))
+        return pace * before * self._real_shares.get(scorer, 1.0)
 
-    def change(self, scorer: str, items: int, tokens: int) -> None:
+    def change(self, scorer: str, items: int, tokens: int, caller: str = "") -> None:
         """Adds to what is in flight, or takes from it."""
         held = self._in_flight.setdefault(scorer, Demand())
-        held.items += items
-        held.tokens += tokens
+        callers = self._callers.setdefault(scorer, {})
+        for demand in (held, callers.setdefault(caller, Demand())):
+            demand.items += items
+            demand.tokens += tokens
+        if not callers[caller].items:
+            del callers[caller]
         metrics.ITEMS_IN_FLIGHT.labels(scorer).set(held.items)
         metrics.TOKENS_IN_FLIGHT.labels(scorer).set(held.tokens)
+
+    def _is_owed(self, scorer: str, demand: Demand, caller: str) -> bool:
+        """Whether there is room for this caller beyond what the others have taken: an equal part of all there is."""
+        settings, held, callers = self._settings, self._in_flight[scorer], self._callers[scorer]
+        if callers.keys() <= {caller}:
+            return False
+        own = callers.get(caller, Demand())
+        parts = len(callers) + (caller not in callers)
+        is_within = own.items + demand.items <= settings.max_items / parts
+        is_within = is_within and own.tokens + demand.tokens <= settings.max_tokens / parts
+        return (
+            (is_within or not own.items)
+            and held.items + demand.items <= 2 * settings.max_items
+            and held.tokens + demand.tokens <= 2 * settings.max_tokens
+        )
 
 
 def _advice(wait_seconds: float | None, share: float) -> int:

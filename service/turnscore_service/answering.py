@@ -9,16 +9,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from turnscore_wire import Score
+from turnscore_wire import Score, TokenCount
 
 from turnscore_service import metrics
 from turnscore_service.admission import Admission, Demand, Reservation
+from turnscore_service.cache.key import TextHashes
 from turnscore_service.cache.score_cache import Lookup, ScoreCache
+from turnscore_service.callers import CALLER
 from turnscore_service.computing import Computation, Lead, Workshop
 from turnscore_service.deadline import Deadline, latest
 from turnscore_service.errors import DeadlineExceededError, ScoringError
 from turnscore_service.flights import Computed, Flight, Flights
 from turnscore_service.items import Item
+from turnscore_service.loop_time import LARGE_TURNS, LoopTime, Slices
 from turnscore_service.outcomes import Outcome
 from turnscore_service.scorers.fields import count_chars
 from turnscore_service.scorers.parts import ScorePart
@@ -27,6 +30,10 @@ from turnscore_service.shedding import Shedding
 
 _CACHE_SHARE = 0.5
 """Of the time left, what asking the cache may take at most: the rest is for computing. Chosen."""
+
+_CHARS_PER_CHARGED_TOKEN = 256
+"""Chosen: to tokenize 354 to 444 characters took as much CPU as to compute one token (0.24 to 0.33 us a character, 105
+to 116 us a token; the starter bundles, one thread of a Xeon, 2026-11-22)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -88,37 +95,52 @@ class _Question:
 class Answerer:
     """Answers turns with the loaded scorers. Belongs to one event loop."""
 
-    def __init__(self, workshops: Mapping[str, Workshop], admission: Admission, cache: ScoreCache) -> None:
+    def __init__(
+        self, workshops: Mapping[str, Workshop], admission: Admission, cache: ScoreCache, loop_time: LoopTime
+    ) -> None:
         self._workshops = workshops
         self._admission = admission
         self.shedding = Shedding(admission)
         self._cache = cache
         self._flights = Flights()
+        self._loop_time = loop_time
 
     async def answer(self, items: Sequence[Item]) -> list[Outcome]:
         """What each item's scorers say of it, in the order asked; a scorer that fails stands in `errors`.
 
-        Raises OverloadedError, before any work, where there is no room for what has to be computed.
+        Raises OverloadedError, before any work, where there is no room for what has to be computed, or nothing left of
+        the budget of the caller's key; which pays for what is admitted or known, and nothing else.
         """
+        caller = CALLER.get()
+        caller.require_budget(len(items))
         outcomes = [Outcome() for _ in items]
-        questions = [
-            _Question(self._look_up(name, item), item.deadline, outcome)
-            for item, outcome in zip(items, outcomes, strict=True)
-            for name in item.asked
-        ]
+        slices = self._loop_time.slices(is_large=len(items) >= LARGE_TURNS)
+        questions = await self._look_up(items, outcomes, slices)
         await self._ask_cache(questions)
         try:
-            self._begin(questions)
+            caller.require_budget(len(items))  # again: others of the same key were answered meanwhile
+            self._begin(questions, caller.share)
+            caller.charge(len(items))
             await _wait(questions)
             for each in questions:
+                await slices.pause()
                 each.conclude()
         finally:
             for each in questions:
                 each.leave()
         return outcomes
 
-    def _look_up(self, name: str, item: Item) -> Lookup:
-        return self._cache.look_up(self._workshops[name].loaded, item.turn_for(name), item.cache)
+    async def _look_up(self, items: Sequence[Item], outcomes: Sequence[Outcome], slices: Slices) -> list[_Question]:
+        """A question for each item and scorer, with what this process knows; lets others in between."""
+        questions: list[_Question] = []
+        hashes = TextHashes()
+        for item, outcome in zip(items, outcomes, strict=True):
+            await slices.pause()
+            for name in item.asked:
+                loaded = self._workshops[name].loaded
+                lookup = self._cache.look_up(loaded, item.turn_for(loaded), item.cache, hashes)
+                questions.append(_Question(lookup, item.deadline, outcome))
+        return questions
 
     async def _ask_cache(self, questions: Sequence[_Question]) -> None:
         """One round trip for all. Items share its time, which the one with the least left bounds."""
@@ -129,18 +151,18 @@ class Answerer:
         for each in questions:
             each.outcome.cache = took
 
-    def _begin(self, questions: Sequence[_Question]) -> None:
+    def _begin(self, questions: Sequence[_Question], caller: str) -> None:
         """Puts every question on flights with all that it lacks, and computes those that were begun for it."""
         led: dict[str, list[tuple[_Question, Lead]]] = {}
         for each in questions:
             if (lead := self._board(each)) is not None:
                 led.setdefault(each.name, []).append((each, lead))
         if not led:
-            self.shedding.note_known({each.name for each in questions})
+            self.shedding.note_known({each.name for each in questions}, caller)
             return
         demands = {name: self._demand(name, [lead for _, lead in pairs]) for name, pairs in led.items()}
         until = latest(each.deadline for pairs in led.values() for each, _ in pairs)
-        reservation = self.shedding.hold(demands, until)
+        reservation = self.shedding.hold(demands, until, caller)
         for name, pairs in led.items():
             self._compute(name, [lead for _, lead in pairs], demands[name], reservation)
 
@@ -168,12 +190,19 @@ class Answerer:
         return Lead(turn, count_chars(lookup.inputs), lookup.reader, question.own, partial(self._cache.keep, lookup))
 
     def _compute(self, name: str, leads: Sequence[Lead], demand: Demand, reservation: Reservation) -> None:
-        learn = partial(self._admission.learn, name, demand.tokens)
+        def learn(real_tokens: int) -> None:
+            self._admission.learn(name, demand.tokens, real_tokens + _tokenizing_charge(leads))
+
         Computation(self._workshops[name], leads, learn, partial(reservation.release, name)).begin()
 
     def _demand(self, name: str, leads: Sequence[Lead]) -> Demand:
         estimate = self._workshops[name].loaded.scorer.estimate_tokens
-        return Demand(len(leads), sum(estimate(lead.turn) for lead in leads))
+        return Demand(len(leads), sum(estimate(lead.turn) for lead in leads) + _tokenizing_charge(leads))
+
+
+def _tokenizing_charge(leads: Sequence[Lead]) -> int:
+    """What making tokens of the turns costs, in tokens to compute."""
+    return sum(lead.chars for lead in leads) // _CHARS_PER_CHARGED_TOKEN
 
 
 async def _wait(questions: Sequence[_Question]) -> None:
@@ -195,6 +224,9 @@ def _score(lookup: Lookup, whole: ScorePart, *, is_cached: bool) -> Score:
         percentile=loaded.percentile(whole.raw),
         details=whole.raw.details,
         model=loaded.bundle.manifest.reference,
-        tokens=whole.tokens,
+        tokens=TokenCount(used=whole.tokens.used, dropped=whole.tokens.dropped, truncated=lookup.turn.is_cut),
         cached=is_cached,
+        warnings=list(whole.raw.warnings),
+        label=loaded.label(whole.raw),
+        stand_in=loaded.bundle.manifest.stand_in,
     )

@@ -1,9 +1,10 @@
 """Batching: token-budget batches of similar width, one queue a scorer. Answers every caller, always.
 
 An idle lane starts at once: there is no wait window, and what is queued is dealt out evenly to the lanes that are idle.
-The oldest turn is in every batch, so nobody waits behind others for ever; its neighbours in width fill the budget. A
-turn whose caller left or ran out of time is taken out before inference. A batch that fails is halved until the failing
-turn stands alone; where memory ended, the halves are scored and the batches that follow are smaller.
+The turn whose time has come (fair_shares.py; a single caller's oldest) is in the next batch, and every few batches the
+oldest of all, so nobody waits behind others for ever; its neighbours in width fill the budget. A turn whose caller left
+or ran out of time is taken out before inference. A batch that fails is halved until the failing turn stands alone;
+where memory ended, the halves are scored and the batches that follow are smaller.
 """
 
 import asyncio
@@ -12,12 +13,14 @@ import logging
 import math
 import time
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
 from turnscore_service import metrics
 from turnscore_service.batch_growth import BatchSize, grow_batch, padded_tokens
+from turnscore_service.callers import CALLER
 from turnscore_service.deadline import Deadline
 from turnscore_service.errors import (
     DeadlineExceededError,
@@ -26,6 +29,7 @@ from turnscore_service.errors import (
     OverloadedError,
     ScoringError,
 )
+from turnscore_service.fair_shares import FairOrder
 from turnscore_service.inference.batch_budget import TokenLimit
 from turnscore_service.inference.onnx_backend import OutOfMemoryError
 from turnscore_service.log_setup import REQUEST_ID
@@ -38,6 +42,14 @@ _PackResult = tuple[RawScore | FailedScoringError, ...] | Exception
 
 _PACE_WEIGHT = 0.2
 """Weight of the latest batch in the pace that waits are told by. Chosen."""
+
+_LEAST_SHARE = 8
+"""While several callers wait, who has little queued need not wait for a full batch of the others': its batch is filled
+to an equal part for each, but at least to this part of the budget, below which batches cost more than they save.
+Chosen."""
+
+_OLDEST_EVERY = 8
+"""While several callers wait, one batch in so many begins with the oldest turn of all. Chosen."""
 
 _MEMORY_RETRY_MS = 1000
 """When memory may be there that others took. Chosen."""
@@ -58,6 +70,7 @@ class PackScores:
 class _Entry:
     pack: TokenPack
     number: int
+    caller: str
     future: "asyncio.Future[PackScores]"
     timer: asyncio.TimerHandle
     request_id: str | None = field(default_factory=REQUEST_ID.get)
@@ -80,6 +93,10 @@ class Batcher:
         self._stage = Stage(loaded.name, self._lanes, loaded.prove, watch)
         self._by_width: list[_Entry] = []
         self._queued_tokens = 0
+        self._order = FairOrder()
+        self._waiting: Counter[str] = Counter()
+        """Tokens in the queue, by caller."""
+        self._batches = 0
         self._running: set[int] = set()
         self._pace: float | None = None
         """Seconds a lane takes for one token."""
@@ -101,10 +118,13 @@ class Batcher:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[PackScores] = loop.create_future()
         timer = loop.call_later(max(0.0, deadline.remaining_seconds()), expire, future)
-        entry = _Entry(pack, next(self._numbers), future, timer)
+        caller = CALLER.get().share
+        if caller not in self._waiting:
+            self._order.join(caller)
+        entry = _Entry(pack, next(self._numbers), caller, future, timer)
         future.add_done_callback(lambda _: self._settle(entry))
         insort(self._by_width, entry, key=lambda each: each.order)
-        self._queue_changed(pack.real_tokens)
+        self._queue_changed([entry], 1)
         self._idle.clear()
         self._call_pump(loop)
         return future
@@ -174,16 +194,14 @@ class Batcher:
         self._pace = known + _PACE_WEIGHT * (seconds_a_token - known)
 
     def _drop_departed(self) -> None:
-        for entry in self._by_width:
-            if entry.future.done():
-                self._queued_tokens -= entry.pack.real_tokens
+        departed = [entry for entry in self._by_width if entry.future.done()]
         self._by_width = [entry for entry in self._by_width if not entry.future.done()]
-        self._queue_changed(0)
+        self._queue_changed(departed, -1)
 
     def _take_batch(self) -> list[_Entry]:
-        """Takes out the oldest turn and those nearest to it in width, as many as budget and waste allow."""
-        oldest = min(self._by_width, key=lambda entry: entry.number)
-        place = bisect_left(self._by_width, oldest.order, key=lambda entry: entry.order)
+        """Takes out the turn whose time has come and those nearest to it in width, as budget and waste allow."""
+        first = self._choose_first()
+        place = bisect_left(self._by_width, first.order, key=lambda entry: entry.order)
         idle_lanes = self._lanes - len(self._running)
         share = (
             math.ceil(sum(padded_tokens(entry.pack) for entry in self._by_width) / idle_lanes)
@@ -191,14 +209,31 @@ class Batcher:
             else math.inf
         )
         budget = min(self._limit.tokens, max(self._loaded.budget.least_split_tokens, share))
+        if len(self._waiting) > 1:
+            equal = len(self._waiting) * self._waiting[first.caller]
+            budget = min(budget, max(equal, self._limit.tokens // _LEAST_SHARE))
         low, high = grow_batch([entry.pack for entry in self._by_width], place, budget, self._waste)
         batch = self._by_width[low:high]
         del self._by_width[low:high]
-        self._queue_changed(-sum(entry.pack.real_tokens for entry in batch))
+        self._queue_changed(batch, -1)
+        for entry in batch:
+            self._order.charge(entry.caller, entry.pack.real_tokens)
         return batch
 
-    def _queue_changed(self, tokens: int) -> None:
-        self._queued_tokens += tokens
+    def _choose_first(self) -> _Entry:
+        """The oldest turn of whose turn it is; at intervals of all, lest callers who come once each starve it."""
+        self._batches += 1
+        chosen = self._order.choose(self._waiting)
+        if len(self._waiting) == 1 or self._batches % _OLDEST_EVERY == 0:
+            return min(self._by_width, key=lambda entry: entry.number)
+        return min((entry for entry in self._by_width if entry.caller == chosen), key=lambda entry: entry.number)
+
+    def _queue_changed(self, entries: Sequence[_Entry], sign: int) -> None:
+        for entry in entries:
+            self._queued_tokens += sign * entry.pack.real_tokens
+            self._waiting[entry.caller] += sign * entry.pack.real_tokens
+            if not self._waiting[entry.caller]:
+                del self._waiting[entry.caller]
         metrics.QUEUED_ITEMS.labels(self._loaded.name).set(len(self._by_width))
         metrics.QUEUED_TOKENS.labels(self._loaded.name).set(self._queued_tokens)
 

@@ -1,6 +1,8 @@
 """The BentoML service: life cycle, readiness and workers. Hands every request to the doors; no logic."""
 
+import asyncio
 import logging
+import os
 import sys
 
 import bentoml
@@ -11,8 +13,11 @@ from turnscore_service.grpc_server import GrpcServer
 from turnscore_service.grpc_tls import UnusableCertificateError
 from turnscore_service.http_door import create_http_door
 from turnscore_service.log_setup import set_up_logging
+from turnscore_service.metrics_folder import FullDiskError, refuse_full_disk
+from turnscore_service.server_protocols import install_protocols
 from turnscore_service.settings import Settings, read_settings
 from turnscore_service.shedding_door import SheddingDoor
+from turnscore_service.supervision import end_with, explain_taken_address, is_worker
 from turnscore_service.termination import drain_before_stopping
 from turnscore_service.wiring import Runtime
 
@@ -20,15 +25,25 @@ from turnscore_service.wiring import Runtime
 def _prepare(settings: Settings) -> tuple[Runtime, GrpcServer]:
     """What this process runs, or its end with a sentence that names the files at fault."""
     try:
+        refuse_full_disk()
         runtime = Runtime(settings)
         return runtime, GrpcServer(runtime)
+    except FullDiskError as error:
+        sys.exit(f"BENTOML_HOME: {error}")
     except UnusableKeysError as error:
         sys.exit(f"TURNSCORE_AUTH__KEYS_FILE: {error}")
     except UnusableCertificateError as error:
         sys.exit(f"TURNSCORE_GRPC__TLS_CERT_FILE: {error}")
 
 
+# uvicorn would believe anybody on this machine about whom they forward; `trusted_proxies` is asked instead.
+os.environ.setdefault("FORWARDED_ALLOW_IPS", "")
+if not is_worker():
+    explain_taken_address()
+_SUPERVISOR = os.getppid()
 _SETTINGS = read_settings()
+set_up_logging(_SETTINGS.log_level)  # BentoML has set its own up before; so its supervisor's lines are JSON too
+install_protocols(_SETTINGS)
 _RUNTIME, _GRPC = _prepare(_SETTINGS)
 _LOGGER = logging.getLogger("turnscore.bento")
 
@@ -52,6 +67,7 @@ class FrontDoor:
     traffic={"timeout": 3600},
     # Measured by others as most of BentoML's cost, or with unbounded label values: ours stand in for them.
     metrics={"enabled": False},
+    http={"host": str(_SETTINGS.http.host), "port": _SETTINGS.http.port},
     logging={"access": {"enabled": False}},
     tracing={"excluded_urls": ".*"},
 )
@@ -61,16 +77,17 @@ class TurnScore:
     @bentoml.on_startup  # type: ignore[untyped-decorator]
     async def start(self) -> None:
         """Begins to load the models and takes over SIGTERM."""
-        set_up_logging(_SETTINGS.log_level)
         _RUNTIME.start(worker=(bentoml.server_context.worker_index or 1) - 1)
         await _GRPC.start()
         drain_before_stopping(
             _RUNTIME.begin_drain, _RUNTIME.end_conversations, _SETTINGS.drain_seconds, _SETTINGS.shutdown_seconds
         )
+        self._watching = asyncio.create_task(end_with(_SUPERVISOR))
 
     @bentoml.on_shutdown  # type: ignore[untyped-decorator]
     async def stop(self) -> None:
         """Lets work in flight finish."""
+        self._watching.cancel()
         await _GRPC.stop()
         await _RUNTIME.stop()
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from turnscore_wire import REQUEST_ID_PATTERN, ErrorCode, ErrorReply
 
 from turnscore_service import metrics
+from turnscore_service.callers import ANYBODY, CALLER
 from turnscore_service.errors import CallerLeftError, FailedScoringError, ScoringError
 from turnscore_service.log_setup import KEY_NAME, REQUEST_ID
 
@@ -42,7 +43,7 @@ async def answer(
     Counts the request once, by door, call and code. An unforeseen exception is logged and told as `internal`.
     """
     started_at = time.perf_counter()
-    token, key_token = REQUEST_ID.set(request_id), KEY_NAME.set(None)
+    token, key_token, caller_token = REQUEST_ID.set(request_id), KEY_NAME.set(None), CALLER.set(ANYBODY)
     code = "departed"
     try:
         result = await _attempt(work, request_id)
@@ -55,6 +56,7 @@ async def answer(
             _LOGGER.info("request", extra={"call": call, "code": code, "seconds": round(seconds, 5)})
         REQUEST_ID.reset(token)
         KEY_NAME.reset(key_token)
+        CALLER.reset(caller_token)
     return result
 
 
@@ -65,7 +67,7 @@ async def converse(
 
     Counts it once, when it ends. An unforeseen exception is logged and told as `internal`.
     """
-    token, key_token = REQUEST_ID.set(request_id), KEY_NAME.set(None)
+    token, key_token, caller_token = REQUEST_ID.set(request_id), KEY_NAME.set(None), CALLER.set(ANYBODY)
     code = "departed"
     ended_by: ScoringError | None = None
     try:
@@ -85,6 +87,7 @@ async def converse(
             _LOGGER.info("request", extra={"call": "conversation", "code": code})
         REQUEST_ID.reset(token)
         KEY_NAME.reset(key_token)
+        CALLER.reset(caller_token)
     return ended_by
 
 

@@ -5,6 +5,7 @@ import re
 from typing import Annotated, NoReturn
 
 import typer
+from turnscore_models.version_option import add_version
 
 from turnscore_service.cache.clearing import clear_model
 from turnscore_service.cache.redis_client import open_store
@@ -17,11 +18,7 @@ _CONNECT_MS = 5000
 """For who waits at a terminal, far from the Redis perhaps. Chosen."""
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="The score cache that processes share.")
-
-
-@app.callback()
-def _commands() -> None:
-    """Keeps `clear` a command of its own."""
+add_version(app)  # and `clear` stays a command of its own
 
 
 @app.command()

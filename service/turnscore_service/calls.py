@@ -1,6 +1,6 @@
-"""Calls: what each call of the API takes, what it costs and what it does, whatever door it came through."""
+"""Calls: what each call of the API takes and what it does, whatever door it came through."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,9 @@ from turnscore_wire import (
     ScoreRequest,
 )
 
-from turnscore_service.access import Caller
 from turnscore_service.deadline import Deadline
 from turnscore_service.decoding import decode, decode_batch, validate, validate_batch
-from turnscore_service.errors import ScoringError
+from turnscore_service.loop_time import Slices
 from turnscore_service.pipeline import ScoringPipeline
 from turnscore_service.wiring import Runtime
 
@@ -39,19 +38,13 @@ class Call:
     summary: str
     request_type: type[BaseModel]
     reply_type: type[BaseModel]
-    decode: Callable[[bytes, Limits], Any]
-    validate: Callable[[object, Limits], Any]
-    count_turns: Callable[[Any], int]
-    """How many turns the request asks to score: what it costs its key."""
+    decode: Callable[[bytes, Limits, Slices], Awaitable[Any]]
+    validate: Callable[[object, Limits, Slices], Awaitable[Any]]
     do: Callable[[ScoringPipeline, Any, str, Deadline], Awaitable[BaseModel]]
 
-    async def run(
-        self, runtime: Runtime, wanted: Any, caller: Caller, request_id: str, deadline_of: DeadlineOf
-    ) -> BaseModel:
-        """The reply. Raises what the pipeline raises, and OverloadedError where the caller's key asks for too much."""
-        pipeline = runtime.pipeline()
-        caller.charge(self.count_turns(wanted))
-        return await self.do(pipeline, wanted, request_id, deadline_of(getattr(wanted, "deadline_ms", None)))
+    async def run(self, runtime: Runtime, wanted: Any, request_id: str, deadline_of: DeadlineOf) -> BaseModel:
+        """The reply. Raises what the pipeline raises."""
+        return await self.do(runtime.pipeline(), wanted, request_id, deadline_of(getattr(wanted, "deadline_ms", None)))
 
 
 def _single(
@@ -59,28 +52,19 @@ def _single(
     summary: str,
     request_type: type[BaseModel],
     reply_type: type[BaseModel],
-    count_turns: Callable[[Any], int],
     do: Callable[[ScoringPipeline, Any, str, Deadline], Awaitable[BaseModel]],
 ) -> Call:
     """A call whose request is right or wrong as a whole."""
-    return Call(
-        *names,
-        summary,
-        request_type,
-        reply_type,
-        lambda body, _: decode(request_type, body),
-        lambda parsed, _: validate(request_type, parsed),
-        count_turns,
-        do,
-    )
 
+    async def decode_single(body: bytes, _: Limits, slices: Slices) -> BaseModel:
+        await slices.pause()
+        return decode(request_type, body)
 
-def _count_system_turns(request: DialogueRequest) -> int:
-    return sum(turn.speaker == "system" for turn in request.turns)
+    async def validate_single(parsed: object, _: Limits, slices: Slices) -> BaseModel:
+        await slices.pause()
+        return validate(request_type, parsed)
 
-
-def _count_right_items(items: Sequence[ScoreRequest | ScoringError]) -> int:
-    return sum(isinstance(item, ScoreRequest) for item in items)
+    return Call(*names, summary, request_type, reply_type, decode_single, validate_single, do)
 
 
 CALLS: tuple[Call, ...] = (
@@ -89,7 +73,6 @@ CALLS: tuple[Call, ...] = (
         "Scores one system turn.",
         ScoreRequest,
         ScoreReply,
-        lambda _: 1,
         ScoringPipeline.score,
     ),
     Call(
@@ -99,7 +82,6 @@ CALLS: tuple[Call, ...] = (
         BatchReply,
         decode_batch,
         validate_batch,
-        _count_right_items,
         ScoringPipeline.score_batch,
     ),
     _single(
@@ -107,7 +89,6 @@ CALLS: tuple[Call, ...] = (
         "Scores every system turn of a dialogue, and the dialogue.",
         DialogueRequest,
         DialogueReply,
-        _count_system_turns,
         ScoringPipeline.score_dialogue,
     ),
     _single(
@@ -115,7 +96,6 @@ CALLS: tuple[Call, ...] = (
         "Puts several responses to one context in order, best first.",
         RankRequest,
         RankReply,
-        lambda request: len(request.candidates),
         ScoringPipeline.rank,
     ),
 )

@@ -7,7 +7,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import cast
 
 from turnscore_wire import MAX_DEADLINE_MS, TokenCount
 
@@ -18,7 +19,7 @@ from turnscore_service.errors import FailedScoringError, ScoringError
 from turnscore_service.flights import Computed, Flight
 from turnscore_service.scorers.loading import LoadedScorer
 from turnscore_service.scorers.parts import ScorePart, ScoresInParts
-from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
+from turnscore_service.scorers.scorer import MergesPieces, RawScore, TokenPack, TurnToScore
 from turnscore_service.tokenizing import Encoded, Tokenizing
 
 _LOGGER = logging.getLogger("turnscore.computing")
@@ -67,11 +68,12 @@ class Computation:
         self._started_at = time.monotonic()
         self._tokenize_seconds = 0.0
         self._submitted = 0
+        self._pieces: dict[int, list[RawScore]] = {}
 
     def begin(self) -> None:
         """Tokenizes, and goes on from there in callbacks of the event loop."""
         tokenizing, turns = self._workshop.tokenizing, [lead.turn for lead in self._leads]
-        if tokenizing.is_quick(len(turns), sum(lead.chars for lead in self._leads)):
+        if tokenizing.is_quick(turns, sum(lead.chars for lead in self._leads)):
             self._take(lambda: tokenizing.encode_at_once(turns))
             return
         encoding = tokenizing.encode(turns)
@@ -119,15 +121,27 @@ class Computation:
             self._land(error, pack.answers)
             return
         scores = done.result()
-        for place, tokens, raw in zip(pack.answers, pack.tokens, scores.raw, strict=True):
+        warnings = pack.warnings or ((),) * len(pack.answers)
+        for place, tokens, raw, warned in zip(pack.answers, pack.tokens, scores.raw, warnings, strict=True):
             try:
-                self._finish(self._leads[place], raw, tokens, scores)
+                if (whole := self._merge(place, pack, raw)) is not None:
+                    self._finish(self._leads[place], replace(whole, warnings=warned), tokens, scores)
             except Exception as failure:
                 self._land(failure, [place])
 
-    def _finish(self, lead: Lead, raw: RawScore | FailedScoringError, tokens: TokenCount, scores: PackScores) -> None:
+    def _merge(self, place: int, pack: TokenPack, raw: RawScore | FailedScoringError) -> RawScore | None:
+        """The turn's score; None while packs of it are still being computed."""
         if isinstance(raw, FailedScoringError):
             raise raw
+        if pack.pieces == 1:
+            return raw
+        pieces = self._pieces.setdefault(place, [])
+        pieces.append(raw)
+        if len(pieces) < pack.pieces:
+            return None
+        return cast("MergesPieces", self._workshop.loaded.scorer).merge(pack, self._pieces.pop(place))
+
+    def _finish(self, lead: Lead, raw: RawScore, tokens: TokenCount, scores: PackScores) -> None:
         pieces = lead.reader.split(lead.turn, ScorePart(raw, tokens))
         found = dict(zip(lead.reader.parts_of(lead.turn), pieces, strict=True))
         lead.keep(found)

@@ -6,7 +6,7 @@ A door gives a Channel and learns of the end from what `run` raises. The message
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,7 +23,6 @@ from turnscore_wire import (
 )
 
 from turnscore_service import metrics
-from turnscore_service.access import Caller
 from turnscore_service.deadline import Deadline
 from turnscore_service.dialogue_tally import DialogueTally
 from turnscore_service.errors import (
@@ -45,10 +44,11 @@ _LOGGER = logging.getLogger("turnscore.conversations")
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """One message of the caller, or the error that says why it is none, and its size on the wire."""
+    """One message of the caller as it came."""
 
-    message: ConversationMessage | ScoringError
     size_bytes: int
+    read: Callable[[], ConversationMessage]
+    """Decodes it, which takes time: its size comes first. Raises the error that says why it is no message."""
 
 
 class Channel(Protocol):
@@ -86,11 +86,8 @@ _Answer = ConversationReply | _TurnInWork
 class Conversation:
     """Reads in the task that runs it and answers in another; so a turn is read while those before it are scored."""
 
-    def __init__(
-        self, pipeline: ScoringPipeline, channel: Channel, caller: Caller, request_id: str, settings: Settings
-    ) -> None:
+    def __init__(self, pipeline: ScoringPipeline, channel: Channel, request_id: str, settings: Settings) -> None:
         self._pipeline = pipeline
-        self._caller = caller
         self._channel = channel
         self._request_id = request_id
         self._settings = settings
@@ -159,7 +156,7 @@ class Conversation:
             return
         self._unanswered += 1
         try:
-            self._outbox.put_nowait(self._answer(received.message))
+            self._outbox.put_nowait(self._answer(received.read()))
         except ScoringError as error:
             if self._dialogue is None:
                 self.end(error)
@@ -167,9 +164,7 @@ class Conversation:
                 metrics.CONVERSATION_TURNS.labels("refused").inc()
                 self._outbox.put_nowait(ConversationReply(error=error.detail()))
 
-    def _answer(self, message: ConversationMessage | ScoringError) -> _Answer:
-        if isinstance(message, ScoringError):
-            raise message
+    def _answer(self, message: ConversationMessage) -> _Answer:
         if message.open is not None:
             return self._open(message.open)
         if self._dialogue is None:
@@ -181,10 +176,10 @@ class Conversation:
     def _open(self, opening: ConversationOpening) -> ConversationReply:
         if self._dialogue is not None:
             raise InvalidRequestError("the conversation is already open", field="open")
-        asked = check_opening(opening, self._settings.limits, self._pipeline.scorers)
+        asked = check_opening(opening, self._settings.limits, self._pipeline.roster)
         deadline_ms = opening.deadline_ms or self._settings.default_deadline_ms
         self._dialogue = _Dialogue(
-            opening, asked, deadline_ms, list(opening.context), DialogueTally(self._pipeline.scorers, asked)
+            opening, asked, deadline_ms, list(opening.context), DialogueTally(self._pipeline.roster.scorers, asked)
         )
         opened = ConversationOpened(request_id=self._request_id, scorers=list(asked), turns=len(self._dialogue.turns))
         return ConversationReply(opened=opened)
@@ -206,7 +201,6 @@ class Conversation:
     async def _score(self, item: Item) -> Outcome:
         """The turn's outcome; what refuses or breaks its scoring as a whole is every scorer's error."""
         try:
-            self._caller.charge(1)
             return await self._pipeline.score_turn(item)
         except ScoringError as error:
             return Outcome(errors=dict.fromkeys(item.asked, error))

@@ -3,7 +3,6 @@
 import asyncio
 
 from turnscore_service import metrics
-from turnscore_service.access import Caller
 from turnscore_service.conversation import Channel, Conversation
 from turnscore_service.errors import NotReadyError, OverloadedError
 from turnscore_service.pipeline import ScoringPipeline
@@ -30,7 +29,7 @@ class Conversations:
         if len(self._open) >= self._settings.conversations.max_open:
             raise OverloadedError("as many conversations are open as this service takes", retry_after_ms=_RETRY_MS)
 
-    async def hold(self, pipeline: ScoringPipeline, channel: Channel, caller: Caller, request_id: str) -> None:
+    async def hold(self, pipeline: ScoringPipeline, channel: Channel, request_id: str) -> None:
         """Answers one conversation until its caller has said everything.
 
         Raises CallerLeftError when they left before, what `require_room` raises, and whatever else ends it: the
@@ -38,7 +37,7 @@ class Conversations:
         too long, NotReadyError when the process ends. Whatever happens, nothing of it remains.
         """
         self.require_room()
-        conversation = Conversation(pipeline, channel, caller, request_id, self._settings)
+        conversation = Conversation(pipeline, channel, request_id, self._settings)
         self._open.add(conversation)
         self._count()
         try:

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from turnscore_models.version_option import VersionOption
 
 from turnscore_service.doctor import Diagnosis, GpuFacts, diagnose
 from turnscore_service.inference.machine import ThisMachine
@@ -23,6 +24,7 @@ def doctor(
     device: Annotated[str, typer.Option(help="Instead of TURNSCORE_RUNTIME__DEVICE.")] = "",
     load: Annotated[bool, typer.Option("--load", help="Also load every graph and score its self-test.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    _version: VersionOption = False,
 ) -> None:
     """Tell what this machine has, which graph would run where for each scorer, and what is wrong."""
     settings = read_settings({"runtime": {"device": device}} if device else {})

@@ -1,11 +1,53 @@
 """Door settings: what the doors can be told. A part of settings.py; reads nothing by itself."""
 
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from typing import Annotated, Literal
 
-from pydantic import Field, FilePath, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, FilePath, IPvAnyAddress, PositiveFloat, PositiveInt, field_validator, model_validator
 from pydantic_core import PydanticCustomError
+from pydantic_settings import NoDecode
 
-from turnscore_service.settings_group import SettingsGroup
+from turnscore_service.settings_group import SettingsGroup, split_at_commas
+
+
+class HttpSettings(SettingsGroup):
+    """The HTTP door: its address, its connections, and the pages that may use it."""
+
+    host: IPvAnyAddress = Field(
+        default=IPv4Address("127.0.0.1"),
+        description="Address it listens on where `bentoml serve` is given no `--host`; `0.0.0.0` is every one of the "
+        "machine, `::` with IPv6.",
+    )
+    port: Annotated[int, Field(ge=1, le=65_535)] = Field(
+        default=3000, description="Port where `bentoml serve` is given no `--port`."
+    )
+    allowed_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Origins whose pages may use the service from a browser, over HTTP (CORS) and WebSockets alike, "
+        "separated by commas, such as `https://chat.example`. Its own pages always may, such as /docs, where they are "
+        "opened by an address, as localhost or by a name in `TURNSCORE_HTTP__ALLOWED_HOSTS`. Programs send no origin.",
+    )
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Names by which the service may be asked, separated by commas, such as `turnscore.example`; others "
+        "are refused, but for addresses and localhost. When empty every name is taken of programs, and none of pages.",
+    )
+
+    head_seconds: PositiveFloat = Field(
+        default=10.0,
+        description="Seconds from the beginning of a connection, or of a further request on it, to the end of the "
+        "request's headers; a connection that takes longer is closed. Chosen, as long as a body may take.",
+    )
+    max_head_bytes: Annotated[int, Field(ge=1024)] = Field(
+        default=65_536,
+        description="Bytes of a request's first line and headers, of which there may be 128; beyond, the request is "
+        "refused as `too_large` (431) and the connection closed. Chosen: what most proxies take at most.",
+    )
+
+    @field_validator("allowed_origins", "allowed_hosts", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return split_at_commas(value)
 
 
 class GrpcSettings(SettingsGroup):
@@ -33,6 +75,11 @@ class GrpcSettings(SettingsGroup):
     )
     max_concurrent_streams: PositiveInt = Field(
         default=4096, description="Calls and conversations at once over one connection. Chosen."
+    )
+    max_concurrent_calls: PositiveInt = Field(
+        default=4096,
+        description="Calls and conversations at once in one worker process, over all connections; further ones are "
+        "RESOURCE_EXHAUSTED, without details. Each may hold one message in memory. Chosen.",
     )
     keepalive_seconds: PositiveFloat = Field(
         default=60.0, description="Seconds of silence after which a connection is probed. Chosen."
@@ -96,4 +143,14 @@ class AuthSettings(SettingsGroup):
         description='Further keys, by name, as JSON: `{"chatbot": {"sha256": "...", "turns_per_second": 50}}`; '
         "SHA-256 in hexadecimal of a key that nobody could guess.",
     )
+    trusted_proxies: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode] = Field(
+        default=(),
+        description="Addresses and networks of proxies, separated by commas, whose `X-Forwarded-For` names the caller. "
+        "Callers without keys share by address: a proxy that is not named here is one caller for all behind it.",
+    )
     metrics_need_key: bool = Field(default=False, description="Whether /metrics needs a key too.")
+
+    @field_validator("trusted_proxies", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return split_at_commas(value)

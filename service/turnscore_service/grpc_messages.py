@@ -1,6 +1,6 @@
 """gRPC messages: bytes into fields, replies into bytes, errors into a status with details. Calls nothing."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -10,6 +10,7 @@ from turnscore_wire import BODY_FIELD, ERROR_TABLE, ErrorReply, Limits
 from turnscore_wire.v1 import to_fields, to_message, turnscore_pb2
 
 from turnscore_service.errors import InvalidRequestError, TooLargeError
+from turnscore_service.loop_time import Slices
 
 REQUEST_ID_KEY = "x-request-id"
 DETAILS_KEY = "grpc-status-details-bin"
@@ -17,17 +18,34 @@ DETAILS_KEY = "grpc-status-details-bin"
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
 """The trailer by which a server tells a library's own retries when to come back (gRPC proposal A6)."""
 
+_M = TypeVar("_M", bound=Message)
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 
 def read_message(message_class: type[Message], data: bytes, limits: Limits) -> dict[str, Any]:
     """The message's fields, still to be validated. Raises TooLargeError, InvalidRequestError."""
+    return to_fields(_parse(message_class, data, limits))
+
+
+async def read_request(message_class: type[Message], data: bytes, limits: Limits, slices: Slices) -> dict[str, Any]:
+    """As `read_message`, but a large batch takes its turns, item by item."""
+    await slices.pause()
+    if not slices.is_large or message_class is not turnscore_pb2.BatchRequest:
+        return read_message(message_class, data, limits)
+    items = []
+    for item in _parse(turnscore_pb2.BatchRequest, data, limits).items:
+        await slices.pause()
+        items.append(to_fields(item))
+    return {"items": items}
+
+
+def _parse(message_class: type[_M], data: bytes, limits: Limits) -> _M:
     if len(data) > limits.max_body_bytes:
         raise TooLargeError(
             f"the message has {len(data)} bytes; at most {limits.max_body_bytes} are taken", field=BODY_FIELD
         )
     try:
-        return to_fields(message_class.FromString(data))
+        return message_class.FromString(data)
     except DecodeError:
         name = message_class.DESCRIPTOR.full_name
         raise InvalidRequestError(f"the message cannot be read as a {name}", field=BODY_FIELD) from None

@@ -120,6 +120,7 @@ class GrpcServer:
         server = grpc.aio.server(
             options=_options(self._settings, is_shared=self._is_shared),
             compression=_COMPRESSION[self._settings.compression],
+            maximum_concurrent_rpcs=self._settings.max_concurrent_calls,
         )
         server.add_generic_rpc_handlers([self._door.handler()])
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)

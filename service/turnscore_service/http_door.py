@@ -8,6 +8,7 @@ from fastapi_offline import FastAPIOffline
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 from turnscore_wire import (
@@ -17,7 +18,7 @@ from turnscore_wire import (
     ModelsReply,
 )
 
-from turnscore_service.access import Caller, sent_key
+from turnscore_service.access import API_KEY_KEY, AUTHORIZATION_KEY
 from turnscore_service.boundary import answer, refuse
 from turnscore_service.calls import CALLS, Call
 from turnscore_service.deadline import Deadline
@@ -26,16 +27,21 @@ from turnscore_service.errors import (
     DeadlineExceededError,
     FailedScoringError,
     InvalidRequestError,
+    OverloadedError,
+    ScoringError,
     TooLargeError,
-    UnauthenticatedError,
     UnknownPathError,
 )
-from turnscore_service.http_answers import encode_reply, request_id_of, send_answer
-from turnscore_service.http_schema import add_wire_schemas, describe_errors, takes
+from turnscore_service.http_answers import REQUEST_ID_HEADER, encode_reply, request_id_of, send_answer, sender_of
+from turnscore_service.http_schema import add_wire_schemas, describe_errors, describe_scoring_errors, takes
+from turnscore_service.loop_time import LARGE_BYTES
 from turnscore_service.metrics import registry
+from turnscore_service.web_pages import check_content_type, check_page
 from turnscore_service.websocket_door import add_conversations
 from turnscore_service.wiring import Runtime
 
+_NOWHERE = "/%"
+"""Stands for a path with control characters: to the router `/v1/models` and a line's end would be `/v1/models`."""
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -52,6 +58,8 @@ class Shortcut:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or the life cycle."""
+        if scope["type"] != "lifespan" and not scope["path"].isprintable():
+            scope = {**scope, "path": _NOWHERE}
         is_post = scope["type"] == "http" and scope["method"] == "POST"
         endpoint = self._endpoints.get(scope["path"]) if is_post else None
         if endpoint is None:
@@ -88,11 +96,18 @@ def _add_scoring(app: FastAPI, runtime: Runtime) -> None:
 
     def add(call: Call) -> None:
         async def endpoint(request: Request) -> Response:
-            async def work(request_id: str, body: bytes, caller: Caller) -> BaseModel:
-                wanted = call.decode(body, runtime.settings.limits)
-                return await call.run(runtime, wanted, caller, request_id, deadline_of)
+            async def work(request_id: str, body: bytes) -> BaseModel:
+                slices = runtime.loop_time.slices(is_large=len(body) >= LARGE_BYTES)
+                wanted = await call.decode(body, runtime.settings.limits, slices)
+                try:
+                    reply = await call.run(runtime, wanted, request_id, deadline_of)
+                except OverloadedError:
+                    runtime.answered.note(body, is_answered=False)
+                    raise
+                runtime.answered.note(body, is_answered=True)
+                return reply
 
-            return await _respond(request, runtime, call.name, work)
+            return await _respond(request, runtime, call.name, work, takes_json=True)
 
         path = f"/v1/{call.name}"
         endpoints[path] = endpoint
@@ -101,23 +116,32 @@ def _add_scoring(app: FastAPI, runtime: Runtime) -> None:
             name=call.name,
             description=call.summary,
             response_model=call.reply_type,
-            responses=describe_errors(),
+            responses=describe_scoring_errors(),
             openapi_extra=takes(call.request_type),
         )(endpoint)
 
     for call in CALLS:
         add(call)
     app.add_middleware(Shortcut, endpoints=endpoints)
+    if origins := runtime.settings.http.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=("GET", "POST"),
+            allow_headers=("content-type", AUTHORIZATION_KEY, API_KEY_KEY, REQUEST_ID_HEADER),
+            expose_headers=(REQUEST_ID_HEADER, "retry-after"),
+        )
 
 
 def _add_operations(app: FastAPI, runtime: Runtime) -> None:
+    scraping = asyncio.Lock()
     not_ready, no_key = describe_errors(ErrorCode.NOT_READY), describe_errors(ErrorCode.UNAUTHENTICATED)
 
     @app.get("/v1/models", response_model=ModelsReply, responses={**no_key, **not_ready})
     async def models(request: Request) -> Response:
         """The loaded models, and how much one request may carry."""
 
-        async def work(request_id: str, _body: bytes, _caller: Caller) -> BaseModel:
+        async def work(request_id: str, _body: bytes) -> BaseModel:
             return runtime.models(request_id)
 
         return await _respond(request, runtime, "models", work)
@@ -139,12 +163,15 @@ def _add_operations(app: FastAPI, runtime: Runtime) -> None:
     @app.get("/metrics", response_class=Response, responses={200: {"content": {CONTENT_TYPE_LATEST: {}}}, **no_key})
     async def metrics(request: Request) -> Response:
         """Prometheus metrics of all worker processes."""
-        if runtime.settings.auth.metrics_need_key:
-            try:
-                runtime.access.admit(sent_key(request.headers))
-            except UnauthenticatedError as error:
-                return send_answer(refuse(error, request_id_of(request)), request_id_of(request))
-        return Response(generate_latest(registry()), media_type=CONTENT_TYPE_LATEST)
+        try:
+            check_page(request.headers, runtime.settings.http)
+            if runtime.settings.auth.metrics_need_key:
+                runtime.access.admit(*sender_of(request))
+        except ScoringError as error:
+            return send_answer(refuse(error, request_id_of(request)), request_id_of(request))
+        async with scraping:  # merging many workers' files takes a while: 10 ms for three (measured)
+            scraped = await asyncio.to_thread(lambda: generate_latest(registry()))
+        return Response(scraped, media_type=CONTENT_TYPE_LATEST)
 
 
 def _add_refusals(app: FastAPI) -> None:
@@ -169,18 +196,26 @@ def _add_refusals(app: FastAPI) -> None:
 
 
 async def _respond(
-    request: Request, runtime: Runtime, call: str, work: Callable[[str, bytes, Caller], Awaitable[BaseModel]]
+    request: Request,
+    runtime: Runtime,
+    call: str,
+    work: Callable[[str, bytes], Awaitable[BaseModel]],
+    *,
+    takes_json: bool = False,
 ) -> Response:
     request_id = request_id_of(request)
 
     async def read_and_work() -> BaseModel:
-        caller = runtime.access.admit(sent_key(request.headers))
+        runtime.access.admit(*sender_of(request))
+        check_page(request.headers, runtime.settings.http)
+        if takes_json:
+            check_content_type(request.headers)
         try:
             async with asyncio.timeout(runtime.settings.default_deadline_ms / 1000):
                 body = await _read_body(request, runtime.settings.limits.max_body_bytes)
         except TimeoutError:
             raise DeadlineExceededError("the body did not arrive in time", field=BODY_FIELD) from None
-        return await _unless_disconnected(request, work(request_id, body, caller))
+        return await _unless_disconnected(request, work(request_id, body))
 
     try:
         answered = await answer("http", call, request_id, read_and_work, log=runtime.settings.log_requests)

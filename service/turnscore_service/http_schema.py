@@ -19,6 +19,7 @@ from turnscore_wire import (
 )
 
 from turnscore_service.access import API_KEY_KEY
+from turnscore_service.request_examples import EXAMPLES
 
 _REF = "#/components/schemas/{model}"
 _REQUESTS: tuple[type[BaseModel], ...] = (
@@ -35,6 +36,12 @@ _KEY_SCHEMES = {
     "apiKey": {"type": "apiKey", "in": "header", "name": API_KEY_KEY, "description": "The same in another header."},
 }
 
+_WRONG_MEDIA_TYPE: dict[int | str, dict[str, Any]] = {
+    415: {
+        "model": ErrorReply,
+        "description": f"`{ErrorCode.INVALID_REQUEST}`: the body is not called application/json",
+    }
+}
 _SCORING_ERRORS = (
     ErrorCode.INVALID_REQUEST,
     ErrorCode.UNAUTHENTICATED,
@@ -46,6 +53,20 @@ _SCORING_ERRORS = (
 )
 
 
+_NAMES: dict[str, tuple[str, str]] = {
+    "/v1/score": ("scoring", "Score one turn"),
+    "/v1/score_batch": ("scoring", "Score several turns"),
+    "/v1/score_dialogue": ("scoring", "Score a dialogue"),
+    "/v1/rank": ("scoring", "Rank responses"),
+    "/v1/conversations": ("conversations", "Hold a conversation"),
+    "/v1/models": ("models", "List the models"),
+    "/livez": ("operations", "Is it alive?"),
+    "/readyz": ("operations", "Is it ready?"),
+    "/metrics": ("operations", "Prometheus metrics"),
+}
+"""The group of each path on `/docs`, and its name there; its identifier is the end of the path."""
+
+
 def describe_errors(*codes: ErrorCode) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a path: every status it may answer with besides 200; a scoring path's when none is named."""
     return {
@@ -54,10 +75,15 @@ def describe_errors(*codes: ErrorCode) -> dict[int | str, dict[str, Any]]:
     }
 
 
+def describe_scoring_errors() -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a path that takes a body."""
+    return {**describe_errors(), **_WRONG_MEDIA_TYPE}
+
+
 def takes(request: type[BaseModel]) -> dict[str, Any]:
     """The `openapi_extra` of a path whose body is `request`; the door decodes it itself."""
-    schema = {"$ref": _REF.format(model=request.__name__)}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    content = {"schema": {"$ref": _REF.format(model=request.__name__)}, "example": EXAMPLES[request]}
+    return {"requestBody": {"required": True, "content": {"application/json": content}}}
 
 
 def describe_conversations() -> dict[int | str, dict[str, Any]]:
@@ -83,6 +109,7 @@ def add_wire_schemas(app: FastAPI) -> None:
             document["components"]["schemas"].update(definitions["$defs"])
             document["components"]["securitySchemes"] = _KEY_SCHEMES
             for path, operations in document["paths"].items():
+                _name(path, operations)
                 if path.startswith("/v1/"):
                     for operation in operations.values():
                         operation["security"] = [{}, *({name: []} for name in _KEY_SCHEMES)]
@@ -90,3 +117,10 @@ def add_wire_schemas(app: FastAPI) -> None:
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
+
+
+def _name(path: str, operations: dict[str, dict[str, Any]]) -> None:
+    """Gives the operations of one path their group, name and identifier. Raises KeyError for one without a name."""
+    group, summary = _NAMES[path]
+    for operation in operations.values():
+        operation.update(tags=[group], summary=summary, operationId=path.rpartition("/")[2])

@@ -8,6 +8,7 @@ from turnscore_wire import CacheMode, Turn
 from turnscore_wire.requests import ScorerChoice
 
 from turnscore_service.deadline import Deadline
+from turnscore_service.scorers.loading import LoadedScorer
 from turnscore_service.scorers.scorer import TurnToScore
 
 
@@ -32,6 +33,7 @@ class Item:
     options: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     """The options as they were sent, by scorer."""
     cache: CacheChoice = CacheChoice()
+    _turns: dict[str, TurnToScore] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -46,6 +48,10 @@ class Item:
         cache = CacheChoice(choice.cache or "use", choice.cache_namespace)
         return cls(context, response, asked, deadline, choice.options or {}, cache)
 
-    def turn_for(self, scorer: str) -> TurnToScore:
-        """The turn as that scorer takes it."""
-        return TurnToScore(self.context, self.response, self.asked[scorer], self.options.get(scorer, {}))
+    def turn_for(self, loaded: LoadedScorer) -> TurnToScore:
+        """The turn as that scorer takes it, without what it cannot read; made once."""
+        turn = self._turns.get(loaded.name)
+        if turn is None:
+            options = self.asked[loaded.name], self.options.get(loaded.name, {})
+            turn = self._turns[loaded.name] = loaded.trim(TurnToScore(self.context, self.response, *options))
+        return turn

@@ -7,20 +7,17 @@ from typing import Annotated
 
 import typer
 from pydantic import TypeAdapter, ValidationError
+from turnscore_models.version_option import add_version
 from turnscore_wire import tell_refusal
 
 from turnscore_service.access import UnusableKeysError, read_keys
 from turnscore_service.door_settings import KeyEntry, KeyName
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Makes API keys for turnscore.")
+add_version(app)  # and `new` stays a command of its own
 
 _KEY_BYTES = 32
 """256 random bits: what makes one round of SHA-256 without salt enough, as nobody can try them out. Chosen."""
-
-
-@app.callback()
-def _commands() -> None:
-    """Makes API keys for turnscore."""
 
 
 @app.command()

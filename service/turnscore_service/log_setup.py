@@ -8,7 +8,11 @@ from pythonjsonlogger.json import JsonFormatter
 REQUEST_ID: ContextVar[str | None] = ContextVar("turnscore_request_id", default=None)
 KEY_NAME: ContextVar[str | None] = ContextVar("turnscore_key_name", default=None)
 LOGGER_NAME = "turnscore"
+WEBSOCKET_LOGGER = "uvicorn.error.websocket"
+"""uvicorn's WebSocket protocol writes two lines for each conversation, which is what `log_requests` is for."""
 _SERVER_LOGGERS = ("bentoml", "uvicorn")
+_HANDLED_ABOVE = ("uvicorn.error", "circus")
+"""BentoML gives these handlers of their own besides, so that every line came twice, once as plain text."""
 _SERVER_ERRORS_LOGGER = "uvicorn.error"
 _ACCESS_LOGGER = "uvicorn.access"
 """Without a handler the server does not even make its line for each request; `log_requests` is ours."""
@@ -46,10 +50,15 @@ def set_up_logging(level: str) -> None:
         logger.handlers = [handler]
         logger.setLevel(level)
         logger.propagate = False
+    for name in _HANDLED_ABOVE:
+        logging.getLogger(name).handlers = []
+    logging.getLogger().handlers = [handler]
     errors = logging.getLogger(_SERVER_ERRORS_LOGGER)
     # In detail the server's WebSocket library writes headers, with their keys, and frames, with their dialogues.
     errors.setLevel(max(logging.INFO, logging.getLogger(LOGGER_NAME).level))
-    errors.filters = [_is_no_refused_handshake]
+    socket = logging.getLogger(WEBSOCKET_LOGGER)
+    socket.setLevel(logging.WARNING)
+    socket.filters = [_is_no_refused_handshake]
     access = logging.getLogger(_ACCESS_LOGGER)
     access.handlers = []
     access.propagate = False

@@ -7,6 +7,10 @@ import psutil
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
+from turnscore_service import metrics_folder
+
+metrics_folder.claim_folder()  # before the first series, which opens its file
+
 _SECONDS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _TOKENS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
@@ -138,7 +142,7 @@ READY = Gauge("turnscore_ready", "1 while this process scores, else 0.", multipr
 
 def registry() -> CollectorRegistry:
     """Where to read the series from: all worker processes' files where the server keeps them, else this process."""
-    folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR", "")
+    folder = os.environ.get(metrics_folder.VARIABLE, "")
     if not Path(folder or "-").is_dir():
         return REGISTRY
     for pid in {int(path.stem.rpartition("_")[2]) for path in Path(folder).glob("gauge_live*_*.db")}:

@@ -27,15 +27,18 @@ from turnscore_service.deadline import Deadline
 from turnscore_service.dialogue_tally import DialogueTally
 from turnscore_service.errors import ScoringError
 from turnscore_service.items import Item
+from turnscore_service.loop_time import LARGE_TURNS, LoopTime
 from turnscore_service.outcomes import Outcome, error_details, raise_if_none, score_reply, timing_of
 from turnscore_service.ranking import rank_candidates
 from turnscore_service.request_checks import (
+    Roster,
     check_dialogue_request,
     check_item_count,
     check_rank_request,
     check_score_request,
 )
-from turnscore_service.scorers.loading import LoadedScorer
+from turnscore_service.scorers.history import History
+from turnscore_service.scorers.scorer import BoundsOptions
 from turnscore_service.shedding import Shedding
 
 
@@ -44,15 +47,18 @@ class ScoringPipeline:
 
     def __init__(
         self,
-        scorers: Mapping[str, LoadedScorer],
+        roster: Roster,
         workshops: Mapping[str, Workshop],
         answerer: Answerer,
         limits: Limits,
+        loop_time: LoopTime,
     ) -> None:
-        self._scorers = scorers
+        self.roster = roster
+        self._scorers = roster.scorers
         self._workshops = workshops
         self._answerer = answerer
         self._limits = limits
+        self._loop_time = loop_time
 
     async def score(self, request: ScoreRequest, request_id: str, deadline: Deadline) -> ScoreReply:
         """Scores one turn.
@@ -62,7 +68,7 @@ class ScoringPipeline:
         FailedScoringError.
         """
         started_at = time.monotonic()
-        asked = check_score_request(request, self._limits, self._scorers)
+        asked = check_score_request(request, self._limits, self.roster)
         [outcome] = await self._answerer.answer([Item.of(request, request.context, request.response, asked, deadline)])
         return score_reply(outcome, request_id, started_at)
 
@@ -76,16 +82,22 @@ class ScoringPipeline:
         """
         started_at = time.monotonic()
         check_item_count(len(requests), self._limits)
-        prepared = [self._prepare(index, each, deadline, started_at) for index, each in enumerate(requests)]
+        slices = self._loop_time.slices(is_large=len(requests) >= LARGE_TURNS)
+        prepared: list[Item | ScoringError] = []
+        for index, request in enumerate(requests):
+            await slices.pause()
+            prepared.append(self._prepare(index, request, deadline, started_at))
         outcomes = iter(await self._answerer.answer([each for each in prepared if isinstance(each, Item)]))
         results: list[ScoreReply | ErrorReply] = []
-        for each in prepared:
+        for index, each in enumerate(prepared):
+            await slices.pause()
             try:
                 if isinstance(each, ScoringError):
                     raise each
                 results.append(score_reply(next(outcomes), request_id, started_at))
             except ScoringError as error:
-                results.append(ErrorReply(error=error.detail(), request_id=request_id))
+                placed = _within_item(error, index) if isinstance(each, Item) else error
+                results.append(ErrorReply(error=placed.detail(), request_id=request_id))
         return BatchReply(request_id=request_id, results=results)
 
     async def score_dialogue(self, request: DialogueRequest, request_id: str, deadline: Deadline) -> DialogueReply:
@@ -94,11 +106,10 @@ class ScoringPipeline:
         Raises as `score` does; a turn that fails stands in its own `errors`, and all failing raises the first.
         """
         started_at = time.monotonic()
-        asked = check_dialogue_request(request, self._limits, self._scorers)
+        asked = check_dialogue_request(request, self._limits, self.roster)
         places = [index for index, turn in enumerate(request.turns) if turn.speaker == "system"]
-        items = [
-            Item.of(request, request.turns[:index], request.turns[index].text, asked, deadline) for index in places
-        ]
+        whole = History(request.turns)
+        items = [Item.of(request, whole.before(index), whole[index].text, asked, deadline) for index in places]
         outcomes = await self._answerer.answer(items)
         raise_if_none(outcomes)
         tally = DialogueTally(self._scorers, asked)
@@ -121,9 +132,10 @@ class ScoringPipeline:
         counts fails comes last, and where that leaves none with a combined score, the first such error is raised.
         """
         started_at = time.monotonic()
-        asked, weights = check_rank_request(request, self._limits, self._scorers)
+        asked, weights = check_rank_request(request, self._limits, self.roster)
+        context = History(request.context)
         outcomes = await self._answerer.answer(
-            [Item.of(request, request.context, each, asked, deadline) for each in request.candidates]
+            [Item.of(request, context, each, asked, deadline) for each in request.candidates]
         )
         return RankReply(
             request_id=request_id,
@@ -131,11 +143,6 @@ class ScoringPipeline:
             weights=weights,
             timing_ms=timing_of(outcomes, started_at),
         )
-
-    @property
-    def scorers(self) -> Mapping[str, LoadedScorer]:
-        """What is loaded, by name."""
-        return self._scorers
 
     async def score_turn(self, item: Item) -> Outcome:
         """What the scorers say of one checked turn. Raises OverloadedError, DeadlineExceededError without any work."""
@@ -156,6 +163,10 @@ class ScoringPipeline:
                 digest=loaded.bundle.digest,
                 graph=loaded.variant,
                 token_limit=loaded.bundle.manifest.token_limit,
+                option_limits=loaded.scorer.option_limits if isinstance(loaded.scorer, BoundsOptions) else {},
+                is_default=name in self.roster.defaults,
+                stand_in=loaded.bundle.manifest.stand_in,
+                threshold=loaded.threshold,
             )
             for name, loaded in self._scorers.items()
         ]
@@ -180,8 +191,13 @@ class ScoringPipeline:
         if isinstance(request, ScoringError):
             return request
         try:
-            asked = check_score_request(request, self._limits, self._scorers)
+            asked = check_score_request(request, self._limits, self.roster)
         except ScoringError as error:
-            return type(error)(error.message, field=f"items.{index}.{error.field}")
+            return _within_item(error, index)
         own = deadline if request.deadline_ms is None else Deadline(started_at + request.deadline_ms / 1000)
         return Item.of(request, request.context, request.response, asked, own)
+
+
+def _within_item(error: ScoringError, index: int) -> ScoringError:
+    """The error with its field, if it has one, named from the batch's root."""
+    return error if error.field is None else type(error)(error.message, field=f"items.{index}.{error.field}")

@@ -1,30 +1,56 @@
 """Request checks: sizes against the service's limits, and names against what is loaded. Names the field at fault."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from pydantic import JsonValue
+from turnscore_models import BundleError
 from turnscore_wire import ConversationOpening, DialogueRequest, Limits, RankRequest, ScoreRequest, Turn
 from turnscore_wire.requests import ScorerChoice
 
 from turnscore_service.errors import InvalidRequestError, ScoringError, TooLargeError
 from turnscore_service.scorers.loading import LoadedScorer
 
+QUALITY = "quality"
+"""The scorer that answers a ranking's question by itself."""
 
-def check_score_request(
-    request: ScoreRequest, limits: Limits, scorers: Mapping[str, LoadedScorer]
-) -> dict[str, object]:
+
+@dataclass(frozen=True)
+class Roster:
+    """The loaded scorers by name, and which of them are asked where a request names none."""
+
+    scorers: Mapping[str, LoadedScorer]
+    defaults: Sequence[str]
+    ranking: Sequence[str]
+    """Those that a ranking asks."""
+
+
+def choose_defaults(scorers: Mapping[str, LoadedScorer], named: Sequence[str] = ()) -> Roster:
+    """The scorers that `named` says, else all but stand-ins, or all where there is nothing else.
+
+    A ranking asks quality alone where it is one of them. Raises BundleError for a name that is not loaded.
+    """
+    for name in named:
+        if name not in scorers:
+            raise BundleError(
+                f"TURNSCORE_DEFAULT_SCORERS names {name}, which is not loaded; loaded: {', '.join(scorers)}"
+            )
+    meant = [name for name, loaded in scorers.items() if not loaded.bundle.manifest.stand_in]
+    defaults = tuple(dict.fromkeys(named)) or tuple(meant) or tuple(scorers)
+    return Roster(scorers, defaults, (QUALITY,) if QUALITY in defaults else defaults)
+
+
+def check_score_request(request: ScoreRequest, limits: Limits, roster: Roster) -> dict[str, object]:
     """The scorers asked for, in that order, each with its options as its `read_options` made them.
 
     Raises TooLargeError or InvalidRequestError for the first field that this service cannot take.
     """
     _check_text("response", request.response, limits)
     _check_turns("context", request.context, limits)
-    return _check_choice(request, scorers)
+    return _check_choice(request, roster.scorers, roster.defaults)
 
 
-def check_dialogue_request(
-    request: DialogueRequest, limits: Limits, scorers: Mapping[str, LoadedScorer]
-) -> dict[str, object]:
+def check_dialogue_request(request: DialogueRequest, limits: Limits, roster: Roster) -> dict[str, object]:
     """As `check_score_request`; a dialogue also needs a system turn, and every system turn needs a text."""
     _check_turns("turns", request.turns, limits)
     if all(turn.speaker != "system" for turn in request.turns):
@@ -32,13 +58,16 @@ def check_dialogue_request(
     for index, turn in enumerate(request.turns):
         if turn.speaker == "system" and not turn.text.strip():
             raise InvalidRequestError("a system turn must not be empty", field=f"turns.{index}.text")
-    return _check_choice(request, scorers)
+    return _check_choice(request, roster.scorers, roster.defaults)
 
 
 def check_rank_request(
-    request: RankRequest, limits: Limits, scorers: Mapping[str, LoadedScorer]
+    request: RankRequest, limits: Limits, roster: Roster
 ) -> tuple[dict[str, object], dict[str, float]]:
-    """As `check_score_request`, and the weight of every scorer asked; a weight names one of them, and one is not 0."""
+    """As `check_score_request`, and the weight of every scorer asked; a weight names one of them, and one is not 0.
+
+    Where no scorers are named, those that have a weight are asked.
+    """
     if len(request.candidates) > limits.max_candidates:
         raise TooLargeError(
             f"{len(request.candidates)} candidates; at most {limits.max_candidates} are taken at once",
@@ -47,8 +76,9 @@ def check_rank_request(
     for index, text in enumerate(request.candidates):
         _check_text(f"candidates.{index}", text, limits)
     _check_turns("context", request.context, limits)
-    asked = _check_choice(request, scorers)
     given = request.weights or {}
+    named = [name for name in given if name in roster.scorers]
+    asked = _check_choice(request, roster.scorers, named or roster.ranking)
     for name in given:
         if name not in asked:
             raise InvalidRequestError("this scorer is not asked", field=f"weights.{name}")
@@ -58,13 +88,11 @@ def check_rank_request(
     return asked, weights
 
 
-def check_opening(
-    opening: ConversationOpening, limits: Limits, scorers: Mapping[str, LoadedScorer]
-) -> dict[str, object]:
+def check_opening(opening: ConversationOpening, limits: Limits, roster: Roster) -> dict[str, object]:
     """As `check_score_request`; the fields are named as those of the message that opens a conversation."""
     try:
         _check_turns("context", opening.context, limits)
-        return _check_choice(opening, scorers)
+        return _check_choice(opening, roster.scorers, roster.defaults)
     except ScoringError as error:
         raise type(error)(error.message, field=f"open.{error.field}") from None
 
@@ -96,14 +124,16 @@ def _check_text(field: str, text: str, limits: Limits) -> None:
         raise TooLargeError(f"{len(text)} characters; at most {limits.max_text_chars} are taken", field=field)
 
 
-def _check_choice(request: ScorerChoice, scorers: Mapping[str, LoadedScorer]) -> dict[str, object]:
+def _check_choice(
+    request: ScorerChoice, scorers: Mapping[str, LoadedScorer], defaults: Sequence[str]
+) -> dict[str, object]:
     known = ", ".join(scorers)
     for field, names in (("scorers", request.scorers), ("options", request.options)):
         for place, name in enumerate(names or ()):
             if name not in scorers:
                 where = place if field == "scorers" else name
                 raise InvalidRequestError(f"no such scorer is loaded; loaded: {known}", field=f"{field}.{where}")
-    asked = dict.fromkeys(scorers if request.scorers is None else request.scorers)
+    asked = dict.fromkeys((*defaults, *(request.options or ())) if request.scorers is None else request.scorers)
     return {name: _read_options(scorers[name], (request.options or {}).get(name, {})) for name in asked}
 
 

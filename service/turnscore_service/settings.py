@@ -1,5 +1,6 @@
 """Settings: the only place that reads the environment. Every variable is `TURNSCORE_` + field, `__` for a level."""
 
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -8,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
+    FiniteFloat,
     JsonValue,
     PositiveFloat,
     PositiveInt,
@@ -19,17 +21,11 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, Settin
 from turnscore_wire import Limits, tell_refusal
 
 from turnscore_service.cache_settings import CacheSettings
-from turnscore_service.door_settings import AuthSettings, GrpcSettings
-from turnscore_service.settings_group import SettingsGroup
+from turnscore_service.door_settings import AuthSettings, GrpcSettings, HttpSettings
+from turnscore_service.settings_group import SettingsGroup, split_at_commas
+from turnscore_service.variable_names import refusal_of_unknown
 
 _DEVICES = re.compile(r"auto|cpu|cuda|cuda:\d{1,2}(,cuda:\d{1,2})*")
-
-
-def split_at_commas(value: object) -> object:
-    """The parts of a text, without those that are empty; anything else as it is."""
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    return value
 
 
 class RuntimeSettings(SettingsGroup):
@@ -95,7 +91,10 @@ class AdmissionSettings(SettingsGroup):
     """How much work may be in flight before more is refused."""
 
     max_items: PositiveInt = Field(default=1024, description="Turns in flight, for each scorer.")
-    max_tokens: PositiveInt = Field(default=131_072, description="Estimated tokens in flight, for each scorer.")
+    max_tokens: PositiveInt = Field(
+        default=131_072,
+        description="Estimated tokens in flight, for each scorer; every 256 characters to tokenize count as one more.",
+    )
 
 
 class ConversationSettings(SettingsGroup):
@@ -116,16 +115,6 @@ class ConversationSettings(SettingsGroup):
         description="Seconds without a message, every answer being given, after which a conversation ends as "
         "`deadline_exceeded`; also how long a caller may leave an answer untaken. Chosen.",
     )
-    allowed_origins: Annotated[tuple[str, ...], NoDecode] = Field(
-        default=(),
-        description="Origins whose pages may open conversations over a WebSocket, separated by commas, such as "
-        "`https://chat.example`; every page may when empty. Programs, which name no origin, always may.",
-    )
-
-    @field_validator("allowed_origins", mode="before")
-    @classmethod
-    def _split(cls, value: object) -> object:
-        return split_at_commas(value)
 
 
 class Settings(BaseSettings):
@@ -137,6 +126,16 @@ class Settings(BaseSettings):
         default=(),
         description="Bundles to load, separated by commas: `name`, `name:version` or `name:latest` in the model "
         "store or among the starter bundles, or the path of a folder (with a `/`). All starter bundles when empty.",
+    )
+    default_scorers: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Scorers asked where a request names none, separated by commas. When empty, all that are loaded "
+        "but stand-ins, or all where there is nothing else. A ranking asks quality alone where it is one of them.",
+    )
+    thresholds: dict[str, FiniteFloat | None] = Field(
+        default_factory=dict,
+        description='Values below which a turn\'s `label` is `low`, by scorer, as JSON: `{"quality": 0.35}`; '
+        "before the bundle's own. Null takes the label away.",
     )
     workers: PositiveInt = Field(default=1, description="Worker processes; each loads every model.")
     default_deadline_ms: PositiveInt = Field(
@@ -165,17 +164,23 @@ class Settings(BaseSettings):
     admission: AdmissionSettings = Field(default_factory=AdmissionSettings)
     conversations: ConversationSettings = Field(default_factory=ConversationSettings)
     cache: CacheSettings = Field(default_factory=CacheSettings)
+    http: HttpSettings = Field(default_factory=HttpSettings)
     grpc: GrpcSettings = Field(default_factory=GrpcSettings)
     auth: AuthSettings = Field(default_factory=AuthSettings)
 
-    @field_validator("models", mode="before")
+    @field_validator("models", "default_scorers", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return split_at_commas(value)
 
 
 def read_settings(given: Mapping[str, Any] | None = None) -> Settings:
-    """The settings, `given` ones before the environment's; or the end of the process with a sentence that names one."""
+    """The settings, `given` ones before the environment's; or the end of the process with a sentence that names one.
+
+    A variable that nobody reads ends it too: what it was to switch on would be off.
+    """
+    if refusal := refusal_of_unknown(Settings, os.environ):
+        sys.exit(refusal)
     try:
         return Settings(**(given or {}))
     except ValidationError as error:

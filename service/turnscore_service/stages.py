@@ -60,6 +60,7 @@ class Stage:
         self._executor = self._new_executor()
         self._jobs: set[_Job] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._due_at = 0.0
         self._deaths = 0
         self._is_closed = False
 
@@ -114,10 +115,13 @@ class Stage:
                 job.future.set_exception(error)
 
     def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = loop.call_later(self._watch.stall_seconds / 4, self._look)
+        seconds = self._watch.stall_seconds / 4
+        self._due_at = time.monotonic() + seconds
+        self._timer = loop.call_later(seconds, self._look)
 
     def _look(self) -> None:
         self._timer = None
+        self._excuse(time.monotonic() - self._due_at)
         oldest = time.monotonic() - self._watch.stall_seconds
         hung = {job for job in self._jobs if job.started_at is not None and job.started_at < oldest}
         if hung:
@@ -125,6 +129,12 @@ class Stage:
             self._die(hung)
         elif self._jobs:
             self._look_later(asyncio.get_running_loop())
+
+    def _excuse(self, late_seconds: float) -> None:
+        """A look that comes late says that the whole process stood still, as under SIGSTOP: its work does not hang."""
+        for job in self._jobs:
+            if job.started_at is not None:
+                job.started_at += late_seconds
 
     def _die(self, hung: set[_Job]) -> None:
         """Fails the callers of what hangs and moves everything that waits to fresh threads."""

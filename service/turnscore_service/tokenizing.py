@@ -7,7 +7,7 @@ from functools import partial
 from turnscore_service.errors import ScoringError
 from turnscore_service.scorers.isolation import encode_isolating
 from turnscore_service.scorers.loading import LoadedScorer
-from turnscore_service.scorers.scorer import TokenPack, TurnToScore
+from turnscore_service.scorers.scorer import BuildsPlans, TokenPack, TurnToScore
 from turnscore_service.stages import Stage, StageWatch
 
 Encoded = tuple[list[TokenPack], Mapping[int, ScoringError]]
@@ -23,11 +23,14 @@ class Tokenizing:
 
     def __init__(self, loaded: LoadedScorer, watch: StageWatch | None = None) -> None:
         self._loaded = loaded
+        self._planner = loaded.scorer if isinstance(loaded.scorer, BuildsPlans) else None
         self._stage = Stage(f"{loaded.name}-tokenizer", 1, partial(loaded.scorer.encode, [loaded.proof]), watch)
 
-    def is_quick(self, turns: int, chars: int) -> bool:
-        """Whether so many turns, of which the scorer reads so many characters, are to be tokenized at once."""
-        return self._loaded.tokenizing.seconds(turns, chars) <= _AT_ONCE_SECONDS
+    def is_quick(self, turns: Sequence[TurnToScore], chars: int) -> bool:
+        """Whether the turns, of which the scorer reads so many characters, are to be tokenized at once."""
+        if self._loaded.tokenizing.seconds(len(turns), chars) > _AT_ONCE_SECONDS:
+            return False
+        return self._planner is None or all(map(self._planner.is_planned, turns))
 
     def encode_at_once(self, turns: Sequence[TurnToScore]) -> Encoded:
         """The turns' packs."""

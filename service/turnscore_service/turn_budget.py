@@ -21,14 +21,21 @@ class TurnBudget:
         self._level = float(burst)
         self._filled_at = clock()
 
-    def take(self, turns: int) -> None:
-        """Takes so many turns where there is room for one; else raises OverloadedError with the time until there is."""
-        now = self._clock()
-        self._level = min(self._burst, self._level + (now - self._filled_at) * self._rate)
-        self._filled_at = now
+    def require(self) -> None:
+        """Takes nothing. Raises OverloadedError where there is no room for one turn, with the time until there is."""
+        self._fill()
         if self._level < 1:
             raise OverloadedError(
                 f"this key may ask for {self._rate:g} turns a second",
                 retry_after_ms=math.ceil(1000 * (1 - self._level) / self._rate) + 1,
             )
+
+    def take(self, turns: int) -> None:
+        """Takes so many turns, whatever there is: whoever must not overdraw asks `require` in the same moment."""
+        self._fill()
         self._level -= turns
+
+    def _fill(self) -> None:
+        now = self._clock()
+        self._level = min(self._burst, self._level + (now - self._filled_at) * self._rate)
+        self._filled_at = now

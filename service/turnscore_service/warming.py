@@ -15,6 +15,9 @@ from turnscore_service.scorers.scorer import TokenPack, TurnToScore
 _DIALOGUE_TURNS = 40
 """System turns of the dialogue that memory is taken for; longer ones are computed in parts. Chosen."""
 
+_LONGEST_WORDS = 10_000
+"""More than any scorer reads of a turn: quality reads it in as many rows as its bundle allows. Chosen."""
+
 
 def fill_arenas(loaded: LoadedScorer, most_tokens: int) -> None:
     """Runs batches of `most_tokens` of several forms, on all lanes at once.
@@ -24,17 +27,21 @@ def fill_arenas(loaded: LoadedScorer, most_tokens: int) -> None:
     """
     lanes = loaded.concurrency.lanes
     with ThreadPoolExecutor(lanes) as executor:
-        for turns in _forms(loaded.bundle.manifest.token_limit, most_tokens):
+        for turns in _forms(loaded, most_tokens):
             packs = sorted(loaded.scorer.encode(turns), key=lambda pack: pack.width)
             largest = max(range(len(packs)), key=lambda place: (padded_tokens(packs[place]), packs[place].real_tokens))
             low, high = grow_batch(packs, largest, most_tokens, loaded.budget.waste)
             list(executor.map(loaded.scorer.score, [packs[low:high]] * lanes))
 
 
-def _forms(token_limit: int, most_tokens: int) -> Iterator[Sequence[TurnToScore]]:
-    """Turns of the widest rows, of medium and of the narrowest, and all of a long dialogue's."""
+def _forms(loaded: LoadedScorer, most_tokens: int) -> Iterator[Sequence[TurnToScore]]:
+    """Turns of the widest rows, of medium and of the narrowest, one beyond any batch, and all of a long dialogue's."""
+    token_limit = loaded.bundle.manifest.token_limit
     for words in (token_limit, max(1, token_limit // 6), 1):
         yield [_long_turn(number, words) for number in range(most_tokens // (2 * words) + 1)]
+    longest = _long_turn(0, _LONGEST_WORDS)
+    if loaded.scorer.estimate_tokens(longest) > most_tokens:
+        yield [longest]
     said = [_long_turn(number, token_limit // 60).response for number in range(2 * _DIALOGUE_TURNS)]
     turns = [Turn(speaker="system" if number % 2 else "user", text=text) for number, text in enumerate(said)]
     yield [TurnToScore(turns[:number], turns[number].text) for number in range(1, len(turns), 2)]

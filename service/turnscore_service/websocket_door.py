@@ -4,18 +4,19 @@ A handshake that is refused gets an HTTP answer in the one error shape. A conver
 error as the last message and closes with 4000 + the error's HTTP status.
 """
 
+from functools import partial
+
 from fastapi import FastAPI, Request, Response, WebSocket
 from starlette.websockets import WebSocketDisconnect
 from turnscore_wire import ERROR_TABLE, ConversationMessage, ConversationReply
 
-from turnscore_service.access import sent_key
 from turnscore_service.boundary import converse, refuse, take_request_id
 from turnscore_service.conversation import Received
 from turnscore_service.decoding import decode
 from turnscore_service.errors import CallerLeftError, InvalidRequestError, ScoringError, UnknownPathError
-from turnscore_service.http_answers import REQUEST_ID_HEADER, request_id_of, send_answer
+from turnscore_service.http_answers import REQUEST_ID_HEADER, request_id_of, send_answer, sender_of
 from turnscore_service.http_schema import describe_conversations
-from turnscore_service.settings import Settings
+from turnscore_service.web_pages import check_page
 from turnscore_service.wiring import Runtime
 
 PATH = "/v1/conversations"
@@ -37,13 +38,13 @@ def add_conversations(app: FastAPI, runtime: Runtime) -> None:
 
         async def work() -> None:
             nonlocal is_open
-            _check_origin(websocket, runtime.settings)
-            caller = runtime.access.admit(sent_key(websocket.headers) or _offered_key(websocket))
+            check_page(websocket.headers, runtime.settings.http)
+            runtime.access.admit(*sender_of(websocket, _offered_key(websocket)))
             pipeline = runtime.pipeline()
             runtime.conversations.require_room()
             await _accept(websocket, request_id)
             is_open = True
-            await runtime.conversations.hold(pipeline, _JsonChannel(websocket), caller, request_id)
+            await runtime.conversations.hold(pipeline, _JsonChannel(websocket), request_id)
 
         try:
             error = await converse("http", request_id, work, log=runtime.settings.log_requests)
@@ -76,10 +77,7 @@ class _JsonChannel:
         if frame["type"] == "websocket.disconnect":
             raise CallerLeftError
         body = frame.get("bytes") or (frame.get("text") or "").encode(errors="surrogatepass")
-        try:
-            return Received(decode(ConversationMessage, body), len(body))
-        except ScoringError as error:
-            return Received(error, len(body))
+        return Received(len(body), partial(decode, ConversationMessage, body))
 
     async def send(self, reply: ConversationReply) -> None:
         await _send_text(self._websocket, reply)
@@ -123,11 +121,3 @@ def _offered_key(websocket: WebSocket) -> str | None:
         if offered.startswith(KEY_SUBPROTOCOL):
             return str(offered.removeprefix(KEY_SUBPROTOCOL))
     return None
-
-
-def _check_origin(websocket: WebSocket, settings: Settings) -> None:
-    """Browsers send a page's origin; programs, which no page can misuse, send none."""
-    origin = websocket.headers.get("origin")
-    allowed = settings.conversations.allowed_origins
-    if origin is not None and allowed and origin not in allowed:
-        raise InvalidRequestError("pages of this origin may not open conversations", field="origin")

@@ -16,11 +16,13 @@ from turnscore_wire import ModelsReply
 
 from turnscore_service.access import Access
 from turnscore_service.admission import Admission
+from turnscore_service.answered_bodies import AnsweredBodies
 from turnscore_service.answering import Answerer
 from turnscore_service.batching import Batcher
 from turnscore_service.cache.redis_client import open_store
 from turnscore_service.cache.redis_level import RedisLevel
 from turnscore_service.cache.score_cache import ScoreCache
+from turnscore_service.callers import Caller
 from turnscore_service.computing import Workshop
 from turnscore_service.conversations import Conversations
 from turnscore_service.errors import OverloadedError
@@ -32,7 +34,9 @@ from turnscore_service.inference.devices import CPU, Device, choose_devices, cou
 from turnscore_service.inference.machine import Machine, ThisMachine
 from turnscore_service.inference.onnx_backend import RunCount
 from turnscore_service.inference.onnx_library import DeviceError
+from turnscore_service.loop_time import LoopTime
 from turnscore_service.pipeline import ScoringPipeline
+from turnscore_service.request_checks import Roster, choose_defaults
 from turnscore_service.scorers.loading import LoadedScorer, choose_graph, load_scorer, measure_concurrency
 from turnscore_service.settings import Settings
 from turnscore_service.stages import StageWatch
@@ -63,7 +67,9 @@ class Runtime:
         self._load_scorers = load
         self._worker = 0
         self.health = Health()
+        self.loop_time = LoopTime()
         self.conversations = Conversations(settings)
+        self.answered = AnsweredBodies()
         self._pipeline: ScoringPipeline | None = None
         self._shared: RedisLevel | None = None
         self._loading: asyncio.Task[None] | None = None
@@ -114,13 +120,24 @@ class Runtime:
             raise self.health.not_ready()
         return self._pipeline
 
-    def full_scorer(self) -> str | None:
-        """The scorer whose requests may be refused undecoded, by `shed`; None where there is none."""
-        return None if self._pipeline is None else self._pipeline.shedding.full_scorer()
+    def has_refused(self) -> bool:
+        """Whether there is anybody whose requests may have to be shed."""
+        return self._pipeline is not None and self._pipeline.shedding.has_refused()
 
-    def shed(self) -> OverloadedError | None:
-        """The error for a request that asks the full scorer; None where it is to be decoded."""
-        return None if self._pipeline is None else self._pipeline.shedding.shed()
+    def asks(self, call: str, scorer: str) -> bool:
+        """Whether a request that names no scorers asks this one, by its call."""
+        if self._pipeline is None:
+            return False
+        roster = self._pipeline.roster
+        return scorer in (roster.ranking if call == "rank" else roster.defaults)
+
+    def full_scorer(self, caller: Caller) -> str | None:
+        """The scorer whose requests by this caller may be refused undecoded, by `shed`; None where there is none."""
+        return None if self._pipeline is None else self._pipeline.shedding.full_scorer(caller.share)
+
+    def shed(self, caller: Caller) -> OverloadedError | None:
+        """The error for the caller's request that asks the full scorer; None where it is to be decoded."""
+        return None if self._pipeline is None else self._pipeline.shedding.shed(caller.share)
 
     def models(self, request_id: str) -> ModelsReply:
         """What is loaded, and the limits in force. Raises NotReadyError."""
@@ -131,6 +148,7 @@ class Runtime:
         try:
             load = self._load_scorers or partial(load_scorers, worker=self._worker)
             scorers = await loop.run_in_executor(None, load, self.settings)
+            roster = choose_defaults(scorers, self.settings.default_scorers)
         except DeviceError as error:
             _LOGGER.error("the device cannot be used: %s", error)
             self.health.become("refused", str(error))
@@ -143,15 +161,15 @@ class Runtime:
             _LOGGER.exception("loading failed")
             self.health.become("refused", f"loading the models failed: {type(error).__name__}")
             return
-        self._pipeline = self._build_pipeline(scorers)
+        self._pipeline = self._build_pipeline(roster)
         # What is loaded lives as long as the process: a garbage collection need not walk through it again and again.
         gc.collect()
         gc.freeze()
         self.health.become("ready")
         _LOGGER.info("ready", extra={"models": [each.bundle.manifest.reference for each in scorers.values()]})
 
-    def _build_pipeline(self, scorers: Mapping[str, LoadedScorer]) -> ScoringPipeline:
-        settings = self.settings
+    def _build_pipeline(self, roster: Roster) -> ScoringPipeline:
+        settings, scorers = self.settings, roster.scorers
         watch = StageWatch(settings.runtime.stall_seconds, self.health.lose, self.health.regain, self._give_up)
         workshops = {
             name: Workshop(
@@ -170,8 +188,8 @@ class Runtime:
         if self._shared is not None:
             models = [each.bundle.manifest.reference for each in scorers.values()]
             self._shared.start(models, cache.take_mark)
-        answerer = Answerer(workshops, admission, cache)
-        return ScoringPipeline(scorers, workshops, answerer, settings.limits)
+        answerer = Answerer(workshops, admission, cache, self.loop_time)
+        return ScoringPipeline(roster, workshops, answerer, settings.limits, self.loop_time)
 
     def _give_up(self, stage: str) -> None:
         """Ends a process whose stage cannot be revived, for its supervisor to start afresh: hung threads stay."""
@@ -205,7 +223,8 @@ def load_scorers(settings: Settings, *, worker: int = 0, machine: Machine | None
         if device != devices[0]:
             _LOGGER.info("%s has no graph for %s; it runs on the CPU", bundle.manifest.reference, devices[0])
         concurrency = _choose_concurrency(settings, bundle, variant, device)
-        scorers[kind] = load_scorer(bundle, variant, concurrency=concurrency, running=running, device=device, cuda=cuda)
+        loaded = load_scorer(bundle, variant, concurrency=concurrency, running=running, device=device, cuda=cuda)
+        scorers[kind] = replace(loaded, threshold=settings.thresholds.get(kind, loaded.threshold))
         described = {"model": bundle.manifest.reference, "graph": variant, "device": str(device)}
         _LOGGER.info("loaded", extra={**described, **asdict(concurrency)})
     if not scorers:

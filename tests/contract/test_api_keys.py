@@ -6,21 +6,16 @@ import io
 import json
 import logging
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from typing import Any
 
 import grpc
-import httpx
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from prometheus_client import REGISTRY
-from support.fakes import FakeScorer
-from support.grpc_serving import error_of, grpc_server, settings_with
-from support.listening import listening
+from support.grpc_serving import error_of
+from support.open_doors import Doors, serve_doors
 from turnscore_client import AsyncTurnScoreClient, UnauthenticatedError
-from turnscore_service.http_door import create_http_door
 from turnscore_service.log_setup import set_up_logging
 from turnscore_wire import ConversationReply, ErrorReply
 from turnscore_wire.v1 import turnscore_pb2
@@ -50,40 +45,10 @@ KEYS = {
 }
 
 
-@dataclass
-class Doors:
-    http: httpx.AsyncClient
-    grpc: grpc.aio.Channel
-    websocket: str
-    target: str
-
-
 @pytest.fixture
 async def doors() -> AsyncIterator[Doors]:
     async with serve_doors({"keys": KEYS}) as opened:
         yield opened
-
-
-def serve_doors(auth: dict[str, Any], **groups: Any) -> Any:
-    return _Doors(settings_with(auth=auth, **groups))
-
-
-class _Doors:
-    def __init__(self, settings: Any) -> None:
-        self._settings = settings
-        self._stack = AsyncExitStack()
-
-    async def __aenter__(self) -> Doors:
-        enter = self._stack.enter_async_context
-        server, runtime = await enter(grpc_server(self._settings, fake=FakeScorer()))
-        address = await enter(listening(create_http_door(runtime)))
-        client = await enter(httpx.AsyncClient(base_url=f"http://{address}"))
-        target = f"127.0.0.1:{server.port}"
-        channel = await enter(grpc.aio.insecure_channel(target))
-        return Doors(client, channel, f"ws://{address}/v1/conversations", target)
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._stack.aclose()
 
 
 async def grpc_refusal(call: Any) -> grpc.aio.AioRpcError:
@@ -227,7 +192,7 @@ async def test_a_turn_of_a_conversation_beyond_the_budget_is_kept_and_told(doors
 
 
 async def test_the_log_names_the_key_and_never_holds_it(capsys: pytest.CaptureFixture[str]):
-    loggers = [logging.getLogger(name) for name in ("turnscore", "bentoml", "uvicorn", "uvicorn.access")]
+    loggers = [logging.getLogger(name) for name in ("", "turnscore", "bentoml", "uvicorn", "uvicorn.access")]
     before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
     set_up_logging("DEBUG")
     output = io.StringIO()

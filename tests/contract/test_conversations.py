@@ -12,6 +12,7 @@ from conftest import ServeFakes
 from prometheus_client import REGISTRY
 from support.fakes import FakeScorer
 from support.listening import listening
+from turnscore_service.door_settings import HttpSettings
 from turnscore_service.http_door import create_http_door
 from turnscore_service.settings import ConversationSettings, Settings
 from turnscore_service.wiring import Runtime
@@ -30,7 +31,7 @@ def talk(serve: ServeFakes) -> Serve:
     async def start(settings: Settings | None = None, **scorers: Any) -> AsyncIterator[tuple[str, Runtime]]:
         async with (
             serve(settings, **(scorers or {"fake": FakeScorer()})) as (_, runtime),
-            listening(create_http_door(runtime)) as address,
+            listening(create_http_door(runtime), settings) as address,
         ):
             yield address, runtime
 
@@ -159,7 +160,7 @@ async def test_a_handshake_without_room_is_refused_in_the_one_shape(talk: Serve)
 
 
 async def test_only_pages_of_an_allowed_origin_may_open_a_conversation(talk: Serve):
-    settings = Settings(conversations=ConversationSettings(allowed_origins=("https://chat.example",)))
+    settings = Settings(http=HttpSettings(allowed_origins=("https://chat.example",)))
     async with talk(settings) as (address, _):
         for origin in ("https://chat.example", None):
             async with connect(path(address), origin=origin) as socket:
@@ -171,9 +172,12 @@ async def test_only_pages_of_an_allowed_origin_may_open_a_conversation(talk: Ser
             assert ErrorReply.model_validate_json(refused.value.response.body).error.field == "origin"
 
 
-async def test_any_page_may_where_no_origin_is_named(talk: Serve):
-    async with talk() as (address, _), connect(path(address), origin="https://anywhere.example") as socket:
-        assert (await say(socket, "user", "hi")).heard
+async def test_no_page_but_its_own_may_where_no_origin_is_named(talk: Serve):
+    async with talk() as (address, _):
+        with pytest.raises(InvalidStatus):
+            await connect(path(address), origin="https://anywhere.example")
+        async with connect(path(address), origin=f"http://{address}") as socket:
+            assert (await say(socket, "user", "hi")).heard
 
 
 async def test_the_subprotocol_is_named_to_callers_that_offer_it(talk: Serve):

@@ -16,6 +16,8 @@ from turnscore_wire import ERROR_TABLE, ErrorCode, ErrorReply, Limits
 SMALL = Settings(limits=Limits(max_text_chars=20, max_turns=2, max_items=2, max_body_bytes=300))
 TURNS = [{"speaker": "user", "text": "a"}, {"speaker": "system", "text": "b"}]
 
+JSON = {"content-type": "application/json"}
+
 WRONG_CALLS = [
     ("/v1/score", {"response": ""}, "invalid_request", "response"),
     ("/v1/score", {"response": "a", "scorers": ["fake", "mood"]}, "invalid_request", "scorers.1"),
@@ -55,7 +57,7 @@ async def test_refusals_have_one_shape(serve: ServeFakes, path: str, body: objec
 @pytest.mark.parametrize("path", ["/v1/score", "/v1/score_batch", "/v1/score_dialogue"])
 async def test_every_scoring_path_refuses_broken_json(serve: ServeFakes, path: str):
     async with serve(fake=FakeScorer()) as (client, _):
-        assert_refusal(await client.post(path, content=b"{"), "invalid_request", "body")
+        assert_refusal(await client.post(path, content=b"{", headers=JSON), "invalid_request", "body")
 
 
 async def test_a_body_that_does_not_tell_its_length_is_still_bounded(serve: ServeFakes):
@@ -64,7 +66,7 @@ async def test_a_body_that_does_not_tell_its_length_is_still_bounded(serve: Serv
             yield b" " * 100
 
     async with serve(SMALL, fake=FakeScorer()) as (client, _):
-        assert_refusal(await client.post("/v1/score", content=chunks()), "too_large", "body")
+        assert_refusal(await client.post("/v1/score", content=chunks(), headers=JSON), "too_large", "body")
 
 
 async def test_an_unknown_method_is_refused_in_the_same_shape(serve: ServeFakes):

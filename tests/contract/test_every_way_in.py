@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 from support.every_way import EveryWay, UnsayableError, every_way
-from support.grpc_serving import settings_with
-from support.request_table import LIMITS, Request, requests
-from turnscore_wire import BatchReply, DialogueReply, RankReply, Score, ScoreReply
+from support.request_table import Request, requests
+from support.score_table import instruction_set, is_alike, read_table, row_of, scores_of, table_settings, tolerances
 
 _NOT_SHARED = ("request_id", "timing_ms")
 _ROUNDING = 2.0**-22
@@ -22,10 +21,7 @@ that a turn differs with the number of rows in its batch (not with their width),
 
 @pytest.fixture(scope="module")
 def ways() -> Iterator[EveryWay]:
-    settings = settings_with(
-        limits=LIMITS, cache={"ttl_seconds": 0}, runtime={"device": "cpu", "threads": 1, "lanes": 1}
-    )
-    with every_way(settings) as opened:
+    with every_way(table_settings()) as opened:
         yield opened
 
 
@@ -75,16 +71,26 @@ def test_every_way_in_gives_the_same_answer(ways: EveryWay, request_: Request):
         assert ask(ways, way, request_) == wanted, way
 
 
-def scores_of(reply: BaseModel) -> list[dict[str, Score]]:
-    """Every turn's scores, in the order asked for."""
-    if isinstance(reply, ScoreReply):
-        return [reply.scores]
-    if isinstance(reply, BatchReply):
-        return [each.scores if isinstance(each, ScoreReply) else {} for each in reply.results]
-    if isinstance(reply, RankReply):
-        return [each.scores for each in sorted(reply.candidates, key=lambda each: each.index)]
-    assert isinstance(reply, DialogueReply)
-    return [each.scores for each in reply.turns]
+def test_no_score_is_another_than_in_the_committed_table(ways: EveryWay):
+    """To the last bit where this machine computes as the one that made it; else within what each bundle states."""
+    table = read_table()
+    allowed = {} if table["instruction_set"] == instruction_set() else tolerances()
+    assert list(table["scores"]) == [each.name for each in requests()]
+    for request in requests():
+        for door in ("http", "grpc") if request.protobuf else ("http",):
+            row = row_of(ways.ways[door](request))
+            assert is_alike(row, table["scores"][request.name], allowed), (request.name, door)
+
+
+def test_a_score_that_moved_is_seen_on_every_machine():
+    wanted = [{"fed": [0.5, 40.0, {}]}, {}]
+    assert is_alike([{"fed": [0.5, 40.0, {}]}, {}], wanted, {})
+    assert not is_alike([{"fed": [0.5000000000000001, 40.0, {}]}, {}], wanted, {})
+    assert is_alike([{"fed": [0.59, 49.0, {}]}, {}], wanted, {"fed": 0.1})
+    assert not is_alike([{"fed": [0.61, 40.0, {}]}, {}], wanted, {"fed": 0.1})
+    assert not is_alike([{"fed": [0.5, 40.0, {}]}], wanted, {"fed": 0.1})
+    assert not is_alike([{}, {}], wanted, {"fed": 0.1})
+    assert not is_alike(["overloaded", None], wanted, {"fed": 0.1})
 
 
 def test_in_a_crowd_every_turn_has_the_score_that_it_has_alone(ways: EveryWay):

@@ -1,5 +1,7 @@
 """FED through the HTTP door: its details, its percentiles, its options, and every turn of a dialogue in one pass."""
 
+import itertools
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -7,6 +9,8 @@ import httpx
 import pytest
 from support.fed_bundles import make_fed_scorer
 from support.fed_paths import PathBackend
+from turnscore_service.scorers.fed_plans import FedPlan, FedPlans
+from turnscore_service.scorers.fed_questions import FedQuestion
 from turnscore_service.settings import Settings
 
 OWN = {"funny": {"positive": ["haha"], "negative": ["I don't get it."]}}
@@ -57,3 +61,47 @@ async def test_a_dialogues_turns_get_in_one_row_what_they_get_alone(served) -> N
         assert turn["scores"]["fed"] == alone
     assert in_one_row < backend.tokens_fed
     assert reply["dialogue"]["fed"]["turns"] == 3
+
+
+def many_own(chars: int) -> dict[str, dict[str, list[str]]]:
+    """Follow-ups of so many characters, no two alike, in eight qualities."""
+    texts = (f"{number}".ljust(chars, "x") for number in itertools.count(100))
+    return {
+        f"q{each}": {side: list(itertools.islice(texts, 16)) for side in ("positive", "negative")} for each in range(8)
+    }
+
+
+async def test_a_callers_largest_question_is_answered_and_planned_off_the_event_loop(
+    served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, _ = served
+    threads: set[int] = set()
+    build = FedPlans._build
+
+    def note_thread(plans: FedPlans, question: FedQuestion) -> FedPlan:
+        threads.add(threading.get_ident())
+        return build(plans, question)
+
+    monkeypatch.setattr(FedPlans, "_build", note_thread)
+    own = many_own(16)
+    asked = {"response": "hello", "options": {"fed": {"own_qualities": own}}}
+    score = (await client.post("/v1/score", json=asked)).json()["scores"]["fed"]
+    assert list(score["details"]) == list(own)
+    assert score["value"] == pytest.approx(sum(score["details"].values()) / len(own))
+    again = (await client.post("/v1/score", json=asked)).json()["scores"]["fed"]
+    assert again == {**score, "cached": True}
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+async def test_follow_ups_of_too_many_tokens_are_refused_by_their_field(served) -> None:
+    client, _ = served
+    options = {"fed": {"own_qualities": {"long": {"positive": ["\N{GRINNING FACE}" * 100]}}}}
+    reply = await client.post("/v1/score", json={"response": "hello", "options": options})
+    assert reply.status_code == 400
+    assert reply.json()["error"]["field"] == "options.fed.own_qualities"
+    assert "400 tokens; at most 256" in reply.json()["error"]["message"]
+    batch = {"items": [{"response": "hello"}, {"response": "hello", "options": options}]}
+    good, bad = (await client.post("/v1/score_batch", json=batch)).json()["results"]
+    assert good["scores"]["fed"]["details"]
+    assert bad["error"]["field"] == "items.1.options.fed.own_qualities"

@@ -1,6 +1,8 @@
 import json
 from pathlib import Path
 
+from support.fakes import FakeScorer
+from turnscore_service.calls import CALLS
 from turnscore_service.openapi_document import openapi_document
 
 COMMITTED = Path(__file__).parents[2] / "docs" / "openapi.json"
@@ -21,3 +23,29 @@ def test_every_reference_of_the_document_leads_somewhere():
 
     schemas = document["components"]["schemas"]
     assert {each.removeprefix("#/components/schemas/") for each in references(document)} <= set(schemas)
+
+
+def test_every_operation_has_a_group_a_name_and_an_identifier_of_its_own():
+    operations = [each for path in json.loads(openapi_document())["paths"].values() for each in path.values()]
+    assert {tag for each in operations for tag in each["tags"]} == {
+        "scoring",
+        "conversations",
+        "models",
+        "operations",
+    }
+    assert len({each["operationId"] for each in operations}) == len({each["summary"] for each in operations}) == 9
+
+
+async def test_every_example_of_the_document_is_answered_by_any_service(serve):
+    paths = json.loads(openapi_document())["paths"]
+    examples = {
+        path: operation["requestBody"]["content"]["application/json"]["example"]
+        for path, operations in paths.items()
+        for operation in operations.values()
+        if "requestBody" in operation
+    }
+    assert set(examples) == {f"/v1/{call.name}" for call in CALLS}
+    async with serve(fake=FakeScorer()) as (client, _):
+        for path, example in examples.items():
+            answer = await client.post(path, json=example)
+            assert (answer.status_code, '"error"' in answer.text) == (200, False), path

@@ -62,6 +62,20 @@ async def test_a_tokenizer_that_is_busy_with_one_scorer_serves_the_others(serve:
         assert (calm.status_code, (await waiting).status_code) == (200, 200)
 
 
+async def test_text_that_is_only_tokenized_takes_room_too(serve: ServeFakes):
+    """The fake scorer reads everything and computes one token a word of the response."""
+    scorer = FakeScorer()
+    scorer.tokenizer_gate.clear()
+    settings = Settings(admission=AdmissionSettings(max_tokens=4096))
+    context = [{"speaker": "user", "text": "x" * 7000}] * 100
+    async with serve(settings, fake=scorer) as (client, _):
+        flood = asks(client, 3, context=context)
+        await until(lambda: sum(task.done() for task in flood) == 2)
+        scorer.tokenizer_gate.set()
+        codes = Counter(answer.status_code for answer in await asyncio.gather(*flood))
+    assert codes == {200: 1, 429: 2}
+
+
 async def test_a_deadline_shorter_than_the_queue_is_refused_before_any_work(serve: ServeFakes):
     scorer = FakeScorer()
     async with serve(fake=scorer) as (client, runtime):

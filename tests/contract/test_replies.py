@@ -143,7 +143,13 @@ async def call_and_leave(app: ASGIApp, *messages: dict[str, object]) -> list[obj
     """Calls /v1/score with these ASGI messages from the caller; what the app sent."""
     sent: list[object] = []
     waiting = list(messages)
-    scope = {"type": "http", "method": "POST", "path": "/v1/score", "headers": [], "query_string": b""}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/score",
+        "headers": [(b"content-type", b"application/json")],
+        "query_string": b"",
+    }
 
     async def receive() -> dict[str, object]:
         return waiting.pop(0)

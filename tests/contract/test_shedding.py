@@ -57,7 +57,9 @@ async def test_who_is_refused_undecoded_is_told_as_whoever_was_decoded():
         held = await fill(client, scorer)
         shed_before, refused_before = count_shed(), count_refused()
         answers = [await ask(client) for _ in range(REFUSALS_IN_A_ROW + SHED_A_WITNESS)]
-        nonsense = await client.post("/v1/score", content=b"not JSON")  # the next is decoded
+        nonsense = await client.post(
+            "/v1/score", content=b"not JSON", headers={"content-type": "application/json"}
+        )  # the next is decoded
         scorer.gate.set()
         assert (await held).status_code == 200
     assert count_shed() - shed_before == SHED_A_WITNESS
@@ -70,6 +72,41 @@ async def test_who_is_refused_undecoded_is_told_as_whoever_was_decoded():
         assert answer.json()["error"]["retry_after_ms"] > 0
     assert "before it was decoded" in answers[-1].json()["error"]["message"]
     assert nonsense.status_code == 400
+
+
+async def test_known_turns_are_answered_while_the_others_are_shed():
+    """One in thirty-one is known: too few for the others to be decoded because of them."""
+    scorer = FakeScorer()
+    async with serve(fake=scorer) as client:
+        assert (await ask(client, response="known")).status_code == 200
+        scorer.batches.clear()
+        held = await fill(client, scorer)
+        for _ in range(REFUSALS_IN_A_ROW):
+            assert (await ask(client)).status_code == 429
+        shed_before, statuses = count_shed(), []
+        for _ in range(20):
+            statuses += [(await ask(client)).status_code for _ in range(30)]
+            statuses.append((await ask(client, response="known")).status_code)
+        scorer.gate.set()
+        await held
+    assert statuses == ([429] * 30 + [200]) * 20
+    assert count_shed() - shed_before >= 20 * 30 - 20
+
+
+async def test_what_was_answered_and_is_known_no_longer_is_decoded_once():
+    scorer = FakeScorer()
+    async with serve(fake=scorer) as client:
+        assert (await ask(client, response="not kept", cache="bypass")).status_code == 200
+        scorer.batches.clear()
+        held = await fill(client, scorer)
+        for _ in range(REFUSALS_IN_A_ROW):
+            await ask(client)
+        shed_before = count_shed()
+        answers = [await ask(client, response="not kept", cache="bypass") for _ in range(5)]
+        scorer.gate.set()
+        await held
+    assert [each.status_code for each in answers] == [429] * 5
+    assert count_shed() - shed_before == 4
 
 
 async def test_what_the_cache_knows_is_answered_all_the_same():
@@ -128,7 +165,21 @@ async def test_health_and_metrics_are_answered_while_requests_are_shed():
     assert statuses == [200] * 4
 
 
-async def test_a_body_that_comes_in_pieces_is_decoded():
+async def test_a_large_batch_is_refused_undecoded_though_its_body_comes_in_many_pieces():
+    scorer = FakeScorer()
+    async with serve(fake=scorer) as client:
+        held = await fill(client, scorer)
+        for _ in range(REFUSALS_IN_A_ROW):
+            await ask(client)
+        items = [{"response": f"{number} " + "word " * 800, "scorers": ["fake"]} for number in range(200)]
+        answer = await client.post("/v1/score_batch", json={"items": items})
+        scorer.gate.set()
+        await held
+    assert answer.status_code == 429
+    assert "before it was decoded" in answer.json()["error"]["message"]
+
+
+async def test_a_body_that_comes_in_pieces_and_asks_no_full_scorer_is_decoded_whole():
     scorer = FakeScorer()
     async with serve(fake=scorer) as client:
         held = await fill(client, scorer)
@@ -140,7 +191,7 @@ async def test_a_body_that_comes_in_pieces_is_decoded():
             await asyncio.sleep(0.05)
             yield b'pieces", "scorers": "wrong"}'
 
-        wrong = await client.post("/v1/score", content=pieces())
+        wrong = await client.post("/v1/score", content=pieces(), headers={"content-type": "application/json"})
         scorer.gate.set()
         await held
     assert (wrong.status_code, wrong.json()["error"]["field"]) == (400, "scorers")

@@ -1,5 +1,7 @@
 """A live conversation with the real service: BentoML's process, uvicorn's WebSocket, the starter bundles."""
 
+import json
+
 import pytest
 from support.live import say
 from support.processes import RunningService
@@ -24,12 +26,14 @@ TOLERANCE = {"engagement": 2.0**-22, "sentiment_stop": 2.0**-22, "fed": 1e-6}
 
 def test_a_conversation_says_at_its_end_what_score_dialogue_says(service: RunningService, client: TurnScoreClient):
     with connect(service.url.replace("http", "ws") + "/v1/conversations") as socket:
+        socket.send(json.dumps({"open": {"scorers": list(TOLERANCE)}}))
+        socket.recv()
         replies = [say(socket, speaker, text) for speaker, text in TURNS]
     scored = [reply.scored for reply in replies if reply.scored is not None]
-    whole = client.score_dialogue(TURNS)
+    whole = client.score_dialogue(TURNS, scorers=list(TOLERANCE))
     assert [each.index for each in scored] == [turn.index for turn in whole.turns] == [0, 2, 4, 6]
     for live, turn in zip(scored, whole.turns, strict=True):
-        assert list(live.scores) == list(turn.scores) == ["engagement", "fed", "sentiment_stop"]
+        assert list(live.scores) == list(turn.scores) == list(TOLERANCE)
         for name, score in turn.scores.items():
             assert live.scores[name].tokens == score.tokens
             assert live.scores[name].value == pytest.approx(score.value, abs=TOLERANCE[name])

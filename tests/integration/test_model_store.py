@@ -1,10 +1,15 @@
 """`turnscore-models` as a user runs it, on a model store of its own."""
 
+import gzip
+import hashlib
 import json
 import os
 import subprocess
 import sys
 import tarfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -123,3 +128,81 @@ def test_a_stored_bundle_that_calls_itself_another_is_refused(store: Store, tmp_
 )
 def test_a_reference_to_nothing_is_refused_with_a_sentence(store: Store, reference: str):
     assert store("verify", reference, expect=1).startswith("refused: ")
+
+
+@contextmanager
+def most_bytes_in(folder: Path) -> Iterator[Callable[[], int]]:
+    """The most that lay in the folder at any moment of the block, looked at all the time."""
+    sizes, ended = [0], threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.005):
+            with suppress(FileNotFoundError):
+                sizes.append(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()))
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        yield lambda: max(sizes)
+    finally:
+        ended.set()
+        watcher.join()
+
+
+def write_bomb(path: Path, size: int, kind: bytes = tarfile.REGTYPE) -> Path:
+    """An archive of zeros, a thousandth of what it unpacks to: as a file, or as a header that is read at once."""
+    member = tarfile.TarInfo("graph.onnx")
+    member.size, member.type = size, kind
+    with gzip.open(path, "wb", compresslevel=9) as packed:
+        packed.write(member.tobuf())
+        for _ in range(size // 2**20):
+            packed.write(bytes(2**20))
+    return path
+
+
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.XHDTYPE])
+def test_an_archive_bomb_is_refused_before_it_is_unpacked(store: Store, tmp_path: Path, kind: bytes):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    bomb = write_bomb(tmp_path / "bomb.tar.gz", 2**28, kind)
+    with most_bytes_in(scratch) as most, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(scratch))
+        said = Store(tmp_path / "bentoml")("import", bomb, expect=1)
+    assert "unpacks to far more than a bundle of its size" in said
+    assert most() < 100 * 2**20
+    assert list(scratch.iterdir()) == []
+
+
+def test_an_archive_of_many_files_is_refused(store: Store, tmp_path: Path):
+    crowd = tmp_path / "crowd.tar.gz"
+    with tarfile.open(crowd, "w:gz") as archive:
+        for number in range(1001):
+            archive.addfile(tarfile.TarInfo(f"file{number}"))
+    assert "more than 1000 files" in store("import", crowd, expect=1)
+
+
+def test_an_archive_of_real_weights_is_within_the_bound(store: Store, tmp_path: Path):
+    archive = tmp_path / "starter.tar.gz"
+    store("export", STARTER, archive)
+    assert f"stored {STARTER_REFERENCE}" in store("import", archive)
+
+
+def test_a_refused_bundle_leaves_its_version_to_the_right_one(store: Store, tmp_path: Path):
+    wrong = make_bundle(tmp_path / "wrong")
+    (wrong.folder / "model.yaml").write_text("name: mine")
+    manifest = json.loads((wrong.folder / "manifest.json").read_text())
+    manifest["files"]["model.yaml"] = hashlib.sha256(b"name: mine").hexdigest()
+    (wrong.folder / "manifest.json").write_text(json.dumps(manifest))
+    assert "lists model.yaml" in store("import", wrong.folder, expect=1)
+    assert "engagement:1.0.0" not in store("list")
+    assert "stored engagement:1.0.0" in store("import", make_bundle(tmp_path / "right").folder)
+    assert "4 files" in store("verify", "engagement:1.0.0")
+
+
+def test_importing_replaces_a_stored_version_that_is_broken(store: Store, tmp_path: Path):
+    bundle = make_bundle(tmp_path / "bundle")
+    store("import", bundle.folder)
+    stored_file(tmp_path, "1.0.0", "graph.onnx").write_bytes(b"something else")
+    assert "graph.onnx has SHA-256" in store("verify", "engagement:1.0.0", expect=1)
+    assert "stored engagement:1.0.0" in store("import", bundle.folder)
+    assert "4 files" in store("verify", "engagement:1.0.0")

@@ -89,5 +89,5 @@ def test_the_command_without_its_extra_says_what_to_install(python: Path, folder
     done = run(python.parent / "turnscore", "score", "dialogue.jsonl", cwd=folder)
     assert done.returncode == 2
     assert done.stderr == (
-        "turnscore: the command line needs an extra; install it with: pip install 'turnscore-client[cli]'\n"
+        "turnscore: the command line needs an extra; in a checkout of turnscore: pip install './clients[cli]'\n"
     )

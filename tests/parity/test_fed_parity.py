@@ -10,9 +10,9 @@ from pydantic import JsonValue
 from support.fed_checkpoints import PublishedFed, save_tiny_dialogpt
 from turnscore_exporters.fed_bundle import REFERENCE_FILE, FedExport, export_fed
 from turnscore_exporters.fed_checkpoint import load_checkpoint
-from turnscore_exporters.fed_parity import build_context
 from turnscore_exporters.fed_qualities import read_qualities
 from turnscore_exporters.lm_model import END_OF_TEXT
+from turnscore_exporters.self_test_turns import build_turn
 from turnscore_models import Bundle
 from turnscore_service.inference.onnx_backend import OnnxBackend
 from turnscore_service.scorers.fed import FedScorer
@@ -91,7 +91,7 @@ def rate_all(
 
 def turns_of(scorer: FedScorer, parts: Sequence[Sequence[str]], loss: str, names: Sequence[str]) -> list[TurnToScore]:
     question = scorer.read_options({"qualities": list(names), "loss": loss})
-    return [TurnToScore(build_context(texts), texts[-1], question) for texts in parts]
+    return [build_turn(texts, question) for texts in parts]
 
 
 @pytest.mark.parametrize("join", ["stripped", "spaced"])
@@ -135,7 +135,7 @@ def test_a_context_of_1024_tokens_keeps_its_latest_and_tells_what_was_dropped(
     }
     for loss in LOSSES:
         question = scorer.read_options({**own, "loss": loss})
-        [pack] = scorer.encode([TurnToScore(build_context(texts), texts[-1], question)])
+        [pack] = scorer.encode([build_turn(texts, question)])
         assert len(pack.rows[0]) + _tokens_of(published)(longest) == WINDOW
         whole = published.encode(END_OF_TEXT.join(["", *map(str.strip, texts), ""]))
         assert pack.tokens[0].dropped == len(whole) - len(pack.rows[0])

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from turnscore_service.access import Caller
 from turnscore_service.conversation import Received
+from turnscore_service.decoding import decode
 from turnscore_service.errors import (
     CallerLeftError,
 )
@@ -42,7 +42,12 @@ class HeldChannel:
         self.tell({"turn": {"speaker": speaker, "text": text, **fields}})
 
     def tell(self, message: dict[str, Any]) -> None:
-        self.inbox.put_nowait(Received(ConversationMessage.model_validate(message), 100))
+        read = ConversationMessage.model_validate(message)
+        self.inbox.put_nowait(Received(100, lambda: read))
+
+    def babble(self) -> None:
+        """Sends what is no message."""
+        self.inbox.put_nowait(Received(3, lambda: decode(ConversationMessage, b"oh!")))
 
     async def hear(self) -> ConversationReply:
         return await asyncio.wait_for(self.replies.get(), 60)
@@ -64,7 +69,7 @@ async def talking(
 ) -> AsyncIterator[tuple[HeldChannel, "asyncio.Task[None]", Runtime]]:
     async with serving(settings, **(scorers or {"fake": FakeScorer()})) as runtime:
         channel = HeldChannel()
-        holding = asyncio.create_task(runtime.conversations.hold(runtime.pipeline(), channel, Caller(), "r-1"))
+        holding = asyncio.create_task(runtime.conversations.hold(runtime.pipeline(), channel, "r-1"))
         yield channel, holding, runtime
         if not holding.done():
             channel.inbox.put_nowait(None)

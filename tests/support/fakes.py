@@ -22,6 +22,7 @@ class FakeScorer:
     """Scores a response by its length: `value` is its words / 100. Can be held, poisoned and watched."""
 
     KIND: ClassVar[str] = "fake"
+    option_limits: ClassVar[dict[str, int]] = {"known": 1}
 
     def __init__(self, tokenizing: TokenizingPace | None = None) -> None:
         self.tokenizing = tokenizing or TokenizingPace()
@@ -34,6 +35,9 @@ class FakeScorer:
         self.started = threading.Event()
         self.most_tokens: int | None = None
         """Padded tokens that the fake device has memory for."""
+        self.threshold: float | None = None
+        self.stand_in = False
+        """What its bundle says."""
 
     def read_options(self, options: Mapping[str, JsonValue]) -> object:
         for name in options:
@@ -88,8 +92,10 @@ def loaded_fake(scorer: Any, name: str = "fake") -> LoadedScorer:
     )  # fmt: skip
     manifest = Manifest(
         name=name, version="1.0.0", kind=name, graphs={"fp32": graph}, tokenizer="t", calibration="c", self_test="s",
-        token_limit=128, training={}, agreement={}, licence="Apache-2.0",
+        token_limit=128, training={}, agreement={}, licence="Apache-2.0", stand_in=getattr(scorer, "stand_in", False),
     )  # fmt: skip
     bundle = Bundle(folder=Path("nowhere"), manifest=manifest)
     tokenizing = getattr(scorer, "tokenizing", TokenizingPace())
-    return LoadedScorer(scorer, bundle, "fp32", tuple(index / 100 for index in range(101)), tokenizing=tokenizing)
+    threshold = getattr(scorer, "threshold", None)
+    percentiles = tuple(index / 100 for index in range(101))
+    return LoadedScorer(scorer, bundle, "fp32", percentiles, tokenizing=tokenizing, threshold=threshold)

@@ -41,7 +41,8 @@ def make_fed_bundle(folder: Path, window: int = 1024, **options: JsonValue) -> B
         "reference": "reference.npz",
         **options,
     }
-    manifest = bundle.manifest.model_copy(update={"options": described, "token_limit": window})
+    files = {**bundle.manifest.files, "reference.npz": "0" * 64}
+    manifest = bundle.manifest.model_copy(update={"options": described, "token_limit": window, "files": files})
     return Bundle(folder, manifest)
 
 

@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager, contextmanager
 
 import uvicorn
 from starlette.types import ASGIApp
+from turnscore_service.server_protocols import bounded_protocols
+from turnscore_service.settings import Settings
 
 
 class _QuietServer(uvicorn.Server):
@@ -17,9 +19,21 @@ class _QuietServer(uvicorn.Server):
 
 
 @asynccontextmanager
-async def listening(app: ASGIApp) -> AsyncIterator[str]:
-    """The app's address as `127.0.0.1:port`, configured as BentoML configures its server."""
-    server = _QuietServer(uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, lifespan="off"))
+async def listening(app: ASGIApp, settings: Settings | None = None) -> AsyncIterator[str]:
+    """The app's address as `127.0.0.1:port`, configured as BentoML configures its server, with our protocols."""
+    http, websocket = bounded_protocols(settings or Settings())
+    server = _QuietServer(
+        uvicorn.Config(
+            app,
+            host="127.0.0.1",
+            port=0,
+            log_config=None,
+            lifespan="off",
+            proxy_headers=False,
+            http=http,
+            ws=websocket,
+        )
+    )
     serving = asyncio.create_task(server.serve())
     async with asyncio.timeout(60):
         while not server.started:

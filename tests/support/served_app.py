@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,12 +16,14 @@ from support.fakes import loaded_fake
 
 
 @contextmanager
-def served_app(settings: Settings | None = None, **scorers: Any) -> Iterator[str]:
-    """The base URL of a ready service with these scorers."""
+def served_app(
+    settings: Settings | None = None, *, tls: Mapping[str, Any] | None = None, **scorers: Any
+) -> Iterator[str]:
+    """The base URL of a ready service with these scorers; `tls` are uvicorn's options, which BentoML's are."""
     loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
     runtime = Runtime(settings or Settings(), load=lambda _: loaded)
     door = SheddingDoor(create_http_door(runtime), runtime)
-    config = uvicorn.Config(door, host="127.0.0.1", port=0, log_config=None, lifespan="off")
+    config = uvicorn.Config(door, host="127.0.0.1", port=0, log_config=None, lifespan="off", **(tls or {}))
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     started = threading.Event()
@@ -42,7 +44,7 @@ def served_app(settings: Settings | None = None, **scorers: Any) -> Iterator[str
     thread.start()
     try:
         assert started.wait(60)
-        yield f"http://127.0.0.1:{ports[0]}"
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{ports[0]}"
     finally:
         server.should_exit = True
         thread.join()

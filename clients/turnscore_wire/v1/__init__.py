@@ -1,4 +1,4 @@
-"""The wire over gRPC: the messages of turnscore.proto and their conversion. Needs grpcio: `turnscore-client[grpc]`."""
+"""The wire over gRPC: the messages of turnscore.proto and their conversion. Needs grpcio: `./clients[grpc]`."""
 
 from turnscore_wire.v1.conversion import to_fields, to_message
 

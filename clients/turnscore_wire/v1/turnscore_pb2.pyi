@@ -33,6 +33,12 @@ class CacheMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CACHE_MODE_USE: _ClassVar[CacheMode]
     CACHE_MODE_BYPASS: _ClassVar[CacheMode]
     CACHE_MODE_REFRESH: _ClassVar[CacheMode]
+
+class Label(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LABEL_UNSPECIFIED: _ClassVar[Label]
+    LABEL_LOW: _ClassVar[Label]
+    LABEL_OK: _ClassVar[Label]
 SPEAKER_UNSPECIFIED: Speaker
 SPEAKER_USER: Speaker
 SPEAKER_SYSTEM: Speaker
@@ -49,6 +55,9 @@ CACHE_MODE_UNSPECIFIED: CacheMode
 CACHE_MODE_USE: CacheMode
 CACHE_MODE_BYPASS: CacheMode
 CACHE_MODE_REFRESH: CacheMode
+LABEL_UNSPECIFIED: Label
+LABEL_LOW: Label
+LABEL_OK: Label
 
 class Turn(_message.Message):
     __slots__ = ("speaker", "text")
@@ -151,15 +160,17 @@ class ModelsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class TokenCount(_message.Message):
-    __slots__ = ("used", "dropped")
+    __slots__ = ("used", "dropped", "truncated")
     USED_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_FIELD_NUMBER: _ClassVar[int]
     used: int
     dropped: int
-    def __init__(self, used: _Optional[int] = ..., dropped: _Optional[int] = ...) -> None: ...
+    truncated: bool
+    def __init__(self, used: _Optional[int] = ..., dropped: _Optional[int] = ..., truncated: _Optional[bool] = ...) -> None: ...
 
 class Score(_message.Message):
-    __slots__ = ("value", "percentile", "details", "model", "tokens", "cached")
+    __slots__ = ("value", "percentile", "details", "model", "tokens", "cached", "warnings", "label", "stand_in")
     class DetailsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -173,13 +184,19 @@ class Score(_message.Message):
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     CACHED_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    STAND_IN_FIELD_NUMBER: _ClassVar[int]
     value: float
     percentile: float
     details: _containers.ScalarMap[str, float]
     model: str
     tokens: TokenCount
     cached: bool
-    def __init__(self, value: _Optional[float] = ..., percentile: _Optional[float] = ..., details: _Optional[_Mapping[str, float]] = ..., model: _Optional[str] = ..., tokens: _Optional[_Union[TokenCount, _Mapping]] = ..., cached: _Optional[bool] = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    label: Label
+    stand_in: bool
+    def __init__(self, value: _Optional[float] = ..., percentile: _Optional[float] = ..., details: _Optional[_Mapping[str, float]] = ..., model: _Optional[str] = ..., tokens: _Optional[_Union[TokenCount, _Mapping]] = ..., cached: _Optional[bool] = ..., warnings: _Optional[_Iterable[str]] = ..., label: _Optional[_Union[Label, str]] = ..., stand_in: _Optional[bool] = ...) -> None: ...
 
 class Timing(_message.Message):
     __slots__ = ("total", "tokenize", "queue", "inference", "cache")
@@ -262,16 +279,22 @@ class DialogueTurnScores(_message.Message):
     def __init__(self, index: _Optional[int] = ..., scores: _Optional[_Mapping[str, Score]] = ..., errors: _Optional[_Mapping[str, ErrorDetail]] = ...) -> None: ...
 
 class DialogueAggregate(_message.Message):
-    __slots__ = ("mean", "min", "max", "turns")
+    __slots__ = ("mean", "min", "max", "turns", "percentile_mean", "percentile_min", "percentile_max")
     MEAN_FIELD_NUMBER: _ClassVar[int]
     MIN_FIELD_NUMBER: _ClassVar[int]
     MAX_FIELD_NUMBER: _ClassVar[int]
     TURNS_FIELD_NUMBER: _ClassVar[int]
+    PERCENTILE_MEAN_FIELD_NUMBER: _ClassVar[int]
+    PERCENTILE_MIN_FIELD_NUMBER: _ClassVar[int]
+    PERCENTILE_MAX_FIELD_NUMBER: _ClassVar[int]
     mean: float
     min: float
     max: float
     turns: int
-    def __init__(self, mean: _Optional[float] = ..., min: _Optional[float] = ..., max: _Optional[float] = ..., turns: _Optional[int] = ...) -> None: ...
+    percentile_mean: float
+    percentile_min: float
+    percentile_max: float
+    def __init__(self, mean: _Optional[float] = ..., min: _Optional[float] = ..., max: _Optional[float] = ..., turns: _Optional[int] = ..., percentile_mean: _Optional[float] = ..., percentile_min: _Optional[float] = ..., percentile_max: _Optional[float] = ...) -> None: ...
 
 class DialogueReply(_message.Message):
     __slots__ = ("request_id", "turns", "dialogue", "timing_ms")
@@ -338,18 +361,33 @@ class RankReply(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., candidates: _Optional[_Iterable[_Union[RankedCandidate, _Mapping]]] = ..., weights: _Optional[_Mapping[str, float]] = ..., timing_ms: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
 
 class ModelDescription(_message.Message):
-    __slots__ = ("scorer", "model", "digest", "graph", "token_limit")
+    __slots__ = ("scorer", "model", "digest", "graph", "token_limit", "option_limits", "is_default", "stand_in", "threshold")
+    class OptionLimitsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     SCORER_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     GRAPH_FIELD_NUMBER: _ClassVar[int]
     TOKEN_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    OPTION_LIMITS_FIELD_NUMBER: _ClassVar[int]
+    IS_DEFAULT_FIELD_NUMBER: _ClassVar[int]
+    STAND_IN_FIELD_NUMBER: _ClassVar[int]
+    THRESHOLD_FIELD_NUMBER: _ClassVar[int]
     scorer: str
     model: str
     digest: str
     graph: str
     token_limit: int
-    def __init__(self, scorer: _Optional[str] = ..., model: _Optional[str] = ..., digest: _Optional[str] = ..., graph: _Optional[str] = ..., token_limit: _Optional[int] = ...) -> None: ...
+    option_limits: _containers.ScalarMap[str, int]
+    is_default: bool
+    stand_in: bool
+    threshold: float
+    def __init__(self, scorer: _Optional[str] = ..., model: _Optional[str] = ..., digest: _Optional[str] = ..., graph: _Optional[str] = ..., token_limit: _Optional[int] = ..., option_limits: _Optional[_Mapping[str, int]] = ..., is_default: _Optional[bool] = ..., stand_in: _Optional[bool] = ..., threshold: _Optional[float] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("max_text_chars", "max_turns", "max_items", "max_candidates", "max_body_bytes")

@@ -11,22 +11,20 @@ from turnscore_exporters.bundle_writing import (
     SELF_TEST_FILE,
     TOKENIZER_FILE,
     GraphPromise,
-    build_self_test,
     calibrate,
     finish_bundle,
     start_bundle,
-    write_json,
 )
 from turnscore_exporters.encoder_bundle import BundleSource, GraphChoice, write_files
-from turnscore_exporters.engagement_bundle import INT8_TOLERANCE, SELF_TEST_TEXTS
+from turnscore_exporters.engagement_bundle import INT8_TOLERANCE
 from turnscore_exporters.engagement_model import CONTRACT, score_pairs
 from turnscore_exporters.fed_bundle import PRECISIONS, REFERENCE_FILE, TOLERANCES
 from turnscore_exporters.fed_graphs import export_graph
 from turnscore_exporters.fed_qualities import read_qualities
-from turnscore_exporters.parity import turns_of
+from turnscore_exporters.json_files import write_json
+from turnscore_exporters.self_test import build_self_test
+from turnscore_exporters.self_test_turns import self_test_turns
 from turnscore_models import Bundle, GraphVariant
-from turnscore_service.inference.onnx_backend import OnnxBackend
-from turnscore_service.scorers.fed import FedScorer
 from turnscore_service.scorers.fed_options import FedBundleOptions
 
 from turnscore_bench.gpu.shapes import Shape
@@ -46,8 +44,10 @@ def write_encoder_bundle(shape: Shape, variant: GraphVariant, output: Path) -> B
     """An engagement bundle; loading checks the graph against the model's values of a dozen turns."""
     model = build_encoder(shape)
     encoder = as_encoder(model, shape)
-    values = score_pairs(model, encoder, SELF_TEST_TEXTS)
-    self_test = build_self_test(turns_of(SELF_TEST_TEXTS), values)
+    tested = self_test_turns("engagement")
+    pairs = [(turn.context[-1].text if turn.context else "", turn.response) for turn in tested]
+    values = score_pairs(model, encoder, pairs)
+    self_test = build_self_test(tested, values)
     choice = GraphChoice((variant,), INT8_TOLERANCE)
     output.mkdir(parents=True)
     write_files(BundleSource(model, encoder, CONTRACT, values, SOURCE, self_test), choice, output)
@@ -77,19 +77,14 @@ def write_fed_bundle(shape: Shape, variant: GraphVariant, output: Path) -> Bundl
         agreement={},
         licence=LICENCE,
     )
-    scorer = FedScorer(bundle, OnnxBackend(graph, threads=torch.get_num_threads()))
-    tested = turns_of(SELF_TEST_TEXTS[:4])
-    packs = scorer.encode(tested)
-    found = dict(zip((place for pack in packs for place in pack.answers), scorer.score(packs), strict=True))
-    values = [found[place].value for place in range(len(tested))]
-    write_json(output / SELF_TEST_FILE, build_self_test(tested, values))
     return finish_bundle(bundle, {variant: {}}, (variant,), {})
 
 
 def _write_texts(tokenizer: Tokenizer, output: Path) -> None:
     tokenizer.save(str(output / TOKENIZER_FILE), pretty=False)
     write_json(output / CALIBRATION_FILE, calibrate([0.0], SOURCE))
-    write_json(output / SELF_TEST_FILE, build_self_test(turns_of(SELF_TEST_TEXTS[:1]), [0.0]))
+    tested = self_test_turns("fed")[:4]
+    write_json(output / SELF_TEST_FILE, build_self_test(tested, [None] * len(tested)))
 
 
 def _options(eos_id: int) -> FedBundleOptions:

@@ -5,6 +5,8 @@ BENCH_GRAPH and BENCH_TOKENIZER name the files; BENCH_QUIET=1 switches access lo
 
 import os
 
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before the import: ONNX Runtime reports home otherwise
+
 import bentoml
 import numpy as np
 import onnxruntime

@@ -6,6 +6,8 @@ python litserve_server.py PORT        BENCH_GRAPH and BENCH_TOKENIZER name the f
 import os
 import sys
 
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before the import: ONNX Runtime reports home otherwise
+
 import litserve
 import numpy as np
 import onnxruntime

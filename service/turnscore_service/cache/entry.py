@@ -3,7 +3,7 @@
 format  u8
 check   8 bytes, a hash of key and rest: an entry that was damaged or belongs to another key is told
 count   u8
-pieces  fingerprint (u8 length, bytes), value f64, tokens used and dropped u32, flags u8,
+pieces  fingerprint (u8 length, bytes), value f64, tokens used and dropped u32, flags u8, warnings u8 (a bit each),
         percentile f64 where flagged, details (u8 count; each u8 length, name, f64)
 """
 
@@ -17,12 +17,13 @@ from turnscore_wire import TokenCount
 from turnscore_service.cache.key import ENTRY_FORMAT
 from turnscore_service.scorers.parts import ScorePart
 from turnscore_service.scorers.scorer import RawScore
+from turnscore_service.scorers.turn_warnings import WARNINGS
 
 MAX_PARTS = 64
 """Pieces in one entry: three times FED's qualities. Chosen."""
 _CHECK_BYTES = 8
 _HEAD = struct.Struct(f"<B{_CHECK_BYTES}sB")
-_BODY = struct.Struct("<dIIBB")
+_BODY = struct.Struct("<dIIBBB")
 _NUMBER = struct.Struct("<d")
 _IS_COMPARABLE, _HAS_PERCENTILE = 1, 2
 
@@ -69,10 +70,11 @@ def _check(key: str, body: bytes, secret: bytes) -> bytes:
 def _encode_part(fingerprint: bytes, part: ScorePart) -> bytes:
     raw, tokens = part.raw, part.tokens
     flags = _IS_COMPARABLE * raw.is_comparable | _HAS_PERCENTILE * (raw.percentile is not None)
+    warnings = sum(1 << WARNINGS.index(each) for each in raw.warnings)
     pieces = [
         bytes([len(fingerprint)]),
         fingerprint,
-        _BODY.pack(raw.value, tokens.used, tokens.dropped, flags, len(raw.details)),
+        _BODY.pack(raw.value, tokens.used, tokens.dropped, flags, warnings, len(raw.details)),
     ]
     if raw.percentile is not None:
         pieces.append(_NUMBER.pack(raw.percentile))
@@ -91,11 +93,12 @@ class _Reader:
 
     def read_part(self) -> tuple[bytes, ScorePart]:
         fingerprint = self._read_bytes()
-        value, used, dropped, flags, count = _BODY.unpack_from(self.entry, self.place)
+        value, used, dropped, flags, warned, count = _BODY.unpack_from(self.entry, self.place)
         self.place += _BODY.size
         percentile = self._read_number() if flags & _HAS_PERCENTILE else None
         details = {self._read_bytes().decode(): self._read_number() for _ in range(count)}
-        raw = RawScore(value, details, percentile, bool(flags & _IS_COMPARABLE))
+        warnings = tuple(each for place, each in enumerate(WARNINGS) if warned >> place & 1)
+        raw = RawScore(value, details, percentile, bool(flags & _IS_COMPARABLE), warnings)
         return fingerprint, ScorePart(raw, TokenCount.model_construct(used=used, dropped=dropped))
 
     def _read_number(self) -> float:

@@ -1,6 +1,6 @@
 """Keys: one text for everything that can change a turn's score. Pure; holds no dialogue text.
 
-    turnscore:1:<namespace>:<bundle>:<version>:<identity>:<input>
+    turnscore:2:<namespace>:<bundle>:<version>:<identity>:<input>
               │                              │          └ hash of what the scorer reads of the turn
               │                              └ hash of kind, digest, graph, code, mark: bundles of one version differ
               └ the format of entries: another one is never read
@@ -10,13 +10,12 @@ left where that was done: with another mark all keys are others, so that nothing
 """
 
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable
 from hashlib import blake2b
 
 from turnscore_service.scorers.fields import Field, Fields, pack_fields
 from turnscore_service.scorers.loading import LoadedScorer
 
-ENTRY_FORMAT = 1
+ENTRY_FORMAT = 2
 """Raised whenever entries are laid out in another way, or scores mean something else."""
 
 _PREFIX = f"turnscore:{ENTRY_FORMAT}"
@@ -25,6 +24,8 @@ PROBE_KEY = f"{_PREFIX}-probe"
 _IDENTITY_BYTES = 12
 _INPUT_BYTES = 18
 """Two of 2^72 different inputs would be expected to share a hash. Chosen."""
+_TEXT_BYTES = 24
+"""Of a text's hash within an input's: longer than that, so that it adds nothing to what may be shared. Chosen."""
 
 
 class KeyMaker:
@@ -46,13 +47,35 @@ class KeyMaker:
         self._identity = self._identify()
         return True
 
-    def key(self, namespace: str, inputs: Fields) -> str:
-        """The key of a turn of which the scorer reads `inputs`."""
+    def key(self, namespace: str, inputs: Fields, hashes: "TextHashes | None" = None) -> str:
+        """The key of a turn of which the scorer reads `inputs`; `hashes` are those of its request."""
         prefix = f"{_PREFIX}:{namespace}:{self._model}:{self._identity}"
-        return f"{prefix}:{_text(_hash((prefix, *inputs), _INPUT_BYTES, self._secret))}"
+        hashed = b"".join(map((hashes or TextHashes()).pack, (prefix, *inputs)))
+        return f"{prefix}:{_text(_hash(hashed, _INPUT_BYTES, self._secret))}"
 
     def _identify(self) -> str:
-        return _text(_hash((*self._fields, self._mark.hex()), _IDENTITY_BYTES, b""))
+        return _text(_hash(pack_fields((*self._fields, self._mark.hex())), _IDENTITY_BYTES))
+
+
+class TextHashes:
+    """The hashes of one request's texts. Each text is hashed once, however many of its turns and scorers read it."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, bytes] = {}
+
+    def pack(self, field: Field) -> bytes:
+        """As `pack_fields`, with the hash of each text in its place."""
+        if isinstance(field, str):
+            return b"s" + self._hash_of(field)
+        if isinstance(field, tuple):
+            return b"t%d:%b" % (len(field), b"".join(map(self._hash_of, field)))
+        return pack_fields((field,))
+
+    def _hash_of(self, text: str) -> bytes:
+        known = self._known.get(text)
+        if known is None:
+            known = self._known[text] = _hash(text.encode(), _TEXT_BYTES)
+        return known
 
 
 def key_pattern(model: str) -> str:
@@ -65,8 +88,8 @@ def mark_key(model: str) -> str:
     return f"{_PREFIX}-cleared:{model}"
 
 
-def _hash(fields: Iterable[Field], size: int, secret: bytes) -> bytes:
-    return blake2b(pack_fields(fields), digest_size=size, key=secret).digest()
+def _hash(content: bytes, size: int, secret: bytes = b"") -> bytes:
+    return blake2b(content, digest_size=size, key=secret).digest()
 
 
 def _text(digest: bytes) -> str:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from turnscore_service import metrics
 from turnscore_service.cache.entry import StaleEntryError, UnreadableEntryError, decode_entry, encode_entry
-from turnscore_service.cache.key import KeyMaker
+from turnscore_service.cache.key import KeyMaker, TextHashes
 from turnscore_service.cache.local_level import LocalLevel
 from turnscore_service.cache_settings import CacheSettings
 from turnscore_service.items import CacheChoice
@@ -84,15 +84,17 @@ class ScoreCache:
             for name, loaded in scorers.items()
         }
 
-    def look_up(self, loaded: LoadedScorer, turn: TurnToScore, choice: CacheChoice) -> Lookup:
-        """The turn with what this process knows of its score."""
+    def look_up(
+        self, loaded: LoadedScorer, turn: TurnToScore, choice: CacheChoice, hashes: TextHashes | None = None
+    ) -> Lookup:
+        """The turn, trimmed already, with what this process knows of its score; `hashes` are those of its request."""
         keeping = self._keeping[loaded.name]
         lookup = Lookup(loaded, turn, keeping.reader, keeping.reader.parts_of(turn), keeping.reader.inputs_of(turn))
         if choice.mode == "bypass":
             lookup.miss = choice.mode
             return lookup
         namespace = choice.namespace or self._settings.namespace
-        lookup.key = keeping.keys.key(namespace, lookup.inputs)
+        lookup.key = keeping.keys.key(namespace, lookup.inputs, hashes)
         lookup.is_kept = keeping.ttl_seconds > 0
         lookup.is_read = lookup.is_kept and choice.mode == "use"
         if choice.mode == "refresh":

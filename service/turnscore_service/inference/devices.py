@@ -9,10 +9,10 @@ from turnscore_service.inference.machine import CudaDevices, Machine
 from turnscore_service.inference.onnx_library import PROVIDERS, DeviceError, OnnxBuild, Provider
 
 AUTO = "auto"
-_INSTALL_GPU = "pip uninstall -y onnxruntime onnxruntime-gpu, then pip install 'turnscore[gpu]'"
+_INSTALL_GPU = "pip uninstall -y onnxruntime onnxruntime-gpu, then pip install ./clients '.[gpu]'"
 
 _FIXES: dict[Provider, str] = {
-    "cuda": "install the extra `gpu`, which brings the CUDA and cuDNN wheels (pip install 'turnscore[gpu]')",
+    "cuda": "install the extra `gpu`, which brings the CUDA and cuDNN wheels (pip install ./clients '.[gpu]')",
     "tensorrt": "install TensorRT 10 (pip install tensorrt-cu13) and put its libraries on LD_LIBRARY_PATH, or unset "
     "TURNSCORE_RUNTIME__TENSORRT_CACHE",
 }

@@ -27,7 +27,8 @@ class FollowUpTree:
 
     `ids`, `depths` and `ends` have one entry a fed node: its token, its distance from the context's end, and the last
     node below it. `predictors` and `targets` have one entry a token of the tree: the node it is predicted from
-    (CONTEXT_END for a first token) and its id. `members` [follow-ups, targets] is 1 where the follow-up has the token.
+    (CONTEXT_END for a first token) and its id. `paths` are the targets of each follow-up's tokens, one follow-up after
+    the other; `firsts` says where in `paths` each begins.
     """
 
     ids: Ints
@@ -35,7 +36,8 @@ class FollowUpTree:
     ends: Ints
     predictors: Ints
     targets: Ints
-    members: Floats
+    paths: Ints
+    firsts: Ints
     lengths: Floats
 
     @property
@@ -53,16 +55,22 @@ class FollowUpTree:
 
     def sum_losses(self, losses: Floats) -> Floats:
         """Summed loss of each follow-up's tokens, float64."""
-        total: Floats = self.members @ losses.astype(np.float64)
+        total: Floats = np.add.reduceat(losses.astype(np.float64)[self.paths], self.firsts)
         return total
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that the arrays hold."""
+        arrays = (self.ids, self.depths, self.ends, self.predictors, self.targets, self.paths, self.firsts)
+        return sum(each.nbytes for each in (*arrays, self.lengths))
 
 
 @dataclass(slots=True)
 class _Node:
     token: int
     children: "dict[int, _Node]" = field(default_factory=dict)
-    passing: list[int] = field(default_factory=list)
-    """The follow-ups that go through this token."""
+    place: int = 0
+    """Which of the targets it is."""
 
 
 def build_tree(follow_ups: Sequence[Sequence[int]]) -> FollowUpTree:
@@ -70,24 +78,24 @@ def build_tree(follow_ups: Sequence[Sequence[int]]) -> FollowUpTree:
     if not follow_ups or not all(follow_ups):
         raise ValueError("a tree needs follow-ups, each of one token or more")
     root = _Node(0)
-    for number, tokens in enumerate(follow_ups):
+    nodes = []
+    for tokens in follow_ups:
         node = root
         for token in tokens:
             node = node.children.setdefault(token, _Node(token))
-            node.passing.append(number)
+            nodes.append(node)
     walk = _Walk()
     walk.visit(root.children.values(), CONTEXT_END, depth=0)
-    members = np.zeros((len(follow_ups), len(walk.targets)))
-    for place, numbers in enumerate(walk.passing):
-        members[numbers, place] = 1.0
+    lengths = np.array([len(each) for each in follow_ups], np.int64)
     return FollowUpTree(
         ids=np.array(walk.ids, np.int64),
         depths=np.array(walk.depths, np.int64),
         ends=np.array(walk.ends, np.int64),
         predictors=np.array(walk.predictors, np.int64),
         targets=np.array(walk.targets, np.int64),
-        members=members,
-        lengths=members.sum(1),
+        paths=np.array([node.place for node in nodes], np.int64),
+        firsts=np.cumsum(lengths) - lengths,
+        lengths=lengths.astype(np.float64),
     )
 
 
@@ -100,13 +108,12 @@ class _Walk:
         self.ends: list[int] = []
         self.predictors: list[int] = []
         self.targets: list[int] = []
-        self.passing: list[list[int]] = []
 
     def visit(self, nodes: Iterable[_Node], parent: int, depth: int) -> None:
         for node in nodes:
+            node.place = len(self.targets)
             self.predictors.append(parent)
             self.targets.append(node.token)
-            self.passing.append(node.passing)
             if node.children:
                 place = len(self.ids)
                 self.ids.append(node.token)

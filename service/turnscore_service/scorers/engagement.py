@@ -18,7 +18,10 @@ from turnscore_service.inference.onnx_backend import Backend
 from turnscore_service.inference.packing import pad_rows
 from turnscore_service.inference.text_tokenizer import TextTokenizer
 from turnscore_service.scorers.fields import Fields
+from turnscore_service.scorers.history import history_of
 from turnscore_service.scorers.scorer import RawScore, TokenPack, TokenRow, TurnToScore
+from turnscore_service.scorers.trimming import CHARS_PER_TOKEN, keep_beginning, keep_end
+from turnscore_service.scorers.turn_warnings import reading_warnings
 
 _CHARS_A_TOKEN = 2
 """English text has four to five characters a token; half of that is on the safe side for other scripts. Chosen."""
@@ -44,9 +47,20 @@ class EngagementScorer:
         lengths = (sum(map(len, last_user_run(turn.context))), len(turn.response))
         return sum(min(self._token_limit, length // _CHARS_A_TOKEN + 2) for length in lengths)
 
+    def trim(self, turn: TurnToScore) -> TurnToScore:
+        """The user's last run of messages as one, from its end, and the response from its beginning."""
+        chars = CHARS_PER_TOKEN * self._token_limit
+        history = history_of(turn.context)
+        begin, end = history.last_user_run
+        run, query_cut = history.latest(turns=self._token_limit, chars=chars, begin=begin, end=end)
+        query, is_longer = keep_end(" ".join(last_user_run(run)), chars)
+        response, reply_cut = keep_beginning(turn.response, chars)
+        context = [Turn.model_construct(speaker="user", text=query)] if query else []
+        return turn.trimmed(context, response, is_cut=query_cut or is_longer or reply_cut)
+
     def inputs_of(self, turn: TurnToScore) -> Fields:
         """What the user said last and the response."""
-        return last_user_run(turn.context), turn.response
+        return " ".join(last_user_run(turn.context)), turn.response
 
     def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
         """One pack of two rows a turn, query and reply; only the reply's where nobody asked anything.
@@ -85,7 +99,9 @@ class EngagementScorer:
         kept = [reply[:room]] if not query else [query[-room:], reply[:room]]
         rows = tuple((self._tokenizer.first_id, *ids, self._tokenizer.separator_id) for ids in kept)
         dropped = len(query) + len(reply) - sum(map(len, kept))
-        return TokenPack(rows, (place,), (TokenCount(used=sum(map(len, rows)), dropped=dropped),))
+        warnings = reading_warnings(context_read=len(query) <= room, response_read=len(reply) <= room)
+        tokens = TokenCount(used=sum(map(len, rows)), dropped=dropped)
+        return TokenPack(rows, (place,), (tokens,), warnings=(warnings,))
 
 
 def last_user_run(context: Sequence[Turn]) -> tuple[str, ...]:

@@ -1,11 +1,10 @@
 """What FED is asked: which qualities, which loss, and qualities of the caller's own. Refuses what is wrong, by name."""
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError, model_validator
+from turnscore_models.manifest import FileName
 
 from turnscore_service.errors import InvalidRequestError
 from turnscore_service.inference.dialogue_tokens import Join
@@ -17,6 +16,10 @@ every token but the first of context and follow-up, as the authors' released cod
 QualityName = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[a-z][a-z0-9 _-]*$")]
 FollowUp = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
 MAX_OWN_QUALITIES = 16  # chosen: as many as FED has, about
+MAX_FOLLOW_UPS = 256
+"""Of a caller's own qualities together: four times as many as FED's own. Chosen."""
+MAX_FOLLOW_UP_CHARS = 4096
+"""Of those: FED's own eighteen have 1,758. Chosen."""
 PERCENTILE_SUFFIX = "_percentile"
 
 
@@ -48,7 +51,7 @@ class FedBundleOptions(BaseModel):
     loss: Loss = Field(default="response_only", description="Taken where a request names none.")
     join: Join = "stripped"
     eos_id: Annotated[int, Field(ge=0)] = Field(description="The end-of-text token, which stands between turns.")
-    reference: str = Field(description="File with the reference turns' values, [turns, qualities] for each loss.")
+    reference: FileName = Field(description="File with the reference turns' values, [turns, qualities] for each loss.")
     own_qualities: Annotated[Qualities, Field(max_length=MAX_OWN_QUALITIES)] = Field(
         default_factory=dict, description="Qualities that a deployment adds; they have no percentile."
     )
@@ -61,16 +64,6 @@ class FedBundleOptions(BaseModel):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class FedQuestion:
-    """What one turn is scored on, in the order asked."""
-
-    key: str
-    """Qualities and loss as one text: equal questions have equal keys, and only the keys are compared."""
-    qualities: tuple[tuple[str, Quality], ...] = field(compare=False)
-    loss: Loss = field(compare=False)
-
-
 class _RequestOptions(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -79,26 +72,48 @@ class _RequestOptions(BaseModel):
     loss: Loss | None = None
 
 
-def read_question(options: Mapping[str, JsonValue], bundle: FedBundleOptions) -> FedQuestion:
-    """The question that a request's options ask.
+def read_request(options: Mapping[str, JsonValue], bundle: FedBundleOptions) -> tuple[dict[str, Quality], Loss]:
+    """The qualities that a request's options ask, by name, and the loss.
 
     `qualities` names some; without it the caller's own are asked, or else the bundle's default. A quality in
     `own_qualities` stands before the bundle's of that name. Raises InvalidRequestError with the option's name.
     """
+    for name in options:
+        if name not in _RequestOptions.model_fields:
+            raise InvalidRequestError("there is no such option", field=name)
+    _bound_follow_ups(options.get("own_qualities"))
     try:
         asked = _RequestOptions.model_validate(dict(options))
     except ValidationError as error:
-        first = error.errors()[0]
+        first = error.errors(include_url=False, include_input=False)[0]
         raise InvalidRequestError(first["msg"], field=".".join(map(str, first["loc"]))) from None
     known = {**bundle.qualities, **bundle.own_qualities, **asked.own_qualities}
     names = asked.qualities or list(asked.own_qualities) or bundle.default_qualities
     for place, name in enumerate(names):
         if name not in known:
             raise InvalidRequestError(f"no such quality; known: {', '.join(known)}", field=f"qualities.{place}")
-    return build_question({name: known[name] for name in names}, asked.loss or bundle.loss)
+    return {name: known[name] for name in names}, asked.loss or bundle.loss
 
 
-def build_question(qualities: Mapping[str, Quality], loss: Loss) -> FedQuestion:
-    """The question of these qualities, in their order."""
-    key = [loss, *((name, quality.positive, quality.negative) for name, quality in qualities.items())]
-    return FedQuestion(json.dumps(key), tuple(qualities.items()), loss)
+def _bound_follow_ups(own: JsonValue) -> None:
+    """Refuses what is too much before it is looked at one by one; what is of another form is refused later."""
+    if not isinstance(own, Mapping):
+        return
+    if len(own) > MAX_OWN_QUALITIES:
+        raise InvalidRequestError(f"{len(own)} qualities; at most {MAX_OWN_QUALITIES} are taken", field="own_qualities")
+    sizes = [len(each) if isinstance(each, str) else 0 for quality in own.values() for each in _values_of(quality)]
+    if len(sizes) > MAX_FOLLOW_UPS:
+        raise InvalidRequestError(
+            f"{len(sizes)} follow-ups together; at most {MAX_FOLLOW_UPS} are taken", field="own_qualities"
+        )
+    if sum(sizes) > MAX_FOLLOW_UP_CHARS:
+        raise InvalidRequestError(
+            f"the follow-ups have {sum(sizes)} characters together; at most {MAX_FOLLOW_UP_CHARS} are taken",
+            field="own_qualities",
+        )
+
+
+def _values_of(quality: JsonValue) -> Iterator[JsonValue]:
+    """Everything that stands where follow-ups are expected, under whatever name."""
+    for side in quality.values() if isinstance(quality, Mapping) else ():
+        yield from side if isinstance(side, Sequence) and not isinstance(side, str) else [side]

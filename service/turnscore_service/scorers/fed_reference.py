@@ -1,16 +1,20 @@
 """FED's reference turns: where a quality's value, or the mean of several, lies among theirs."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from turnscore_service.scorers.fed_options import FedBundleOptions, FedQuestion, Loss
+from turnscore_service.scorers.fed_options import FedBundleOptions, Loss
+from turnscore_service.scorers.fed_questions import FedQuestion
 
 Floats = NDArray[np.float64]
 Curve = NDArray[np.float64]
 """The values at percentile 0, 1, ..., 100."""
+_KEPT_CURVES = 1024
+"""Choices of qualities whose curve is kept, 808 bytes each. Chosen."""
 
 
 class FedReference:
@@ -20,7 +24,7 @@ class FedReference:
         """Reads the file. Raises RuntimeError where it is not what the options promise."""
         self._options = options
         self._names = list(options.qualities)
-        self._curves: dict[tuple[int, Loss], Curve | None] = {}
+        self._curve = lru_cache(_KEPT_CURVES)(self._make_curve)
         try:
             with np.load(file, allow_pickle=False) as arrays:
                 self._values: dict[str, Floats] = {loss: arrays[loss].astype(np.float64) for loss in arrays.files}
@@ -36,21 +40,15 @@ class FedReference:
         None where no reference turn was scored so: for qualities that are not the bundle's.
         """
         places = [self._place(name, quality) for name, quality in question.qualities]
-        curves = [None if place is None else self._curve_of(place, question.loss) for place in places]
-        known = [place for place in places if place is not None]
+        curves = [None if place is None else self._curve((place,), question.loss) for place in places]
+        known = tuple(place for place in places if place is not None)
         mean = self._curve(known, question.loss) if len(known) == len(places) else None
         return curves, mean
-
-    def _curve_of(self, place: int, loss: Loss) -> Curve | None:
-        """One quality's curve, taken once: every question that names it needs it."""
-        if (place, loss) not in self._curves:
-            self._curves[place, loss] = self._curve([place], loss)
-        return self._curves[place, loss]
 
     def _place(self, name: str, quality: object) -> int | None:
         return self._names.index(name) if self._options.qualities.get(name) == quality else None
 
-    def _curve(self, places: Sequence[int], loss: Loss) -> Curve | None:
+    def _make_curve(self, places: Sequence[int], loss: Loss) -> Curve | None:
         if loss not in self._values:
             return None
         curve: Curve = np.percentile(self._values[loss][:, list(places)].mean(1), range(101))

@@ -33,7 +33,13 @@ def context_fields(context: Sequence[Turn]) -> Fields:
 
 def count_chars(fields: Iterable[Field]) -> int:
     """The characters of all texts together."""
-    return sum(0 if isinstance(each, int) else len("".join(each)) for each in fields)
+    return sum(map(_count_chars, fields))
+
+
+def _count_chars(field: Field) -> int:
+    if isinstance(field, tuple):
+        return sum(map(len, field))
+    return 0 if isinstance(field, int) else len(field)
 
 
 def _pack_field(field: Field) -> bytes:

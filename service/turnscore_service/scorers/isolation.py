@@ -4,7 +4,7 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 
-from turnscore_service.errors import FailedScoringError, ScoringError
+from turnscore_service.errors import FailedScoringError, InvalidRequestError, ScoringError
 from turnscore_service.scorers.loading import LoadedScorer
 from turnscore_service.scorers.scorer import TokenPack, TurnToScore
 
@@ -17,6 +17,9 @@ def encode_isolating(
     """The turns' packs; when tokenizing them together fails, one by one, so that a broken turn fails alone."""
     try:
         return loaded.scorer.encode(turns), {}
+    except InvalidRequestError as error:
+        if len(turns) == 1:
+            return [], {0: InvalidRequestError(error.message, field=f"options.{loaded.name}.{error.field}")}
     except Exception as error:
         if len(turns) == 1:
             _LOGGER.error("tokenizing failed: %s", type(error).__name__, exc_info=error)

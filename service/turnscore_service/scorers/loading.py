@@ -8,9 +8,9 @@ from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
-from turnscore_models import Bundle, GraphSpec, GraphVariant, MismatchedGraphError, SelfTestTurn, UnknownKindError
+from turnscore_models import Bundle, GraphSpec, GraphVariant, MismatchedGraphError, UnknownKindError
 from turnscore_models.bundle import SCORER_ENTRY_POINTS
-from turnscore_wire import Turn
+from turnscore_wire import Label
 
 from turnscore_service.inference.batch_budget import BatchBudget
 from turnscore_service.inference.concurrency import Concurrency, candidates, choose, take_sample
@@ -18,7 +18,9 @@ from turnscore_service.inference.cuda_backend import CudaBackend, CudaOptions
 from turnscore_service.inference.devices import CPU, Device
 from turnscore_service.inference.onnx_backend import Backend, OnnxBackend, RunCount, Tensor
 from turnscore_service.inference.onnx_library import load_onnxruntime
+from turnscore_service.scorers.parts import Trims
 from turnscore_service.scorers.scorer import RawScore, Scorer, TurnToScore
+from turnscore_service.scorers.self_test import read_turn, run_self_test
 from turnscore_service.scorers.tokenizing_pace import TokenizingPace, measure_tokenizing
 
 _RANKS = np.arange(101.0)
@@ -41,11 +43,21 @@ class LoadedScorer:
     tokenizing: TokenizingPace = field(default_factory=TokenizingPace)
     code_version: str = ""
     """Distribution and version of the code that scores, and of its runtime."""
+    threshold: float | None = None
+    """Below it a turn is called low."""
 
     @property
     def name(self) -> str:
         """The name callers ask for: the bundle's kind."""
         return self.bundle.manifest.kind
+
+    def trim(self, turn: TurnToScore) -> TurnToScore:
+        """The turn without what the scorer cannot read; the turn itself where the scorer does not say."""
+        return turn if self._trims is None else self._trims.trim(turn)
+
+    @cached_property
+    def _trims(self) -> Trims | None:
+        return self.scorer if isinstance(self.scorer, Trims) else None
 
     def percentile(self, raw: RawScore) -> float | None:
         """Share of the reference turns, 0 to 100, that score lower; linear between whole percentiles.
@@ -55,6 +67,12 @@ class LoadedScorer:
         if raw.percentile is not None or not raw.is_comparable:
             return raw.percentile
         return float(np.interp(raw.value, self._curve, _RANKS))
+
+    def label(self, raw: RawScore) -> Label | None:
+        """On which side of the threshold the value is; None without one, and where none fits what was asked."""
+        if self.threshold is None or not raw.is_comparable:
+            return None
+        return "low" if raw.value < self.threshold else "ok"
 
     @cached_property
     def _curve(self) -> NDArray[np.float64]:
@@ -99,8 +117,8 @@ def load_scorer(
     """Loads one graph of a checked bundle, compares it with the manifest and scores the self-test turns.
 
     The graph runs as `concurrency` says, or in one lane of `threads`. Raises MismatchedGraphError where the graph does
-    not load, its inputs or outputs differ from the manifest's, or a self-test turn's value is off by more than the
-    graph's tolerance; UnknownKindError where no scorer reads the kind; DeviceError where the graph does not run on
+    not load, its inputs or outputs differ from the manifest's, or it scores a self-test turn otherwise than when it was
+    exported; UnknownKindError where no scorer reads the kind; DeviceError where the graph does not run on
     `device`.
     """
     spec = bundle.manifest.graphs[variant]
@@ -112,18 +130,19 @@ def load_scorer(
             if device == CPU
             else CudaBackend(graph, device, cuda or CudaOptions())
         )
-        scorer_class, code_version = _find_scorer(bundle.manifest.kind)
+        scorer_class, code_version = find_scorer(bundle.manifest.kind)
         scorer = scorer_class(bundle, backend)
     except RuntimeError as error:
         raise MismatchedGraphError(f"bundle {bundle.manifest.reference}: {error}") from error
     _compare_tensors(bundle, spec, backend)
-    _run_self_test(bundle, spec, scorer)
+    run_self_test(bundle, variant, scorer)
     percentiles = tuple(bundle.calibration().percentiles)
-    turns = [_turn(each) for each in bundle.self_test().turns]
+    turns = [read_turn(each) for each in bundle.self_test().turns]
     return LoadedScorer(
         *(scorer, bundle, variant, percentiles, concurrency, turns[0], device),
         tokenizing=measure_tokenizing(scorer, turns),
         code_version=code_version,
+        threshold=None if bundle.manifest.threshold is None else bundle.manifest.threshold.value,
     )
 
 
@@ -137,14 +156,14 @@ def measure_concurrency(bundle: Bundle, variant: GraphVariant, cpus: int) -> Con
     samples = {}
     for threads in candidates(cpus):
         scorer = load_scorer(bundle, variant, threads=threads).scorer
-        packs = scorer.encode([_turn(each) for each in bundle.self_test().turns])
+        packs = scorer.encode([read_turn(each) for each in bundle.self_test().turns])
         typical = sorted(packs, key=lambda pack: pack.real_tokens)[len(packs) // 2]
         samples[threads] = take_sample(lambda: scorer.score([typical]), max(1, cpus // threads))  # noqa: B023
     return choose(samples, cpus)
 
 
-def _find_scorer(kind: str) -> tuple[type[Scorer], str]:
-    """The scorer of that kind, and which code it is."""
+def find_scorer(kind: str) -> tuple[type[Scorer], str]:
+    """The scorer of that kind, and which code it is. Raises UnknownKindError."""
     for entry in entry_points(group=SCORER_ENTRY_POINTS, name=kind):
         code = f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
         return cast("type[Scorer]", entry.load()), f"{code}, onnxruntime {load_onnxruntime().__version__}"
@@ -164,24 +183,3 @@ def _compare_tensors(bundle: Bundle, spec: GraphSpec, backend: Backend) -> None:
 
 def _names(tensors: tuple[Tensor, ...]) -> str:
     return ", ".join(f"{each.name} {each.dtype}" for each in tensors)
-
-
-def _run_self_test(bundle: Bundle, spec: GraphSpec, scorer: Scorer) -> None:
-    """Warms the runtime up and proves that this machine computes what the exporting machine did."""
-    turns = bundle.self_test().turns
-    try:
-        packs = scorer.encode([_turn(each) for each in turns])
-        found = dict(zip((place for pack in packs for place in pack.answers), scorer.score(packs), strict=True))
-    except Exception as error:
-        raise MismatchedGraphError(f"bundle {bundle.manifest.reference}: {spec.file} does not run: {error}") from error
-    for index, each in enumerate(turns):
-        value = found[index].value
-        if not abs(value - each.value) <= spec.parity_tolerance:
-            raise MismatchedGraphError(
-                f"bundle {bundle.manifest.reference}: {spec.file} scores self-test turn {index} as {value:.4f}, "
-                f"its checkpoint as {each.value:.4f}; the tolerance is {spec.parity_tolerance}"
-            )
-
-
-def _turn(each: SelfTestTurn) -> TurnToScore:
-    return TurnToScore([Turn(speaker=speaker, text=text) for speaker, text in each.context], each.response)

@@ -27,6 +27,18 @@ class ScorePart:
 
 
 @runtime_checkable
+class Trims(Protocol):
+    """A scorer that reads a bounded part of a turn."""
+
+    def trim(self, turn: TurnToScore) -> TurnToScore:
+        """The turn without what the scorer cannot read, in time that the rest of its text does not lengthen.
+
+        All other methods see only that. Scores it as the whole turn would be, but for the rule of
+        turnscore_service.scorers.trimming; trimming twice changes nothing.
+        """
+
+
+@runtime_checkable
 class KnowsInputs(Protocol):
     """A scorer that reads less than everything of a turn."""
 

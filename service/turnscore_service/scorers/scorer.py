@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from pydantic import JsonValue
 from turnscore_models import Bundle
@@ -23,6 +23,12 @@ class TurnToScore:
     """What the scorer's `read_options` made of the caller's options."""
     asked: Mapping[str, JsonValue] = field(default_factory=dict)
     """The caller's options as they were sent."""
+    is_cut: bool = False
+    """Whether text that the scorer reads in part was left out already, so that its tokens are not counted."""
+
+    def trimmed(self, context: Sequence[Turn], response: str, *, is_cut: bool) -> "TurnToScore":
+        """The turn of which only this is left."""
+        return TurnToScore(context, response, self.options, self.asked, is_cut or self.is_cut)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,10 @@ class TokenPack:
     """Tokens used and dropped, one for each answer."""
     structure: object = None
     """What else the scorer that made the pack needs to lay it out; nobody else looks at it."""
+    pieces: int = 1
+    """In how many packs each of its turns is answered: where it is several, the scorer is a MergesPieces."""
+    warnings: tuple[tuple[str, ...], ...] = ()
+    """Of turnscore_service.scorers.turn_warnings, for each answer; empty where nothing is said of any."""
 
     @property
     def width(self) -> int:
@@ -60,14 +70,16 @@ class RawScore:
     percentile: float | None = None
     """The scorer's own, where the bundle's calibration curve does not fit what was asked; None leaves it to that."""
     is_comparable: bool = True
-    """False where no reference turn was scored this way: the reply then carries no percentile."""
+    """False where no reference turn was scored this way: the reply then carries no percentile and no label."""
+    warnings: tuple[str, ...] = ()
+    """What to know before the score is believed: those of its pack, which who computes puts here."""
 
 
 class Scorer(Protocol):
     """A loaded scorer. All methods may be called from any thread.
 
-    One that reads less than everything of a turn also says what, by `inputs_of`, and one whose score is made of
-    pieces which pieces: the protocols of turnscore_service.scorers.parts.
+    One that reads less than everything of a turn also leaves out the rest, by `trim`, and says what counts, by
+    `inputs_of`; one whose score is made of pieces says which: the protocols of turnscore_service.scorers.parts.
     """
 
     KIND: ClassVar[str]
@@ -84,13 +96,41 @@ class Scorer(Protocol):
         """Tokens the turn may cost, cheaply and before tokenising; more rather than fewer."""
 
     def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
-        """The turns as packs of token rows, cut to what the model takes; each turn is answered by one pack."""
+        """The turns as packs of token rows, cut to what the model takes; each is answered by one pack, or by `pieces`.
+
+        Raises InvalidRequestError, as `read_options` does, for options of which only their tokens say that they are
+        too large.
+        """
 
     def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
         """The scores of a batch: for each pack in order, one for each of its answers.
 
-        A turn's score does not depend on its neighbours in the batch.
+        A turn's score does not depend on its neighbours in the batch, but for the last digits: docs/equality.md.
         """
 
     def counts_in_dialogue(self, turn: TurnToScore) -> bool:
         """Whether the turn is one the paper takes a dialogue's score over."""
+
+
+@runtime_checkable
+class MergesPieces(Protocol):
+    """A scorer that deals out what is asked of one turn to several packs, so that none is larger than a batch."""
+
+    def merge(self, pack: TokenPack, pieces: Sequence[RawScore]) -> RawScore:
+        """The turn's score, of what `score` gave for each of its packs, in any order; `pack` is one of them."""
+
+
+@runtime_checkable
+class BuildsPlans(Protocol):
+    """A scorer that does work for a question, beside the turn's, when it is first asked."""
+
+    def is_planned(self, turn: TurnToScore) -> bool:
+        """Whether that is done: then `encode` takes no longer than the turn's text."""
+
+
+@runtime_checkable
+class BoundsOptions(Protocol):
+    """A scorer whose options have a size."""
+
+    option_limits: dict[str, int]
+    """The most that it takes of each thing that is counted, by a name for callers."""

@@ -4,23 +4,31 @@ One BERT reads context and response as one row and predicts two things: the sent
 whether there will be one. The value is their sum, the paper's quality of the turn.
 """
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 from pydantic import JsonValue
 from turnscore_models import Bundle
-from turnscore_wire import TokenCount
+from turnscore_wire import TokenCount, Turn
 
 from turnscore_service.errors import InvalidRequestError
-from turnscore_service.inference.dialogue_rows import RowLayout, SpecialTokens, lay_out_row
+from turnscore_service.inference.dialogue_rows import DialogueRow, RowLayout, SpecialTokens, lay_out_row
 from turnscore_service.inference.onnx_backend import Backend
 from turnscore_service.inference.packing import pad_rows
 from turnscore_service.inference.text_tokenizer import TextTokenizer
 from turnscore_service.scorers.fields import Fields, context_fields
+from turnscore_service.scorers.history import History, history_of
 from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
+from turnscore_service.scorers.trimming import CHARS_PER_TOKEN, keep_beginning, keep_end
+from turnscore_service.scorers.turn_warnings import reading_warnings
 
 _CHARS_A_TOKEN = 2
+ROW_MARKS = 2
+"""[CLS] and the [SEP] before the response."""
+_GLANCE = 8
+"""Characters that are looked at before the tokenizer is asked whether it makes any token of a text. Chosen."""
 
 
 class SentimentStopScorer:
@@ -45,19 +53,26 @@ class SentimentStopScorer:
         for name in options:
             raise InvalidRequestError("sentiment_stop has no such option", field=name)
 
+    def trim(self, turn: TurnToScore) -> TurnToScore:
+        """The latest turns of the context from their end, as many as a row holds; the response from its beginning."""
+        chars = CHARS_PER_TOKEN * self._token_limit
+        latest, are_more = history_of(turn.context).latest_of(self._has_tokens, self._layout.context_turns)
+        context, context_cut = History(latest).latest(turns=len(latest), chars=chars)
+        response, response_cut = keep_beginning(turn.response, chars)
+        return turn.trimmed(context, response, is_cut=are_more or context_cut or response_cut)
+
     def estimate_tokens(self, turn: TurnToScore) -> int:
         """Tokens of the row, from the characters of what it may hold."""
-        latest = turn.context[max(0, len(turn.context) - self._layout.context_turns) :]
-        chars = len(turn.response) + sum(len(each.text) for each in latest)
+        chars = len(turn.response) + sum(len(each.text) for each in turn.context)
         return min(self._token_limit, chars // _CHARS_A_TOKEN + 3)
 
     def inputs_of(self, turn: TurnToScore) -> Fields:
-        """The whole context, since dropped tokens are counted, and the response; who spoke where the row marks it."""
+        """Context and response; who spoke where the row marks it."""
         speakers, texts = context_fields(turn.context)
         return speakers if self._layout.turn_marks == "speaker" else (), texts, turn.response
 
     def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
-        """One row a turn: the latest turns of the context, then the response. Dropped tokens are of older turns."""
+        """One row a turn: the latest turns of the context, then the response."""
         texts = dict.fromkeys(text for turn in turns for text in (turn.response, *(each.text for each in turn.context)))
         ids = dict(zip(texts, self._tokenizer.encode(list(texts)), strict=True))
         return [self._pack(place, turn, ids) for place, turn in enumerate(turns)]
@@ -79,8 +94,29 @@ class SentimentStopScorer:
         """The paper's dialogue score is the mean over all system turns."""
         return True
 
+    def _has_tokens(self, turn: Turn) -> bool:
+        """Whether the turn stands in a row: not where it is empty, white space or characters that nobody sees."""
+        text, _ = keep_end(turn.text.strip(), CHARS_PER_TOKEN * self._token_limit)
+        if any(map(_is_seen, text[-_GLANCE:])):
+            return True
+        # Which characters there are decides, not how often: a long row of one is as quick as a short one.
+        return bool(text) and bool(self._tokenizer.encode(["".join(set(text))])[0])
+
     def _pack(self, place: int, turn: TurnToScore, ids: Mapping[str, list[int]]) -> TokenPack:
         context = [(each.speaker, ids[each.text]) for each in turn.context]
         row = lay_out_row(context, ids[turn.response], self._layout, self._special, self._token_limit)
         count = TokenCount(used=len(row.ids), dropped=row.dropped)
-        return TokenPack(rows=(row.ids,), answers=(place,), tokens=(count,), structure=row.response_start)
+        warnings = self._warnings([ids for _, ids in context if ids], ids[turn.response], row)
+        return TokenPack((row.ids,), (place,), (count,), row.response_start, warnings=(warnings,))
+
+    def _warnings(self, context: Sequence[Sequence[int]], response: Sequence[int], row: DialogueRow) -> tuple[str, ...]:
+        marks = 1 if self._layout.turn_marks == "speaker" else 0
+        read = row.response_start - ROW_MARKS - marks
+        is_read = not context or not self._layout.context_turns or read >= len(context[-1])
+        is_cut = len(row.ids) - row.response_start - 1 < len(response)
+        return reading_warnings(context_read=is_read, response_read=not is_cut)
+
+
+def _is_seen(character: str) -> bool:
+    """Whether it is a letter, digit, mark or symbol of any script: a tokenizer makes a token of each, but of U+FFFD."""
+    return unicodedata.category(character)[0] in "LNPS" and character != "\ufffd"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from turnscore_client import AsyncTurnScoreClient, _grpc_door
+from turnscore_client import AsyncTurnScoreClient, _grpc_door, _http_door
 from turnscore_client._command import app
 from turnscore_client._errors import ERROR_CLASSES, ConnectionFailedError, UnexpectedReplyError
 from turnscore_client._grpc_door import SyncGrpcDoor
@@ -40,6 +40,7 @@ def test_every_snippet_runs(snippet, monkeypatch, capsys):
         "handle_async_request",
         lambda _, request: mock.transport.handle_async_request(request),
     )
+    monkeypatch.setattr(_http_door, "context_of", lambda *_: None)
     monkeypatch.setattr(SyncHttpDoor, "open_line", lambda *_: mock.transport.open_line({}))
     monkeypatch.setattr(_grpc_door, "open_channel", lambda *_: MockGrpcChannel(mock.transport))
     monkeypatch.setattr(_grpc_door, "credentials_of", lambda _: None)
@@ -59,7 +60,7 @@ def test_every_turnscore_command_runs(commands, mock, tmp_path, monkeypatch):
         words = shlex.split(line, comments=True)
         if words[0] == "turnscore":
             result = CliRunner().invoke(
-                app, words[1:], obj=lambda url, api_key, timeout: AsyncTurnScoreClient(url, transport=mock.transport)
+                app, words[1:], obj=lambda url, *_: AsyncTurnScoreClient(url, transport=mock.transport)
             )
             assert result.exit_code == 0, result.output
         else:

@@ -25,16 +25,16 @@ def file(tmp_path):
     return path
 
 
-def run(mock: MockTurnScore, *arguments: object):
+def run(mock: MockTurnScore, *arguments: object, typed: str = ""):
     opened = []
 
-    def open_client(url, api_key, timeout_seconds):
+    def open_client(url, api_key, timeout_seconds, tls):
         opened.append((url, api_key, timeout_seconds))
         return AsyncTurnScoreClient(
             url, api_key=api_key, timeout_seconds=timeout_seconds, transport=mock.transport, clock=mock.clock
         )
 
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], obj=open_client)
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], obj=open_client, input=typed)
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result, opened
@@ -91,6 +91,18 @@ def test_packed_input_and_an_output_file(mock, file, tmp_path):
     assert [line["line"] for line in written(output.read_text())] == [1, 2, 3]
 
 
+def test_packed_output_can_be_unpacked(mock, file, tmp_path):
+    output = tmp_path / "scores.jsonl.gz"
+    run(mock, "score", file, "--output", output)
+    assert [line["line"] for line in written(gzip.decompress(output.read_bytes()).decode())] == [1, 2, 3]
+
+
+def test_a_dash_is_the_standard_input(mock, file):
+    result, _ = run(mock, "score", "-", typed=file.read_text())
+    assert [line["line"] for line in written(result.stdout)] == [1, 2, 3]
+    assert "scored 2 of 3 lines" in result.stderr
+
+
 def test_options_reach_the_client_and_the_requests(mock, file):
     mock.scores = {"engagement": 0.5, "fed": 0.1}
     arguments = ["--url", "http://there:1", "--api-key", "k", "--timeout", "3", "--scorers", "fed, engagement"]
@@ -106,6 +118,7 @@ def test_options_reach_the_client_and_the_requests(mock, file):
     [
         ["score"],
         ["score", "missing.jsonl"],
+        ["score", "{folder}"],
         ["score", "{file}", "--concurrency", "0"],
         ["score", "{file}", "--scorers", "fed,,"],
         ["score", "{file}", "--url", "nowhere"],
@@ -163,7 +176,7 @@ def test_without_the_extra_one_line_says_what_to_install(missing):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "pip install 'turnscore-client[cli]'" in done.stderr
+    assert "pip install './clients[cli]'" in done.stderr
 
 
 def test_importing_the_package_needs_neither_typer_nor_rich():

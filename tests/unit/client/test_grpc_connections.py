@@ -218,7 +218,7 @@ def test_a_missing_extra_is_named(client: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "grpc", None)
     for name in ("_grpc_door", "_async_grpc_door", "_grpc_channel", "_grpc_messages"):
         monkeypatch.delitem(sys.modules, f"turnscore_client.{name}", raising=False)
-    with pytest.raises(ImportError, match=r"needs an extra; install it with: pip install 'turnscore-client\[grpc\]'"):
+    with pytest.raises(ImportError, match=r"in a checkout of turnscore: pip install '\./clients\[grpc\]'"):
         client("127.0.0.1:9")
 
 

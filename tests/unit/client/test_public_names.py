@@ -99,7 +99,7 @@ def test_the_constructors_of_both_doors_share_their_names():
     over_http = set(inspect.signature(TurnScoreClient.__init__).parameters)
     over_grpc = set(inspect.signature(TurnScoreGrpcClient.__init__).parameters)
     assert over_http - over_grpc == {"url", "transport"}
-    assert over_grpc - over_http == {"address", "tls", "channel"}
+    assert over_grpc - over_http == {"address", "channel"}
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delitem(sys.modules, "turnscore_client._websocket", raising=False)
     with (
         TurnScoreClient("http://127.0.0.1:9") as client,
-        pytest.raises(ImportError, match=r"pip install 'turnscore-client\[websocket\]'"),
+        pytest.raises(ImportError, match=r"pip install '\./clients\[websocket\]'"),
         client.conversation(),
     ):
         pytest.fail("it opened")

@@ -45,6 +45,11 @@ def test_partial_correlation_equals_the_textbook_formula(ranks: bool) -> None:
     assert compute_partial_correlation(SCORES, OTHER, given, ranks=ranks) == pytest.approx(expected)
 
 
+def test_a_constant_has_no_partial_correlation() -> None:
+    constant = np.full(len(SCORES), 7.0)
+    assert math.isnan(compute_partial_correlation(constant, SCORES, OTHER, ranks=True))
+
+
 def test_one_class_or_a_constant_gives_nan() -> None:
     assert math.isnan(compute_auc([1, 2], [1, 1]))
     assert math.isnan(compute_balanced_accuracy([1, 2], [0, 0]))

@@ -18,6 +18,7 @@ ENGAGEMENT = ["engagement", "--checkpoint", "c", "--version", "1.0.0", "--output
         (commands.bench_fed, "fed_bench_cli", ["--tokenizer", "t"], "tqdm", "export"),
         (commands.bench_fed, "fed_bench_cli", ["--tokenizer", "t"], "onnxruntime", "cpu"),
         (commands.agreement, "agreement_cli", ["f"], "scipy", "export"),
+        (commands.agreement_table, "agreement_table.command", [".", "--output", "o"], "scipy", "export"),
         (commands.agreement_convert, "agreement_cli", ["f"], "scipy", "export"),
     ],
 )

@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 from support.exporter_data import write_rows
 from support.fed_checkpoints import save_tiny_dialogpt
+from transformers import GPT2Config, GPT2LMHeadModel
 from turnscore_exporters.bundle_writing import GRAPH_FILES
 from turnscore_exporters.errors import BadDataError, CheckpointError, ExporterError, ParityError
 from turnscore_exporters.export_cli import app
@@ -148,6 +150,34 @@ def test_published_qualities_are_feds_eighteen_and_the_assessment_papers_seven()
     }
     assert len(texts) == 63
     assert all(name in known.qualities for names in known.sets.values() for name in names)
+
+
+def test_a_window_without_room_for_the_follow_ups_is_refused_before_any_graph_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("turnscore_exporters.fed_bundle.export_graph")
+    folder = save_tiny_dialogpt(tmp_path, positions=64)
+    result = CliRunner().invoke(app, ["fed", "--checkpoint", str(folder), "--verify"])
+    assert result.exit_code == 1
+    assert re.fullmatch(
+        r"(?s).*error: \S+: its 64 positions are too few: a follow-up of \d+ tokens leaves no room for a context\n",
+        result.output,
+    )
+
+
+def test_a_tokenizer_larger_than_its_model_is_refused(tmp_path: Path) -> None:
+    folder = save_tiny_dialogpt(tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    model = GPT2LMHeadModel(
+        GPT2Config(**{**config, "vocab_size": config["vocab_size"] - 7, "bos_token_id": 0, "eos_token_id": 0})
+    )
+    model.save_pretrained(folder)
+    (folder / "pytorch_model.bin").unlink()
+    result = CliRunner().invoke(app, ["fed", "--checkpoint", str(folder), "--verify"])
+    assert result.exit_code == 1
+    sizes = (config["vocab_size"], config["vocab_size"] - 7)
+    assert result.output.endswith("error: {}: its tokenizer has {} entries, the model {}\n".format(folder, *sizes))
+    assert "Traceback" not in result.output
 
 
 def test_a_broken_quality_file_is_refused(tmp_path: Path) -> None:

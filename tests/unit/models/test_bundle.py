@@ -179,3 +179,17 @@ def test_a_copy_with_fewer_graphs_holds_only_their_files(folder: Path, tmp_path:
     assert list(copied.manifest.graphs) == ["cpu-int8"]
     assert not (tmp_path / "copy" / "graph.onnx").exists()
     assert (tmp_path / "copy" / "second.onnx").read_bytes() == b"another"
+
+
+@pytest.mark.parametrize("name", ["../x.npz", "/etc/passwd", "unlisted.bin", "manifest.json"])
+def test_only_files_with_a_checksum_have_a_place(folder: Path, name: str):
+    with pytest.raises(InvalidManifestError, match="gives no SHA-256"):
+        read_bundle(folder).path_of(name)
+
+
+def test_the_model_stores_own_file_is_none_of_a_bundles(folder: Path):
+    (folder / "model.yaml").write_text("name: mine")
+    files = json.loads((folder / "manifest.json").read_text())["files"]
+    change_manifest(folder, files={**files, "model.yaml": "0" * 64})
+    with pytest.raises(InvalidManifestError, match=r"lists model\.yaml"):
+        read_bundle(folder)

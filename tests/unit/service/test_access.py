@@ -173,7 +173,7 @@ def test_a_key_with_a_budget_is_refused_beyond_it_and_others_are_not(file: Path)
     access = access_to(file)
     access.admit("secret-1").charge(5)
     with pytest.raises(OverloadedError, match=r"0\.001 turns a second"):
-        access.admit("secret-1").charge(1)
+        access.admit("secret-1").require_budget(1)
     access.admit("secret-2").charge(1000)
 
 
@@ -185,7 +185,7 @@ def test_reading_again_gives_an_unchanged_key_no_new_budget(file: Path):
     write(file, {"slow": slow, "lab": entry("secret-2")})
     access.admit("secret-2")
     with pytest.raises(OverloadedError):
-        access.admit("secret-1").charge(1)
+        access.admit("secret-1").require_budget(1)
 
 
 def test_every_key_is_compared_whichever_fits(file: Path, monkeypatch: pytest.MonkeyPatch):

@@ -99,3 +99,51 @@ def test_no_wait_is_told_before_anything_is_known_of_the_pace():
     with admission.reserve(one(1, 400), LATER):
         assert admission.expected_wait_seconds("a") is None
         assert assert_refused(admission, one(1, 1)).retry_after_ms == 1000
+
+
+def test_a_flood_leaves_another_caller_room_and_time():
+    admission = Admission(AdmissionSettings(max_items=100, max_tokens=1000), {"a": lambda: 0.1})
+    soon = Deadline.after_ms(5000)
+    with admission.reserve(one(100, 1000), LATER, "flood"):
+        with pytest.raises(OverloadedError):
+            admission.hold(one(1, 10), LATER, "flood")
+        with admission.reserve(one(1, 10), soon, "other"), admission.reserve(one(1, 10), soon, "other"):
+            with pytest.raises(OverloadedError):  # beyond an equal part
+                admission.hold(one(49, 10), LATER, "other")
+            with pytest.raises(OverloadedError):
+                admission.hold(one(1, 1), LATER, "flood")
+
+
+def test_a_caller_alone_may_take_all_the_room():
+    admission = Admission(AdmissionSettings(max_items=10))
+    with admission.reserve(one(10, 1), LATER, "alone"), pytest.raises(OverloadedError):
+        admission.hold(one(1, 1), LATER, "alone")
+
+
+def test_callers_together_never_have_more_than_twice_the_room():
+    admission = Admission(AdmissionSettings(max_items=10, max_tokens=1000))
+    held = 0
+    for number in range(1000):
+        try:
+            admission.hold(one(3, 3), LATER, f"caller {number}")
+        except OverloadedError:
+            continue
+        held += 3
+    assert held == 18
+    assert len(admission._callers["a"]) == 6
+
+
+def test_a_caller_who_has_nothing_in_flight_is_not_remembered():
+    admission = Admission(AdmissionSettings())
+    for number in range(1000):
+        with admission.reserve(one(1, 1), LATER, f"caller {number}"):
+            pass
+    assert not admission._callers["a"]
+
+
+def test_the_wait_of_a_caller_is_what_stands_before_them_when_turns_are_taken():
+    admission = Admission(AdmissionSettings(), {"a": lambda: 0.01})
+    with admission.reserve(one(100, 1000), LATER, "flood"), admission.reserve(one(1, 10), LATER, "other"):
+        assert admission.expected_wait_seconds("a", "flood", 10) == pytest.approx(10.1)
+        assert admission.expected_wait_seconds("a", "other", 10) == pytest.approx(0.3)
+        assert admission.expected_wait_seconds("a", "new", 10) == pytest.approx(0.2)

@@ -9,6 +9,7 @@ from prometheus_client import REGISTRY
 from support.fakes import FakeScorer, encoded, loaded_fake
 from turnscore_service.batch_growth import grow_batch
 from turnscore_service.batching import Batcher
+from turnscore_service.callers import CALLER, Caller
 from turnscore_service.deadline import Deadline
 from turnscore_service.errors import DeadlineExceededError, FailedScoringError, NotReadyError
 from turnscore_service.inference.batch_budget import BatchBudget, WasteLimit
@@ -237,3 +238,53 @@ async def test_a_pack_of_several_turns_is_answered_turn_by_turn():
     assert (first.raw[0].value, first.raw[2].value, second.raw[0].value) == (0.1, 0.3, 0.1)
     assert isinstance(first.raw[1], FailedScoringError)
     assert outcomes("scored") == before + 3
+
+
+def submit_as(batcher: Batcher, caller: str, *widths: int) -> list["asyncio.Future[object]"]:
+    token = CALLER.set(Caller(network=caller))
+    try:
+        return [batcher.submit(encoded(width), LATER) for width in widths]
+    finally:
+        CALLER.reset(token)
+
+
+async def test_who_comes_after_a_flood_is_in_the_next_batch_and_need_not_wait_for_a_full_one(fake_scorer: FakeScorer):
+    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(max_batch_tokens=640))
+    CALLER.set(Caller(network="flood"))
+    first = await hold_runtime(batcher, fake_scorer)
+    flood = submit_as(batcher, "flood", *[8] * 400)
+    other = submit_as(batcher, "other", 8)
+    fake_scorer.gate.set()
+    await asyncio.gather(first, *flood, *other)
+    batcher.close()
+    sizes = [len(batch) for batch in fake_scorer.batches[1:]]
+    assert sizes[:2] == [10, 80]  # the other's turn was in the small one: from then on the flood has the lane alone
+    assert not batcher._waiting
+
+
+async def test_two_floods_have_equal_parts(fake_scorer: FakeScorer):
+    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(max_batch_tokens=64))
+    first = await hold_runtime(batcher, fake_scorer)
+    early = submit_as(batcher, "early", *[8] * 200)
+    late = submit_as(batcher, "late", *[16] * 100)
+    done: list[str] = []
+    for name, futures in (("early", early), ("late", late)):
+        for future in futures:
+            future.add_done_callback(lambda _, name=name: done.append(name))
+    fake_scorer.gate.set()
+    await asyncio.gather(first, *early, *late)
+    batcher.close()
+    half = done[:150]
+    assert 90 <= half.count("early") <= 110  # twice as many, as each is half as long
+
+
+async def test_callers_who_come_once_each_starve_nobody(fake_scorer: FakeScorer):
+    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(max_batch_tokens=8))
+    first = await hold_runtime(batcher, fake_scorer)
+    waiting = submit_as(batcher, "patient", 8, 8, 8)
+    crowd = [future for number in range(100) for future in submit_as(batcher, f"once {number}", 16)]
+    fake_scorer.gate.set()
+    await asyncio.gather(first, *waiting, *crowd)
+    batcher.close()
+    widths = [batch[0] for batch in fake_scorer.batches[1:]]
+    assert [place for place, width in enumerate(widths) if width == 8][-1] < 20

@@ -8,14 +8,17 @@ from turnscore_service.cache.entry import (
     decode_entry,
     encode_entry,
 )
+from turnscore_service.cache.key import ENTRY_FORMAT
 from turnscore_service.scorers.parts import WHOLE, ScorePart
 from turnscore_service.scorers.scorer import RawScore
+from turnscore_service.scorers.turn_warnings import WARNINGS
 from turnscore_wire import TokenCount
 
 PARTS = {
     WHOLE: ScorePart(RawScore(0.1 + 0.2), TokenCount(used=24, dropped=0)),
     b"twelve bytes": ScorePart(
-        RawScore(-1e-300, {"sentiment": 1 / 3, "ütter": -0.0}, 12.5, False), TokenCount(used=2**32 - 1, dropped=7)
+        RawScore(-1e-300, {"sentiment": 1 / 3, "ütter": -0.0}, 12.5, False, (WARNINGS[0], WARNINGS[-1])),
+        TokenCount(used=2**32 - 1, dropped=7),
     ),
 }
 
@@ -63,7 +66,7 @@ def test_the_entry_of_another_key_or_of_another_secret_is_told():
 
 def test_an_entry_of_another_format_is_stale():
     with pytest.raises(StaleEntryError):
-        decode_entry("k", b"\x02" + encoded()[1:])
+        decode_entry("k", bytes([ENTRY_FORMAT + 1]) + encoded()[1:])
 
 
 def test_of_too_many_pieces_the_last_are_kept():

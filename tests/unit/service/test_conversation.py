@@ -4,7 +4,6 @@ import pytest
 from prometheus_client import REGISTRY
 from support.conversations import talking, until
 from support.fakes import POISON, FakeScorer
-from turnscore_service.conversation import Received
 from turnscore_service.deadline import Deadline
 from turnscore_service.errors import (
     InvalidRequestError,
@@ -28,7 +27,15 @@ async def test_every_message_is_answered_once_and_in_order():
     assert (first.scored.index, first.scored.scores["fake"].value) == (2, 0.03)
     assert (second.scored.index, second.scored.scores["fake"].value) == (3, 0.01)
     assert first.scored.dialogue["fake"].turns == 1
-    assert second.scored.dialogue["fake"].model_dump() == {"mean": 0.02, "min": 0.01, "max": 0.03, "turns": 2}
+    assert second.scored.dialogue["fake"].model_dump() == {
+        "mean": 0.02,
+        "min": 0.01,
+        "max": 0.03,
+        "turns": 2,
+        "percentile_mean": 2.0,
+        "percentile_min": 1.0,
+        "percentile_max": 3.0,
+    }
     assert channel.replies.empty()
 
 
@@ -101,7 +108,7 @@ async def test_a_turn_that_is_not_taken_is_told_by_its_field_and_leaves_the_conv
         channel.say("system", " ")
         channel.say("user", "x" * 10)
         channel.tell({"open": {}})
-        channel.inbox.put_nowait(Received(InvalidRequestError("the body is not JSON", field="body"), 3))
+        channel.babble()
         channel.say("system", "a b")
         channel.say("user", "q")
         channel.say("user", "one more")
@@ -173,7 +180,7 @@ async def test_a_refused_opening_ends_the_conversation(message: dict, field: str
 
 async def test_a_first_message_that_cannot_be_read_ends_the_conversation():
     async with talking() as (channel, holding, _):
-        channel.inbox.put_nowait(Received(InvalidRequestError("the body is not JSON", field="body"), 3))
+        channel.babble()
         with pytest.raises(InvalidRequestError):
             await holding
 

@@ -1,6 +1,10 @@
+import asyncio
+import json
+
 import pytest
 from turnscore_service.decoding import decode, decode_batch
-from turnscore_service.errors import InvalidRequestError, TooLargeError
+from turnscore_service.errors import InvalidRequestError, ScoringError, TooLargeError
+from turnscore_service.loop_time import LoopTime
 from turnscore_wire import DialogueRequest, Limits, ScoreRequest
 
 WRONG_REQUESTS = [
@@ -34,6 +38,19 @@ WRONG_REQUESTS = [
 ]
 
 
+async def decode_items(body: bytes, limits: Limits) -> list[ScoreRequest | ScoringError]:
+    """The items as a small batch has them; a large one, which takes its turns, has the same."""
+    small, large = [
+        await asyncio.gather(decode_batch(body, limits, LoopTime().slices(is_large=is_large)), return_exceptions=True)
+        for is_large in (False, True)
+    ]
+    assert str(small) == str(large)
+    [found] = small
+    if isinstance(found, BaseException):
+        raise found
+    return found
+
+
 @pytest.mark.parametrize(("body", "field"), WRONG_REQUESTS)
 def test_a_wrong_request_is_refused_by_the_name_of_its_field(body: bytes, field: str):
     with pytest.raises(InvalidRequestError) as refused:
@@ -62,8 +79,10 @@ def test_a_dialogue_needs_turns():
     assert refused.value.field == "turns"
 
 
-def test_a_wrong_item_of_a_batch_leaves_its_neighbours():
-    found = decode_batch(b'{"items": [{"response": "a"}, {"response": "\\ud800"}, 3, {"response": "b"}]}', Limits())
+async def test_a_wrong_item_of_a_batch_leaves_its_neighbours():
+    found = await decode_items(
+        b'{"items": [{"response": "a"}, {"response": "\\ud800"}, 3, {"response": "b"}]}', Limits()
+    )
     assert isinstance(found[0], ScoreRequest)
     assert isinstance(found[3], ScoreRequest)
     assert [each.field for each in found[1:3] if isinstance(each, InvalidRequestError)] == [
@@ -82,16 +101,16 @@ def test_a_wrong_item_of_a_batch_leaves_its_neighbours():
         (b'{"items": [{"response": "a"}], "unheard": 1}', "unheard"),
     ],
 )
-def test_what_is_no_batch_is_refused_whole(body: bytes, field: str):
+async def test_what_is_no_batch_is_refused_whole(body: bytes, field: str):
     with pytest.raises(InvalidRequestError) as refused:
-        decode_batch(body, Limits())
+        await decode_items(body, Limits())
     assert refused.value.field == field
 
 
-def test_a_batch_of_too_many_items_is_refused_before_they_are_looked_at():
+async def test_a_batch_of_too_many_items_is_refused_before_they_are_looked_at():
     body = b'{"items": [' + b"1," * 999 + b"1]}"
     with pytest.raises(TooLargeError) as refused:
-        decode_batch(body, Limits(max_items=999))
+        await decode_items(body, Limits(max_items=999))
     assert refused.value.field == "items"
 
 
@@ -102,9 +121,34 @@ def test_a_long_unknown_field_is_cut_in_the_refusal():
 
 
 @pytest.mark.parametrize("body", [b"[]", b"3", *(body for body, field in WRONG_REQUESTS if field != "body")])
-def test_an_item_is_refused_in_the_words_it_would_be_refused_in_alone(body: bytes):
+async def test_an_item_is_refused_in_the_words_it_would_be_refused_in_alone(body: bytes):
     with pytest.raises(InvalidRequestError) as alone:
         decode(ScoreRequest, body)
-    [item] = decode_batch(b'{"items": [%s]}' % body, Limits())
+    [item] = await decode_items(b'{"items": [%s]}' % body, Limits())
     assert isinstance(item, InvalidRequestError)
     assert item.message == alone.value.message
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({f"{n:x}": 1 for n in range(20_000)}, "body"),
+        (
+            {"response": "a", "context": [{"speaker": "user", "text": "a"}, {f"{n:x}": 1 for n in range(9_000)}]},
+            "context.1",
+        ),
+        ({"response": "a", "options": {f"{n:x}": {} for n in range(9_000)}}, "options"),
+    ],
+)
+def test_an_object_of_very_many_fields_is_refused_without_noting_each(fields: dict[str, object], field: str):
+    with pytest.raises(InvalidRequestError, match="more than 64 fields") as refused:
+        decode(ScoreRequest, json.dumps(fields).encode())
+    assert refused.value.field == field
+
+
+async def test_an_item_of_very_many_fields_is_refused_alone():
+    items = [{"response": "a"}, {f"{n:x}": 1 for n in range(9_000)}]
+    found = await decode_items(json.dumps({"items": items}).encode(), Limits())
+    assert isinstance(found[0], ScoreRequest)
+    assert isinstance(found[1], InvalidRequestError)
+    assert found[1].field == "items.1"

@@ -42,7 +42,8 @@ def scorer(tmp_path: Path, backend: RecordingBackend) -> EngagementScorer:
     tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    manifest: Any = type("Manifest", (), {"tokenizer": "tokenizer.json", "token_limit": 6})
+    fields = {"tokenizer": "tokenizer.json", "token_limit": 6, "files": {"tokenizer.json": ""}}
+    manifest: Any = type("Manifest", (), fields)
     return EngagementScorer(Bundle(tmp_path, manifest), backend)
 
 

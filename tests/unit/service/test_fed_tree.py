@@ -1,3 +1,6 @@
+import math
+import tracemalloc
+
 import numpy as np
 import pytest
 from turnscore_service.inference.fed_tree import CONTEXT_END, build_tree
@@ -31,6 +34,35 @@ def test_losses_are_means_over_each_follow_ups_own_tokens() -> None:
     losses = tree.targets.astype(np.float64)
     assert tree.response_losses(losses) == pytest.approx([2, 3, 6, 1.5, 6.5])
     assert tree.whole_losses(losses, context_loss=10.0, context_tokens=5)[2] == pytest.approx(16 / 6)
+
+
+def test_sums_are_those_of_a_follow_ups_own_losses_to_the_last_bit() -> None:
+    draw = np.random.default_rng(3)
+    follow_ups = [draw.integers(0, 4, draw.integers(1, 9)).tolist() for _ in range(300)]
+    tree = build_tree(follow_ups)
+    losses = draw.exponential(3.0, len(tree.targets)).astype(np.float32)
+    by_path = {}
+    paths: list[tuple[int, ...]] = []
+    for place, (predictor, target) in enumerate(zip(tree.predictors.tolist(), tree.targets.tolist(), strict=True)):
+        path = (*(paths[predictor] if predictor != CONTEXT_END else ()), target)
+        by_path[path] = float(losses[place])
+        if any(tuple(each[: len(path)]) == path and len(each) > len(path) for each in follow_ups):
+            paths.append(path)  # it is fed, so that others can name it
+    expected = [math.fsum(by_path[tuple(each[: end + 1])] for end in range(len(each))) for each in follow_ups]
+    assert tree.sum_losses(losses).tolist() == expected
+
+
+def test_a_tree_takes_memory_for_its_tokens_not_for_their_square() -> None:
+    def traced_bytes(count: int) -> int:
+        follow_ups = [[number, *range(10_000, 10_030)] for number in range(count)]
+        tracemalloc.start()
+        tree = build_tree(follow_ups)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert tree.size_bytes < 100 * sum(map(len, follow_ups))
+        return peak
+
+    assert traced_bytes(400) < 6 * traced_bytes(100)
 
 
 def test_an_empty_follow_up_is_refused() -> None:

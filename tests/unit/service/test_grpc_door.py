@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,51 @@ async def test_bytes_that_are_no_message_are_refused_and_counted(data: bytes):
         told = error_of(await refusal(raw(channel)(data)))
     assert (told.error.code, told.error.field) == ("invalid_request", "body")
     assert requests("score", "invalid_request") == before + 1
+
+
+def withheld(channel: grpc.aio.Channel) -> Any:
+    """A call whose message never comes: to the server it looks like any other."""
+    return channel.stream_unary(f"/{SERVICE}/Score")()
+
+
+async def test_a_call_without_its_message_ends_like_a_body_that_does_not_come():
+    before = requests("score", "deadline_exceeded")
+    async with (
+        grpc_server(settings_with(default_deadline_ms=200), fake=FakeScorer()) as (server, _),
+        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+    ):
+        told = error_of(await refusal(withheld(channel)))
+    assert (told.error.code, told.error.field) == ("deadline_exceeded", "body")
+    assert requests("score", "deadline_exceeded") == before + 1
+
+
+async def test_a_call_that_ends_without_its_message_is_refused_at_once():
+    async with (
+        grpc_server(fake=FakeScorer()) as (server, _),
+        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+    ):
+        call = withheld(channel)
+        await call.done_writing()
+        told = error_of(await refusal(call))
+    assert (told.error.code, told.error.field) == ("invalid_request", "body")
+
+
+async def test_calls_beyond_the_bound_are_refused_over_however_many_connections():
+    async with AsyncExitStack() as stack:
+        settings = settings_with(grpc={"max_concurrent_calls": 3})
+        server, _ = await stack.enter_async_context(grpc_server(settings, fake=FakeScorer()))
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        target = f"127.0.0.1:{server.port}"
+        channels = [
+            await stack.enter_async_context(grpc.aio.insecure_channel(target, options=options)) for _ in range(4)
+        ]
+        waiting = [withheld(channel) for channel in channels[:3]]
+        await until(lambda: server._door._in_flight == 3)
+        assert (await refusal(raw(channels[3])(b""))).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        for call in waiting:
+            call.cancel()
+        await until(lambda: server._door._in_flight == 0)
+        assert await raw(channels[3])(A_TURN.SerializeToString())
 
 
 async def test_options_nested_too_deeply_are_refused():

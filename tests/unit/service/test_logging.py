@@ -1,8 +1,23 @@
 import io
 import json
 import logging
+import subprocess
+import sys
+from collections.abc import Iterator
 
+import pytest
+from pythonjsonlogger.json import JsonFormatter
 from turnscore_service.log_setup import REQUEST_ID, set_up_logging
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    yield
+    for name in ("turnscore", "bentoml", "uvicorn"):
+        logging.getLogger(name).handlers.clear()
+        logging.getLogger(name).propagate = True
+    root = logging.getLogger()
+    root.handlers = [each for each in root.handlers if not isinstance(each.formatter, JsonFormatter)]
 
 
 def test_a_line_is_json_with_the_request_id():
@@ -13,9 +28,6 @@ def test_a_line_is_json_with_the_request_id():
     token = REQUEST_ID.set("r-1")
     logging.getLogger("turnscore.test").info("done", extra={"call": "score"})
     REQUEST_ID.reset(token)
-    for name in ("turnscore", "bentoml", "uvicorn"):
-        logging.getLogger(name).handlers.clear()
-        logging.getLogger(name).propagate = True
     line = json.loads(stream.getvalue())
     assert (line["level"], line["message"], line["request_id"], line["call"]) == ("INFO", "done", "r-1", "score")
 
@@ -25,6 +37,25 @@ def test_the_server_writes_no_line_for_each_request():
     access.addHandler(logging.NullHandler())
     set_up_logging("INFO")
     assert not access.hasHandlers()  # which the server asks before it makes one
-    for name in ("turnscore", "bentoml", "uvicorn"):
-        logging.getLogger(name).handlers.clear()
-        logging.getLogger(name).propagate = True
+
+
+SERVER_LINES = """
+import logging
+from bentoml._internal.log import configure_server_logging
+from turnscore_service.log_setup import WEBSOCKET_LOGGER, set_up_logging
+
+configure_server_logging()  # as BentoML does before it imports the service
+set_up_logging("INFO")
+logging.getLogger("uvicorn.error").info("started")
+logging.getLogger("bentoml.worker").info("loaded")
+logging.getLogger("circus").warning("a worker ended")
+logging.getLogger("somebody.else").warning("hm")
+logging.getLogger(WEBSOCKET_LOGGER).info("connection open")
+logging.getLogger(WEBSOCKET_LOGGER).error("it broke")
+"""
+
+
+def test_each_line_of_the_server_is_written_once_and_as_json():
+    run = subprocess.run([sys.executable, "-c", SERVER_LINES], capture_output=True, text=True, check=True, timeout=300)
+    lines = [json.loads(line)["message"] for line in (run.stdout + run.stderr).splitlines()]
+    assert lines == ["started", "loaded", "a worker ended", "hm", "it broke"]

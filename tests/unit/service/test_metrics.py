@@ -1,7 +1,12 @@
+import asyncio
+import threading
 from pathlib import Path
 
+import pytest
+from conftest import ServeFakes
 from prometheus_client import metrics as prometheus_metrics
-from turnscore_service import metrics
+from support.fakes import FakeScorer
+from turnscore_service import http_door, metrics
 
 DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
 
@@ -41,3 +46,20 @@ def test_every_name_ends_in_its_unit():
         "_bytes",
     )
     assert [name for name in defined() if not name.endswith(units)] == []
+
+
+async def test_others_are_answered_while_metrics_are_gathered(serve: ServeFakes, monkeypatch: pytest.MonkeyPatch):
+    may_end, has_begun = threading.Event(), threading.Event()
+
+    def gather(_: object) -> bytes:
+        has_begun.set()
+        assert may_end.wait(60)
+        return b"gathered"
+
+    monkeypatch.setattr(http_door, "generate_latest", gather)
+    async with serve(fake=FakeScorer()) as (client, _):
+        scrapes = [asyncio.create_task(client.get("/metrics")) for _ in range(3)]
+        assert await asyncio.to_thread(has_begun.wait, 60)
+        assert (await client.get("/livez")).status_code == 200
+        may_end.set()
+        assert [(await each).content for each in scrapes] == [b"gathered"] * 3

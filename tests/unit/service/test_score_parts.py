@@ -110,6 +110,15 @@ def test_a_quality_of_a_larger_question_is_the_one_asked_alone_bit_for_bit(tmp_p
             assert scorer.join(alone, [known[part] for part in scorer.parts_of(alone)]) == score(scorer, alone)
 
 
+def test_the_fed_tokens_of_a_known_question_are_those_of_its_tree(tmp_path: Path):
+    own: Any = {"odd": {"positive": ["That's odd!", "Thanks!"], "negative": []}}
+    scorer, _ = make_fed_scorer(tmp_path / "b", own_qualities=own)
+    names = ["kind", "clear", "odd"]
+    for asked in itertools.chain.from_iterable(itertools.permutations(names, count) for count in (1, 2, 3)):
+        question = scorer.read_options({"qualities": list(asked)})
+        assert question.fed_tokens == scorer._plans.of(question).fed_tokens
+
+
 def test_missing_qualities_are_computed_alone(tmp_path: Path):
     scorer, backend = make_fed_scorer(tmp_path / "b")
     every = turn("hi", "hello", options=scorer.read_options({}))
@@ -128,6 +137,15 @@ def test_a_long_follow_up_that_shortens_the_context_is_not_left_out(tmp_path: Pa
     both = turn("x" * 300, "hello", options=scorer.read_options({"qualities": ["kind", "long"], "own_qualities": own}))
     kind = turn("x" * 300, "hello", options=scorer.read_options({"qualities": ["kind"]}))
     assert score(scorer, both).raw.details["kind"] != score(scorer, kind).raw.details["kind"]
+    assert not set(scorer.parts_of(both)) & set(scorer.parts_of(kind))
+
+
+def test_a_deployments_long_follow_up_is_not_left_out_either(tmp_path: Path):
+    own: Any = {"long": {"positive": ["a very long follow-up"], "negative": []}}
+    scorer, _ = make_fed_scorer(tmp_path / "b", window=200, own_qualities=own)
+    both = turn("x" * 300, "hello", options=scorer.read_options({"qualities": ["kind", "long"]}))
+    kind = turn("x" * 300, "hello", options=scorer.read_options({"qualities": ["kind"]}))
+    assert score(scorer, both).raw.details["kind"] != score(scorer, kind).raw.details["kind"]
     assert scorer.parts_of(both)[0] != scorer.parts_of(kind)[0]
     assert scorer.narrow(both, [0]) == (both, range(2))
 
@@ -139,8 +157,34 @@ def test_a_part_is_told_by_its_follow_ups_and_its_loss_not_by_its_name(tmp_path:
         own = {name: {"positive": positive, "negative": negative}}
         return scorer.parts_of(turn("hi", options=scorer.read_options({"own_qualities": own, **options})))
 
+    one, other, third = "Thanks!", "That's rude!", "What?"  # the bundle's
+    different = [
+        parts([one], [other]),
+        parts([other], [one]),
+        parts([one, other], []),
+        parts([], [one, other]),
+        parts([one, other], [third]),
+        parts([other, one], [third]),
+        parts([one], [other], loss="whole_sequence"),
+    ]
+    assert len(set(different)) == len(different)
+    assert parts([one], [other], name="yours") == different[0]
+
+
+def test_a_callers_question_is_one_part_that_everything_asked_tells(tmp_path: Path):
+    scorer, _ = make_fed_scorer(tmp_path / "b")
+
+    def parts(positive: list[str], negative: list[str], name: str = "mine", **options: Any) -> tuple[bytes, ...]:
+        own = {name: {"positive": positive, "negative": negative}}
+        found = scorer.parts_of(turn("hi", options=scorer.read_options({"own_qualities": own, **options})))
+        assert len(found) == 1
+        return found
+
     different = [
         parts(["a b"], ["c"]),
+        parts(["a b"], ["c"], name="yours"),
+        parts(["a b"], ["c"], qualities=["mine", "kind"]),
+        parts(["a b"], ["c"], qualities=["kind", "mine"]),
         parts(["a"], ["b c"]),
         parts(["a b", "c"], []),
         parts([], ["a b", "c"]),
@@ -149,7 +193,6 @@ def test_a_part_is_told_by_its_follow_ups_and_its_loss_not_by_its_name(tmp_path:
         parts(["a b"], ["c"], loss="whole_sequence"),
     ]
     assert len(set(different)) == len(different)
-    assert parts(["a b"], ["c"], name="yours") == different[0]
 
 
 def test_the_tokens_of_a_joined_score_are_those_of_the_question_asked(tmp_path: Path):
@@ -161,5 +204,5 @@ def test_the_tokens_of_a_joined_score_are_those_of_the_question_asked(tmp_path: 
     alone = turn("y" * 300, "hello", options=scorer.read_options({"qualities": ["kind"]}))
     assert scorer.join(alone, [kind]).tokens == score(scorer, alone).tokens
     assert kind.tokens == TokenCount(
-        used=whole.tokens.used - len(scorer._plan_for(every).tree.ids), dropped=kind.tokens.dropped
+        used=whole.tokens.used - scorer.read_options({}).fed_tokens, dropped=kind.tokens.dropped
     )

@@ -3,7 +3,7 @@ from turnscore_service.admission import Admission, Demand, Reservation
 from turnscore_service.deadline import Deadline
 from turnscore_service.errors import OverloadedError
 from turnscore_service.settings import AdmissionSettings
-from turnscore_service.shedding import REFUSALS_IN_A_ROW, SHED_A_WITNESS, Shedding
+from turnscore_service.shedding import MOST_CALLERS, REFUSALS_IN_A_ROW, SHED_A_WITNESS, Shedding
 
 LATER = Deadline.after_ms(86_400_000)
 
@@ -121,3 +121,28 @@ def test_the_advice_to_wait_is_that_of_this_moment():
     refused = shedding.shed()
     assert refused is not None
     assert refused.retry_after_ms == pytest.approx(5000 - 700, abs=50)
+
+
+def test_what_a_flood_is_refused_says_nothing_about_another():
+    shedding = Shedding(Admission(AdmissionSettings(max_items=10)))
+    shedding.hold({"fed": Demand(10, 1)}, LATER, "flood")
+    for _ in range(REFUSALS_IN_A_ROW):
+        with pytest.raises(OverloadedError):
+            shedding.hold(one(), LATER, "flood")
+    assert shedding.full_scorer("flood") == "fed"
+    assert shedding.full_scorer("other") is None
+    for _ in range(3):
+        shedding.hold(one(), LATER, "other").release_all()
+        shedding.note_known({"fed"}, "other")
+    assert shedding.shed("other") is None
+    assert shedding.shed("flood") is not None
+
+
+def test_no_more_callers_are_remembered_than_stated():
+    shedding = Shedding(Admission(AdmissionSettings(max_items=1)))
+    shedding.hold(one(), LATER, "holder")
+    shedding.hold(one(), LATER, "another")
+    for number in range(2 * MOST_CALLERS):
+        with pytest.raises(OverloadedError):
+            shedding.hold(one(), LATER, f"caller {number}")
+    assert len(shedding._rows) == MOST_CALLERS

@@ -1,5 +1,6 @@
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -128,4 +129,19 @@ async def test_work_whose_caller_left_is_not_done(hang: Hang):
     await first
     await stage.run(str, 1)
     assert not done
+    stage.close()
+
+
+async def test_a_process_that_stood_still_has_no_hung_work(hang: Hang):
+    """As under SIGSTOP: the clock goes on, and neither the work nor the loop that looks after it does."""
+    deaths: list[str] = []
+    stage = Stage("s", 1, lambda: None, StageWatch(stall_seconds=1.0, on_death=deaths.append))
+    work = stage.run(hang)
+    await until(lambda: hang.calls)
+    time.sleep(1.5)
+    looks = asyncio.get_running_loop().time() + 0.05  # the late look has come, the next has not
+    await until(lambda: asyncio.get_running_loop().time() >= looks)
+    hang.gate.set()
+    assert await work == "done"
+    assert deaths == []
     stage.close()

@@ -45,13 +45,23 @@ async def open_tokenizing(fake_scorer: FakeScorer) -> AsyncIterator[Open]:
 
 async def test_what_is_quick_depends_on_turns_and_characters(open_tokenizing: Open):
     tokenizing = open_tokenizing(TokenizingPace(100e-6, 0.1e-6))
-    assert tokenizing.is_quick(1, 2900)
-    assert not tokenizing.is_quick(1, 3100)
-    assert not tokenizing.is_quick(5, 0)
+    assert tokenizing.is_quick([SHORT], 2900)
+    assert not tokenizing.is_quick([SHORT], 3100)
+    assert not tokenizing.is_quick([SHORT] * 5, 0)
 
 
 async def test_a_scorer_that_nobody_measured_is_never_quick(open_tokenizing: Open):
-    assert not open_tokenizing(TokenizingPace()).is_quick(1, 0)
+    assert not open_tokenizing(TokenizingPace()).is_quick([SHORT], 0)
+
+
+async def test_turns_whose_plan_is_not_made_are_not_quick(
+    open_tokenizing: Open, fake_scorer: FakeScorer, monkeypatch: pytest.MonkeyPatch
+):
+    planned = {SHORT.response}
+    monkeypatch.setattr(fake_scorer, "is_planned", lambda turn: turn.response in planned, raising=False)
+    tokenizing = open_tokenizing(TokenizingPace(0.0))
+    assert tokenizing.is_quick([SHORT, SHORT], 6)
+    assert not tokenizing.is_quick([SHORT, TurnToScore([], "no")], 5)
 
 
 async def test_only_what_is_handed_over_is_tokenized_in_another_thread(

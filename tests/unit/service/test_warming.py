@@ -3,15 +3,18 @@
 import dataclasses
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from support.fakes import FakeScorer, loaded_fake
+from support.quality_bundles import make_quality_bundle
 from turnscore_models import read_bundle, starter_bundles
 from turnscore_service.batch_growth import padded_tokens
 from turnscore_service.inference.concurrency import Concurrency
 from turnscore_service.scorers.loading import choose_variant, load_scorer
-from turnscore_service.scorers.scorer import RawScore, TokenPack
+from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
 from turnscore_service.warming import fill_arenas
+from turnscore_wire import Turn
 
 MOST_TOKENS = 256
 
@@ -47,3 +50,15 @@ def test_the_batches_are_as_large_as_they_may_be_and_of_unlike_widths(folder, mo
     widest = [max(pack.width for pack in batch) for batch in batches]
     assert max(widest) >= bundle.manifest.token_limit // 2
     assert loaded.name == "fed" or min(widest) <= 16
+
+
+def test_the_longest_response_that_is_read_in_windows_was_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    loaded = load_scorer(make_quality_bundle(tmp_path / "bundle"), "fp32")
+    rows: list[int] = []
+    score = loaded.scorer.score
+    monkeypatch.setattr(
+        loaded.scorer, "score", lambda batch: [rows.append(sum(len(each.rows) for each in batch)), score(batch)][1]
+    )
+    fill_arenas(loaded, 16)
+    [longest] = loaded.scorer.encode([TurnToScore([Turn(speaker="user", text="a")], "a " * 1000)])
+    assert len(longest.rows) in rows

@@ -1,0 +1,1 @@
+"""One page on how every scorer goes with people on every development set. Measures; chooses nothing."""

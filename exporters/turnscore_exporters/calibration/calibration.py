@@ -1,0 +1,76 @@
+"""Rated turns into a formula and a threshold whose promise holds. Pure; reads and writes nothing.
+
+A rising curve over the shipped value leaves the turns in their order, so that it may be fitted to the very turns that
+the threshold is made of. New weights of the heads do not: they are fitted to dialogues of their own, and only where the
+others suffice for the promise.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from turnscore_models import Recall, Threshold
+from turnscore_service.scorers.quality import ValueFormula
+
+from turnscore_exporters.calibration.recalibration import (
+    Choice,
+    RatedHeads,
+    assign_folds,
+    choose_formula,
+    compute_values,
+)
+from turnscore_exporters.calibration.thresholds import CONFIDENCE, find_threshold, least_good_turns, measure_recall
+from turnscore_exporters.errors import ExporterError
+
+LEAST_TURNS = 60
+FITTED_FOLDS = (0, 1)
+"""Of five: two fifths of the dialogues fit weights, three fifths make the threshold. Chosen."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was made of the rated turns."""
+
+    choice: Choice
+    threshold: Threshold
+    threshold_turns: int
+    """Turns that the threshold was made of."""
+
+
+def calibrate_formula(rated: RatedHeads, shipped: ValueFormula, *, rate: float, source: str) -> Calibration:
+    """The formula and a threshold that calls at most `rate` of the good turns low, with 95 % confidence.
+
+    ExporterError, in a sentence, where there are fewer than 60 turns or too few good ones.
+    """
+    check_counts(rated.good.tolist(), rate)
+    folds = assign_folds(rated.dialogues)
+    fitted = np.isin(folds, FITTED_FOLDS)
+    held = rated.take(~fitted)
+    choice, measured = choose_formula(rated, shipped, with_weights=False), rated
+    if int(held.good.sum()) >= least_good_turns(rate):
+        reweighted = choose_formula(rated.take(fitted), shipped, with_weights=True)
+        if not reweighted.keeps_order:
+            choice, measured = reweighted, held
+    values = compute_values(choice.formula, measured.heads)
+    return Calibration(choice, make_threshold(values.tolist(), measured.good.tolist(), rate, source), len(values))
+
+
+def make_threshold(values: Sequence[float], good: Sequence[bool], rate: float, source: str) -> Threshold:
+    """The threshold over rated values, with what it will find. Raises as `find_threshold`."""
+    threshold = find_threshold([value for value, is_good in zip(values, good, strict=True) if is_good], rate)
+    recall: Recall | None = measure_recall(
+        [value for value, is_good in zip(values, good, strict=True) if not is_good], threshold
+    )
+    return Threshold(value=threshold, source=source, false_alarm_rate=rate, confidence=CONFIDENCE, recall=recall)
+
+
+def check_counts(good: Sequence[bool], rate: float) -> None:
+    """ExporterError where the turns are too few for anything."""
+    if len(good) < LEAST_TURNS:
+        raise ExporterError(f"{len(good)} rated turns; at least {LEAST_TURNS} are needed")
+    least = least_good_turns(rate)
+    if sum(good) < least:
+        raise ExporterError(
+            f"{sum(good)} of {len(good)} turns are good; to call at most {rate:.0%} of good turns bad, with "
+            f"{CONFIDENCE:.0%} confidence, takes at least {least}"
+        )

@@ -1,0 +1,80 @@
+"""Files of rated turns: a JSON line each, with who called it good. Reads and checks them; scores nothing."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from turnscore_service.scorers.scorer import TurnToScore
+from turnscore_wire import ScoreRequest, tell_refusal
+
+from turnscore_exporters.dialogues import read_rows
+from turnscore_exporters.errors import BadDataError
+
+LABELS = {"good": True, "bad": False}
+_SHARED_WORDS = 5
+"""Words of the text that opens a context by which two turns without an id are taken for one dialogue's. Chosen."""
+
+
+@dataclass(frozen=True)
+class RatedTurns:
+    """Turns, whether people called each good, and the dialogue that each is of."""
+
+    turns: Sequence[TurnToScore]
+    good: Sequence[bool]
+    dialogues: Sequence[str]
+
+    @property
+    def sharing(self) -> int:
+        """How many turns are of a dialogue that an earlier one is of."""
+        return len(self.dialogues) - len(set(self.dialogues))
+
+
+def read_rated_turns(path: Path, good_from: float | None = None) -> RatedTurns:
+    """Rows of `context` and `response` as requests have them, with a `label`, or a `rating` and `good_from`.
+
+    `label` is "good" or "bad"; a turn whose `rating` is at least `good_from` is good. `dialogue` names the dialogue;
+    without it, turns whose contexts begin with the same text of five words or more are taken for one dialogue's. Raises
+    BadDataError naming the row.
+    """
+    turns: list[TurnToScore] = []
+    good: list[bool] = []
+    dialogues: list[str] = []
+    for number, row in read_rows(path):
+        turns.append(_read_turn(path, number, row))
+        good.append(_is_good(path, number, row, good_from))
+        dialogues.append(_dialogue_of(number, row, turns[-1]))
+    return RatedTurns(turns, good, dialogues)
+
+
+def _read_turn(path: Path, number: int, row: dict[str, Any]) -> TurnToScore:
+    try:
+        request = ScoreRequest.model_validate({name: row[name] for name in ("context", "response") if name in row})
+    except ValidationError as error:
+        field, message = tell_refusal(error)
+        raise BadDataError(path, number, f"{field}: {message}") from error
+    return TurnToScore(request.context, request.response)
+
+
+def _is_good(path: Path, number: int, row: dict[str, Any], good_from: float | None) -> bool:
+    label, rating = row.get("label"), row.get("rating")
+    if label is not None:
+        if label not in LABELS:
+            raise BadDataError(path, number, "has a `label` that is neither good nor bad")
+        return LABELS[label]
+    if isinstance(rating, bool) or not isinstance(rating, int | float) or not math.isfinite(rating):
+        raise BadDataError(path, number, "has neither a `label` nor a number as `rating`")
+    if good_from is None:
+        raise BadDataError(
+            path, number, "has a `rating` and no `label`: --good-from says from which rating a turn is good"
+        )
+    return rating >= good_from
+
+
+def _dialogue_of(number: int, row: dict[str, Any], turn: TurnToScore) -> str:
+    if row.get("dialogue") is not None:
+        return f"named {row['dialogue']}"
+    opening = turn.context[0].text.split() if turn.context else []
+    return f"begins {' '.join(opening)}" if len(opening) >= _SHARED_WORDS else f"row {number}"

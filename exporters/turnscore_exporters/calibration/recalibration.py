@@ -1,0 +1,167 @@
+"""Recalibration: the value of quality made to fit which turns people called good, as far as the turns carry it.
+
+Three changes are weighed against leaving the formula as it ships: a logistic curve over its weighted heads, weights of
+the heads by ridge regression towards the shipped ones, and a rising curve (isotonic). The log loss over folds of whole
+dialogues decides; what ships stays unless a change is better by a standard error.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+from turnscore_service.scorers.quality import HEADS, ValueFormula, read_heads
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+FOLDS = 5
+LEAST_OF_A_KIND = 15
+"""Good and bad turns each, below which nothing is fitted. Chosen: three in a fold."""
+PENALTIES = (0.01, 0.1, 1.0)
+LEAST_SLOPE = 0.05
+"""Below it, the shipped value says nothing of these turns, or the contrary: it is not turned round. Chosen."""
+FLOOR = 0.01
+"""Predicted probabilities stay so far from 0 and 1, as a few hundred turns say nothing beyond. Chosen."""
+
+
+@dataclass(frozen=True)
+class RatedHeads:
+    """Heads [turns, heads] of rated turns, whether people called each good, and the dialogue that each is of."""
+
+    heads: Floats
+    good: Bools
+    dialogues: Sequence[str]
+
+    def take(self, kept: Bools) -> "RatedHeads":
+        """Those of the turns."""
+        names = [name for name, is_kept in zip(self.dialogues, kept, strict=True) if is_kept]
+        return RatedHeads(self.heads[kept], self.good[kept], names)
+
+
+Fit = Callable[[RatedHeads, ValueFormula], ValueFormula | None]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The formula that was chosen, how it was made, and the log loss of every way over the folds."""
+
+    formula: ValueFormula
+    way: str
+    losses: dict[str, float]
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether turns stand in the order of the shipped formula."""
+        return not self.way.startswith(REWEIGHTED)
+
+
+def compute_values(formula: ValueFormula, heads: Floats) -> Floats:
+    """The formula's values of heads [turns, heads]."""
+    return formula.values_of(formula.weigh(heads))
+
+
+def choose_formula(rated: RatedHeads, shipped: ValueFormula, *, with_weights: bool) -> Choice:
+    """The best way over the folds, fitted to all of the turns; without weights, only ways that keep the order."""
+    least = min(int(rated.good.sum()), int((~rated.good).sum()))
+    if least < LEAST_OF_A_KIND:
+        return Choice(shipped, f"{AS_SHIPPED}: {least} turns of one kind are too few to fit anything", {})
+    ways = {name: fit for name, fit in _WAYS.items() if with_weights or not name.startswith(REWEIGHTED)}
+    losses = {name: losses for name, fit in ways.items() if (losses := _fold_losses(rated, shipped, fit)) is not None}
+    base = losses[AS_SHIPPED]
+    best = min(losses, key=lambda name: float(losses[name].mean()))
+    gain = base - losses[best]
+    if best != AS_SHIPPED and gain.mean() <= gain.std(ddof=1) / np.sqrt(len(gain)):
+        best = AS_SHIPPED
+    formula = ways[best](rated, shipped) or shipped
+    return Choice(formula, best, {name: round(float(each.mean()), 4) for name, each in losses.items()})
+
+
+def assign_folds(dialogues: Sequence[str], folds: int = FOLDS) -> NDArray[np.int64]:
+    """A fold for each turn; a dialogue's turns share one. The largest dialogues are dealt out first."""
+    names, counts = np.unique(np.array(dialogues, dtype=str), return_counts=True)
+    sizes = np.zeros(folds)
+    fold_of: dict[str, int] = {}
+    for place in np.argsort(-counts, kind="stable"):
+        fold = int(sizes.argmin())
+        fold_of[str(names[place])] = fold
+        sizes[fold] += counts[place]
+    return np.array([fold_of[name] for name in dialogues])
+
+
+def _fold_losses(rated: RatedHeads, shipped: ValueFormula, fit: Fit) -> Floats | None:
+    """Each turn's log loss by a formula that was fitted to the other folds; None where it could not be fitted."""
+    folds = assign_folds(rated.dialogues)
+    losses = np.zeros(len(folds))
+    for fold in range(FOLDS):
+        here = folds == fold
+        if not here.any():
+            continue
+        others = rated.take(~here)
+        if others.good.all() or not others.good.any() or (formula := fit(others, shipped)) is None:
+            return None
+        values = np.clip(compute_values(formula, rated.heads[here]), FLOOR, 1 - FLOOR)
+        losses[here] = -np.log(np.where(rated.good[here], values, 1 - values))
+    return losses
+
+
+def _fit_logistic(rated: RatedHeads, shipped: ValueFormula) -> ValueFormula | None:
+    model = LogisticRegression(C=1e6).fit(shipped.weigh(rated.heads)[:, None], rated.good)
+    slope, bias = float(model.coef_[0, 0]), float(model.intercept_[0])
+    if slope < LEAST_SLOPE:
+        return None
+    weights = {name: slope * weight for name, weight in shipped.weights.items()}
+    return ValueFormula(weights=weights, bias=slope * shipped.bias + bias)
+
+
+def _fit_isotonic(rated: RatedHeads, shipped: ValueFormula) -> ValueFormula | None:
+    plain = shipped.model_copy(update={"curve": None})
+    values = compute_values(plain, rated.heads)
+    model = IsotonicRegression(y_min=FLOOR, y_max=1 - FLOOR).fit(values, rated.good)
+    points = tuple(zip(model.X_thresholds_.tolist(), model.y_thresholds_.tolist(), strict=True))
+    return plain.model_copy(update={"curve": points}) if len(points) > 1 else None
+
+
+def _fit_weights(penalty: float) -> Fit:
+    """Logistic regression on all heads, drawn to the shipped weights, none below 0 that does not ship so."""
+
+    def fit(rated: RatedHeads, shipped: ValueFormula) -> ValueFormula | None:
+        scaled = _fit_logistic(rated, shipped)
+        if scaled is None:
+            return None
+        columns = read_heads(rated.heads)
+        centre, spread = columns.mean(0), np.maximum(columns.std(0), 1e-6)
+        design = (columns - centre) / spread
+        prior = np.array([scaled.weights.get(name, 0.0) for name in HEADS]) * spread
+        wanted = rated.good.astype(np.float64)
+
+        def loss(parameters: Floats) -> tuple[float, Floats]:
+            weights, bias = parameters[:-1], parameters[-1]
+            sums = design @ weights + bias
+            off = 1 / (1 + np.exp(-sums)) - wanted
+            away = weights - prior
+            value = float(np.logaddexp(0, sums).mean() - (wanted * sums).mean() + penalty * away @ away)
+            return value, np.append(design.T @ off / len(off) + 2 * penalty * away, off.mean())
+
+        bounds = [(min(0.0, each), None) for each in prior] + [(None, None)]
+        start = np.append(prior, scaled.bias + centre @ (prior / spread))
+        found = minimize(loss, start, jac=True, bounds=bounds, method="L-BFGS-B").x
+        weights = found[:-1] / spread
+        return ValueFormula(
+            weights={name: float(weight) for name, weight in zip(HEADS, weights, strict=True)},
+            bias=float(found[-1] - centre @ weights),
+        )
+
+    return fit
+
+
+AS_SHIPPED, REWEIGHTED = "as shipped", "weights"
+_WAYS: dict[str, Fit] = {
+    AS_SHIPPED: lambda _, shipped: shipped,
+    "logistic": _fit_logistic,
+    "isotonic": _fit_isotonic,
+    **{f"{REWEIGHTED}, ridge {each:g}": _fit_weights(each) for each in PENALTIES},
+}

@@ -1,0 +1,52 @@
+"""Thresholds for "bad turn" that promise how many good turns they call bad. Pure; knows no scorer.
+
+Of n good turns, drawn like those to come, the k-th smallest value lies above a share of all good turns that has the
+distribution Beta(k, n - k + 1), whatever the values' own distribution. So the largest k whose share stays within the
+asked rate with the asked probability promises that rate, and finds the most bad turns (Wilks 1941; in conformal
+prediction Vovk 2012).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.stats import beta
+from turnscore_models import Recall
+
+from turnscore_exporters.errors import ExporterError
+
+CONFIDENCE = 0.95
+INTERVAL = 0.95
+
+
+def least_good_turns(rate: float, confidence: float = CONFIDENCE) -> int:
+    """How many good turns the smallest of them needs to promise the rate: 59 for 5 %."""
+    return int(np.ceil(np.log(1 - confidence) / np.log(1 - rate)))
+
+
+def choose_order(good_turns: int, rate: float, confidence: float = CONFIDENCE) -> int:
+    """The largest k that keeps the promise; ExporterError where there are too few good turns for any."""
+    orders = np.arange(1, good_turns + 1)
+    kept = orders[beta.cdf(rate, orders, good_turns - orders + 1) >= confidence]
+    if not len(kept):
+        raise ExporterError(
+            f"{good_turns} good turns: to call at most {rate:.0%} of good turns bad, with {confidence:.0%} confidence, "
+            f"takes at least {least_good_turns(rate, confidence)}"
+        )
+    return int(kept[-1])
+
+
+def find_threshold(good: Sequence[float], rate: float, confidence: float = CONFIDENCE) -> float:
+    """The highest value below which turns may be called bad. Raises as `choose_order`."""
+    return float(np.sort(good)[choose_order(len(good), rate, confidence) - 1])
+
+
+def measure_recall(bad: Sequence[float], threshold: float) -> Recall | None:
+    """Which share of the bad turns lies below, with its exact interval (Clopper and Pearson 1934); None without any."""
+    turns = len(bad)
+    if not turns:
+        return None
+    found = int(np.sum(np.asarray(bad) < threshold))
+    tail = (1 - INTERVAL) / 2
+    low = float(beta.ppf(tail, found, turns - found + 1)) if found else 0.0
+    high = float(beta.ppf(1 - tail, found + 1, turns - found)) if found < turns else 1.0
+    return Recall(share=round(found / turns, 4), low=round(low, 4), high=round(high, 4), turns=turns)

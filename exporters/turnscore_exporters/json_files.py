@@ -1,0 +1,19 @@
+"""JSON files that exports read and write, for people to read too."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; empty where there is no file."""
+    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return document
+
+
+def write_json(path: Path, document: BaseModel) -> None:
+    """Writes a document; what is None is left out."""
+    text = json.dumps(document.model_dump(mode="json", exclude_none=True), indent=2, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")

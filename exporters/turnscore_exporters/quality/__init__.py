@@ -1,0 +1,1 @@
+"""The quality model: its data, negatives, training, calibration and export. Serves nothing."""

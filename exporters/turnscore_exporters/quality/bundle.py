@@ -1,0 +1,228 @@
+"""A quality checkpoint becomes a bundle: all heads in one graph, with its formula. Refuses one without parity."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import JsonValue
+from turnscore_models import Bundle, GraphVariant
+from turnscore_service.inference.onnx_backend import OnnxBackend
+from turnscore_service.scorers.quality import HeadCurves, QualityOptions, QualityScorer, ValueFormula, windows_of
+from turnscore_service.scorers.scorer import TurnToScore
+from turnscore_wire import Turn
+
+from turnscore_exporters.agreement_statistics import compute_auc, compute_spearman
+from turnscore_exporters.bundle_writing import DEFAULT_GRAPHS, calibrate, finish_bundle, fresh_folder, start_bundle
+from turnscore_exporters.encoder_bundle import MIN_PARITY_TURNS, BundleSource, GraphChoice, write_files
+from turnscore_exporters.encoders import Encoder
+from turnscore_exporters.errors import CheckpointError, ParityError
+from turnscore_exporters.graph_export import EXAMPLE_IDS, ROW_AXES, GraphContract
+from turnscore_exporters.half_emulation import examined_graph
+from turnscore_exporters.json_files import read_json, write_json
+from turnscore_exporters.parity import PACKS_AT_ONCE, check_parity
+from turnscore_exporters.quality.development import read_development_sets
+from turnscore_exporters.quality.model import CONTEXT_ROWS, HEADS, QualityModel, RowBuilder, load_model, score_pairs
+from turnscore_exporters.quality.population import STATED, read_population
+from turnscore_exporters.quality.value import VALUE_FILE, read_formula
+from turnscore_exporters.self_test import build_self_test
+from turnscore_exporters.self_test_turns import self_test_turns
+from turnscore_exporters.sentiment_sets import Spoken
+
+KIND = "quality"
+HEADS_FILE, THRESHOLD_FILE = "heads.json", "threshold.json"
+"""A checkpoint may have the second: the manifest's `threshold`."""
+# Chosen as for the other BERT scorers, see docs/models/engagement.md.
+INT8_TOLERANCE = 0.15
+DEFAULT_CHOICE = GraphChoice(DEFAULT_GRAPHS, INT8_TOLERANCE)
+PAIRS = ("pairs",)
+CONTRACT = GraphContract(
+    inputs={"input_ids": ROW_AXES, "attention_mask": ROW_AXES, "response_row": PAIRS, "context_rows": ("pairs", "")},
+    outputs=dict.fromkeys(HEADS, PAIRS),
+    examples=(
+        EXAMPLE_IDS,
+        (EXAMPLE_IDS > 0).long(),
+        torch.tensor([0, 1]),
+        torch.tensor([[1, 2, *[-1] * (CONTEXT_ROWS - 2)], [-1] * CONTEXT_ROWS]),
+    ),
+)
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class QualityReference:
+    """Turns for parity and calibration, where they come from, and rated ones by set to see what int8 costs."""
+
+    turns: Sequence[TurnToScore]
+    source: str
+    rated: Mapping[str, tuple[Sequence[TurnToScore], Sequence[float]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class QualityExport:
+    """What to export, in which graphs, and where to."""
+
+    checkpoint: Path
+    version: str
+    output: Path
+    reference: QualityReference
+    graphs: GraphChoice = DEFAULT_CHOICE
+    licence: str = "that of the encoder and of the training data"
+
+
+@dataclass(frozen=True)
+class WindowHeads:
+    """Heads [windows, heads] of all windows of some turns, in order, and how many windows each turn has."""
+
+    heads: Floats
+    counts: Sequence[int]
+
+    def worst(self, formula: ValueFormula) -> tuple[list[float], Floats]:
+        """Value and heads of each turn's worst window."""
+        weighed = formula.weigh(self.heads)
+        starts = np.cumsum([0, *self.counts[:-1]])
+        places = [
+            int(start + weighed[start : start + count].argmin())
+            for start, count in zip(starts, self.counts, strict=True)
+        ]
+        return [formula.value_of(weighed[place]) for place in places], self.heads[places]
+
+
+def read_quality_reference(folder: Path, limit: int, seed: int = 0) -> QualityReference:
+    """Draws at most `limit` turns of the population that no model was trained on; all rated turns there are."""
+    population = [_turn(each.context, each.response) for each in read_population(folder).turns]
+    drawn = random.Random(seed).sample(population, min(limit, len(population)))  # noqa: S311
+    rated = {
+        name: ([_turn(each.context, each.response) for each in turns], [each.rating for each in turns])
+        for name, turns in read_development_sets(folder).items()
+    }
+    return QualityReference(drawn, STATED, rated)
+
+
+def _turn(context: Sequence[Spoken], response: str) -> TurnToScore:
+    spoken = [Turn.model_validate({"speaker": speaker, "text": text}) for speaker, text in context]
+    return TurnToScore(spoken, response)
+
+
+def export_quality(job: QualityExport) -> Bundle:
+    """Writes the bundle into the empty or missing folder `output`, loads each graph as the service does, returns it.
+
+    Raises ParityError if a graph disagrees with the checkpoint on a value or a head of the reference turns,
+    ExporterError if there are fewer than 200 of them; the folder is then removed.
+    """
+    with fresh_folder(job.output, len(job.reference.turns), MIN_PARITY_TURNS):
+        return _write(job)
+
+
+def _write(job: QualityExport) -> Bundle:
+    model, encoder = load_model(job.checkpoint)
+    formula = read_options(job.checkpoint, model).value
+    reference = job.reference
+    expected = score_windows(model, encoder, reference.turns)
+    values, heads = expected.worst(formula)
+    tested = self_test_turns(KIND)
+    self_test = build_self_test(tested, score_windows(model, encoder, tested).worst(formula)[0])
+    write_files(BundleSource(model, encoder, CONTRACT, values, reference.source, self_test), job.graphs, job.output)
+    curves = {name: calibrate(heads[:, place].tolist(), reference.source) for place, name in enumerate(HEADS)}
+    write_json(job.output / HEADS_FILE, HeadCurves.model_validate({"curves": curves}))
+    bundle = _start(job, model)
+    agreement: dict[str, JsonValue] = {"checkpoint": _agree(reference, formula, partial(score_windows, model, encoder))}
+    measured: dict[GraphVariant, dict[str, float]] = {}
+    for variant, spec in bundle.manifest.graphs.items():
+        with examined_graph(bundle.path_of(spec.file), variant) as graph:
+            scorer = QualityScorer(bundle, OnnxBackend(graph, threads=1))
+        measured[variant] = _check(variant, scorer, reference.turns, expected, formula, spec.parity_tolerance)
+        agreement[variant] = _agree(reference, formula, partial(serve_windows, scorer))
+    return finish_bundle(
+        bundle, measured, job.graphs.kept, {**bundle.manifest.agreement, "agreement_by_graph": agreement}
+    )
+
+
+def score_windows(model: QualityModel, encoder: Encoder, turns: Sequence[TurnToScore]) -> WindowHeads:
+    """What the checkpoint gives for every window of every turn."""
+    builder = RowBuilder(encoder, model.settings.layout)
+    built = [
+        builder.pairs([(each.speaker, each.text) for each in turn.context if each.text.strip()], turn.response)
+        for turn in turns
+    ]
+    found = score_pairs(model, [pair for pairs in built for pair in pairs])
+    return WindowHeads(found.double().numpy(), [len(pairs) for pairs in built])
+
+
+def serve_windows(scorer: QualityScorer, turns: Sequence[TurnToScore]) -> WindowHeads:
+    """What the graph gives for them, in batches of like length as the service forms them."""
+    packs = sorted(scorer.encode(turns), key=lambda pack: pack.width)
+    by_turn: dict[int, Floats] = {}
+    for start in range(0, len(packs), PACKS_AT_ONCE):
+        batch = packs[start : start + PACKS_AT_ONCE]
+        heads, first = scorer.compute_heads(batch), 0
+        for pack in batch:
+            windows = windows_of(pack)
+            by_turn[pack.answers[0]] = heads[first : first + windows]
+            first += windows
+    found = [by_turn[place] for place in range(len(turns))]
+    return WindowHeads(np.concatenate(found), [len(each) for each in found])
+
+
+def _check(
+    variant: GraphVariant,
+    scorer: QualityScorer,
+    turns: Sequence[TurnToScore],
+    expected: WindowHeads,
+    formula: ValueFormula,
+    tolerance: float,
+) -> dict[str, float]:
+    """The drift of the value, and the largest of each head over all windows. Raises ParityError, naming the head."""
+    served = serve_windows(scorer, turns)
+    windows = [turn for turn, count in zip(turns, expected.counts, strict=True) for _ in range(count)]
+    drift = check_parity(variant, turns, served.worst(formula)[0], expected.worst(formula)[0], tolerance).to_dict()
+    for place, name in enumerate(HEADS):
+        try:
+            found = check_parity(
+                variant, windows, served.heads[:, place].tolist(), expected.heads[:, place].tolist(), tolerance
+            )
+        except ParityError as error:
+            raise ParityError(f"{name}: {error}") from error
+        drift[f"{name}_max_abs"] = round(found.max_abs, 7)
+    return drift
+
+
+def _agree(
+    reference: QualityReference, formula: ValueFormula, score: Callable[[Sequence[TurnToScore]], WindowHeads]
+) -> dict[str, JsonValue]:
+    """By set, how the value agrees with people: Spearman, or the area under the ROC curve where they said yes or no."""
+    agreement: dict[str, JsonValue] = {}
+    for name, (turns, ratings) in reference.rated.items():
+        measure = compute_auc if set(ratings) <= {0.0, 1.0} else compute_spearman
+        agreement[name] = round(measure(score(turns).worst(formula)[0], ratings), 4)
+    return agreement
+
+
+def read_options(checkpoint: Path, model: QualityModel) -> QualityOptions:
+    """The manifest's options: the layout that was trained, and the formula that lies beside the weights."""
+    if not (checkpoint / VALUE_FILE).exists():
+        raise CheckpointError(f"{checkpoint}: has no {VALUE_FILE}, which says how the heads become the value")
+    formula = read_formula(checkpoint)
+    value = {"weights": dict(formula.weights), "bias": formula.bias, "curve": formula.curve}
+    return QualityOptions.model_validate({"layout": model.settings.layout, "value": value, "heads": HEADS_FILE})
+
+
+def _start(job: QualityExport, model: QualityModel) -> Bundle:
+    training = {**read_json(job.checkpoint / "training.json"), VALUE_FILE: read_formula(job.checkpoint).fitted_on}
+    return start_bundle(
+        job.output,
+        KIND,
+        job.version,
+        job.graphs.promises(),
+        token_limit=model.settings.layout.row_tokens,
+        options=read_options(job.checkpoint, model).model_dump(mode="json"),
+        training=training,
+        agreement={"report": read_json(job.checkpoint / "report.json")},
+        threshold=read_json(job.checkpoint / THRESHOLD_FILE) or None,
+        licence=job.licence,
+    )

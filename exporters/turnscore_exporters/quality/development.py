@@ -1,0 +1,116 @@
+"""How a quality checkpoint agrees with people on the development sets. Measures; chooses nothing."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnscore_exporters.agreement_statistics import compute_auc, compute_spearman
+from turnscore_exporters.dialogues import read_rows
+from turnscore_exporters.encoders import Encoder
+from turnscore_exporters.quality.model import HEADS, RELEVANT, QualityModel, RowBuilder, score_pairs
+from turnscore_exporters.quality.rated_training import RATINGS_FILE, THUMBS_FILE
+from turnscore_exporters.quality.rated_turns import RatedTurn, alternate, read_dbdc3, read_rated_turns, read_thumbs
+from turnscore_exporters.quality.value import ValueFormula
+from turnscore_exporters.sentiment_sets import Spoken
+
+DBDC3_FILE, ADVERSARIAL_FILE = "dbdc3_dev.jsonl.gz", "adversarial_responses.jsonl.gz"
+VALUE = "value"
+ADVERSARIAL_CONTEXTS = 400
+"""Of each split, evenly drawn; with 5 responses of each kind an accuracy is known to about .01. Chosen."""
+ADVERSARIAL_KINDS = ("relevant", "random", "adversarial")
+
+Floats = NDArray[np.float64]
+
+
+def measure_development(model: QualityModel, encoder: Encoder, formula: ValueFormula, folder: Path) -> dict[str, Any]:
+    """Spearman of value, heads and length with people's ratings on each development set that the folder has."""
+    return {
+        "ratings": {
+            name: measure_set(turns, score_heads(model, encoder, turns, formula), formula)
+            for name, turns in read_development_sets(folder).items()
+        },
+        "adversarial_responses": measure_adversarial(model, encoder, folder / ADVERSARIAL_FILE),
+    }
+
+
+def read_development_sets(folder: Path) -> dict[str, list[RatedTurn]]:
+    """The rated turns by set, those fitted on apart, DBDC3's development turns, and ConvAI's thumbs."""
+    found: dict[str, list[RatedTurn]] = {}
+    if (folder / RATINGS_FILE).exists():
+        for turn in read_rated_turns(folder / RATINGS_FILE):
+            found.setdefault(f"{turn.set_name} ({_part(turn)})", []).append(turn)
+    if (folder / THUMBS_FILE).exists():
+        for turn in read_thumbs(folder / THUMBS_FILE):
+            found.setdefault(f"{turn.set_name} ({_part(turn)})", []).append(turn)
+    if (folder / DBDC3_FILE).exists():
+        found["dbdc3"] = read_dbdc3(folder / DBDC3_FILE)
+    return found
+
+
+def _part(turn: RatedTurn) -> str:
+    return "fitted on" if turn.is_fitted_on else "chosen on"
+
+
+def measure_set(turns: Sequence[RatedTurn], heads: Floats, formula: ValueFormula) -> dict[str, float]:
+    """Spearman with the ratings (where they are 0 or 1 the area under the ROC curve) of value, each head and length."""
+    ratings = [turn.rating for turn in turns]
+    measure = compute_auc if set(ratings) <= {0.0, 1.0} else compute_spearman
+    columns = {VALUE: formula.compute(heads), **{name: heads[:, place] for place, name in enumerate(HEADS)}}
+    columns["length"] = np.array([len(turn.response) for turn in turns], dtype=np.float64)
+    return {"turns": len(turns), **{name: round(measure(column, ratings), 4) for name, column in columns.items()}}
+
+
+def measure_adversarial(model: QualityModel, encoder: Encoder, path: Path) -> dict[str, Mapping[str, float]]:
+    """Accuracy of `relevant` at 0.5 for fitting against random, and against adversarial responses, by split."""
+    if not path.exists():
+        return {}
+    found: dict[str, Mapping[str, float]] = {}
+    rows = [row for _, row in read_rows(path)]
+    for split in sorted({row["split"] for row in rows}):
+        members = [row for row in rows if row["split"] == split]
+        members = members[:: max(1, len(members) // ADVERSARIAL_CONTEXTS)]
+        calls = {kind: _call_relevant(model, encoder, members, kind) for kind in ADVERSARIAL_KINDS}
+        right = calls["relevant"]
+        found[split] = {
+            "contexts": len(members),
+            **{kind: round((right + 1 - calls[kind]) / 2, 4) for kind in ADVERSARIAL_KINDS[1:]},
+        }
+    return found
+
+
+def _call_relevant(model: QualityModel, encoder: Encoder, rows: Sequence[dict[str, Any]], kind: str) -> float:
+    """The share of this kind of responses whose `relevant` is at least 0.5."""
+    builder = RowBuilder(encoder, model.settings.layout)
+    asked = [
+        builder.first_pair(alternate([text for text in row["context"] if text.strip()]), response)
+        for row in rows
+        for response in row[kind]
+        if response.strip()
+    ]
+    return float((score_pairs(model, asked)[:, RELEVANT] >= 0.5).double().mean())
+
+
+def score_heads(
+    model: QualityModel, encoder: Encoder, turns: Sequence[RatedTurn], formula: ValueFormula | None = None
+) -> Floats:
+    """The heads [turns, heads] of each turn's worst window: of the lowest value, or `relevant` without a formula."""
+    return score_texts(model, encoder, [(turn.context, turn.response) for turn in turns], formula)
+
+
+def score_texts(
+    model: QualityModel,
+    encoder: Encoder,
+    texts: Sequence[tuple[Sequence[Spoken], str]],
+    formula: ValueFormula | None = None,
+) -> Floats:
+    """The same of contexts and responses."""
+    builder = RowBuilder(encoder, model.settings.layout)
+    built = [builder.pairs(context, response) for context, response in texts]
+    outputs = score_pairs(model, [pair for pairs in built for pair in pairs]).double().numpy()
+    judged = outputs[:, RELEVANT] if formula is None else formula.compute(outputs)
+    ends = np.cumsum([len(pairs) for pairs in built])
+    starts = ends - [len(pairs) for pairs in built]
+    return np.stack([outputs[start + judged[start:end].argmin()] for start, end in zip(starts, ends, strict=True)])

@@ -1,0 +1,117 @@
+"""One training run of the quality model: prepare, learn, drop what fits after all, learn on, average, fit to people."""
+
+import random
+import sys
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+import typer
+
+from turnscore_exporters.encoders import Encoder, load_encoder
+from turnscore_exporters.quality.development import measure_development
+from turnscore_exporters.quality.filtering import drop_fitting
+from turnscore_exporters.quality.finish import average_models, balance_relevant, fit_formula, fit_overall
+from turnscore_exporters.quality.model import (
+    QualityModel,
+    QualitySettings,
+    RowBuilder,
+    load_model,
+    save_model,
+)
+from turnscore_exporters.quality.preparation import Preparation, prepare_dailydialog, prepare_groups, read_groups
+from turnscore_exporters.quality.rated_training import read_fitted_turns
+from turnscore_exporters.quality.training import QualityRecipe, form_batches, new_model, train_model
+from turnscore_exporters.quality.value import write_formula
+from turnscore_exporters.train_engagement import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, write_json
+
+
+@dataclass(frozen=True, kw_only=True)
+class QualityJob:
+    """What the command line says."""
+
+    data: Path
+    output: Path
+    settings: QualitySettings
+    recipe: QualityRecipe = field(default_factory=QualityRecipe)
+    preparation: Preparation = field(default_factory=Preparation)
+    with_dailydialog: bool = False
+    seed: int = 0
+    threads: int = 0
+
+
+def run_quality_job(job: QualityJob) -> None:
+    """Trains, writes checkpoint, `value.json`, `training.json` and `report.json` to the output folder.
+
+    Each part's model stays in the state folder: an interrupted run goes on where it stopped.
+    """
+    if job.threads:
+        torch.set_num_threads(job.threads)
+    state = job.output / STATE_FOLDER
+    encoder = load_encoder(job.settings.encoder, job.settings.layout.row_tokens)
+    model = new_model(encoder, job.settings)
+    files = prepare_groups(job.data, state, job.preparation)
+    if job.with_dailydialog:
+        files.append(prepare_dailydialog(job.data, state, job.preparation))
+    for part, file in enumerate(files):
+        model, encoder = _learn(job, model, encoder, file, f"part{part}", filtered=part > 0)
+    fitted = read_fitted_turns(job.data, with_dailydialog=job.with_dailydialog)
+    model = average_models([load_model(state / f"part{part}")[0] for part in range(len(files))])
+    balance_relevant(model, job.preparation.recipe.negatives)
+    fit_overall(model, encoder, fitted)
+    save_model(model, encoder, job.output)
+    formula = fit_formula(model, encoder, fitted)
+    write_formula(job.output, formula)
+    write_json(job.output / TRAINING_FILE, describe_training(job))
+    write_json(job.output / REPORT_FILE, measure_development(model, encoder, formula, job.data))
+
+
+def _learn(
+    job: QualityJob,
+    model: QualityModel,
+    encoder: Encoder,
+    file: Path,
+    name: str,
+    *,
+    filtered: bool = False,
+) -> tuple[QualityModel, Encoder]:
+    """The model after one part of the training; read from the state folder where it was finished before."""
+    folder = job.output / STATE_FOLDER / name
+    if (folder / "weights.pt").exists():
+        return load_model(folder)
+    groups = read_groups(file)
+    if filtered:
+        groups, dropped = drop_fitting(groups, model, encoder)
+        typer.echo(f"{name}: {dropped} made-up responses that fit were dropped")
+    recipe = job.recipe
+    generator = random.Random(f"{name} {job.seed}")  # noqa: S311
+    batches = form_batches(groups, RowBuilder(encoder, job.settings.layout), recipe.batch_tokens, generator)
+    typer.echo(f"{name}: {len(groups)} groups, {sum(len(each.pairs) for each in batches)} pairs, {len(batches)} steps")
+    key = f"quality {name} {job.settings} {recipe} {job.seed} {len(batches)}"
+    train_model(batches, model, recipe, key, folder / "state.pt", job.seed)
+    save_model(model, encoder, folder)
+    return model, encoder
+
+
+def describe_training(job: QualityJob) -> dict[str, Any]:
+    """What the bundle's manifest says of the training; file names only, since folders differ between machines."""
+    prepared = job.preparation
+    return {
+        "encoder": job.settings.encoder,
+        "layout": job.settings.layout.model_dump(),
+        "recipe": asdict(job.recipe),
+        "groups": list(prepared.group_counts),
+        "systems_turns": list(prepared.bot_counts),
+        "negatives": {kind.value: share for kind, share in prepared.recipe.shares.items()},
+        "negatives_per_group": prepared.recipe.negatives,
+        "with_dailydialog": job.with_dailydialog,
+        "seed": job.seed,
+        "data": {source.name: list(source.files) for source in prepared.sources},
+        "command": "turnscore-train quality --data DATA --output CHECKPOINT"
+        + (" --with-dailydialog" if job.with_dailydialog else ""),
+        "date": datetime.now(UTC).date().isoformat(),
+        "torch": torch.__version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+    }

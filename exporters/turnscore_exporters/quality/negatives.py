@@ -1,0 +1,217 @@
+"""Bad responses in a real context, by kind, with what each kind is assumed to say about the heads.
+
+Negatives decide what a model of fitting responses learns. Each kind here teaches one thing that real dialogues hold
+hardly any example of; the labels are assumptions of ours, not observations.
+"""
+
+import random
+import re
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from turnscore_exporters.contrast_text import DULL_REPLIES, MarkovChain
+from turnscore_exporters.quality.near_misses import NearMisses
+from turnscore_exporters.quality.spoken_turns import SpokenTurn
+from turnscore_exporters.sentiment_labels import score_vader
+from turnscore_exporters.sentiment_negatives import garble
+from turnscore_exporters.sentiment_sets import SYSTEM, USER
+
+LENGTH_STEPS = (4, 7, 10, 14, 19, 26)
+"""Words at which responses change their length class: a random negative is as long as the real response."""
+BAD_NEWS, GOOD_NEWS = -0.45, 0.6
+"""VADER's score of a user's turn from which an opposite mood is out of place. Chosen."""
+
+
+class NegativeKind(StrEnum):
+    """What is wrong with a made-up response."""
+
+    RANDOM = "random"
+    SAME_DIALOGUE = "same_dialogue"
+    NEAR_CONTEXT = "near_context"
+    NEAR_RESPONSE = "near_response"
+    SHARED_WORD = "shared_word"
+    PARROT = "parrot"
+    REPEAT = "repeat"
+    CONTRADICTION = "contradiction"
+    WRONG_MOOD = "wrong_mood"
+    DULL = "dull"
+    GARBLED = "garbled"
+    BABBLE = "babble"
+    HOSTILE = "hostile"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NegativeLabels:
+    """What a kind says of the heads; None where it says nothing."""
+
+    relevant: float | None = 0.0
+    sound: float | None = 1.0
+    engaging: float | None = None
+    sentiment_shift: float = -0.5
+    """Against the label of the real response."""
+
+
+LABELS: dict[NegativeKind, NegativeLabels] = {
+    NegativeKind.RANDOM: NegativeLabels(),
+    NegativeKind.SAME_DIALOGUE: NegativeLabels(),
+    NegativeKind.NEAR_CONTEXT: NegativeLabels(),
+    NegativeKind.NEAR_RESPONSE: NegativeLabels(),
+    NegativeKind.SHARED_WORD: NegativeLabels(),
+    NegativeKind.PARROT: NegativeLabels(engaging=0.0),
+    NegativeKind.REPEAT: NegativeLabels(engaging=0.0),
+    NegativeKind.CONTRADICTION: NegativeLabels(relevant=0.1),
+    NegativeKind.WRONG_MOOD: NegativeLabels(sentiment_shift=-0.8),
+    NegativeKind.DULL: NegativeLabels(relevant=0.35, engaging=0.0, sentiment_shift=-0.25),
+    NegativeKind.GARBLED: NegativeLabels(sound=0.0, engaging=0.0),
+    NegativeKind.BABBLE: NegativeLabels(sound=0.1, engaging=None),
+    NegativeKind.HOSTILE: NegativeLabels(relevant=0.1, sound=0.7, engaging=0.0, sentiment_shift=-1.0),
+}
+SHARES: dict[NegativeKind, float] = {
+    NegativeKind.RANDOM: 0.20,
+    NegativeKind.SAME_DIALOGUE: 0.12,
+    NegativeKind.NEAR_CONTEXT: 0.14,
+    NegativeKind.NEAR_RESPONSE: 0.06,
+    NegativeKind.SHARED_WORD: 0.14,
+    NegativeKind.PARROT: 0.05,
+    NegativeKind.REPEAT: 0.05,
+    NegativeKind.CONTRADICTION: 0.04,
+    NegativeKind.WRONG_MOOD: 0.03,
+    NegativeKind.DULL: 0.04,
+    NegativeKind.GARBLED: 0.05,
+    NegativeKind.BABBLE: 0.05,
+    NegativeKind.HOSTILE: 0.03,
+}
+"""Of the negatives. Chosen; docs/models/quality.md has what each kind is worth."""
+
+CHEERFUL = (
+    "that's great! congratulations!", "haha that's awesome!", "wow, i am so happy for you!",
+    "that sounds like so much fun!", "lol that is so funny!", "nice! i love that!", "yay, good for you!",
+    "awesome, that must have been amazing!",
+)  # fmt: skip
+GLOOMY = (
+    "i am so sorry for your loss.", "oh no, that is terrible.", "that must be very hard for you. i am sorry.",
+    "how awful, i hope you feel better soon.", "sorry to hear that. my condolences.",
+)  # fmt: skip
+MORE_DULL = (
+    "i don't know what to say.", "maybe.", "hmm.", "okay.", "i guess so.", "that is interesting.", "cool.", "nice.",
+    "i don't understand.", "whatever.", "it depends.", "i am not sure what you mean.",
+)  # fmt: skip
+INSULTS = (
+    "shut up, you idiot.", "you are so stupid.", "nobody cares what you think.", "go away, i hate talking to you.",
+    "what a dumb thing to say.", "you are boring and pathetic.", "that is the worst idea ever, moron.",
+)  # fmt: skip
+_SWAPS = (
+    (r"\bi am\b", "i am not"), (r"\bi'm\b", "i'm not"), (r"\bi have\b", "i don't have"), (r"\bi love\b", "i hate"),
+    (r"\bi like\b", "i don't like"), (r"\bi do\b", "i don't"), (r"\bi don'?t\b", "i"), (r"\bmy\b", "i have no"),
+    (r"\bit is\b", "it is not"), (r"\bit's\b", "it's not"), (r"\byes\b", "no"), (r"\bno\b", "yes"),
+    (r"\bcan\b", "can't"),
+)  # fmt: skip
+_INSULT = re.compile(
+    r"\byou(r|'re| are|r a| a)?\b.{0,12}\b(stupid|idiot|dumb|moron|loser|pathetic|useless|suck|bitch|asshole|jerk)"
+    r"|\bshut up\b|\bi hate you\b|\bfuck you\b",
+    re.IGNORECASE,
+)
+_LONGEST_INSULT = 90
+_SPLIT = re.compile(r"(?<=[.!?])\s+")
+
+
+class Negatives:
+    """Makes bad responses for the turns at hand; the same generator gives the same responses."""
+
+    def __init__(self, turns: Sequence[SpokenTurn], near_misses: NearMisses) -> None:
+        self._turns = turns
+        self._near = near_misses
+        self._by_length: dict[int, list[str]] = defaultdict(list)
+        self._by_dialogue: dict[str, list[int]] = defaultdict(list)
+        insults = set(INSULTS)
+        for index, turn in enumerate(turns):
+            self._by_length[length_class(turn.response)].append(turn.response)
+            self._by_dialogue[turn.dialogue].append(index)
+            insults.update(text for text in (turn.response, turn.next_text or "") if is_insult(text))
+        self.insults = sorted(insults)
+        self._chain = MarkovChain([turn.response for turn in turns])
+        self._makers: dict[NegativeKind, _Maker] = {
+            NegativeKind.RANDOM: self._random,
+            NegativeKind.SAME_DIALOGUE: self._same_dialogue,
+            NegativeKind.NEAR_CONTEXT: self._near_context,
+            NegativeKind.NEAR_RESPONSE: self._near_response,
+            NegativeKind.SHARED_WORD: lambda index, _: self._near.shared_word(index),
+            NegativeKind.PARROT: self._parrot,
+            NegativeKind.REPEAT: self._repeat,
+            NegativeKind.CONTRADICTION: self._contradict,
+            NegativeKind.WRONG_MOOD: self._wrong_mood,
+            NegativeKind.DULL: lambda _, generator: generator.choice(DULL_REPLIES + MORE_DULL),
+            NegativeKind.GARBLED: lambda index, generator: garble(self._turns[index].response, generator),
+            NegativeKind.BABBLE: lambda _, generator: self._chain.draw(generator),
+            NegativeKind.HOSTILE: lambda _, generator: generator.choice(self.insults),
+        }
+
+    def make(self, index: int, kind: NegativeKind, generator: random.Random) -> str | None:
+        """A response of that kind for the turn at `index`; None where the turn allows none."""
+        response = self._makers[kind](index, generator)
+        if response is None or not response.strip() or _same(response, self._turns[index].response):
+            return None
+        return response
+
+    def _random(self, index: int, generator: random.Random) -> str:
+        return generator.choice(self._by_length[length_class(self._turns[index].response)])
+
+    def _same_dialogue(self, index: int, generator: random.Random) -> str | None:
+        own = self._turns[index]
+        others = [each for each in self._by_dialogue[own.dialogue] if abs(self._turns[each].place - own.place) >= 2]
+        return self._turns[generator.choice(others)].response if others else None
+
+    def _near_context(self, index: int, generator: random.Random) -> str | None:
+        found = self._near.near_context(index)
+        return generator.choice(found) if found else None
+
+    def _near_response(self, index: int, generator: random.Random) -> str | None:
+        found = self._near.near_response(index)
+        return generator.choice(found) if found else None
+
+    def _parrot(self, index: int, generator: random.Random) -> str:
+        last = self._turns[index].context[-1][1]
+        sentences = _SPLIT.split(last)
+        return last if len(sentences) < 2 or generator.random() < 0.6 else generator.choice(sentences)
+
+    def _repeat(self, index: int, generator: random.Random) -> str | None:
+        said = [text for speaker, text in self._turns[index].context if speaker == SYSTEM]
+        return generator.choice(said) if said else None
+
+    def _contradict(self, index: int, generator: random.Random) -> str | None:
+        """Something the speaker said before, or the real response, turned into its opposite."""
+        turn = self._turns[index]
+        said = [text for speaker, text in turn.context if speaker == SYSTEM]
+        text = (said[-1] if said else turn.response).lower()
+        ways = [(pattern, opposite) for pattern, opposite in _SWAPS if re.search(pattern, text)]
+        if not ways:
+            return None
+        pattern, opposite = generator.choice(ways)
+        return re.sub(pattern, opposite, text, count=1)
+
+    def _wrong_mood(self, index: int, generator: random.Random) -> str | None:
+        speaker, text = self._turns[index].context[-1]
+        mood = score_vader(text) if speaker == USER else 0.0
+        if mood <= BAD_NEWS:
+            return generator.choice(CHEERFUL)
+        return generator.choice(GLOOMY) if mood >= GOOD_NEWS else None
+
+
+_Maker = Callable[[int, random.Random], str | None]
+
+
+def is_insult(text: str) -> bool:
+    """Whether the text is short and hostile to whom it is said."""
+    return len(text) <= _LONGEST_INSULT and bool(_INSULT.search(text))
+
+
+def length_class(text: str) -> int:
+    """How many of LENGTH_STEPS the text's words reach."""
+    words = len(text.split())
+    return sum(words >= step for step in LENGTH_STEPS)
+
+
+def _same(left: str, right: str) -> bool:
+    return re.findall(r"\w+", left.lower()) == re.findall(r"\w+", right.lower())

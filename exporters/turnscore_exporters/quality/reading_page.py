@@ -1,0 +1,128 @@
+"""Writes the table of examples in docs/reading-the-scores.md: ten good and ten bad turns with the starters' numbers.
+
+`python -m turnscore_exporters.quality.reading_page docs/reading-the-scores.md` writes it anew; `--check` compares.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from turnscore_service.scorers.loading import LoadedScorer
+from turnscore_service.scorers.scorer import RawScore, TurnToScore
+from turnscore_wire import Turn
+
+from turnscore_exporters.agreement_bundles import load_bundles, score_turns
+from turnscore_exporters.quality.model import HEADS
+from turnscore_exporters.quality.rated_turns import alternate
+
+BEGIN, END = "<!-- examples: begin -->", "<!-- examples: end -->"
+KINDS = ("quality", "engagement", "sentiment_stop")
+
+# Written for this page; the first of each pair fits, the second does not.
+EXAMPLES: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
+    (
+        ("do you like music?",),
+        "yes, i play the piano in a small jazz band. and you?",
+        "yes, yes, yes, yes.",
+        "says nothing",
+    ),
+    (("my cat is very sick",), "oh no, i'm sorry. has a vet seen her?", "haha that's great!", "wrong mood"),
+    (
+        ("what should i cook tonight?",),
+        "how about a mushroom risotto? it takes half an hour.",
+        "i don't know.",
+        "no answer",
+    ),
+    (
+        ("i work in a library", "what do you like about it?", "the quiet, and helping children find a book"),
+        "which book do the children ask for most?",
+        "my phone has a new battery.",
+        "off topic",
+    ),
+    (
+        ("i finally finished my thesis!",),
+        "congratulations! what was it about?",
+        "you are too stupid for a thesis.",
+        "insult",
+    ),
+    (
+        ("when does the museum open?",),
+        "it opens at ten, and it is closed on mondays.",
+        "open when museum the ten at",
+        "gibberish",
+    ),
+    (
+        ("i am learning spanish",),
+        "great, how long have you been learning spanish?",
+        "i am learning spanish",
+        "repeats the user",
+    ),
+    (
+        ("do you travel a lot?", "not much. and you?", "i was in japan last spring"),
+        "japan must be beautiful in spring. did you see the cherry blossoms?",
+        "not much. and you?",
+        "repeats itself",
+    ),
+    (("can you recommend a book?",), "if you like adventures, try treasure island.", "asdf lkj qwe zxc", "gibberish"),
+    (
+        ("i have to get up at five tomorrow",),
+        "that is early! why so early?",
+        "penguins live in the south.",
+        "off topic",
+    ),
+)
+
+
+def render_examples(scorers: dict[str, LoadedScorer]) -> str:
+    """The table: a row for each turn with its percentiles, and the lowest head of quality."""
+    turns = [(context, good, "") for context, good, *_ in EXAMPLES]
+    turns += [(context, bad, fault) for context, _, bad, fault in EXAMPLES]
+    asked = [_turn(context, response) for context, response, _ in turns]
+    scores = {kind: score_turns(scorers[kind], asked) for kind in KINDS if kind in scorers}
+    rows = [
+        "| the user said | the response | | quality | percentile | lowest heads | engagement | sentiment_stop |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for place, (context, response, fault) in enumerate(turns):
+        raw = {kind: found[place] for kind, found in scores.items()}
+        others = [f"{scorers[kind].percentile(raw[kind]):.0f}" for kind in KINDS[1:]]
+        quality = raw["quality"]
+        cells = [
+            *(context[-1], response, fault or "fits"),
+            *(f"{quality.value:.2f}", f"{scorers['quality'].percentile(quality):.0f}", _lowest(quality), *others),
+        ]
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def _lowest(score: RawScore) -> str:
+    """The two heads with the lowest percentiles."""
+    ranked = sorted(HEADS, key=lambda name: score.details[f"{name}_percentile"])
+    return ", ".join(f"{name} {score.details[f'{name}_percentile']:.0f}" for name in ranked[:2])
+
+
+def _turn(context: Sequence[str], response: str) -> TurnToScore:
+    spoken = [Turn.model_validate({"speaker": speaker, "text": text}) for speaker, text in alternate(context)]
+    return TurnToScore(spoken, response)
+
+
+def replace_examples(page: str, table: str) -> str:
+    """The page with the table between its two marks."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{table}\n{END}{after}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Writes or checks the page; 1 where it differs."""
+    path = Path(next(each for each in arguments if not each.startswith("-")))
+    page = path.read_text(encoding="utf-8")
+    wanted = replace_examples(page, render_examples(load_bundles(KINDS)))
+    if "--check" not in arguments:
+        path.write_text(wanted, encoding="utf-8")
+        return 0
+    return 0 if wanted == page else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

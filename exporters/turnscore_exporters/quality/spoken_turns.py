@@ -1,0 +1,141 @@
+"""Turns to learn from: what people said to each other and to systems, and what systems said to people. Labels nothing.
+
+Every turn is told from its speaker's side: in `context` the speaker is `system` and the other side `user`, so that a
+person's turn and a system's turn look alike to the model. `said_by_person` keeps them apart for the labels.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from turnscore_exporters.dialogues import Dialogue, merge_turns, read_dialogues
+from turnscore_exporters.sentiment_labels import says_goodbye
+from turnscore_exporters.sentiment_sets import SYSTEM, USER, Spoken
+
+CONTEXT_TURNS = 4
+"""Of a turn's context this many latest turns are kept; the model reads no more. Chosen."""
+PERSON, BOT = "person", "bot"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpokenTurn:
+    """A turn in its context, and what became of it.
+
+    `dialogue` names the dialogue and `place` the turn's place in it. `next_text` is what the other side said next, None
+    at the end. `goes_on` is None where the set does not say whether the end was the other side's choice.
+    """
+
+    source: str
+    dialogue: str
+    place: int
+    context: tuple[Spoken, ...]
+    response: str
+    next_text: str | None
+    goes_on: bool | None
+    said_by_person: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnSource:
+    """One set of dialogues: who its speakers are, whether its ends mean a stop, and how many turns are drawn."""
+
+    name: str
+    files: tuple[str, ...]
+    source: str = ""
+    """Only rows with this `source`."""
+    stops_observed: bool = False
+    left_out_systems: tuple[str, ...] = ()
+    person_turns: int = 0
+    """Turns of people that are drawn, as examples of a fitting response."""
+    bot_turns: int = 0
+    """Turns of systems that are drawn, for what the user said next."""
+
+
+HUMAN_ASSESSMENT = tuple(
+    f"human_assessment/{run}_{outcome}.jsonl.gz"
+    for run in ("free_run1", "free_run2", "icebreaker")
+    for outcome in ("pass", "fail")
+)
+DIALOGUE_TEXT = ("dialogue_text.jsonl.gz",)
+
+SOURCES: tuple[TurnSource, ...] = (
+    TurnSource(name="persona", files=DIALOGUE_TEXT, source="synthetic_persona_chat", person_turns=26_000),
+    TurnSource(name="topical", files=DIALOGUE_TEXT, source="topical_chat", person_turns=20_000),
+    TurnSource(name="sgd", files=DIALOGUE_TEXT, source="sgd", person_turns=9_000),
+    TurnSource(
+        name="dstc9",
+        files=("dstc9_interactive.jsonl.gz",),
+        stops_observed=True,
+        person_turns=12_000,
+        bot_turns=26_000,
+    ),
+    TurnSource(
+        name="convai", files=("convai2017.jsonl.gz",), stops_observed=True, person_turns=8_000, bot_turns=10_000
+    ),
+    TurnSource(
+        name="assessment",
+        files=HUMAN_ASSESSMENT,
+        left_out_systems=("QualityControl",),
+        person_turns=9_000,
+        bot_turns=10_000,
+    ),
+)
+"""Chosen: everyday talk first. Numbers of turns fit a run of an hour and a half on one core."""
+
+
+def read_source(folder: Path, source: TurnSource, seed: int = 0) -> list[SpokenTurn]:
+    """The drawn turns of one set, people's before systems'; BadDataError where a file is missing or broken."""
+    turns = [
+        turn
+        for file in source.files
+        for dialogue in read_dialogues(folder / file)
+        if (not source.source or dialogue.source == source.source) and dialogue.system not in source.left_out_systems
+        for turn in observe_dialogue(source, dialogue, file)
+    ]
+    generator = random.Random(f"{source.name} {seed}")  # noqa: S311
+    people = [turn for turn in turns if turn.said_by_person]
+    bots = [turn for turn in turns if not turn.said_by_person]
+    drawn = generator.sample(people, min(source.person_turns, len(people)))
+    return drawn + generator.sample(bots, min(source.bot_turns, len(bots)))
+
+
+def observe_dialogue(source: TurnSource, dialogue: Dialogue, file: str = "") -> Iterator[SpokenTurn]:
+    """Every turn with a text and a context before it."""
+    turns = [turn for turn in merge_turns(dialogue.turns) if turn.text.strip()]
+    kinds = _kinds_of_speakers(dialogue)
+    for place in range(1, len(turns)):
+        speaker = turns[place].speaker
+        before = turns[max(0, place - CONTEXT_TURNS) : place]
+        following = turns[place + 1].text if place + 1 < len(turns) else None
+        is_person = kinds.get(speaker, PERSON) == PERSON
+        yield SpokenTurn(
+            source=source.name,
+            dialogue=f"{file} {dialogue.id} {dialogue.order}",
+            place=place,
+            context=tuple((SYSTEM if turn.speaker == speaker else USER, turn.text) for turn in before),
+            response=turns[place].text,
+            next_text=following,
+            goes_on=_goes_on(source, before[-1].text, following) if not is_person else following is not None or None,
+            said_by_person=is_person,
+        )
+
+
+def _kinds_of_speakers(dialogue: Dialogue) -> dict[str, str]:
+    if dialogue.participants:
+        return {name: BOT if kind == "bot" else PERSON for name, kind in dialogue.participants.items()}
+    return {USER: PERSON, SYSTEM: BOT}
+
+
+def _goes_on(source: TurnSource, before: str, following: str | None) -> bool | None:
+    if following is not None:
+        return True if source.stops_observed else None
+    return False if source.stops_observed and not says_goodbye(before) else None
+
+
+def group_by_dialogue(turns: Sequence[SpokenTurn]) -> dict[str, list[SpokenTurn]]:
+    """The turns of each dialogue in their order."""
+    groups: dict[str, list[SpokenTurn]] = {}
+    for turn in sorted(turns, key=lambda turn: (turn.dialogue, turn.place)):
+        groups.setdefault(turn.dialogue, []).append(turn)
+    return groups

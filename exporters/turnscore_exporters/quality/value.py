@@ -1,0 +1,87 @@
+"""The one number: weights of the heads and the calibrated probability that people call a turn good.
+
+The value is the sigmoid of a bias plus the weighted heads, each probability as its logit, the sentiment as it is. The
+weights are fitted to what people said of turns, by ridge regression inside each set, so that sets with other scales and
+questions count alike; the sigmoid is then fitted to which turns people called good.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+
+from turnscore_exporters.quality.model import HEADS
+
+VALUE_FILE = "value.json"
+CLIP = 1e-4
+"""A probability is kept so far from 0 and 1: int8 arithmetic tells nothing beyond."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueFormula:
+    """How the heads become the value. `curve` is left to recalibration on a deployment's own turns."""
+
+    weights: Mapping[str, float]
+    bias: float
+    curve: Sequence[tuple[float, float]] | None = None
+    fitted_on: str = ""
+
+    def compute(self, heads: Floats) -> Floats:
+        """Values [turns] of the heads' outputs [turns, heads]."""
+        weights = np.array([self.weights.get(name, 0.0) for name in HEADS])
+        return np.asarray(1 / (1 + np.exp(-(read_heads(heads) @ weights + self.bias))))
+
+
+def read_heads(heads: Floats) -> Floats:
+    """What the weights multiply, [turns, heads]: logits of the probabilities, and the sentiment as it is."""
+    clipped = np.clip(heads, CLIP, 1 - CLIP)
+    logits = np.log(clipped / (1 - clipped))
+    logits[:, HEADS.index("sentiment")] = heads[:, HEADS.index("sentiment")]
+    return np.asarray(logits)
+
+
+def fit_weights(sets: Sequence[tuple[Floats, Floats]], ridge: float, names: Sequence[str] = HEADS) -> dict[str, float]:
+    """Weights of the heads, none below 0, from each set's heads [turns, heads] and ratings [turns].
+
+    Every set counts alike: its ratings and heads are centred and its ratings scaled to one standard deviation. The
+    penalty is on the heads scaled over all sets, towards equal weights.
+    """
+    places = [HEADS.index(name) for name in names]
+    columns = [read_heads(heads)[:, places] for heads, _ in sets]
+    spread = np.vstack([each - each.mean(0) for each in columns]).std(0)
+    design = np.vstack([(each - each.mean(0)) / spread / np.sqrt(len(each)) for each in columns])
+    wanted = np.concatenate([(y - y.mean()) / y.std() / np.sqrt(len(y)) for _, y in sets])
+    prior = np.full(len(places), 1 / len(places))
+    active = np.ones(len(places), dtype=bool)
+    found = prior
+    while True:
+        part = design[:, active]
+        gram = part.T @ part + ridge * np.eye(int(active.sum()))
+        found = np.zeros(len(places))
+        found[active] = np.linalg.solve(gram, part.T @ wanted + ridge * prior[active])
+        if (found >= 0).all():
+            break
+        active &= found > 0
+    return {name: float(weight / scale) for name, weight, scale in zip(names, found, spread, strict=True)}
+
+
+def fit_probability(scores: Floats, good: Sequence[bool]) -> tuple[float, float]:
+    """Slope and bias of the logistic curve from the weighted heads to whether people called the turn good."""
+    model = LogisticRegression(C=1e6).fit(scores[:, None], good)
+    return float(model.coef_[0, 0]), float(model.intercept_[0])
+
+
+def write_formula(folder: Path, formula: ValueFormula) -> None:
+    """Writes the formula beside the checkpoint."""
+    (folder / VALUE_FILE).write_text(json.dumps(asdict(formula), indent=2) + "\n", encoding="utf-8")
+
+
+def read_formula(folder: Path) -> ValueFormula:
+    """What write_formula wrote."""
+    return ValueFormula(**json.loads((folder / VALUE_FILE).read_text(encoding="utf-8")))

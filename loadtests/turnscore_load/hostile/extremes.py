@@ -1,0 +1,104 @@
+"""Extremes: every form of request at the largest that its documented bounds allow, or just beyond. Pure."""
+
+import json
+import random
+from dataclasses import dataclass
+from typing import Any, Literal
+
+MAX_BODY_BYTES = 1024 * 1024
+_SECONDS_ENOUGH = 1
+"""The deadline in milliseconds: what is asked here is what a request costs before and beside inference."""
+
+
+_NO_MESSAGE = {"is_legal": False, "has_fields": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Extreme:
+    """One call with its body; `fields` are None where that is no request at all."""
+
+    name: str
+    call: Literal["score", "score_batch", "score_dialogue", "rank"]
+    body: bytes
+    fields: dict[str, Any] | None = None
+    is_legal: bool = True
+    """To be answered; else to be refused as a whole. A batch is answered though each of its turns may be refused."""
+
+
+def extremes() -> list[Extreme]:
+    """All of them, the same each time."""
+    return [*_legal(), *_refused()]
+
+
+def _legal() -> list[Extreme]:
+    one = {"deadline_ms": _SECONDS_ENOUGH}
+    return [
+        _of("batch: 256 turns, 1 MiB", "score_batch", {"items": [_item(4, 950) for _ in range(256)]}),
+        _of("batch: 256 turns of 100 tiny ones", "score_batch", {"items": [_item(100, 1) for _ in range(256)]}),
+        _of("batch: 256 turns of nothing else", "score_batch", {"items": [_item(0, 1) for _ in range(256)]}),
+        _of("batch: 44 turns, own qualities", "score_batch", {"items": [_asking_own(256, 16) for _ in range(44)]}),
+        _of("context: 1,024 turns, 1 MiB", "score", {"context": _turns(1024, 950), "response": "ok", **one}),
+        _of("context: 128 turns of 8,000", "score", {"context": _turns(128, 7_900), "response": "ok", **one}),
+        _of("response: 8,000 emoji", "score", {"response": "\U0001f642" * 8_000, **one}),
+        _of("dialogue: 1,024 turns, 1 MiB", "score_dialogue", {"turns": _turns(1024, 950), **one}),
+        _of("dialogue: 1,024 turns of a letter", "score_dialogue", {"turns": _turns(1024, 1), **one}),
+        _of("rank: 64 of 8,000, 1 MiB", "rank", {"candidates": _texts(64, 8_000), "context": _turns(60, 7_900), **one}),
+        _of("own qualities: 256 of 16", "score", _asking_own(256, 16)),
+        _of("own qualities: 20 of 200", "score", _asking_own(20, 200)),
+    ]
+
+
+def _refused() -> list[Extreme]:
+    turn = {"speaker": "user", "text": "a"}
+    return [
+        _of("own qualities: 512 of 200", "score", _asking_own(512, 200), is_legal=False),
+        _of("batch: 9 times 512 of 200", "score_batch", {"items": [_asking_own(512, 200)] * 9}),
+        _of("batch: 40,000 turns", "score_batch", {"items": [{"response": "a"}] * 40_000}, is_legal=False),
+        _of("batch: 256 wrong turns", "score_batch", {"items": [{"response": " " * 3_000}] * 256}),
+        _of("dialogue: 30,000 turns", "score_dialogue", {"turns": [turn] * 30_000}, is_legal=False),
+        _of("rank: 100,000 candidates", "rank", {"candidates": ["a"] * 100_000}, is_legal=False),
+        _of("90,000 unknown fields", "score", _crowd(90_000), **_NO_MESSAGE),
+        _of("a turn of 90,000 fields", "score", {"response": "a", "context": [_crowd(90_000)]}, **_NO_MESSAGE),
+        _of("weights for 80,000 scorers", "rank", {"candidates": ["a"], "weights": _crowd(80_000)}, **_NO_MESSAGE),
+        _of("options for 60,000 scorers", "score", {"response": "a", "options": _crowd(60_000)}, **_NO_MESSAGE),
+        _of("300,000 candidates that are numbers", "rank", {"candidates": [1] * 300_000}, **_NO_MESSAGE),
+        Extreme("500,000 open brackets", "score", b"[" * 500_000, is_legal=False),
+        Extreme("1 MiB of no UTF-8", "score", b"\xff" * MAX_BODY_BYTES, is_legal=False),
+        Extreme("1 MiB that ends too early", "score", b'{"response": "' + b"a" * (MAX_BODY_BYTES - 20), is_legal=False),
+    ]
+
+
+def _of(name: str, call: Any, fields: dict[str, Any], *, is_legal: bool = True, has_fields: bool = True) -> Extreme:
+    body = json.dumps(fields, ensure_ascii=False).encode()
+    assert len(body) <= MAX_BODY_BYTES, (name, len(body))
+    return Extreme(name, call, body, fields if has_fields else None, is_legal)
+
+
+def _crowd(fields: int) -> dict[str, int]:
+    return {f"{number:x}": 1 for number in range(fields)}
+
+
+def _texts(count: int, chars: int) -> list[str]:
+    chance = random.Random(count * chars)
+    letters = "abcdefghijklmnopqrstuvwxyz" + 6 * " "
+    return ["x" + "".join(chance.choices(letters, k=chars - 1)) for _ in range(count)]
+
+
+def _turns(count: int, chars: int) -> list[dict[str, str]]:
+    speakers = ("user", "system")
+    return [{"speaker": speakers[place % 2], "text": text} for place, text in enumerate(_texts(count, chars))]
+
+
+def _item(turns: int, chars: int) -> dict[str, Any]:
+    return {"context": _turns(turns, chars), "response": "a", "deadline_ms": _SECONDS_ENOUGH}
+
+
+def _asking_own(follow_ups: int, chars: int) -> dict[str, Any]:
+    """A turn asked about so many follow-ups of so many characters, in 16 qualities or fewer."""
+    texts = _texts(follow_ups, chars)
+    each = max(1, -(-follow_ups // 32))
+    lists = [texts[place : place + each] for place in range(0, follow_ups, each)]
+    pairs = zip(lists[::2], lists[1::2], strict=True)
+    own = {f"q{chr(97 + place)}": {"positive": good, "negative": bad} for place, (good, bad) in enumerate(pairs)}
+    asked = {"response": "ok", "scorers": ["fed"], "deadline_ms": _SECONDS_ENOUGH}
+    return {**asked, "options": {"fed": {"own_qualities": own}}}

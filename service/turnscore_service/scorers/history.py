@@ -1,0 +1,108 @@
+"""History: the turns before one that is scored. The histories of one dialogue share what was found out of its turns."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import overload
+
+from turnscore_wire import Turn
+
+Claim = Callable[[Turn], bool]
+
+
+class _Dialogue:
+    """What is known of a dialogue's turns, found out in one pass over them."""
+
+    def __init__(self, turns: Sequence[Turn]) -> None:
+        self.spoken: list[Turn] = []
+        """The turns with more to them than white space."""
+        self.counts = [0]
+        """How many of the first n turns are spoken."""
+        self.chars = [0]
+        """The characters of the first n spoken turns, without the white space around them."""
+        self.user_runs = [(0, 0)]
+        """Where the user's last run of turns among the first n begins and ends."""
+        self.answers: dict[Claim, dict[int, bool]] = {}
+        begin = end = 0
+        for place, turn in enumerate(turns):
+            if length := len(turn.text.strip()):
+                self.spoken.append(turn)
+                self.chars.append(self.chars[-1] + length)
+            if turn.speaker == "user":
+                begin, end = begin if end == place else place, place + 1
+            self.counts.append(len(self.spoken))
+            self.user_runs.append((begin, end))
+
+
+class History(Sequence[Turn]):
+    """The first turns of a dialogue, oldest first. Copies nothing: a dialogue of n turns has n of them."""
+
+    __slots__ = ("_dialogue", "_length", "_turns")
+
+    def __init__(self, turns: Sequence[Turn]) -> None:
+        self._turns = turns
+        self._dialogue = _Dialogue(turns)
+        self._length = len(turns)
+
+    def before(self, place: int) -> "History":
+        """The turns before that place."""
+        earlier = object.__new__(History)
+        earlier._turns, earlier._dialogue, earlier._length = self._turns, self._dialogue, place
+        return earlier
+
+    @property
+    def last_user_run(self) -> tuple[int, int]:
+        """Where the user's last run of turns begins and ends; an empty place where the user said nothing."""
+        return self._dialogue.user_runs[self._length]
+
+    def latest(self, *, turns: int, chars: int, begin: int = 0, end: int | None = None) -> tuple[list[Turn], bool]:
+        """The latest of the spoken turns between two places, oldest first, and whether any text of them was left out.
+
+        At most so many turns and characters, white space around texts not counted: the oldest may lose its beginning.
+        """
+        known = self._dialogue
+        first, last = known.counts[begin], known.counts[self._length if end is None else end]
+        most = known.chars[last] - chars
+        oldest = max(first, last - turns, bisect_right(known.chars, most) - 1)
+        kept = known.spoken[oldest:last]
+        excess = most - known.chars[oldest]
+        if kept and excess > 0:
+            kept[0] = Turn.model_construct(speaker=kept[0].speaker, text=kept[0].text.strip()[excess:])
+        return kept, oldest > first or excess > 0
+
+    def latest_of(self, claim: Claim, most: int) -> tuple[list[Turn], bool]:
+        """The latest spoken turns of which the claim is true, oldest first, and whether there are more than so many.
+
+        A dialogue's turn is asked once.
+        """
+        known = self._dialogue
+        answers = known.answers.setdefault(claim, {})
+        kept: list[Turn] = []
+        for place in range(known.counts[self._length] - 1, -1, -1):
+            if place not in answers:
+                answers[place] = claim(known.spoken[place])
+            if answers[place]:
+                if len(kept) == most:
+                    return kept[::-1], True
+                kept.append(known.spoken[place])
+        return kept[::-1], False
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, place: int) -> Turn: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Turn]: ...
+    def __getitem__(self, place: int | slice) -> Turn | Sequence[Turn]:
+        if isinstance(place, slice):
+            return [self._turns[each] for each in range(self._length)[place]]
+        return self._turns[range(self._length)[place]]
+
+    def __iter__(self) -> Iterator[Turn]:
+        return islice(self._turns, self._length)
+
+
+def history_of(context: Sequence[Turn]) -> History:
+    """The context as a history; one that is one already as it is."""
+    return context if isinstance(context, History) else History(context)

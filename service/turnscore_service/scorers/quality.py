@@ -1,0 +1,279 @@
+"""Quality: would people call this turn good? One BERT reads every text, and one head compares and answers it all.
+
+The heads say whether the response is relevant, sound and engaging, with what sentiment the user goes on and whether at
+all, and what people would say overall. The value is made of them by the bundle's formula: a calibrated probability. A
+long response is read in overlapping windows; its score is that of the worst one.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from turnscore_models import Bundle, Calibration
+from turnscore_wire import TokenCount, Turn
+
+from turnscore_service.errors import InvalidRequestError
+from turnscore_service.inference.onnx_backend import Backend
+from turnscore_service.inference.packing import pad_rows
+from turnscore_service.inference.response_windows import ROW_MARKS, WindowLayout, lay_out_rows, window_starts
+from turnscore_service.inference.text_tokenizer import TextTokenizer
+from turnscore_service.scorers.fed_options import PERCENTILE_SUFFIX
+from turnscore_service.scorers.fields import Fields, context_fields
+from turnscore_service.scorers.history import history_of
+from turnscore_service.scorers.scorer import RawScore, TokenPack, TokenRow, TurnToScore
+from turnscore_service.scorers.trimming import CHARS_PER_TOKEN, keep_beginning, keep_end
+from turnscore_service.scorers.turn_warnings import (
+    NOT_IN_LANGUAGE,
+    REPEAT_TURNS,
+    TAIL_CHARS,
+    find_repeats,
+    is_foreign,
+    reading_warnings,
+)
+
+Head = Literal["relevant", "sound", "engaging", "sentiment", "goes_on", "overall"]
+HEADS: tuple[Head, ...] = ("relevant", "sound", "engaging", "sentiment", "goes_on", "overall")
+"""The graph's outputs, float32 [windows]: probabilities, and the sentiment from about -1 to 1."""
+CONTEXT_ROWS = 3
+"""As many rows of context turns a window has in the graph's `context_rows`, the latest first."""
+NO_ROW = -1
+"""In the place of a context turn that there is not."""
+_SENTIMENT = HEADS.index("sentiment")
+_CLIP = 1e-4
+"""A probability is kept so far from 0 and 1: int8 arithmetic says nothing beyond. Chosen."""
+_CHARS_A_TOKEN = 2
+_RANKS = np.arange(101.0)
+
+Floats = NDArray[np.float64]
+
+
+class ValueFormula(BaseModel):
+    """How the heads become the value: sigmoid(bias + weighted heads), then the curve."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    weights: dict[Head, float] = Field(description="Of each probability's logit, and of the sentiment as it is.")
+    bias: float
+    curve: Annotated[tuple[tuple[float, Annotated[float, Field(ge=0, le=1)]], ...], Field(min_length=2)] | None = Field(
+        default=None, description="Points of a rising curve from what the sigmoid gives to the calibrated probability."
+    )
+
+    @model_validator(mode="after")
+    def _curve_rises(self) -> "ValueFormula":
+        points = self.curve or ()
+        if any(low[0] >= high[0] or low[1] > high[1] for low, high in pairwise(points)):
+            raise ValueError("the curve's points must rise")
+        return self
+
+    def weigh(self, heads: Floats) -> Floats:
+        """Bias and weighted heads [windows] of heads [windows, heads]: the more, the higher the value."""
+        weights = np.array([self.weights.get(name, 0.0) for name in HEADS])
+        weighed: Floats = read_heads(heads) @ weights + self.bias
+        return weighed
+
+    def value_of(self, weighed: float) -> float:
+        """The value for what `weigh` gave."""
+        return float(self.values_of(np.array(weighed)))
+
+    def values_of(self, weighed: Floats) -> Floats:
+        """The same for many."""
+        values: Floats = 1 / (1 + np.exp(-weighed))
+        if self.curve is not None:
+            values = np.asarray(np.interp(values, [x for x, _ in self.curve], [y for _, y in self.curve]))
+        return values
+
+
+def _refuse_many_turns(layout: WindowLayout) -> WindowLayout:
+    if layout.context_turns > CONTEXT_ROWS:
+        raise ValueError(f"context_turns is above {CONTEXT_ROWS}, which is what the graph compares with")
+    return layout
+
+
+class QualityOptions(BaseModel):
+    """What a quality bundle's manifest says in `options`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    layout: Annotated[WindowLayout, AfterValidator(_refuse_many_turns)]
+    value: ValueFormula
+    heads: str = Field(description="File with the calibration curve of every head, by its name.")
+    language: str = Field(default="en", description="Of the texts that the model was made for; only `en` is checked.")
+
+
+def read_heads(heads: Floats) -> Floats:
+    """What the weights multiply, [windows, heads]: the logits of the probabilities, and the sentiment as it is."""
+    clipped = np.clip(heads, _CLIP, 1 - _CLIP)
+    read: Floats = np.log(clipped / (1 - clipped))
+    read[:, _SENTIMENT] = heads[:, _SENTIMENT]
+    return read
+
+
+class HeadCurves(BaseModel):
+    """The calibration curve of every head, over the same reference turns as the value's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    curves: dict[Head, Calibration]
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> "HeadCurves":
+        if missing := set(HEADS) - self.curves.keys():
+            raise ValueError(f"no curve of {', '.join(sorted(missing))}")
+        return self
+
+
+class QualityScorer:
+    """Probability, 0 to 1, that people call the turn good; the heads of its worst window in `details`."""
+
+    KIND: ClassVar[str] = "quality"
+
+    def __init__(self, bundle: Bundle, backend: Backend) -> None:
+        """Raises RuntimeError where the manifest's options or the file they name are wrong."""
+        self._tokenizer = TextTokenizer(bundle.path_of(bundle.manifest.tokenizer))
+        try:
+            options = QualityOptions.model_validate(bundle.manifest.options)
+            curves = _read_curves(bundle.path_of(options.heads))
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            where = ".".join(map(str, wrong["loc"]))
+            raise RuntimeError(f"{error.title} is wrong: {where}: {wrong['msg']}") from None
+        self._layout, self._formula, self._language = options.layout, options.value, options.language
+        self._curves = [(name, np.array(curves.curves[name].percentiles)) for name in HEADS]
+        self._backend = backend
+
+    def read_options(self, options: Mapping[str, JsonValue]) -> None:
+        """Quality takes no options: raises InvalidRequestError for the first one."""
+        for name in options:
+            raise InvalidRequestError("quality has no such option", field=name)
+
+    def trim(self, turn: TurnToScore) -> TurnToScore:
+        """The latest turns of the context, each from its end, and the response from its beginning.
+
+        The model reads few of them; in the others, of which less is kept, a repeated turn is looked for.
+        """
+        layout = self._layout
+        latest, _ = history_of(turn.context).latest(turns=REPEAT_TURNS, chars=sys.maxsize)
+        first_read = len(latest) - layout.context_turns
+        chars = [
+            TAIL_CHARS if place < first_read else CHARS_PER_TOKEN * layout.turn_tokens for place in range(len(latest))
+        ]
+        kept = [keep_end(each.text, most) for each, most in zip(latest, chars, strict=True)]
+        context = [
+            Turn.model_construct(speaker=each.speaker, text=text) for each, (text, _) in zip(latest, kept, strict=True)
+        ]
+        response, response_cut = keep_beginning(turn.response, CHARS_PER_TOKEN * layout.response_tokens)
+        return turn.trimmed(context, response, is_cut=first_read > 0 or response_cut or any(cut for _, cut in kept))
+
+    def estimate_tokens(self, turn: TurnToScore) -> int:
+        """Tokens of all rows, from the characters of what they may hold."""
+        layout = self._layout
+        response = min(layout.response_tokens, len(turn.response) // _CHARS_A_TOKEN + 1)
+        windows = len(window_starts(response, layout))
+        said = [len(each.text) // _CHARS_A_TOKEN + 1 for each in self._latest(turn, layout.context_turns)]
+        context = sum(min(layout.turn_tokens, each) + ROW_MARKS for each in said)
+        return context + windows * (min(response, layout.window_tokens) + ROW_MARKS)
+
+    def inputs_of(self, turn: TurnToScore) -> Fields:
+        """The latest turns of the context and the response."""
+        return (*context_fields(self._latest(turn, REPEAT_TURNS)), turn.response)
+
+    def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
+        """One pack a turn, of a row for each window of its response, then for each text of the context, latest first.
+
+        Each distinct text is tokenized once.
+        """
+        read = [[each.text for each in self._latest(turn, self._layout.context_turns)] for turn in turns]
+        texts = dict.fromkeys(text for turn, said in zip(turns, read, strict=True) for text in (turn.response, *said))
+        ids = dict(zip(texts, self._tokenizer.encode(list(texts)), strict=True))
+        return [
+            self._pack(place, turn, [ids[text] for text in said if ids[text]], ids[turn.response])
+            for place, (turn, said) in enumerate(zip(turns, read, strict=True))
+        ]
+
+    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+        """One score a turn: of the window with the lowest value, with its heads and their percentiles."""
+        heads = self.compute_heads(batch)
+        weighed = self._formula.weigh(heads)
+        scores, first = [], 0
+        for pack in batch:
+            windows = windows_of(pack)
+            worst = first + int(np.argmin(weighed[first : first + windows]))
+            scores.append(RawScore(self._formula.value_of(weighed[worst]), self._details(heads[worst])))
+            first += windows
+        return scores
+
+    def compute_heads(self, batch: Sequence[TokenPack]) -> Floats:
+        """What the graph gives for every window of every pack, in order, [windows, heads].
+
+        Equal rows of a batch, such as one context of many responses, are computed once.
+        """
+        places: dict[TokenRow, int] = {}
+        for pack in batch:
+            for row in pack.rows:
+                places.setdefault(row, len(places))
+        input_ids, attention_mask = pad_rows(list(places), self._tokenizer.pad_id)
+        responses = [places[row] for pack in batch for row in pack.rows[: windows_of(pack)]]
+        contexts = np.full((len(responses), CONTEXT_ROWS), NO_ROW, dtype=np.int64)
+        first = 0
+        for pack in batch:
+            windows = windows_of(pack)
+            said = [places[row] for row in pack.rows[windows:]]
+            contexts[first : first + windows, : len(said)] = said
+            first += windows
+        feeds = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "response_row": np.array(responses, dtype=np.int64),
+            "context_rows": contexts,
+        }
+        outputs = self._backend.run(feeds)
+        heads: Floats = np.stack([outputs[name] for name in HEADS], axis=1).astype(np.float64)
+        return heads
+
+    def counts_in_dialogue(self, turn: TurnToScore) -> bool:
+        """Every system turn counts."""
+        return True
+
+    def _latest(self, turn: TurnToScore, most: int) -> list[Turn]:
+        """The latest turns of the context that say something, oldest first."""
+        return list(islice((each for each in reversed(turn.context) if each.text.strip()), most))[::-1]
+
+    def _details(self, heads: Floats) -> dict[str, float]:
+        details: dict[str, float] = {name: float(value) for name, value in zip(HEADS, heads, strict=True)}
+        for (name, curve), value in zip(self._curves, heads, strict=True):
+            details[f"{name}{PERCENTILE_SUFFIX}"] = float(np.interp(value, curve, _RANKS))
+        return details
+
+    def _pack(
+        self, place: int, turn: TurnToScore, context: Sequence[Sequence[int]], response: Sequence[int]
+    ) -> TokenPack:
+        first, separator = self._tokenizer.first_id, self._tokenizer.separator_id
+        laid = lay_out_rows(context, response, self._layout, first, separator)
+        rows = (*laid.windows, *laid.context)
+        count = TokenCount(used=sum(map(len, rows)), dropped=laid.context_dropped + laid.response_dropped)
+        warnings = (
+            *reading_warnings(
+                context_read=not context or len(context[-1]) <= self._layout.turn_tokens,
+                response_read=not laid.response_dropped,
+            ),
+            *find_repeats(self._latest(turn, REPEAT_TURNS), turn.response),
+            *((NOT_IN_LANGUAGE,) if self._language == "en" and is_foreign(turn.response, len(response)) else ()),
+        )
+        return TokenPack(rows, (place,), (count,), len(laid.windows), warnings=(warnings,))
+
+
+def windows_of(pack: TokenPack) -> int:
+    """How many windows of a response a pack of this scorer begins with."""
+    return cast("int", pack.structure)
+
+
+def _read_curves(file: Path) -> HeadCurves:
+    try:
+        return HeadCurves.model_validate_json(file.read_bytes())
+    except OSError as error:
+        raise RuntimeError(f"{file.name} cannot be read: {error.strerror}") from None

@@ -1,0 +1,133 @@
+"""Warnings: what a caller should know of a turn before its score is believed. Exact rules; knows no model."""
+
+import re
+from collections.abc import Sequence
+
+from turnscore_wire import Turn
+
+CONTEXT_NOT_READ = "context_not_read"
+"""The turn before the response was not read whole, or not at all."""
+RESPONSE_CUT = "response_cut"
+"""The end of the response was not read."""
+REPEATS_USER = "repeats_user"
+"""The response is what the user said last, or holds little else."""
+REPEATS_ITSELF = "repeats_itself"
+"""The response is an earlier turn of the system, or says the same words over and over."""
+NOT_IN_LANGUAGE = "not_in_language"
+"""The response is hardly in the language that the model was made for."""
+
+WARNINGS = (CONTEXT_NOT_READ, RESPONSE_CUT, REPEATS_USER, REPEATS_ITSELF, NOT_IN_LANGUAGE)
+"""In the order of their bits in cached scores; a new one comes last."""
+
+REPEAT_TURNS = 16
+"""Of the latest turns of a context, in which an earlier turn of the system is looked for. Chosen."""
+TAIL_CHARS = 256
+"""Of the end of a turn, by which a repeated turn is known. Chosen: two turns that end alike for so long are one."""
+_LOOKED_AT_CHARS = 1000
+"""Of a response, for its language and for loops: a language shows in few words. Chosen."""
+_LEAST_SAME = 3
+"""Words of a turn that is said again as a whole: "hi", "good morning" and "yes, please" are no repeats. Chosen."""
+_LEAST_HELD = 5
+"""Words of a text that is held in another as a run. Chosen."""
+_MOST_OF_IT = 0.8
+_LOOP_WORDS = 16
+"""Words of the longest run of which two in a row are found. Chosen."""
+_LEAST_LOOP = 6
+"""Words that a loop has at least: "no no no" is no loop, "no no no no no no" is. Chosen."""
+
+# What follows was chosen on 44,397 turns, nearly all English, and 86 sentences in 17 languages: docs/client.md.
+_LEAST_WORDS = 4
+_FOREIGN_SHARE = 0.25
+_ENGLISH_SHARE = 0.1
+_PIECES_PER_WORD = 1.7
+_LAST_LATIN = "\u024f"
+_WORDS_AND_NUMBERS = re.compile(r"\w+(?:'\w+)*")
+_WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")
+_ENGLISH_WORDS = (
+    "the you to is that it what for of and have are at about can your not there be know how yes with would my good "
+    "want will they this don from but great need one day all did love too thanks sure hello help time really hi go "
+    "just or where has nice any anything when who get yeah been if much should something make okay thank as which "
+    "some see right people also very why them by oh name more could other does their cool his her she him our it's "
+    "i'm don't that's lol haha please ok sorry never always because think like said tell talk than then were had its "
+    "into out up down over again still even only well here let us going doing"
+)
+_FOREIGN_WORDS = (
+    "ich du und nicht ist das mit der die den dem ein eine einen mir mich dir wir sie auf für von zu im wie sehr aber "
+    "auch noch kann hast habe haben que de la el los las un una con por para muy mi tu se lo como pero más yo qué "
+    "gusta todo je ne pas le les des une est et au ce il elle nous vous avec pour dans sur mais très qu'est ma on di "
+    "gli per sono non ti ho hai è e molto qualche da della nel che o não com uma um muito é os eu na mas het een ik "
+    "niet en van dat met voor wat ben zijn hebt heb op er jag att och det som på är med för inte vi har min nie się "
+    "jest w z jak ale co mam bardzo bir ve bu için çok sen yang saya kamu dan tidak ini itu apa dengan akan"
+)
+_ENGLISH, _FOREIGN = frozenset(_ENGLISH_WORDS.split()), frozenset(_FOREIGN_WORDS.split())
+
+
+def reading_warnings(*, context_read: bool, response_read: bool) -> tuple[str, ...]:
+    """What the scorer did not read whole: the turn before the response, and the response."""
+    return (CONTEXT_NOT_READ,) * (not context_read) + (RESPONSE_CUT,) * (not response_read)
+
+
+def find_repeats(context: Sequence[Turn], response: str) -> tuple[str, ...]:
+    """`repeats_user` and `repeats_itself`, of the latest turns of a context; letters' case and marks do not count."""
+    latest = context[max(0, len(context) - REPEAT_TURNS) :]
+    said = _words_of(_tail(response))
+    heard = next((turn.text for turn in reversed(latest) if turn.speaker == "user" and turn.text.strip()), "")
+    own = (_words_of(_tail(turn.text)) for turn in latest if turn.speaker == "system")
+    found = []
+    if _is_same(said, _words_of(_tail(heard))):
+        found.append(REPEATS_USER)
+    if _has_loop(_words_of(response[:_LOOKED_AT_CHARS])) or any(_is_same(said, each) for each in own):
+        found.append(REPEATS_ITSELF)
+    return tuple(found)
+
+
+def is_foreign(text: str, pieces: int) -> bool:
+    """Whether a text is hardly English: by its script, by small words of other languages, or, where it has no small
+    word of English, by how many `pieces` the tokenizer makes of a word. Four words are needed, of another script two
+    letters."""
+    start = text[:_LOOKED_AT_CHARS]
+    letters = sum(map(str.isalpha, start))
+    others = sum(letter > _LAST_LATIN for letter in start if letter.isalpha())
+    if others >= 2 and 2 * others > letters:
+        return True
+    words = _WORD.findall(start.replace("\u2019", "'").lower())
+    if len(words) < _LEAST_WORDS:
+        return False
+    english = sum(word in _ENGLISH for word in words)
+    if english > _ENGLISH_SHARE * len(words):
+        return False
+    foreign = [word for word in words if word in _FOREIGN]
+    if len(set(foreign)) >= 2 and len(foreign) >= _FOREIGN_SHARE * len(words):
+        return True
+    marks = sum(not each.isalnum() and not each.isspace() for each in start)
+    return english == 0 and len(text) <= _LOOKED_AT_CHARS and pieces - marks >= _PIECES_PER_WORD * len(words)
+
+
+def _tail(text: str) -> str:
+    return text.strip()[-TAIL_CHARS:]
+
+
+def _words_of(text: str) -> list[str]:
+    return _WORDS_AND_NUMBERS.findall(text.replace("\u2019", "'").lower())
+
+
+def _is_same(said: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether both are one text, or the shorter one stands in the longer and is most of it."""
+    if said == other:
+        return len(said) >= _LEAST_SAME
+    shorter, longer = sorted((said, other), key=len)
+    if len(shorter) < max(_LEAST_HELD, _MOST_OF_IT * len(longer)):
+        return False
+    return f" {' '.join(shorter)} " in f" {' '.join(longer)} "
+
+
+def _has_loop(words: Sequence[str]) -> bool:
+    """Whether a run of words follows itself: three times where it is short, twice where it is six words or more."""
+    for size in range(1, min(_LOOP_WORDS, len(words) // 2) + 1):
+        needed = size if size >= _LEAST_LOOP else max(2 * size, _LEAST_LOOP - size)
+        same = 0
+        for word, later in zip(words, words[size:], strict=False):
+            same = same + 1 if word == later else 0
+            if same >= needed:
+                return True
+    return False

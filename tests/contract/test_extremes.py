@@ -1,0 +1,134 @@
+"""Every form of request at its legal extremes, through both doors: the loop is never silent long, memory stays flat."""
+
+import asyncio
+import gc
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+import grpc
+import httpx
+import psutil
+import pytest
+from support.grpc_messages import METHODS, message_of
+from support.listening import listening
+from support.loop_pulse import pulse
+from support.score_table import table_settings
+from turnscore_load.hostile.extremes import Extreme, extremes
+from turnscore_service.decoding import decode
+from turnscore_service.grpc_server import GrpcServer
+from turnscore_service.http_door import create_http_door
+from turnscore_service.settings import Settings
+from turnscore_service.shedding_door import SheddingDoor
+from turnscore_service.wiring import Runtime
+from turnscore_wire import DialogueRequest
+
+LONGEST_SILENCE_SECONDS = 0.05
+"""Promised in docs/security.md: CPU time of the loop's thread, from which a busy machine takes nothing."""
+_CONTROL_SECONDS = 0.0008
+"""What decoding 1 MiB of dialogue took on a Xeon (2026-11-22); a machine that takes longer has as much more."""
+MOST_GROWTH_BYTES = 1024 * 1024
+"""Of memory, for each refused request. Chosen; it was 272 MiB for FED's own qualities before these were bounded."""
+_REPEATS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A ready service on the starter bundles, in this loop, and its doors' addresses."""
+
+    runtime: Runtime
+    http: str
+    grpc: str
+
+
+@pytest.fixture(scope="module")
+def slowness() -> float:
+    """How many times slower than the machine of the figures this one is; at least 1."""
+    control = next(each for each in extremes() if each.name == "dialogue: 1,024 turns, 1 MiB")
+
+    def once() -> float:
+        began = time.thread_time()
+        decode(DialogueRequest, control.body)
+        return time.thread_time() - began
+
+    return max(1.0, min(once() for _ in range(10)) / _CONTROL_SECONDS)
+
+
+@pytest.fixture
+async def opened() -> AsyncIterator[Opened]:
+    runtime = Runtime(table_settings().model_copy(update={"cache": Settings().cache, "limits": Settings().limits}))
+    server = GrpcServer(runtime)
+    runtime.start()
+    await server.start()
+    await runtime.wait_until_loaded()
+    async with listening(SheddingDoor(create_http_door(runtime), runtime)) as address:
+        yield Opened(runtime, f"http://{address}", f"127.0.0.1:{server.port}")
+    await server.stop()
+    await runtime.stop()
+
+
+def over_http(opened: Opened, extreme: Extreme) -> int:
+    """The status of the reply."""
+    headers = {"content-type": "application/json"}
+    reply = httpx.post(f"{opened.http}/v1/{extreme.call}", content=extreme.body, headers=headers, timeout=120)
+    return reply.status_code
+
+
+def over_grpc(opened: Opened, extreme: Extreme) -> int:
+    """The status as HTTP would have it, more or less."""
+    assert extreme.fields is not None
+    message = message_of(extreme.call, extreme.fields).SerializeToString()
+    with grpc.insecure_channel(opened.grpc) as channel:
+        method = channel.unary_unary(f"/turnscore.v1.TurnScorer/{METHODS[extreme.call]}")
+        try:
+            method(message, timeout=120)
+        except grpc.RpcError as error:
+            return 504 if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED else 400
+    return 200
+
+
+async def silence_of(ask: Callable[[], Awaitable[object]]) -> float:
+    """The loop's longest, without the garbage collector's, which depends on the tests before this one."""
+    gc.collect()
+    gc.disable()
+    try:
+        async with pulse() as watched:
+            await ask()
+    finally:
+        gc.enable()
+    return watched.longest_seconds
+
+
+@pytest.mark.parametrize("door", [over_http, over_grpc])
+async def test_no_request_at_its_extremes_silences_the_loop(
+    opened: Opened, slowness: float, door: Callable[[Opened, Extreme], int]
+):
+    silences: dict[str, float] = {}
+    for extreme in extremes():
+        if door is over_grpc and extreme.fields is None:
+            continue
+        statuses: list[int] = []
+
+        async def ask(extreme: Extreme = extreme, statuses: list[int] = statuses) -> None:
+            statuses.append(await asyncio.to_thread(door, opened, extreme))
+
+        silences[extreme.name] = await silence_of(ask)
+        assert extreme.is_legal == (statuses[0] in (200, 504)), (extreme.name, statuses)
+    limit = LONGEST_SILENCE_SECONDS * slowness
+    assert {name: round(each, 4) for name, each in silences.items() if each > limit} == {}
+
+
+async def test_what_is_refused_leaves_nothing_in_memory(opened: Opened):
+    process, growth = psutil.Process(), {}
+    for extreme in extremes():
+        if extreme.is_legal and "512 of 200" not in extreme.name:
+            continue
+        for _ in range(3):
+            await asyncio.to_thread(over_http, opened, extreme)
+        gc.collect()
+        before = process.memory_info().rss
+        for _ in range(_REPEATS):
+            await asyncio.to_thread(over_http, opened, extreme)
+        gc.collect()
+        growth[extreme.name] = (process.memory_info().rss - before) / _REPEATS
+    assert {name: round(each / 2**20, 2) for name, each in growth.items() if each > MOST_GROWTH_BYTES} == {}

@@ -1,0 +1,166 @@
+"""Labels wherever a score appears, and who is asked where a request names nobody."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from conftest import ServeFakes
+from support.fakes import FakeScorer, loaded_fake
+from support.grpc_serving import grpc_stub
+from support.quality_bundles import make_quality_bundle
+from turnscore_models import Bundle, BundleError, Threshold, write_bundle
+from turnscore_service.request_checks import choose_defaults
+from turnscore_service.scorers.scorer import RawScore
+from turnscore_service.settings import Settings
+from turnscore_service.wiring import load_scorers
+from turnscore_wire.v1 import to_fields, turnscore_pb2
+
+TURNS = [
+    {"speaker": "user", "text": "hi"},
+    {"speaker": "system", "text": "a"},
+    {"speaker": "user", "text": "so?"},
+    {"speaker": "system", "text": "a b c"},
+]
+
+
+def fake(*, threshold: float | None = None, stand_in: bool = False) -> FakeScorer:
+    scorer = FakeScorer()
+    scorer.threshold, scorer.stand_in = threshold, stand_in
+    return scorer
+
+
+def labels_in(reply: Any) -> list[str | None]:
+    """The labels of every score in a reply, in order."""
+    if isinstance(reply, list):
+        return [label for each in reply for label in labels_in(each)]
+    if not isinstance(reply, dict):
+        return []
+    own = [reply["label"]] if "cached" in reply else []
+    return own + [label for each in reply.values() for label in labels_in(each)]
+
+
+CALLS: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("score", {"response": "a b"}, ["ok"]),
+    ("score", {"response": "a"}, ["low"]),
+    ("score_batch", {"items": [{"response": "a"}, {"response": "a b"}]}, ["low", "ok"]),
+    ("score_dialogue", {"turns": TURNS}, ["low", "ok"]),
+    ("rank", {"candidates": ["a", "a b", "c"]}, ["ok", "low", "low"]),
+]
+
+
+@pytest.mark.parametrize(("call", "fields", "labels"), CALLS)
+async def test_every_score_over_http_has_its_label(serve: ServeFakes, call: str, fields: Any, labels: list[str]):
+    async with serve(fake=fake(threshold=0.02)) as (client, _):
+        assert labels_in((await client.post(f"/v1/{call}", json=fields)).json()) == labels
+        again = (await client.post(f"/v1/{call}", json=fields)).json()
+        assert labels_in(again) == labels
+    async with serve(fake=fake()) as (client, _):
+        assert set(labels_in((await client.post(f"/v1/{call}", json=fields)).json())) == {None}
+
+
+async def test_over_grpc_too_and_in_a_conversation():
+    async with grpc_stub(fake=fake(threshold=0.02)) as (stub, _):
+        reply = to_fields(await stub.Score(turnscore_pb2.ScoreRequest(response="a")))
+        assert labels_in(reply) == ["low"]
+        turn = turnscore_pb2.ConversationTurn(speaker="SPEAKER_SYSTEM", text="a b")
+        call = stub.ScoreStream()
+        await call.write(turnscore_pb2.ConversationMessage(turn=turn))
+        scored = to_fields(await call.read())
+        assert scored["scored"]["scores"]["fake"]["label"] == "ok"
+        call.cancel()
+    async with grpc_stub(fake=fake()) as (stub, _):
+        scores = to_fields(await stub.Score(turnscore_pb2.ScoreRequest(response="a")))["scores"]
+        assert "label" not in scores["fake"]
+
+
+def test_a_value_that_no_reference_turn_was_scored_as_has_no_label():
+    loaded = loaded_fake(fake(threshold=0.5))
+    assert (loaded.label(RawScore(0.4)), loaded.label(RawScore(0.5))) == ("low", "ok")
+    assert loaded.label(RawScore(0.4, is_comparable=False)) is None
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Bundle:
+    made = make_quality_bundle(tmp_path / "quality")
+    threshold = Threshold(value=0.3, source="made up", false_alarm_rate=0.05, confidence=0.95)
+    return write_bundle(made.folder, made.manifest.model_copy(update={"threshold": threshold}))
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, 0.3), ({"quality": 0.7}, 0.7), ({"quality": None}, None)])
+def test_a_deployments_threshold_stands_before_the_bundles(bundle: Bundle, given: Any, expected: float | None):
+    models = (f"{bundle.folder}/",)
+    settings = Settings(models=models, thresholds=given, runtime={"threads": 1})  # type: ignore[arg-type]
+    assert load_scorers(settings)["quality"].threshold == expected
+
+
+def test_thresholds_come_from_the_environment_as_json(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TURNSCORE_THRESHOLDS", '{"quality": 0.25, "fed": null}')
+    monkeypatch.setenv("TURNSCORE_DEFAULT_SCORERS", "quality, engagement")
+    assert Settings().thresholds == {"quality": 0.25, "fed": None}
+    assert Settings().default_scorers == ("quality", "engagement")
+
+
+def test_who_is_asked_by_default_is_who_is_no_stand_in():
+    loaded = {name: loaded_fake(fake(stand_in=name == "fed"), name) for name in ("engagement", "fed")}
+    assert choose_defaults(loaded).defaults == ("engagement",)
+    assert choose_defaults({"fed": loaded["fed"]}).defaults == ("fed",)
+    assert choose_defaults(loaded, ("fed",)).defaults == ("fed",)
+    with pytest.raises(BundleError, match="TURNSCORE_DEFAULT_SCORERS names humour, which is not loaded"):
+        choose_defaults(loaded, ("humour",))
+
+
+def test_a_ranking_asks_quality_alone_where_it_is_asked_at_all():
+    loaded = {name: loaded_fake(fake(), name) for name in ("engagement", "quality")}
+    assert choose_defaults(loaded).ranking == ("quality",)
+    assert choose_defaults(loaded, ("engagement",)).ranking == ("engagement",)
+
+
+async def test_a_request_that_names_nobody_asks_the_defaults_and_may_name_the_others(serve: ServeFakes):
+    settings = Settings(default_scorers=("first", "quality"))
+    fakes = {"first": fake(), "second": fake(stand_in=True), "quality": fake()}
+    async with serve(settings, **fakes) as (client, _):
+        reply = (await client.post("/v1/score", json={"response": "a"})).json()
+        assert list(reply["scores"]) == ["first", "quality"]
+        named = (await client.post("/v1/score", json={"response": "a", "scorers": ["second"]})).json()
+        assert named["scores"]["second"]["stand_in"] is True
+        optional = {"response": "a", "options": {"second": {"known": 1}}}
+        assert list((await client.post("/v1/score", json=optional)).json()["scores"]) == ["first", "quality", "second"]
+        ranked = (await client.post("/v1/rank", json={"candidates": ["a", "b c"]})).json()
+        assert ranked["weights"] == {"quality": 1.0}
+        weighed = {"candidates": ["a", "b c"], "weights": {"first": 2.0, "second": 0.0}}
+        assert (await client.post("/v1/rank", json=weighed)).json()["weights"] == {"first": 2.0, "second": 0.0}
+        models = {each["scorer"]: each for each in (await client.get("/v1/models")).json()["models"]}
+    assert {name: each["is_default"] for name, each in models.items()} == {
+        "first": True,
+        "second": False,
+        "quality": True,
+    }
+    assert [name for name, each in models.items() if each["stand_in"]] == ["second"]
+
+
+async def test_a_default_that_is_not_loaded_keeps_the_service_from_being_ready(serve: ServeFakes):
+    async with serve(Settings(default_scorers=("humour",)), fake=fake()) as (client, _):
+        ready = await client.get("/readyz")
+    assert ready.status_code == 503
+    assert "TURNSCORE_DEFAULT_SCORERS names humour" in json.dumps(ready.json())
+
+
+async def test_a_conversation_says_which_scorers_it_asks(serve: ServeFakes):
+    async with grpc_stub(Settings(default_scorers=("first",), grpc={"port": 0}), first=fake(), second=fake()) as (
+        stub,
+        _,
+    ):  # type: ignore[arg-type]
+        call: grpc.aio.StreamStreamCall[Any, Any] = stub.ScoreStream()
+        await call.write(turnscore_pb2.ConversationMessage(open=turnscore_pb2.ConversationOpening()))
+        assert to_fields(await call.read())["opened"]["scorers"] == ["first"]
+        call.cancel()
+
+
+async def test_a_dialogue_aggregates_percentiles_too(serve: ServeFakes):
+    async with serve(fake=fake()) as (client, _):
+        reply = (await client.post("/v1/score_dialogue", json={"turns": TURNS})).json()
+    aggregate = reply["dialogue"]["fake"]
+    assert aggregate["percentile_mean"] == pytest.approx(2.0)
+    assert (aggregate["percentile_min"], aggregate["percentile_max"]) == (pytest.approx(1.0), pytest.approx(3.0))

@@ -1,0 +1,88 @@
+"""Quality beside engagement in the real path: every call, both doors and every client, and the doctor."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from support.every_way import EveryWay, every_way
+from support.grpc_serving import settings_with
+from support.quality_bundles import make_quality_bundle
+from support.request_table import Request
+from turnscore_models import Threshold, starter_bundles, write_bundle
+from turnscore_service.doctor_cli import app as doctor_app
+from turnscore_service.scorers.quality import HEADS
+from typer.testing import CliRunner
+
+CONTEXT = [{"speaker": "user", "text": "a b c"}]
+LONG = "good fine nice a " * 3 + "bad wrong ugly"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    made = make_quality_bundle(tmp_path_factory.mktemp("served") / "quality")
+    threshold = Threshold(value=0.5, source="made up")
+    write_bundle(made.folder, made.manifest.model_copy(update={"threshold": threshold}))
+    [engagement] = [folder for folder in starter_bundles() if folder.name == "engagement"]
+    return f"{made.folder}/", f"{engagement}/"
+
+
+@pytest.fixture(scope="module")
+def ways(models: tuple[str, ...]) -> Iterator[EveryWay]:
+    runtime = {"device": "cpu", "threads": 1, "lanes": 1}
+    with every_way(settings_with(models=models, cache={"ttl_seconds": 0}, runtime=runtime)) as opened:
+        yield opened
+
+
+def shown(reply: Any) -> Any:
+    """A reply without what no two calls share."""
+    if isinstance(reply, list):
+        return [shown(each) for each in reply]
+    if not isinstance(reply, dict):
+        return shown(reply.model_dump(mode="json")) if isinstance(reply, BaseModel) else reply
+    return {name: shown(each) for name, each in reply.items() if name not in ("request_id", "timing_ms")}
+
+
+CALLS = [
+    Request("score", "good", "score", {"context": CONTEXT, "response": LONG}),
+    Request(
+        "batch", "good", "score_batch", {"items": [{"response": "good a"}, {"response": "a b c", "context": CONTEXT}]}
+    ),
+    Request("dialogue", "good", "score_dialogue", {"turns": [*CONTEXT, {"speaker": "system", "text": "bad d e"}]}),
+    Request("rank", "good", "rank", {"context": CONTEXT, "candidates": ["bad d", "good nice", LONG]}),
+]
+
+
+@pytest.mark.parametrize("request_", CALLS, ids=lambda each: each.name)
+def test_every_way_in_gives_the_same_answer(ways: EveryWay, request_: Request):
+    first, *others = [shown(way(request_)) for way in ways.ways.values()]
+    assert isinstance(first, dict)
+    assert all(other == first for other in others)
+
+
+def test_a_score_says_why_how_it_compares_and_whether_it_is_low(ways: EveryWay):
+    scores = shown(ways.ways["http client"](CALLS[0]))["scores"]
+    assert set(scores) == {"quality", "engagement"}
+    quality = scores["quality"]
+    assert set(quality["details"]) == {*HEADS, *(f"{name}_percentile" for name in HEADS)}
+    assert (quality["label"], scores["engagement"]["label"]) == ("low", None)
+    assert quality["percentile"] == pytest.approx(100 * quality["value"])
+
+
+def test_a_ranking_asks_quality_alone_and_finds_the_fault_at_the_end(ways: EveryWay):
+    ranked = shown(ways.ways["grpc client"](CALLS[3]))
+    assert ranked["candidates"][0]["index"] == 1
+    assert ranked["weights"] == {"quality": 1.0}
+
+
+def test_the_doctor_loads_it(models: tuple[str, ...], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TURNSCORE_MODELS", models[0])
+    result = CliRunner().invoke(doctor_app, ["--device", "cpu", "--load", "--json"])
+    assert result.exit_code == 0, result.output
+    assert "quality:0.0.1" in result.output
+
+
+def test_a_long_response_is_of_its_worst_window(ways: EveryWay):
+    asked = [Request("x", "good", "score", {"response": text}) for text in ("good fine nice a " * 3, LONG)]
+    good, spoilt = (shown(ways.ways["http"](each))["scores"]["quality"]["value"] for each in asked)
+    assert spoilt < good - 0.1

@@ -1,0 +1,119 @@
+"""What a browser's pages may ask of the service, and by which names anybody may."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from conftest import ServeFakes
+from support.fakes import FakeScorer
+from turnscore_service.door_settings import HttpSettings
+from turnscore_service.settings import Settings
+from turnscore_wire import ErrorReply
+
+BODY = b'{"response": "a"}'
+JSON = {"content-type": "application/json"}
+NAMED = Settings(http=HttpSettings(allowed_hosts=("turnscore.example",)))
+SHARED = Settings(http=HttpSettings(allowed_origins=("https://chat.example",)))
+
+
+def refused(content: bytes) -> tuple[str, str | None]:
+    error = ErrorReply.model_validate_json(content).error
+    return str(error.code), error.field
+
+
+@pytest.mark.parametrize("path", ["score", "score_batch", "score_dialogue", "rank"])
+@pytest.mark.parametrize(
+    "sent",
+    ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "text/json", "application/jsonx"],
+)
+async def test_only_json_is_taken(serve: ServeFakes, path: str, sent: str):
+    headers = {"content-type": sent} if sent else {}
+    async with serve(fake=FakeScorer()) as (client, _):
+        response = await client.post(f"/v1/{path}", content=BODY, headers=headers)
+    assert (response.status_code, refused(response.content)) == (415, ("invalid_request", "content-type"))
+
+
+@pytest.mark.parametrize("sent", ["application/json", "Application/JSON; charset=utf-8", "application/json;x=y"])
+async def test_json_may_be_said_in_every_way(serve: ServeFakes, sent: str):
+    async with serve(fake=FakeScorer()) as (client, _):
+        response = await client.post("/v1/score", content=BODY, headers={"content-type": sent})
+    assert response.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        ("127.0.0.1:3000", "https://evil.example"),
+        ("127.0.0.1:3000", "http://127.0.0.1:8080"),
+        ("127.0.0.1:3000", "null"),
+        ("localhost:3000", "http://localhost.evil.example:3000"),
+        ("evil.example:3000", "http://evil.example:3000"),  # whose owner lets the name lead to 127.0.0.1
+        ("localhost.evil.example", "http://localhost.evil.example"),
+        ("", "http://"),
+    ],
+)
+@pytest.mark.parametrize("call", ["POST /v1/score", "GET /v1/models", "GET /metrics"])
+async def test_pages_of_others_are_refused(serve: ServeFakes, call: str, host: str, origin: str):
+    method, path = call.split()
+    async with serve(fake=FakeScorer()) as (client, _):
+        headers = {**JSON, "host": host, "origin": origin}
+        response = await client.request(method, path, content=BODY, headers=headers)
+    assert (response.status_code, refused(response.content)) == (400, ("invalid_request", "origin"))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:3000", "localhost:3000", "[::1]:3000", "10.0.0.7", "LOCALHOST:3000"])
+async def test_the_services_own_pages_may_ask(serve: ServeFakes, host: str):
+    async with serve(fake=FakeScorer()) as (client, _):
+        headers = {**JSON, "host": host, "origin": f"http://{host.lower()}"}
+        assert (await client.post("/v1/score", content=BODY, headers=headers)).status_code == 200
+
+
+async def test_programs_may_ask_by_any_name_unless_names_are_set(serve: ServeFakes):
+    headers = {**JSON, "host": "whatever.example"}
+    async with serve(fake=FakeScorer()) as (client, _):
+        assert (await client.post("/v1/score", content=BODY, headers=headers)).status_code == 200
+    async with serve(NAMED, fake=FakeScorer()) as (client, _):
+        response = await client.post("/v1/score", content=BODY, headers=headers)
+        assert (response.status_code, refused(response.content)) == (400, ("invalid_request", "host"))
+        for path in ("/livez", "/readyz"):  # a probe asks by whatever name it likes
+            assert (await client.get(path, headers=headers)).status_code == 200
+        for host in ("turnscore.example", "turnscore.example:443", "10.1.2.3:3000", "localhost"):
+            headers["host"] = host
+            assert (await client.post("/v1/score", content=BODY, headers=headers)).status_code == 200
+        own = {**JSON, "host": "turnscore.example", "origin": "https://turnscore.example"}
+        assert (await client.post("/v1/score", content=BODY, headers=own)).status_code == 200
+
+
+async def test_an_allowed_page_may_ask_and_read(serve: ServeFakes):
+    page = {"origin": "https://chat.example"}
+    async with serve(SHARED, fake=FakeScorer()) as (client, _):
+        asked = {"access-control-request-method": "POST", "access-control-request-headers": "content-type,x-api-key"}
+        before = await client.options("/v1/score", headers={**page, **asked})
+        assert (before.status_code, before.headers["access-control-allow-origin"]) == (200, "https://chat.example")
+        response = await client.post("/v1/score", content=BODY, headers={**page, **JSON})
+        assert (response.status_code, response.headers["access-control-allow-origin"]) == (200, "https://chat.example")
+        other = await client.post("/v1/score", content=BODY, headers={**JSON, "origin": "https://evil.example"})
+        assert other.status_code == 400
+        assert "access-control-allow-origin" not in other.headers
+
+
+@pytest.mark.parametrize("path", ["/v1/models%0a", "/v1/models%0d%0a", "/v1/score%0a", "/metrics%0a", "/livez%00"])
+async def test_a_path_with_control_characters_is_no_path_of_ours(serve: ServeFakes, path: str):
+    async with serve(fake=FakeScorer()) as (client, _):
+        for response in (await client.get(path), await client.post(path, content=BODY, headers=JSON)):
+            assert (response.status_code, refused(response.content)) == (404, ("not_found", None))
+
+
+@pytest.mark.parametrize(("environment", "host"), [({}, "127.0.0.1"), ({"TURNSCORE_HTTP__HOST": "0.0.0.0"}, "0.0.0.0")])
+def test_bentoml_by_itself_listens_on_loopback(environment: dict[str, str], host: str):
+    program = (
+        "from turnscore_service.bento import TurnScore\n"
+        "from bentoml._internal.configuration.containers import BentoMLContainer\n"
+        "TurnScore.inject_config()\n"
+        "print(BentoMLContainer.http.host.get(), BentoMLContainer.http.port.get())"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, **environment}, timeout=300
+    )
+    assert run.stdout.split() == [host, "3000"], run.stderr

@@ -1,0 +1,61 @@
+"""Two services of one user side by side, and what is left when a supervisor is killed."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from support.processes import running_service
+
+pytestmark = pytest.mark.e2e
+SMALL = {"TURNSCORE_MODELS": "engagement", "TURNSCORE_RUNTIME__THREADS": "1"}
+
+
+def scored(url: str) -> float:
+    """Turns that the service says it has scored."""
+    text = httpx.get(url + "/metrics", timeout=60).text
+    found = re.search(r'^turnscore_items_total\{.*outcome="scored".*\} (\S+)$', text, re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
+def score(url: str, response: str) -> None:
+    body = {"response": response, "scorers": ["engagement"]}
+    assert httpx.post(url + "/v1/score", json=body, timeout=60).status_code == 200
+
+
+def test_a_second_service_leaves_the_firsts_metrics_alone_and_a_taken_address_is_one_sentence(tmp_path: Path):
+    shared = {**SMALL, "BENTOML_HOME": str(tmp_path / "home")}
+    with running_service(tmp_path / "first", environment=shared) as first:
+        score(first.url, "one")
+        score(first.url, "two")
+        assert scored(first.url) == 2
+        with running_service(tmp_path / "second", environment=shared) as second:
+            score(second.url, "three")
+            assert scored(second.url) == 1
+            assert scored(first.url) == 2
+        port = first.url.rpartition(":")[2]
+        again = [str(first.process.args[0]), "serve", "turnscore_service.bento:TurnScore"]  # type: ignore[index]
+        again += ["--host", "127.0.0.1", "--port", port]
+        environment = {**os.environ, **shared, "TURNSCORE_GRPC__ENABLED": "false"}
+        refused = subprocess.run(again, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        assert refused.returncode != 0
+        assert "another process listens on its address" in refused.stderr
+        assert "Traceback" not in refused.stderr
+        score(first.url, "four")
+        assert scored(first.url) == 3
+
+
+def test_a_worker_whose_supervisor_was_killed_frees_the_port(tmp_path: Path):
+    with running_service(tmp_path, environment=SMALL) as service:
+        workers = psutil.Process(service.process.pid).children(recursive=True)
+        service.process.send_signal(signal.SIGKILL)
+        assert psutil.wait_procs(workers, timeout=120)[1] == []
+        host, _, port = service.url.removeprefix("http://").partition(":")
+        with socket.socket() as again:
+            again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            again.bind((host, int(port)))

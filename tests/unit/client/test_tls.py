@@ -1,0 +1,188 @@
+"""TLS over HTTP: calls and conversations trust the same authorities and show the same certificate."""
+
+import asyncio
+import socket
+import ssl
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from support.certificates import certificate, private_key
+from support.fakes import FakeScorer
+from support.served_app import served_app
+from turnscore_client import AsyncTurnScoreClient, ConnectionFailedError, Tls, TurnScoreClient, TurnScoreError
+from turnscore_client._command import app
+from turnscore_client._shared_ssl_socket import SharedSslSocket
+from turnscore_client.testing import MockTurnScore
+from typer.testing import CliRunner
+
+SERVER = {"ssl_certfile": str(certificate("server")), "ssl_keyfile": str(private_key("server"))}
+MUTUAL = {**SERVER, "ssl_ca_certs": str(certificate("authority")), "ssl_cert_reqs": int(ssl.CERT_REQUIRED)}
+TRUST = Tls(ca_file=certificate("authority"))
+OWN = Tls(ca_file=certificate("authority"), cert_file=str(certificate("caller")), key_file=str(private_key("caller")))
+FOREIGN = Tls(ca_file=certificate("stranger_authority"))
+STRANGER = Tls(ca_file=certificate("authority"), cert_file=certificate("stranger"), key_file=private_key("stranger"))
+ALONE = {"max_retries": 0, "timeout_seconds": 30.0}
+
+Ask = Callable[[str, dict[str, Any]], float]
+
+
+@pytest.fixture(scope="module")
+def encrypted() -> Iterator[str]:
+    with served_app(tls=SERVER, engagement=FakeScorer()) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def mutual() -> Iterator[str]:
+    with served_app(tls=MUTUAL, engagement=FakeScorer()) as url:
+        yield url
+
+
+def call(url: str, given: dict[str, Any]) -> float:
+    with TurnScoreClient(url, **ALONE, **given) as client:
+        return client.score(response="one two").scores["engagement"].value
+
+
+def talk(url: str, given: dict[str, Any]) -> float:
+    with TurnScoreClient(url, **ALONE, **given) as client, client.conversation() as conversation:
+        return conversation.say("system", "one two").scores["engagement"].value
+
+
+async def _call(url: str, given: dict[str, Any]) -> float:
+    async with AsyncTurnScoreClient(url, **ALONE, **given) as client:
+        return (await client.score(response="one two")).scores["engagement"].value
+
+
+async def _talk(url: str, given: dict[str, Any]) -> float:
+    async with AsyncTurnScoreClient(url, **ALONE, **given) as client, client.conversation() as conversation:
+        return (await conversation.say("system", "one two")).scores["engagement"].value
+
+
+def call_async(url: str, given: dict[str, Any]) -> float:
+    return asyncio.run(_call(url, given))
+
+
+def talk_async(url: str, given: dict[str, Any]) -> float:
+    return asyncio.run(_talk(url, given))
+
+
+every_way = pytest.mark.parametrize("ask", [call, talk, call_async, talk_async])
+
+
+@every_way
+def test_a_private_authority_is_trusted_where_it_is_named_and_nowhere_else(ask: Ask, encrypted: str):
+    assert ask(encrypted, {"tls": TRUST}) == 0.02
+    for given in ({}, {"tls": Tls()}, {"tls": FOREIGN}):
+        with pytest.raises(ConnectionFailedError, match="CERTIFICATE_VERIFY_FAILED"):
+            ask(encrypted, given)
+
+
+@every_way
+def test_mutual_tls_serves_only_whom_the_authority_signed(ask: Ask, mutual: str):
+    assert ask(mutual, {"tls": OWN}) == 0.02
+    for tls in (TRUST, STRANGER):
+        with pytest.raises(TurnScoreError, match=r"no (answer|conversation)"):
+            ask(mutual, {"tls": tls})
+
+
+@every_way
+def test_the_authorities_of_the_environment_hold_for_calls_and_conversations(
+    ask: Ask, encrypted: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate("authority")))
+    assert ask(encrypted, {}) == 0.02
+
+
+def test_no_two_threads_are_inside_openssl_for_one_connection(encrypted: str, monkeypatch: pytest.MonkeyPatch):
+    inside: Counter[int] = Counter()
+    together: list[str] = []
+
+    def watch(name: str) -> None:
+        original = getattr(ssl.SSLSocket, name)
+
+        def watched(socket: ssl.SSLSocket, *arguments: Any) -> Any:
+            inside[id(socket)] += 1
+            if inside[id(socket)] > 1:
+                together.append(name)
+            try:
+                return original(socket, *arguments)
+            finally:
+                inside[id(socket)] -= 1
+
+        monkeypatch.setattr(ssl.SSLSocket, name, watched)
+
+    watch("recv")
+    watch("send")
+    for _ in range(3):
+        assert talk(encrypted, {"tls": TRUST}) == 0.02
+    assert inside
+    assert together == []
+
+
+@pytest.mark.parametrize("timeout", [0.05, 0.0])
+def test_a_shared_socket_keeps_its_timeout(timeout: float):
+    ours, theirs = socket.socketpair()
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificate("server"), private_key("server"))
+    client = ssl.create_default_context(cafile=certificate("authority"))
+    client.sslsocket_class = SharedSslSocket
+    accepting = threading.Thread(target=lambda: accepted.append(server.wrap_socket(theirs, server_side=True)))
+    accepted: list[ssl.SSLSocket] = []
+    accepting.start()
+    with ours, client.wrap_socket(ours, server_hostname="localhost") as shared:
+        accepting.join()
+        shared.settimeout(timeout)
+        assert shared.gettimeout() == timeout
+        with accepted[0]:
+            with pytest.raises(TimeoutError):
+                shared.recv(1)
+            with pytest.raises(TimeoutError):  # nobody reads
+                shared.sendall(bytes(2**24))
+
+
+@pytest.mark.parametrize("kind", [TurnScoreClient, AsyncTurnScoreClient])
+def test_encryption_over_an_address_in_plain_text_is_refused(kind: Callable[..., Any]):
+    with pytest.raises(ValueError, match="https://"):
+        kind("http://localhost:3000", tls=TRUST)
+
+
+@pytest.mark.parametrize("kind", [TurnScoreClient, AsyncTurnScoreClient])
+@pytest.mark.parametrize(
+    "tls", [Tls(ca_file="/nowhere/ca.pem"), Tls(cert_file=certificate("caller"), key_file=private_key("stranger"))]
+)
+def test_files_that_make_no_context_are_refused_by_name(kind: Callable[..., Any], tls: Tls):
+    with pytest.raises(ValueError, match=r"tls: .*(nowhere|caller)"):
+        kind("https://localhost:3000", tls=tls)
+
+
+def test_a_transport_of_ones_own_is_encrypted_in_its_own_way():
+    mock = MockTurnScore()
+    with TurnScoreClient("https://turnscore.test", tls=TRUST, transport=mock.transport) as client:
+        assert client.score(response="ok").scores["engagement"].value == 0.5
+
+
+def test_the_command_takes_the_files_as_options(mutual: str, tmp_path):
+    files = ["--ca-file", certificate("authority"), "--cert-file", certificate("caller")]
+    arguments = [*files, "--key-file", private_key("caller"), "--url", mutual]
+    source = tmp_path / "turns.jsonl"
+    source.write_text('{"response": "one two"}\n')
+    for command in (["models"], ["score", source, "--timeout", "30"]):
+        result = CliRunner().invoke(app, [str(word) for word in (*command, *arguments)])
+        assert (result.exit_code, "engagement" in result.stdout) == (0, True), result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--ca-file", "authority.pem"], "https://"),
+        (["--url", "https://localhost:1", "--cert-file", "caller.pem"], "cert_file and key_file go together"),
+        (["--url", "https://localhost:1", "--ca-file", "nowhere.pem"], "nowhere.pem"),
+    ],
+)
+def test_files_that_make_no_sense_are_a_usage_error(arguments: list[str], message: str):
+    result = CliRunner().invoke(app, ["models", *arguments])
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.replace("│", "").split())

@@ -1,0 +1,211 @@
+"""A random quality checkpoint becomes a bundle that serves what the checkpoint computes."""
+
+import random
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from support.exporter_data import build_sentence
+from support.wrong_graphs import permute_outputs, with_graph
+from turnscore_exporters.encoder_bundle import GraphChoice
+from turnscore_exporters.encoders import load_encoder
+from turnscore_exporters.errors import CheckpointError, ParityError
+from turnscore_exporters.export_cli import app
+from turnscore_exporters.graph_export import export_fp32
+from turnscore_exporters.quality import bundle as bundle_module
+from turnscore_exporters.quality.bundle import (
+    CONTRACT,
+    QualityExport,
+    QualityReference,
+    export_quality,
+    score_windows,
+)
+from turnscore_exporters.quality.model import HEADS, QualityModel, QualitySettings, load_model, save_model
+from turnscore_exporters.quality.training import new_model
+from turnscore_exporters.quality.value import ValueFormula, write_formula
+from turnscore_exporters.quantization import quantize_int8
+from turnscore_exporters.unpadding import skip_padding
+from turnscore_models import Bundle, MismatchedGraphError, Threshold, read_bundle
+from turnscore_service.inference.onnx_backend import OnnxBackend
+from turnscore_service.inference.response_windows import WindowLayout
+from turnscore_service.scorers.loading import load_scorer
+from turnscore_service.scorers.scorer import TurnToScore
+from turnscore_service.scorers.self_test import read_turn, score_turns
+from turnscore_wire import Turn
+from typer.testing import CliRunner
+
+LAYOUT = WindowLayout(turn_tokens=8, window_tokens=10, stride_tokens=6, response_tokens=40)
+FORMULA = ValueFormula(weights={"overall": 0.6, "sentiment": 0.2, "relevant": 0.3}, bias=0.1, fitted_on="nothing")
+
+
+def make_turns(count: int) -> list[TurnToScore]:
+    """Responses of one to four windows after up to four turns."""
+    chance = random.Random(16)
+    return [
+        TurnToScore(
+            [
+                Turn(speaker=chance.choice(["user", "system"]), text=build_sentence(chance, chance.randint(1, 9)))
+                for _ in range(number % 5)
+            ],
+            build_sentence(chance, chance.randint(1, 26)),
+        )
+        for number in range(count)
+    ]
+
+
+def reference(count: int = 200) -> QualityReference:
+    turns = make_turns(count)
+    rated = {"stars": (turns[:40], [float(place % 5) for place in range(40)]), "thumbs": (turns[:20], [0.0, 1.0] * 10)}
+    return QualityReference(turns, "made-up turns", rated)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("quality_checkpoint")
+    torch.manual_seed(0)
+    encoder = load_encoder(str(tiny_bert), LAYOUT.row_tokens)
+    model = new_model(encoder, QualitySettings("tiny", LAYOUT))
+    with torch.no_grad():
+        model.hidden.weight.normal_(std=0.05)
+        model.head.weight.normal_(std=0.1)
+    save_model(model, encoder, folder)
+    write_formula(folder, FORMULA)
+    (folder / "training.json").write_text('{"command": "none"}')
+    (folder / "threshold.json").write_text('{"value": 0.3, "source": "made up"}')
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bundle(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    output = tmp_path_factory.mktemp("quality_bundle") / "bundle"
+    graphs = GraphChoice(("fp32", "cpu-int8", "cuda-fp16"), int8_tolerance=0.5, fp16_tolerance=0.05)
+    return export_quality(QualityExport(checkpoint, "0.0.1", output, reference(), graphs))
+
+
+def test_every_graph_serves_what_the_checkpoint_computes(bundle: Bundle, checkpoint: Path):
+    model, encoder = load_model(checkpoint)
+    turns = make_turns(30)
+    expected = score_windows(model, encoder, turns)
+    assert max(expected.counts) >= 3
+    values = FORMULA.compute(expected.heads)
+    starts = np.cumsum([0, *expected.counts[:-1]])
+    worst = [values[start : start + count].min() for start, count in zip(starts, expected.counts, strict=True)]
+    for variant, spec in bundle.manifest.graphs.items():
+        scorer = load_scorer(bundle, variant).scorer
+        served = [each.value for each in score_turns(scorer, turns)]
+        assert served == pytest.approx(worst, abs=spec.parity_tolerance)
+
+
+def test_the_manifest_says_what_was_measured_of_every_head_and_graph(bundle: Bundle):
+    for spec in bundle.manifest.graphs.values():
+        assert spec.parity_measured["turns"] == 200
+        assert {f"{name}_max_abs" for name in HEADS} < set(spec.parity_measured)
+        assert all(spec.parity_measured[f"{name}_max_abs"] <= spec.parity_tolerance for name in HEADS)
+    agreement = bundle.manifest.agreement["agreement_by_graph"]
+    assert isinstance(agreement, dict)
+    assert set(agreement) == {"checkpoint", *bundle.manifest.graphs}
+    assert all(isinstance(each, dict) and set(each) == {"stars", "thumbs"} for each in agreement.values())
+    assert bundle.manifest.training["value.json"] == "nothing"
+    assert bundle.manifest.threshold == Threshold(value=0.3, source="made up")
+
+
+def test_percentiles_of_value_and_heads_are_those_of_the_reference_turns(bundle: Bundle, checkpoint: Path):
+    loaded = load_scorer(bundle, "fp32")
+    scores = score_turns(loaded.scorer, reference().turns)
+    for name in ("relevant", "sentiment"):
+        half = float(np.median([each.details[name] for each in scores]))
+        below = [each.details[f"{name}_percentile"] for each in scores if each.details[name] < half]
+        assert max(below) <= 51
+        assert len(below) in range(90, 101)
+    assert float(np.median([loaded.percentile(each) or 0.0 for each in scores])) == pytest.approx(50, abs=2)
+
+
+def test_the_self_test_holds_details_and_refuses_permuted_heads(bundle: Bundle, tmp_path: Path):
+    [first, *_] = bundle.self_test().turns
+    assert set(first.graphs["cpu-int8"].details) == set(HEADS)
+    copied = read_bundle(copy_of(bundle, tmp_path / "copy"))
+    with pytest.raises(MismatchedGraphError, match="when it was exported"):
+        load_scorer(with_graph(copied, permute_outputs), "cpu-int8")
+
+
+def copy_of(bundle: Bundle, folder: Path) -> Path:
+
+    shutil.copytree(bundle.folder, folder)
+    return folder
+
+
+def test_skipping_the_padding_changes_no_head_by_a_bit(checkpoint: Path, tmp_path: Path):
+    model, _ = load_model(checkpoint)
+    export_fp32(model, CONTRACT, tmp_path / "fp32.onnx")
+    quantize_int8(tmp_path / "fp32.onnx", tmp_path / "padded.onnx")
+    (tmp_path / "unpadded.onnx").write_bytes((tmp_path / "padded.onnx").read_bytes())
+    skip_padding(tmp_path / "unpadded.onnx")
+    chance = np.random.default_rng(0)
+    lengths = [3, 12, 7, 1]
+    ids = np.zeros((4, 12), np.int64)
+    for row, length in enumerate(lengths):
+        ids[row, :length] = chance.integers(1, 40, length)
+    feeds = {
+        "input_ids": ids,
+        "attention_mask": (np.arange(12) < np.array(lengths)[:, None]).astype(np.int64),
+        "response_row": np.array([1, 0, 3]),
+        "context_rows": np.array([[0, 2, -1], [-1, -1, -1], [1, 2, 0]]),
+    }
+    padded, unpadded = (OnnxBackend(tmp_path / f"{name}.onnx", threads=1).run(feeds) for name in ("padded", "unpadded"))
+    for name in HEADS:
+        assert np.array_equal(padded[name], unpadded[name]), name
+    flat = [node for node in onnx.load(tmp_path / "unpadded.onnx").graph.node if node.name.endswith("/everywhere")]
+    assert flat
+
+
+def test_a_head_that_disagrees_stops_the_export_by_its_name(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    forward = QualityModel.forward
+
+    def shift(self: QualityModel, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        outputs = list(forward(self, *inputs))
+        if torch.jit.is_tracing():
+            outputs[HEADS.index("sound")] = outputs[HEADS.index("sound")] + 0.01
+        return tuple(outputs)
+
+    monkeypatch.setattr(QualityModel, "forward", shift)
+    with pytest.raises(ParityError, match="sound: graph fp32"):
+        export_quality(
+            QualityExport(checkpoint, "0.0.1", tmp_path / "bundle", reference(), GraphChoice(("fp32",), 0.5))
+        )
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_the_command_writes_a_bundle_that_loads(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    asked: list[object] = []
+
+    def read(folder: Path, limit: int) -> QualityReference:
+        asked.append((folder, limit))
+        return reference()
+
+    monkeypatch.setattr(bundle_module, "read_quality_reference", read)
+    paths = ["--checkpoint", str(checkpoint), "--data", str(tmp_path), "--output", str(tmp_path / "bundle")]
+    options = ["--version", "0.0.2", "--turns", "200", "--graph", "fp32"]
+    result = CliRunner().invoke(app, ["quality", *paths, *options])
+    assert result.exit_code == 0, result.output
+    assert asked == [(tmp_path, 200)]
+    assert "quality:0.0.2 written" in result.output
+    written = read_bundle(tmp_path / "bundle")
+    assert list(written.manifest.graphs) == ["fp32"]
+    turns: Sequence[TurnToScore] = [read_turn(each) for each in written.self_test().turns]
+    assert len({round(each.value, 4) for each in score_turns(load_scorer(written, "fp32").scorer, turns)}) > 5
+
+
+def test_a_checkpoint_without_its_formula_is_refused(checkpoint: Path, tmp_path: Path):
+    copied = tmp_path / "copy"
+    copied.mkdir()
+    for file in checkpoint.iterdir():
+        if file.name != "value.json":
+            (copied / file.name).write_bytes(file.read_bytes())
+    with pytest.raises(CheckpointError, match=r"value\.json"):
+        export_quality(QualityExport(copied, "0.0.1", tmp_path / "bundle", reference()))

@@ -1,0 +1,146 @@
+"""Made-up responses: each kind is what its name says, none is the real one."""
+
+import random
+from pathlib import Path
+
+import pytest
+from turnscore_exporters.encoders import load_encoder
+from turnscore_exporters.quality.examples import ExampleMaker, ExampleRecipe, join_pieces
+from turnscore_exporters.quality.near_misses import NearMisses
+from turnscore_exporters.quality.negatives import (
+    CHEERFUL,
+    GLOOMY,
+    LABELS,
+    SHARES,
+    NegativeKind,
+    Negatives,
+    is_insult,
+    length_class,
+)
+from turnscore_exporters.quality.spoken_turns import SpokenTurn
+
+
+def turn(dialogue: str, place: int, response: str, *context: str) -> SpokenTurn:
+    said = tuple(("user" if (len(context) - at) % 2 else "system", text) for at, text in enumerate(context))
+    return SpokenTurn(
+        source="own",
+        dialogue=dialogue,
+        place=place,
+        context=said,
+        response=response,
+        next_text="i like it",
+        goes_on=True,
+        said_by_person=True,
+    )
+
+
+TURNS = [
+    turn("sea", 1, "i saw the whales today", "what did you do"),
+    turn("sea", 3, "they like the sea", "i saw the whales today", "what do whales like"),
+    turn("sea", 5, "no never", "they like the sea", "did you know it"),
+    turn("sad", 1, "hello", "my dog died , this is terrible and so sad"),
+    turn("glad", 1, "ok", "i won , this is great , i am so happy"),
+    *(turn(f"d{number}", 1, f"i like word{number} and whales", f"about word{number}") for number in range(70)),
+]
+
+
+@pytest.fixture(scope="module")
+def negatives(tiny_bert: Path) -> Negatives:
+    return Negatives(TURNS, NearMisses(TURNS, load_encoder(str(tiny_bert))))
+
+
+def made(negatives: Negatives, index: int, kind: NegativeKind) -> set[str | None]:
+    return {negatives.make(index, kind, random.Random(seed)) for seed in range(20)}
+
+
+def test_every_kind_has_a_share_and_labels() -> None:
+    assert set(SHARES) == set(LABELS) == set(NegativeKind)
+    assert sum(SHARES.values()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("kind", NegativeKind)
+def test_no_kind_gives_the_real_response(negatives: Negatives, kind: NegativeKind) -> None:
+    for index in range(6):
+        assert TURNS[index].response not in made(negatives, index, kind)
+
+
+def test_a_parrot_says_what_it_answers(negatives: Negatives) -> None:
+    assert made(negatives, 1, NegativeKind.PARROT) == {"what do whales like"}
+
+
+def test_a_repeat_is_of_the_speakers_own(negatives: Negatives) -> None:
+    assert made(negatives, 1, NegativeKind.REPEAT) == {"i saw the whales today"}
+    assert made(negatives, 0, NegativeKind.REPEAT) == {None}
+
+
+def test_the_same_dialogue_gives_turns_that_are_not_next_to_it(negatives: Negatives) -> None:
+    assert made(negatives, 0, NegativeKind.SAME_DIALOGUE) == {"they like the sea", "no never"}
+    assert made(negatives, 3, NegativeKind.SAME_DIALOGUE) == {None}
+
+
+def test_a_random_response_is_of_like_length(negatives: Negatives) -> None:
+    found = made(negatives, 0, NegativeKind.RANDOM) - {None}
+    assert {length_class(text or "") for text in found} == {length_class(TURNS[0].response)}
+
+
+def test_near_misses_are_of_other_dialogues(negatives: Negatives) -> None:
+    own = {each.response for each in TURNS if each.dialogue == "sea"}
+    for kind in (NegativeKind.NEAR_CONTEXT, NegativeKind.NEAR_RESPONSE, NegativeKind.SHARED_WORD):
+        assert not own & made(negatives, 1, kind)
+
+
+def test_a_shared_word_stands_in_context_and_response(negatives: Negatives) -> None:
+    found = {text for text in made(negatives, 1, NegativeKind.SHARED_WORD) if text}
+    assert found
+    assert all("whales" in text for text in found)
+
+
+def test_the_wrong_mood_is_cheerful_after_bad_news_alone(negatives: Negatives) -> None:
+    assert made(negatives, 3, NegativeKind.WRONG_MOOD) <= set(CHEERFUL)
+    assert made(negatives, 4, NegativeKind.WRONG_MOOD) <= set(GLOOMY)
+    assert made(negatives, 0, NegativeKind.WRONG_MOOD) == {None}
+
+
+def test_a_contradiction_turns_a_word_into_its_opposite(negatives: Negatives) -> None:
+    assert made(negatives, 2, NegativeKind.CONTRADICTION) == {None}
+    assert made(negatives, 5, NegativeKind.CONTRADICTION) == {"i don't like word0 and whales"}
+
+
+@pytest.mark.parametrize(
+    ("text", "hostile"),
+    [
+        ("you are an idiot", True),
+        ("shut up", True),
+        ("what a stupid film", False),
+        ("you know the idea of idiots " * 4, False),
+    ],
+)
+def test_an_insult_is_short_and_at_somebody(text: str, hostile: bool) -> None:
+    assert is_insult(text) is hostile
+
+
+def test_a_group_begins_with_what_was_really_said(negatives: Negatives) -> None:
+    recipe = ExampleRecipe(long_share=0)
+    groups = list(ExampleMaker(TURNS, negatives, recipe).epoch(0))
+    assert len(groups) == len(TURNS)
+    for real, *spoilt in groups:
+        assert (real.kind, real.relevant, real.sound) == ("", 1.0, 1.0)
+        assert all(each.context == real.context and each.response != real.response for each in spoilt)
+        assert all(each.relevant < 0.5 and each.goes_on == 0.0 for each in spoilt)
+    assert groups == list(ExampleMaker(TURNS, negatives, recipe).epoch(0))
+    assert groups != list(ExampleMaker(TURNS, negatives, recipe).epoch(1))
+
+
+def test_a_long_group_differs_by_the_bad_piece_alone(negatives: Negatives) -> None:
+    groups = list(ExampleMaker(TURNS, negatives, ExampleRecipe(long_share=1.0)).epoch(0))
+    long = next(
+        group
+        for group in groups
+        if group[0].response == join_pieces(["i saw the whales today", "they like the sea", "no never"])
+    )
+    real = set(long[0].response.split())
+    assert any(real <= set(each.response.split()) for each in long[1:])
+
+
+def test_pieces_end_in_full_stops() -> None:
+    assert join_pieces(["hi", "what?", "ok."]) == "hi. what? ok."

@@ -1,0 +1,130 @@
+"""What is read of dialogues and of rated turns, and the split that keeps fitting and choosing apart."""
+
+from pathlib import Path
+
+import pytest
+from support.exporter_data import write_rows
+from support.sentiment_data import write_sentiment_data
+from turnscore_exporters.dialogues import Dialogue, Turn
+from turnscore_exporters.errors import BadDataError
+from turnscore_exporters.quality.population import read_population
+from turnscore_exporters.quality.rated_turns import (
+    alternate,
+    group_contexts,
+    is_fitted_on,
+    read_dbdc3,
+    read_rated_turns,
+    read_thumbs,
+)
+from turnscore_exporters.quality.spoken_turns import TurnSource, observe_dialogue, read_source
+
+TOLD = TurnSource(name="told", files=("told.jsonl.gz",), stops_observed=True, person_turns=99, bot_turns=99)
+
+
+def dialogue(*texts: str, speakers: tuple[str, str] = ("user", "system")) -> Dialogue:
+    return Dialogue("d", 0, tuple(Turn(speakers[place % 2], text) for place, text in enumerate(texts)))
+
+
+def test_every_turn_is_told_from_its_speakers_side() -> None:
+    hello, fine, bye = observe_dialogue(TOLD, dialogue("hi", "hello", "i am fine", "bye"))
+    assert (hello.context, hello.response, hello.said_by_person) == ((("user", "hi"),), "hello", False)
+    assert (fine.context, fine.said_by_person) == ((("system", "hi"), ("user", "hello")), True)
+    assert (bye.next_text, fine.next_text) == (None, "bye")
+
+
+def test_only_a_set_that_shows_stops_tells_that_the_user_went_on() -> None:
+    silent = TurnSource(name="silent", files=())
+    assert [turn.goes_on for turn in observe_dialogue(TOLD, dialogue("hi", "hello", "so", "what"))] == [
+        True,
+        True,
+        False,
+    ]
+    assert [turn.goes_on for turn in observe_dialogue(silent, dialogue("hi", "hello", "so", "what"))] == [
+        None,
+        True,
+        None,
+    ]
+
+
+def test_a_stop_after_goodbye_says_nothing() -> None:
+    [answer] = observe_dialogue(TOLD, dialogue("bye bye, gotta go", "see you"))
+    assert answer.goes_on is None
+
+
+def test_a_context_keeps_its_latest_turns_alone() -> None:
+    *_, last = observe_dialogue(TOLD, dialogue(*"abcdefgh"))
+    assert [text for _, text in last.context] == ["d", "e", "f", "g"]
+
+
+def test_a_source_draws_no_more_turns_than_it_says(tmp_path: Path) -> None:
+    write_sentiment_data(tmp_path)
+    source = TurnSource(name="dstc9", files=("dstc9_interactive.jsonl.gz",), person_turns=7, bot_turns=5)
+    turns = read_source(tmp_path, source)
+    assert sum(turn.said_by_person for turn in turns) == 7
+    assert len(turns) == 12
+    assert turns == read_source(tmp_path, source)
+
+
+def test_contexts_that_share_a_long_text_are_one_group() -> None:
+    shared = "Where did you park the red car?"
+    groups = group_contexts([["hi", shared], [shared.lower(), "by the house of my old aunt"], ["hi", "no"]])
+    assert groups[0] == groups[1] != groups[2]
+
+
+def test_groups_do_not_depend_on_the_order_of_rows() -> None:
+    contexts = [["one two three four five"], ["one two three four five", "six seven eight nine ten"]]
+    contexts.append(["six seven eight nine ten"])
+    assert group_contexts(contexts) == group_contexts(contexts[::-1])[::-1]
+    assert len(set(group_contexts(contexts))) == 1
+
+
+def test_the_split_is_the_same_on_every_machine() -> None:
+    assert [is_fitted_on(name) for name in ("a", "b", "c", "d", "e", "f")] == [False, True, True, True, True, True]
+
+
+def test_rated_turns_of_one_dialogue_are_on_one_side(tmp_path: Path) -> None:
+    rows = [
+        {"set": "own", "context": [f"this is dialogue number {number}", "go on"], "response": str(at), "rating": 2.0}
+        for number in range(30)
+        for at in range(3)
+    ]
+    turns = read_rated_turns(write_rows(tmp_path / "rated.jsonl.gz", list(rows)))
+    sides = {
+        turn.dialogue: {other.is_fitted_on for other in turns if other.dialogue == turn.dialogue} for turn in turns
+    }
+    assert len(sides) == 30
+    assert all(len(side) == 1 for side in sides.values())
+    assert {turn.is_fitted_on for turn in turns} == {True, False}
+
+
+def test_a_rated_row_without_a_rating_is_named(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "rated.jsonl.gz", [{"set": "own", "context": ["hi"], "response": "ho"}])
+    with pytest.raises(BadDataError, match=r"row 1: .*rating"):
+        read_rated_turns(path)
+
+
+def test_the_last_text_of_a_context_is_the_users() -> None:
+    assert alternate(["a", "b", "c"]) == (("user", "a"), ("system", "b"), ("user", "c"))
+
+
+def test_votes_become_a_quality_from_0_to_1(tmp_path: Path) -> None:
+    turns = [{"speaker": "user", "text": "hi"}]
+    turns.append({"speaker": "system", "text": "ho", "breakdown_votes": {"O": 10, "T": 10, "X": 10}})  # type: ignore[dict-item]
+    [judged] = read_dbdc3(write_rows(tmp_path / "dev.jsonl.gz", [{"id": "1", "system": "S", "turns": turns}]))
+    assert (judged.rating, judged.is_fitted_on, judged.context) == (0.5, False, (("user", "hi"),))
+
+
+def test_thumbs_are_read_of_systems_that_talk_to_people(tmp_path: Path) -> None:
+    spoken = [{"speaker": "A", "text": "hi"}, {"speaker": "B", "text": "ho", "thumb": 2}]
+    rows = [
+        {"id": "1", "participants": {"A": "human", "B": "bot"}, "turns": spoken},
+        {"id": "2", "participants": {"A": "human", "B": "human"}, "turns": spoken},
+    ]
+    [thumb] = read_thumbs(write_rows(tmp_path / "convai.jsonl.gz", list(rows)))
+    assert (thumb.dialogue, thumb.rating, thumb.response) == ("1", 1.0, "ho")
+
+
+def test_the_population_holds_no_dialogue_that_the_sentiment_model_drew_from(tmp_path: Path) -> None:
+    write_sentiment_data(tmp_path)
+    population = read_population(tmp_path)
+    assert population.turns == []  # the small data is drawn whole

@@ -1,0 +1,102 @@
+"""What the pages and the errors have a reader type: commands that exist, and installations that work in a checkout."""
+
+import re
+import tomllib
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+from turnscore_exporters.commands import EXTRAS
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "clients/README.md", "requirements/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+SOURCES = [
+    path
+    for folder in ("clients", "service", "model_store", "exporters", "loadtests")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+]
+COMMANDS = {
+    each.name: each.value for each in entry_points(group="console_scripts") if each.value.startswith("turnscore")
+}
+DISTRIBUTIONS = {".": ROOT, "./clients": ROOT / "clients"}
+IN_A_CHECKOUT = " in a checkout of turnscore"
+OTHER_NAMES = {"turnscore-client"}
+"""What looks like a command and is the name of a distribution."""
+
+
+def named_commands(text: str) -> set[str]:
+    """Those at the start of a code span, of a line of code, or behind a folder."""
+    found = re.findall(r"(?:^ *|`|\$ |/bin/|&& )(turnscore(?:-[a-z]+)*)(?= [a-zA-Z-]|`)", text, re.MULTILINE)
+    return set(found) - OTHER_NAMES
+
+
+def run_commands(text: str) -> set[str]:
+    """Those in blocks of code, which a reader copies."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    fenced = [block for language, block in blocks if language in ("", "sh")]
+    indented = re.findall(r"^    .*$", text, re.MULTILINE)
+    return named_commands("\n".join([*fenced, *indented])) & set(COMMANDS)
+
+
+def installed_words(text: str) -> list[str]:
+    """Every requirement behind a `pip install`, which may go on in the next line of a docstring."""
+    text = text.replace(IN_A_CHECKOUT, "")
+    lines = re.findall(r"pip install\s+((?:--?[a-z-]+ )*(?:(?:'[^']+'|[./a-zA-Z][^\s`'\")#]*)[ ]?)+)", text)
+    return [word.strip("'\"`,;") for line in lines for word in line.split()]
+
+
+def misfit_of(requirement: str) -> str | None:
+    """Why the requirement cannot be installed in a checkout; None where it can, or is not ours."""
+    if requirement.startswith("turnscore"):
+        return "is on no index"
+    path, _, extras = requirement.partition("[")
+    if not path.startswith("."):
+        return None
+    if path not in DISTRIBUTIONS:
+        return "is no distribution of ours"
+    project = tomllib.loads((DISTRIBUTIONS[path] / "pyproject.toml").read_text())["project"]
+    unknown = {each for each in extras.rstrip("]").split(",") if each}
+    unknown -= {*project["optional-dependencies"], "{extra}"}  # whose values a test of their own has
+    return f"has no extra {', '.join(sorted(unknown))}" if unknown else None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_a_page_names_is_one(page: Path):
+    assert named_commands(page.read_text()) - set(COMMANDS) == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_with_commands_says_where_they_lie(page: Path):
+    text = page.read_text()
+    commands = run_commands(text)
+    if any("exporters" in COMMANDS[each] for each in commands):
+        assert ".venv-dev/bin" in text
+    elif commands and page.name != "README.md":
+        assert ".venv/bin" in text or ".venv-dev/bin" in text
+
+
+@pytest.mark.parametrize("path", [*PAGES, *SOURCES], ids=lambda path: str(path.relative_to(ROOT)))
+def test_everything_to_be_installed_is_installable_in_a_checkout(path: Path):
+    misfits = {word: misfit_of(word) for word in installed_words(path.read_text())}
+    assert {word: reason for word, reason in misfits.items() if reason} == {}
+
+
+def test_every_extra_that_an_error_names_exists():
+    text = "".join(path.read_text() for path in SOURCES if path.parent.name == "turnscore_client")
+    asked = set(re.findall(r'needs_extra\("(\w+)"', text))
+    assert asked >= {"grpc", "websocket"}
+    assert {misfit_of(f"./clients[{extra}]") for extra in asked} == {None}
+    assert {misfit_of(f".[{extra}]") for extra in ("export", *EXTRAS.values())} == {None}
+
+
+def test_wrong_lines_are_found():
+    assert named_commands("run `turnscore-modles list`") == {"turnscore-modles"}
+    assert installed_words("(pip install ./clients '.[cpu,export]')") == ["./clients", ".[cpu,export]"]
+    assert misfit_of("./clients[grpcs]") == "has no extra grpcs"
+    assert misfit_of("./client") == "is no distribution of ours"
+    assert misfit_of("turnscore-client") == "is on no index"
+    assert misfit_of(".[cpu,export]") is None
+    assert run_commands("```\nturnscore-models list\n```") == {"turnscore-models"}
