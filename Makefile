@@ -49,10 +49,10 @@ $(SERVE)/.ready: requirements/serve.txt pyproject.toml clients/pyproject.toml
 	$(SERVE)/bin/pip install --quiet --no-deps --editable clients --editable .
 	@touch $@
 
-$(DEV)/.ready: requirements/serve.txt requirements/dev.txt pyproject.toml clients/pyproject.toml
+$(DEV)/.ready: requirements/serve.txt requirements/dev.txt pyproject.toml clients/pyproject.toml assessment/pyproject.toml
 	$(PYTHON) -m venv $(DEV)
 	$(DEV)/bin/pip install --quiet --requirement requirements/dev.txt
-	$(DEV)/bin/pip install --quiet --no-deps --editable clients --editable .
+	$(DEV)/bin/pip install --quiet --no-deps --editable clients --editable . --editable assessment
 	@touch $@
 
 # Without serve-gpu.txt: torch wants other versions of the CUDA wheels than the runtime's newest.
@@ -106,9 +106,9 @@ check-proto: $(DEV)/.ready
 	@for file in $(GENERATED); do diff -u clients/$$file build/proto/$$file || \
 		{ echo "$$file is not what turnscore.proto gives; \`make proto\` writes it anew" >&2; exit 1; }; done
 
-wheels: $(SERVE)/.ready  ## Builds the wheels of both distributions into dist/
+wheels: $(SERVE)/.ready  ## Builds the wheels of all distributions into dist/
 	rm -f dist/*.whl
-	$(SERVE)/bin/pip wheel --quiet --no-deps --wheel-dir dist . ./clients
+	$(SERVE)/bin/pip wheel --quiet --no-deps --wheel-dir dist . ./clients ./assessment
 
 bento: wheels  ## Builds the bento from the wheels into BentoML's store; REQUIREMENTS=serve-gpu.txt for CUDA
 	mkdir -p build && sed 's/serve.txt/$(REQUIREMENTS)/' bentofile.yaml > build/bentofile.yaml
@@ -213,4 +213,5 @@ lock: $(DEV)/.ready  ## Pins the dependencies anew
 	$(DEV)/bin/pip-compile $(LOCK) --output-file=requirements/dev.txt requirements/dev.in
 
 LOCK := --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host \
-	--no-emit-find-links --unsafe-package=turnscore --unsafe-package=turnscore-client
+	--no-emit-find-links --unsafe-package=turnscore --unsafe-package=turnscore-client \
+	--unsafe-package=turnscore-assessment

@@ -1,4 +1,4 @@
-"""The commands of both distributions, as they are installed."""
+"""The commands of all distributions, as they are installed."""
 
 import sys
 from importlib.metadata import EntryPoint, entry_points
@@ -11,8 +11,8 @@ COMMANDS = sorted(
 )
 
 
-def test_there_are_commands_of_both_distributions():
-    assert {each.name for each in COMMANDS} >= {"turnscore", "turnscore-models", "turnscore-export"}
+def test_there_are_commands_of_every_distribution():
+    assert {each.name for each in COMMANDS} >= {"turnscore", "turnscore-models", "turnscore-export", "turnscore-assess"}
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda each: each.name)

@@ -10,20 +10,29 @@ from turnscore_exporters.commands import EXTRAS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "clients/README.md", "requirements/README.md")),
+    *(
+        ROOT / name
+        for name in (
+            "README.md",
+            "CONTRIBUTING.md",
+            "clients/README.md",
+            "assessment/README.md",
+            "requirements/README.md",
+        )
+    ),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 SOURCES = [
     path
-    for folder in ("clients", "service", "model_store", "exporters", "loadtests")
+    for folder in ("clients", "service", "model_store", "exporters", "assessment", "loadtests")
     for path in sorted((ROOT / folder).rglob("*.py"))
 ]
 COMMANDS = {
     each.name: each.value for each in entry_points(group="console_scripts") if each.value.startswith("turnscore")
 }
-DISTRIBUTIONS = {".": ROOT, "./clients": ROOT / "clients"}
+DISTRIBUTIONS = {".": ROOT, "./clients": ROOT / "clients", "./assessment": ROOT / "assessment"}
 IN_A_CHECKOUT = " in a checkout of turnscore"
-OTHER_NAMES = {"turnscore-client"}
+OTHER_NAMES = {"turnscore-client", "turnscore-assessment"}
 """What looks like a command and is the name of a distribution."""
 
 
@@ -59,7 +68,7 @@ def misfit_of(requirement: str) -> str | None:
         return "is no distribution of ours"
     project = tomllib.loads((DISTRIBUTIONS[path] / "pyproject.toml").read_text())["project"]
     unknown = {each for each in extras.rstrip("]").split(",") if each}
-    unknown -= {*project["optional-dependencies"], "{extra}"}  # whose values a test of their own has
+    unknown -= {*project.get("optional-dependencies", {}), "{extra}"}  # whose values a test of their own has
     return f"has no extra {', '.join(sorted(unknown))}" if unknown else None
 
 

@@ -1,0 +1,1 @@
+"""The subcommands of `turnscore-assess`: a module each, in which `run` is the command; `main` finds them."""

@@ -1,0 +1,20 @@
+"""The errors of assessment, each with a message that names the file, the line or the field it is about."""
+
+from pathlib import Path
+
+
+class AssessmentError(Exception):
+    """Anything that stops an assessment and that the user can act on."""
+
+
+class BadRatingsError(AssessmentError):
+    """A ratings file holds something that cannot be read; `line` counts from 1, 0 is the file as a whole."""
+
+    def __init__(self, path: Path, line: int, reason: str) -> None:
+        super().__init__(f"{path}, line {line}: {reason}" if line else f"{path}: {reason}")
+        self.path = path
+        self.line = line
+
+
+class TooFewError(AssessmentError):
+    """There are too few systems, workers or dialogues for the figure that was asked for."""

@@ -1,0 +1,79 @@
+"""The rating table: a study's ratings as arrays, the negative criteria reversed. Standardizes and judges nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnscore_assessment.ratings.form import Criterion, StudyDescription
+from turnscore_assessment.ratings.rating_file import RatingFile
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.intp]
+Flags = NDArray[np.bool_]
+
+COMMON_LOW, COMMON_HIGH = 0.0, 100.0
+"""The range that ratings are brought to where the criteria have different ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatingTable:
+    """Rows are rated dialogues in the file's order, columns are criteria."""
+
+    description: StudyDescription
+    ratings: Floats
+    """Reversed, so that more is better everywhere: low + high - x for negative criteria. On the criteria's range where
+    all have the same, otherwise on 0 to 100."""
+    workers: Sequence[str]
+    systems: Sequence[str]
+    """Of the systems under test, sorted; the degraded ones are not among them."""
+    worker_of: Integers
+    assignment_of: Integers
+    """Numbers a worker's HIT."""
+    system_of: Integers
+    """-1 for a degraded system."""
+
+    @property
+    def is_degraded(self) -> Flags:
+        """Which rows are about a degraded system."""
+        return np.asarray(self.system_of < 0)
+
+    @property
+    def controlling(self) -> Integers:
+        """The columns that the quality control looks at."""
+        return np.array(
+            [place for place, criterion in enumerate(self.description.criteria) if criterion.is_controlling],
+            dtype=np.intp,
+        )
+
+
+def build_table(ratings: RatingFile) -> RatingTable:
+    """The table of a study."""
+    rows = ratings.dialogues
+    criteria = ratings.description.criteria
+    given = np.array([[row.ratings[name] for name in ratings.description.names] for row in rows], dtype=np.float64)
+    workers = sorted({row.worker for row in rows})
+    systems = sorted({row.system for row in rows if not row.degraded})
+    assignments = {pair: number for number, pair in enumerate(dict.fromkeys((row.worker, row.hit) for row in rows))}
+    number_of_worker = {name: number for number, name in enumerate(workers)}
+    number_of_system = {name: number for number, name in enumerate(systems)}
+    return RatingTable(
+        description=ratings.description,
+        ratings=_bring_to_one_direction(given, criteria),
+        workers=workers,
+        systems=systems,
+        worker_of=np.array([number_of_worker[row.worker] for row in rows], dtype=np.intp),
+        assignment_of=np.array([assignments[row.worker, row.hit] for row in rows], dtype=np.intp),
+        system_of=np.array([-1 if row.degraded else number_of_system[row.system] for row in rows], dtype=np.intp),
+    )
+
+
+def _bring_to_one_direction(given: Floats, criteria: Sequence[Criterion]) -> Floats:
+    low = np.array([criterion.low for criterion in criteria])
+    high = np.array([criterion.high for criterion in criteria])
+    is_negative = np.array([criterion.direction == "negative" for criterion in criteria])
+    turned = np.where(is_negative, low + high - given, given)
+    if len({(criterion.low, criterion.high) for criterion in criteria}) == 1:
+        return np.asarray(turned)
+    return np.asarray(COMMON_LOW + (turned - low) / (high - low) * (COMMON_HIGH - COMMON_LOW))
