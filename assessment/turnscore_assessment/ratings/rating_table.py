@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from turnscore_assessment.errors import AssessmentError
 from turnscore_assessment.ratings.form import Criterion, StudyDescription
 from turnscore_assessment.ratings.rating_file import RatingFile
 
@@ -15,6 +16,11 @@ Flags = NDArray[np.bool_]
 
 COMMON_LOW, COMMON_HIGH = 0.0, 100.0
 """The range that ratings are brought to where the criteria have different ones."""
+
+MOST_SYSTEMS = 200
+"""Chosen: ten times a large shared task; every two of them are compared."""
+MOST_CELLS = 50_000_000
+"""Of workers times systems times criteria, which stand in memory at once. Chosen: 400 MB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +55,13 @@ class RatingTable:
 
 
 def build_table(ratings: RatingFile) -> RatingTable:
-    """The table of a study."""
+    """The table of a study. AssessmentError where it is larger than can be computed with."""
     rows = ratings.dialogues
     criteria = ratings.description.criteria
     given = np.array([[row.ratings[name] for name in ratings.description.names] for row in rows], dtype=np.float64)
     workers = sorted({row.worker for row in rows})
     systems = sorted({row.system for row in rows if not row.degraded})
+    _check_size(len(workers), len(systems), len(criteria))
     assignments = {pair: number for number, pair in enumerate(dict.fromkeys((row.worker, row.hit) for row in rows))}
     number_of_worker = {name: number for number, name in enumerate(workers)}
     number_of_system = {name: number for number, name in enumerate(systems)}
@@ -67,6 +74,21 @@ def build_table(ratings: RatingFile) -> RatingTable:
         assignment_of=np.array([assignments[row.worker, row.hit] for row in rows], dtype=np.intp),
         system_of=np.array([-1 if row.degraded else number_of_system[row.system] for row in rows], dtype=np.intp),
     )
+
+
+def group_rows(number_of: Integers, count: int) -> list[Integers]:
+    """For each number below `count`, the places that have it, in order."""
+    order = np.argsort(number_of, kind="stable")
+    return np.split(order, np.searchsorted(number_of[order], np.arange(1, count)))
+
+
+def _check_size(workers: int, systems: int, criteria: int) -> None:
+    if systems > MOST_SYSTEMS:
+        raise AssessmentError(f"there are {systems} systems; at most {MOST_SYSTEMS} can be compared")
+    if workers * systems * criteria > MOST_CELLS:
+        raise AssessmentError(
+            f"{workers} workers, {systems} systems and {criteria} criteria are too many for one study; split it"
+        )
 
 
 def _bring_to_one_direction(given: Floats, criteria: Sequence[Criterion]) -> Floats:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from turnscore_assessment.errors import BadRatingsError
-from turnscore_assessment.ratings import rating_file
+from turnscore_assessment.errors import AssessmentError, BadRatingsError
+from turnscore_assessment.ratings import rating_file, rating_table
 from turnscore_assessment.ratings.rating_file import read_ratings, write_ratings
 from turnscore_assessment.ratings.rating_table import build_table
 
@@ -57,6 +57,16 @@ def test_the_degraded_system_is_none_of_the_systems(file: Path) -> None:
     assert table.is_degraded.tolist() == [False, True, False]
     assert np.unique(table.assignment_of).size == 2
     assert table.controlling.tolist() == [0]
+
+
+def test_a_study_larger_than_memory_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = read_ratings(write(file, STUDY, ROW, {**ROW, "position": 1, "system": "B"}))
+    monkeypatch.setattr(rating_table, "MOST_CELLS", 3)
+    with pytest.raises(AssessmentError, match="1 workers, 2 systems and 2 criteria are too many"):
+        build_table(read)
+    monkeypatch.setattr(rating_table, "MOST_SYSTEMS", 1)
+    with pytest.raises(AssessmentError, match="there are 2 systems; at most 1"):
+        build_table(read)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,88 @@
+"""What every room computes with: a figure with its interval, percentile intervals, correlations."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+Floats = NDArray[np.float64]
+
+CONFIDENCE = 0.95
+ROUNDS = 1000
+"""Resamples of an interval. Chosen: the ends of a 95 % interval then move by less than a tenth of its width between
+seeds."""
+MOST_ROUNDS = 10_000
+"""Chosen: what the most careful report, and still in memory for the most systems."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure with its 95 % interval; NaN for ends that are not known."""
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+
+    def __str__(self) -> str:
+        if math.isnan(self.value):
+            return "-"
+        return f"{self.value:.3f}" if math.isnan(self.low) else f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+    def to_json(self) -> dict[str, float | None]:
+        """The three numbers; null for what is not known."""
+        return {"value": plain(self.value), "low": plain(self.low), "high": plain(self.high)}
+
+
+def plain(value: float) -> float | None:
+    """The number as JSON has it: null where it is none."""
+    return float(value) if math.isfinite(value) else None
+
+
+def find_interval(value: float, resampled: ArrayLike) -> Interval:
+    """The value with the percentile interval of its resamples; those that are NaN are left out."""
+    found = np.asarray(resampled, dtype=np.float64)
+    kept = found[~np.isnan(found)]
+    if not kept.size:
+        return Interval(value)
+    tail = (1 - CONFIDENCE) / 2 * 100
+    low, high = np.percentile(kept, [tail, 100 - tail])
+    return Interval(float(value), float(low), float(high))
+
+
+def correlate(left: ArrayLike, right: ArrayLike) -> float:
+    """Pearson's r; NaN where a side is constant or there are fewer than two values."""
+    x, y = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
+    if x.size < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return math.nan
+    x, y = x - x.mean(), y - y.mean()
+    norm = float(np.sqrt((x @ x) * (y @ y)))
+    return float(np.clip(x @ y / norm, -1, 1)) if norm > 0 else math.nan
+
+
+def correlate_ranks(left: ArrayLike, right: ArrayLike) -> float:
+    """Spearman's rho, ties averaged; NaN as for `correlate`."""
+    return correlate(stats.rankdata(np.asarray(left)), stats.rankdata(np.asarray(right)))
+
+
+def correlate_order(left: ArrayLike, right: ArrayLike) -> float:
+    """Kendall's tau-b; NaN as for `correlate`."""
+    x, y = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
+    if x.size < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return math.nan
+    return float(stats.kendalltau(x, y).statistic)
+
+
+def jsonable(row: Any) -> Any:
+    """Nested dictionaries and lists in which numbers that are none are null and intervals are objects."""
+    if isinstance(row, Interval):
+        return row.to_json()
+    if isinstance(row, dict):
+        return {str(name): jsonable(value) for name, value in row.items()}
+    if isinstance(row, list | tuple):
+        return [jsonable(value) for value in row]
+    if isinstance(row, np.floating | float):
+        return plain(float(row))
+    return row.item() if isinstance(row, np.integer | np.bool_) else row

@@ -1,0 +1,47 @@
+"""One self-contained HTML page of sections, each with sentences, charts and tables. Knows nothing of ratings."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+from jinja2 import Environment
+from markupsafe import Markup
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table to read; the first cell of a row is its heading."""
+
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page under a heading of its own."""
+
+    heading: str
+    paragraphs: Sequence[str] = ()
+    charts: Sequence[Markup] = ()
+    tables: Sequence[Table] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """What the page says; every text is escaped."""
+
+    title: str
+    summary: Sequence[str]
+    sections: Sequence[Section]
+    command: str
+    date: str
+
+
+def write_page(page: Page) -> str:
+    """The page's HTML: one file without scripts, that asks the network for nothing."""
+    template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(template).render(
+        title=page.title, summary=page.summary, sections=page.sections, command=page.command, date=page.date
+    )

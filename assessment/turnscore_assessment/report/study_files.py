@@ -1,0 +1,125 @@
+"""A study's report as files: JSON with every figure, CSV of systems and of pairs, and the HTML page."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from turnscore_assessment.figures import CONFIDENCE, Interval, jsonable
+from turnscore_assessment.report.html_page import Page, write_page
+from turnscore_assessment.report.rater_agreement import BIN_EDGES
+from turnscore_assessment.report.study_page import build_sections, summarize
+from turnscore_assessment.report.study_report import StudyReport
+from turnscore_assessment.scoring.significance import THRESHOLDS
+
+
+def write_report(report: StudyReport, folder: Path, command: str, date: str) -> list[Path]:
+    """Writes `report.html`, `report.json`, `systems.csv`, `pairs.csv`, replacing what is there; gives their places."""
+    page = Page(
+        title=f"Study {report.description.study}",
+        summary=summarize(report),
+        sections=build_sections(report),
+        command=command,
+        date=date,
+    )
+    contents = {
+        "report.html": write_page(page),
+        "report.json": json.dumps({"command": command, "date": date, **to_json(report)}, indent=2) + "\n",
+        "systems.csv": _write_csv(_list_systems(report)),
+        "pairs.csv": _write_csv(_list_pairs(report)),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        (folder / name).write_text(content, encoding="utf-8")
+    return [folder / name for name in contents]
+
+
+def to_json(report: StudyReport) -> dict[str, Any]:
+    """Every figure; what is undefined is null. Workers are numbered, not named."""
+    return dict(
+        jsonable(
+            {
+                "study": report.description.model_dump(),
+                "resampling": {
+                    "rounds": report.rounds,
+                    "seed": report.seed,
+                    "confidence": CONFIDENCE,
+                    "unit": "worker",
+                },
+                "workers": {
+                    "total": len(report.workers),
+                    "passed": report.passing,
+                    "outcomes": [
+                        {
+                            "number": number,
+                            "outcome": str(worker.verdict),
+                            "passes": worker.passes,
+                            "p": worker.p,
+                            "degraded_ratings": worker.degraded_ratings,
+                            "ordinary_ratings": worker.ordinary_ratings,
+                        }
+                        for number, worker in enumerate(report.workers, start=1)
+                    ],
+                },
+                "systems": [
+                    vars(system) | {"scores": dict(system.scores), "raw": dict(system.raw)} for system in report.systems
+                ],
+                "pairs": [
+                    vars(pair) | {"outcomes": {f"p<{each:g}": pair.outcome(each) for each in THRESHOLDS}}
+                    for pair in report.pairs
+                ],
+                "criteria": [
+                    {"first": first, "second": second, "pearson": pearson, "spearman": spearman}
+                    for (first, second), (pearson, spearman) in report.criteria.items()
+                ],
+                "rater_agreement": {
+                    group: {
+                        "pairs": len(found.correlations),
+                        "undefined": found.undefined,
+                        "median": found.median,
+                        "edges": list(BIN_EDGES),
+                        "histogram": found.histogram,
+                    }
+                    for group, found in report.agreement.items()
+                },
+                "effort": {group: vars(found) for group, found in report.effort.items()},
+            }
+        )
+    )
+
+
+def _list_systems(report: StudyReport) -> Iterator[dict[str, Any]]:
+    for system in report.systems:
+        row: dict[str, Any] = {"system": system.system, "dialogues": system.dialogues, "ratings": system.ratings}
+        for kind, scores in (("z", system.scores), ("raw", system.raw)):
+            for name, found in scores.items():
+                row |= {f"{kind} {name}{end}": value for end, value in _spread(found).items()}
+        yield row
+
+
+def _list_pairs(report: StudyReport) -> Iterator[dict[str, Any]]:
+    for pair in report.pairs:
+        row = vars(pair).copy()
+        row |= {f"difference{end}": value for end, value in _spread(row.pop("difference")).items()}
+        yield row | {f"outcome at p<{each:g}": pair.outcome(each) for each in THRESHOLDS}
+
+
+def _spread(interval: Interval) -> dict[str, float | None]:
+    found = interval.to_json()
+    return {"": found["value"], " low": found["low"], " high": found["high"]}
+
+
+def _write_csv(rows: Iterator[dict[str, Any]]) -> str:
+    listed = [{name: _defuse(value) for name, value in row.items()} for row in rows]
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(listed[0]) if listed else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(listed)
+    return file.getvalue()
+
+
+def _defuse(value: Any) -> Any:
+    """A name that a spreadsheet would take for a formula gets an apostrophe before it."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value

@@ -1,0 +1,84 @@
+"""Significance: which systems are better than which, as published and corrected for the number of pairs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+from scipy import stats
+
+from turnscore_assessment.figures import Floats, Interval
+
+Outcome = Literal["better", "worse", "none"]
+THRESHOLDS = (0.1, 0.05)
+"""Those that the published figure and text use."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedPair:
+    """Two systems, the first one with the higher mean; every p is of Mann-Whitney's U on means over criteria."""
+
+    first: str
+    second: str
+    difference: Interval
+    p_better: float
+    """One-sided: the first system's dialogues are rated higher. As published: neither corrected nor clustered."""
+    p_worse: float
+    p_two_sided: float
+    p_holm: float
+    """Two-sided, corrected so that one false difference among all pairs is unlikely."""
+    p_benjamini_hochberg: float
+    """Two-sided, corrected so that few of the differences found are false."""
+
+    def outcome(self, threshold: float) -> Outcome:
+        """What the published test says of the first system at this p."""
+        if self.p_better < threshold:
+            return "better"
+        return "worse" if self.p_worse < threshold else "none"
+
+
+def compare_pairs(
+    values: Mapping[str, Floats], order: Sequence[str], differences: Mapping[tuple[str, str], Interval]
+) -> list[ComparedPair]:
+    """Every pair of systems; `values` has one number a dialogue, `order` is best first, `differences` has its pairs."""
+    pairs = list(combinations(order, 2))
+    tests = {
+        kind: [_test(values[first], values[second], kind) for first, second in pairs]
+        for kind in ("greater", "less", "two-sided")
+    }
+    holm, hochberg = correct_holm(tests["two-sided"]), correct_benjamini_hochberg(tests["two-sided"])
+    return [
+        ComparedPair(
+            first=pair[0],
+            second=pair[1],
+            difference=differences[pair],
+            p_better=tests["greater"][number],
+            p_worse=tests["less"][number],
+            p_two_sided=tests["two-sided"][number],
+            p_holm=holm[number],
+            p_benjamini_hochberg=hochberg[number],
+        )
+        for number, pair in enumerate(pairs)
+    ]
+
+
+def correct_holm(p: Sequence[float]) -> list[float]:
+    """Holm's step-down adjustment: compared with a threshold, it bounds the chance of any false rejection."""
+    values = np.asarray(p, dtype=np.float64)
+    order = np.argsort(values)
+    factors = np.arange(len(values), 0, -1)
+    adjusted = np.empty_like(values)
+    adjusted[order] = np.minimum(np.maximum.accumulate(values[order] * factors), 1) if len(values) else values
+    return [float(each) for each in adjusted]
+
+
+def correct_benjamini_hochberg(p: Sequence[float]) -> list[float]:
+    """Benjamini and Hochberg's step-up adjustment: it bounds the expected share of false rejections."""
+    if not len(p):
+        return []
+    return [float(each) for each in stats.false_discovery_control(np.asarray(p), method="bh")]
+
+
+def _test(left: Floats, right: Floats, alternative: str) -> float:
+    return float(stats.mannwhitneyu(left, right, alternative=alternative, method="auto").pvalue)

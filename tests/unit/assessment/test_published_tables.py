@@ -1,0 +1,117 @@
+"""The tables of Ji et al. (ACL 2022), from its ratings as released: docs/assessment.md says what cannot come out."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.data_sets import find_data
+from turnscore_assessment.ratings.published_form import read_published
+from turnscore_assessment.ratings.rating_file import RatingFile, read_lines
+from turnscore_assessment.report.study_report import StudyReport, build_report
+
+PUBLISHED: dict[str, Any] = json.loads((Path(__file__).parent / "ji2022.json").read_text())
+FREE_1, FREE_2, ICE_BREAKER = "free_run1", "free_run2", "icebreaker"
+
+
+def find_run(run: str) -> tuple[Path, Path]:
+    passed, failed = find_data(f"human_assessment/{run}_pass.jsonl.gz", f"human_assessment/{run}_fail.jsonl.gz")
+    return passed, failed
+
+
+@cache
+def read_run(run: str) -> RatingFile:
+    return read_published(find_run(run), run)
+
+
+@cache
+def report_on(run: str) -> StudyReport:
+    return build_report(read_run(run), 20, 0)
+
+
+def compare(run: str, table: str, kind: str) -> tuple[float, float]:
+    """The largest difference of any cell, and of an overall score, from a published table."""
+    systems = {system.system: getattr(system, kind) for system in report_on(run).systems}
+    assert set(systems) == set(PUBLISHED[table])
+    gaps = {
+        (name, column): abs(systems[name][column].value - published)
+        for name, row in PUBLISHED[table].items()
+        for column, published in zip(PUBLISHED["columns"], row[1:], strict=True)
+    }
+    assert len(gaps) == 80
+    return max(gaps.values()), max(gap for (_, column), gap in gaps.items() if column == "overall")
+
+
+@pytest.mark.parametrize(
+    ("run", "workers", "passing"), [(FREE_1, 248, 173), (FREE_2, 246, 138), (ICE_BREAKER, 246, 169)]
+)
+def test_the_quality_control_passes_exactly_the_published_workers(run: str, workers: int, passing: int) -> None:
+    files = find_run(run)
+    published = [{record["worker"] for _, record in read_lines(file)} for file in files]
+    outcomes = {worker.worker: worker.passes for worker in report_on(run).workers}
+    assert (len(outcomes), sum(outcomes.values())) == (workers, passing)
+    assert {name for name, passes in outcomes.items() if passes} == published[0]
+    assert {name for name, passes in outcomes.items() if not passes} == published[1]
+
+
+def test_table_3_comes_out_in_every_cell() -> None:
+    assert compare(FREE_1, "table3", "scores")[0] < 0.001
+    counts = {system.system: system.ratings for system in report_on(FREE_1).systems}
+    assert counts == {name: row[0] for name, row in PUBLISHED["table3"].items()}
+    assert list(counts) == list(PUBLISHED["table3"])  # best first
+
+
+def test_table_10_comes_out_for_the_first_run() -> None:
+    assert compare(FREE_1, "table10_free1", "raw")[0] < 0.01
+
+
+@pytest.mark.parametrize(
+    ("run", "table", "kind", "any_cell", "overall"),
+    [
+        (FREE_2, "table9", "scores", 0.024, 0.0081),
+        (ICE_BREAKER, "table4", "scores", 0.0215, 0.0065),
+        (FREE_2, "table10_free2", "raw", 0.86, 0.58),
+        (ICE_BREAKER, "table11", "raw", 0.65, 0.26),
+    ],
+)
+def test_tables_of_runs_that_lost_hits_come_out_nearly(
+    run: str, table: str, kind: str, any_cell: float, overall: float
+) -> None:
+    found = compare(run, table, kind)
+    assert found[0] < any_cell
+    assert found[1] < overall
+
+
+def test_table_8_comes_out_from_raw_scores() -> None:
+    names = PUBLISHED["columns"]
+    for (left, right), (pearson, spearman) in report_on(FREE_1).criteria.items():
+        first, second = names.index(left), names.index(right)
+        assert pearson == pytest.approx(PUBLISHED["table8"][first][second], abs=0.001)
+        assert spearman == pytest.approx(PUBLISHED["table8"][second][first], abs=0.001)
+
+
+def test_raters_who_pass_agree_and_those_who_fail_do_not() -> None:
+    """Figure 2: the peak between .6 and .7; the medians are those of the released ratings."""
+    found = report_on(FREE_1).agreement
+    assert (len(found["passed"].correlations), len(found["failed"].correlations)) == (680, 115)
+    assert found["passed"].median == pytest.approx(0.44, abs=0.005)
+    assert found["failed"].median == pytest.approx(0.04, abs=0.005)
+    assert int(np.argmax(found["passed"].histogram)) == 16  # .6 to .7
+    assert max(found["failed"].histogram) <= 11
+
+
+def test_differences_that_survive_correction() -> None:
+    pairs = report_on(FREE_1).pairs
+    counts = [
+        sum(getattr(pair, name) < 0.05 for pair in pairs) for name in ("p_two_sided", "p_holm", "p_benjamini_hochberg")
+    ]
+    assert counts == [34, 29, 33]
+    assert sum((pair.p_better < 0.05) + (pair.p_worse < 0.05) for pair in pairs) == 36
+
+
+def test_table_12_comes_out_in_words_per_chat() -> None:
+    effort = report_on(FREE_1).effort
+    assert (effort["passed"].words_per_dialogue, effort["failed"].words_per_dialogue) == (63, 48)
+    assert (effort["passed"].ordinary_dialogues, effort["all"].ordinary_dialogues) == (1075, 1520)

@@ -1,0 +1,124 @@
+"""Reliability against published vectors and against counting every pair."""
+
+import math
+from itertools import permutations
+
+import numpy as np
+import pytest
+from turnscore_assessment.errors import AssessmentError, TooFewError
+from turnscore_assessment.figures import Floats
+from turnscore_assessment.reliability import krippendorff
+from turnscore_assessment.reliability.intraclass import bound_intraclass, measure_intraclass, step_down, step_up
+from turnscore_assessment.reliability.krippendorff import SCALES, Scale, bound_alpha, measure_alpha
+
+SHROUT_FLEISS = np.array(
+    [[9, 2, 5, 8], [6, 1, 3, 2], [8, 4, 6, 8], [7, 1, 2, 6], [10, 5, 6, 9], [6, 2, 4, 7]], dtype=np.float64
+)
+"""Shrout and Fleiss (1979), table 2: 6 items by 4 raters."""
+
+_ = np.nan
+KRIPPENDORFF = np.array(
+    [
+        [1, 2, 3, 3, 2, 1, 4, 1, 2, _, _, _],
+        [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, _, 3],
+        [_, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, _],
+        [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, _],
+    ]
+).T
+"""Krippendorff (2011), example C: 12 units by 4 coders, with gaps."""
+
+
+def test_intraclass_correlations_are_shrout_and_fleiss() -> None:
+    found = measure_intraclass(SHROUT_FLEISS)
+    figures = (found.agreement, found.consistency, found.agreement_of_mean, found.consistency_of_mean)
+    assert figures == pytest.approx((0.290, 0.715, 0.620, 0.909), abs=0.0005)
+    assert (found.items, found.raters) == (6, 4)
+
+
+def test_intraclass_correlations_are_those_of_the_analysis_of_variance() -> None:
+    table = np.random.default_rng(1).normal(size=(30, 7)) + np.arange(30)[:, None] / 9 + np.arange(7) / 2
+    n, k = table.shape
+    rows = k * table.mean(axis=1).var() * n / (n - 1)
+    columns = n * table.mean(axis=0).var() * k / (k - 1)
+    error = (table.var() * n * k - rows * (n - 1) - columns * (k - 1)) / ((n - 1) * (k - 1))
+    found = measure_intraclass(table)
+    assert found.consistency == pytest.approx((rows - error) / (rows + (k - 1) * error))
+    assert found.consistency_of_mean == pytest.approx((rows - error) / rows)
+    assert found.agreement == pytest.approx((rows - error) / (rows + (k - 1) * error + k / n * (columns - error)))
+    assert found.agreement_of_mean == pytest.approx((rows - error) / (rows + (columns - error) / n))
+
+
+def test_missing_cells_move_an_intraclass_correlation_little() -> None:
+    generator = np.random.default_rng(2)
+    truth = generator.normal(size=(400, 1)) + generator.normal(size=(1, 10)) / 2 + generator.normal(size=(400, 10))
+    gaps = np.where(generator.random(truth.shape) < 0.4, np.nan, truth)
+    found = measure_intraclass(gaps)
+    assert found.consistency == pytest.approx(0.5, abs=0.06)
+    assert found.agreement == pytest.approx(measure_intraclass(truth).agreement, abs=0.05)
+    assert 5 < found.raters < 6.5
+
+
+def test_spearman_and_brown_go_up_and_down() -> None:
+    assert step_down(0.95, 40) == pytest.approx(0.322, abs=0.001)
+    assert step_down(0.75, 40) == pytest.approx(0.07, abs=0.001)
+    assert step_up(step_down(0.83, 40), 40) == pytest.approx(0.83)
+    assert step_up(0.5, 2) == pytest.approx(2 / 3)
+
+
+def test_intervals_hold_the_figure_and_repeat_themselves() -> None:
+    found = bound_intraclass(SHROUT_FLEISS, 200, seed=0)
+    assert found["consistency"].low <= found["consistency"].value <= found["consistency"].high
+    assert found == bound_intraclass(SHROUT_FLEISS, 200, seed=0)
+    alpha = bound_alpha(KRIPPENDORFF, "interval", 200, seed=0)
+    assert alpha.low < alpha.value < alpha.high
+
+
+@pytest.mark.parametrize(
+    ("scale", "expected"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849), ("ratio", 0.797)]
+)
+def test_alpha_is_krippendorffs(scale: Scale, expected: float) -> None:
+    assert measure_alpha(KRIPPENDORFF, scale) == pytest.approx(expected, abs=0.0005)
+
+
+def count_pairs(table: Floats, scale: Scale) -> float:
+    """Alpha by its definition: every ordered pair of ratings of an item, and of all items."""
+    kept = [row[~np.isnan(row)] for row in table if (~np.isnan(row)).sum() > 1]
+    everything = np.concatenate(kept)
+
+    def differ(left: float, right: float) -> float:
+        if scale == "nominal":
+            return float(left != right)
+        if scale == "interval":
+            return (left - right) ** 2
+        if scale == "ratio":
+            return ((left - right) / (left + right)) ** 2 if left + right else 0
+        low, high = sorted((left, right))
+        between = ((everything >= low) & (everything <= high)).sum()
+        return float(between - (np.isin(everything, [low]).sum() + np.isin(everything, [high]).sum()) / 2) ** 2
+
+    within = sum(sum(differ(*pair) for pair in permutations(row, 2)) / (len(row) - 1) for row in kept)
+    among = sum(differ(*pair) for pair in permutations(everything, 2)) / (len(everything) - 1)
+    return 1 - within / among
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_alpha_is_what_counting_every_pair_gives(scale: Scale) -> None:
+    generator = np.random.default_rng(3)
+    table = np.floor(generator.normal(size=(25, 1)) * 2 + generator.normal(size=(25, 4)) + 9)
+    table[generator.random(table.shape) < 0.3] = np.nan
+    assert measure_alpha(table, scale) == pytest.approx(count_pairs(table, scale))
+
+
+def test_what_cannot_be_measured_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = np.array([[1, np.nan], [np.nan, 2]])
+    with pytest.raises(TooFewError, match="needs an item with two ratings"):
+        measure_alpha(alone, "interval")
+    with pytest.raises(TooFewError, match="there are 1 and 2"):
+        measure_intraclass(np.array([[1.0, 2.0]]))
+    with pytest.raises(AssessmentError, match="-1 is one"):
+        measure_alpha(np.array([[-1.0, 2.0]]), "ratio")
+    monkeypatch.setattr(krippendorff, "MOST_RATIO_VALUES", 2)
+    with pytest.raises(AssessmentError, match="at most 2 distinct values, not 3"):
+        measure_alpha(np.array([[1.0, 2.0], [3.0, 1.0]]), "ratio")
+    assert math.isnan(measure_alpha(np.ones((3, 2)), "interval"))
+    assert math.isnan(measure_intraclass(np.ones((3, 2))).consistency)

@@ -1,0 +1,110 @@
+"""The report's files: complete, without network, without names of workers, safe to open."""
+
+import csv
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.assessing import make_study
+from turnscore_assessment.commands.main import app
+from turnscore_assessment.figures import Interval
+from turnscore_assessment.ratings.rating_file import write_ratings
+from turnscore_assessment.report import rater_agreement
+from turnscore_assessment.report.charts import draw_histogram, draw_intervals, draw_lines
+from turnscore_assessment.report.study_files import to_json, write_report
+from turnscore_assessment.report.study_report import build_report
+from typer.testing import CliRunner
+
+HOSTILE = "=<script>alert(1)</script>"
+TRUTH = {HOSTILE: 75.0, "B": 60.0, "C": 55.0}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    write_report(build_report(make_study(TRUTH, guessers=4), 50, 0), folder, "the command", "2026-01-01")
+    return folder
+
+
+def test_the_page_holds_no_script_and_asks_the_network_for_nothing(written: Path) -> None:
+    page = (written / "report.html").read_text()
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert not re.search(r"""(?:src|href)\s*=|url\(|@import""", page)
+    assert set(re.findall(r"https?://[^\s\"<]+", page)) <= {"http://www.w3.org/2000/svg"}
+    assert "default-src 'none'" in page
+    assert page.count("<svg") == 3
+
+
+def test_no_file_names_a_worker(written: Path) -> None:
+    for file in written.iterdir():
+        assert "person-" not in file.read_text()
+
+
+def test_json_has_every_figure_and_no_nan(written: Path) -> None:
+    report = json.loads((written / "report.json").read_text(), parse_constant=lambda name: pytest.fail(name))
+    assert [system["system"] for system in report["systems"]] == list(TRUTH)
+    assert set(report["systems"][0]["scores"]) == {"overall", "interesting", "fun", "fluent", "repetitive"}
+    assert set(report["pairs"][0]) >= {"p_better", "p_two_sided", "p_holm", "p_benjamini_hochberg", "difference"}
+    assert report["workers"]["total"] == 28 == len(report["workers"]["outcomes"])
+    assert report["effort"]["passed"]["minutes_per_dialogue"] == pytest.approx(2.5)
+    assert report["effort"]["passed"]["words_per_dialogue"] == 4
+
+
+def test_tables_open_in_a_spreadsheet_as_text(written: Path) -> None:
+    systems = list(csv.DictReader((written / "systems.csv").read_text().splitlines()))
+    pairs = list(csv.DictReader((written / "pairs.csv").read_text().splitlines()))
+    assert systems[0]["system"] == f"'{HOSTILE}"
+    assert float(systems[0]["z overall low"]) < float(systems[0]["z overall"]) < float(systems[0]["z overall high"])
+    assert (len(systems), len(pairs)) == (3, 3)
+    assert pairs[0]["outcome at p<0.05"] == "better"
+
+
+def test_the_smallest_study_is_reported_without_intervals(tmp_path: Path) -> None:
+    study = make_study({"A": 50.0}, workers=1, with_degraded=False)
+    report = build_report(study, 50, 0)
+    assert math.isnan(report.systems[0].scores["overall"].low)
+    assert to_json(report)["systems"][0]["scores"]["overall"]["low"] is None
+    assert len(write_report(report, tmp_path, "c", "d")) == 4
+
+
+def test_the_command_writes_the_report(tmp_path: Path) -> None:
+    ratings = tmp_path / "ratings.jsonl"
+    write_ratings(ratings, make_study(TRUTH, guessers=2))
+    done = CliRunner().invoke(app, ["report", str(ratings), "--output", str(tmp_path / "out"), "--rounds", "20"])
+    assert done.exit_code == 0, done.output
+    assert "workers pass the quality control" in done.output
+    assert "--rounds 20" in json.loads((tmp_path / "out" / "report.json").read_text())["command"]
+
+
+def test_the_command_says_what_is_wrong_with_the_file(tmp_path: Path) -> None:
+    ratings = tmp_path / "ratings.jsonl"
+    ratings.write_text('{"study": "s"}\n')
+    done = CliRunner().invoke(app, ["report", str(ratings), "--output", str(tmp_path / "out")])
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "line 1: criteria: field required" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_many_pairs_of_raters_are_sampled_to_the_same_median(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = make_study({"A": 70, "B": 60, "C": 40, "D": 20}, workers=80)
+    everything = build_report(study, 5, 0).agreement["passed"]
+    monkeypatch.setattr(rater_agreement, "MOST_PAIRS", 500)
+    sampled = build_report(study, 5, 0).agreement["passed"]
+    assert len(sampled.correlations) <= 501 < len(everything.correlations)
+    assert sampled.median == pytest.approx(everything.median, abs=0.06)
+
+
+def test_charts_take_constants_and_unknown_figures() -> None:
+    nothing = Interval(math.nan)
+    for chart in (
+        draw_intervals("t", [("a", Interval(0.0)), ("b", nothing)]),
+        draw_lines("t", "x", {"a": [(1, Interval(2.0, 2.0, 2.0))], "b": [(1, nothing)]}),
+        draw_histogram("t", list(np.linspace(0, 1, 4)), {"a": [0, 0, 0]}),
+    ):
+        assert "nan" not in chart
+        assert chart.startswith("<svg")
+        assert chart.endswith("</svg>")
