@@ -7,13 +7,17 @@ class AssessmentError(Exception):
     """Anything that stops an assessment and that the user can act on."""
 
 
-class BadRatingsError(AssessmentError):
-    """A ratings file holds something that cannot be read; `line` counts from 1, 0 is the file as a whole."""
+class BadFileError(AssessmentError):
+    """A file holds something that cannot be read; `line` counts from 1, 0 is the file as a whole."""
 
     def __init__(self, path: Path, line: int, reason: str) -> None:
         super().__init__(f"{path}, line {line}: {reason}" if line else f"{path}: {reason}")
         self.path = path
         self.line = line
+
+
+class BadRatingsError(BadFileError):
+    """It is a ratings file."""
 
 
 class TooFewError(AssessmentError):

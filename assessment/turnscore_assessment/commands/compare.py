@@ -1,0 +1,167 @@
+"""`turnscore-assess compare`: options in, a table out. Compares nothing itself."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from turnscore_client import AsyncTurnScoreClient
+
+from turnscore_assessment.commands.options import SeedOption, reported_errors
+from turnscore_assessment.comparison.comparison import compare_files
+from turnscore_assessment.comparison.difference import ROUNDS
+from turnscore_assessment.comparison.report import (
+    describe_verdict,
+    list_remarks,
+    make_comparison_table,
+    make_look_table,
+    write_json,
+)
+from turnscore_assessment.comparison.score_file import ScoreFile, read_score_file
+from turnscore_assessment.comparison.score_sequence import compare_scores_sequentially
+from turnscore_assessment.comparison.sequential import (
+    OVERALL,
+    SequenceMethod,
+    SequentialComparison,
+    collect_observations,
+    compare_sequentially,
+)
+from turnscore_assessment.comparison.service_scoring import CALL_SECONDS, score_file
+from turnscore_assessment.ratings.rating_file import read_ratings
+
+PLAIN_WIDTH = 200
+"""Columns where the output is no terminal. Chosen: the widest table fits."""
+
+Files = Annotated[
+    list[Path],
+    typer.Argument(
+        exists=True,
+        dir_okay=False,
+        help="Two files of dialogues, scored by `turnscore score` or not yet; with --sequential also one of ratings.",
+    ),
+]
+Pairing = Annotated[
+    bool | None, typer.Option("--pair/--no-pair", help="By `id`; unless said, where most dialogues have a namesake.")
+]
+Names = Annotated[str | None, typer.Option("--scorers", help="Names, separated by commas; else all that both have.")]
+Systems = Annotated[str | None, typer.Option(help="Two systems of the ratings, as in `A,B`.")]
+Bounds = Annotated[
+    str | None, typer.Option(help="Between which numbers every score lies, as in `0,1`: betting needs them.")
+]
+
+
+def run(
+    files: Files,
+    scorers: Names = None,
+    url: Annotated[str | None, typer.Option(help="Service for unscored dialogues; else TURNSCORE_URL.")] = None,
+    paired: Pairing = None,
+    details: Annotated[bool, typer.Option("--details", help="The scores' details, too.")] = False,
+    rounds: Annotated[int, typer.Option(min=200, max=100_000, help="Resamples of dialogues.")] = ROUNDS,
+    seed: SeedOption = 0,
+    sequential: Annotated[bool, typer.Option("--sequential", help="A look after every observation.")] = False,
+    systems: Systems = None,
+    criterion: Annotated[str, typer.Option(help="Of the ratings.")] = OVERALL,
+    method: Annotated[SequenceMethod | None, typer.Option(help="Unless said, betting where bounds are known.")] = None,
+    bounds: Bounds = None,
+    alpha: Annotated[float, typer.Option(min=0.0001, max=0.5, help="Of the sequence.")] = 0.05,
+    margin: Annotated[float | None, typer.Option(min=0, help="No smaller difference matters.")] = None,
+    output: Annotated[Path | None, typer.Option(dir_okay=False, help="Where the result goes as JSON.")] = None,
+) -> None:
+    """Compare two of your systems: by scores of their dialogues, or, while ratings come in, by people."""
+    if len(files) != (1 if systems else 2):
+        raise typer.BadParameter("two files of dialogues, or one of ratings with --sequential --systems A,B")
+    if systems and not sequential:
+        raise typer.BadParameter("goes with --sequential; `report` compares finished ratings", param_hint="--systems")
+    names = _split(scorers, "--scorers") if scorers else None
+    with reported_errors():
+        if systems:
+            found = [_follow_ratings(files[0], systems, criterion, method, alpha, margin)]
+            _tell_sequences(found, output)
+            return
+        a, b = (_read(path, url, names) for path in files)
+        if sequential:
+            span = _read_bounds(bounds)
+            chosen = method or (SequenceMethod.ASYMPTOTIC if span is None else SequenceMethod.BETTING)
+            _tell_sequences(
+                compare_scores_sequentially(
+                    a, b, scorers=names, method=chosen, bounds=span, alpha=alpha, margin=margin
+                ),
+                output,
+            )
+            return
+        compared = compare_files(a, b, paired=paired, with_details=details, scorers=names, rounds=rounds, seed=seed)
+    console = _open_console()
+    console.print(make_comparison_table(compared))
+    for remark in list_remarks(compared):
+        console.print(remark, soft_wrap=True, markup=False, highlight=False)
+    _write(output, write_json(compared))
+
+
+def _follow_ratings(
+    path: Path, systems: str, criterion: str, method: SequenceMethod | None, alpha: float, margin: float | None
+) -> SequentialComparison:
+    names = _split(systems, "--systems")
+    if len(names) != 2:
+        raise typer.BadParameter("must name two systems, as in `A,B`", param_hint="--systems")
+    a, b = names
+    return compare_sequentially(
+        collect_observations(read_ratings(path), a, b, criterion),
+        a=a,
+        b=b,
+        what=criterion,
+        method=method or SequenceMethod.BETTING,
+        alpha=alpha,
+        margin=margin,
+    )
+
+
+def _read(path: Path, url: str | None, scorers: list[str] | None) -> ScoreFile:
+    found = read_score_file(path)
+
+    def open_client() -> AsyncTurnScoreClient:
+        try:
+            return AsyncTurnScoreClient(url, timeout_seconds=CALL_SECONDS)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+
+    score_file(found, open_client, scorers)
+    return found
+
+
+def _tell_sequences(found: list[SequentialComparison], output: Path | None) -> None:
+    console = _open_console()
+    for each in found:
+        console.print(make_look_table(each))
+        for line in (describe_verdict(each), f"an observation: {each.unit}", each.method, *each.notes):
+            console.print(line, soft_wrap=True, markup=False, highlight=False)
+    _write(output, write_json(found))
+
+
+def _read_bounds(bounds: str | None) -> tuple[float, float] | None:
+    if bounds is None:
+        return None
+    try:
+        low, high = (float(part) for part in bounds.split(","))
+    except ValueError:
+        raise typer.BadParameter("must be two numbers, as in `0,1`", param_hint="--bounds") from None
+    if not -1e300 < low < high < 1e300:
+        raise typer.BadParameter("must be finite, and the first the smaller one", param_hint="--bounds")
+    return low, high
+
+
+def _split(names: str, option: str) -> list[str]:
+    parts = [name.strip() for name in names.split(",")]
+    if not all(parts):
+        raise typer.BadParameter("has an empty name", param_hint=option)
+    return parts
+
+
+def _open_console() -> Console:
+    return Console() if Console().is_terminal else Console(width=PLAIN_WIDTH)
+
+
+def _write(output: Path | None, content: str) -> None:
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(content, encoding="utf-8")
+        typer.echo(f"wrote {output}")

@@ -1,0 +1,1 @@
+"""Comparison of two systems: from scores without people, and from ratings while they come in."""

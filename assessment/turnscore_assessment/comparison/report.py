@@ -1,0 +1,104 @@
+"""A comparison as a table for a terminal and as JSON. Computes nothing."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from turnscore_assessment.comparison.comparison import Comparison, Outlook, ScorerComparison
+from turnscore_assessment.comparison.difference import Estimate
+from turnscore_assessment.comparison.sequential import SequentialComparison
+
+LOOKS_SHOWN = 20
+"""Lines of a table of looks. Chosen: a screen."""
+
+
+def write_json(found: Comparison | list[SequentialComparison]) -> str:
+    """The whole result; what is not bounded is null."""
+    plain = [asdict(each) for each in found] if isinstance(found, list) else asdict(found)
+    return json.dumps(_without_infinities(plain), indent=2, allow_nan=False) + "\n"
+
+
+def make_comparison_table(found: Comparison) -> Table:
+    """A row a score."""
+    table = Table("score", "A", "B", "A - B [95 %]", "g", "A higher", "p", "Holm", "BH", "more dialogues")
+    for row in found.scorers:
+        measured = row.found
+        table.add_row(
+            row.scorer,
+            f"{measured.mean_a:.3f}",
+            f"{measured.mean_b:.3f}",
+            _say_estimate(measured.difference),
+            "-" if measured.effect is None else f"{measured.effect.value:.2f}",
+            f"{measured.superiority:.0%}",
+            *(_say_p(p) for p in (measured.p_value, row.p_holm, row.p_benjamini_hochberg)),
+            _say_outlook(row.outlook),
+        )
+    return table
+
+
+def list_remarks(found: Comparison) -> Iterator[str]:
+    """How it was made, what was left out, and where length explains a difference."""
+    first = found.scorers[0].found
+    yield f"A: {found.a}, {first.dialogues_a} dialogues; B: {found.b}, {first.dialogues_b} dialogues"
+    yield found.method
+    yield from found.notes
+    for row in found.scorers:
+        yield from (f"warning: {row.scorer}: {warning}" for warning in _list_warnings(row))
+
+
+def make_look_table(found: SequentialComparison) -> Table:
+    """The looks, thinned evenly to a screen; the deciding one and the last are among them."""
+    table = Table("observations", "A - B", "low", "high", "p, any time")
+    count = len(found.looks)
+    places = {round(place) for place in np.linspace(0, count - 1, min(count, LOOKS_SHOWN))}
+    places |= {found.decided_at - 1} if found.decided_at else set()
+    for place in sorted(places):
+        look = found.looks[place]
+        is_deciding = place + 1 == found.decided_at
+        table.add_row(
+            f"{look.observations}{' *' if is_deciding else ''}",
+            *(f"{value:.3f}" for value in (look.mean, look.low, look.high)),
+            _say_p(look.p_value),
+        )
+    return table
+
+
+def describe_verdict(found: SequentialComparison) -> str:
+    """One sentence."""
+    looks = len(found.looks)
+    if found.decided_at is None:
+        return f"{found.what}: undecided after {looks} observations; more may be added and looked at"
+    names = f"(a: {found.a}, b: {found.b})"
+    return f"{found.what}: {found.verdict} {names}, decided after {found.decided_at} of {looks} observations"
+
+
+def _list_warnings(row: ScorerComparison) -> list[str]:
+    return [effect.warning for effect in row.lengths if effect.warning]
+
+
+def _say_estimate(found: Estimate) -> str:
+    return f"{found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+
+
+def _say_p(p_value: float | None) -> str:
+    if p_value is None:
+        return "-"
+    return "<.001" if p_value < 0.001 else f"{p_value:.3f}"
+
+
+def _say_outlook(outlook: Outlook) -> str:
+    if outlook.more == 0:
+        return "decided"
+    return "over 1,000,000" if outlook.more is None else f"{outlook.more:,}"
+
+
+def _without_infinities(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_infinities(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_infinities(each) for each in value]
+    return None if isinstance(value, float) and not np.isfinite(value) else value

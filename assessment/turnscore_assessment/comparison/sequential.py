@@ -1,0 +1,225 @@
+"""Sequential comparison: what may be said at each look while ratings come in, without a higher rate of false alarms.
+
+One observation is one worker's: the mean rating of A's dialogues less that of B's, of the first HIT in which both were
+rated. A worker's later HITs are left out, as they repeat what the worker thinks. Where no worker rated both, the
+workers of each system are paired in the order in which they came.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnscore_assessment.comparison.confidence_sequence import (
+    AsymptoticSequence,
+    BettingSequence,
+    FollowedMean,
+)
+from turnscore_assessment.errors import AssessmentError, TooFewError
+from turnscore_assessment.ratings.rating_file import RatingFile
+from turnscore_assessment.ratings.rating_table import COMMON_HIGH, COMMON_LOW, build_table
+
+Floats = NDArray[np.float64]
+Verdict = Literal["a is better", "b is better", "no difference larger than the margin", "undecided"]
+
+OVERALL = "overall"
+
+
+class SequenceMethod(StrEnum):
+    """Which confidence sequence."""
+
+    BETTING = "betting"
+    ASYMPTOTIC = "asymptotic"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hit:
+    """What a worker said in one HIT: the ratings of each system's dialogues."""
+
+    worker: str
+    values: dict[str, list[float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observations:
+    """Differences in the order in which they became known, and what a reader must know of them."""
+
+    differences: Floats
+    reach: float
+    """No difference can be larger, in size."""
+    unit: str
+    notes: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What was known after so many observations."""
+
+    observations: int
+    mean: float
+    low: float
+    high: float
+    p_value: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequentialComparison:
+    """Every look at a comparison, and its verdict, which stands from `decided_at` observations on."""
+
+    a: str
+    b: str
+    what: str
+    method: str
+    unit: str
+    verdict: Verdict
+    decided_at: int | None
+    looks: Sequence[Look]
+    notes: Sequence[str]
+
+
+def collect_observations(ratings: RatingFile, a: str, b: str, criterion: str = OVERALL) -> Observations:
+    """The differences between two systems of a study, by its workers. AssessmentError names what there is none of."""
+    systems = {row.system for row in ratings.dialogues}
+    unknown = [name for name in (a, b) if name not in systems]
+    if unknown or a == b:
+        reason = f"{unknown[0]!r} is no system" if unknown else "the two systems are the same"
+        raise AssessmentError(f"systems: {reason}; the study has {', '.join(sorted(systems))}")
+    values, reach = _rate(ratings, criterion)
+    places, notes = _put_in_order(ratings)
+    hits = _collect_hits(ratings, places, values)
+    unit = "the first HIT in which a worker rated both systems"
+    found = list(_differ_within(hits, a, b))
+    used = len(found)
+    if not found:
+        found = list(_differ_between(hits, a, b))
+        used = 2 * len(found)
+        unit = "a worker's first HIT with A less another worker's first HIT with B, paired in the order of arrival"
+    left = sum(a in hit.values or b in hit.values for hit in hits) - used
+    if left:
+        notes.append(f"{left} HITs are no observation: of a worker seen before, or with one of the two systems only")
+    return Observations(differences=np.array(found), reach=reach, unit=unit, notes=notes)
+
+
+def compare_sequentially(
+    observed: Observations,
+    *,
+    a: str,
+    b: str,
+    what: str = OVERALL,
+    method: SequenceMethod = SequenceMethod.BETTING,
+    alpha: float = 0.05,
+    margin: float | None = None,
+) -> SequentialComparison:
+    """A look after every observation; with a probability of at least 1 - alpha all intervals hold at once.
+
+    With a margin, an interval inside it says that there is no larger difference. TooFewError without observations.
+    """
+    if not len(observed.differences):
+        raise TooFewError(f"no worker has rated {a!r} and {b!r} yet")
+    followed = _follow(observed, method, alpha)
+    means = np.cumsum(observed.differences) / np.arange(1, len(observed.differences) + 1)
+    columns = zip(means.tolist(), followed.low.tolist(), followed.high.tolist(), followed.p_value.tolist(), strict=True)
+    looks = [
+        Look(observations=place, mean=mean, low=low, high=high, p_value=p_value)
+        for place, (mean, low, high, p_value) in enumerate(columns, start=1)
+    ]
+    verdict, decided_at = _judge(followed, margin)
+    return SequentialComparison(
+        a=a,
+        b=b,
+        what=what,
+        method=_describe(method, alpha),
+        unit=observed.unit,
+        verdict=verdict,
+        decided_at=decided_at,
+        looks=looks,
+        notes=observed.notes,
+    )
+
+
+def _follow(observed: Observations, method: SequenceMethod, alpha: float) -> FollowedMean:
+    if method is SequenceMethod.ASYMPTOTIC:
+        return AsymptoticSequence(alpha=alpha).follow(observed.differences)
+    if not np.isfinite(observed.reach):
+        raise AssessmentError(
+            "method: betting needs bounded scores; say `asymptotic`, or between which numbers they lie"
+        )
+    return BettingSequence(lowest=-observed.reach, highest=observed.reach, alpha=alpha).follow(observed.differences)
+
+
+def _judge(followed: FollowedMean, margin: float | None) -> tuple[Verdict, int | None]:
+    decided_at = followed.decided_at
+    inside = np.flatnonzero((followed.low > -margin) & (followed.high < margin)) if margin is not None else np.zeros(0)
+    if len(inside) and (decided_at is None or inside[0] + 1 <= decided_at):
+        return "no difference larger than the margin", int(inside[0]) + 1
+    if decided_at is None:
+        return "undecided", None
+    return ("a is better" if followed.low[decided_at - 1] > 0 else "b is better"), decided_at
+
+
+def _describe(method: SequenceMethod, alpha: float) -> str:
+    name = {
+        SequenceMethod.BETTING: "hedged-capital betting confidence sequence (Waudby-Smith & Ramdas 2024)",
+        SequenceMethod.ASYMPTOTIC: "asymptotic normal-mixture confidence sequence (Waudby-Smith et al. 2024)",
+    }[method]
+    return f"{name}, alpha {alpha:g}, running intersection"
+
+
+def _rate(ratings: RatingFile, criterion: str) -> tuple[Floats, float]:
+    """Each dialogue's rating, negative criteria reversed, overall as the mean over criteria; and the range it has."""
+    table = build_table(ratings)
+    criteria, names = ratings.description.criteria, ratings.description.names
+    ranges = {(each.low, each.high) for each in criteria}
+    low, high = ranges.pop() if len(ranges) == 1 else (COMMON_LOW, COMMON_HIGH)
+    if criterion == OVERALL:
+        return table.ratings.mean(axis=1), high - low
+    if criterion not in names:
+        raise AssessmentError(f"criterion: {criterion!r} is none of the study's: {OVERALL}, {', '.join(names)}")
+    return table.ratings[:, names.index(criterion)], high - low
+
+
+def _put_in_order(ratings: RatingFile) -> tuple[list[int], list[str]]:
+    """The places of the dialogues in the order in which they were submitted; the file's where that is not known."""
+    rows = ratings.dialogues
+    times = [row.submitted_at for row in rows]
+    if all(time is not None for time in times):
+        return sorted(range(len(rows)), key=lambda place: times[place]), []  # type: ignore[arg-type, return-value]
+    return list(range(len(rows))), ["not every dialogue has `submitted_at`: taken in the order of the file"]
+
+
+def _differ_within(hits: Sequence[Hit], a: str, b: str) -> Iterator[float]:
+    """One a worker: of the first HIT in which both systems were rated."""
+    done: set[str] = set()
+    for hit in hits:
+        if hit.worker not in done and a in hit.values and b in hit.values:
+            done.add(hit.worker)
+            yield float(np.mean(hit.values[a]) - np.mean(hit.values[b]))
+
+
+def _differ_between(hits: Sequence[Hit], a: str, b: str) -> Iterator[float]:
+    """The first HIT of the next worker who rated A, less that of the next who rated B."""
+    done: set[str] = set()
+    waiting: dict[str, deque[float]] = {a: deque(), b: deque()}
+    for hit in hits:
+        system = next((name for name in (a, b) if name in hit.values), None)
+        if system is None or hit.worker in done:
+            continue
+        done.add(hit.worker)
+        waiting[system].append(float(np.mean(hit.values[system])))
+        if waiting[a] and waiting[b]:
+            yield waiting[a].popleft() - waiting[b].popleft()
+
+
+def _collect_hits(ratings: RatingFile, places: Sequence[int], values: Floats) -> list[Hit]:
+    """The HITs in the order in which they were completed: a HIT counts when its last dialogue is in."""
+    hits: dict[tuple[str, str], Hit] = {}
+    for place in places:
+        row = ratings.dialogues[place]
+        hit = hits.pop((row.worker, row.hit), None) or Hit(worker=row.worker, values={})
+        hit.values.setdefault(row.system, []).append(float(values[place]))
+        hits[row.worker, row.hit] = hit  # put back at the end
+    return list(hits.values())

@@ -1,0 +1,203 @@
+"""`turnscore-assess compare`: files of scores, unscored dialogues, ratings; and what it refuses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.json_lines import write_lines
+from turnscore_assessment.commands import compare
+from turnscore_assessment.commands.main import app
+from turnscore_client.testing import MockTurnScore
+from typer.testing import CliRunner
+
+RUNNER = CliRunner()
+
+
+def score(value: float, tokens: int = 10, **details: float) -> dict[str, Any]:
+    return {
+        "value": value,
+        "percentile": 50,
+        "details": details,
+        "model": "m:1",
+        "tokens": {"used": tokens, "dropped": 0},
+    }
+
+
+def dialogue_line(name: int, turns: list[dict[str, Any]]) -> dict[str, Any]:
+    scored = [{"index": place, "scores": scores, "errors": {}} for place, scores in enumerate(turns)]
+    return {"id": f"d{name}", "line": name, "request_id": "r", "turns": scored, "dialogue": {}, "timing_ms": {}}
+
+
+def write_scores(path: Path, shift: float, seed: int, count: int = 40, tokens: int = 10) -> Path:
+    """Two scorers: `quality` differs between the systems by the shift, `engagement` by nothing."""
+    shared = np.random.default_rng(0).normal(0, 0.2, count)
+    generator = np.random.default_rng(seed)
+    rows = []
+    for place in range(count):
+        values = shared[place] + generator.normal(0, 0.1, (3, 2)) + [shift, 0]
+        turns = [
+            {"quality": score(q, tokens + int(generator.integers(3)), sound=q / 2), "engagement": score(e)}
+            for q, e in values.tolist()
+        ]
+        rows.append(dialogue_line(place, turns))
+    return write_lines(path, *rows)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    return [
+        str(write_scores(tmp_path / f"{name}.jsonl", shift, seed)) for name, shift, seed in (("a", 0.1, 1), ("b", 0, 2))
+    ]
+
+
+def run(*arguments: str) -> Any:
+    return RUNNER.invoke(app, ["compare", *arguments])
+
+
+def run_json(tmp_path: Path, *arguments: str) -> Any:
+    done = run(*arguments, "--output", str(tmp_path / "out" / "found.json"))
+    assert done.exit_code == 0, done.output
+    return json.loads((tmp_path / "out" / "found.json").read_text())
+
+
+def test_every_scorer_is_compared_in_pairs_with_corrections(files: list[str], tmp_path: Path) -> None:
+    found = run_json(tmp_path, *files)
+    rows = {row["scorer"]: row for row in found["scorers"]}
+    assert set(rows) == {"quality", "engagement"}
+    assert found["is_paired"] is True
+    assert rows["quality"]["found"]["difference"]["low"] > 0.05
+    assert rows["quality"]["p_holm"] >= rows["quality"]["found"]["p_value"]
+    assert rows["quality"]["outlook"]["more"] == 0
+    assert rows["engagement"]["found"]["difference"]["low"] < 0 < rows["engagement"]["found"]["difference"]["high"]
+    outlook = rows["engagement"]["outlook"]
+    assert outlook["needed"] is None or outlook["more"] == outlook["needed"] - 40
+    assert 0 < outlook["smallest_difference"] < 0.1
+
+
+def test_the_table_says_how_it_was_made(files: list[str]) -> None:
+    done = run(*files, "--no-pair", "--details")
+    assert done.exit_code == 0, done.output
+    assert "dialogues as two independent samples" in done.output
+    assert "Benjamini-Hochberg over 3 scores" in done.output
+    assert "quality.sound" in done.output
+    assert "40 dialogues" in done.output
+
+
+def test_the_dialogue_score_is_the_mean_over_its_turns(tmp_path: Path) -> None:
+    a = write_lines(tmp_path / "a.jsonl", *[dialogue_line(n, [{"q": score(n)}, {"q": score(n + 4)}]) for n in range(4)])
+    b = write_lines(tmp_path / "b.jsonl", *[dialogue_line(n, [{"q": score(-n)}]) for n in range(4)])
+    found = run_json(tmp_path, str(a), str(b))["scorers"][0]["found"]
+    assert (found["mean_a"], found["mean_b"]) == (3.5, -1.5)
+
+
+def test_scored_turns_are_put_together_by_dialogue(tmp_path: Path) -> None:
+    turns = [{"dialogue": f"d{n // 2}", "id": n, "scores": {"q": score(n)}} for n in range(8)]
+    a = write_lines(tmp_path / "a.jsonl", *turns, {"line": 9, "error": {"code": "invalid_request", "message": "no"}})
+    b = write_lines(tmp_path / "b.jsonl", *turns)
+    done = run(str(a), str(b))
+    assert "A: " in done.output
+    assert "4 dialogues" in done.output
+    assert "1 lines have no score but an error" in done.output
+
+
+def test_length_that_explains_the_difference_is_a_warning(tmp_path: Path) -> None:
+    generator = np.random.default_rng(1)
+    files = []
+    for name, longest in (("a", 60), ("b", 45)):
+        lengths = generator.integers(10, longest, 60).tolist()
+        rows = [dialogue_line(n, [{"q": score(0.05 * m + generator.normal(0, 0.1), m)}]) for n, m in enumerate(lengths)]
+        files.append(str(write_lines(tmp_path / f"{name}.jsonl", *rows)))
+    assert "warning: q: tokens: at equal length no difference is seen" in run(*files, "--no-pair").output
+
+
+def test_dialogues_without_scores_go_to_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = [
+        {"speaker": "user", "text": "hi"},
+        {"speaker": "system", "text": "well hello"},
+        {"speaker": "system", "text": " "},
+    ]
+    rows = [{"id": str(n), "turns": turns} for n in range(9)]
+    files = [str(write_lines(tmp_path / f"{name}.jsonl", *rows)) for name in "ab"]
+    mock = MockTurnScore()
+    monkeypatch.setattr(compare, "AsyncTurnScoreClient", lambda url, **_: mock.async_client())
+    found = run_json(tmp_path, *files, "--scorers", "engagement")
+    assert [row["scorer"] for row in found["scorers"]] == ["engagement"]
+    assert found["scorers"][0]["found"]["difference"]["value"] == 0
+    assert len(mock.requests) == 18
+    assert all(len(request.body["turns"]) == 2 for request in mock.requests)
+
+
+def test_a_service_that_fails_is_named_with_the_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "CALL_SECONDS", 0.2)
+    turns = [{"speaker": "system", "text": "hello"}]
+    file = str(write_lines(tmp_path / "a.jsonl", {"turns": turns}))
+    done = run(file, file, "--url", "http://127.0.0.1:9")
+    assert done.exit_code == 1
+    assert "a.jsonl, line 1: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("[1]", "line 2: is not a JSON object"),
+        ({"id": "x"}, "line 2: has neither `scores` nor `turns`"),
+        ({"turns": []}, "line 2: has neither `scores` nor `turns`"),
+        ({"scores": {"q": {"value": "high"}}}, "line 2: scores.q.value: "),
+        ('{"scores": {"q": {"value": NaN}}}', "line 2: scores.q.value: "),
+        (
+            {"turns": [{"scores": {"q": {"value": 1, "tokens": {"used": -1}}}}]},
+            "line 2: turns.0.scores.q.tokens.used: ",
+        ),
+        ({"id": "d0", "turns": [{"scores": {}}]}, "line 2: id: 'd0' was already used"),
+        ({"turns": [{"speaker": "user", "text": "hi"}]}, "line 2: turns: there is no system turn to score"),
+        ({"turns": [{"speaker": "bot", "text": "hi"}]}, "line 2: turns.0.speaker: "),
+    ],
+)
+def test_a_wrong_line_is_named_with_its_field(tmp_path: Path, line: Any, reason: str) -> None:
+    file = str(write_lines(tmp_path / "a.jsonl", dialogue_line(0, [{"q": score(1)}]), line))
+    done = run(file, file)
+    assert done.exit_code == 1
+    assert reason in done.stderr
+
+
+def test_a_file_of_too_many_dialogues_is_refused(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("turnscore_assessment.comparison.score_file.MOST_DIALOGUES", 39)
+    assert "line 40: the file holds more than 39 dialogues" in run(*files).stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "reason"),
+    [
+        (["--scorers", "fed"], 1, "'fed' is not scored in both files; these are: quality, engagement"),
+        (["--scorers", "a,,b"], 2, "has an empty name"),
+        (["--sequential", "--bounds", "0"], 2, "must be two numbers"),
+        (["--sequential", "--bounds", "1,0"], 2, "the first the smaller one"),
+        (["--sequential", "--bounds", "0,0.1"], 1, "bounds: quality has "),
+        (["--sequential", "--method", "betting"], 1, "betting needs bounded scores"),
+        (["--systems", "A,B"], 2, "one of ratings with"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(files: list[str], options: list[str], code: int, reason: str) -> None:
+    done = run(*files, *options)
+    assert done.exit_code == code
+    assert reason in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_files_without_namesakes_cannot_be_paired(tmp_path: Path, files: list[str]) -> None:
+    other = write_lines(tmp_path / "c.jsonl", *[{"id": f"x{n}", "scores": {"quality": score(n)}} for n in range(5)])
+    done = run(files[0], str(other), "--pair")
+    assert "0 dialogues have the same `id` in both files; 3 are needed to pair" in done.stderr
+    assert "independent samples" in run(files[0], str(other)).output
+
+
+def test_scores_are_looked_at_as_they_come(files: list[str], tmp_path: Path) -> None:
+    found = run_json(tmp_path, *files, "--sequential", "--scorers", "quality")
+    assert found[0]["verdict"] == "a is better"
+    assert 30 <= found[0]["decided_at"] <= 40
+    assert found[0]["looks"][0]["low"] is None
+    betting = run_json(tmp_path, *files, "--sequential", "--bounds=-2,2")
+    assert [each["what"] for each in betting] == ["quality", "engagement"]
+    assert "alpha 0.05 is shared by 2 scorers" in betting[0]["notes"]
+    assert "alpha 0.025" in betting[0]["method"]

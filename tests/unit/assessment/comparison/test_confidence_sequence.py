@@ -1,0 +1,127 @@
+"""Confidence sequences: the promise holds at every look at once, and looking with a t-test does not."""
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+from turnscore_assessment.comparison.confidence_sequence import AsymptoticSequence, BettingSequence
+
+Floats = NDArray[np.float64]
+
+BETTING = BettingSequence(lowest=-100, highest=100)
+ASYMPTOTIC = AsymptoticSequence()
+STUDIES, LENGTH = 400, 400
+MOST_FALSE = stats.binom.ppf(0.99, STUDIES, 0.05)
+"""False alarms that a sequence which keeps 5 % exceeds in one seed of a hundred. The seeds here are fixed."""
+
+
+def draw_skewed(generator: np.random.Generator, count: int) -> Floats:
+    """Differences of ratings whose mean is 0: mostly small ones above, some large ones below; whole numbers."""
+    small, large = generator.integers(0, 11, count), generator.integers(-50, -39, count)
+    values = np.where(generator.random(count) < 0.9, small, large)
+    return values.astype(np.float64)
+
+
+def count_false_alarms(sequence: BettingSequence | AsymptoticSequence, seed: int) -> int:
+    generator = np.random.default_rng(seed)
+    # 0.9 * 5 - 0.1 * 45 = 0: the null holds
+    return sum(sequence.follow_p(draw_skewed(generator, LENGTH))[-1] < 0.05 for _ in range(STUDIES))
+
+
+def test_betting_keeps_its_promise_over_every_look() -> None:
+    assert count_false_alarms(BETTING, 1) <= MOST_FALSE
+
+
+def test_asymptotic_keeps_its_promise_on_ordinary_ratings() -> None:
+    generator = np.random.default_rng(2)
+    alarms = sum(ASYMPTOTIC.follow_p(generator.normal(0, 25, LENGTH).round())[-1] < 0.05 for _ in range(STUDIES))
+    assert alarms <= MOST_FALSE
+
+
+def test_looking_with_a_t_test_breaks_it() -> None:
+    """So that the two tests above can fail: the same count refuses what people do otherwise."""
+    generator = np.random.default_rng(3)
+    count = np.arange(1, LENGTH + 1)
+    alarms = 0
+    for _ in range(STUDIES):
+        values = generator.normal(0, 25, LENGTH)
+        means = values.cumsum() / count
+        errors = np.sqrt(((values**2).cumsum() / count - means**2) / count)
+        alarms += bool((np.abs(means / np.maximum(errors, 1e-9)) > 1.96)[30:].any())
+    assert alarms > 4 * MOST_FALSE / 1.6
+
+
+def test_an_interval_holds_the_mean_at_every_look() -> None:
+    generator = np.random.default_rng(4)
+    missed = 0
+    for _ in range(40):
+        followed = BETTING.follow(7 + draw_skewed(generator, 150))
+        missed += bool(((followed.low > 7) | (followed.high < 7)).any())
+    assert missed <= stats.binom.ppf(0.99, 40, 0.05)
+
+
+@pytest.mark.parametrize("sequence", [BETTING, ASYMPTOTIC], ids=["betting", "asymptotic"])
+def test_a_difference_is_seen_and_named_with_its_sign(sequence: BettingSequence | AsymptoticSequence) -> None:
+    values = np.random.default_rng(5).normal(-12, 25, 400).clip(-100, 100)
+    followed = sequence.follow(values)
+    assert followed.decided_at is not None
+    assert 20 < followed.decided_at < 250
+    assert followed.high[-1] < 0
+    assert followed.low[-1] < values.mean() < followed.high[-1]
+
+
+@pytest.mark.parametrize("sequence", [BETTING, ASYMPTOTIC], ids=["betting", "asymptotic"])
+def test_the_interval_leaves_out_the_null_when_the_p_value_says_so(
+    sequence: BettingSequence | AsymptoticSequence,
+) -> None:
+    followed = sequence.follow(np.random.default_rng(6).normal(8, 25, 500).clip(-100, 100))
+    below = int(np.argmax(followed.p_value < 0.05)) + 1
+    assert followed.decided_at is not None
+    # the betting interval is rounded outwards to its candidates: it may follow a few observations later
+    assert 0 <= followed.decided_at - below <= 8
+    assert (followed.low[1:] >= followed.low[:-1]).all()
+    assert (followed.high[1:] <= followed.high[:-1]).all()
+    assert (np.diff(followed.p_value) <= 0).all()
+
+
+def test_the_betting_wealth_is_that_of_the_definition() -> None:
+    """Computed as a gambler would: one bet after another, each from what came before."""
+    values = [0.7, 0.1, 0.9, 1.0, 0.4]
+    rising = falling = 1.0
+    mean_sum, square_sum = 0.5, 0.25
+    variance, largest = 0.25, 1.0
+    for place, value in enumerate(values, start=1):
+        bet = math.sqrt(2 * math.log(2 / 0.05) / (variance * place * math.log(place + 1)))
+        rising *= 1 + min(bet, 0.5 / 0.3) * (value - 0.3)
+        falling *= 1 - min(bet, 0.5 / 0.7) * (value - 0.3)
+        mean_sum += value
+        square_sum += (value - mean_sum / (place + 1)) ** 2
+        variance = square_sum / (place + 1)
+        largest = max(largest, rising / 2, falling / 2)
+        found = BettingSequence(lowest=0, highest=1).follow_p(values[:place], null=0.3)
+        assert found[-1] == pytest.approx(1 / largest)
+
+
+def test_the_asymptotic_margin_is_that_of_the_formula() -> None:
+    values = np.random.default_rng(7).normal(3, 2, 120)
+    followed = ASYMPTOTIC.follow(values)
+    double = -2 * math.log(0.05)
+    mixture = (double + math.log(double) + 1) / 200
+    grown = 120 * mixture + 1
+    half = values.std() * math.sqrt(2 * grown / (120**2 * mixture) * math.log(math.sqrt(grown) / 0.05))
+    assert followed.high[-1] <= values.mean() + half + 1e-9
+    assert np.isinf(followed.low[:29]).all()
+    assert values.mean() - half == pytest.approx(followed.low[-1], abs=0.05)
+
+
+@pytest.mark.parametrize("value", [101, -100.5, math.nan])
+def test_what_lies_outside_the_bounds_is_refused(value: float) -> None:
+    with pytest.raises(ValueError, match="an observation lies outside -100 to 100"):
+        BETTING.follow([1, value])
+
+
+def test_a_null_outside_the_bounds_is_refused() -> None:
+    with pytest.raises(ValueError, match="the null 100 lies outside"):
+        BETTING.follow([1.0], null=100)

@@ -1,0 +1,109 @@
+"""The sequential comparison of ratings: one observation a worker, in the order of arrival, and an honest verdict."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.json_lines import write_lines
+from turnscore_assessment.commands.main import app
+from turnscore_assessment.comparison.sequential import Observations, collect_observations, compare_sequentially
+from turnscore_assessment.errors import AssessmentError, TooFewError
+from turnscore_assessment.ratings.rating_file import read_ratings
+from typer.testing import CliRunner
+
+STUDY = {"study": "s", "criteria": [{"name": "fun"}, {"name": "dull", "direction": "negative"}]}
+START = datetime(2026, 11, 22, tzinfo=UTC)
+
+
+def row(
+    worker: str, system: str, fun: float, dull: float = 50, *, hit: str = "h", minute: int | None = None
+) -> dict[str, Any]:
+    made = {"worker": worker, "hit": hit, "system": system, "ratings": {"fun": fun, "dull": dull}}
+    return made if minute is None else {**made, "submitted_at": (START + timedelta(minutes=minute)).isoformat()}
+
+
+def collect(tmp_path: Path, *rows: dict[str, Any], criterion: str = "fun") -> Observations:
+    return collect_observations(read_ratings(write_lines(tmp_path / "r.jsonl", STUDY, *rows)), "A", "B", criterion)
+
+
+def test_an_observation_is_the_difference_within_a_workers_first_hit(tmp_path: Path) -> None:
+    found = collect(
+        tmp_path,
+        row("v", "A", 80),
+        row("w", "A", 50),
+        row("w", "B", 40),
+        row("v", "B", 20),
+        row("w", "A", 100, hit="later"),
+        row("w", "B", 0, hit="later"),
+        row("v", "C", 1),
+        row("x", "A", 3),
+    )
+    assert found.differences.tolist() == [10, 60]  # w's HIT was complete first
+    assert found.reach == 100
+    assert "2 HITs are no observation: of a worker seen before, or with one of the two systems only" in found.notes
+    assert "not every dialogue has `submitted_at`: taken in the order of the file" in found.notes
+
+
+def test_the_time_of_submission_decides_the_order(tmp_path: Path) -> None:
+    given = [("v", "A", 9, 7), ("v", "B", 0, 8), ("w", "A", 2, 1), ("w", "B", 1, 2)]
+    rows = [row(worker, system, fun, minute=minute) for worker, system, fun, minute in given]
+    assert collect(tmp_path, *rows).differences.tolist() == [1, 9]
+
+
+def test_the_overall_rating_turns_negative_criteria_round(tmp_path: Path) -> None:
+    found = collect(tmp_path, row("v", "A", 80, 20), row("v", "B", 60, 100), criterion="overall")
+    assert found.differences.tolist() == [(80 + 80) / 2 - (60 + 0) / 2]
+
+
+def test_workers_of_one_system_each_are_paired_as_they_come(tmp_path: Path) -> None:
+    found = collect(
+        tmp_path, row("u", "A", 9), row("v", "A", 7), row("w", "B", 1), row("u", "A", 100, hit="2"), row("x", "B", 2)
+    )
+    assert found.differences.tolist() == [8, 5]
+    assert "paired in the order of arrival" in found.unit
+
+
+def test_what_there_is_not_is_named(tmp_path: Path) -> None:
+    rows = [row("v", "A", 1), row("w", "A", 1)]
+    with pytest.raises(AssessmentError, match="systems: 'B' is no system; the study has A"):
+        collect(tmp_path, *rows)
+    with pytest.raises(AssessmentError, match="criterion: 'wit' is none of the study's: overall, fun, dull"):
+        collect(tmp_path, *rows, row("w", "B", 1), criterion="wit")
+    with pytest.raises(TooFewError, match="no worker has rated 'A' and 'B' yet"):
+        compare_sequentially(Observations(differences=np.zeros(0), reach=100, unit="", notes=[]), a="A", b="B")
+
+
+def observe(mean: float, spread: float, count: int) -> Observations:
+    values = np.random.default_rng(1).normal(mean, spread, count).clip(-100, 100)
+    return Observations(differences=values, reach=100, unit="made up", notes=[])
+
+
+def test_a_margin_ends_a_study_of_two_alike(tmp_path: Path) -> None:
+    alike = observe(0, 8, 600)
+    assert compare_sequentially(alike, a="A", b="B").verdict == "undecided"
+    found = compare_sequentially(alike, a="A", b="B", margin=5)
+    assert found.verdict == "no difference larger than the margin"
+    assert found.decided_at is not None
+    look = found.looks[found.decided_at - 1]
+    assert -5 < look.low < look.high < 5
+
+
+def test_the_worse_system_is_named() -> None:
+    found = compare_sequentially(observe(-20, 15, 200), a="A", b="B", margin=5)
+    assert found.verdict == "b is better"
+
+
+def test_the_command_shows_the_looks(tmp_path: Path) -> None:
+    generator = np.random.default_rng(2)
+    rows = [
+        row(f"w{n}", system, float(generator.integers(low, low + 40)), minute=2 * n)
+        for n in range(80)
+        for system, low in (("A", 50), ("B", 20))
+    ]
+    file = write_lines(tmp_path / "r.jsonl", STUDY, *rows)
+    done = CliRunner().invoke(app, ["compare", str(file), "--sequential", "--systems", "A,B", "--criterion", "fun"])
+    assert done.exit_code == 0, done.output
+    assert "fun: a is better (a: A, b: B), decided after " in done.output
+    assert "hedged-capital betting confidence sequence" in done.output
