@@ -56,13 +56,13 @@ def _single(
 ) -> Call:
     """A call whose request is right or wrong as a whole."""
 
-    async def decode_single(body: bytes, _: Limits, slices: Slices) -> BaseModel:
+    async def decode_single(body: bytes, limits: Limits, slices: Slices) -> BaseModel:
         await slices.pause()
-        return decode(request_type, body)
+        return decode(request_type, body, limits)
 
-    async def validate_single(parsed: object, _: Limits, slices: Slices) -> BaseModel:
+    async def validate_single(parsed: object, limits: Limits, slices: Slices) -> BaseModel:
         await slices.pause()
-        return validate(request_type, parsed)
+        return validate(request_type, parsed, limits)
 
     return Call(*names, summary, request_type, reply_type, decode_single, validate_single, do)
 

@@ -160,9 +160,14 @@ class Computation:
     def _stop_unwanted(self, places: Sequence[int], stop: Callable[[bool], object]) -> None:
         """Calls `stop` when the last who waits for any of these has left."""
 
+        flights = [self._leads[place].flight for place in places]
+        left = list(flights)
+
         def look(expired: bool) -> None:
-            if not self._is_wanted(places):
+            while left and not left[-1].is_wanted:  # what is not wanted never is again: each is looked at once
+                left.pop()
+            if not left:
                 stop(expired)
 
-        for place in places:
-            self._leads[place].flight.on_empty = look
+        for flight in flights:
+            flight.on_empty.append(look)

@@ -28,7 +28,7 @@ class Flight:
     def __init__(self, flights: "Flights", key: str | None, parts: Iterable[bytes]) -> None:
         self.future: asyncio.Future[Computed | ScoringError] = asyncio.get_running_loop().create_future()
         self.parts = frozenset(parts)
-        self.on_empty: Callable[[bool], None] | None = None
+        self.on_empty: list[Callable[[bool], None]] = []
         """Called when the last one has left before it landed; with whether their time ran out."""
         self._flights = flights
         self._key = key
@@ -48,8 +48,8 @@ class Flight:
         self._waiting -= 1
         if not self._waiting and not self.future.done():
             self._flights.remove(self._key, self)
-            if self.on_empty is not None:
-                self.on_empty(expired)
+            for stop in self.on_empty:
+                stop(expired)
 
     def land(self, result: Computed | ScoringError) -> None:
         """Gives everybody what came of it; only the first time counts."""

@@ -106,15 +106,27 @@ def check_spoken_turn(turn: Turn, index: int, limits: Limits) -> None:
         raise InvalidRequestError("a system turn must not be empty", field="turn.text")
 
 
+def check_turn_counts(parsed: object, limits: Limits) -> None:
+    """Raises TooLargeError where a request that is not checked yet has more turns than one may carry."""
+    if isinstance(parsed, dict):
+        for field in ("context", "turns"):
+            if isinstance(turns := parsed.get(field), list):
+                _check_count(field, turns, limits)
+
+
 def check_item_count(count: int, limits: Limits) -> None:
     """Raises TooLargeError where a batch has more items than one request may carry."""
     if count > limits.max_items:
         raise TooLargeError(f"{count} items; at most {limits.max_items} are taken at once", field="items")
 
 
-def _check_turns(field: str, turns: Sequence[Turn], limits: Limits) -> None:
+def _check_count(field: str, turns: Sequence[object], limits: Limits) -> None:
     if len(turns) > limits.max_turns:
         raise TooLargeError(f"{len(turns)} turns; at most {limits.max_turns} are taken at once", field=field)
+
+
+def _check_turns(field: str, turns: Sequence[Turn], limits: Limits) -> None:
+    _check_count(field, turns, limits)
     for index, turn in enumerate(turns):
         _check_text(f"{field}.{index}.text", turn.text, limits)
 

@@ -1,5 +1,6 @@
 """`make serve`: what its variables become, and that the service so started speaks TLS at both doors."""
 
+import os
 import shlex
 import ssl
 import subprocess
@@ -21,7 +22,9 @@ OWN = {"cert_file": certificate("caller"), "key_file": private_key("caller")}
 
 def command_of(*variables: str) -> tuple[dict[str, str], list[str]]:
     """The variables and the options that `make serve` would start the service with."""
-    done = subprocess.run(["make", "-n", "serve", *variables], cwd=ROOT, capture_output=True, text=True, check=True)
+    outside = {name: text for name, text in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
+    command = ["make", "-n", "--no-print-directory", "serve", *variables]
+    done = subprocess.run(command, cwd=ROOT, env=outside, capture_output=True, text=True, check=True)
     words = shlex.split(done.stdout[done.stdout.index("TURNSCORE_GRPC__HOST") :].replace("\\\n", " "))
     start = words.index("serve") - 1
     return dict(word.split("=", 1) for word in words[:start]), words[words.index("--port") + 2 :]

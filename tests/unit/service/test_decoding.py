@@ -1,8 +1,10 @@
 import asyncio
 import json
+from typing import Any
 
 import pytest
-from turnscore_service.decoding import decode, decode_batch
+from pydantic import BaseModel
+from turnscore_service.decoding import decode, decode_batch, validate
 from turnscore_service.errors import InvalidRequestError, ScoringError, TooLargeError
 from turnscore_service.loop_time import LoopTime
 from turnscore_wire import DialogueRequest, Limits, ScoreRequest
@@ -152,3 +154,23 @@ async def test_an_item_of_very_many_fields_is_refused_alone():
     assert isinstance(found[0], ScoreRequest)
     assert isinstance(found[1], InvalidRequestError)
     assert found[1].field == "items.1"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "most"),
+    [
+        (DialogueRequest, {"turns": [{"speaker": "user", "text": "a"}] * 1025}, "turns"),
+        (ScoreRequest, {"response": "a", "context": [{"speaker": "user", "text": "a"}] * 1025}, "context"),
+    ],
+)
+def test_too_many_turns_are_refused_before_they_are_looked_at(
+    kind: type[BaseModel], fields: dict[str, list[Any]], most: str
+):
+    fields[most][-1] = {"speaker": "nobody"}
+    for decoded in (
+        lambda: decode(kind, json.dumps(fields).encode(), Limits()),
+        lambda: validate(kind, fields, Limits()),
+    ):
+        with pytest.raises(TooLargeError) as refused:
+            decoded()
+        assert refused.value.field == most

@@ -13,11 +13,12 @@ from turnscore_service.scorers.engagement import EngagementScorer
 from turnscore_service.scorers.fed import FedScorer
 from turnscore_service.scorers.fields import pack_fields
 from turnscore_service.scorers.parts import ScorePart, parts_reader
+from turnscore_service.scorers.quality import QualityScorer
 from turnscore_service.scorers.scorer import TurnToScore
 from turnscore_service.scorers.sentiment_stop import SentimentStopScorer
 from turnscore_wire import TokenCount, Turn
 
-SCORERS = {each.KIND: each for each in (EngagementScorer, SentimentStopScorer, FedScorer)}
+SCORERS = {each.KIND: each for each in (EngagementScorer, SentimentStopScorer, FedScorer, QualityScorer)}
 
 
 def turn(*texts: str, options: object = None) -> TurnToScore:
