@@ -34,7 +34,7 @@ def decode(kind: type[_Request], body: bytes, limits: Limits | None = None) -> _
     Raises TooLargeError where a large body has more turns than the limits allow, before they are checked.
     """
     if len(body) >= LARGE_BYTES:
-        _refuse_crowd(kind, body, limits)
+        _refuse_crowd(body, limits)
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
@@ -52,7 +52,14 @@ async def decode_batch(body: bytes, limits: Limits, slices: Slices) -> list[Scor
     if not slices.is_large:
         with suppress(ValidationError):
             return list(BatchRequest.model_validate_json(body).items)
-    return await _validate_each(decode(_UncheckedBatch, body), limits, slices)
+    await slices.pause()
+    try:
+        parsed = from_json(body)
+    except ValueError:  # no JSON, or lone surrogates, for which Python's own parser has the place
+        parsed = _parse(body)
+    if isinstance(parsed, dict) and len(parsed) > MOST_FIELDS:
+        raise InvalidRequestError(f"an object has more than {MOST_FIELDS} fields", field=BODY_FIELD)
+    return await validate_batch(parsed, limits, slices)
 
 
 def validate(kind: type[_Request], parsed: object, limits: Limits | None = None) -> _Request:
@@ -88,7 +95,7 @@ def _validate_item(index: int, item: object) -> ScoreRequest | ScoringError:
         return _refusal(error, f"items.{index}")
 
 
-def _refuse_crowd(kind: type[BaseModel], body: bytes, limits: Limits | None) -> None:
+def _refuse_crowd(body: bytes, limits: Limits | None) -> None:
     """Refuses what takes pydantic long, only to be refused after it.
 
     That is an object with very many fields, of each of which it notes a fault (90,000: 170 ms of CPU), and a list that
@@ -98,9 +105,7 @@ def _refuse_crowd(kind: type[BaseModel], body: bytes, limits: Limits | None) -> 
         return
     with suppress(ValueError):  # what is no JSON is refused with its place
         parsed = from_json(body)
-        if kind is _UncheckedBatch and isinstance(parsed, dict):  # its items are looked at one by one
-            parsed = dict.fromkeys(parsed)
-        elif limits is not None:
+        if limits is not None:
             check_turn_counts(parsed, limits)
         if where := _find_crowd(parsed, ""):
             message = f"an object has more than {MOST_FIELDS} fields"
@@ -110,15 +115,16 @@ def _refuse_crowd(kind: type[BaseModel], body: bytes, limits: Limits | None) -> 
 def _find_crowd(parsed: object, path: str) -> str | None:
     """Where the first such object is, or None; looks into lists only once, as deep as wire types have fields."""
     if isinstance(parsed, list):
-        return next(
-            (f"{path}.{n}" for n, each in enumerate(parsed) if isinstance(each, dict) and len(each) > MOST_FIELDS), None
-        )
-    if not isinstance(parsed, dict):
-        return None
-    if len(parsed) > MOST_FIELDS:
-        return path or "."
-    found = (_find_crowd(each, f"{path}.{name}"[:MAX_FIELD_CHARS]) for name, each in parsed.items())
-    return next(filter(None, found), None)
+        for place, each in enumerate(parsed):
+            if isinstance(each, dict) and len(each) > MOST_FIELDS:
+                return f"{path}.{place}"
+    elif isinstance(parsed, dict):
+        if len(parsed) > MOST_FIELDS:
+            return path or "."
+        for name, each in parsed.items():
+            if isinstance(each, (dict, list)) and (where := _find_crowd(each, f"{path}.{name}"[:MAX_FIELD_CHARS])):
+                return where
+    return None
 
 
 def _parse(body: bytes) -> object:

@@ -142,7 +142,8 @@ class _MessageStream:
         return Received(len(data), partial(self._read, data))
 
     def _read(self, data: bytes) -> ConversationMessage:
-        return validate(ConversationMessage, read_message(turnscore_pb2.ConversationMessage, data, self._limits))
+        fields = read_message(turnscore_pb2.ConversationMessage, data, self._limits)
+        return validate(ConversationMessage, fields, self._limits)
 
     async def send(self, reply: ConversationReply) -> None:
         try:

@@ -106,12 +106,13 @@ def check_spoken_turn(turn: Turn, index: int, limits: Limits) -> None:
         raise InvalidRequestError("a system turn must not be empty", field="turn.text")
 
 
-def check_turn_counts(parsed: object, limits: Limits) -> None:
+def check_turn_counts(parsed: object, limits: Limits, path: str = "") -> None:
     """Raises TooLargeError where a request that is not checked yet has more turns than one may carry."""
     if isinstance(parsed, dict):
         for field in ("context", "turns"):
             if isinstance(turns := parsed.get(field), list):
-                _check_count(field, turns, limits)
+                _check_count(f"{path}{field}", turns, limits)
+        check_turn_counts(parsed.get("open"), limits, "open.")
 
 
 def check_item_count(count: int, limits: Limits) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 
 from fastapi import FastAPI, Request, Response, WebSocket
 from starlette.websockets import WebSocketDisconnect
-from turnscore_wire import ERROR_TABLE, ConversationMessage, ConversationReply
+from turnscore_wire import ERROR_TABLE, ConversationMessage, ConversationReply, Limits
 
 from turnscore_service.boundary import converse, refuse, take_request_id
 from turnscore_service.conversation import Received
@@ -44,7 +44,7 @@ def add_conversations(app: FastAPI, runtime: Runtime) -> None:
             runtime.conversations.require_room()
             await _accept(websocket, request_id)
             is_open = True
-            await runtime.conversations.hold(pipeline, _JsonChannel(websocket), request_id)
+            await runtime.conversations.hold(pipeline, _JsonChannel(websocket, runtime.settings.limits), request_id)
 
         try:
             error = await converse("http", request_id, work, log=runtime.settings.log_requests)
@@ -69,15 +69,16 @@ def add_conversations(app: FastAPI, runtime: Runtime) -> None:
 class _JsonChannel:
     """One message a frame, as JSON; a binary frame is read as UTF-8."""
 
-    def __init__(self, websocket: WebSocket) -> None:
+    def __init__(self, websocket: WebSocket, limits: Limits) -> None:
         self._websocket = websocket
+        self._limits = limits
 
     async def receive(self) -> Received:
         frame = await self._websocket.receive()
         if frame["type"] == "websocket.disconnect":
             raise CallerLeftError
         body = frame.get("bytes") or (frame.get("text") or "").encode(errors="surrogatepass")
-        return Received(len(body), partial(decode, ConversationMessage, body))
+        return Received(len(body), partial(decode, ConversationMessage, body, self._limits))
 
     async def send(self, reply: ConversationReply) -> None:
         await _send_text(self._websocket, reply)

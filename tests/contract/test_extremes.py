@@ -5,6 +5,7 @@ import gc
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 import httpx
@@ -14,6 +15,7 @@ from support.grpc_messages import METHODS, message_of
 from support.listening import listening
 from support.loop_pulse import pulse
 from support.score_table import table_settings
+from turnscore_load.hostile.attacks import open_conversation
 from turnscore_load.hostile.extremes import Extreme, extremes
 from turnscore_service.decoding import decode
 from turnscore_service.grpc_server import GrpcServer
@@ -69,6 +71,8 @@ async def opened() -> AsyncIterator[Opened]:
 
 def over_http(opened: Opened, extreme: Extreme) -> int:
     """The status of the reply."""
+    if extreme.call == "conversations":
+        return open_conversation(int(opened.http.rpartition(":")[2]), extreme)
     headers = {"content-type": "application/json"}
     reply = httpx.post(f"{opened.http}/v1/{extreme.call}", content=extreme.body, headers=headers, timeout=120)
     return reply.status_code
@@ -77,14 +81,27 @@ def over_http(opened: Opened, extreme: Extreme) -> int:
 def over_grpc(opened: Opened, extreme: Extreme) -> int:
     """The status as HTTP would have it, more or less."""
     assert extreme.fields is not None
-    message = message_of(extreme.call, extreme.fields).SerializeToString()
     with grpc.insecure_channel(opened.grpc) as channel:
+        if extreme.call == "conversations":
+            return _over_stream(channel, extreme.fields)
+        message = message_of(extreme.call, extreme.fields).SerializeToString()
         method = channel.unary_unary(f"/turnscore.v1.TurnScorer/{METHODS[extreme.call]}")
         try:
             method(message, timeout=120)
         except grpc.RpcError as error:
             return 504 if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED else 400
     return 200
+
+
+def _over_stream(channel: grpc.Channel, fields: dict[str, Any]) -> int:
+    said = [fields, {"turn": {"speaker": "system", "text": "ok"}}]
+    messages = [message_of("conversations", each).SerializeToString() for each in said]
+    stream = channel.stream_stream("/turnscore.v1.TurnScorer/ScoreStream")(iter(messages), timeout=120)
+    try:
+        replies = list(stream)
+    except grpc.RpcError:
+        return 400
+    return 200 if len(replies) == len(said) else 400
 
 
 async def silence_of(ask: Callable[[], Awaitable[object]]) -> float:

@@ -12,6 +12,7 @@ _MESSAGES: dict[str, type[Message]] = {
     "score_batch": turnscore_pb2.BatchRequest,
     "score_dialogue": turnscore_pb2.DialogueRequest,
     "rank": turnscore_pb2.RankRequest,
+    "conversations": turnscore_pb2.ConversationMessage,
 }
 
 

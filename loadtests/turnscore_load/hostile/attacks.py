@@ -1,6 +1,7 @@
 """Attacks: what one caller can send to a service on this machine, and what the others notice of it. Judges nothing."""
 
 import http.client
+import json
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +24,8 @@ _PATIENCE_SECONDS = 20.0
 SILENCE_SECONDS = 0.05
 """How long, in CPU time, the service's loop may be silent: what docs/security.md promises."""
 _CONTROLS = 40
+_CLOSE_CODE_BASE = 4000
+"""A conversation that the service ends closes with this and the error's HTTP status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +75,8 @@ def attack_all(port: int, processes: Sequence[psutil.Process]) -> list[Attack]:
 
 def ask(port: int, extreme: Extreme) -> tuple[str, bool]:
     """Its status; right is an answer, or a refusal where that is due."""
+    if extreme.call == "conversations":
+        return _judge(open_conversation(port, extreme), extreme)
     connection = http.client.HTTPConnection(LOOPBACK, port, timeout=60)
     try:
         connection.request("POST", f"/v1/{extreme.call}", extreme.body, {"content-type": "application/json"})
@@ -80,6 +85,25 @@ def ask(port: int, extreme: Extreme) -> tuple[str, bool]:
         return type(error).__name__, False
     finally:
         connection.close()
+    return _judge(status, extreme)
+
+
+def open_conversation(port: int, extreme: Extreme) -> int:
+    """The status of a turn said in a conversation so opened, as HTTP has it, or of what ended it; 0 where none came."""
+    try:
+        with connect(f"ws://{LOOPBACK}:{port}/v1/conversations", close_timeout=5) as opened:
+            opened.send(extreme.body.decode())
+            opened.recv(30)
+            opened.send('{"turn": {"speaker": "system", "text": "ok"}}')
+            scored = json.loads(opened.recv(30))
+            return 200 if "scored" in scored else 504
+    except ConnectionClosed as error:
+        return error.rcvd.code - _CLOSE_CODE_BASE if error.rcvd is not None else 0
+    except (OSError, TimeoutError):
+        return 0
+
+
+def _judge(status: int, extreme: Extreme) -> tuple[str, bool]:
     return str(status), (status in (200, 504)) if extreme.is_legal else 400 <= status < 500
 
 

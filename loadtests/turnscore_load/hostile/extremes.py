@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 MAX_BODY_BYTES = 1024 * 1024
-_SECONDS_ENOUGH = 1
-"""The deadline in milliseconds: what is asked here is what a request costs before and beside inference."""
-
+_DEADLINE_MS = 1
+"""What is asked here is what a request costs before and beside inference."""
 
 _NO_MESSAGE = {"is_legal": False, "has_fields": False}
 
@@ -18,7 +17,8 @@ class Extreme:
     """One call with its body; `fields` are None where that is no request at all."""
 
     name: str
-    call: Literal["score", "score_batch", "score_dialogue", "rank"]
+    call: Literal["score", "score_batch", "score_dialogue", "rank", "conversations"]
+    """Of conversations the body is the first message, which opens one."""
     body: bytes
     fields: dict[str, Any] | None = None
     is_legal: bool = True
@@ -31,7 +31,7 @@ def extremes() -> list[Extreme]:
 
 
 def _legal() -> list[Extreme]:
-    one = {"deadline_ms": _SECONDS_ENOUGH}
+    one = {"deadline_ms": _DEADLINE_MS}
     return [
         _of("batch: 256 turns, 1 MiB", "score_batch", {"items": [_item(4, 950) for _ in range(256)]}),
         _of("batch: 256 turns of 100 tiny ones", "score_batch", {"items": [_item(100, 1) for _ in range(256)]}),
@@ -45,6 +45,8 @@ def _legal() -> list[Extreme]:
         _of("rank: 64 of 8,000, 1 MiB", "rank", {"candidates": _texts(64, 8_000), "context": _turns(60, 7_900), **one}),
         _of("own qualities: 256 of 16", "score", _asking_own(256, 16)),
         _of("own qualities: 20 of 200", "score", _asking_own(20, 200)),
+        _of("a conversation opened with 1,023 turns, 1 MiB", "conversations", _opening(_turns(1023, 950), **one)),
+        _of("a conversation opened with 1,023 turns of a letter", "conversations", _opening(_turns(1023, 1), **one)),
     ]
 
 
@@ -57,6 +59,7 @@ def _refused() -> list[Extreme]:
         _of("batch: 256 wrong turns", "score_batch", {"items": [{"response": " " * 3_000}] * 256}),
         _of("dialogue: 30,000 turns", "score_dialogue", {"turns": [turn] * 30_000}, is_legal=False),
         _of("rank: 100,000 candidates", "rank", {"candidates": ["a"] * 100_000}, is_legal=False),
+        _of("a conversation opened with 25,000 turns", "conversations", _opening([turn] * 25_000), is_legal=False),
         _of("90,000 unknown fields", "score", _crowd(90_000), **_NO_MESSAGE),
         _of("a turn of 90,000 fields", "score", {"response": "a", "context": [_crowd(90_000)]}, **_NO_MESSAGE),
         _of("weights for 80,000 scorers", "rank", {"candidates": ["a"], "weights": _crowd(80_000)}, **_NO_MESSAGE),
@@ -72,6 +75,10 @@ def _of(name: str, call: Any, fields: dict[str, Any], *, is_legal: bool = True, 
     body = json.dumps(fields, ensure_ascii=False).encode()
     assert len(body) <= MAX_BODY_BYTES, (name, len(body))
     return Extreme(name, call, body, fields if has_fields else None, is_legal)
+
+
+def _opening(context: list[dict[str, str]], **options: int) -> dict[str, Any]:
+    return {"open": {"context": context, **options}}
 
 
 def _crowd(fields: int) -> dict[str, int]:
@@ -90,7 +97,7 @@ def _turns(count: int, chars: int) -> list[dict[str, str]]:
 
 
 def _item(turns: int, chars: int) -> dict[str, Any]:
-    return {"context": _turns(turns, chars), "response": "a", "deadline_ms": _SECONDS_ENOUGH}
+    return {"context": _turns(turns, chars), "response": "a", "deadline_ms": _DEADLINE_MS}
 
 
 def _asking_own(follow_ups: int, chars: int) -> dict[str, Any]:
@@ -100,5 +107,5 @@ def _asking_own(follow_ups: int, chars: int) -> dict[str, Any]:
     lists = [texts[place : place + each] for place in range(0, follow_ups, each)]
     pairs = zip(lists[::2], lists[1::2], strict=True)
     own = {f"q{chr(97 + place)}": {"positive": good, "negative": bad} for place, (good, bad) in enumerate(pairs)}
-    asked = {"response": "ok", "scorers": ["fed"], "deadline_ms": _SECONDS_ENOUGH}
+    asked = {"response": "ok", "scorers": ["fed"], "deadline_ms": _DEADLINE_MS}
     return {**asked, "options": {"fed": {"own_qualities": own}}}

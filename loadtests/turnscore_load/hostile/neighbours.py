@@ -3,17 +3,21 @@
 import asyncio
 import json
 import os
+import statistics
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import urlopen
 
+import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from turnscore_load.address import LOOPBACK
 from turnscore_load.calls import Stage
 from turnscore_load.generator import Generator
+from turnscore_load.hostile.flooder import batches
 from turnscore_load.traffic import Traffic, TrafficSettings
 
 NEIGHBOUR = "127.0.0.2"
@@ -22,11 +26,16 @@ CONNECTIONS = 64
 TURNS_PER_SECOND = 4.0
 _DEADLINE_MS = 10_000
 _SETTLE_SECONDS = 2.0
+_JSON = {"content-type": "application/json"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """One neighbour's calls, quiet and beside a flood; the flood's replies by status; seconds of a large batch."""
+    """One neighbour's calls, quiet and beside a flood; the flood's replies by status; seconds of one batch.
+
+    A batch is what the neighbour may find before it: of fresh turns one run of the model, of known ones, which need
+    none, a whole request of 256 turns, asked alone.
+    """
 
     kind: str
     quiet: Stage
@@ -46,6 +55,7 @@ async def beside_flood(port: int, scorer: str, kind: str, seconds: float) -> Bes
 
     await single_turns()
     quiet = await single_turns()
+    alone = await asyncio.to_thread(known_batch_seconds, port, scorer) if kind == "known" else 0.0
     before = batch_buckets(port, scorer)
     flooder = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "turnscore_load.hostile.flooder", str(port), LOOPBACK, str(CONNECTIONS)),
@@ -62,8 +72,20 @@ async def beside_flood(port: int, scorer: str, kind: str, seconds: float) -> Bes
             flooder.kill()
     generator.close()
     after = batch_buckets(port, scorer)
-    large = _quantile({edge: after[edge] - before.get(edge, 0.0) for edge in after}, 0.9)
-    return Beside(kind=kind, quiet=quiet, flooded=flooded, statuses=json.loads(told), batch_seconds=large)
+    batch = alone or _quantile({edge: after[edge] - before.get(edge, 0.0) for edge in after}, 0.9)
+    return Beside(kind=kind, quiet=quiet, flooded=flooded, statuses=json.loads(told), batch_seconds=batch)
+
+
+def known_batch_seconds(port: int, scorer: str) -> float:
+    """How long a batch takes of which every turn is known, while nobody else asks anything: the median of five."""
+    body = next(batches(scorer, fresh=False))
+    took = []
+    for _ in range(6):
+        began_at = time.monotonic()
+        reply = httpx.post(f"http://{LOOPBACK}:{port}/v1/score_batch", content=body, headers=_JSON, timeout=60)
+        reply.raise_for_status()
+        took.append(time.monotonic() - began_at)
+    return statistics.median(took[1:])
 
 
 def batch_buckets(port: int, scorer: str) -> dict[float, float]:

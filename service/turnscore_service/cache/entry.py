@@ -11,6 +11,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from math import isfinite
 
 from turnscore_wire import TokenCount
 
@@ -95,6 +96,8 @@ class _Reader:
         fingerprint = self._read_bytes()
         value, used, dropped, flags, warned, count = _BODY.unpack_from(self.entry, self.place)
         self.place += _BODY.size
+        if not isfinite(value):
+            raise UnreadableEntryError
         percentile = self._read_number() if flags & _HAS_PERCENTILE else None
         details = {self._read_bytes().decode(): self._read_number() for _ in range(count)}
         warnings = tuple(each for place, each in enumerate(WARNINGS) if warned >> place & 1)
@@ -104,6 +107,8 @@ class _Reader:
     def _read_number(self) -> float:
         [number] = _NUMBER.unpack_from(self.entry, self.place)
         self.place += _NUMBER.size
+        if not isfinite(number):
+            raise UnreadableEntryError  # no scorer gives such a number: it would be answered as null
         return float(number)
 
     def _read_bytes(self) -> bytes:

@@ -1,5 +1,7 @@
 """An entry comes back as it was written, or not at all."""
 
+import math
+
 import pytest
 from turnscore_service.cache.entry import (
     MAX_PARTS,
@@ -85,3 +87,14 @@ def test_of_too_many_pieces_the_last_are_kept():
 )
 def test_a_score_that_does_not_fit_is_not_written(part: ScorePart):
     assert encode_entry("k", {WHOLE: part}) is None
+
+
+@pytest.mark.parametrize("forged", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("field", ["value", "percentile", "detail"])
+def test_a_number_that_no_scorer_gives_is_refused(field: str, forged: float):
+    numbers = {"value": 0.5, "percentile": 50.0, "detail": 0.5, field: forged}
+    raw = RawScore(numbers["value"], {"sentiment": numbers["detail"]}, numbers["percentile"])
+    entry = encode_entry("k", {WHOLE: ScorePart(raw, TokenCount(used=2, dropped=0))})
+    assert entry is not None
+    with pytest.raises(UnreadableEntryError):
+        decode_entry("k", entry)

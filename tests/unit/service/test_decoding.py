@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from turnscore_service.decoding import decode, decode_batch, validate
 from turnscore_service.errors import InvalidRequestError, ScoringError, TooLargeError
 from turnscore_service.loop_time import LoopTime
-from turnscore_wire import DialogueRequest, Limits, ScoreRequest
+from turnscore_wire import ConversationMessage, DialogueRequest, Limits, ScoreRequest
 
 WRONG_REQUESTS = [
     (b"", "body"),
@@ -154,6 +154,17 @@ async def test_an_item_of_very_many_fields_is_refused_alone():
     assert isinstance(found[0], ScoreRequest)
     assert isinstance(found[1], InvalidRequestError)
     assert found[1].field == "items.1"
+
+
+def test_an_opening_with_too_many_turns_is_refused_before_they_are_looked_at():
+    fields = {"open": {"context": [{"speaker": "user", "text": "a"}] * 1024 + [{"speaker": "nobody"}]}}
+    for decoded in (
+        lambda: decode(ConversationMessage, json.dumps(fields).encode(), Limits()),
+        lambda: validate(ConversationMessage, fields, Limits()),
+    ):
+        with pytest.raises(TooLargeError) as refused:
+            decoded()
+        assert refused.value.field == "open.context"
 
 
 @pytest.mark.parametrize(
