@@ -10,6 +10,7 @@ import pytest
 from support.data_sets import find_data
 from turnscore_assessment.ratings.published_form import read_published
 from turnscore_assessment.ratings.rating_file import RatingFile, read_lines
+from turnscore_assessment.replication.replication import Replication, compare_studies
 from turnscore_assessment.report.study_report import StudyReport, build_report
 
 PUBLISHED: dict[str, Any] = json.loads((Path(__file__).parent / "ji2022.json").read_text())
@@ -115,3 +116,46 @@ def test_table_12_comes_out_in_words_per_chat() -> None:
     effort = report_on(FREE_1).effort
     assert (effort["passed"].words_per_dialogue, effort["failed"].words_per_dialogue) == (63, 48)
     assert (effort["passed"].ordinary_dialogues, effort["all"].ordinary_dialogues) == (1075, 1520)
+
+
+@cache
+def replicate(second: str) -> Replication:
+    return compare_studies(read_run(FREE_1), read_run(second), 100, 0)
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        (FREE_2, [0.968, 0.952, 0.923, 0.897, 0.958, 0.950, 0.658, 0.937]),
+        (ICE_BREAKER, [0.985, 0.968, 0.947, 0.956, 0.948, 0.981, 0.705, 0.947]),
+    ],
+)
+def test_scores_of_two_runs_correlate_as_published(second: str, expected: list[float]) -> None:
+    """Published: .969 and .984 overall; no criterion is further off than .012."""
+    found = replicate(second).columns["z"]
+    assert [found[name].pearson.value for name in PUBLISHED["columns"]] == pytest.approx(expected, abs=0.0005)
+
+
+def test_raw_scores_of_two_runs_correlate_as_published() -> None:
+    overall = [replicate(second).columns["raw"]["overall"].pearson.value for second in (FREE_2, ICE_BREAKER)]
+    assert overall == pytest.approx([0.958, 0.970], abs=0.0005)  # published: .959, .970
+
+
+def test_pairs_of_systems_get_the_same_conclusions() -> None:
+    """Published: 84 % at p < .1 and 82 % at p < .05 between the two free runs."""
+    free = {each.threshold: (each.same, each.pairs, each.opposite) for each in replicate(FREE_2).conclusions}
+    assert free == {0.1: (38, 45, 0), 0.05: (38, 45, 0)}
+    ice = {each.threshold: (each.same, each.pairs, each.opposite) for each in replicate(ICE_BREAKER).conclusions}
+    assert ice == {0.1: (40, 45, 0), 0.05: (40, 45, 0)}
+
+
+def test_a_correlation_is_no_evidence_for_the_quality_control() -> None:
+    assert replicate(FREE_2).filters == pytest.approx({"passed": 0.968, "failed": 0.908, "all": 0.968}, abs=0.001)
+
+
+def test_twenty_workers_would_nearly_have_done() -> None:
+    curve = {point.workers: point.median for point in replicate(FREE_2).curve}
+    assert curve[10] == pytest.approx(0.81, abs=0.03)
+    assert curve[20] == pytest.approx(0.89, abs=0.02)
+    assert curve[40] == pytest.approx(0.93, abs=0.015)
+    assert curve[173] == pytest.approx(0.968, abs=0.0005)

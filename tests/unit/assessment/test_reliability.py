@@ -1,15 +1,21 @@
 """Reliability against published vectors and against counting every pair."""
 
+import json
 import math
 from itertools import permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
+from support.assessing import make_study
+from turnscore_assessment.commands.main import app
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.figures import Floats
+from turnscore_assessment.ratings.rating_file import RatingFile, write_ratings
 from turnscore_assessment.reliability import krippendorff
 from turnscore_assessment.reliability.intraclass import bound_intraclass, measure_intraclass, step_down, step_up
 from turnscore_assessment.reliability.krippendorff import SCALES, Scale, bound_alpha, measure_alpha
+from typer.testing import CliRunner
 
 SHROUT_FLEISS = np.array(
     [[9, 2, 5, 8], [6, 1, 3, 2], [8, 4, 6, 8], [7, 1, 2, 6], [10, 5, 6, 9], [6, 2, 4, 7]], dtype=np.float64
@@ -122,3 +128,57 @@ def test_what_cannot_be_measured_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
         measure_alpha(np.array([[1.0, 2.0], [3.0, 1.0]]), "ratio")
     assert math.isnan(measure_alpha(np.ones((3, 2)), "interval"))
     assert math.isnan(measure_intraclass(np.ones((3, 2))).consistency)
+
+
+def test_the_command_measures_items_of_a_csv(tmp_path: Path) -> None:
+    file, out = tmp_path / "shrout.csv", tmp_path / "out" / "found.json"
+    cells = [(item, rater, SHROUT_FLEISS[item, rater]) for item in range(6) for rater in range(4)]
+    file.write_text("item,rater,value\n" + "".join(f"i{item},r{rater},{value}\n" for item, rater, value in cells))
+    done = CliRunner().invoke(app, ["reliability", str(file), "--rounds", "20", "--output", str(out)])
+    assert done.exit_code == 0, done.output
+    [found] = json.loads(out.read_text())
+    assert found["figures"]["ICC(A,k)"]["value"] == pytest.approx(0.620, abs=0.0005)
+    assert (found["name"], found["items"], found["raters"]) == ("shrout", 6, 4)
+
+
+def test_the_command_measures_each_criterion_of_recorded_dialogues(tmp_path: Path) -> None:
+    study = make_study({"A": 80.0, "B": 50.0, "C": 30.0}, workers=12)
+    named = [row.model_copy(update={"dialogue": row.system}) for row in study.dialogues]
+    file, out = tmp_path / "ratings.jsonl", tmp_path / "found.json"
+    write_ratings(file, RatingFile(study.description, named))
+    done = CliRunner().invoke(app, ["reliability", str(file), "--rounds", "20", "--output", str(out)])
+    assert done.exit_code == 0, done.output
+    found = {each["name"]: each for each in json.loads(out.read_text())}
+    assert len(found) == 10
+    overall = found["overall, z"]
+    assert (overall["items"], overall["raters"]) == (3, 12)
+    assert overall["figures"]["ICC(C,1)"]["value"] > 0.5
+    assert overall["figures"]["alpha ratio"]["value"] is None
+    assert "a ratio scale has no negative values" in overall["undefined"][0]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("item,value\na,1\n", "line 1: rater: is no column"),
+        ("item,rater,value\na,b,x\n", "line 2: value: 'x' is not a number"),
+        ("item,rater,value\na,b,nan\n", "line 2: value: 'nan' is not a number"),
+        ("item,rater,value\na,,1\n", "line 2: item and rater must not be empty"),
+        ("item,rater,value\n", "has no rating"),
+    ],
+)
+def test_a_wrong_csv_is_named_by_line(tmp_path: Path, content: str, reason: str) -> None:
+    file = tmp_path / "ratings.csv"
+    file.write_text(content)
+    done = CliRunner().invoke(app, ["reliability", str(file)])
+    assert done.exit_code == 1
+    assert reason in done.stderr
+
+
+def test_items_that_were_rated_once_have_no_reliability(tmp_path: Path) -> None:
+    study = make_study({"A": 80.0, "B": 50.0}, workers=2)
+    file = tmp_path / "ratings.jsonl"
+    write_ratings(file, study)
+    done = CliRunner().invoke(app, ["reliability", str(file)])
+    assert done.exit_code == 1
+    assert "dialogue: no line names one" in done.stderr

@@ -1,0 +1,44 @@
+"""`turnscore-assess reliability`: how far raters agree, by intraclass correlations and Krippendorff's alpha."""
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from turnscore_assessment.commands.options import RoundsOption, SeedOption, reported_errors
+from turnscore_assessment.figures import ROUNDS, jsonable
+
+
+def run(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            exists=True, dir_okay=False, help="Ratings in which `dialogue` names items, or CSV of item, rater, value."
+        ),
+    ],
+    output: Annotated[Path | None, typer.Option(dir_okay=False, help="Where to write the figures as JSON.")] = None,
+    rounds: RoundsOption = ROUNDS,
+    seed: SeedOption = 0,
+) -> None:
+    """Measure how far raters agree beyond chance, for each criterion; intervals from resampled items."""
+    from turnscore_assessment.reliability.rated_items import read_items
+    from turnscore_assessment.reliability.reliability import FIGURES, measure_reliability
+
+    with reported_errors():
+        found = [measure_reliability(items, rounds, seed) for items in read_items(file)]
+    table = Table("ratings", "items", "raters per item", *FIGURES)
+    for each in found:
+        table.add_row(each.name, str(each.items), f"{each.raters:.1f}", *(str(each.figures[name]) for name in FIGURES))
+    console = Console() if Console().is_terminal else Console(width=240)
+    console.print(table)
+    for each in found:
+        if all(math.isnan(figure.value) for figure in each.figures.values()):
+            typer.echo(f"{each.name}: {'; '.join(each.undefined) or 'all ratings are the same'}")
+    if output:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(json.dumps(jsonable([vars(each) for each in found]), indent=2) + "\n", encoding="utf-8")
+        typer.echo(f"wrote {output}")

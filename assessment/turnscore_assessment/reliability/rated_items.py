@@ -1,0 +1,93 @@
+"""Items that several people rated, as tables of items by raters: from a ratings file or from CSV. Measures nothing."""
+
+import csv
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from turnscore_assessment.errors import BadRatingsError
+from turnscore_assessment.figures import Floats
+from turnscore_assessment.ratings.rating_file import read_ratings
+from turnscore_assessment.ratings.rating_table import build_table
+from turnscore_assessment.scoring.standardization import standardize
+
+COLUMNS = ("item", "rater", "value")
+MOST_CELLS = 20_000_000
+"""Items times raters, which stand in memory at once. Chosen: 160 MB."""
+
+
+@dataclass(frozen=True)
+class RatedItems:
+    """What was rated, and by how many people; `table` has a row an item and a column a rater, NaN for no rating."""
+
+    name: str
+    table: Floats
+
+
+def read_items(path: Path) -> list[RatedItems]:
+    """The tables of a file: one a criterion, raw and z-scored by worker, or the only one of a CSV.
+
+    Raises BadRatingsError naming the line and the field.
+    """
+    return [_read_csv(path)] if path.suffix == ".csv" else _read_study(path)
+
+
+def arrange(path: Path, name: str, rows: Iterable[tuple[str, str, float]]) -> RatedItems:
+    """The table of (item, rater, value); a rater who rated an item twice counts with the mean."""
+    listed = list(rows)
+    items = {item: number for number, item in enumerate(dict.fromkeys(item for item, _, _ in listed))}
+    raters = {rater: number for number, rater in enumerate(dict.fromkeys(rater for _, rater, _ in listed))}
+    if len(items) * len(raters) > MOST_CELLS:
+        raise BadRatingsError(path, 0, f"{len(items)} items of {len(raters)} raters are too many for one table")
+    places = np.array([items[item] * len(raters) + raters[rater] for item, rater, _ in listed], dtype=np.intp)
+    size = len(items) * len(raters)
+    sums = np.bincount(places, [value for _, _, value in listed], minlength=size)
+    counts = np.bincount(places, minlength=size)
+    table = np.divide(sums, counts, out=np.full(size, np.nan), where=counts > 0)
+    return RatedItems(name, table.reshape(len(items), len(raters)))
+
+
+def _read_study(path: Path) -> list[RatedItems]:
+    ratings = read_ratings(path)
+    kept = [number for number, row in enumerate(ratings.dialogues) if row.dialogue is not None and not row.degraded]
+    if not kept:
+        raise BadRatingsError(path, 0, "dialogue: no line names one, so that nothing was rated by several people")
+    table = build_table(ratings)
+    found = []
+    for kind, values in (("raw", table.ratings), ("z", standardize(table))):
+        columns = np.column_stack([values, values.mean(axis=1)])
+        for column, name in enumerate([*ratings.description.names, "overall"]):
+            rated = ((ratings.dialogues[number], float(columns[number, column])) for number in kept)
+            found.append(arrange(path, f"{name}, {kind}", ((str(row.dialogue), row.worker, at) for row, at in rated)))
+    return found
+
+
+def _read_csv(path: Path) -> RatedItems:
+    with path.open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+        if missing:
+            raise BadRatingsError(path, 1, f"{missing[0]}: is no column; the first line must be {','.join(COLUMNS)}")
+        try:
+            rows = [_read_row(path, number, row) for number, row in enumerate(reader, start=2)]
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise BadRatingsError(path, reader.line_num, f"cannot be read ({error})") from error
+    if not rows:
+        raise BadRatingsError(path, 0, "has no rating")
+    return arrange(path, path.stem, rows)
+
+
+def _read_row(path: Path, number: int, row: dict[str, str | None]) -> tuple[str, str, float]:
+    item, rater, value = (row[name] for name in COLUMNS)
+    if not item or not rater:
+        raise BadRatingsError(path, number, "item and rater must not be empty")
+    try:
+        found = float(value or "")
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found):
+        raise BadRatingsError(path, number, f"value: {value!r} is not a number")
+    return item, rater, found

@@ -1,0 +1,236 @@
+"""Replication: correlations of two studies over their systems, the same conclusions, and a curve over fewer workers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from scipy import stats
+
+from turnscore_assessment.errors import TooFewError
+from turnscore_assessment.figures import (
+    CONFIDENCE,
+    Floats,
+    Interval,
+    correlate,
+    correlate_order,
+    correlate_ranks,
+    find_interval,
+)
+from turnscore_assessment.ratings.rating_file import RatingFile
+from turnscore_assessment.replication.scored_study import RAW, ScoredStudy, Z, score_study
+from turnscore_assessment.scoring.significance import THRESHOLDS
+from turnscore_assessment.scoring.system_scores import OVERALL, SystemSums, resample_systems
+
+LEAST_SYSTEMS = 3
+"""Of two, a correlation is always 1 or -1. Specified."""
+FEWEST_WORKERS = 5
+"""Where the curve begins; from there it doubles. Chosen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrelatedColumn:
+    """How one criterion, or the overall score, of two studies goes together over systems."""
+
+    pearson: Interval
+    """With its interval from resampling the workers of both studies."""
+    fisher: Interval
+    """The same with Fisher's interval, as if other systems had been drawn."""
+    spearman: Interval
+    kendall: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SameConclusions:
+    """What a significance test says of each pair of systems in both studies: better, worse, or nothing."""
+
+    threshold: float
+    pairs: int
+    same: int
+    opposite: int
+    """Pairs of which one study says better and the other worse."""
+
+    @property
+    def share(self) -> float:
+        """Of all pairs."""
+        return self.same / self.pairs
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurvePoint:
+    """Pearson's r of so many workers of the first study with all of the second."""
+
+    workers: int
+    median: float
+    low: float
+    """The fifth percentile: a study so small does worse one time in twenty."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replication:
+    """Everything there is to say of two studies."""
+
+    names: tuple[str, str]
+    workers: tuple[int, int]
+    systems: Sequence[str]
+    columns: Mapping[str, Mapping[str, CorrelatedColumn]]
+    """By kind, `z` or `raw`, and column, overall first."""
+    conclusions: Sequence[SameConclusions]
+    curve: Sequence[CurvePoint]
+    filters: Mapping[str, float]
+    """Pearson's r of the overall z-scores of workers who passed, of those who failed, and of all."""
+    left_out: Sequence[str]
+    rounds: int
+    seed: int
+
+
+def compare_studies(first: RatingFile, second: RatingFile, rounds: int, seed: int) -> Replication:
+    """TooFewError where fewer than three systems are in both, or where no worker of a study passes."""
+    studies = (score_study(first), score_study(second))
+    systems = [name for name in studies[0].systems if name in studies[1].systems]
+    if len(systems) < LEAST_SYSTEMS:
+        raise TooFewError(f"two studies are compared over at least {LEAST_SYSTEMS} systems; {len(systems)} are in both")
+    columns = [OVERALL, *(name for name in studies[0].columns if name in studies[1].columns and name != OVERALL)]
+    return Replication(
+        names=(studies[0].name, studies[1].name),
+        workers=(studies[0].workers, studies[1].workers),
+        systems=systems,
+        columns={kind: _correlate_columns(studies, systems, columns, kind, rounds, seed) for kind in (Z, RAW)},
+        conclusions=[_compare_conclusions(studies, systems, threshold) for threshold in THRESHOLDS],
+        curve=draw_curve(studies, systems, rounds, seed),
+        filters=_correlate_groups(studies, systems),
+        left_out=_find_left_out(studies),
+        rounds=rounds,
+        seed=seed,
+    )
+
+
+def draw_curve(
+    studies: tuple[ScoredStudy, ScoredStudy], systems: Sequence[str], rounds: int, seed: int
+) -> list[CurvePoint]:
+    """The overall r of ever more workers of the first study, drawn without replacement, with all of the second."""
+    whole = _pick_means(studies[1], studies[1].sums[Z], systems)[-1]
+    sums = studies[0].sums[Z]
+    total = len(sums.dialogues)
+    generator = np.random.default_rng(seed)
+    points = []
+    for size in _choose_sizes(total):
+        found = []
+        for _ in range(rounds if size < total else 1):
+            weights = np.zeros(total)
+            weights[generator.permutation(total)[:size]] = 1
+            found.append(_correlate_known(_pick_means(studies[0], sums, systems, weights)[-1], whole))
+        kept = np.array([r for r in found if not np.isnan(r)])
+        if kept.size:
+            points.append(CurvePoint(workers=size, median=float(np.median(kept)), low=float(np.percentile(kept, 5))))
+    return points
+
+
+def bound_by_fisher(r: float, count: int) -> Interval:
+    """Fisher's interval of a correlation of so many pairs; none for fewer than four, or for 1 and -1."""
+    if count < 4 or not abs(r) < 1:
+        return Interval(r)
+    reach = float(stats.norm.ppf((1 + CONFIDENCE) / 2)) / np.sqrt(count - 3)
+    return Interval(r, float(np.tanh(np.arctanh(r) - reach)), float(np.tanh(np.arctanh(r) + reach)))
+
+
+def _choose_sizes(total: int) -> list[int]:
+    sizes = []
+    size = FEWEST_WORKERS
+    while size < total:
+        sizes.append(size)
+        size *= 2
+    return [*sizes, total]
+
+
+def _pick_means(study: ScoredStudy, sums: SystemSums, systems: Sequence[str], weights: Floats | None = None) -> Floats:
+    """By column and system: the means over workers with these weights."""
+    places = [study.systems.index(name) for name in systems]
+    means = sums.average(sums.everyone if weights is None else weights)
+    return np.asarray(np.moveaxis(means[..., places, :], -1, -2))
+
+
+def _correlate_columns(
+    studies: tuple[ScoredStudy, ScoredStudy],
+    systems: Sequence[str],
+    columns: Sequence[str],
+    kind: str,
+    rounds: int,
+    seed: int,
+) -> dict[str, CorrelatedColumn]:
+    means, draws = [], []
+    for number, study in enumerate(studies):
+        places = [study.systems.index(name) for name in systems]
+        means.append(_pick_means(study, study.sums[kind], systems))
+        draws.append(resample_systems(study.sums[kind], rounds, seed + number)[:, places])
+    if not all(len(each) for each in draws):
+        draws = [each[:0] for each in draws]
+    found = {}
+    for name in columns:
+        left, right = (study.columns.index(name) for study in studies)
+        found[name] = _correlate_column(means[0][left], means[1][right], draws[0][..., left], draws[1][..., right])
+    return found
+
+
+def _correlate_column(left: Floats, right: Floats, left_draws: Floats, right_draws: Floats) -> CorrelatedColumn:
+    pearson = _correlate_known(left, right)
+    ranks = [stats.rankdata(each, axis=1) if len(each) else each for each in (left_draws, right_draws)]
+    for ranked, drawn in zip(ranks, (left_draws, right_draws), strict=True):
+        ranked[np.isnan(drawn).any(axis=1)] = np.nan
+    return CorrelatedColumn(
+        pearson=find_interval(pearson, _correlate_rows(left_draws, right_draws)),
+        fisher=bound_by_fisher(pearson, len(left)),
+        spearman=find_interval(correlate_ranks(left, right), _correlate_rows(*ranks)),
+        kendall=correlate_order(left, right),
+    )
+
+
+def _correlate_known(left: Floats, right: Floats) -> float:
+    """Pearson's r over the systems that both have; NaN for fewer than three."""
+    known = ~np.isnan(left) & ~np.isnan(right)
+    return correlate(left[known], right[known]) if known.sum() >= LEAST_SYSTEMS else float("nan")
+
+
+def _correlate_rows(left: Floats, right: Floats) -> Floats:
+    """Pearson's r of each row with its fellow; NaN where a row is constant or lacks a value."""
+    x, y = left - left.mean(axis=1, keepdims=True), right - right.mean(axis=1, keepdims=True)
+    norms = np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
+    return np.asarray(np.divide((x * y).sum(axis=1), norms, out=np.full(len(x), np.nan), where=norms > 0))
+
+
+def _compare_conclusions(
+    studies: tuple[ScoredStudy, ScoredStudy], systems: Sequence[str], threshold: float
+) -> SameConclusions:
+    pairs = [pair for pair in combinations(systems, 2) if all(pair in study.p_greater for study in studies)]
+    said = [[_conclude(study, pair, threshold) for study in studies] for pair in pairs]
+    return SameConclusions(
+        threshold=threshold,
+        pairs=len(pairs),
+        same=sum(one == other for one, other in said),
+        opposite=sum(one * other < 0 for one, other in said),
+    )
+
+
+def _conclude(study: ScoredStudy, pair: tuple[str, str], threshold: float) -> int:
+    """1 where the first system is better, -1 where it is worse, 0 where the test says nothing."""
+    return int(study.p_greater[pair] < threshold) - int(study.p_greater[pair[::-1]] < threshold)
+
+
+def _correlate_groups(studies: tuple[ScoredStudy, ScoredStudy], systems: Sequence[str]) -> dict[str, float]:
+    return {
+        name: _correlate_known(*(_pick_means(study, study.groups[name], systems)[-1] for study in studies))
+        for name in studies[0].groups
+        if name in studies[1].groups
+    }
+
+
+def _find_left_out(studies: tuple[ScoredStudy, ScoredStudy]) -> list[str]:
+    reasons = []
+    for what, of_study in (
+        ("system", [study.systems for study in studies]),
+        ("criterion", [study.columns for study in studies]),
+    ):
+        for number, names in enumerate(of_study):
+            alone = sorted(set(names) - set(of_study[1 - number]))
+            reasons += [f"{what} {name!r}, which only {studies[number].name} has" for name in alone]
+    return reasons
