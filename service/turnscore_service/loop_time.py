@@ -2,11 +2,16 @@
 
 Work that takes longer than a slice pauses after each one and waits for its turn; the loop gives one turn each time it
 comes round, callers in fair order, and does everything else in between. Small requests never wait for a turn.
+
+Of one caller's requests the one that began first goes on first: were all of them half done, each would hold its turns
+in memory for as long as the last one, and the garbage collector would walk through all of them.
 """
 
 import asyncio
 import time
-from collections import deque
+from contextvars import ContextVar
+from heapq import heappop, heappush
+from itertools import count
 
 from turnscore_service.callers import CALLER
 from turnscore_service.fair_shares import FairOrder
@@ -19,11 +24,17 @@ LARGE_TURNS = 16
 """From here on a request waits for a turn before anything of it is done. Chosen: what is smaller takes 1 ms or less."""
 
 
+_PLACE: ContextVar[int | None] = ContextVar("turnscore_loop_place", default=None)
+"""The place of this task's request among all large ones, by when it first asked for the loop."""
+
+
 class LoopTime:
     """Who may go on when. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._waiting: dict[str, list[tuple[int, int, asyncio.Future[None]]]] = {}
+        """By caller, a heap: place of the request, and a number that tells its parts apart."""
+        self._numbers = count()
         self._order = FairOrder()
         self._is_due = False
 
@@ -36,10 +47,13 @@ class LoopTime:
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
         caller = CALLER.get().share
+        number = next(self._numbers)
+        if (place := _PLACE.get()) is None:
+            _PLACE.set(place := number)
         if caller not in self._waiting:
-            self._waiting[caller] = deque()
+            self._waiting[caller] = []
             self._order.join(caller)
-        self._waiting[caller].append(turn)
+        heappush(self._waiting[caller], (place, number, turn))
         if not self._is_due:
             self._is_due = True
             loop.call_soon(self._give)
@@ -50,7 +64,7 @@ class LoopTime:
         is_given = False
         while self._waiting and not is_given:
             caller = self._order.choose(self._waiting)
-            turn = self._waiting[caller].popleft()
+            _, _, turn = heappop(self._waiting[caller])
             if not self._waiting[caller]:
                 del self._waiting[caller]
             if not turn.done():

@@ -49,9 +49,6 @@ CUDA_LANES = 2
 Loader = Callable[[Settings], Mapping[str, LoadedScorer]]
 
 _LOGGER = logging.getLogger("turnscore.wiring")
-_GC_THRESHOLDS = (10_000, 20, 20)
-"""Chosen: with Python's own (700, 10, 10) the turns in work were walked through so often that 64 connections of known
-batches took 73 to 82 ms of CPU a batch instead of 44 to 49 (256 turns, one thread of an EPYC, 2026-11-22)."""
 
 
 class Runtime:
@@ -168,7 +165,6 @@ class Runtime:
         # What is loaded lives as long as the process: a garbage collection need not walk through it again and again.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(*_GC_THRESHOLDS)
         self.health.become("ready")
         _LOGGER.info("ready", extra={"models": [each.bundle.manifest.reference for each in scorers.values()]})
 

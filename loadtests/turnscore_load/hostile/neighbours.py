@@ -33,7 +33,7 @@ _JSON = {"content-type": "application/json"}
 class Beside:
     """One neighbour's calls, quiet and beside a flood; the flood's replies by status; seconds of one batch.
 
-    A batch is what the neighbour may find before it: of fresh turns one run of the model, of known ones, which need
+    A batch is what the neighbour may find before it: of fresh turns the longest run of the model, of known ones, which need
     none, a whole request of 256 turns, asked alone.
     """
 
@@ -72,7 +72,7 @@ async def beside_flood(port: int, scorer: str, kind: str, seconds: float) -> Bes
             flooder.kill()
     generator.close()
     after = batch_buckets(port, scorer)
-    batch = alone or _quantile({edge: after[edge] - before.get(edge, 0.0) for edge in after}, 0.9)
+    batch = alone or _quantile({edge: after[edge] - before.get(edge, 0.0) for edge in after}, 1.0)
     return Beside(kind=kind, quiet=quiet, flooded=flooded, statuses=json.loads(told), batch_seconds=batch)
 
 

@@ -42,6 +42,21 @@ async def test_who_has_little_to_do_is_not_behind_the_flood():
     await asyncio.gather(*flood)
 
 
+async def test_of_one_callers_requests_the_first_is_done_first():
+    loop_time, done = LoopTime(), []
+
+    async def request(name: str) -> None:
+        for _ in range(2):  # decoding, then looking up: a request asks for slices more than once
+            slices = loop_time.slices(is_large=True)
+            for _ in range(2):
+                await slices.pause()
+                busy(SLICE_SECONDS)
+                done.append(name)
+
+    await asyncio.gather(*(asyncio.create_task(request(name)) for name in "abc"))
+    assert "".join(done) == "aaaabbbbcccc"
+
+
 async def test_a_small_request_never_waits_for_a_turn():
     loop_time, done = LoopTime(), []
     flood = [asyncio.create_task(work(loop_time, "flood", 4, done)) for _ in range(10)]
