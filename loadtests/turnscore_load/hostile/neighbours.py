@@ -33,8 +33,8 @@ _JSON = {"content-type": "application/json"}
 class Beside:
     """One neighbour's calls, quiet and beside a flood; the flood's replies by status; seconds of one batch.
 
-    A batch is what the neighbour may find before it: of fresh turns the longest run of the model, of known ones, which need
-    none, a whole request of 256 turns, asked alone.
+    A batch is what the neighbour may find before it: of fresh turns the longest run of the model, of known ones, which
+    need none, a whole request of 256 turns, asked alone.
     """
 
     kind: str
