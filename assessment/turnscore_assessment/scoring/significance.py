@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
-import numpy as np
 from scipy import stats
 
+from turnscore_assessment.comparison.corrections import correct_benjamini_hochberg, correct_holm
 from turnscore_assessment.figures import Floats, Interval
 
 Outcome = Literal["better", "worse", "none"]
@@ -56,28 +56,11 @@ def compare_pairs(
             p_better=tests["greater"][number],
             p_worse=tests["less"][number],
             p_two_sided=tests["two-sided"][number],
-            p_holm=holm[number],
-            p_benjamini_hochberg=hochberg[number],
+            p_holm=float(holm[number]),
+            p_benjamini_hochberg=float(hochberg[number]),
         )
         for number, pair in enumerate(pairs)
     ]
-
-
-def correct_holm(p: Sequence[float]) -> list[float]:
-    """Holm's step-down adjustment: compared with a threshold, it bounds the chance of any false rejection."""
-    values = np.asarray(p, dtype=np.float64)
-    order = np.argsort(values)
-    factors = np.arange(len(values), 0, -1)
-    adjusted = np.empty_like(values)
-    adjusted[order] = np.minimum(np.maximum.accumulate(values[order] * factors), 1) if len(values) else values
-    return [float(each) for each in adjusted]
-
-
-def correct_benjamini_hochberg(p: Sequence[float]) -> list[float]:
-    """Benjamini and Hochberg's step-up adjustment: it bounds the expected share of false rejections."""
-    if not len(p):
-        return []
-    return [float(each) for each in stats.false_discovery_control(np.asarray(p), method="bh")]
 
 
 def _test(left: Floats, right: Floats, alternative: str) -> float:

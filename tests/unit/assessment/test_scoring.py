@@ -12,7 +12,6 @@ from turnscore_assessment.ratings.rating_file import RatingFile
 from turnscore_assessment.ratings.rating_table import build_table
 from turnscore_assessment.report.study_report import build_report
 from turnscore_assessment.scoring.quality_control import Verdict, control_quality, find_passing
-from turnscore_assessment.scoring.significance import correct_benjamini_hochberg, correct_holm
 from turnscore_assessment.scoring.standardization import measure_workers, standardize
 from turnscore_assessment.scoring.system_scores import choose_rows, resample_systems, sum_values
 
@@ -124,11 +123,3 @@ def test_resampling_draws_whole_workers_and_repeats_itself() -> None:
     )
     assert draws[:, 0, -1].std() == pytest.approx(workers.std() / np.sqrt(20), rel=0.25)
     assert len(resample_systems(sum_values(table, table.ratings, chosen & (table.worker_of < 2)), 50, seed=0)) == 0
-
-
-def test_corrections_for_many_tests_are_the_textbooks() -> None:
-    p = [0.01, 0.04, 0.03, 0.005]
-    assert correct_holm(p) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert correct_benjamini_hochberg(p) == pytest.approx([0.02, 0.04, 0.04, 0.02])
-    assert correct_holm([]) == correct_benjamini_hochberg([]) == []
-    assert correct_holm([0.9, 0.8]) == [1, 1]

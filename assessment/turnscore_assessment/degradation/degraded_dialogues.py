@@ -1,0 +1,30 @@
+"""Degraded dialogues: recorded ones whose system says something else at every turn. Writes no file."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from turnscore_assessment.degradation.reply_corpus import SYSTEM, ReplyCorpus, read_spoken
+
+SYSTEM_NAME = "degraded"
+
+
+def degrade_dialogues(path: Path, corpus: ReplyCorpus, seed: int, is_same_file: bool) -> Iterator[dict[str, Any]]:
+    """Each dialogue of a file with degraded replies: the same for the same seed, whatever else the file holds.
+
+    Where the corpus is the same file, no reply comes from the dialogue itself.
+    """
+    for number, turns in read_spoken(path):
+        generator = np.random.default_rng([seed, number])
+        own = number if is_same_file else None
+        yield {
+            "dialogue": f"{SYSTEM_NAME}-{number}",
+            "system": SYSTEM_NAME,
+            "degraded": True,
+            "turns": [
+                {"speaker": speaker, "text": corpus.draw(generator, own) if speaker == SYSTEM else text}
+                for speaker, text in turns
+            ],
+        }
