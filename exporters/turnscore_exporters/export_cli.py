@@ -90,6 +90,51 @@ def quality(
 
 
 @app.command()
+def encoder(
+    encoder: Annotated[str, typer.Option(help="A sentence encoder (BERT): its folder, or `minilm-l6`.")],
+    version: Annotated[str, typer.Option(help="Version of the bundle, such as 1.0.0.")],
+    output: Annotated[Path, typer.Option(help="Folder for the bundle; must be empty or missing.")],
+    data: Annotated[Path | None, typer.Option(help="Folder with the data files under their published names.")] = None,
+    dialogues: Annotated[
+        list[Path] | None, typer.Option(help="Dialogues (JSON lines) in place of --data; repeatable.")
+    ] = None,
+    turns: Annotated[int, typer.Option(min=200, help="Real turns for parity and percentiles.")] = 4000,
+    graph: GraphsOption = None,
+    pooling: Annotated[str | None, typer.Option(help="`mean` or `cls`, in place of what the folder asks for.")] = None,
+    token_limit: Annotated[int, typer.Option(min=8, help="Tokens of a text; what is beyond is not read.")] = 256,
+    int8_tolerance: Int8ToleranceOption = 0.05,
+    fp16_tolerance: Fp16ToleranceOption = 0.02,
+    licence: LicenceOption = "that of the encoder",
+    threads: Annotated[int, typer.Option(min=0, help="CPU threads of torch; 0 leaves the choice to it.")] = 0,
+) -> None:
+    """Write the bundle of a sentence encoder, as published; fails unless graphs and encoder agree as served."""
+    from turnscore_exporters.bundle_writing import choose_graphs
+    from turnscore_exporters.encoder_bundle import GraphChoice
+    from turnscore_exporters.text_encoder.job import TextEncoderJob, run_text_encoder_job
+
+    with reported_errors():
+        graphs = GraphChoice(choose_graphs(graph), int8_tolerance, fp16_tolerance)
+        bundle = run_text_encoder_job(
+            TextEncoderJob(
+                encoder=encoder,
+                version=version,
+                output=output,
+                data=data,
+                dialogues=dialogues or [],
+                turns=turns,
+                graphs=graphs,
+                pooling=pooling,
+                token_limit=token_limit,
+                licence=licence,
+                threads=threads,
+            )
+        )
+    for variant, spec in bundle.manifest.graphs.items():
+        typer.echo(f"{variant}: {spec.parity_measured}")
+    typer.echo(f"{bundle.manifest.reference} written to {output}")
+
+
+@app.command()
 def fed(
     checkpoint: Annotated[str, typer.Option(help="GPT-2 architecture: a folder, or a name such as DialoGPT's.")],
     version: Annotated[str, typer.Option(help="Version of the bundle, such as 1.0.0.")] = "0.0.0",

@@ -86,7 +86,24 @@ _QUALITY: tuple[Texts, ...] = (
     ("tell me a story", "Once upon a time there was a lighthouse keeper who was afraid of the dark. " * 12),
 )
 
+# The same, near and far; short and long; no context, another script, markup.
+_ENCODER: tuple[Texts, ...] = (
+    ("i baked bread this morning", "i baked bread this morning"),
+    ("i baked bread this morning", "This morning I made a loaf in my own oven."),
+    ("i baked bread this morning", "The train to Turin leaves from platform 4."),
+    ("do you have pets?", "Two cats. And you?"),
+    ("my dog died yesterday", "I am so sorry. How long had the two of you been together?"),
+    ("my dog died yesterday", "ok."),
+    ("Good evening! What would you like to talk about?",),
+    ("was machst du heute?", "Ich gehe schwimmen, und du? 🙂"),
+    ("what is 2 + 2?", "<b>4</b>"),
+    ("how much is the ticket to Turin?", "It's 42.50 euros, and the 9:15 train still has seats by the window."),
+    ("tell me a story", "Once upon a time there was a lighthouse keeper who was afraid of the dark. " * 12),
+    ("well " * 60, "and then " * 30),
+)
+
 SELF_TEST_TEXTS: dict[str, tuple[Texts, ...]] = {
+    "encoder": _ENCODER,
     "engagement": _ENGAGEMENT,
     "sentiment_stop": _SENTIMENT_STOP,
     "fed": FED_VERIFIED + _FED_SPREAD,

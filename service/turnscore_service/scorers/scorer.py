@@ -73,6 +73,8 @@ class RawScore:
     """False where no reference turn was scored this way: the reply then carries no percentile and no label."""
     warnings: tuple[str, ...] = ()
     """What to know before the score is believed: those of its pack, which who computes puts here."""
+    vector: bytes | None = None
+    """What an EncodesTexts makes of the response: float32 in the machine's order, little-endian where we run."""
 
 
 class Scorer(Protocol):
@@ -126,6 +128,14 @@ class BuildsPlans(Protocol):
 
     def is_planned(self, turn: TurnToScore) -> bool:
         """Whether that is done: then `encode` takes no longer than the turn's text."""
+
+
+@runtime_checkable
+class EncodesTexts(Protocol):
+    """A scorer that makes vectors of texts: it is asked by /v1/similarity, and of no turn."""
+
+    width: int
+    """Numbers in a vector."""
 
 
 @runtime_checkable

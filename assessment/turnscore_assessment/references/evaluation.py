@@ -1,0 +1,142 @@
+"""Evaluation: a file's rows by metrics and reducers, per system, and how all that goes with people's ratings."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import numpy as np
+
+from turnscore_assessment.references.comparisons import Comparison, Floats, by_system
+from turnscore_assessment.references.correlation import Agreement, Williams, correlate, williams_test
+from turnscore_assessment.references.diversity import Diversity, measure_diversity
+from turnscore_assessment.references.metrics.metric import ComparesCorpus, Metric
+from turnscore_assessment.references.reducers import JOINT, Tables, fits, groups_of
+
+Level = Literal["segment", "corpus"]
+GROWING: Final = ("max", "mean")
+"""Reducers whose correlation is taken with the first one, two, ... references as well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One system by one metric under one reducer: the mean over rows, or the number of the pooled statistics."""
+
+    system: str
+    metric: str
+    definition: str
+    tokenisation: str
+    reducer: str
+    level: Level
+    rows: int
+    hypotheses: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correlated:
+    """One metric under one reducer against the ratings, with the first `references` references of each row."""
+
+    metric: str
+    definition: str
+    tokenisation: str
+    reducer: str
+    references: int
+    agreement: Agreement
+    against_first: Williams | None
+    """Against the evaluation's first metric under the same reducer, with as many references; None for that one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Everything that was found of a file."""
+
+    rows: int
+    contexts: int
+    rated_rows: int
+    results: list[Result] = field(default_factory=list)
+    diversity: list[Diversity] = field(default_factory=list)
+    correlations: list[Correlated] = field(default_factory=list)
+
+
+def evaluate(
+    rows: Sequence[Comparison], metrics: Sequence[Metric], reducers: Sequence[str], tokenisation: str = "blanks"
+) -> Evaluation:
+    """Every metric under every reducer that fits it. Correlations where at least one row is rated."""
+    rated = [row for row in rows if row.rating is not None]
+    return Evaluation(
+        rows=len(rows),
+        contexts=len({row.context_id for row in rows}),
+        rated_rows=len(rated),
+        results=[result for metric in metrics for result in _measure(metric, rows, reducers)],
+        diversity=measure_diversity(rows, tokenisation),
+        correlations=_correlate_all(metrics, rated, reducers) if rated else [],
+    )
+
+
+def _measure(metric: Metric, rows: Sequence[Comparison], reducers: Sequence[str]) -> list[Result]:
+    tables = Tables(metric, rows)
+    reduced = {reducer: tables.reduce(reducer) for reducer in reducers if fits(reducer, metric)}
+    found = []
+    places: dict[str, list[int]] = {}
+    for place, row in enumerate(rows):
+        places.setdefault(row.system, []).append(place)
+    for system, own in by_system(rows).items():
+        hypotheses = sum(len(row.hypotheses) for row in own)
+        values: list[tuple[str, Level, float]] = [
+            (reducer, "segment", float(column[places[system]].mean())) for reducer, column in reduced.items()
+        ]
+        if isinstance(metric, ComparesCorpus):
+            values.append((JOINT, "corpus", metric.compare_corpus(groups_of(own))))
+        for reducer, level, value in values:
+            found.append(
+                Result(
+                    system=system,
+                    metric=metric.name,
+                    definition=metric.definition,
+                    tokenisation=metric.tokenisation,
+                    reducer=reducer,
+                    level=level,
+                    rows=len(own),
+                    hypotheses=hypotheses,
+                    value=value,
+                )
+            )
+    return found
+
+
+def _correlate_all(metrics: Sequence[Metric], rows: Sequence[Comparison], reducers: Sequence[str]) -> list[Correlated]:
+    ratings = np.array([row.rating for row in rows], dtype=np.float64)
+    contexts = [row.context_id for row in rows]
+    first: dict[tuple[str, int], Floats] = {}
+    found = []
+    for metric in metrics:
+        tables = Tables(metric, rows)
+        for reducer, references in _choose_columns(metric, rows, reducers):
+            column = tables.reduce_first(reducer, references)
+            leader = first.setdefault((reducer, references), column)
+            found.append(
+                Correlated(
+                    metric=metric.name,
+                    definition=metric.definition,
+                    tokenisation=metric.tokenisation,
+                    reducer=reducer,
+                    references=references,
+                    agreement=correlate(column, ratings, contexts),
+                    against_first=None if leader is column else williams_test(leader, column, ratings),
+                )
+            )
+    return found
+
+
+def _choose_columns(metric: Metric, rows: Sequence[Comparison], reducers: Sequence[str]) -> list[tuple[str, int]]:
+    """Each reducer with how many references it is given: those that grow with 1, 2, ..., the others with all."""
+    most = max(len(row.references) for row in rows)
+    columns: list[tuple[str, int]] = []
+    for reducer in reducers:
+        if not fits(reducer, metric):
+            continue
+        if reducer in GROWING:
+            columns += [(reducer, count) for count in range(1, most + 1)]
+        else:
+            columns.append((reducer, 1 if reducer == "single" else most))
+    return columns

@@ -1,0 +1,123 @@
+"""METEOR: NLTK's under its own names, and METEOR 1.5's own program where a Java and its jar are given.
+
+They are different metrics: the jar has tuned weights and a table of paraphrases, NLTK's the weights of 2007 and
+WordNet. The jar is not shipped; pycocoevalcap's wheel carries it.
+"""
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from turnscore_assessment.references.comparisons import Floats
+from turnscore_assessment.references.errors import MissingResourceError
+from turnscore_assessment.references.metrics.metric import Group, Pair
+from turnscore_assessment.references.tokenisation import find_tokenisation
+
+_KEPT_TEXTS = 4096
+_JAR_SECONDS = 3600
+"""What one run of the jar may take. Chosen: 40,000 pairs take a minute."""
+_JAR_MEMORY = "-Xmx2G"
+_SEGMENT = re.compile(r"^Segment \d+ score:\s+(\S+)$", re.MULTILINE)
+_FINAL = re.compile(r"^Final score:\s+(\S+)$", re.MULTILINE)
+
+
+class _NoSynonyms:
+    """Stands where WordNet would: no word has a synonym."""
+
+    def synsets(self, word: str) -> list[object]:
+        return []
+
+
+class NltkMeteor:
+    """NLTK's METEOR; `with_wordnet` says whether synonyms count."""
+
+    def __init__(self, tokenisation: str = "blanks", *, with_wordnet: bool) -> None:
+        """Raises MissingResourceError where WordNet is asked for and not installed."""
+        self.name = "meteor@nltk" if with_wordnet else "meteor-stem@nltk"
+        self.tokenisation = tokenisation
+        stages = "exact, Porter stem, WordNet" if with_wordnet else "exact and Porter stem, no WordNet"
+        self.definition = f"METEOR of nltk {version('nltk')}: {stages}; alpha .9, beta 3, gamma .5; no paraphrases"
+        self._read = lru_cache(_KEPT_TEXTS)(find_tokenisation(tokenisation))
+        self._wordnet: Any = _find_wordnet() if with_wordnet else _NoSynonyms()
+
+    def compare(self, pairs: Sequence[Pair]) -> Floats:
+        """One METEOR a pair."""
+        from nltk.translate.meteor_score import single_meteor_score
+
+        return np.array(
+            [
+                float(single_meteor_score(self._read(other), self._read(own), wordnet=self._wordnet))
+                for own, other in pairs
+            ]
+        )
+
+
+def _find_wordnet() -> Any:
+    from nltk.corpus import wordnet
+
+    try:
+        wordnet.ensure_loaded()
+    except LookupError:
+        raise MissingResourceError(
+            "meteor@nltk needs WordNet 3.0, which is not installed: put it under $NLTK_DATA/corpora/wordnet, or ask "
+            "for meteor-stem@nltk, which matches words and stems alone"
+        ) from None
+    return wordnet
+
+
+class MeteorJar:
+    """METEOR 1.5 by its own program: `-l en -norm`, tuned weights, paraphrases; many references are built in."""
+
+    name = "meteor"
+    tokenisation = "blanks, then METEOR's own normalisation"
+    definition = "METEOR 1.5 (jar), -l en -norm; joint: its own, the best of the references; corpus: pooled statistics"
+
+    def __init__(self, jar: Path | None) -> None:
+        """Raises MissingResourceError without a Java or without the jar."""
+        if jar is None or not jar.is_file():
+            raise MissingResourceError("meteor is computed by METEOR 1.5's jar: name it with --meteor-jar")
+        if (java := shutil.which("java")) is None:
+            raise MissingResourceError("meteor is computed by METEOR 1.5's jar, and there is no java to run it")
+        self._command = (java, _JAR_MEMORY, "-jar", str(jar))
+        self._clean = find_tokenisation("blanks")
+
+    def compare(self, pairs: Sequence[Pair]) -> Floats:
+        """One METEOR a pair."""
+        return self.compare_jointly([(hypothesis, (reference,)) for hypothesis, reference in pairs])
+
+    def compare_jointly(self, groups: Sequence[Group]) -> Floats:
+        """One METEOR a hypothesis, all its references given at once."""
+        found = np.array([float(score) for score in _SEGMENT.findall(self._run(groups))])
+        if len(found) != len(groups):
+            raise MissingResourceError(f"METEOR's jar answered {len(found)} of {len(groups)} hypotheses")
+        return found
+
+    def compare_corpus(self, groups: Sequence[Group]) -> float:
+        """METEOR of the statistics of all hypotheses together."""
+        return float(_FINAL.findall(self._run(groups))[0])
+
+    def _run(self, groups: Sequence[Group]) -> str:
+        """What the program prints. It takes the same number of references for all: those missing are given again."""
+        most = max(len(others) for _, others in groups)
+        with tempfile.TemporaryDirectory() as folder:
+            own_file, other_file = Path(folder, "hypotheses"), Path(folder, "references")
+            own_file.write_text("".join(self._line(own) for own, _ in groups), encoding="utf-8")
+            lines = (self._line(others[place % len(others)]) for _, others in groups for place in range(most))
+            other_file.write_text("".join(lines), encoding="utf-8")
+            files = str(own_file), str(other_file)
+            command = (*self._command, *files, "-l", "en", "-norm", "-r", str(most))
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_JAR_SECONDS, check=False)  # noqa: S603
+        if done.returncode:
+            raise MissingResourceError(f"METEOR's jar failed: {done.stderr.strip()[-200:]}")
+        return done.stdout
+
+    def _line(self, text: str) -> str:
+        return " ".join(self._clean(text)) + "\n"

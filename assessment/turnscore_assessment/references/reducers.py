@@ -1,0 +1,92 @@
+"""Reducers: how the numbers of a row's pairs become the row's number. Each is another question; results name it.
+
+single   mean over hypotheses of d(y, first reference)
+max      mean over hypotheses of the best over references: with several hypotheses, referenced precision
+mean     mean over all pairs
+joint    the metric's own definition for several references at once; not every metric has one
+recall   mean over references of the best over hypotheses: with several, how much of what could be said was said
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from turnscore_assessment.references.comparisons import Comparison, Floats
+from turnscore_assessment.references.errors import ReferencesError
+from turnscore_assessment.references.metrics.metric import ComparesJointly, Group, Metric, Pair
+
+JOINT: Final = "joint"
+DEFAULT_REDUCER: Final = "max"
+
+_OF_TABLE: Final[Mapping[str, Callable[[Floats], float]]] = {
+    "single": lambda table: float(table[:, 0].mean()),
+    "max": lambda table: float(table.max(axis=1).mean()),
+    "mean": lambda table: float(table.mean()),
+    "recall": lambda table: float(table.max(axis=0).mean()),
+}
+"""Of a table with a row a hypothesis and a column a reference."""
+REDUCERS: Final = (*_OF_TABLE, JOINT)
+
+
+def check_reducer(name: str, metric: Metric) -> None:
+    """Raises ReferencesError where there is no such reducer, or none of that name for the metric."""
+    if name not in REDUCERS:
+        raise ReferencesError(f"no reducer is called {name}; there are: {', '.join(REDUCERS)}")
+    if name == JOINT and not isinstance(metric, ComparesJointly):
+        raise ReferencesError(
+            f"{metric.name} has no definition for several references at once: {JOINT} does not fit it"
+        )
+
+
+def fits(name: str, metric: Metric) -> bool:
+    """Whether the metric has a number under this reducer."""
+    return name in _OF_TABLE or isinstance(metric, ComparesJointly)
+
+
+class Tables:
+    """The pairs of many rows compared by one metric, each once, whatever is made of them."""
+
+    def __init__(self, metric: Metric, rows: Sequence[Comparison]) -> None:
+        self._metric = metric
+        self._rows = rows
+        self._tables: list[Floats] | None = None
+
+    def reduce(self, reducer: str) -> Floats:
+        """One number a row, in order. Raises ReferencesError for a reducer that does not fit."""
+        check_reducer(reducer, self._metric)
+        if reducer == JOINT and isinstance(self._metric, ComparesJointly):
+            return self._reduce_jointly(self._metric)
+        return np.array([_OF_TABLE[reducer](table) for table in self._compared()])
+
+    def reduce_first(self, reducer: str, references: int) -> Floats:
+        """As `reduce`, with the first references of each row alone."""
+        if reducer == JOINT:
+            return Tables(self._metric, [row.with_references(references) for row in self._rows]).reduce(reducer)
+        check_reducer(reducer, self._metric)
+        return np.array([_OF_TABLE[reducer](table[:, :references]) for table in self._compared()])
+
+    def _compared(self) -> list[Floats]:
+        if self._tables is None:
+            pairs: list[Pair] = [
+                (own, other) for row in self._rows for own in row.hypotheses for other in row.references
+            ]
+            found = self._metric.compare(pairs)
+            tables, start = [], 0
+            for row in self._rows:
+                size = len(row.hypotheses) * len(row.references)
+                tables.append(found[start : start + size].reshape(len(row.hypotheses), -1))
+                start += size
+            self._tables = tables
+        return self._tables
+
+    def _reduce_jointly(self, metric: ComparesJointly) -> Floats:
+        found = metric.compare_jointly(groups_of(self._rows))
+        counts = [len(row.hypotheses) for row in self._rows]
+        starts = np.cumsum([0, *counts[:-1]])
+        return np.asarray(np.add.reduceat(found, starts) / counts)
+
+
+def groups_of(rows: Sequence[Comparison]) -> list[Group]:
+    """Every hypothesis with its row's references."""
+    return [(own, row.references) for row in rows for own in row.hypotheses]

@@ -1,0 +1,36 @@
+"""Tokenisation: how a text becomes words before words are compared. Every result names the one it was made by."""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from turnscore_assessment.references.errors import ReferencesError
+
+Tokens = tuple[str, ...]
+Tokenise = Callable[[str], Tokens]
+
+_WORD = re.compile(r"\w+(?:'\w+)?|[^\w\s]")
+
+
+def split_blanks(text: str) -> Tokens:
+    """Lower case, split on white space; the marks `_go` and `_eos` go; nothing is read as a full stop.
+
+    As the code released with Gupta et al. 2019 does (clean_split_sentence): for text that is tokenised already.
+    """
+    words = text.lower().strip().replace("_go ", "").replace(" _eos", "").split()
+    return tuple(words) or (".",)
+
+
+def split_words(text: str) -> Tokens:
+    """Lower case, punctuation apart from words: for text as people write it."""
+    return tuple(_WORD.findall(text.lower())) or (".",)
+
+
+TOKENISATIONS: Final[dict[str, Tokenise]] = {"blanks": split_blanks, "words": split_words}
+
+
+def find_tokenisation(name: str) -> Tokenise:
+    """Raises ReferencesError for a name that is not known."""
+    if name not in TOKENISATIONS:
+        raise ReferencesError(f"no tokenisation is called {name}; there are: {', '.join(TOKENISATIONS)}")
+    return TOKENISATIONS[name]

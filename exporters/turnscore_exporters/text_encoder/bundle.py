@@ -1,0 +1,85 @@
+"""A sentence encoder becomes a bundle of kind encoder: graphs, tokenizer, manifest. Refuses one without parity.
+
+Its value is the cosine of a response and the text before it: parity and percentiles are taken over real turns.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from turnscore_models import Bundle, GraphVariant
+from turnscore_service.inference.onnx_backend import OnnxBackend
+from turnscore_service.scorers.encoder import KIND, TextEncoder
+
+from turnscore_exporters.bundle_writing import DEFAULT_GRAPHS, finish_bundle, fresh_folder, start_bundle
+from turnscore_exporters.encoder_bundle import MIN_PARITY_TURNS, BundleSource, GraphChoice, write_files
+from turnscore_exporters.encoders import Encoder, load_encoder
+from turnscore_exporters.half_emulation import examined_graph
+from turnscore_exporters.parity import Drift, check_parity, serve_turns, turns_of
+from turnscore_exporters.reference_turns import ReferenceTurns
+from turnscore_exporters.self_test import build_self_test
+from turnscore_exporters.self_test_turns import self_test_turns
+from turnscore_exporters.text_encoder.model import CONTRACT, Pooling, TextEncoderModel, compare_pairs, find_pooling
+
+INT8_TOLERANCE = 0.05
+"""Of a cosine. Chosen: twice what all-MiniLM-L6-v2 showed on 2,000 turns (docs/references.md)."""
+DEFAULT_CHOICE = GraphChoice(DEFAULT_GRAPHS, INT8_TOLERANCE)
+TOKEN_LIMIT = 256
+"""Of a text. Chosen: as all-MiniLM-L6-v2 was trained."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextEncoderExport:
+    """What to export, in which graphs, and where to."""
+
+    encoder: str
+    version: str
+    output: Path
+    reference: ReferenceTurns
+    graphs: GraphChoice = DEFAULT_CHOICE
+    pooling: Pooling | None = None
+    """None for the one that the encoder's folder asks for."""
+    token_limit: int = TOKEN_LIMIT
+    licence: str = "that of the encoder"
+
+
+def export_text_encoder(job: TextEncoderExport) -> Bundle:
+    """Writes the bundle into the empty or missing folder `output`, loads each graph as the service does, returns it.
+
+    Raises ParityError if a graph disagrees with the encoder on the reference turns, ExporterError if there are fewer
+    than 200 of them; the folder is then removed.
+    """
+    with fresh_folder(job.output, len(job.reference.pairs), MIN_PARITY_TURNS):
+        encoder = load_encoder(job.encoder, job.token_limit)
+        model = TextEncoderModel(encoder.model, job.pooling or find_pooling(job.encoder))
+        return _write(job, model.eval(), encoder)
+
+
+def _write(job: TextEncoderExport, model: TextEncoderModel, encoder: Encoder) -> Bundle:
+    expected = compare_pairs(model, encoder, job.reference.pairs)
+    tested = self_test_turns(KIND)
+    pairs = [(turn.context[-1].text if turn.context else "", turn.response) for turn in tested]
+    self_test = build_self_test(tested, compare_pairs(model, encoder, pairs))
+    write_files(
+        BundleSource(model, encoder, CONTRACT, expected, job.reference.source, self_test), job.graphs, job.output
+    )
+    bundle = start_bundle(
+        job.output,
+        KIND,
+        job.version,
+        job.graphs.promises(),
+        token_limit=encoder.token_limit,
+        training={"encoder": Path(encoder.name).name, "pooling": str(model.pooling), "trained": "as published"},
+        agreement={},
+        licence=job.licence,
+    )
+    drifts = {variant: _examine(bundle, variant, job.reference, expected) for variant in bundle.manifest.graphs}
+    return finish_bundle(bundle, {variant: each.to_dict() for variant, each in drifts.items()}, job.graphs.kept, {})
+
+
+def _examine(bundle: Bundle, variant: GraphVariant, reference: ReferenceTurns, expected: Sequence[float]) -> Drift:
+    spec = bundle.manifest.graphs[variant]
+    with examined_graph(bundle.path_of(spec.file), variant) as graph:
+        scorer = TextEncoder(bundle, OnnxBackend(graph, threads=1))
+    turns = turns_of(reference.pairs)
+    return check_parity(variant, turns, serve_turns(scorer, turns), expected, spec.parity_tolerance)

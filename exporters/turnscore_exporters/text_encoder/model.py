@@ -1,0 +1,93 @@
+"""A sentence encoder in torch: a BERT and the pooling that its folder asks for. Refuses what cannot be computed so."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import BertModel
+
+from turnscore_exporters.encoders import SHORT_NAMES, Encoder, pad_rows
+from turnscore_exporters.errors import EncoderError
+from turnscore_exporters.graph_export import EXAMPLE_IDS, ROW_AXES, BertGraph, GraphContract
+from turnscore_exporters.json_files import read_json
+
+CONTRACT = GraphContract(
+    inputs={"input_ids": ROW_AXES, "attention_mask": ROW_AXES},
+    outputs={"vector": ("rows", "")},
+    examples=(EXAMPLE_IDS, (EXAMPLE_IDS > 0).long()),
+)
+_MODULES_FILE = "modules.json"
+_KNOWN_MODULES = ("Transformer", "Pooling", "Normalize")
+"""Of sentence-transformers; anything else would compute something that the graph does not."""
+
+
+class Pooling(StrEnum):
+    """How token vectors become a text's vector; padding never counts."""
+
+    MEAN = "mean"
+    CLS = "cls"
+
+
+class TextEncoderModel(BertGraph):
+    """Vectors [rows, width] of token ids [rows, tokens], before they are made as long as 1."""
+
+    def __init__(self, encoder: BertModel, pooling: Pooling) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.pooling = pooling
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """One vector a row, float32."""
+        token_types = torch.zeros_like(input_ids)
+        found = self.encoder(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_types)
+        tokens: Tensor = found.last_hidden_state.float()
+        if self.pooling is Pooling.CLS:
+            return tokens[:, 0]
+        mask = attention_mask.unsqueeze(-1).to(tokens.dtype)
+        return (tokens * mask).sum(1) / mask.sum(1).clamp_min(1.0)
+
+
+def find_pooling(name: str) -> Pooling:
+    """The pooling that the folder's sentence-transformers files ask for; the mean where it has none.
+
+    EncoderError where they ask for one that is not known, or for a module beside it.
+    """
+    folder = Path(SHORT_NAMES[name]() if name in SHORT_NAMES else name)
+    if not (folder / _MODULES_FILE).is_file():
+        return Pooling.MEAN
+    modules: Any = read_json(folder / _MODULES_FILE)
+    kinds = {str(module["type"]).rpartition(".")[2]: str(module["path"]) for module in modules}
+    if unknown := kinds.keys() - set(_KNOWN_MODULES):
+        raise EncoderError(f"encoder {name}: has the module {', '.join(sorted(unknown))}, which cannot be exported")
+    if "Pooling" not in kinds:
+        return Pooling.MEAN
+    asked = read_json(folder / kinds["Pooling"] / "config.json")
+    chosen = sorted(key for key, is_on in asked.items() if key.startswith("pooling_mode_") and is_on is True)
+    if chosen == ["pooling_mode_mean_tokens"]:
+        return Pooling.MEAN
+    if chosen == ["pooling_mode_cls_token"]:
+        return Pooling.CLS
+    raise EncoderError(f"encoder {name}: pools by {', '.join(chosen) or 'nothing'}; only mean and cls can be exported")
+
+
+def encode_texts(
+    model: TextEncoderModel, encoder: Encoder, texts: Sequence[str], batch_size: int = 64
+) -> dict[str, Tensor]:
+    """Each text's vector, of length 1, as the checkpoint computes it."""
+    order = sorted(dict.fromkeys(texts), key=len)
+    found: dict[str, Tensor] = {}
+    with torch.inference_mode():
+        for start in range(0, len(order), batch_size):
+            chosen = order[start : start + batch_size]
+            vectors = model(*pad_rows(encoder.tokenize(chosen)))
+            found |= zip(chosen, torch.nn.functional.normalize(vectors, dim=1), strict=True)
+    return found
+
+
+def compare_pairs(model: TextEncoderModel, encoder: Encoder, pairs: Sequence[tuple[str, str]]) -> list[float]:
+    """The cosine of the two texts of each pair; of an empty first text, the second with itself."""
+    vectors = encode_texts(model, encoder, [text for pair in pairs for text in pair if text.strip()])
+    return [float(vectors[query if query.strip() else reply] @ vectors[reply]) for query, reply in pairs]

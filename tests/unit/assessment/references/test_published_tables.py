@@ -1,0 +1,122 @@
+"""The published tables of Gupta et al. 2019 that its release can give. Reads the data by path; skips without it."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.data_sets import find_data
+from turnscore_assessment.references.correlation import pearson, spearman
+from turnscore_assessment.references.encoders import BundleEncoder
+from turnscore_assessment.references.metrics.catalogue import Resources, find_metrics
+from turnscore_assessment.references.multiref import RATINGS_FILE, TEST_FILE, read_human, read_outputs, read_rated
+from turnscore_assessment.references.reducers import Tables, groups_of
+
+TABLE_4_SINGLE = {
+    "bleu-1": (0.0241, 0.1183),
+    "bleu-2": (0.0250, 0.1803),
+    "bleu-4": (0.0345, 0.1380),
+    "rouge-l": (0.0715, 0.1408),
+}
+"""Spearman and Pearson, as published. BLEU-3's (.0608/.1269) is given by no weights and no smoothing."""
+METEOR_SINGLE = (0.1064, 0.1871)
+TABLE_6_HUMAN = {
+    "bleu-2": (0.0513, 0.1637, "max"),
+    "bleu-4": (0.0245, 0.0791, "max"),
+    "rouge-l": (0.1682, 0.3502, "joint"),
+}
+TABLE_6_HRED = {
+    "bleu-2": (0.0604, 0.1061, "max"),
+    "bleu-4": (0.0301, 0.0497, "max"),
+    "rouge-l": (0.1998, 0.3044, "joint"),
+}
+"""One reference, several, and the reducer of the second."""
+LIBRARY_SINGLE = {
+    "bleu-4@nltk": (0.0345, 0.1380),
+    "bleu-4@sacrebleu": (0.0302, 0.1502),
+    "rouge-l@rouge-score": (0.0994, 0.1825),
+    "gleu": (0.0803, 0.1763),
+    "chrf@sacrebleu": (0.0412, 0.1684),
+}
+"""Not published: what other definitions give on the same rows."""
+
+
+@pytest.fixture(scope="module")
+def folder() -> Path:
+    ratings, _ = find_data(f"multiref/{RATINGS_FILE}", f"multiref/{TEST_FILE}")
+    return ratings.parent
+
+
+def correlate(folder: Path, name: str, reducer: str, resources: Resources | None = None) -> tuple[float, float]:
+    rows = read_rated(folder)
+    ratings = np.array([row.rating for row in rows])
+    [metric] = find_metrics([name], resources or Resources())
+    scores = Tables(metric, rows).reduce(reducer)
+    return round(spearman(scores, ratings), 4), round(pearson(scores, ratings), 4)
+
+
+@pytest.mark.parametrize("name", TABLE_4_SINGLE)
+def test_one_reference_gives_the_published_correlations(folder: Path, name: str):
+    assert correlate(folder, name, "single") == TABLE_4_SINGLE[name]
+
+
+@pytest.mark.parametrize("name", LIBRARY_SINGLE)
+def test_another_definition_gives_other_correlations(folder: Path, name: str):
+    assert correlate(folder, name, "single") == LIBRARY_SINGLE[name]
+
+
+def test_more_references_help_every_metric(folder: Path):
+    for name in (*TABLE_4_SINGLE, *LIBRARY_SINGLE):
+        assert correlate(folder, name, "max") > correlate(folder, name, "single")
+
+
+@pytest.mark.parametrize("name", TABLE_6_HUMAN)
+def test_the_human_column_is_the_published_one(folder: Path, name: str):
+    single, several, reducer = TABLE_6_HUMAN[name]
+    assert measure(name, read_human(folder, is_single=True), "max") == pytest.approx(single, abs=0.0002)
+    assert measure(name, read_human(folder, is_single=False), reducer) == pytest.approx(several, abs=0.0002)
+
+
+@pytest.mark.parametrize("name", TABLE_6_HRED)
+def test_the_hred_column_is_the_published_one(folder: Path, name: str):
+    outputs, mapping = find_data("multiref/hredf.txt", "multiref/test_duid_mapping.json")
+    places = json.loads(mapping.read_text())
+    single, several, reducer = TABLE_6_HRED[name]
+    for is_single, way, published in ((True, "max", single), (False, reducer, several)):
+        rows = read_outputs(folder, outputs, places, is_single=is_single)
+        assert measure(name, rows, way) == pytest.approx(published, abs=0.0002)
+
+
+def measure(name: str, rows: list, reducer: str) -> float:
+    [metric] = find_metrics([name], Resources())
+    return float(Tables(metric, rows).reduce(reducer).mean())
+
+
+def test_minilm_s_int8_graph_loses_little(folder: Path):
+    bundle = os.environ.get("MINILM_BUNDLE")
+    if not bundle:
+        pytest.skip("MINILM_BUNDLE names no bundle of all-MiniLM-L6-v2, which turnscore-export encoder makes")
+    encoder = Resources(encoder=BundleEncoder(bundle))
+    assert "cpu-int8" in str(encoder.encoder and encoder.encoder.name)
+    assert correlate(folder, "encoder", "single", encoder) == pytest.approx((0.316, 0.352), abs=0.005)
+    assert correlate(folder, "encoder", "max", encoder) == pytest.approx((0.442, 0.468), abs=0.005)
+
+
+def find_jar() -> Resources:
+    """METEOR 1.5, where `METEOR_JAR` says that it lies and there is a Java."""
+    jar = os.environ.get("METEOR_JAR")
+    if not jar or shutil.which("java") is None:
+        pytest.skip("METEOR_JAR names no jar of METEOR 1.5, or there is no java")
+    return Resources(meteor_jar=Path(jar))
+
+
+def test_meteor_s_jar_gives_the_published_correlations(folder: Path):
+    assert correlate(folder, "meteor", "single", find_jar()) == METEOR_SINGLE
+
+
+def test_meteor_s_jar_gives_the_published_human_column(folder: Path):
+    [metric] = find_metrics(["meteor"], find_jar())
+    found = [metric.compare_corpus(groups_of(read_human(folder, is_single=single))) for single in (True, False)]
+    assert found == pytest.approx([0.0592, 0.1456], abs=0.0002)

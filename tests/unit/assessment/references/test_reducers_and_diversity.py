@@ -1,0 +1,93 @@
+"""Reducers and diversity: by hand, on few words."""
+
+import numpy as np
+import pytest
+from turnscore_assessment.references.comparisons import Comparison, Floats
+from turnscore_assessment.references.diversity import adjusted_distinct, distinct, measure_diversity, self_bleu
+from turnscore_assessment.references.errors import ReferencesError
+from turnscore_assessment.references.metrics.bleu import Bleu
+from turnscore_assessment.references.metrics.metric import Pair
+from turnscore_assessment.references.reducers import Tables
+
+
+def row(hypotheses: list[str], references: list[str], system: str = "s") -> Comparison:
+    return Comparison(context_id="c", system=system, hypotheses=tuple(hypotheses), references=tuple(references))
+
+
+class Named:
+    """d(y, r) looked up."""
+
+    name = definition = tokenisation = "named"
+
+    def __init__(self, **values: float) -> None:
+        self.values = values
+        self.calls = 0
+
+    def compare(self, pairs: list[Pair]) -> Floats:
+        self.calls += 1
+        return np.array([self.values[own + other] for own, other in pairs])
+
+
+def test_each_reducer_asks_another_question():
+    metric = Named(ap=0.1, aq=0.4, ar=0.6, bp=0.5, bq=0.2, br=0.0)
+    tables = Tables(metric, [row(["a", "b"], ["p", "q", "r"])])
+    found = {name: float(tables.reduce(name)[0]) for name in ("single", "max", "mean", "recall")}
+    assert found == pytest.approx({"single": 0.3, "max": 0.55, "mean": 1.8 / 6, "recall": 1.5 / 3})
+    assert metric.calls == 1
+
+
+def test_the_first_references_alone_are_taken():
+    tables = Tables(Named(ap=0.1, aq=0.4, ar=0.6), [row(["a"], ["p", "q", "r"])])
+    assert [float(tables.reduce_first("max", count)[0]) for count in (1, 2, 3)] == [0.1, 0.4, 0.6]
+
+
+def test_rows_of_unlike_sizes_keep_their_own():
+    tables = Tables(Bleu(1), [row(["a", "b"], ["a"]), row(["x"], ["y", "x", "z"])])
+    assert tables.reduce("max").tolist() == [0.5, 1.0]
+    assert tables.reduce("joint").tolist() == [0.5, 1.0]
+
+
+def test_joint_and_max_differ_where_references_complete_each_other():
+    tables = Tables(Bleu(1), [row(["a b"], ["a x", "y b"])])
+    assert (tables.reduce("joint")[0], tables.reduce("max")[0]) == (1.0, 0.5)
+
+
+def test_a_reducer_that_does_not_fit_is_refused():
+    tables = Tables(Named(ap=1), [row(["a"], ["p"])])
+    with pytest.raises(ReferencesError, match="no definition for several"):
+        tables.reduce("joint")
+    with pytest.raises(ReferencesError, match="no reducer is called median"):
+        tables.reduce("median")
+
+
+def test_distinct_by_hand():
+    texts = [("a", "b"), ("a", "b", "a")]
+    assert distinct(texts, 1) == 2 / 5
+    assert distinct(texts, 2) == 2 / 3
+    assert distinct(texts, 9) == 0
+
+
+def test_adjusted_distinct_does_not_punish_length():
+    # 2 of V = 4, 5 draws: 2 / (4 (1 - (3/4)^5))
+    assert adjusted_distinct([("a", "b"), ("a", "b", "a")], 1, 4) == pytest.approx(2 / (4 * (1 - 0.75**5)))
+    generator = np.random.default_rng(0)
+    short, long = (tuple(map(str, generator.integers(0, 200, size))) for size in (100, 2000))
+    assert distinct([long], 1) < 0.3 * distinct([short], 1)
+    assert adjusted_distinct([long], 1, 200) == pytest.approx(adjusted_distinct([short], 1, 200), abs=0.1)
+
+
+def test_self_bleu_by_hand():
+    assert self_bleu([["a b", "a b", "a b"]], 2) == 1
+    assert self_bleu([["a b", "c d"]], 2) == 0
+    assert self_bleu([["a b", "a c"], ["x", "y"]], 1) == 0.25
+
+
+def test_diversity_is_told_by_system_and_within_rows_only_where_there_are_several():
+    rows = [row(["a b", "a b"], ["c"], "dull"), row(["a b"], ["c"], "one")]
+    dull, one = measure_diversity(rows)
+    assert (dull.system, dull.responses, dull.distinct[1], dull.distinct_within_rows, dull.self_bleu) == (
+        *("dull", 2, 0.5),
+        {1: 0.5, 2: 0.5, 3: 0.0},
+        {1: 1.0, 2: 1.0, 3: pytest.approx(1.0, abs=0.6), 4: pytest.approx(1.0, abs=0.7)},
+    )
+    assert (one.distinct_within_rows, one.self_bleu, one.vocabulary[1]) == (None, None, 3)

@@ -1,0 +1,80 @@
+"""Correlation with ratings: against scipy, against copied rows, and where nothing can be said."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from turnscore_assessment.references.correlation import correlate, pearson, spearman, williams_test
+
+GENERATOR = np.random.default_rng(0)
+RATINGS = GENERATOR.integers(1, 6, 60).astype(float)
+SCORES = RATINGS + GENERATOR.normal(0, 2, 60).round(0)
+CONTEXTS = [str(number // 4) for number in range(60)]
+
+
+def test_both_correlations_are_scipy_s():
+    found = correlate(SCORES, RATINGS, CONTEXTS)
+    assert found.pearson.value == pytest.approx(stats.pearsonr(SCORES, RATINGS).statistic)
+    assert found.spearman.value == pytest.approx(stats.spearmanr(SCORES, RATINGS).statistic)
+    assert spearman(SCORES, RATINGS) == pytest.approx(found.spearman.value)
+    assert (found.rows, found.contexts) == (60, 15)
+
+
+def test_the_interval_is_that_of_copied_rows():
+    found = correlate(SCORES, RATINGS, CONTEXTS, rounds=300)
+    draws = np.random.default_rng(0).multinomial(15, np.full(15, 1 / 15), 300)
+    resampled = []
+    names = [str(name) for name in sorted(set(CONTEXTS))]
+    for drawn in draws:
+        places = [place for name, times in zip(names, drawn, strict=True) for _ in range(times)
+                  for place in range(60) if CONTEXTS[place] == name]  # fmt: skip
+        resampled.append(stats.spearmanr(SCORES[places], RATINGS[places]).statistic)
+    assert (found.spearman.low, found.spearman.high) == pytest.approx(np.percentile(resampled, [2.5, 97.5]))
+
+
+def test_rows_of_one_context_do_not_make_an_interval_narrow():
+    copied = np.tile(SCORES, 20), np.tile(RATINGS, 20)
+    by_context = correlate(*copied, CONTEXTS * 20, rounds=200).pearson
+    by_row = correlate(*copied, [str(n) for n in range(1200)], rounds=200).pearson
+    assert by_context.high - by_context.low > 3 * (by_row.high - by_row.low)
+
+
+@pytest.mark.parametrize("constant", [np.zeros(60), np.full(60, 0.1)])
+def test_a_constant_column_correlates_with_nothing(constant: np.ndarray):
+    found = correlate(constant, RATINGS, CONTEXTS)
+    assert math.isnan(found.pearson.value)
+    assert math.isnan(found.spearman.value)
+    assert math.isnan(williams_test(constant, SCORES, RATINGS).p)
+
+
+def test_two_contexts_give_no_interval():
+    found = correlate(SCORES[:8], RATINGS[:8], CONTEXTS[:8])
+    assert math.isfinite(found.pearson.value)
+    assert math.isnan(found.pearson.low)
+
+
+def test_williams_test_by_its_published_example():
+    # Williams' t as in Steiger 1980 with r12 = .4, r13 = .3, r23 = .5, n = 103
+    target = np.array([[1, 0.4, 0.3], [0.4, 1, 0.5], [0.3, 0.5, 1]])
+    raw = np.linalg.qr(np.random.default_rng(1).normal(size=(103, 4)) - 0)[0]
+    raw = raw - raw.mean(0)
+    whitened = raw[:, :3] @ np.linalg.inv(np.linalg.cholesky(raw[:, :3].T @ raw[:, :3]).T)
+    columns = whitened @ np.linalg.cholesky(target).T
+    ratings, first, second = columns.T
+    determinant = 1 - 0.4**2 - 0.3**2 - 0.5**2 + 2 * 0.4 * 0.3 * 0.5
+    mean = 0.35
+    expected = 0.1 * math.sqrt(102 * 1.5 / (2 * 102 / 100 * determinant + mean**2 * 0.5**3))
+    found = williams_test(first, second, ratings)
+    assert found.t == pytest.approx(expected)
+    assert found.p == pytest.approx(2 * stats.t.sf(expected, 100))
+    assert williams_test(second, first, ratings).t == pytest.approx(-expected)
+
+
+def test_williams_test_says_nothing_of_a_column_and_itself():
+    assert math.isnan(williams_test(SCORES, SCORES, RATINGS).p)
+    assert math.isnan(williams_test(SCORES[:3], RATINGS[:3] ** 2, RATINGS[:3]).p)
+
+
+def test_pearson_is_not_moved_by_scale():
+    assert pearson(SCORES * 1e-9 + 1, RATINGS) == pytest.approx(pearson(SCORES, RATINGS), abs=1e-6)

@@ -1,0 +1,138 @@
+"""`turnscore-references`: what it prints, writes and refuses; with an encoder bundle made on the spot."""
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from support.bundles import make_bundle
+from support.encoder_bundles import make_encoder_bundle
+from turnscore_assessment.references.command import app
+from turnscore_assessment.references.encoders import BundleEncoder
+from turnscore_assessment.references.metrics import sentence_encoder
+from turnscore_assessment.references.metrics.sentence_encoder import EncoderCosine
+from typer.testing import CliRunner
+
+SAID = ["good fine", "bad ugly", "a b c", "nice good", "wrong x", "y z"]
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("bundles") / "encoder"
+    make_encoder_bundle(folder)
+    return f"{folder}/"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.jsonl"
+    rows = [
+        {
+            "context_id": f"c{number // 2}",
+            "system": "ab"[number % 2],
+            "hypotheses": [text],
+            "references": ["good fine nice", SAID[(number + 1) % 6], "a b d"],
+            "rating": 5 - number % 3 + number / 10,
+        }
+        for number, text in enumerate(SAID * 3)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+def test_the_default_metric_is_the_encoder_over_the_best_reference(file: Path, bundle: str, tmp_path: Path):
+    done = run(file, "--encoder", bundle, "--json", tmp_path / "found.json")
+    assert done.exit_code == 0, done.output
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert {(each["metric"], each["reducer"], each["level"]) for each in found["results"]} == {
+        ("encoder", "max", "segment")
+    }
+    assert "cosine of sentence vectors by encoder:0.0.1" in found["results"][0]["definition"]
+    assert [each["references"] for each in found["correlations"]] == [1, 2, 3]
+    assert "encoder" in done.output
+
+
+def test_every_result_names_metric_definition_reducer_and_tokenisation(file: Path, bundle: str, tmp_path: Path):
+    metrics = ["encoder", "bleu-2", "bleu-2@sacrebleu", "rouge-l", "gleu", "skip-thought"]
+    reducers = ["single", "max", "mean", "joint", "recall"]
+    asked = [part for name in metrics for part in ("--metric", name)]
+    asked += [part for name in reducers for part in ("--reducer", name)]
+    done = run(file, *asked, "--encoder", bundle, "--json", tmp_path / "found.json", "--plot", tmp_path / "plot.svg")
+    assert done.exit_code == 0, done.output
+    found = json.loads((tmp_path / "found.json").read_text())
+    for each in [*found["results"], *found["correlations"]]:
+        assert all(each[name] for name in ("metric", "definition", "reducer", "tokenisation"))
+    assert {each["level"] for each in found["results"]} == {"segment", "corpus"}
+    assert {each["reducer"] for each in found["results"] if each["metric"] == "encoder"} == set(reducers) - {"joint"}
+    [stand_in] = {each["definition"] for each in found["results"] if each["metric"] == "skip-thought"}
+    assert "in place of Skip-Thought, whose model cannot be had" in stand_in
+    against = {each["metric"]: each["against_first"] for each in found["correlations"] if each["reducer"] == "max"}
+    assert against["encoder"] is None
+    assert 0 <= against["bleu-2"]["p"] <= 1
+    drawn = ElementTree.fromstring((tmp_path / "plot.svg").read_text())
+    names = {text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")}
+    assert set(metrics) <= names
+
+
+def test_a_file_without_ratings_has_no_correlations_and_no_plot(file: Path, tmp_path: Path):
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    file.write_text("".join(json.dumps({**row, "rating": None}) + "\n" for row in rows))
+    done = run(file, "--metric", "bleu-1", "--json", tmp_path / "found.json")
+    assert json.loads((tmp_path / "found.json").read_text())["correlations"] == []
+    assert "Pearson" not in done.output
+    refused = run(file, "--metric", "bleu-1", "--plot", tmp_path / "plot.svg")
+    assert (refused.exit_code, "no row has a rating" in refused.output) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "--encoder"),
+        (["--metric", "bleu-9"], "no metric is called bleu-9"),
+        (["--metric", "bleu-1", "--reducer", "best"], "no reducer is called best"),
+        (["--metric", "bleu-1", "--tokenisation", "letters"], "no tokenisation is called letters"),
+        (["--encoder", "./no-such-bundle/"], "no-such-bundle"),
+    ],
+)
+def test_what_cannot_be_done_is_said(file: Path, arguments: list[str], said: str):
+    done = run(file, *arguments)
+    assert done.exit_code == 1
+    assert said in done.output
+    assert "Traceback" not in done.output
+
+
+def test_a_bundle_of_another_kind_is_refused(file: Path, tmp_path: Path):
+    make_bundle(tmp_path / "other")
+    done = run(file, "--encoder", f"{tmp_path / 'other'}/")
+    assert (done.exit_code, "of kind engagement, not encoder" in done.output) == (1, True)
+
+
+def test_the_metrics_are_listed():
+    done = run("--list")
+    assert {"encoder", "bleu-2@sacrebleu", "meteor@nltk"} <= set(done.output.split())
+
+
+def test_a_text_s_vector_does_not_depend_on_what_is_encoded_with_it(bundle: str):
+    encoder = BundleEncoder(bundle)
+    texts = [*SAID, "a " * 50, "good"]
+    together = encoder.encode(texts)
+    alone = np.concatenate([encoder.encode([text]) for text in texts])
+    assert np.abs(together - alone).max() < 1e-6
+    assert np.linalg.norm(together, axis=1) == pytest.approx(np.ones(len(texts)))
+    assert len(encoder.encode([])) == 0
+
+
+def test_cosines_are_the_same_however_many_texts_are_held(bundle: str, monkeypatch: pytest.MonkeyPatch):
+    metric = EncoderCosine(BundleEncoder(bundle))
+    pairs = [(own, other) for own in SAID for other in SAID]
+    whole = metric.compare(pairs)
+    assert whole[0] == pytest.approx(1)
+    monkeypatch.setattr(sentence_encoder, "_TEXTS_AT_ONCE", 2)
+    monkeypatch.setattr(sentence_encoder, "_PAIRS_AT_ONCE", 3)
+    assert metric.compare(pairs) == pytest.approx(whole, abs=1e-6)

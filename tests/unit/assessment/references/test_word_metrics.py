@@ -1,0 +1,213 @@
+"""Word metrics: against libraries where these compute the same, against slow definitions and by hand where not."""
+
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from turnscore_assessment.references.errors import MissingResourceError, ReferencesError, UnknownMetricError
+from turnscore_assessment.references.metrics.bleu import Bleu
+from turnscore_assessment.references.metrics.catalogue import Resources, find_metrics, metric_names
+from turnscore_assessment.references.metrics.libraries import Gleu, NltkBleu, RougeScore, SacreBleu
+from turnscore_assessment.references.metrics.meteor import MeteorJar, NltkMeteor
+from turnscore_assessment.references.metrics.metric import ComparesCorpus, ComparesJointly, Metric
+from turnscore_assessment.references.metrics.rouge import RougeL, count_common_subsequence
+from turnscore_assessment.references.metrics.word_vectors import WordVectorMetric, read_word_vectors
+from turnscore_assessment.references.tokenisation import split_blanks, split_words
+
+WORDS = ["a", "b", "c", "d", "e", "?", "the"]
+
+
+def draw_groups(count: int, seed: int = 0) -> list[tuple[str, list[str]]]:
+    """Short texts of few words, so that every kind of overlap, tie and empty text comes up."""
+    chance = random.Random(seed)
+
+    def text() -> str:
+        return " ".join(chance.choice(WORDS) for _ in range(chance.choice([0, 1, 2, 3, 5, 9, 14])))
+
+    return [(text(), [text() for _ in range(chance.randint(1, 4))]) for _ in range(count)]
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 4])
+def test_bleu_is_nltk_s_to_the_last_bit(order: int):
+    own, library, groups = Bleu(order), NltkBleu(order), draw_groups(300)
+    pairs = [(text, other) for text, others in groups for other in others]
+    assert own.compare(pairs).tolist() == library.compare(pairs).tolist()
+    assert own.compare_jointly(groups).tolist() == library.compare_jointly(groups).tolist()
+    assert own.compare_corpus(groups) == pytest.approx(library.compare_corpus(groups), abs=1e-12)
+
+
+def test_bleu_by_hand():
+    # 3 of 4 words, 1 of 3 bigrams, as long as the reference: sqrt(3/4 * 1/3)
+    assert Bleu(2).compare([("a b x d", "a b c d")])[0] == pytest.approx(0.5)
+    assert Bleu(2).compare([("a b", "a b c d")])[0] == pytest.approx(np.exp(1 - 4 / 2))
+    assert Bleu(1).compare([("x y", "a b")])[0] == 0
+    assert Bleu(2).compare([("a x", "a b")])[0] == pytest.approx((0.5 * 0.1) ** 0.5)
+
+
+def test_joint_bleu_clips_by_the_reference_with_most():
+    assert Bleu(1).compare_jointly([("a a a", ["a b c", "a a b"])])[0] == pytest.approx(2 / 3)
+
+
+def brute_common(left: tuple[str, ...], right: tuple[str, ...]) -> int:
+    table = np.zeros((len(left) + 1, len(right) + 1), int)
+    for i, word in enumerate(left):
+        for j, other in enumerate(right):
+            table[i + 1, j + 1] = table[i, j] + 1 if word == other else max(table[i, j + 1], table[i + 1, j])
+    return int(table[-1, -1])
+
+
+def test_the_longest_common_subsequence_is_that_of_the_table():
+    chance = random.Random(1)
+    for _ in range(300):
+        left, right = (tuple(chance.choices(WORDS, k=chance.randint(0, 70))) for _ in range(2))
+        assert count_common_subsequence(left, right) == brute_common(left, right)
+
+
+def test_rouge_by_hand():
+    # common "a c": precision 2/3, recall 2/4, beta 1.2
+    expected = (1 + 1.44) * (2 / 3) * (1 / 2) / (1 / 2 + 1.44 * 2 / 3)
+    assert RougeL().compare([("a c x", "a b c d")])[0] == pytest.approx(expected)
+
+
+def test_joint_rouge_takes_precision_and_recall_from_different_references():
+    rouge, own, others = RougeL(), "a b c", ["a b c d e f", "a"]
+    # precision 1 from the first, recall 1 from the second
+    assert rouge.compare_jointly([(own, others)])[0] == pytest.approx(1.0)
+    assert rouge.compare([(own, other) for other in others]).max() < 0.8
+
+
+def test_rouge_score_differs_where_its_page_says_so():
+    pairs = [("a c ?", "a b c d !")]
+    assert RougeScore().compare(pairs)[0] == pytest.approx(2 * 1 * 0.5 / 1.5)  # marks are no words, beta 1
+    assert RougeScore().compare(pairs)[0] != pytest.approx(RougeL().compare(pairs)[0], abs=0.01)
+
+
+def test_gleu_is_the_lesser_of_precision_and_recall_of_all_ngrams():
+    # hypothesis 3+2+1 n-grams, reference 4+3+2+1; common: a, b, "a b"
+    assert Gleu().compare([("a b x", "a b c d")])[0] == pytest.approx(min(3 / 6, 3 / 10))
+
+
+def test_sacrebleu_reads_a_file_of_ragged_references():
+    groups = [("a b c d", ["a b c d"]), ("a b c d e", ["x y", "a b c d e"])]
+    assert SacreBleu(4).compare_corpus(groups) == pytest.approx(1.0)
+    assert SacreBleu(2).compare_jointly(groups).tolist() == pytest.approx([1, 1])
+
+
+def test_every_metric_says_what_it_is(tmp_path: Path):
+    names = [name for name in metric_names() if "@" in name or name.startswith(("bleu", "rouge", "gleu"))]
+    metrics = find_metrics([name for name in names if name != "meteor@nltk"], Resources())
+    assert len({metric.definition for metric in metrics}) == len(metrics)
+    for metric in metrics:
+        assert metric.tokenisation
+        same, apart = metric.compare([("the cat sat on a mat .", "the cat sat on a mat ."), ("yes", "no !")])
+        assert same > 0.99
+        assert apart < 0.1
+        if isinstance(metric, ComparesJointly):
+            assert metric.compare_jointly([("a b c d", ["x", "a b c d"])])[0] > 0.99
+        if isinstance(metric, ComparesCorpus):
+            assert metric.compare_corpus([("a b c d", ["x", "a b c d"])]) > 0.99
+
+
+def test_an_unknown_metric_is_refused_with_those_that_there_are():
+    with pytest.raises(UnknownMetricError, match=r"bleu-5.*rouge-l"):
+        find_metrics(["bleu-5"], Resources())
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("encoder", "--encoder"),
+        ("gensen", "--encoder"),
+        ("meteor", "--meteor-jar"),
+        ("vector-extrema", "--word-vectors"),
+    ],
+)
+def test_a_metric_without_what_it_needs_says_how_to_give_it(name: str, option: str):
+    with pytest.raises(MissingResourceError, match=option):
+        find_metrics([name], Resources())
+
+
+def test_nltk_s_meteor_without_wordnet_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    import nltk
+    from nltk.corpus import WordNetCorpusReader
+
+    monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
+    monkeypatch.setattr("nltk.corpus.wordnet", nltk.corpus.util.LazyCorpusLoader("wordnet", WordNetCorpusReader))
+    with pytest.raises(MissingResourceError, match=r"WordNet.*meteor-stem@nltk"):
+        NltkMeteor(with_wordnet=True)
+
+
+def test_meteor_by_stems_counts_stems_and_says_that_it_is_no_meteor_with_wordnet():
+    metric = NltkMeteor(with_wordnet=False)
+    assert "no WordNet" in metric.definition
+    assert metric.compare([("cats sat", "cat sat")])[0] > 0.9
+    assert metric.compare([("feline sat", "cat sat")])[0] < 0.6
+
+
+def test_a_broken_meteor_jar_is_an_error_with_its_words(tmp_path: Path):
+    if shutil.which("java") is None:
+        pytest.skip("there is no java")
+    jar = tmp_path / "meteor.jar"
+    jar.write_bytes(b"no jar")
+    with pytest.raises(MissingResourceError, match="jar failed"):
+        MeteorJar(jar).compare([("a", "a")])
+
+
+def test_words_of_both_tokenisations():
+    assert split_blanks(" _go Hello , YOU _eos") == ("hello", ",", "you")
+    assert split_blanks("  ") == (".",)
+    assert split_words("Don't go, he said (twice)!") == ("don't", "go", ",", "he", "said", "(", "twice", ")", "!")
+    assert split_words("") == (".",)
+
+
+VECTORS = "a 1 0\nb 0 2\nc -3 0\n"
+
+
+@pytest.fixture
+def vectors(tmp_path: Path) -> Path:
+    path = tmp_path / "vectors.txt"
+    path.write_text(VECTORS)
+    return path
+
+
+def test_word_vector_metrics_by_hand(vectors: Path):
+    read = read_word_vectors(vectors, {"a", "b", "c"})
+    average, extrema, greedy = (
+        WordVectorMetric(name, read) for name in ("embedding-average", "vector-extrema", "greedy-matching")
+    )
+    # sums (1, 2) and (-2, 0)
+    assert average.compare([("a b", "a c")])[0] == pytest.approx(-1 / 5**0.5)
+    # extrema (1, 2) and (-3, 0)
+    assert extrema.compare([("a b", "a c")])[0] == pytest.approx(-1 / 5**0.5)
+    # a finds a (1), b finds nothing (0); a finds a (1), c finds b at best (0)
+    assert greedy.compare([("a b", "a c")])[0] == pytest.approx(0.5)
+    assert "vectors.txt" in greedy.definition
+
+
+def test_a_word_without_a_vector_takes_the_mean_of_all(vectors: Path):
+    read = read_word_vectors(vectors, {"a"})
+    assert set(read.known) == {"a"}
+    assert read.other.tolist() == pytest.approx([-2 / 3, 2 / 3])
+    assert WordVectorMetric("embedding-average", read).compare([("x", "y")])[0] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("content", ["a 1 0\nb 1\n", "a 1 x\n", "a 1 nan\n", "", "a 1 0\nb 1 2 3\n"])
+def test_what_is_no_file_of_vectors_is_refused(tmp_path: Path, content: str):
+    path = tmp_path / "v.txt"
+    path.write_text(content)
+    with pytest.raises(ReferencesError, match=r"v\.txt"):
+        read_word_vectors(path, {"a"})
+
+
+def test_a_first_line_of_sizes_is_no_vector(tmp_path: Path):
+    path = tmp_path / "v.txt"
+    path.write_text("2 2\na 1 0\nb 0 1\n")
+    assert read_word_vectors(path, {"a", "2"}).other.tolist() == [0.5, 0.5]
+
+
+def test_an_empty_text_and_one_of_many_words_are_compared():
+    metrics: list[Metric] = [Bleu(4), RougeL(), Gleu()]
+    for metric in metrics:
+        assert np.isfinite(metric.compare([("", ""), ("a " * 5000, "a b " * 2500), ("", "a")])).all()

@@ -1,0 +1,107 @@
+"""A tiny sentence encoder becomes a bundle: poolings, parity, int8's drift, and what is refused."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.exporter_data import build_dialogue, write_rows
+from turnscore_exporters.encoders import load_encoder
+from turnscore_exporters.errors import EncoderError
+from turnscore_exporters.export_cli import app
+from turnscore_exporters.text_encoder.model import Pooling, TextEncoderModel, encode_texts, find_pooling
+from turnscore_models import read_bundle
+from turnscore_service.scorers.loading import load_scorer
+from turnscore_service.scorers.scorer import TurnToScore
+from typer.testing import CliRunner
+
+TEXTS = ["hi what did you do", "i saw a film about whales", "ok", "no no never " * 30]
+
+
+@pytest.fixture(scope="module")
+def dialogues(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows: list[object] = [build_dialogue(number, has_bot=True, rating=3) for number in range(80)]
+    return write_rows(tmp_path_factory.mktemp("dialogues") / "dialogues.jsonl.gz", rows)
+
+
+def describe(folder: Path, modes: dict[str, Any], *modules: str) -> Path:
+    """The files by which sentence-transformers says how a folder pools."""
+    listed = [{"type": f"sentence_transformers.models.{name}", "path": f"{place}_{name}"}
+              for place, name in enumerate(modules)]  # fmt: skip
+    (folder / "modules.json").write_text(json.dumps(listed))
+    if "Pooling" in modules:
+        (folder / f"{modules.index('Pooling')}_Pooling").mkdir(exist_ok=True)
+        (folder / f"{modules.index('Pooling')}_Pooling" / "config.json").write_text(json.dumps(modes))
+    return folder
+
+
+@pytest.fixture
+def sentence_encoder(tiny_bert: Path, tmp_path: Path) -> Path:
+    folder = tmp_path / "sentence-encoder"
+    shutil.copytree(tiny_bert, folder)
+    return describe(folder, {"pooling_mode_cls_token": True}, "Transformer", "Pooling", "Normalize")
+
+
+def export(encoder: Path, output: Path, *options: object) -> Any:
+    command = ["encoder", "--encoder", encoder, "--version", "0.0.1", "--output", output, "--turns", 200, *options]
+    return CliRunner().invoke(app, [str(each) for each in command])
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_the_served_vectors_are_the_encoder_s(tiny_bert: Path, dialogues: Path, tmp_path: Path, pooling: str):
+    options = ["--dialogues", dialogues, "--pooling", pooling, "--int8-tolerance", 0.2, "--token-limit", 32]
+    done = export(tiny_bert, tmp_path / "bundle", *options)
+    assert done.exit_code == 0, done.output
+    bundle = read_bundle(tmp_path / "bundle")
+    assert (bundle.manifest.kind, bundle.manifest.token_limit) == ("encoder", 32)
+    encoder = load_encoder(str(tiny_bert), 32)
+    expected = encode_texts(TextEncoderModel(encoder.model, Pooling(pooling)).eval(), encoder, TEXTS)
+    for variant, far in (("fp32", 1e-4), ("cpu-int8", 0.2)):
+        assert bundle.manifest.graphs[variant].parity_measured["turns"] >= 200
+        loaded = load_scorer(bundle, variant, threads=1)
+        packs = loaded.scorer.encode([loaded.trim(TurnToScore([], text)) for text in TEXTS])
+        for text, score in zip(TEXTS, loaded.scorer.score(packs), strict=True):
+            assert score.vector is not None
+            cosine = float(np.frombuffer(score.vector, "<f4") @ expected[text].numpy())
+            assert cosine == pytest.approx(1, abs=far)
+
+
+def test_the_folder_says_how_it_pools(sentence_encoder: Path, tiny_bert: Path):
+    assert find_pooling(str(sentence_encoder)) is Pooling.CLS
+    assert find_pooling(str(tiny_bert)) is Pooling.MEAN
+    mean = describe(sentence_encoder, {"pooling_mode_mean_tokens": True}, "Transformer", "Pooling")
+    assert find_pooling(str(mean)) is Pooling.MEAN
+
+
+def test_a_pooling_or_module_that_is_not_exported_is_refused(sentence_encoder: Path):
+    with pytest.raises(EncoderError, match="pooling_mode_max_tokens"):
+        find_pooling(str(describe(sentence_encoder, {"pooling_mode_max_tokens": True}, "Transformer", "Pooling")))
+    with pytest.raises(EncoderError, match="Dense"):
+        find_pooling(str(describe(sentence_encoder, {}, "Transformer", "Dense")))
+
+
+def test_padding_does_not_count(tiny_bert: Path):
+    encoder = load_encoder(str(tiny_bert), 64)
+    model = TextEncoderModel(encoder.model, Pooling.MEAN).eval()
+    together = encode_texts(model, encoder, TEXTS)["ok"]
+    assert torch.allclose(together, encode_texts(model, encoder, ["ok"])["ok"], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--int8-tolerance", 1e-9], "graph cpu-int8: scores"),
+        (["--pooling", "max"], "--pooling"),
+        (["--data", "."], "either --data or --dialogues"),
+    ],
+)
+def test_what_cannot_be_exported_leaves_nothing(
+    tiny_bert: Path, dialogues: Path, tmp_path: Path, options: list[object], said: str
+):
+    done = export(tiny_bert, tmp_path / "bundle", "--dialogues", dialogues, *options)
+    assert done.exit_code == 1
+    assert said in done.output
+    assert not (tmp_path / "bundle").exists()
