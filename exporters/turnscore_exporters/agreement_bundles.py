@@ -8,10 +8,12 @@ from turnscore_models import Bundle, BundleError
 from turnscore_service.inference.cpu_budget import usable_cpus
 from turnscore_service.scorers.loading import LoadedScorer, choose_variant, load_scorer
 from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
+from turnscore_wire import Turn
 
 from turnscore_exporters.agreement_data import JudgedDialogue
 from turnscore_exporters.agreement_scores import VALUE, Advance, DialogueScores, ScoredFile, average_parts
 from turnscore_exporters.errors import AgreementError
+from turnscore_exporters.sentiment_sets import Spoken
 
 DIALOGUES_AT_ONCE = 16
 """Dialogues whose turns are sorted into batches together. Chosen: enough of like width, and the progress is seen."""
@@ -65,6 +67,11 @@ def _find_bundle(reference: str) -> Bundle:
     from turnscore_models.store import resolve
 
     return resolve(reference)
+
+
+def make_turn(context: Sequence[Spoken], response: str) -> TurnToScore:
+    """The turn as a caller would send it."""
+    return TurnToScore([Turn.model_validate({"speaker": who, "text": text}) for who, text in context], response)
 
 
 def score_turns(loaded: LoadedScorer, turns: Sequence[TurnToScore]) -> list[RawScore]:

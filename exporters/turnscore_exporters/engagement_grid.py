@@ -17,7 +17,8 @@ from turnscore_exporters.engagement_model import EngagementModel, ModelSettings,
 from turnscore_exporters.engagement_recipes import PaperRecipe, train_paper_recipe, transfer
 from turnscore_exporters.engagement_report import TestSet, format_tables, list_test_sets, report_baselines, report_model
 from turnscore_exporters.engagement_training import TextVectors
-from turnscore_exporters.train_engagement import BOOTSTRAP_ROUNDS, print_counts, write_json
+from turnscore_exporters.json_files import write_json
+from turnscore_exporters.train_engagement import BOOTSTRAP_ROUNDS, print_counts
 
 GRID_FILE = "grid.json"
 

@@ -1,4 +1,4 @@
-"""JSON files that exports read and write, for people to read too."""
+"""JSON files that training and exports read and write, for people to read too."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,9 @@ def read_json(path: Path) -> dict[str, Any]:
     return document
 
 
-def write_json(path: Path, document: BaseModel) -> None:
-    """Writes a document; what is None is left out."""
-    text = json.dumps(document.model_dump(mode="json", exclude_none=True), indent=2, ensure_ascii=False)
+def write_json(path: Path, document: object) -> None:
+    """Writes a document, making the folder if need be; what is None in a model is left out."""
+    content = document.model_dump(mode="json", exclude_none=True) if isinstance(document, BaseModel) else document
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(content, indent=2, ensure_ascii=False)
     path.write_text(text + "\n", encoding="utf-8")

@@ -19,9 +19,8 @@ from turnscore_models import (
 )
 from turnscore_models.manifest import VERSION_PATTERN
 from turnscore_service.inference.onnx_backend import OnnxBackend
-from turnscore_service.scorers.fed_options import PERCENTILE_SUFFIX
 from turnscore_service.scorers.loading import find_scorer, load_scorer
-from turnscore_service.scorers.scorer import RawScore, TurnToScore
+from turnscore_service.scorers.scorer import PERCENTILE_SUFFIX, RawScore, TurnToScore
 from turnscore_service.scorers.self_test import read_turn, score_turns
 
 from turnscore_exporters.errors import ExporterError

@@ -43,12 +43,12 @@ def train_sentiment_stop(
     """Train the sentiment/stop model on what users said next; report labels and agreement with people."""
     from turnscore_service.inference.dialogue_rows import RowLayout
 
+    from turnscore_exporters.runs import parse_choice
     from turnscore_exporters.sentiment_labels import LabelRules
     from turnscore_exporters.sentiment_model import ModelSettings, RowPooling, Target
     from turnscore_exporters.sentiment_negatives import NegativeRecipe
     from turnscore_exporters.sentiment_sets import DEFAULT_SETS
     from turnscore_exporters.sentiment_training import SentimentRecipe
-    from turnscore_exporters.train_engagement import parse_choice
     from turnscore_exporters.train_sentiment import SentimentJob, run_sentiment_job
 
     layout = RowLayout(

@@ -24,11 +24,6 @@ _NEGATION = re.compile(
     r"|i didn'?t|i have not|i haven'?t|i'?m not|i am not)\b[\s,.!;:-]*",
     re.IGNORECASE,
 )
-_GOODBYE = re.compile(
-    r"\b(good ?bye|bye+|gotta go|got to go|have to go|need to go|time to go|going to go|end (the )?(conversation|chat)"
-    r"|talk to you later|see you|see ya|i'?m done|im done|ttyl|have a (good|nice|great) (day|night|evening|one))\b",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True)
@@ -86,8 +81,3 @@ def strip_negation(utterance: str) -> str:
 def complains(utterance: str) -> bool:
     """Whether the utterance says that the response made no sense, was said before, or missed what was asked."""
     return any(pattern.search(utterance) for pattern in _complaints())
-
-
-def says_goodbye(utterance: str) -> bool:
-    """Whether the user was leaving anyway: the stop that follows says nothing about the response."""
-    return bool(_GOODBYE.search(utterance))

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +12,18 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, TypeAdapter, Val
 
 from turnscore_exporters.dialogues import Dialogue, read_dialogues
 from turnscore_exporters.errors import BadDataError
-from turnscore_exporters.sentiment_labels import says_goodbye
 
 DEFAULT_SETS = Path(__file__).with_name("sentiment_sets.json")
 USER, SYSTEM = "user", "system"
 
 Spoken = tuple[str, str]
 """Speaker, user or system, and text."""
+
+_GOODBYE = re.compile(
+    r"\b(good ?bye|bye+|gotta go|got to go|have to go|need to go|time to go|going to go|end (the )?(conversation|chat)"
+    r"|talk to you later|see you|see ya|i'?m done|im done|ttyl|have a (good|nice|great) (day|night|evening|one))\b",
+    re.IGNORECASE,
+)
 
 
 class DialogueSet(BaseModel):
@@ -108,3 +114,8 @@ def observe_turns(described: DialogueSet, turns: Sequence[Spoken]) -> Iterator[O
         elif not is_last and turns[place + 1][0] == USER:
             goes_on = None if described.goes_on == "unknown" else True
             yield ObservedTurn(described.name, context, text, turns[place + 1][1], goes_on)
+
+
+def says_goodbye(utterance: str) -> bool:
+    """Whether the user was leaving anyway: the stop that follows says nothing about the response."""
+    return bool(_GOODBYE.search(utterance))

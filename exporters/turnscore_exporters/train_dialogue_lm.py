@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import GPT2LMHeadModel
 
+from turnscore_exporters.json_files import write_json
 from turnscore_exporters.lm_data import SOURCES, DialogueTexts, Turns, cut_windows, group_windows, read_texts
 from turnscore_exporters.lm_model import (
     TOKENIZER_FILE,
@@ -24,10 +25,10 @@ from turnscore_exporters.lm_model import (
     save_tokenizer,
     train_tokenizer,
 )
-from turnscore_exporters.train_engagement import write_json
+from turnscore_exporters.runs import TRAINING_FILE
 from turnscore_exporters.training import LoopSettings, choose_batch, run_loop
 
-TRAINING_FILE, STATE_FILE = "training.json", "state.pt"
+STATE_FILE = "state.pt"
 TOKENS_A_STEP = 2048  # chosen: half a second on one core with bf16 instructions
 LEARNING_RATE, WEIGHT_DECAY, WARM_UP_STEPS = 2e-3, 0.1, 100
 IGNORED = -100

@@ -1,12 +1,11 @@
 """One training run of the engagement classifier, as the command asks for it."""
 
-import json
 import sys
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import typer
@@ -18,13 +17,11 @@ from turnscore_exporters.engagement_model import EngagementModel, Pooling, save_
 from turnscore_exporters.engagement_recipes import MixedRecipe, PaperRecipe, train_mixed_recipe, train_paper_recipe
 from turnscore_exporters.engagement_report import list_test_sets, report_baselines, report_model, report_transfer
 from turnscore_exporters.engagement_training import TextVectors
-from turnscore_exporters.errors import ExporterError
+from turnscore_exporters.json_files import write_json
+from turnscore_exporters.runs import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, parse_choice
 
-REPORT_FILE, TRAINING_FILE, STATE_FOLDER = "report.json", "training.json", "state"
 BOOTSTRAP_ROUNDS = 1000
 MIXED_LABELS = "heads: contrast text, corrected, thumbs, published; blend: transfer pairs"
-
-Choice = TypeVar("Choice", bound=StrEnum)
 
 
 class Recipe(StrEnum):
@@ -127,17 +124,3 @@ def print_counts(data: EngagementData, *, checked: bool = True) -> None:
         told = ", ".join(f"{split} {zeros}/{ones}" for split, (zeros, ones) in counts.items())
         note = " (as published)" if checked and labels is Labels.PUBLISHED else ""
         typer.echo(f"{labels} labels, pairs with label 0/1: {told}{note}")
-
-
-def parse_choice(kind: type[Choice], value: str, option: str) -> Choice:
-    """The choice of that value; ExporterError listing what there is."""
-    try:
-        return kind(value)
-    except ValueError as error:
-        raise ExporterError(f"--{option} is {value!r}, expected one of {', '.join(kind)}") from error
-
-
-def write_json(path: Path, document: object) -> None:
-    """Writes JSON with two spaces of indentation, making the folder if need be."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")

@@ -10,6 +10,8 @@ import torch
 import typer
 
 from turnscore_exporters.encoders import load_encoder
+from turnscore_exporters.json_files import write_json
+from turnscore_exporters.runs import REPORT_FILE, STATE_FOLDER, TRAINING_FILE
 from turnscore_exporters.sentiment_model import ModelSettings, save_model
 from turnscore_exporters.sentiment_report import (
     compare_labellings,
@@ -21,7 +23,6 @@ from turnscore_exporters.sentiment_report import (
 )
 from turnscore_exporters.sentiment_sets import DEFAULT_SETS, DialogueSet, read_sets, read_turns
 from turnscore_exporters.sentiment_training import SentimentRecipe, train_model
-from turnscore_exporters.train_engagement import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, write_json
 
 DEVELOPMENT_FILE, DEVELOPMENT_FORM = "dbdc3_dev.jsonl.gz", "dbdc3"
 """Judged turns to measure on, where the data folder has them. Never trained on."""

@@ -15,7 +15,7 @@ import typer
 from turnscore_models import starter_bundles
 from turnscore_service.inference.cpu_budget import usable_cpus
 
-from turnscore_bench import environments, machine, page
+from turnscore_bench import environments, machine, tables
 from turnscore_bench.bare import BareProcess, EngagementRows
 from turnscore_bench.contenders import Contender, turnscore_contenders
 from turnscore_bench.foreign_contenders import bentoml_contenders, infinity_contenders, litserve_contender
@@ -61,7 +61,7 @@ def bench(
     _run(schedule, contenders, rows, serving, output, results)
     if write_page:
         write_report(results, output, write_page)
-    typer.echo(page.ratios(results))
+    typer.echo(tables.ratios(results))
     for what, why in results.not_run.items():
         typer.echo(f"not run: {what}: {why}")
 

@@ -4,10 +4,10 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from turnscore_bench import page, plot
+from turnscore_bench import page, plot, tables
 from turnscore_bench.results import Measurement, Results
 
-RESULTS_FILE = "results.json"
+RESULTS_FILE, PLOT_FILE = "results.json", "servers.svg"
 
 
 def read_results(output: Path) -> Results:
@@ -25,9 +25,9 @@ def write_report(results: Results, output: Path, page_file: Path | None) -> None
     Raises MissingMarkersError where the page has no place for them.
     """
     (output / RESULTS_FILE).write_text(json.dumps(asdict(results), indent=1), encoding="utf-8")
-    plot.draw(results, output / page.PLOT_FILE)
+    plot.draw(results, output / PLOT_FILE)
     if page_file:
         folder = page_file.with_suffix("")
         folder.mkdir(exist_ok=True)
-        plot.draw(results, folder / page.PLOT_FILE)
-        page.write_between_markers(page_file, page.tables(results, f"{folder.name}/{page.PLOT_FILE}"))
+        plot.draw(results, folder / PLOT_FILE)
+        page.write_between_markers(page_file, tables.tables(results, f"{folder.name}/{PLOT_FILE}"))

@@ -4,21 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
-from turnscore_wire import CacheMode, Turn
+from turnscore_wire import Turn
 from turnscore_wire.requests import ScorerChoice
 
+from turnscore_service.cache.choice import UNSAID, CacheChoice
 from turnscore_service.deadline import Deadline
 from turnscore_service.scorers.loading import LoadedScorer
 from turnscore_service.scorers.scorer import TurnToScore
-
-
-@dataclass(frozen=True, slots=True)
-class CacheChoice:
-    """How a request wants the cache used."""
-
-    mode: CacheMode = "use"
-    namespace: str | None = None
-    """None for the service's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +24,7 @@ class Item:
     deadline: Deadline
     options: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     """The options as they were sent, by scorer."""
-    cache: CacheChoice = CacheChoice()
+    cache: CacheChoice = UNSAID
     _turns: dict[str, TurnToScore] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod

@@ -5,9 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from turnscore_service.scorers.fed_options import PERCENTILE_SUFFIX
 from turnscore_service.scorers.loading import LoadedScorer
-from turnscore_service.scorers.scorer import RawScore, TurnToScore
+from turnscore_service.scorers.scorer import PERCENTILE_SUFFIX, RawScore, TurnToScore
 
 from turnscore_exporters.agreement_bundles import score_turns
 from turnscore_exporters.agreement_scores import VALUE, average_parts

@@ -9,9 +9,9 @@ from typing import Any
 
 from turnscore_service.scorers.scorer import TurnToScore
 
+from turnscore_exporters.agreement_bundles import make_turn
+from turnscore_exporters.development_sets import read_development_sets
 from turnscore_exporters.dialogues import Dialogue, read_dialogues
-from turnscore_exporters.quality.development import read_development_sets
-from turnscore_exporters.quality.percentiles import make_turn
 from turnscore_exporters.quality.population import SET_NAME, read_population
 from turnscore_exporters.quality.rated_turns import RatedTurn
 from turnscore_exporters.sentiment_sets import SYSTEM, read_sets

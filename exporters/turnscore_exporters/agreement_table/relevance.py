@@ -10,11 +10,11 @@ import numpy as np
 from turnscore_service.scorers.loading import LoadedScorer
 
 from turnscore_exporters.agreement_bootstrap import draw_dialogues
+from turnscore_exporters.agreement_bundles import make_turn
 from turnscore_exporters.agreement_statistics import Floats, Interval, find_interval
 from turnscore_exporters.agreement_table.columns import score_parts
+from turnscore_exporters.development_sets import ADVERSARIAL_FILE, ADVERSARIAL_KINDS
 from turnscore_exporters.dialogues import read_rows
-from turnscore_exporters.quality.development import ADVERSARIAL_FILE, ADVERSARIAL_KINDS
-from turnscore_exporters.quality.percentiles import make_turn
 from turnscore_exporters.quality.rated_turns import alternate
 
 FIT = 0.5

@@ -18,6 +18,7 @@ from turnscore_wire import Turn
 
 from turnscore_exporters.agreement_statistics import compute_auc, compute_spearman
 from turnscore_exporters.bundle_writing import DEFAULT_GRAPHS, calibrate, finish_bundle, fresh_folder, start_bundle
+from turnscore_exporters.development_sets import read_development_sets
 from turnscore_exporters.encoder_bundle import MIN_PARITY_TURNS, BundleSource, GraphChoice, write_files
 from turnscore_exporters.encoders import Encoder
 from turnscore_exporters.errors import CheckpointError, ParityError
@@ -25,7 +26,6 @@ from turnscore_exporters.graph_export import EXAMPLE_IDS, ROW_AXES, GraphContrac
 from turnscore_exporters.half_emulation import examined_graph
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.parity import PACKS_AT_ONCE, check_parity
-from turnscore_exporters.quality.development import read_development_sets
 from turnscore_exporters.quality.model import CONTEXT_ROWS, HEADS, QualityModel, RowBuilder, load_model, score_pairs
 from turnscore_exporters.quality.population import STATED, read_population
 from turnscore_exporters.quality.value import VALUE_FILE, read_formula

@@ -8,19 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnscore_exporters.agreement_statistics import compute_auc, compute_spearman
+from turnscore_exporters.development_sets import ADVERSARIAL_FILE, ADVERSARIAL_KINDS, read_development_sets
 from turnscore_exporters.dialogues import read_rows
 from turnscore_exporters.encoders import Encoder
 from turnscore_exporters.quality.model import HEADS, RELEVANT, QualityModel, RowBuilder, score_pairs
-from turnscore_exporters.quality.rated_training import RATINGS_FILE, THUMBS_FILE
-from turnscore_exporters.quality.rated_turns import RatedTurn, alternate, read_dbdc3, read_rated_turns, read_thumbs
+from turnscore_exporters.quality.rated_turns import RatedTurn, alternate
 from turnscore_exporters.quality.value import ValueFormula
 from turnscore_exporters.sentiment_sets import Spoken
 
-DBDC3_FILE, ADVERSARIAL_FILE = "dbdc3_dev.jsonl.gz", "adversarial_responses.jsonl.gz"
 VALUE = "value"
 ADVERSARIAL_CONTEXTS = 400
 """Of each split, evenly drawn; with 5 responses of each kind an accuracy is known to about .01. Chosen."""
-ADVERSARIAL_KINDS = ("relevant", "random", "adversarial")
 
 Floats = NDArray[np.float64]
 
@@ -34,24 +32,6 @@ def measure_development(model: QualityModel, encoder: Encoder, formula: ValueFor
         },
         "adversarial_responses": measure_adversarial(model, encoder, folder / ADVERSARIAL_FILE),
     }
-
-
-def read_development_sets(folder: Path) -> dict[str, list[RatedTurn]]:
-    """The rated turns by set, those fitted on apart, DBDC3's development turns, and ConvAI's thumbs."""
-    found: dict[str, list[RatedTurn]] = {}
-    if (folder / RATINGS_FILE).exists():
-        for turn in read_rated_turns(folder / RATINGS_FILE):
-            found.setdefault(f"{turn.set_name} ({_part(turn)})", []).append(turn)
-    if (folder / THUMBS_FILE).exists():
-        for turn in read_thumbs(folder / THUMBS_FILE):
-            found.setdefault(f"{turn.set_name} ({_part(turn)})", []).append(turn)
-    if (folder / DBDC3_FILE).exists():
-        found["dbdc3"] = read_dbdc3(folder / DBDC3_FILE)
-    return found
-
-
-def _part(turn: RatedTurn) -> str:
-    return "fitted on" if turn.is_fitted_on else "chosen on"
 
 
 def measure_set(turns: Sequence[RatedTurn], heads: Floats, formula: ValueFormula) -> dict[str, float]:

@@ -11,6 +11,7 @@ import torch
 import typer
 
 from turnscore_exporters.encoders import Encoder, load_encoder
+from turnscore_exporters.json_files import write_json
 from turnscore_exporters.quality.development import measure_development
 from turnscore_exporters.quality.filtering import drop_fitting
 from turnscore_exporters.quality.finish import average_models, balance_relevant, fit_formula, fit_overall
@@ -25,7 +26,7 @@ from turnscore_exporters.quality.preparation import Preparation, prepare_dailydi
 from turnscore_exporters.quality.rated_training import read_fitted_turns
 from turnscore_exporters.quality.training import QualityRecipe, form_batches, new_model, train_model
 from turnscore_exporters.quality.value import write_formula
-from turnscore_exporters.train_engagement import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, write_json
+from turnscore_exporters.runs import REPORT_FILE, STATE_FOLDER, TRAINING_FILE
 
 
 @dataclass(frozen=True, kw_only=True)

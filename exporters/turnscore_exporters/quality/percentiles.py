@@ -13,17 +13,16 @@ from turnscore_service.inference.cpu_budget import usable_cpus
 from turnscore_service.scorers.fed import FedScorer
 from turnscore_service.scorers.fed_options import FedBundleOptions
 from turnscore_service.scorers.loading import LoadedScorer, choose_variant, load_scorer
-from turnscore_service.scorers.scorer import RawScore, TurnToScore
-from turnscore_wire import Turn
+from turnscore_service.scorers.scorer import RawScore
 
-from turnscore_exporters.agreement_bundles import score_turns
+from turnscore_exporters.agreement_bundles import make_turn, score_turns
 from turnscore_exporters.bundle_writing import calibrate
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.fed_parity import mean_values, serve_both_losses, write_reference
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.quality.population import STATED, Population
 from turnscore_exporters.self_test import start_version
-from turnscore_exporters.sentiment_sets import ObservedTurn, Spoken
+from turnscore_exporters.sentiment_sets import ObservedTurn
 
 LEAST_TURNS = 100
 """Fewer leave whole percentiles without a turn of their own. Specified."""
@@ -64,11 +63,6 @@ def draw_turns(turns: Sequence[ObservedTurn], limit: int | None, seed: int) -> l
     if limit is None or limit >= len(turns):
         return list(turns)
     return random.Random(seed).sample(list(turns), limit)  # noqa: S311
-
-
-def make_turn(context: Sequence[Spoken], response: str) -> TurnToScore:
-    """The turn as a caller would send it."""
-    return TurnToScore([Turn.model_validate({"speaker": who, "text": text}) for who, text in context], response)
 
 
 def _write_plain_curves(loaded: LoadedScorer, turns: Sequence[ObservedTurn], source: str) -> None:

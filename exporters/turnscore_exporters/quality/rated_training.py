@@ -5,9 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from turnscore_exporters.development_sets import RATINGS_FILE, THUMBS_FILE
 from turnscore_exporters.quality.rated_turns import DAILYDIALOG, RatedTurn, read_rated_turns, read_thumbs
-
-RATINGS_FILE, THUMBS_FILE = "turn_ratings.jsonl.gz", "convai2017.jsonl.gz"
 
 
 def read_fitted_turns(folder: Path, *, with_dailydialog: bool) -> list[RatedTurn]:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turnscore_exporters.dialogues import Dialogue, merge_turns, read_dialogues
-from turnscore_exporters.sentiment_labels import says_goodbye
-from turnscore_exporters.sentiment_sets import SYSTEM, USER, Spoken
+from turnscore_exporters.sentiment_sets import SYSTEM, USER, Spoken, says_goodbye
 
 CONTEXT_TURNS = 4
 """Of a turn's context this many latest turns are kept; the model reads no more. Chosen."""

@@ -20,7 +20,6 @@ MAX_FOLLOW_UPS = 256
 """Of a caller's own qualities together: four times as many as FED's own. Chosen."""
 MAX_FOLLOW_UP_CHARS = 4096
 """Of those: FED's own eighteen have 1,758. Chosen."""
-PERCENTILE_SUFFIX = "_percentile"
 
 
 class Quality(BaseModel):

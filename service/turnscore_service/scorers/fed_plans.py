@@ -15,10 +15,9 @@ import numpy as np
 from turnscore_service.errors import InvalidRequestError
 from turnscore_service.inference.dialogue_tokens import DialogueTokenizer
 from turnscore_service.inference.fed_tree import FollowUpTree, build_tree
-from turnscore_service.scorers.fed_options import PERCENTILE_SUFFIX
 from turnscore_service.scorers.fed_questions import FedQuestion, FedQuestions
 from turnscore_service.scorers.fed_reference import Curve, FedReference, place_on
-from turnscore_service.scorers.scorer import RawScore
+from turnscore_service.scorers.scorer import PERCENTILE_SUFFIX, RawScore
 
 KEPT_BYTES = 4 * 1024 * 1024
 """Of all plans together; FED's own question takes 40 KB, a caller's largest 300 KB. Chosen."""

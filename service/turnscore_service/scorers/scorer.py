@@ -11,6 +11,8 @@ from turnscore_wire import TokenCount, Turn
 from turnscore_service.inference.onnx_backend import Backend
 
 TokenRow = tuple[int, ...]
+PERCENTILE_SUFFIX = "_percentile"
+"""Of the name of a detail that is another one's place among the bundle's reference turns."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
 from pathlib import Path
 
 import pytest
-from turnscore_bench.page import BEGIN, END, MissingMarkersError, markers, tables, write_between_markers
+from turnscore_bench.page import BEGIN, END, MissingMarkersError, markers, write_between_markers
 from turnscore_bench.report import read_results, write_report
 from turnscore_bench.results import BARE, Measurement, Results
+from turnscore_bench.tables import tables
 
 
 @pytest.fixture

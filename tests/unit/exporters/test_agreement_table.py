@@ -13,6 +13,7 @@ from support.exporter_data import write_rows
 from support.fakes import loaded_fake
 from support.judged import OracleScorer
 from turnscore_exporters.agreement_bootstrap import draw_dialogues, resample_auc
+from turnscore_exporters.agreement_bundles import make_turn
 from turnscore_exporters.agreement_statistics import compute_auc
 from turnscore_exporters.agreement_table import job
 from turnscore_exporters.agreement_table.columns import LENGTH, ScoredSet
@@ -26,7 +27,6 @@ from turnscore_exporters.agreement_table.judged_sets import (
     read_judged_sets,
 )
 from turnscore_exporters.agreement_table.measures import ALL, measure_set, order_systems
-from turnscore_exporters.quality.percentiles import make_turn
 from turnscore_exporters.sentiment_sets import read_sets
 from turnscore_service.scorers.scorer import RawScore, TokenPack
 from typer.testing import CliRunner

@@ -12,7 +12,7 @@ from support.fakes import FakeScorer, encoded, loaded_fake
 from support.fed_bundles import make_fed_scorer
 from support.machines import FakeMachine
 from turnscore_models import Bundle, starter_bundles
-from turnscore_service import wiring
+from turnscore_service import model_loader
 from turnscore_service.batching import Batcher
 from turnscore_service.deadline import Deadline
 from turnscore_service.errors import OverloadedError
@@ -207,18 +207,18 @@ def test_workers_scorers_and_lanes_divide_the_free_memory(
         return replace(loaded, budget=cuda_budget(2_048))
 
     on_cuda = replace(loaded_fake(FakeScorer()), device=Device("cuda", 0), concurrency=Concurrency(lanes=2))
-    monkeypatch.setattr(wiring, "load_scorer", lambda *_, **__: on_cuda)
-    monkeypatch.setattr(wiring, "choose_graph", lambda *_: ("cuda-fp16", Device("cuda", 0)))
-    monkeypatch.setattr(wiring, "measure_budget", measure)
+    monkeypatch.setattr(model_loader, "load_scorer", lambda *_, **__: on_cuda)
+    monkeypatch.setattr(model_loader, "choose_graph", lambda *_: ("cuda-fp16", Device("cuda", 0)))
+    monkeypatch.setattr(model_loader, "measure_budget", measure)
     models = tuple(f"{folder}/" for folder in starter_bundles()[:2])
     runtime = RuntimeSettings(device=device, gpu_memory_share=0.5)
     settings = Settings(models=models, workers=workers, runtime=runtime)
-    with caplog.at_level(logging.INFO, "turnscore.wiring"):
-        scorers = wiring.load_scorers(settings, machine=FakeMachine())
+    with caplog.at_level(logging.INFO, "turnscore.models"):
+        scorers = model_loader.load_scorers(settings, machine=FakeMachine())
     assert parts == [int(0.5 * (20 << 30) / beside / 2 / 2)] * 2
     assert {each.budget.most_tokens for each in scorers.values()} == {2_048}
     assert "takes batches of up to 2048 tokens" in caplog.text
     parts.clear()
     named = settings.model_copy(update={"batching": BatchingSettings(max_batch_tokens=512)})
-    wiring.load_scorers(named, machine=FakeMachine())
+    model_loader.load_scorers(named, machine=FakeMachine())
     assert parts == []

@@ -7,8 +7,9 @@ from support.machines import CPU_BUILD, GPU_BUILD, FakeMachine
 from turnscore_models import starter_bundles
 from turnscore_service.inference.devices import CPU, Device, choose_devices, count_workers_beside
 from turnscore_service.inference.onnx_library import DeviceError, OnnxBuild
+from turnscore_service.model_loader import load_scorers
 from turnscore_service.settings import RuntimeSettings, Settings
-from turnscore_service.wiring import Runtime, load_scorers
+from turnscore_service.wiring import Runtime
 
 STARTER = (f"{starter_bundles()[0]}/",)
 
@@ -118,14 +119,14 @@ async def test_the_service_stays_alive_and_tells_why_it_does_not_use_cuda():
 
 
 def test_auto_logs_why_it_computes_on_the_cpu(caplog: pytest.LogCaptureFixture):
-    with caplog.at_level(logging.INFO, "turnscore.wiring"):
+    with caplog.at_level(logging.INFO, "turnscore.models"):
         scorers = load_scorers(Settings(models=STARTER), machine=FakeMachine(CPU_BUILD))
     assert [each.device for each in scorers.values()] == [CPU]
     assert "computing on the CPU: the installed ONNX Runtime 1.31.1 is a CPU build" in caplog.text
 
 
 def test_a_starter_bundle_runs_on_the_cpu_of_a_machine_with_cuda_by_auto_only(caplog: pytest.LogCaptureFixture):
-    with caplog.at_level(logging.INFO, "turnscore.wiring"):
+    with caplog.at_level(logging.INFO, "turnscore.models"):
         scorers = load_scorers(Settings(models=STARTER), machine=FakeMachine())
     assert [(each.device, each.variant) for each in scorers.values()] == [(CPU, "cpu-int8")]
     assert "has no graph for cuda:0; it runs on the CPU" in caplog.text

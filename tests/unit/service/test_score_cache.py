@@ -9,9 +9,9 @@ from prometheus_client import REGISTRY
 from support.fakes import FakeScorer, loaded_fake
 from support.fed_bundles import make_fed_scorer
 from support.shared_levels import DictLevel
+from turnscore_service.cache.choice import CacheChoice
 from turnscore_service.cache.score_cache import Lookup, ScoreCache
 from turnscore_service.cache_settings import CacheSettings
-from turnscore_service.items import CacheChoice
 from turnscore_service.scorers.loading import LoadedScorer
 from turnscore_service.scorers.parts import ScorePart
 from turnscore_service.scorers.scorer import RawScore, TurnToScore

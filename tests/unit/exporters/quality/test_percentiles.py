@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.quality_bundles import HEADS_FILE, make_quality_bundle
+from turnscore_exporters.agreement_bundles import make_turn
 from turnscore_exporters.errors import ExporterError
-from turnscore_exporters.quality.percentiles import make_turn, renew_percentiles
+from turnscore_exporters.quality.percentiles import renew_percentiles
 from turnscore_exporters.quality.population import STATED, Population
 from turnscore_exporters.sentiment_sets import ObservedTurn
 from turnscore_models import Bundle, read_bundle, starter_bundles
