@@ -83,7 +83,7 @@ check: $(DEV)/.ready  ## Style, types, import rules, generated files
 	$(DEV)/bin/ruff format --check .
 	$(DEV)/bin/mypy
 	$(DEV)/bin/lint-imports --no-cache
-	$(DEV)/bin/python -m turnscore_service.openapi_document --check docs/openapi.json
+	$(DEV)/bin/python -m turnscore_service.doors.openapi_document --check docs/openapi.json
 	@$(MAKE) --no-print-directory check-proto
 
 format: $(DEV)/.ready  ## Formats the code and sorts imports
@@ -91,7 +91,7 @@ format: $(DEV)/.ready  ## Formats the code and sorts imports
 	$(DEV)/bin/ruff format .
 
 schema: $(DEV)/.ready  ## Writes docs/openapi.json anew from the wire types
-	$(DEV)/bin/python -m turnscore_service.openapi_document docs/openapi.json
+	$(DEV)/bin/python -m turnscore_service.doors.openapi_document docs/openapi.json
 
 PROTO := turnscore_wire/v1/turnscore
 GENERATED := $(PROTO)_pb2.py $(PROTO)_pb2.pyi $(PROTO)_pb2_grpc.py
@@ -170,7 +170,7 @@ bench-quick: $(SERVE)/.ready $(DEV)/.ready  ## The same for mixed lengths and 1 
 bench-cache: ROUNDS = 3
 bench-cache: TURNS = 100
 bench-cache: $(SERVE)/.ready $(DEV)/.ready  ## Measures the score cache with a redis-server: ROUNDS=3 TURNS=100
-	PYTHONPATH=loadtests $(DEV)/bin/python -m turnscore_bench.cache_bench --serving $(SERVE)/bin \
+	PYTHONPATH=loadtests $(DEV)/bin/python -m turnscore_bench.cache --serving $(SERVE)/bin \
 		--rounds $(ROUNDS) --turns $(TURNS) --page docs/benchmarks/cache.md
 
 bench-gpu: $(GPU)/.ready  ## Measures models, torch and the service on a GPU: DEVICE=cuda:0 WORKERS=1,4

@@ -13,15 +13,15 @@ from locust import LoadTestShape, events
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
 from turnscore_load.address import ForeignHostError, port_of
-from turnscore_load.budgets import Budgets, broken_budgets, read_budgets
 from turnscore_load.busyness import BusynessWatch
-from turnscore_load.doors import DOORS
-from turnscore_load.grpc_user_doors import make_grpc_cooperative
-from turnscore_load.mix import DEFAULT_MIX, read_mix
-from turnscore_load.report import measure, table
-from turnscore_load.shapes import SHAPES, Shape
 from turnscore_load.traffic import TrafficSettings
-from turnscore_load.users import USERS, BatchUser, ConversationUser, FloodUser, GrpcUser, StreamUser
+from turnscore_load.users.budgets import Budgets, broken_budgets, read_budgets
+from turnscore_load.users.doors import DOORS
+from turnscore_load.users.grpc_user_doors import make_grpc_cooperative
+from turnscore_load.users.mix import DEFAULT_MIX, read_mix
+from turnscore_load.users.report import measure, table
+from turnscore_load.users.shapes import SHAPES, Shape
+from turnscore_load.users.users import USERS, BatchUser, ConversationUser, FloodUser, GrpcUser, StreamUser
 
 # What Locust looks for in this file.
 __all__ = ["BatchUser", "ConversationUser", "FloodUser", "GrpcUser", "OneShape", "StreamUser"]

@@ -15,17 +15,17 @@ from turnscore_load.hostile.attacks import attack_all, silence_seconds
 from turnscore_load.hostile.neighbours import beside_flood
 from turnscore_load.hostile.report import checks as hostile_checks
 from turnscore_load.hostile.report import report as hostile_report
-from turnscore_load.locust_run import BUDGETS, DoorName, LocustRun
-from turnscore_load.mix import DEFAULT_MIX
-from turnscore_load.overload import OverloadSettings, TooMuchError, run_overload
-from turnscore_load.overload_report import checks, report
+from turnscore_load.overload.overload import OverloadSettings, TooMuchError, run_overload
+from turnscore_load.overload.overload_report import checks, report
 from turnscore_load.sampling import ProcessesChangedError, write_csv
-from turnscore_load.shapes import ShapeName
-from turnscore_load.soak import SOAK_SETTINGS, run_soak
-from turnscore_load.streams import STREAMS_SETTINGS, StreamsSettings, StreamsTest
-from turnscore_load.streams_report import checks as streams_checks
-from turnscore_load.streams_report import report as streams_report
+from turnscore_load.soak.soak import SOAK_SETTINGS, run_soak
+from turnscore_load.streams.streams import STREAMS_SETTINGS, StreamsSettings, StreamsTest
+from turnscore_load.streams.streams_report import checks as streams_checks
+from turnscore_load.streams.streams_report import report as streams_report
 from turnscore_load.target import NO_SETTINGS, NoServiceError, Target, target
+from turnscore_load.users.locust_run import BUDGETS, DoorName, LocustRun
+from turnscore_load.users.mix import DEFAULT_MIX
+from turnscore_load.users.shapes import ShapeName
 
 BENTOML = Path(".venv/bin/bentoml")
 REPORTS = Path("build/load")

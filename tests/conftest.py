@@ -7,13 +7,13 @@ import httpx
 import pytest
 from support.dealing import pytest_collection_modifyitems, pytest_xdist_make_scheduler
 from support.fakes import FakeScorer, loaded_fake
-from turnscore_service.http_door import create_http_door
+from turnscore_service.doors.http_door import create_http_door
+from turnscore_service.doors.shedding_door import SheddingDoor
 from turnscore_service.inference.devices import Device, choose_devices
 from turnscore_service.inference.machine import ThisMachine
 from turnscore_service.inference.onnx_library import DeviceError
-from turnscore_service.settings import Settings
-from turnscore_service.shedding_door import SheddingDoor
-from turnscore_service.wiring import Runtime
+from turnscore_service.process.wiring import Runtime
+from turnscore_service.settings.settings import Settings
 
 __all__ = ["pytest_collection_modifyitems", "pytest_xdist_make_scheduler"]  # hooks
 

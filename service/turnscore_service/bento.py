@@ -8,18 +8,18 @@ import sys
 import bentoml
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from turnscore_service.access import UnusableKeysError
-from turnscore_service.grpc_server import GrpcServer
-from turnscore_service.grpc_tls import UnusableCertificateError
-from turnscore_service.http_door import create_http_door
+from turnscore_service.doors.grpc_server import GrpcServer
+from turnscore_service.doors.grpc_tls import UnusableCertificateError
+from turnscore_service.doors.http_door import create_http_door
+from turnscore_service.doors.server_protocols import install_protocols
+from turnscore_service.doors.shedding_door import SheddingDoor
+from turnscore_service.keys.access import UnusableKeysError
 from turnscore_service.log_setup import set_up_logging
 from turnscore_service.metrics_folder import FullDiskError, refuse_full_disk
-from turnscore_service.server_protocols import install_protocols
-from turnscore_service.settings import Settings, read_settings
-from turnscore_service.shedding_door import SheddingDoor
-from turnscore_service.supervision import end_with, explain_taken_address, is_worker
-from turnscore_service.termination import drain_before_stopping
-from turnscore_service.wiring import Runtime
+from turnscore_service.process.supervision import end_with, explain_taken_address, is_worker
+from turnscore_service.process.termination import drain_before_stopping
+from turnscore_service.process.wiring import Runtime
+from turnscore_service.settings.settings import Settings, read_settings
 
 
 def _prepare(settings: Settings) -> tuple[Runtime, GrpcServer]:

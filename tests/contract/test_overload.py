@@ -10,9 +10,9 @@ import httpx
 from conftest import ServeFakes
 from prometheus_client import REGISTRY
 from support.fakes import FakeScorer, loaded_fake
-from turnscore_service.http_door import create_http_door
-from turnscore_service.settings import AdmissionSettings, RuntimeSettings, Settings
-from turnscore_service.wiring import Runtime
+from turnscore_service.doors.http_door import create_http_door
+from turnscore_service.process.wiring import Runtime
+from turnscore_service.settings.settings import AdmissionSettings, RuntimeSettings, Settings
 
 NUMBERS = itertools.count()
 """No two requests are equal: equal ones would be computed once."""

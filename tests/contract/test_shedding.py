@@ -10,8 +10,8 @@ from prometheus_client import REGISTRY
 from support.conditions import until
 from support.fakes import FakeScorer
 from support.served_app import served_app
-from turnscore_service.settings import AdmissionSettings, Settings
-from turnscore_service.shedding import REFUSALS_IN_A_ROW, SHED_A_WITNESS
+from turnscore_service.path.shedding import REFUSALS_IN_A_ROW, SHED_A_WITNESS
+from turnscore_service.settings.settings import AdmissionSettings, Settings
 
 TIGHT = Settings(admission=AdmissionSettings(max_items=1))
 NUMBERS = itertools.count()

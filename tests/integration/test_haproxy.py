@@ -17,10 +17,10 @@ from support.fakes import FakeScorer, loaded_fake
 from support.listening import listening
 from support.live import say
 from turnscore_load.address import free_port
-from turnscore_service.http_door import create_http_door
-from turnscore_service.settings import Settings
-from turnscore_service.shedding_door import SheddingDoor
-from turnscore_service.wiring import Runtime
+from turnscore_service.doors.http_door import create_http_door
+from turnscore_service.doors.shedding_door import SheddingDoor
+from turnscore_service.process.wiring import Runtime
+from turnscore_service.settings.settings import Settings
 from websockets.sync.client import connect
 
 CONFIG = Path(__file__).parents[2] / "docs" / "haproxy.cfg"

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
-from turnscore_service.http_door import create_http_door
-from turnscore_service.settings import Settings
-from turnscore_service.shedding_door import SheddingDoor
-from turnscore_service.wiring import Runtime
+from turnscore_service.doors.http_door import create_http_door
+from turnscore_service.doors.shedding_door import SheddingDoor
+from turnscore_service.process.wiring import Runtime
+from turnscore_service.settings.settings import Settings
 
 from support.fakes import loaded_fake
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from turnscore_service.http_door import create_http_door
-from turnscore_service.settings import Settings
+from turnscore_service.doors.http_door import create_http_door
+from turnscore_service.settings.settings import Settings
 
 from support.grpc_serving import grpc_server
 from support.listening import listening

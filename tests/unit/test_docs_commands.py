@@ -6,7 +6,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
-from turnscore_exporters.commands import EXTRAS
+from turnscore_exporters.commands.commands import EXTRAS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [

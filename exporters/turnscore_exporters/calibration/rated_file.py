@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from turnscore_assessment.data.dialogues import read_rows
 from turnscore_service.scorers.scorer import TurnToScore
 from turnscore_wire import ScoreRequest, tell_refusal
 
-from turnscore_exporters.dialogues import read_rows
 from turnscore_exporters.errors import BadDataError
 
 LABELS = {"good": True, "bad": False}

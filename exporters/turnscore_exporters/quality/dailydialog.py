@@ -7,11 +7,12 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from turnscore_exporters.dialogues import read_rows
+from turnscore_assessment.data.dialogues import read_rows
+from turnscore_assessment.data.rated_turns import DAILYDIALOG, alternate, group_contexts, read_rated_turns
+from turnscore_assessment.data.sentiment_sets import Spoken
+
 from turnscore_exporters.quality.examples import Example, Group
-from turnscore_exporters.quality.rated_turns import DAILYDIALOG, alternate, group_contexts, read_rated_turns
 from turnscore_exporters.quality.spoken_turns import CONTEXT_TURNS, SpokenTurn
-from turnscore_exporters.sentiment_sets import Spoken
 
 SEVERAL_FILE, ADVERSARIAL_FILE, RATINGS_FILE = (
     "several_responses.jsonl.gz",

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from turnscore_exporters.encoders import Encoder
 from turnscore_exporters.quality.examples import Group
 from turnscore_exporters.quality.model import RELEVANT, QualityModel, RowBuilder, score_pairs
 from turnscore_exporters.quality.negatives import NegativeKind
+from turnscore_exporters.training.encoders import Encoder
 
 DOUBTFUL = frozenset(
     {NegativeKind.NEAR_CONTEXT, NegativeKind.NEAR_RESPONSE, NegativeKind.SHARED_WORD, NegativeKind.SAME_DIALOGUE}

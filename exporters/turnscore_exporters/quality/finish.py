@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from turnscore_assessment.data.rated_turns import THUMBS_SET, RatedTurn
 
-from turnscore_exporters.encoders import Encoder
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.quality.development import score_heads
 from turnscore_exporters.quality.model import HEADS, OVERALL, RELEVANT, QualityModel, RowBuilder, read_features
 from turnscore_exporters.quality.rated_training import scale_ratings
-from turnscore_exporters.quality.rated_turns import THUMBS_SET, RatedTurn
 from turnscore_exporters.quality.value import ValueFormula, fit_probability, fit_weights, read_heads
+from turnscore_exporters.training.encoders import Encoder
 
 GOOD_FROM = 3.5
 """On the scale from 1 to 5 a turn that people call good has at least so much. Chosen: nearer to 4 than to 3."""

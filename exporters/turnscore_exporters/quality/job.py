@@ -10,7 +10,6 @@ from typing import Any
 import torch
 import typer
 
-from turnscore_exporters.encoders import Encoder, load_encoder
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.quality.development import measure_development
 from turnscore_exporters.quality.filtering import drop_fitting
@@ -26,7 +25,8 @@ from turnscore_exporters.quality.preparation import Preparation, prepare_dailydi
 from turnscore_exporters.quality.rated_training import read_fitted_turns
 from turnscore_exporters.quality.training import QualityRecipe, form_batches, new_model, train_model
 from turnscore_exporters.quality.value import write_formula
-from turnscore_exporters.runs import REPORT_FILE, STATE_FOLDER, TRAINING_FILE
+from turnscore_exporters.training.encoders import Encoder, load_encoder
+from turnscore_exporters.training.runs import REPORT_FILE, STATE_FOLDER, TRAINING_FILE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import BertModel
-from turnscore_service.inference.response_windows import TextRows, TokenIds, WindowLayout, lay_out_rows
+from turnscore_assessment.data.sentiment_sets import Spoken
+from turnscore_service.scorers.response_windows import TextRows, TokenIds, WindowLayout, lay_out_rows
 
-from turnscore_exporters.checkpoint_files import read_checkpoint, write_checkpoint
-from turnscore_exporters.encoders import Encoder, pad_rows
-from turnscore_exporters.graph_export import BertGraph
-from turnscore_exporters.sentiment_sets import Spoken
+from turnscore_exporters.graphs.graph_export import BertGraph
+from turnscore_exporters.training.checkpoint_files import read_checkpoint, write_checkpoint
+from turnscore_exporters.training.encoders import Encoder, pad_rows
 
 HEADS = ("relevant", "sound", "engaging", "sentiment", "goes_on", "overall")
 """Questions in the order of the head's outputs. All are logits but `sentiment`, which is a score from -1 to 1."""

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from turnscore_exporters.encoders import Encoder, pad_rows
 from turnscore_exporters.quality.spoken_turns import SpokenTurn
+from turnscore_exporters.training.encoders import Encoder, pad_rows
 
 FIRST_RANK, LAST_RANK = 10, 60
 TOO_SIMILAR = 0.6

@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
+from turnscore_assessment.agreement.agreement_bundles import load_bundles, score_turns
+from turnscore_assessment.data.population import read_population
 from turnscore_service.scorers.loading import LoadedScorer
 from turnscore_service.scorers.scorer import TurnToScore
 from turnscore_wire import Turn
 
-from turnscore_exporters.agreement_bundles import load_bundles, score_turns
-from turnscore_exporters.encoders import load_encoder
 from turnscore_exporters.quality.dailydialog import read_dailydialog
 from turnscore_exporters.quality.examples import (
     Example,
@@ -25,8 +25,8 @@ from turnscore_exporters.quality.examples import (
 )
 from turnscore_exporters.quality.near_misses import NearMisses
 from turnscore_exporters.quality.negatives import Negatives
-from turnscore_exporters.quality.population import read_population
 from turnscore_exporters.quality.spoken_turns import SOURCES, SpokenTurn, TurnSource, read_source
+from turnscore_exporters.training.encoders import load_encoder
 
 TAUGHT_CHARACTERS = 4000
 """Of a text the teacher sees so many characters; it reads no more tokens than that anyway."""

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-
-from turnscore_exporters.development_sets import RATINGS_FILE, THUMBS_FILE
-from turnscore_exporters.quality.rated_turns import DAILYDIALOG, RatedTurn, read_rated_turns, read_thumbs
+from turnscore_assessment.data.development_sets import RATINGS_FILE, THUMBS_FILE
+from turnscore_assessment.data.rated_turns import DAILYDIALOG, RatedTurn, read_rated_turns, read_thumbs
 
 
 def read_fitted_turns(folder: Path, *, with_dailydialog: bool) -> list[RatedTurn]:

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from turnscore_assessment.agreement.agreement_bundles import load_bundles, score_turns
+from turnscore_assessment.data.rated_turns import alternate
 from turnscore_service.scorers.loading import LoadedScorer
 from turnscore_service.scorers.scorer import RawScore, TurnToScore
 from turnscore_wire import Turn
 
-from turnscore_exporters.agreement_bundles import load_bundles, score_turns
 from turnscore_exporters.quality.model import HEADS
-from turnscore_exporters.quality.rated_turns import alternate
 
 BEGIN, END = "<!-- examples: begin -->", "<!-- examples: end -->"
 KINDS = ("quality", "engagement", "sentiment_stop")

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from turnscore_exporters.encoders import Encoder
 from turnscore_exporters.quality.examples import Example, Group
 from turnscore_exporters.quality.model import (
     ENGAGING,
@@ -24,7 +23,8 @@ from turnscore_exporters.quality.model import (
     RowBuilder,
     collate_pairs,
 )
-from turnscore_exporters.training import LoopSettings, WeightAverage, run_loop
+from turnscore_exporters.training.encoders import Encoder
+from turnscore_exporters.training.training import LoopSettings, WeightAverage, run_loop
 
 SORTED_TOGETHER = 256  # groups; chosen: long enough to sort by length, short enough to stay random
 SAVE_EVERY = 200

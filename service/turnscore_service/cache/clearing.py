@@ -6,7 +6,7 @@ import secrets
 from turnscore_service.cache.key import key_pattern, mark_key
 from turnscore_service.cache.redis_client import EntryStore
 from turnscore_service.cache.write_behind import PendingWrite
-from turnscore_service.cache_settings import CacheSettings
+from turnscore_service.settings.cache_settings import CacheSettings
 
 _MARK_SECONDS = 365 * 86_400
 """No worker holds anything from before as long. When a mark ends, entries made since are no longer found. Chosen."""

@@ -17,7 +17,7 @@ from turnscore_service.cache.key import PROBE_KEY, mark_key
 from turnscore_service.cache.redis_client import EntryStore
 from turnscore_service.cache.redis_faults import cause_of
 from turnscore_service.cache.write_behind import PendingWrite, WriteBehind
-from turnscore_service.cache_settings import CacheSettings
+from turnscore_service.settings.cache_settings import CacheSettings
 
 _CONNECT_SECONDS = 1.0
 """For a probe to open all connections, in the background; a lookup then finds them open. Chosen."""

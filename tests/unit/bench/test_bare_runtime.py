@@ -1,10 +1,10 @@
 from pathlib import Path
 
 import pytest
-from turnscore_bench.bare import EngagementRows
-from turnscore_bench.bare_runtime import BareRuntime
-from turnscore_bench.ideal_batches import Plan
-from turnscore_bench.traffic import LENGTH_MIXES, BenchTurn, Traffic
+from turnscore_bench.harness.traffic import LENGTH_MIXES, BenchTurn, Traffic
+from turnscore_bench.servers.bare import EngagementRows
+from turnscore_bench.servers.bare_runtime import BareRuntime
+from turnscore_bench.servers.ideal_batches import Plan
 from turnscore_models import starter_bundles
 from turnscore_service.scorers.loading import load_scorer
 from turnscore_service.scorers.scorer import TurnToScore

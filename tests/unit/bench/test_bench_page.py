@@ -1,10 +1,10 @@
 from pathlib import Path
 
 import pytest
-from turnscore_bench.page import BEGIN, END, MissingMarkersError, markers, write_between_markers
-from turnscore_bench.report import read_results, write_report
-from turnscore_bench.results import BARE, Measurement, Results
-from turnscore_bench.tables import tables
+from turnscore_bench.harness.page import BEGIN, END, MissingMarkersError, markers, write_between_markers
+from turnscore_bench.servers.report import read_results, write_report
+from turnscore_bench.servers.results import BARE, Measurement, Results
+from turnscore_bench.servers.tables import tables
 
 
 @pytest.fixture

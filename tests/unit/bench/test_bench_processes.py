@@ -6,8 +6,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from turnscore_bench.machine import describe
-from turnscore_bench.processes import Server, StartError, run_quietly
+from turnscore_bench.harness.machine import describe
+from turnscore_bench.harness.processes import Server, StartError, run_quietly
 from turnscore_load.address import free_port
 
 SERVE = """

@@ -1,5 +1,5 @@
 import pytest
-from turnscore_bench.results import BARE, Measurement, Results
+from turnscore_bench.servers.results import BARE, Measurement, Results
 
 
 def measured(contender: str, clients: int, turns: int, wall: float, cpu: float, **more: float) -> Measurement:

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
-from turnscore_bench.cache_bench.faults import faults as every_fault
-from turnscore_bench.cache_bench.redis_process import RedisProcess, measure_locks
-from turnscore_bench.cache_bench.rounds import Sizes
-from turnscore_bench.cache_bench.samples import Duplicates, FaultSample, Findings, Sample, percentiles, read_findings
-from turnscore_bench.cache_bench.tables import write_tables
-from turnscore_bench.cache_bench.verdicts import Verdict, judge
-from turnscore_bench.cache_bench.ways import WAYS, Question, Requests, Way, pack, read_scores
-from turnscore_bench.traffic import BenchTurn, Traffic
+from turnscore_bench.cache.faults import faults as every_fault
+from turnscore_bench.cache.redis_process import RedisProcess, measure_locks
+from turnscore_bench.cache.rounds import Sizes
+from turnscore_bench.cache.samples import Duplicates, FaultSample, Findings, Sample, percentiles, read_findings
+from turnscore_bench.cache.tables import write_tables
+from turnscore_bench.cache.verdicts import Verdict, judge
+from turnscore_bench.cache.ways import WAYS, Question, Requests, Way, pack, read_scores
+from turnscore_bench.harness.traffic import BenchTurn, Traffic
 from turnscore_models import read_bundle, starter_bundles
 
 BY_KEY = {way.key: way for way in WAYS}

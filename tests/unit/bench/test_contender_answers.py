@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from turnscore_bench.contenders import furthest
-from turnscore_bench.foreign_contenders import least_cosine_distance
+from turnscore_bench.servers.contenders import furthest
+from turnscore_bench.servers.foreign_contenders import least_cosine_distance
 
 
 def test_values_are_as_far_off_as_the_furthest():

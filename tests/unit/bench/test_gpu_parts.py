@@ -23,7 +23,7 @@ from turnscore_bench.gpu.shapes import TINY, Shape
 from turnscore_bench.gpu.stand_ins import WORDS, as_encoder, build_dialogue_tokenizer, build_encoder, encode_follow_ups
 from turnscore_bench.gpu.tables import tables
 from turnscore_bench.gpu.ways import PACKED
-from turnscore_bench.traffic import Traffic
+from turnscore_bench.harness.traffic import Traffic
 from turnscore_models import Bundle, GraphVariant
 from turnscore_service.inference.devices import CPU
 from turnscore_service.scorers.loading import load_scorer

@@ -3,7 +3,7 @@ from collections import Counter
 from typing import Any
 
 import grpc
-from turnscore_bench.grpc_load_client import drive
+from turnscore_bench.harness.grpc_load_client import drive
 from turnscore_wire.v1.turnscore_pb2 import ScoreReply, ScoreRequest
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerServicer, add_TurnScorerServicer_to_server
 

@@ -2,7 +2,7 @@ import itertools
 import random
 
 import pytest
-from turnscore_bench.ideal_batches import Plan, ideal_batches
+from turnscore_bench.servers.ideal_batches import Plan, ideal_batches
 
 
 def draw_turns(count: int) -> list[tuple[list[int], list[int]]]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
-from turnscore_bench.infinity_model import mean_vectors, write_int8_folder
+from turnscore_bench.servers.infinity_model import mean_vectors, write_int8_folder
 from turnscore_models import read_bundle, starter_bundles
 
 

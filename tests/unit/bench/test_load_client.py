@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from turnscore_bench.load_client import drive
+from turnscore_bench.harness.load_client import drive
 
 Answer = Callable[[str], tuple[int, str]]
 

@@ -2,13 +2,13 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from turnscore_bench.bare import BareProcess, EngagementRows
-from turnscore_bench.contenders import Answers, Contender, ServerSpec
-from turnscore_bench.measuring import Arena
-from turnscore_bench.processes import StartError
-from turnscore_bench.results import BARE, Measurement, Results
-from turnscore_bench.rounds import Schedule, enter, run_rounds
-from turnscore_bench.traffic import LENGTH_MIXES, LengthMix, Traffic
+from turnscore_bench.harness.processes import StartError
+from turnscore_bench.harness.traffic import LENGTH_MIXES, LengthMix, Traffic
+from turnscore_bench.servers.bare import BareProcess, EngagementRows
+from turnscore_bench.servers.contenders import Answers, Contender, ServerSpec
+from turnscore_bench.servers.measuring import Arena
+from turnscore_bench.servers.results import BARE, Measurement, Results
+from turnscore_bench.servers.rounds import Schedule, enter, run_rounds
 
 SCHEDULE = Schedule([LENGTH_MIXES["short"], LENGTH_MIXES["long"]], [1, 8], rounds=3, turns=100)
 

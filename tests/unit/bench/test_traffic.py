@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from turnscore_bench.traffic import LENGTH_MIXES, SPECIAL_TOKENS, LengthMix, Traffic
+from turnscore_bench.harness.traffic import LENGTH_MIXES, SPECIAL_TOKENS, LengthMix, Traffic
 from turnscore_models import starter_bundles
 from turnscore_service.inference.text_tokenizer import TextTokenizer
 
@@ -31,7 +31,7 @@ def test_calls_alike_give_the_same_lengths_and_never_the_same_text() -> None:
 
 
 def test_a_text_that_was_given_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnscore_bench.traffic.read_words", lambda _: ["one", "two"])
+    monkeypatch.setattr("turnscore_bench.harness.traffic.read_words", lambda _: ["one", "two"])
     turns = Traffic(TOKENIZER, ROW_LIMIT).turns(LengthMix("tiny", 8, 8, 1), 2)
     assert {turn.query for turn in turns} | {turn.reply for turn in turns} == {
         "one one",

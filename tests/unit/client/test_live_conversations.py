@@ -25,8 +25,8 @@ from turnscore_client import (
     TurnScoreClient,
     TurnScoreGrpcClient,
 )
-from turnscore_service.http_door import create_http_door
-from turnscore_service.settings import Settings
+from turnscore_service.doors.http_door import create_http_door
+from turnscore_service.settings.settings import Settings
 
 KEY = {"api_key": "s3cret", "timeout_seconds": 30.0, "max_retries": 0}
 

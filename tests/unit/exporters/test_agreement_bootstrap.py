@@ -5,14 +5,14 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
-from turnscore_exporters.agreement_bootstrap import (
+from turnscore_assessment.agreement.agreement_bootstrap import (
     correlate,
     draw_dialogues,
     resample_kendall,
     resample_pearson,
     resample_spearman,
 )
-from turnscore_exporters.agreement_statistics import compute_kendall, compute_partial_correlation
+from turnscore_assessment.agreement.agreement_statistics import compute_kendall, compute_partial_correlation
 
 GENERATOR = np.random.default_rng(5)
 DIALOGUES = np.repeat(np.arange(20), GENERATOR.integers(1, 8, 20))

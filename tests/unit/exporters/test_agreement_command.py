@@ -10,11 +10,11 @@ from click.testing import Result
 from scipy import stats
 from support.fakes import FakeScorer, loaded_fake
 from support.judged import OracleScorer, build_judged, write_judged
+from turnscore_assessment.agreement import agreement_cli, agreement_job
+from turnscore_assessment.agreement.agreement_cli import app
+from turnscore_assessment.agreement.agreement_data import read_judged_dialogues
 from turnscore_client import AsyncTurnScoreClient
 from turnscore_client.testing import MockTurnScore
-from turnscore_exporters import agreement_cli, agreement_job
-from turnscore_exporters.agreement_cli import app
-from turnscore_exporters.agreement_data import read_judged_dialogues
 from typer.testing import CliRunner
 
 ROWS = [build_judged(number, system="AB"[number % 2]) for number in range(12)]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from support.judged import build_judged, write_judged
-from turnscore_exporters.agreement_cli import FormName, convert_app
-from turnscore_exporters.agreement_data import read_judged_dialogues
-from turnscore_exporters.agreement_forms import FORMS
+from turnscore_assessment.agreement.agreement_cli import FormName, convert_app
+from turnscore_assessment.agreement.agreement_data import read_judged_dialogues
+from turnscore_assessment.agreement.agreement_forms import FORMS
 from turnscore_exporters.errors import BadDataError
 from typer.testing import CliRunner
 

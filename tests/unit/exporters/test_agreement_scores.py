@@ -4,12 +4,12 @@ import httpx
 import pytest
 from support.fakes import FakeScorer, loaded_fake
 from support.judged import OracleScorer, build_judged
+from turnscore_assessment.agreement.agreement_bundles import load_bundles, score_with_bundle
+from turnscore_assessment.agreement.agreement_data import JudgedDialogue
+from turnscore_assessment.agreement.agreement_service import score_with_service
 from turnscore_client import AsyncTurnScoreClient
-from turnscore_exporters.agreement_bundles import load_bundles, score_with_bundle
-from turnscore_exporters.agreement_data import JudgedDialogue
-from turnscore_exporters.agreement_service import score_with_service
 from turnscore_exporters.errors import AgreementError
-from turnscore_service.http_door import create_http_door
+from turnscore_service.doors.http_door import create_http_door
 
 DIALOGUES = [JudgedDialogue.model_validate(build_judged(number, pairs=1 + number % 5)) for number in range(40)]
 MONOLOGUE = JudgedDialogue.model_validate({"id": "m", "turns": [{"speaker": "system", "text": "hello 5"}]})

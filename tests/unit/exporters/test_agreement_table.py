@@ -12,13 +12,13 @@ from click.testing import Result
 from support.exporter_data import write_rows
 from support.fakes import loaded_fake
 from support.judged import OracleScorer
-from turnscore_exporters.agreement_bootstrap import draw_dialogues, resample_auc
-from turnscore_exporters.agreement_bundles import make_turn
-from turnscore_exporters.agreement_statistics import compute_auc
-from turnscore_exporters.agreement_table import job
-from turnscore_exporters.agreement_table.columns import LENGTH, ScoredSet
-from turnscore_exporters.agreement_table.command import app
-from turnscore_exporters.agreement_table.judged_sets import (
+from turnscore_assessment.agreement.agreement_bootstrap import draw_dialogues, resample_auc
+from turnscore_assessment.agreement.agreement_bundles import make_turn
+from turnscore_assessment.agreement.agreement_statistics import compute_auc
+from turnscore_assessment.agreement_table import job
+from turnscore_assessment.agreement_table.columns import LENGTH, ScoredSet
+from turnscore_assessment.agreement_table.command import app
+from turnscore_assessment.agreement_table.judged_sets import (
     DIALOGUES,
     TURNS,
     JudgedItem,
@@ -26,8 +26,8 @@ from turnscore_exporters.agreement_table.judged_sets import (
     draw_places,
     read_judged_sets,
 )
-from turnscore_exporters.agreement_table.measures import ALL, measure_set, order_systems
-from turnscore_exporters.sentiment_sets import read_sets
+from turnscore_assessment.agreement_table.measures import ALL, measure_set, order_systems
+from turnscore_assessment.data.sentiment_sets import read_sets
 from turnscore_service.scorers.scorer import RawScore, TokenPack
 from typer.testing import CliRunner
 

@@ -14,12 +14,12 @@ from support.quality_bundles import make_quality_bundle
 from turnscore_client.testing import MockTurnScore
 from turnscore_exporters.calibration import recalibration
 from turnscore_exporters.calibration.calibration import calibrate_formula
-from turnscore_exporters.calibration.command import app
 from turnscore_exporters.calibration.job import score_by_service
 from turnscore_exporters.calibration.rated_file import read_rated_turns
 from turnscore_exporters.calibration.recalibration import RatedHeads, assign_folds, choose_formula
 from turnscore_exporters.calibration.simulation import SHIPPED, draw_heads, run_draws
 from turnscore_exporters.calibration.thresholds import choose_order, find_threshold, least_good_turns, measure_recall
+from turnscore_exporters.commands.command import app
 from turnscore_exporters.errors import AgreementError, BadDataError, ExporterError
 from turnscore_models import Bundle, read_bundle, starter_bundles
 from turnscore_service.scorers.loading import load_scorer

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from turnscore_exporters import commands
+from turnscore_exporters.commands.commands import commands
 
 ENGAGEMENT = ["engagement", "--checkpoint", "c", "--version", "1.0.0", "--output", "o", "--data", "d"]
 
@@ -26,7 +26,7 @@ def test_a_missing_package_is_one_sentence_that_names_its_extra(
     monkeypatch: pytest.MonkeyPatch, start: Callable[[], None], module: str, words: list[str], package: str, extra: str
 ) -> None:
     for name in [each for each in sys.modules if each.split(".")[0] in ("turnscore_exporters", package)]:
-        if name not in ("turnscore_exporters", "turnscore_exporters.commands"):
+        if name not in ("turnscore_exporters", "turnscore_exporters.commands.commands"):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setattr(sys, "argv", [module, *words])
@@ -35,7 +35,7 @@ def test_a_missing_package_is_one_sentence_that_names_its_extra(
 
 
 def test_a_module_of_our_own_that_is_missing_is_no_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "turnscore_exporters.train_cli", None)
+    monkeypatch.setitem(sys.modules, "turnscore_exporters.commands.train_cli", None)
     with pytest.raises(ModuleNotFoundError):
         commands.train()
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from support.exporter_data import build_dialogue, write_rows
-from turnscore_exporters.convai import (
+from turnscore_assessment.data.dialogues import Dialogue, Turn, merge_turns, read_dialogues
+from turnscore_exporters.data.convai import (
     Labels,
     Split,
     build_pairs,
@@ -17,7 +18,6 @@ from turnscore_exporters.convai import (
     read_convai,
     split_dialogues,
 )
-from turnscore_exporters.dialogues import Dialogue, Turn, merge_turns, read_dialogues
 from turnscore_exporters.errors import BadDataError, PairCountError
 
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 from support.exporter_data import build_sentence, write_rows
 from turnscore_exporters.errors import BadDataError, CheckpointError
-from turnscore_exporters.fed_checkpoint import load_checkpoint
-from turnscore_exporters.lm_data import TextSource, cut_windows, group_windows, read_texts
-from turnscore_exporters.lm_model import LanguageModelSize, load_language_model, train_tokenizer
-from turnscore_exporters.train_dialogue_lm import LanguageModelJob, run_language_model_job
+from turnscore_exporters.fed.fed_checkpoint import load_checkpoint
+from turnscore_exporters.fed.lm_data import TextSource, cut_windows, group_windows, read_texts
+from turnscore_exporters.fed.lm_model import LanguageModelSize, load_language_model, train_tokenizer
+from turnscore_exporters.fed.train_dialogue_lm import LanguageModelJob, run_language_model_job
 
 SIZE = LanguageModelSize(vocabulary=320, positions=64, width=16, layers=1, heads=2)
 EOS = 0
@@ -71,13 +71,13 @@ def test_an_interrupted_run_ends_with_the_weights_of_one_that_was_not(
 ) -> None:
     whole, halted = (LanguageModelJob(data, tmp_path / name, SIZE, 6, 0, 1) for name in ("whole", "halted"))
     run_language_model_job(whole)
-    monkeypatch.setattr("turnscore_exporters.train_dialogue_lm.measure_perplexity", _stop)
+    monkeypatch.setattr("turnscore_exporters.fed.train_dialogue_lm.measure_perplexity", _stop)
     with monkeypatch.context() as patch:
-        patch.setattr("turnscore_exporters.train_dialogue_lm.LoopSettings", _halting_settings)
-        patch.setattr("turnscore_exporters.train_dialogue_lm.compute_loss", _failing_from(4))
+        patch.setattr("turnscore_exporters.fed.train_dialogue_lm.LoopSettings", _halting_settings)
+        patch.setattr("turnscore_exporters.fed.train_dialogue_lm.compute_loss", _failing_from(4))
         with pytest.raises(KeyboardInterrupt):
             run_language_model_job(halted)
-    monkeypatch.setattr("turnscore_exporters.train_dialogue_lm.measure_perplexity", lambda *_: 1.0)
+    monkeypatch.setattr("turnscore_exporters.fed.train_dialogue_lm.measure_perplexity", lambda *_: 1.0)
     run_language_model_job(halted)
     expected, found = (load_language_model(tmp_path / name)[0].state_dict() for name in ("whole", "halted"))
     assert all(torch.equal(expected[name], found[name]) for name in expected)
@@ -102,13 +102,13 @@ def _stop(*_: object) -> float:
 
 
 def _halting_settings(*arguments: object, **settings: object) -> object:
-    from turnscore_exporters.training import LoopSettings
+    from turnscore_exporters.training.training import LoopSettings
 
     return LoopSettings(*arguments, **{**settings, "save_every": 2})  # type: ignore[arg-type]
 
 
 def _failing_from(step: int) -> object:
-    from turnscore_exporters.train_dialogue_lm import compute_loss
+    from turnscore_exporters.fed.train_dialogue_lm import compute_loss
 
     calls = iter(range(100))
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from turnscore_exporters.contrast_text import DULL_REPLIES, ContrastText, TextPair
-from turnscore_exporters.encoders import load_encoder
-from turnscore_exporters.engagement_blend import fit_blend, read_columns
-from turnscore_exporters.engagement_model import (
+from turnscore_exporters.data.contrast_text import DULL_REPLIES, ContrastText, TextPair
+from turnscore_exporters.data.pairs import read_pair_csv
+from turnscore_exporters.engagement.engagement_blend import fit_blend, read_columns
+from turnscore_exporters.engagement.engagement_model import (
     Combination,
     EngagementModel,
     ModelSettings,
@@ -20,7 +20,7 @@ from turnscore_exporters.engagement_model import (
     score_pairs,
 )
 from turnscore_exporters.errors import BadDataError, CheckpointError, EncoderError
-from turnscore_exporters.pairs import read_pair_csv
+from turnscore_exporters.training.encoders import load_encoder
 
 
 def build_model(tiny_bert: Path, **settings: object) -> EngagementModel:

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from turnscore_exporters import train_engagement
-from turnscore_exporters.export_cli import app as export_app
-from turnscore_exporters.train_cli import app as train_app
+from turnscore_exporters.commands.export_cli import app as export_app
+from turnscore_exporters.commands.train_cli import app as train_app
+from turnscore_exporters.engagement import train_engagement
 from turnscore_models import read_bundle
 from turnscore_service.scorers.loading import load_scorer
 from typer.testing import CliRunner

@@ -1,12 +1,12 @@
 from pathlib import Path
 
 import pytest
-from turnscore_exporters.fed_bench import share
-from turnscore_exporters.fed_bench_dialogues import DialogueTiming, Setting, lay_out
-from turnscore_exporters.fed_bench_report import BenchResult, write_report
-from turnscore_exporters.fed_ways import Timing, time_alternating
-from turnscore_service.inference.fed_sharing import FedTurn
-from turnscore_service.inference.fed_tree import FollowUpTree, build_tree
+from turnscore_bench.fed.fed_bench import share
+from turnscore_bench.fed.fed_bench_dialogues import DialogueTiming, Setting, lay_out
+from turnscore_bench.fed.fed_bench_report import BenchResult, write_report
+from turnscore_bench.fed.fed_ways import Timing, time_alternating
+from turnscore_service.scorers.fed.fed_sharing import FedTurn
+from turnscore_service.scorers.fed.fed_tree import FollowUpTree, build_tree
 
 
 def test_ways_take_turns_and_the_first_round_warms_up() -> None:

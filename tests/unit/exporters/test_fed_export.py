@@ -9,14 +9,14 @@ import torch
 from support.exporter_data import write_rows
 from support.fed_checkpoints import save_tiny_dialogpt
 from transformers import GPT2Config, GPT2LMHeadModel
-from turnscore_exporters.bundle_writing import GRAPH_FILES
+from turnscore_exporters.bundles.bundle_writing import GRAPH_FILES
+from turnscore_exporters.commands.export_cli import app
 from turnscore_exporters.errors import BadDataError, CheckpointError, ExporterError, ParityError
-from turnscore_exporters.export_cli import app
-from turnscore_exporters.fed_bundle import read_reference
-from turnscore_exporters.fed_checkpoint import FedCheckpoint, load_checkpoint
-from turnscore_exporters.fed_graphs import build_probe, export_graph, export_int8
-from turnscore_exporters.fed_job import FedJob, run_fed_job
-from turnscore_exporters.fed_qualities import read_qualities
+from turnscore_exporters.fed.fed_bundle import read_reference
+from turnscore_exporters.fed.fed_checkpoint import FedCheckpoint, load_checkpoint
+from turnscore_exporters.fed.fed_graphs import build_probe, export_graph, export_int8
+from turnscore_exporters.fed.fed_job import FedJob, run_fed_job
+from turnscore_exporters.fed.fed_qualities import read_qualities
 from turnscore_models import copy_bundle, read_bundle
 from turnscore_service.scorers.loading import load_scorer
 from typer.testing import CliRunner
@@ -72,7 +72,7 @@ def test_a_vocabulary_in_slices_gives_the_same_losses(
 ) -> None:
     feeds = build_probe(checkpoint.model.config.vocab_size)
     export_graph(checkpoint.model, tmp_path / "whole.onnx")
-    monkeypatch.setattr("turnscore_exporters.fed_model.VOCABULARY_SLICE", 100)
+    monkeypatch.setattr("turnscore_exporters.fed.fed_model.VOCABULARY_SLICE", 100)
     export_graph(checkpoint.model, tmp_path / "sliced.onnx")
     assert run(tmp_path / "sliced.onnx", feeds) == pytest.approx(run(tmp_path / "whole.onnx", feeds), abs=1e-4)
 
@@ -113,7 +113,7 @@ def test_a_graph_that_disagrees_with_the_published_way_is_refused(
             changed.transformer.wpe.weight[:, :8] += 1.0
         export_graph(changed, path)
 
-    monkeypatch.setattr("turnscore_exporters.fed_bundle.export_graph", export_other_weights)
+    monkeypatch.setattr("turnscore_exporters.fed.fed_bundle.export_graph", export_other_weights)
     dialogues = write_dialogues(tmp_path / "d.jsonl.gz")
     with pytest.raises(ParityError, match="differs from the published way"):
         run_fed_job(job(checkpoint, output=tmp_path / "b", dialogues=[dialogues], graphs=["fp32"]))
@@ -155,7 +155,7 @@ def test_published_qualities_are_feds_eighteen_and_the_assessment_papers_seven()
 def test_a_window_without_room_for_the_follow_ups_is_refused_before_any_graph_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr("turnscore_exporters.fed_bundle.export_graph")
+    monkeypatch.delattr("turnscore_exporters.fed.fed_bundle.export_graph")
     folder = save_tiny_dialogpt(tmp_path, positions=64)
     result = CliRunner().invoke(app, ["fed", "--checkpoint", str(folder), "--verify"])
     assert result.exit_code == 1

@@ -10,19 +10,19 @@ import pytest
 import torch
 from support.exporter_data import write_rows
 from support.fed_checkpoints import save_tiny_dialogpt
-from turnscore_exporters import fed_graphs
+from turnscore_exporters.commands.export_cli import app
 from turnscore_exporters.errors import GraphExportError
-from turnscore_exporters.export_cli import app
-from turnscore_exporters.fed_attention import count_fused
-from turnscore_exporters.fed_checkpoint import FedCheckpoint, load_checkpoint
-from turnscore_exporters.fed_graphs import INPUT_AXES, export_graph
-from turnscore_exporters.fed_model import FedModel
-from turnscore_exporters.half_emulation import emulate_fp16
+from turnscore_exporters.fed import fed_graphs
+from turnscore_exporters.fed.fed_attention import count_fused
+from turnscore_exporters.fed.fed_checkpoint import FedCheckpoint, load_checkpoint
+from turnscore_exporters.fed.fed_graphs import INPUT_AXES, export_graph
+from turnscore_exporters.fed.fed_model import FedModel
+from turnscore_exporters.graphs.half_emulation import emulate_fp16
 from turnscore_models import read_bundle
 from turnscore_service.inference.cuda_backend import CudaBackend, CudaOptions
 from turnscore_service.inference.devices import Device
-from turnscore_service.inference.fed_packing import Branch, Conversation, FedBatch
-from turnscore_service.inference.fed_tree import build_tree
+from turnscore_service.scorers.fed.fed_packing import Branch, Conversation, FedBatch
+from turnscore_service.scorers.fed.fed_tree import build_tree
 from typer.testing import CliRunner
 
 LAYERS = 2

@@ -1,6 +1,6 @@
-from turnscore_exporters.fed_work import ModelShape, count_operations
-from turnscore_service.inference.fed_packing import Branch, Conversation
-from turnscore_service.inference.fed_tree import build_tree
+from turnscore_bench.fed.fed_work import ModelShape, count_operations
+from turnscore_service.scorers.fed.fed_packing import Branch, Conversation
+from turnscore_service.scorers.fed.fed_tree import build_tree
 
 SHAPE = ModelShape(layers=2, width=10, vocabulary=1000)
 TREE = build_tree([[1, 2, 3], [1, 4]])  # feeds 1 and 2

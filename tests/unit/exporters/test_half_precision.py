@@ -9,13 +9,13 @@ import onnxruntime
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
-from turnscore_exporters.encoders import load_encoder
-from turnscore_exporters.engagement_model import CONTRACT, EngagementModel, ModelSettings
+from turnscore_exporters.bundles.parity import check_parity, turns_of
+from turnscore_exporters.engagement.engagement_model import CONTRACT, EngagementModel, ModelSettings
 from turnscore_exporters.errors import GraphExportError, ParityError
-from turnscore_exporters.graph_export import check_graph, export_fp32
-from turnscore_exporters.half_emulation import emulate_fp16, examined_graph
-from turnscore_exporters.half_precision import convert_fp16
-from turnscore_exporters.parity import check_parity, turns_of
+from turnscore_exporters.graphs.graph_export import check_graph, export_fp32
+from turnscore_exporters.graphs.half_emulation import emulate_fp16, examined_graph
+from turnscore_exporters.graphs.half_precision import convert_fp16
+from turnscore_exporters.training.encoders import load_encoder
 from turnscore_service.inference.cuda_backend import CudaBackend, CudaOptions
 from turnscore_service.inference.devices import Device
 

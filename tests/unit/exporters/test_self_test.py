@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from turnscore_exporters import self_test
+from turnscore_exporters.bundles import self_test
+from turnscore_exporters.bundles.self_test_turns import SELF_TEST_TEXTS
+from turnscore_exporters.commands.export_cli import app
 from turnscore_exporters.errors import ExporterError
-from turnscore_exporters.export_cli import app
-from turnscore_exporters.self_test_turns import SELF_TEST_TEXTS
 from turnscore_models import read_bundle, starter_bundles
 from turnscore_service.scorers.loading import load_scorer
 from turnscore_service.scorers.scorer import RawScore

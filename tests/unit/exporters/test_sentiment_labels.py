@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from turnscore_exporters.sentiment_labels import (
+from turnscore_exporters.sentiment.sentiment_labels import (
     COMPLAINT_FILE,
     LabelRules,
     asks,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from support.sentiment_data import write_sentiment_data
-from turnscore_exporters.export_cli import app as export_app
-from turnscore_exporters.train_cli import app as train_app
+from turnscore_exporters.commands.export_cli import app as export_app
+from turnscore_exporters.commands.train_cli import app as train_app
 from turnscore_models import read_bundle
 from turnscore_service.scorers.loading import load_scorer
 from turnscore_service.scorers.scorer import TurnToScore

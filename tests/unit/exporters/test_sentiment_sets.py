@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from support.sentiment_data import write_sentiment_data
+from turnscore_assessment.data.sentiment_sets import DialogueSet, ObservedTurn, observe_turns, read_sets, read_turns
 from turnscore_exporters.errors import BadDataError
-from turnscore_exporters.sentiment_negatives import BadResponses, garble, is_insult
-from turnscore_exporters.sentiment_sets import DialogueSet, ObservedTurn, observe_turns, read_sets, read_turns
+from turnscore_exporters.sentiment.sentiment_negatives import BadResponses, garble, is_insult
 
 DIALOGUE = [("user", "hi"), ("system", "hello"), ("user", "nice"), ("system", "what?")]
 GOODBYE = [("user", "hi"), ("system", "hello"), ("user", "bye"), ("system", "see you")]

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from turnscore_exporters import training
-from turnscore_exporters.encoders import load_encoder
+from turnscore_assessment.data.sentiment_sets import ObservedTurn
 from turnscore_exporters.errors import EncoderError, ExporterError
-from turnscore_exporters.sentiment_model import (
+from turnscore_exporters.sentiment.sentiment_model import (
     ModelSettings,
     RowBuilder,
     RowPooling,
@@ -20,9 +19,8 @@ from turnscore_exporters.sentiment_model import (
     save_model,
     score_rows,
 )
-from turnscore_exporters.sentiment_negatives import NegativeRecipe
-from turnscore_exporters.sentiment_sets import ObservedTurn
-from turnscore_exporters.sentiment_training import (
+from turnscore_exporters.sentiment.sentiment_negatives import NegativeRecipe
+from turnscore_exporters.sentiment.sentiment_training import (
     UNKNOWN,
     LabelledRow,
     SentimentRecipe,
@@ -31,7 +29,9 @@ from turnscore_exporters.sentiment_training import (
     form_batches,
     train_model,
 )
-from turnscore_service.inference.dialogue_rows import DialogueRow, RowLayout
+from turnscore_exporters.training.encoders import load_encoder
+from turnscore_exporters.training.training import training
+from turnscore_service.scorers.dialogue_rows import DialogueRow, RowLayout
 
 CONTEXT = (("user", "hi"), ("system", "what did you do"), ("user", "i saw whales"))
 TURNS = [
@@ -108,7 +108,7 @@ def test_a_resumed_training_ends_with_the_weights_of_one_that_was_not_interrupte
         chosen = settings(tiny_bert)
         return train_model(TURNS, load_encoder(str(tiny_bert)), chosen, RECIPE, state_path=state)[0]
 
-    monkeypatch.setattr("turnscore_exporters.sentiment_training.SAVE_EVERY", 4)
+    monkeypatch.setattr("turnscore_exporters.sentiment.sentiment_training.SAVE_EVERY", 4)
     whole = train(tmp_path / "whole")
     updates = training.WeightAverage.update
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from turnscore_exporters.errors import CheckpointError
-from turnscore_exporters.training import LoopSettings, choose_batch, run_loop
+from turnscore_exporters.training.training import LoopSettings, choose_batch, run_loop
 
 INPUTS = torch.linspace(-1, 1, 40).reshape(20, 2)
 

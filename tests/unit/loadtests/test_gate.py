@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from turnscore_load.budgets import Budget, broken_budgets, read_budgets
-from turnscore_load.locust_run import BUDGETS
-from turnscore_load.report import Measured, measure, statistics_name, table
-from turnscore_load.shapes import SHAPES
+from turnscore_load.users.budgets import Budget, broken_budgets, read_budgets
+from turnscore_load.users.locust_run import BUDGETS
+from turnscore_load.users.report import Measured, measure, statistics_name, table
+from turnscore_load.users.shapes import SHAPES
 
 BUDGET = Budget(
     p50_ms=10, p95_ms=20, p99_ms=30, max_failed_share=0.01, max_refused_share=0.02, max_expired_share=0.03,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from turnscore_load.plots import plot_samples
 from turnscore_load.sampling import ProcessesChangedError, Sampler, write_csv
+from turnscore_load.soak.plots import plot_samples
 
 _GROWS = """
 import sys, threading, time

@@ -1,7 +1,7 @@
 """Shapes: users over time, never more than allowed, never longer than allowed."""
 
 import pytest
-from turnscore_load.shapes import MAX_SECONDS, MAX_USERS, SHAPES, Shape
+from turnscore_load.users.shapes import MAX_SECONDS, MAX_USERS, SHAPES, Shape
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -1,8 +1,8 @@
 """The mix of users and the pace of people."""
 
 import pytest
-from turnscore_load.mix import DEFAULT_MIX, read_mix
 from turnscore_load.pace import pause_seconds
+from turnscore_load.users.mix import DEFAULT_MIX, read_mix
 
 KINDS = ("conversation", "flood", "batch")
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 from pydantic import ValidationError
-from turnscore_service.access import Access, UnusableKeysError, sent_key
-from turnscore_service.door_settings import AuthSettings, KeyEntry
 from turnscore_service.errors import OverloadedError, UnauthenticatedError
-from turnscore_service.settings import Settings, read_settings
+from turnscore_service.keys.access import Access, UnusableKeysError, sent_key
+from turnscore_service.settings.door_settings import AuthSettings, KeyEntry
+from turnscore_service.settings.settings import Settings, read_settings
 
 
 class Clock:
@@ -195,7 +195,7 @@ def test_every_key_is_compared_whichever_fits(file: Path, monkeypatch: pytest.Mo
         compared.append(known)
         return known == given
 
-    monkeypatch.setattr("turnscore_service.access.hmac.compare_digest", compare)
+    monkeypatch.setattr("turnscore_service.keys.access.hmac.compare_digest", compare)
     access = access_to(file)
     for key in ("secret-1", "secret-2"):
         compared.clear()

@@ -1,8 +1,8 @@
 import pytest
-from turnscore_service.admission import Admission, Demand
 from turnscore_service.deadline import Deadline
 from turnscore_service.errors import OverloadedError
-from turnscore_service.settings import AdmissionSettings
+from turnscore_service.path.admission import Admission, Demand
+from turnscore_service.settings.settings import AdmissionSettings
 
 LATER = Deadline.after_ms(86_400_000)
 

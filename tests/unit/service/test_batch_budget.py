@@ -12,8 +12,6 @@ from support.fakes import FakeScorer, encoded, loaded_fake
 from support.fed_bundles import make_fed_scorer
 from support.machines import FakeMachine
 from turnscore_models import Bundle, starter_bundles
-from turnscore_service import model_loader
-from turnscore_service.batching import Batcher
 from turnscore_service.deadline import Deadline
 from turnscore_service.errors import OverloadedError
 from turnscore_service.inference.batch_budget import (
@@ -28,9 +26,11 @@ from turnscore_service.inference.concurrency import Concurrency
 from turnscore_service.inference.devices import Device
 from turnscore_service.inference.onnx_backend import OutOfMemoryError
 from turnscore_service.inference.packing import padded_width
+from turnscore_service.path.batching import Batcher
+from turnscore_service.process import model_loader
+from turnscore_service.process.warming import measure_budget, widest_packs
 from turnscore_service.scorers.loading import load_scorer
-from turnscore_service.settings import BatchingSettings, RuntimeSettings, Settings
-from turnscore_service.warming import measure_budget, widest_packs
+from turnscore_service.settings.settings import BatchingSettings, RuntimeSettings, Settings
 
 LATER = Deadline.after_ms(86_400_000)
 

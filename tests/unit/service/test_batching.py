@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator
 import pytest
 from prometheus_client import REGISTRY
 from support.fakes import FakeScorer, encoded, loaded_fake
-from turnscore_service.batch_growth import grow_batch
-from turnscore_service.batching import Batcher
-from turnscore_service.callers import CALLER, Caller
 from turnscore_service.deadline import Deadline
 from turnscore_service.errors import DeadlineExceededError, FailedScoringError, NotReadyError
 from turnscore_service.inference.batch_budget import BatchBudget, WasteLimit
 from turnscore_service.inference.concurrency import Concurrency
+from turnscore_service.keys.callers import CALLER, Caller
+from turnscore_service.path.batch_growth import grow_batch
+from turnscore_service.path.batching import Batcher
+from turnscore_service.path.stages import StageWatch
 from turnscore_service.scorers.scorer import RawScore
-from turnscore_service.settings import BatchingSettings
-from turnscore_service.stages import StageWatch
+from turnscore_service.settings.settings import BatchingSettings
 
 LATER = Deadline.after_ms(86_400_000)
 

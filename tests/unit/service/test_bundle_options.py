@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 from support.fed_bundles import make_fed_bundle
-from turnscore_service.model_loader import _with_options
-from turnscore_service.settings import Settings
+from turnscore_service.process.model_loader import _with_options
+from turnscore_service.settings.settings import Settings
 
 FUNNY = {"funny": {"positive": ["haha"], "negative": []}}
 

@@ -4,10 +4,10 @@ import subprocess
 import sys
 
 import pytest
-from turnscore_service.access import Access
-from turnscore_service.callers import network_of
-from turnscore_service.door_settings import AuthSettings
-from turnscore_service.settings import read_settings
+from turnscore_service.keys.access import Access
+from turnscore_service.keys.callers import network_of
+from turnscore_service.settings.door_settings import AuthSettings
+from turnscore_service.settings.settings import read_settings
 
 PROXIES = AuthSettings.model_validate({"trusted_proxies": "10.0.0.0/8, 192.0.2.7, 2001:db8:1::/48"})
 

@@ -8,7 +8,7 @@ from turnscore_service.deadline import Deadline
 from turnscore_service.errors import (
     InvalidRequestError,
 )
-from turnscore_service.settings import Settings
+from turnscore_service.settings.settings import Settings
 from turnscore_wire import DialogueRequest, Limits
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")

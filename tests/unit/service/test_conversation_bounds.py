@@ -13,7 +13,7 @@ from turnscore_service.errors import (
     OverloadedError,
     TooLargeError,
 )
-from turnscore_service.settings import AdmissionSettings, Settings
+from turnscore_service.settings.settings import AdmissionSettings, Settings
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from turnscore_service.decoding import decode, decode_batch, validate
+from turnscore_service.doors.decoding import decode, decode_batch, validate
 from turnscore_service.errors import InvalidRequestError, ScoringError, TooLargeError
-from turnscore_service.loop_time import LoopTime
+from turnscore_service.path.loop_time import LoopTime
 from turnscore_wire import ConversationMessage, DialogueRequest, Limits, ScoreRequest
 
 WRONG_REQUESTS = [

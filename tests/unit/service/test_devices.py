@@ -7,9 +7,9 @@ from support.machines import CPU_BUILD, GPU_BUILD, FakeMachine
 from turnscore_models import starter_bundles
 from turnscore_service.inference.devices import CPU, Device, choose_devices, count_workers_beside
 from turnscore_service.inference.onnx_library import DeviceError, OnnxBuild
-from turnscore_service.model_loader import load_scorers
-from turnscore_service.settings import RuntimeSettings, Settings
-from turnscore_service.wiring import Runtime
+from turnscore_service.process.model_loader import load_scorers
+from turnscore_service.process.wiring import Runtime
+from turnscore_service.settings.settings import RuntimeSettings, Settings
 
 STARTER = (f"{starter_bundles()[0]}/",)
 

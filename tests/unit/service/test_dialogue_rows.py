@@ -1,5 +1,5 @@
 import pytest
-from turnscore_service.inference.dialogue_rows import DialogueRow, RowLayout, SpecialTokens, lay_out_row
+from turnscore_service.scorers.dialogue_rows import DialogueRow, RowLayout, SpecialTokens, lay_out_row
 
 FIRST, SEPARATOR, USER, SYSTEM = 1, 2, 3, 4
 SPECIAL = SpecialTokens(FIRST, SEPARATOR, USER, SYSTEM)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from support.machines import CPU_BUILD, GPU_BUILD, FakeMachine
 from turnscore_models import starter_bundles
-from turnscore_service import doctor, doctor_cli
 from turnscore_service.inference.onnx_library import DeviceError, OnnxBuild
+from turnscore_service.process import doctor, doctor_cli
 from typer.testing import CliRunner, Result
 
 STARTER = f"{starter_bundles()[0]}/"

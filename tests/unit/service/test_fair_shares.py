@@ -1,4 +1,4 @@
-from turnscore_service.fair_shares import MOST_CALLERS, FairOrder
+from turnscore_service.path.fair_shares import MOST_CALLERS, FairOrder
 
 
 def serve(order: FairOrder, waiting: dict[str, int], times: int) -> list[str]:

@@ -1,6 +1,6 @@
 import numpy as np
-from turnscore_service.inference.fed_packing import Branch, Conversation, FedBatch
-from turnscore_service.inference.fed_tree import build_tree
+from turnscore_service.scorers.fed.fed_packing import Branch, Conversation, FedBatch
+from turnscore_service.scorers.fed.fed_tree import build_tree
 
 
 def test_a_batch_gives_the_same_inputs_each_time_it_is_asked() -> None:

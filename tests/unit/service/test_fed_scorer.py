@@ -13,8 +13,8 @@ from support.fed_bundles import EOS, QUALITIES, REFERENCE, make_fed_bundle, make
 from support.fed_paths import PathBackend, path_loss
 from turnscore_models import InvalidManifestError
 from turnscore_service.errors import InvalidRequestError
-from turnscore_service.scorers.fed import FedScorer
-from turnscore_service.scorers.fed_plans import KEPT_BYTES, MAX_TREE_TOKENS
+from turnscore_service.scorers.fed.fed import FedScorer
+from turnscore_service.scorers.fed.fed_plans import KEPT_BYTES, MAX_TREE_TOKENS
 from turnscore_service.scorers.scorer import RawScore, TurnToScore
 from turnscore_wire import Turn
 

@@ -12,8 +12,8 @@ from prometheus_client import REGISTRY
 from support.conditions import until
 from support.fakes import FakeScorer
 from support.grpc_serving import error_of, grpc_server, grpc_stub, settings_with
-from turnscore_service.grpc_door import SERVICE, deadline_of
-from turnscore_service.wiring import Runtime
+from turnscore_service.doors.grpc_door import SERVICE, deadline_of
+from turnscore_service.process.wiring import Runtime
 from turnscore_wire import ERROR_TABLE, ErrorCode, Limits
 from turnscore_wire.v1 import turnscore_pb2
 

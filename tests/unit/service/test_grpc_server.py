@@ -16,11 +16,11 @@ from pydantic import ValidationError
 from support.conditions import until
 from support.fakes import FakeScorer
 from support.grpc_serving import error_of, grpc_server, grpc_stub, settings_with
-from turnscore_service.grpc_door import SERVICE
-from turnscore_service.grpc_server import GrpcServer
-from turnscore_service.listening import listens_elsewhere, why_not
-from turnscore_service.settings import Settings
-from turnscore_service.wiring import Runtime
+from turnscore_service.doors.grpc_door import SERVICE
+from turnscore_service.doors.grpc_server import GrpcServer
+from turnscore_service.doors.listening import listens_elsewhere, why_not
+from turnscore_service.process.wiring import Runtime
+from turnscore_service.settings.settings import Settings
 from turnscore_wire import tell_refusal
 from turnscore_wire.v1 import turnscore_pb2
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub

@@ -11,10 +11,10 @@ import pytest
 from support.certificates import certificate, private_key
 from support.fakes import FakeScorer
 from support.grpc_serving import grpc_server, settings_with
-from turnscore_service.grpc_server import GrpcServer
-from turnscore_service.grpc_tls import UnusableCertificateError
-from turnscore_service.settings import Settings
-from turnscore_service.wiring import Runtime
+from turnscore_service.doors.grpc_server import GrpcServer
+from turnscore_service.doors.grpc_tls import UnusableCertificateError
+from turnscore_service.process.wiring import Runtime
+from turnscore_service.settings.settings import Settings
 from turnscore_wire.v1 import turnscore_pb2
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 

@@ -10,9 +10,9 @@ import pytest
 from conftest import ServeFakes
 from support.fakes import FakeScorer
 from support.listening import listening
-from turnscore_service.door_settings import HttpSettings
-from turnscore_service.http_door import create_http_door
-from turnscore_service.settings import Settings
+from turnscore_service.doors.http_door import create_http_door
+from turnscore_service.settings.door_settings import HttpSettings
+from turnscore_service.settings.settings import Settings
 from turnscore_wire import ErrorReply
 
 Open = Callable[..., Any]

@@ -1,9 +1,9 @@
 from pathlib import Path
 
 import pytest
-from turnscore_service.access import Access
-from turnscore_service.door_settings import AuthSettings
-from turnscore_service.keys_cli import app
+from turnscore_service.keys.access import Access
+from turnscore_service.keys.keys_cli import app
+from turnscore_service.settings.door_settings import AuthSettings
 from typer.testing import CliRunner
 
 

@@ -2,8 +2,8 @@ import asyncio
 import time
 from collections import Counter
 
-from turnscore_service.callers import CALLER, Caller
-from turnscore_service.loop_time import SLICE_SECONDS, LoopTime
+from turnscore_service.keys.callers import CALLER, Caller
+from turnscore_service.path.loop_time import SLICE_SECONDS, LoopTime
 
 
 def busy(seconds: float) -> None:

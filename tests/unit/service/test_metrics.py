@@ -6,7 +6,8 @@ import pytest
 from conftest import ServeFakes
 from prometheus_client import metrics as prometheus_metrics
 from support.fakes import FakeScorer
-from turnscore_service import http_door, metrics
+from turnscore_service import metrics
+from turnscore_service.doors import http_door
 
 DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
 

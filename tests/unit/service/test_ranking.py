@@ -2,8 +2,8 @@
 
 import pytest
 from turnscore_service.errors import DeadlineExceededError, FailedScoringError
-from turnscore_service.outcomes import Outcome
-from turnscore_service.ranking import rank_candidates
+from turnscore_service.path.outcomes import Outcome
+from turnscore_service.path.ranking import rank_candidates
 from turnscore_wire import Score, TokenCount
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 from pydantic import ValidationError
-from turnscore_service.cache_settings import CacheSettings
-from turnscore_service.redis_address import RedisAddress, read_address
+from turnscore_service.settings.cache_settings import CacheSettings
+from turnscore_service.settings.redis_address import RedisAddress, read_address
 from turnscore_wire import tell_refusal
 
 

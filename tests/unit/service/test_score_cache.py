@@ -11,10 +11,10 @@ from support.fed_bundles import make_fed_scorer
 from support.shared_levels import DictLevel
 from turnscore_service.cache.choice import CacheChoice
 from turnscore_service.cache.score_cache import Lookup, ScoreCache
-from turnscore_service.cache_settings import CacheSettings
 from turnscore_service.scorers.loading import LoadedScorer
 from turnscore_service.scorers.parts import ScorePart
 from turnscore_service.scorers.scorer import RawScore, TurnToScore
+from turnscore_service.settings.cache_settings import CacheSettings
 from turnscore_wire import TokenCount, Turn
 
 USE, BYPASS, REFRESH = (CacheChoice(mode) for mode in ("use", "bypass", "refresh"))

@@ -10,7 +10,7 @@ from support.fed_bundles import make_fed_scorer
 from support.fed_paths import PathBackend
 from turnscore_models import read_bundle, starter_bundles
 from turnscore_service.scorers.engagement import EngagementScorer
-from turnscore_service.scorers.fed import FedScorer
+from turnscore_service.scorers.fed.fed import FedScorer
 from turnscore_service.scorers.fields import pack_fields
 from turnscore_service.scorers.parts import ScorePart, parts_reader
 from turnscore_service.scorers.quality import QualityScorer

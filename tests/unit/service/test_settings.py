@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel, ValidationError
-from turnscore_service.settings import Settings
+from turnscore_service.settings.settings import Settings
 
 DOCS = Path(__file__).parents[3] / "docs" / "settings.md"
 

@@ -1,9 +1,9 @@
 import pytest
-from turnscore_service.admission import Admission, Demand, Reservation
 from turnscore_service.deadline import Deadline
 from turnscore_service.errors import OverloadedError
-from turnscore_service.settings import AdmissionSettings
-from turnscore_service.shedding import MOST_CALLERS, REFUSALS_IN_A_ROW, SHED_A_WITNESS, Shedding
+from turnscore_service.path.admission import Admission, Demand, Reservation
+from turnscore_service.path.shedding import MOST_CALLERS, REFUSALS_IN_A_ROW, SHED_A_WITNESS, Shedding
+from turnscore_service.settings.settings import AdmissionSettings
 
 LATER = Deadline.after_ms(86_400_000)
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 from turnscore_service.errors import FailedScoringError, NotReadyError
-from turnscore_service.health import Health
-from turnscore_service.stages import Stage, StageWatch
+from turnscore_service.path.stages import Stage, StageWatch
+from turnscore_service.process.health import Health
 
 
 class Hang:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from support.conditions import until
 from turnscore_service import metrics
-from turnscore_service.health import Health
-from turnscore_service.termination import drain_before_stopping
+from turnscore_service.process.health import Health
+from turnscore_service.process.termination import drain_before_stopping
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 from support.fakes import FakeScorer, loaded_fake
+from turnscore_service.path.tokenizing import Tokenizing
 from turnscore_service.scorers.scorer import TokenPack, TurnToScore
 from turnscore_service.scorers.tokenizing_pace import TokenizingPace, measure_tokenizing
-from turnscore_service.tokenizing import Tokenizing
 from turnscore_wire import Turn
 
 SHORT = TurnToScore([], "yes")

@@ -12,13 +12,13 @@ from support.fed_paths import PathBackend
 from support.quality_bundles import make_quality_bundle
 from turnscore_models import read_bundle, starter_bundles, write_bundle
 from turnscore_service.deadline import Deadline
-from turnscore_service.inference.response_windows import WindowLayout
-from turnscore_service.items import Item
+from turnscore_service.path.items import Item
 from turnscore_service.scorers.engagement import EngagementScorer
-from turnscore_service.scorers.fed import FedScorer
+from turnscore_service.scorers.fed.fed import FedScorer
 from turnscore_service.scorers.fields import count_chars
 from turnscore_service.scorers.history import History
 from turnscore_service.scorers.quality import QualityScorer
+from turnscore_service.scorers.response_windows import WindowLayout
 from turnscore_service.scorers.scorer import TokenPack, TurnToScore
 from turnscore_service.scorers.sentiment_stop import SentimentStopScorer
 from turnscore_service.scorers.trimming import CHARS_PER_TOKEN

@@ -1,6 +1,6 @@
 import pytest
 from turnscore_service.errors import OverloadedError
-from turnscore_service.turn_budget import TurnBudget
+from turnscore_service.keys.turn_budget import TurnBudget
 
 
 class Clock:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from turnscore_client import _defaults
-from turnscore_service.settings import Settings, read_settings
-from turnscore_service.variable_names import CLIENT_VARIABLES, refusal_of_unknown
+from turnscore_service.settings.settings import Settings, read_settings
+from turnscore_service.settings.variable_names import CLIENT_VARIABLES, refusal_of_unknown
 
 ROOT = Path(__file__).parents[3]
 

@@ -9,11 +9,11 @@ import pytest
 from support.fakes import FakeScorer, loaded_fake
 from support.quality_bundles import make_quality_bundle
 from turnscore_models import read_bundle, starter_bundles
-from turnscore_service.batch_growth import padded_tokens
 from turnscore_service.inference.concurrency import Concurrency
+from turnscore_service.path.batch_growth import padded_tokens
+from turnscore_service.process.warming import fill_arenas
 from turnscore_service.scorers.loading import choose_variant, load_scorer
 from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
-from turnscore_service.warming import fill_arenas
 from turnscore_wire import Turn
 
 MOST_TOKENS = 256

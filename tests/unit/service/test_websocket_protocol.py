@@ -13,9 +13,9 @@ import pytest
 from conftest import ServeFakes
 from support.fakes import FakeScorer
 from support.listening import listening
-from turnscore_service import websocket_door
-from turnscore_service.http_door import create_http_door
-from turnscore_service.settings import ConversationSettings, Settings
+from turnscore_service.doors import websocket_door
+from turnscore_service.doors.http_door import create_http_door
+from turnscore_service.settings.settings import ConversationSettings, Settings
 from turnscore_wire import ConversationReply, ErrorReply
 from websockets.server import ServerProtocol
 

@@ -11,11 +11,12 @@ import pytest
 import torch
 from support.exporter_data import build_sentence
 from support.wrong_graphs import permute_outputs, with_graph
-from turnscore_exporters.encoder_bundle import GraphChoice
-from turnscore_exporters.encoders import load_encoder
+from turnscore_exporters.bundles.encoder_bundle import GraphChoice
+from turnscore_exporters.commands.export_cli import app
 from turnscore_exporters.errors import CheckpointError, ParityError
-from turnscore_exporters.export_cli import app
-from turnscore_exporters.graph_export import export_fp32
+from turnscore_exporters.graphs.graph_export import export_fp32
+from turnscore_exporters.graphs.quantization import quantize_int8
+from turnscore_exporters.graphs.unpadding import skip_padding
 from turnscore_exporters.quality import bundle as bundle_module
 from turnscore_exporters.quality.bundle import (
     CONTRACT,
@@ -27,12 +28,11 @@ from turnscore_exporters.quality.bundle import (
 from turnscore_exporters.quality.model import HEADS, QualityModel, QualitySettings, load_model, save_model
 from turnscore_exporters.quality.training import new_model
 from turnscore_exporters.quality.value import ValueFormula, write_formula
-from turnscore_exporters.quantization import quantize_int8
-from turnscore_exporters.unpadding import skip_padding
+from turnscore_exporters.training.encoders import load_encoder
 from turnscore_models import Bundle, MismatchedGraphError, Threshold, read_bundle
 from turnscore_service.inference.onnx_backend import OnnxBackend
-from turnscore_service.inference.response_windows import WindowLayout
 from turnscore_service.scorers.loading import load_scorer
+from turnscore_service.scorers.response_windows import WindowLayout
 from turnscore_service.scorers.scorer import TurnToScore
 from turnscore_service.scorers.self_test import read_turn, score_turns
 from turnscore_wire import Turn

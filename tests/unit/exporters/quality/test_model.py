@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from turnscore_exporters.encoders import Encoder, load_encoder
+from turnscore_assessment.data.rated_turns import RatedTurn
 from turnscore_exporters.errors import CheckpointError, ExporterError
 from turnscore_exporters.quality.development import score_texts
 from turnscore_exporters.quality.examples import Example
@@ -26,7 +26,6 @@ from turnscore_exporters.quality.model import (
     score_pairs,
 )
 from turnscore_exporters.quality.rated_training import scale_ratings
-from turnscore_exporters.quality.rated_turns import RatedTurn
 from turnscore_exporters.quality.training import (
     HeadWeights,
     QualityRecipe,
@@ -37,7 +36,8 @@ from turnscore_exporters.quality.training import (
     train_model,
 )
 from turnscore_exporters.quality.value import ValueFormula, fit_probability, fit_weights, read_formula, write_formula
-from turnscore_service.inference.response_windows import WindowLayout
+from turnscore_exporters.training.encoders import Encoder, load_encoder
+from turnscore_service.scorers.response_windows import WindowLayout
 
 LAYOUT = WindowLayout(turn_tokens=12, window_tokens=8, stride_tokens=6, response_tokens=20)
 CONTEXT = (("user", "hi"), ("system", "what did you do"), ("user", "i saw whales"))

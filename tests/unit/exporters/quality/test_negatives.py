@@ -4,7 +4,6 @@ import random
 from pathlib import Path
 
 import pytest
-from turnscore_exporters.encoders import load_encoder
 from turnscore_exporters.quality.examples import ExampleMaker, ExampleRecipe, join_pieces
 from turnscore_exporters.quality.near_misses import NearMisses
 from turnscore_exporters.quality.negatives import (
@@ -18,6 +17,7 @@ from turnscore_exporters.quality.negatives import (
     length_class,
 )
 from turnscore_exporters.quality.spoken_turns import SpokenTurn
+from turnscore_exporters.training.encoders import load_encoder
 
 
 def turn(dialogue: str, place: int, response: str, *context: str) -> SpokenTurn:

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.quality_bundles import HEADS_FILE, make_quality_bundle
-from turnscore_exporters.agreement_bundles import make_turn
+from turnscore_assessment.agreement.agreement_bundles import make_turn
+from turnscore_assessment.data.population import STATED, Population
+from turnscore_assessment.data.sentiment_sets import ObservedTurn
+from turnscore_exporters.calibration.percentiles import renew_percentiles
 from turnscore_exporters.errors import ExporterError
-from turnscore_exporters.quality.percentiles import renew_percentiles
-from turnscore_exporters.quality.population import STATED, Population
-from turnscore_exporters.sentiment_sets import ObservedTurn
 from turnscore_models import Bundle, read_bundle, starter_bundles
 from turnscore_service.scorers.loading import LoadedScorer, choose_variant, load_scorer
 from turnscore_service.scorers.quality import HEADS

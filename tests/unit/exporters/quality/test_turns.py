@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 from support.exporter_data import write_rows
 from support.sentiment_data import write_sentiment_data
-from turnscore_exporters.dialogues import Dialogue, Turn
-from turnscore_exporters.errors import BadDataError
-from turnscore_exporters.quality.population import read_population
-from turnscore_exporters.quality.rated_turns import (
+from turnscore_assessment.data.dialogues import Dialogue, Turn
+from turnscore_assessment.data.population import read_population
+from turnscore_assessment.data.rated_turns import (
     alternate,
     group_contexts,
     is_fitted_on,
@@ -16,6 +15,7 @@ from turnscore_exporters.quality.rated_turns import (
     read_rated_turns,
     read_thumbs,
 )
+from turnscore_exporters.errors import BadDataError
 from turnscore_exporters.quality.spoken_turns import TurnSource, observe_dialogue, read_source
 
 TOLD = TurnSource(name="told", files=("told.jsonl.gz",), stops_observed=True, person_turns=99, bot_turns=99)

@@ -1,0 +1,69 @@
+"""Whether `relevant` tells fitting responses from random and from adversarial ones (DailyDialog++), as it is served."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from turnscore_service.scorers.loading import LoadedScorer
+
+from turnscore_assessment.agreement.agreement_bootstrap import draw_dialogues
+from turnscore_assessment.agreement.agreement_bundles import make_turn
+from turnscore_assessment.agreement.agreement_statistics import Floats, Interval, find_interval
+from turnscore_assessment.agreement_table.columns import score_parts
+from turnscore_assessment.data.development_sets import ADVERSARIAL_FILE, ADVERSARIAL_KINDS
+from turnscore_assessment.data.dialogues import read_rows
+from turnscore_assessment.data.rated_turns import alternate
+
+FIT = 0.5
+"""From here on a response is called relevant. Specified."""
+SCORER, PART = "quality", "relevant"
+_RELEVANT, *NEGATIVES = ADVERSARIAL_KINDS
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Of one split against one kind of negatives, with an interval from resampled contexts."""
+
+    split: str
+    negatives: str
+    contexts: int
+    accuracy: Interval
+
+
+def measure_relevance(loaded: LoadedScorer, folder: Path, most_contexts: int, draws: tuple[int, int]) -> list[Accuracy]:
+    """By split and kind of negatives, over at most so many contexts a split drawn at random; nothing without data."""
+    if not (folder / ADVERSARIAL_FILE).exists():
+        return []
+    rows = [row for _, row in read_rows(folder / ADVERSARIAL_FILE)]
+    found = []
+    for split in sorted({row["split"] for row in rows}):
+        members = [row for row in rows if row["split"] == split]
+        if len(members) > most_contexts:
+            members = random.Random(draws[1]).sample(members, most_contexts)  # noqa: S311
+        shares = _call_relevant(loaded, members)
+        drawn = draw_dialogues(len(members), *draws)
+        for place, kind in enumerate(NEGATIVES, start=1):
+            right = (shares[:, 0] + 1 - shares[:, place]) / 2
+            resampled = drawn @ right / len(members)
+            found.append(Accuracy(split, kind, len(members), find_interval(float(right.mean()), resampled)))
+    return found
+
+
+def _call_relevant(loaded: LoadedScorer, rows: Sequence[dict[str, Any]]) -> Floats:
+    """The share of each context's responses, by kind [rows, kinds], that are called relevant."""
+    asked = [
+        (place, column, make_turn(alternate([text for text in row["context"] if text.strip()]), response))
+        for place, row in enumerate(rows)
+        for column, kind in enumerate(ADVERSARIAL_KINDS)
+        for response in row[kind]
+        if response.strip()
+    ]
+    scores = score_parts(loaded, [turn for *_, turn in asked])
+    calls, counts = np.zeros((2, len(rows), len(ADVERSARIAL_KINDS)))
+    for (place, column, _), raw in zip(asked, scores, strict=True):
+        calls[place, column] += raw.details[PART] >= FIT
+        counts[place, column] += 1
+    return np.asarray(calls / counts)

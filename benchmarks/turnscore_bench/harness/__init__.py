@@ -1,0 +1,1 @@
+"""What every benchmark shares: processes, load generators, traffic, the page that tables go to."""

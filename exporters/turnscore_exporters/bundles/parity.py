@@ -1,0 +1,84 @@
+"""Parity: a graph against its checkpoint, through the code that serves. Decides; changes nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from turnscore_assessment.agreement.agreement_statistics import compute_spearman
+from turnscore_models import GraphVariant
+from turnscore_service.scorers.scorer import Scorer, TurnToScore
+from turnscore_wire import Turn
+
+from turnscore_exporters.errors import ParityError
+
+PACKS_AT_ONCE = 32
+# Chosen: fp16 costs nothing that a person or a ranking could see. int8's order is measured and told, not judged.
+MIN_SPEARMAN: dict[GraphVariant, float] = {"cuda-fp16": 0.999}
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Absolute differences of a graph's scores from the checkpoint's, and the rank correlation of the two."""
+
+    turns: int
+    max_abs: float
+    mean_abs: float
+    spearman: float
+
+    def to_dict(self) -> dict[str, float]:
+        """As the manifest's `parity_measured` has it."""
+        figures = {"turns": self.turns, "max_abs": self.max_abs, "mean_abs": self.mean_abs, "spearman": self.spearman}
+        return {name: round(float(value), 7) for name, value in figures.items()}
+
+
+def serve_turns(scorer: Scorer, turns: Sequence[TurnToScore]) -> list[float]:
+    """Values of the turns in order, in batches of like length as the service forms them."""
+    packs = sorted(scorer.encode(turns), key=lambda pack: pack.width)
+    values = [0.0] * len(turns)
+    for start in range(0, len(packs), PACKS_AT_ONCE):
+        batch = packs[start : start + PACKS_AT_ONCE]
+        answers = [answer for pack in batch for answer in pack.answers]
+        for answer, score in zip(answers, scorer.score(batch), strict=True):
+            values[answer] = score.value
+    return values
+
+
+def check_parity(
+    graph: GraphVariant,
+    turns: Sequence[TurnToScore],
+    served: Sequence[float],
+    expected: Sequence[float],
+    tolerance: float,
+) -> Drift:
+    """The drift of the served values.
+
+    ParityError naming graph, text and difference if one exceeds the tolerance, or naming the rank correlation if a
+    graph that must keep the order of turns does not.
+    """
+    differences = np.abs(np.asarray(served) - np.asarray(expected))
+    worst = int(np.argmax(np.where(np.isnan(differences), np.inf, differences)))
+    if not differences[worst] <= tolerance:
+        said = turns[worst].context[-1].text if turns[worst].context else ""
+        raise ParityError(
+            f"graph {graph}: scores {turns[worst].response!r} after {said!r} as {served[worst]:.6f}, "
+            f"the checkpoint as {expected[worst]:.6f}; "
+            f"the difference {differences[worst]:.2e} exceeds the tolerance {tolerance:.0e}"
+        )
+    drift = Drift(len(turns), float(differences[worst]), float(differences.mean()), compute_spearman(served, expected))
+    check_order(graph, drift)
+    return drift
+
+
+def check_order(graph: GraphVariant, drift: Drift) -> None:
+    """ParityError unless the graph keeps the order of the turns as well as one of its precision must."""
+    least = MIN_SPEARMAN.get(graph, -1.0)
+    if not drift.spearman >= least:
+        raise ParityError(
+            f"graph {graph}: the order of {drift.turns} turns correlates with the checkpoint's by "
+            f"{drift.spearman:.5f}; at least {least} is needed"
+        )
+
+
+def turns_of(pairs: Sequence[tuple[str, str]]) -> list[TurnToScore]:
+    """(query, reply) texts as turns to score; an empty query is no context."""
+    return [TurnToScore([Turn(speaker="user", text=query)] if query.strip() else [], reply) for query, reply in pairs]

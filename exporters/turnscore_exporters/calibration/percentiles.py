@@ -1,0 +1,97 @@
+"""A bundle's percentiles anew: its curves over the population's turns, as its graph for a CPU serves them.
+
+Weights and self-test stay as they are.
+"""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel
+from turnscore_assessment.agreement.agreement_bundles import make_turn, score_turns
+from turnscore_assessment.data.population import STATED, Population
+from turnscore_assessment.data.sentiment_sets import ObservedTurn
+from turnscore_models import Bundle, Calibration, write_bundle
+from turnscore_service.inference.cpu_budget import usable_cpus
+from turnscore_service.scorers.fed.fed import FedScorer
+from turnscore_service.scorers.fed.fed_options import FedBundleOptions
+from turnscore_service.scorers.loading import LoadedScorer, choose_variant, load_scorer
+from turnscore_service.scorers.scorer import RawScore
+
+from turnscore_exporters.bundles.bundle_writing import calibrate
+from turnscore_exporters.bundles.self_test import start_version
+from turnscore_exporters.errors import ExporterError
+from turnscore_exporters.fed.fed_parity import mean_values, serve_both_losses, write_reference
+from turnscore_exporters.json_files import read_json, write_json
+
+LEAST_TURNS = 100
+"""Fewer leave whole percentiles without a turn of their own. Specified."""
+HEADS_OPTION = "heads"
+"""The option in which a bundle names its file of the details' curves: `{"curves": {detail: curve}}`."""
+
+
+class _DetailCurves(BaseModel):
+    curves: dict[str, Calibration]
+
+
+def renew_percentiles(
+    bundle: Bundle, population: Population, version: str, output: Path, limit: int | None = None, seed: int = 0
+) -> Bundle:
+    """Writes the bundle as that version into the empty or missing folder `output`, with new curves.
+
+    They are taken over the population's turns, at most `limit` of them, drawn at random. Raises ExporterError where the
+    folder is in use, the version is none, or there are too few turns.
+    """
+    turns = draw_turns(population.turns, limit, seed)
+    if len(turns) < LEAST_TURNS:
+        raise ExporterError(f"{len(turns)} turns to take percentiles of, {LEAST_TURNS} are needed")
+    copied = start_version(bundle, version, output)
+    loaded = load_scorer(copied, choose_variant(copied), threads=usable_cpus())
+    sample = "" if len(turns) == len(population.turns) else f"; a sample of {len(turns)} of {len(population.turns)}"
+    source = f"{STATED}{sample}; values of the graph {loaded.variant}"
+    write_curves = _WRITERS.get(copied.manifest.kind, _write_plain_curves)
+    write_curves(loaded, turns, source)
+    manifest = copied.manifest.model_copy(update={"version": version})
+    finished = write_bundle(output, manifest)
+    for variant in manifest.graphs:
+        load_scorer(finished, variant, threads=1)
+    return finished
+
+
+def draw_turns(turns: Sequence[ObservedTurn], limit: int | None, seed: int) -> list[ObservedTurn]:
+    """All turns, or `limit` of them at random."""
+    if limit is None or limit >= len(turns):
+        return list(turns)
+    return random.Random(seed).sample(list(turns), limit)  # noqa: S311
+
+
+def _write_plain_curves(loaded: LoadedScorer, turns: Sequence[ObservedTurn], source: str) -> None:
+    """The curve of the value, and of each detail that has one already."""
+    asked = [loaded.trim(make_turn(turn.context, turn.response)) for turn in turns]
+    raw = score_turns(loaded, asked)
+    manifest = loaded.bundle.manifest
+    write_json(loaded.bundle.path_of(manifest.calibration), calibrate([each.value for each in raw], source))
+    if HEADS_OPTION in manifest.options:
+        _write_detail_curves(loaded.bundle.path_of(str(manifest.options[HEADS_OPTION])), raw, source)
+
+
+def _write_detail_curves(file: Path, raw: Sequence[RawScore], source: str) -> None:
+    known: Mapping[str, object] = read_json(file)["curves"]
+    curves = {name: calibrate([each.details[name] for each in raw], source) for name in known}
+    write_json(file, _DetailCurves(curves=curves))
+
+
+def _write_fed_curves(loaded: LoadedScorer, turns: Sequence[ObservedTurn], source: str) -> None:
+    """FED's values on every quality, by both losses, and the curve of its default question."""
+    if not isinstance(loaded.scorer, FedScorer):
+        raise ExporterError(f"the installed scorer of kind {loaded.name} is not turnscore's")
+    manifest = loaded.bundle.manifest
+    options = FedBundleOptions.model_validate(manifest.options)
+    conversations = [(*(text for _, text in turn.context), turn.response) for turn in turns]
+    values = serve_both_losses(loaded.scorer, conversations, options)
+    write_reference(loaded.bundle.path_of(options.reference), values)
+    defaults = mean_values(values[options.loss], options).tolist()
+    write_json(loaded.bundle.path_of(manifest.calibration), calibrate(defaults, source))
+
+
+_WRITERS: Mapping[str, Callable[[LoadedScorer, Sequence[ObservedTurn], str], None]] = {"fed": _write_fed_curves}

@@ -1,0 +1,1 @@
+"""The commands: what may be asked for, and nothing of how it is done."""

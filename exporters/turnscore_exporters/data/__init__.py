@@ -1,0 +1,1 @@
+"""Data that several models are trained on. Reads and makes text; trains nothing."""

@@ -1,0 +1,173 @@
+"""ConvAI 2017 as engagement data: labels, pairs, thumbs and the positional split.
+
+Two readings of the same ratings. `published` is what the released code of Ghazarian et al. (2020) does: in a human-bot
+dialogue it takes the entry under the human's name, which is always 0, so that every positive is a human-human dialogue.
+`corrected` takes the entry under the bot's name, where the rating that the human gave actually stands. In both, a
+human-human dialogue has the rounded mean of its two ratings.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from turnscore_assessment.data.dialogues import THUMB_NONE, THUMB_UP, Dialogue, Turn, merge_turns, read_dialogues
+
+from turnscore_exporters.data.pairs import EngagementPair
+from turnscore_exporters.errors import BadDataError, PairCountError
+
+# Specified: the paper's threshold and split, and the pair counts of its Table 4 as (label 0, label 1).
+ENGAGING_FROM = 3
+TRAIN_SHARE, TEST_END_SHARE = 0.6, 0.8
+PUBLISHED_PAIR_COUNTS = {"train": (6222, 1562), "validation": (2121, 575), "test": (2062, 582)}
+
+
+class Labels(StrEnum):
+    """Which entry of a human-bot dialogue's ratings is read."""
+
+    PUBLISHED = "published"
+    CORRECTED = "corrected"
+
+
+class Split(StrEnum):
+    """The parts of the data, by position in the release."""
+
+    TRAIN = "train"
+    VALIDATION = "validation"
+    TEST = "test"
+
+
+@dataclass(frozen=True)
+class ConvaiSplits:
+    """Pairs of each split under both readings, and thumbed bot turns. A dialogue is in the same split everywhere."""
+
+    pairs: Mapping[Labels, Mapping[Split, list[EngagementPair]]]
+    thumbs: Mapping[Split, list[EngagementPair]]
+
+
+def read_convai(path: Path, left_out_ids: frozenset[str] = frozenset()) -> ConvaiSplits:
+    """Reads the shared form and builds every split; dialogues in `left_out_ids` appear nowhere."""
+    dialogues = []
+    for row, dialogue in enumerate(read_dialogues(path), start=1):
+        _check_ratings(dialogue, path, row)
+        if dialogue.id not in left_out_ids:
+            dialogues.append(dialogue)
+    by_split = split_dialogues(dialogues)
+    pairs = {labels: {split: build_pairs(members, labels) for split, members in by_split.items()} for labels in Labels}
+    return ConvaiSplits(pairs, {split: build_thumb_pairs(members) for split, members in by_split.items()})
+
+
+def read_left_out_ids(path: Path) -> frozenset[str]:
+    """Reads the first tab-separated column of each line: the dialogues that raters judged turn by turn."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError as error:
+        raise BadDataError(path, 0, "the file does not exist") from error
+    return frozenset(line.split("\t")[0].strip() for line in lines if line.strip())
+
+
+def rate_dialogue(dialogue: Dialogue, labels: Labels) -> int:
+    """The dialogue's engagement rating, 0 to 5, under one reading."""
+    ratings = {name: int(rating["engagement"]) for name, rating in dialogue.ratings.items()}
+    if not dialogue.has_bot:
+        return round(sum(ratings.values()) / len(ratings))
+    read_kind = "human" if labels is Labels.PUBLISHED else "bot"
+    return next(ratings[name] for name, kind in dialogue.participants.items() if kind == read_kind)
+
+
+def label_dialogue(dialogue: Dialogue, labels: Labels) -> int:
+    """1 if the dialogue is engaging under this reading, else 0."""
+    return int(rate_dialogue(dialogue, labels) >= ENGAGING_FROM)
+
+
+def split_dialogues(dialogues: Iterable[Dialogue]) -> dict[Split, list[Dialogue]]:
+    """Splits by position within each published label, as the paper does: 60 % train, 20 % test, 20 % validation.
+
+    The published label decides for both readings, so that no dialogue one model trains on is another's test.
+    Dialogues with fewer than two merged turns drop out first.
+    """
+    usable = [dialogue for dialogue in dialogues if len(merge_turns(dialogue.turns)) >= 2]
+    splits: dict[Split, list[Dialogue]] = {split: [] for split in Split}
+    for label in (0, 1):
+        members = [dialogue for dialogue in usable if label_dialogue(dialogue, Labels.PUBLISHED) == label]
+        members.sort(key=lambda dialogue: dialogue.order)
+        train_end, test_end = int(TRAIN_SHARE * len(members)), int(TEST_END_SHARE * len(members))
+        splits[Split.TRAIN] += members[:train_end]
+        splits[Split.TEST] += members[train_end:test_end]
+        splits[Split.VALIDATION] += members[test_end:]
+    return splits
+
+
+def build_pairs(dialogues: Iterable[Dialogue], labels: Labels) -> list[EngagementPair]:
+    """The labelled pairs of the dialogues under one reading, in order.
+
+    Published: a label-1 dialogue gives every adjacent pair, a label-0 dialogue every second one (1-2, 3-4, ...).
+    Corrected: every adjacent pair whose reply was rated, which in a human-bot dialogue are the bot's replies.
+    """
+    pairs: list[EngagementPair] = []
+    for dialogue in dialogues:
+        label = label_dialogue(dialogue, labels)
+        turns = merge_turns(dialogue.turns)
+        step = 2 if labels is Labels.PUBLISHED and label == 0 else 1
+        for index in range(0, len(turns) - 1, step):
+            query, reply = turns[index], turns[index + 1]
+            if labels is Labels.PUBLISHED or _was_rated(reply, dialogue):
+                pairs.append(EngagementPair(query.text, reply.text, label, dialogue.id))
+    return pairs
+
+
+def build_thumb_pairs(dialogues: Iterable[Dialogue]) -> list[EngagementPair]:
+    """Every bot message that a human voted on, after what the human had said: label 1 for up, 0 for down."""
+    return [pair for dialogue in dialogues for pair in _thumb_pairs_of(dialogue)]
+
+
+def _thumb_pairs_of(dialogue: Dialogue) -> Iterable[EngagementPair]:
+    said: list[str] = []
+    human_spoke_last = False
+    for turn in dialogue.turns:
+        if dialogue.participants.get(turn.speaker) == "bot":
+            human_spoke_last = False
+            if turn.thumb != THUMB_NONE:
+                yield EngagementPair(" ".join(said), turn.text, int(turn.thumb == THUMB_UP), dialogue.id)
+        else:
+            said = [*said, turn.text] if human_spoke_last else [turn.text]
+            human_spoke_last = True
+
+
+def _was_rated(reply: Turn, dialogue: Dialogue) -> bool:
+    return not dialogue.has_bot or dialogue.participants[reply.speaker] == "bot"
+
+
+def count_labels(pairs: Sequence[EngagementPair]) -> tuple[int, int]:
+    """(pairs with label 0, pairs with label 1)."""
+    counts = Counter(pair.label for pair in pairs)
+    return counts[0], counts[1]
+
+
+def check_published_counts(splits: ConvaiSplits) -> dict[str, tuple[int, int]]:
+    """Returns the published reading's pair counts per split; PairCountError unless they equal the paper's Table 4."""
+    counts = {str(split): count_labels(pairs) for split, pairs in splits.pairs[Labels.PUBLISHED].items()}
+    for split, expected in PUBLISHED_PAIR_COUNTS.items():
+        if counts[split] != expected:
+            raise PairCountError(
+                f"ConvAI {split}: {counts[split][0]}/{counts[split][1]} pairs with label 0/1, "
+                f"the paper has {expected[0]}/{expected[1]}; "
+                "is this the complete release, with the AMT dialogues left out?"
+            )
+    return counts
+
+
+def _check_ratings(dialogue: Dialogue, path: Path, row: int) -> None:
+    ratings = dialogue.ratings
+    if not isinstance(ratings, dict) or set(ratings) != set(dialogue.participants) or len(ratings) != 2:
+        raise BadDataError(
+            path, row, f"dialogue {dialogue.id}: `ratings` and `participants` must name the same two speakers"
+        )
+    for name, rating in ratings.items():
+        value = rating.get("engagement") if isinstance(rating, dict) else None
+        if not isinstance(value, int) or not 0 <= value <= 5:
+            raise BadDataError(path, row, f"dialogue {dialogue.id}: {name} has engagement {value!r}, expected 0 to 5")
+    unknown = {turn.speaker for turn in dialogue.turns} - set(dialogue.participants)
+    if unknown or not set(dialogue.participants.values()) <= {"human", "bot"}:
+        raise BadDataError(path, row, f"dialogue {dialogue.id}: speakers {sorted(unknown)} are no known human or bot")

@@ -1,0 +1,64 @@
+"""Reference turns: real turns with their context, for parity and for the calibration curve. Reads, never labels."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from turnscore_assessment.data.dialogues import Dialogue, Turn, merge_turns, read_dialogues
+
+from turnscore_exporters.data.convai import Split, read_left_out_ids, split_dialogues
+from turnscore_exporters.data.pairs import EngagementPair
+from turnscore_exporters.errors import BadDataError
+
+CONVAI_FILE, LEFT_OUT_FILE = "convai2017.jsonl.gz", "predictive_engagement/50convs_AMT.txt"
+SYSTEM_FILE = "dstc9_interactive.jsonl.gz"
+
+
+@dataclass(frozen=True)
+class ReferenceTurns:
+    """(query, reply) texts and the sentence that says where they come from; an empty query opens a dialogue."""
+
+    pairs: Sequence[tuple[str, str]]
+    source: str
+
+
+def read_reference_turns(folder: Path, limit: int, seed: int = 0) -> ReferenceTurns:
+    """Draws at most `limit` turns, half from ConvAI's test dialogues, half system turns of DSTC9, without repeats.
+
+    A missing DSTC9 file leaves ConvAI alone; BadDataError if nothing can be read.
+    """
+    dialogues = list(read_dialogues(folder / CONVAI_FILE))
+    left_out = read_left_out_ids(folder / LEFT_OUT_FILE)
+    test = split_dialogues(dialogue for dialogue in dialogues if dialogue.id not in left_out)[Split.TEST]
+    sources = {"ConvAI 2017 test dialogues": [pair for each in test for pair in pair_turns(each, None)]}
+    if (folder / SYSTEM_FILE).exists():
+        system = [pair for each in read_dialogues(folder / SYSTEM_FILE) for pair in pair_turns(each, "system")]
+        sources["system turns of DSTC9 interactive"] = system
+    share = limit // len(sources)
+    generator = random.Random(seed)  # noqa: S311
+    drawn: list[tuple[str, str]] = []
+    for found in sources.values():
+        unique = sorted(set(found))
+        drawn += generator.sample(unique, min(share, len(unique)))
+    if not drawn:
+        raise BadDataError(folder / CONVAI_FILE, 0, "has no turns")
+    generator.shuffle(drawn)
+    return ReferenceTurns(drawn, " and ".join(sources))
+
+
+def pair_turns(dialogue: Dialogue, speaker: str | None) -> list[tuple[str, str]]:
+    """Every merged turn of that speaker, or of anyone, with the turn before it; the first has an empty query."""
+    turns: tuple[Turn, ...] = merge_turns(dialogue.turns)
+    queries = ["", *(turn.text for turn in turns)]
+    return [
+        (query, turn.text)
+        for query, turn in zip(queries, turns, strict=False)
+        if (speaker is None or turn.speaker == speaker) and turn.text.strip()
+    ]
+
+
+def texts_and_labels(pairs: Sequence[EngagementPair]) -> tuple[list[tuple[str, str]], list[int]]:
+    """(query, reply) texts and labels of the pairs that a service would accept: those whose reply is not empty."""
+    kept = [pair for pair in pairs if pair.reply.strip()]
+    return [(pair.query, pair.reply) for pair in kept], [pair.label for pair in kept]

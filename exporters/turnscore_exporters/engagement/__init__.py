@@ -1,0 +1,1 @@
+"""The engagement classifier: data, recipes, training, report and bundle."""

@@ -1,0 +1,273 @@
+"""fp32 graph to int8 graph whose results do not depend on the batch. Keeps inputs, outputs and axes; never trains.
+
+One scale per tensor, as `quantize_dynamic` takes it, lets a text's neighbours in the batch change its vector. Here each
+token has its own scale, found while the graph runs, and each column of a weight matrix has its own, stored with it:
+
+    scale[token] = max|x[token]| / 127
+    y[token, column] = scale[token] * column_scale[column] * sum(int8(x[token] / scale[token]) * int8(w[:, column]))
+
+The sum is exact in integers, so neither neighbours nor padding reach it. Inputs that come from a layer norm are first
+divided by a factor per channel that the weights take back (SmoothQuant, Xiao et al. 2023, equation 4): a few channels
+are ten times larger than the rest and would use up the scale. Embeddings are int8 with one scale per row. Softmax,
+layer norms, GELU and heads on pooled vectors stay fp32. Measured in docs/decisions/0002-int8-per-token.md.
+"""
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper, version_converter
+
+from turnscore_exporters.errors import GraphExportError
+from turnscore_exporters.graphs.plain_operators import MICROSOFT, expand_fused_operators, replace_nodes
+
+Array = npt.NDArray[Any]
+
+OPSET = 21  # specified: the first whose QuantizeLinear takes one scale per token without reshaping
+MIN_WEIGHTS = 4096  # chosen: quantising its input costs more than a smaller matmul
+INT8_LIMIT = 127
+TINY = 1e-10  # chosen: keeps a row of zeros from dividing by zero
+# The kernels for uint8 inputs and int8 weights are the fast ones (measured: int8 times int8 is 15 times slower).
+ZERO_POINT = 128
+# GELU never falls below -0.17, so most of uint8 can hold what is above zero.
+GELU_ZERO_POINT, GELU_MINIMUM = 32, -0.1705
+# Measured on MiniLM: exponents of 0.5 to 0.8 are within a tenth of the best.
+SMOOTHING_EXPONENT = 0.7
+# Chosen: random token ids find the same large channels as real text (measured), so no text is needed.
+PROBE_ROWS, PROBE_TOKENS = 16, 32
+
+LAYER_NORMS = {"LayerNormalization", "SkipLayerNormalization"}
+GELUS = {"BiasGelu", "FastGelu", "Gelu"}
+# Their output has the leading axes of their first input. Were that ever wrong, the runtime would refuse the graph.
+KEEPS_TOKENS = LAYER_NORMS | GELUS | {"Add", "MatMul"}
+
+
+def quantize_int8(source: Path, target: Path, probe_inputs: Mapping[str, Array] | None = None) -> None:
+    """Writes the int8 form of a transformer's graph, plain or with fused attention.
+
+    `probe_inputs` feed the graph to find the large channels; a BERT's are made up where there are none. Raises
+    GraphExportError if it finds nothing to quantise.
+    """
+    model = onnx.load(source)
+    if next(entry.version for entry in model.opset_import if not entry.domain) < OPSET:
+        model = version_converter.convert_version(model, OPSET)
+    expand_fused_operators(model.graph)
+    weights = _read_weights(model.graph)
+    layers = _group_layers(model.graph, weights)
+    if not layers:
+        raise GraphExportError(f"{source}: has no matmul with a constant weight matrix to quantise")
+    producers = {output: node for node in model.graph.node for output in node.output}
+    smoothed = [name for name in layers if name in producers and producers[name].op_type in LAYER_NORMS]
+    ranges = _probe_ranges(model, weights, smoothed, probe_inputs) if smoothed else {}
+    factors = {
+        name: smoothing_factors(ranges[name], [weights[node.input[1]] for node in layers[name]]) for name in smoothed
+    }
+    _Int8Rewriter(model.graph, weights, factors, producers).rewrite()
+    if not any(entry.domain == MICROSOFT for entry in model.opset_import):
+        model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
+    onnx.save(model, target)
+
+
+def _read_weights(graph: GraphProto) -> dict[str, Array]:
+    """The graph's constant fp32 matrices."""
+    return {
+        tensor.name: numpy_helper.to_array(tensor)
+        for tensor in graph.initializer
+        if tensor.data_type == TensorProto.FLOAT and len(tensor.dims) == 2
+    }
+
+
+def _is_layer(node: NodeProto, weights: dict[str, Array]) -> bool:
+    return node.op_type == "MatMul" and node.input[1] in weights and weights[node.input[1]].size >= MIN_WEIGHTS
+
+
+def _is_embedding(node: NodeProto, weights: dict[str, Array]) -> bool:
+    return node.op_type == "Gather" and node.input[0] in weights and not any(entry.i for entry in node.attribute)
+
+
+def _group_layers(graph: GraphProto, weights: dict[str, Array]) -> dict[str, list[NodeProto]]:
+    """The matmuls to quantise under the name of the input that they share."""
+    layers: dict[str, list[NodeProto]] = {}
+    for node in graph.node:
+        if _is_layer(node, weights):
+            layers.setdefault(node.input[0], []).append(node)
+    return layers
+
+
+def _probe_ranges(
+    model: ModelProto, weights: dict[str, Array], tensors: list[str], inputs: Mapping[str, Array] | None
+) -> dict[str, Array]:
+    """Largest absolute value of each channel of the tensors, over rows of random token ids."""
+    nodes: list[NodeProto] = []
+    needed = set(tensors)
+    for node in reversed(model.graph.node):
+        if needed.intersection(node.output):
+            nodes.insert(0, node)
+            needed.update(node.input)
+    probe = helper.make_graph(
+        nodes,
+        "probe",
+        [tensor for tensor in model.graph.input if tensor.name in needed],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in tensors],
+        [tensor for tensor in model.graph.initializer if tensor.name in needed],
+    )
+    proto = helper.make_model(probe, opset_imports=model.opset_import, ir_version=model.ir_version)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # the runtime warns of constants it folds away
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "probe.onnx"  # with its weights beside it, since a message ends at 2 GiB
+        onnx.save(proto, file, save_as_external_data=True, location="probe.data")
+        session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    feeds = _probe_inputs(probe, weights) if inputs is None else {each.name: inputs[each.name] for each in probe.input}
+    found = zip(tensors, session.run(tensors, feeds), strict=True)
+    return {name: np.abs(values).reshape(-1, values.shape[-1]).max(0) for name, values in found}
+
+
+def _probe_inputs(probe: GraphProto, weights: dict[str, Array]) -> dict[str, Array]:
+    """Random ids for the input that looks up the largest table; ones, a full mask, for the others."""
+    lookups = {node.input[1]: len(weights[node.input[0]]) for node in probe.node if _is_embedding(node, weights)}
+    names = [tensor.name for tensor in probe.input]
+    token_ids = max(lookups, key=lambda name: lookups[name], default="")
+    if token_ids not in names:
+        raise GraphExportError("no input of the graph looks up the largest embedding table")
+    shape = (PROBE_ROWS, PROBE_TOKENS)
+    inputs: dict[str, Array] = {name: np.ones(shape, np.int64) for name in names}
+    inputs[token_ids] = np.random.default_rng(0).integers(0, lookups[token_ids], shape)
+    return inputs
+
+
+def smoothing_factors(channel_range: Array, matrices: list[Array]) -> Array:
+    """What each channel is divided by before it is quantised: input range against weight range, mean 1 in the log."""
+    weight_range = np.max([np.abs(matrix).max(1) for matrix in matrices], axis=0)
+    inputs, columns = (np.log(np.maximum(values, 1e-5)) for values in (channel_range, weight_range))
+    logs = SMOOTHING_EXPONENT * inputs - (1 - SMOOTHING_EXPONENT) * columns
+    factors: Array = np.exp(logs - logs.mean()).astype(np.float32)
+    return factors
+
+
+def quantize_matrix(matrix: Array, axis: int) -> tuple[Array, Array]:
+    """int8 values and the fp32 scale of each slice along `axis`, which the scales keep with length 1."""
+    scales = np.maximum(np.abs(matrix).max(axis, keepdims=True), TINY) / INT8_LIMIT
+    return np.rint(matrix / scales).astype(np.int8), scales.astype(np.float32)
+
+
+@dataclass(frozen=True)
+class _QuantizedInput:
+    """A matmul's input: names of its uint8 values, of its scales [..., tokens, 1] and of their common zero point."""
+
+    values: str
+    scales: str
+    zero_point: str
+
+
+class _Int8Rewriter:
+    """Walks the fp32 nodes in order and puts the int8 form in place of matmuls and embeddings."""
+
+    def __init__(
+        self, graph: GraphProto, weights: dict[str, Array], factors: dict[str, Array], producers: dict[str, NodeProto]
+    ) -> None:
+        self._graph = graph
+        self._weights = weights
+        self._factors = factors
+        self._producers = producers
+        self._nodes: list[NodeProto] = []
+        self._inputs: dict[str, _QuantizedInput] = {}
+        self._zero_points: dict[tuple[str, int], str] = {}
+        self._count = 0
+
+    def rewrite(self) -> None:
+        for node in self._graph.node:
+            if _is_layer(node, self._weights):
+                self._add_layer(node)
+            elif _is_embedding(node, self._weights):
+                self._add_embedding(node)
+            else:
+                self._nodes.append(node)
+        replace_nodes(self._graph, self._nodes)
+
+    def _add(self, operator: str, inputs: list[str], output: str = "", domain: str = "", **attributes: Any) -> str:
+        name = self._name(operator)
+        self._nodes.append(helper.make_node(operator, inputs, [output or name], name, domain=domain, **attributes))
+        return output or name
+
+    def _constant(self, stem: str, value: npt.ArrayLike) -> str:
+        name = self._name(stem)
+        self._graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
+        return name
+
+    def _name(self, stem: str) -> str:
+        self._count += 1
+        return f"int8/{stem}_{self._count}"
+
+    def _add_layer(self, node: NodeProto) -> None:
+        source = node.input[0]
+        matrix = self._weights[node.input[1]]
+        if source not in self._inputs:
+            self._inputs[source] = self._quantize_input(source, len(matrix))
+        quantized = self._inputs[source]
+        if source in self._factors:
+            matrix = matrix * self._factors[source][:, None]
+        values, scales = quantize_matrix(matrix, axis=0)
+        product = self._add(
+            "MatMulIntegerToFloat",
+            [
+                quantized.values,
+                self._constant("weight", values),
+                self._constant("one", np.float32(1)),
+                self._constant("column_scales", scales[0]),
+                quantized.zero_point,
+            ],
+            domain=MICROSOFT,
+        )
+        self._add("Mul", [product, quantized.scales], node.output[0])
+
+    def _quantize_input(self, source: str, width: int) -> _QuantizedInput:
+        after_gelu = source in self._producers and self._producers[source].op_type in GELUS
+        zero_point = GELU_ZERO_POINT if after_gelu else ZERO_POINT
+        name = source
+        if source in self._factors:
+            name = self._add("Mul", [source, self._constant("smoothing", 1 / self._factors[source])])
+        scales = self._gelu_scales(name) if after_gelu else self._symmetric_scales(name)
+        values = self._add(
+            "QuantizeLinear",
+            [name, scales, self._zero_points_of(source, scales, zero_point)],
+            axis=-1,
+            block_size=width,
+        )
+        return _QuantizedInput(values, scales, self._constant("zero_point", np.uint8(zero_point)))
+
+    def _symmetric_scales(self, name: str) -> str:
+        last = self._constant("last_axis", np.array([-1]))
+        highest = self._add("ReduceMax", [name, last])
+        lowest = self._add("Neg", [self._add("ReduceMin", [name, last])])
+        largest = self._add("Max", [highest, lowest, self._constant("tiny", np.float32(TINY))])
+        return self._add("Mul", [largest, self._constant("step", np.float32(1 / INT8_LIMIT))])
+
+    def _gelu_scales(self, name: str) -> str:
+        highest = self._add("ReduceMax", [name, self._constant("last_axis", np.array([-1]))])
+        scales = self._add("Mul", [highest, self._constant("step", np.float32(1 / (255 - GELU_ZERO_POINT)))])
+        smallest = np.float32(-GELU_MINIMUM / GELU_ZERO_POINT)
+        return self._add("Max", [scales, self._constant("smallest_scale", smallest)])
+
+    def _zero_points_of(self, source: str, scales: str, zero_point: int) -> str:
+        """A zero point for each scale; QuantizeLinear wants as many. Tensors with the same tokens share them."""
+        while source in self._producers and self._producers[source].op_type in KEEPS_TOKENS:
+            source = self._producers[source].input[0]
+        key = (source, zero_point)
+        if key not in self._zero_points:
+            value = helper.make_tensor("value", TensorProto.UINT8, [1], [zero_point])
+            self._zero_points[key] = self._add("ConstantOfShape", [self._add("Shape", [scales])], value=value)
+        return self._zero_points[key]
+
+    def _add_embedding(self, node: NodeProto) -> None:
+        table = self._weights[node.input[0]]
+        values, scales = quantize_matrix(table, axis=1)
+        rows = self._add("Gather", [self._constant("table", values), node.input[1]])
+        row_scales = self._add("Gather", [self._constant("row_scales", scales), node.input[1]])
+        self._add("DequantizeLinear", [rows, row_scales], node.output[0], axis=-1, block_size=table.shape[1])

@@ -1,0 +1,1 @@
+"""The sentiment/stop model: labels, training, report and bundle."""

@@ -1,0 +1,1 @@
+"""What every training shares: the loop, encoders, checkpoints, the files of a run."""

@@ -1,0 +1,46 @@
+"""A checkpoint on disk: weights, settings, the BERT's shape and the tokenizer. Knows no task."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+from transformers import BertConfig, BertModel
+
+from turnscore_exporters.errors import CheckpointError
+from turnscore_exporters.training.encoders import Encoder
+
+WEIGHTS_FILE, SETTINGS_FILE, TOKENIZER_FILE, BERT_FILE = "weights.pt", "settings.json", "tokenizer.json", "bert.json"
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def write_checkpoint(folder: Path, model: nn.Module, settings: Mapping[str, Any], encoder: Encoder) -> None:
+    """Writes everything that export needs. The settings name the `encoder` and its `token_limit`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save(model.state_dict(), folder / WEIGHTS_FILE)
+    (folder / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    (folder / BERT_FILE).write_text(encoder.model.config.to_json_string(use_diff=False), encoding="utf-8")
+    encoder.tokenizer.save(str(folder / TOKENIZER_FILE))
+
+
+def read_checkpoint(
+    folder: Path, kind: str, build: Callable[[dict[str, Any], BertModel], Model]
+) -> tuple[Model, Encoder]:
+    """The model that `build` makes of the settings and an untrained BERT, with its weights, ready to score.
+
+    CheckpointError naming what is missing or broken.
+    """
+    try:
+        settings = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
+        shape = json.loads((folder / BERT_FILE).read_text(encoding="utf-8"))
+        bert = BertModel(BertConfig(**{**shape, "attn_implementation": "eager"}), add_pooling_layer=False)
+        model = build(settings, bert)
+        model.load_state_dict(torch.load(folder / WEIGHTS_FILE, weights_only=True))
+        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+    except Exception as error:
+        raise CheckpointError(f"{folder}: is no {kind} checkpoint ({error})") from error
+    return model.eval(), Encoder(settings["encoder"], bert, tokenizer, settings["token_limit"])

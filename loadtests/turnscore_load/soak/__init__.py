@@ -1,0 +1,1 @@
+"""`make soak`: memory, handles and threads under a long load."""

@@ -1,0 +1,1 @@
+"""`make streams`: very many live conversations at once."""

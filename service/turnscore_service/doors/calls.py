@@ -1,0 +1,101 @@
+"""Calls: what each call of the API takes and what it does, whatever door it came through."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+from turnscore_wire import (
+    BatchReply,
+    BatchRequest,
+    DialogueReply,
+    DialogueRequest,
+    Limits,
+    RankReply,
+    RankRequest,
+    ScoreReply,
+    ScoreRequest,
+)
+
+from turnscore_service.deadline import Deadline
+from turnscore_service.doors.decoding import decode, decode_batch, validate, validate_batch
+from turnscore_service.path.loop_time import Slices
+from turnscore_service.path.pipeline import ScoringPipeline
+from turnscore_service.process.wiring import Runtime
+
+DeadlineOf = Callable[[int | None], Deadline]
+"""Makes the deadline of a request from the `deadline_ms` that it names, if any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call that scores. `wanted` is what `decode` or `validate` made of the request."""
+
+    name: str
+    """The end of its path over HTTP, and its label in metrics."""
+    method: str
+    """Its name over gRPC."""
+    summary: str
+    request_type: type[BaseModel]
+    reply_type: type[BaseModel]
+    decode: Callable[[bytes, Limits, Slices], Awaitable[Any]]
+    validate: Callable[[object, Limits, Slices], Awaitable[Any]]
+    do: Callable[[ScoringPipeline, Any, str, Deadline], Awaitable[BaseModel]]
+
+    async def run(self, runtime: Runtime, wanted: Any, request_id: str, deadline_of: DeadlineOf) -> BaseModel:
+        """The reply. Raises what the pipeline raises."""
+        return await self.do(runtime.pipeline(), wanted, request_id, deadline_of(getattr(wanted, "deadline_ms", None)))
+
+
+def _single(
+    names: tuple[str, str],
+    summary: str,
+    request_type: type[BaseModel],
+    reply_type: type[BaseModel],
+    do: Callable[[ScoringPipeline, Any, str, Deadline], Awaitable[BaseModel]],
+) -> Call:
+    """A call whose request is right or wrong as a whole."""
+
+    async def decode_single(body: bytes, limits: Limits, slices: Slices) -> BaseModel:
+        await slices.pause()
+        return decode(request_type, body, limits)
+
+    async def validate_single(parsed: object, limits: Limits, slices: Slices) -> BaseModel:
+        await slices.pause()
+        return validate(request_type, parsed, limits)
+
+    return Call(*names, summary, request_type, reply_type, decode_single, validate_single, do)
+
+
+CALLS: tuple[Call, ...] = (
+    _single(
+        ("score", "Score"),
+        "Scores one system turn.",
+        ScoreRequest,
+        ScoreReply,
+        ScoringPipeline.score,
+    ),
+    Call(
+        *("score_batch", "ScoreBatch"),
+        "Scores independent system turns; each is answered, or refused, on its own.",
+        BatchRequest,
+        BatchReply,
+        decode_batch,
+        validate_batch,
+        ScoringPipeline.score_batch,
+    ),
+    _single(
+        ("score_dialogue", "ScoreDialogue"),
+        "Scores every system turn of a dialogue, and the dialogue.",
+        DialogueRequest,
+        DialogueReply,
+        ScoringPipeline.score_dialogue,
+    ),
+    _single(
+        ("rank", "Rank"),
+        "Puts several responses to one context in order, best first.",
+        RankRequest,
+        RankReply,
+        ScoringPipeline.rank,
+    ),
+)

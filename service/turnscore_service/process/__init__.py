@@ -1,0 +1,1 @@
+"""The process: what is loaded into it, how it starts, stays healthy and ends, and what its machine can do."""

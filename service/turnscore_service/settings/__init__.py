@@ -1,0 +1,1 @@
+"""Settings: everything that the environment may say. One module for each room that has some."""
