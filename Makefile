@@ -28,6 +28,7 @@ STREAMS ?= 1000
 CONNECTIONS ?= 50
 PACE ?= 1
 SCORERS ?=
+BENCH_PATH = PYTHONPATH=benchmarks:loadtests
 LOAD = $(DEV)/bin/python loadtests/run.py
 LOAD_TARGET = --scorers '$(SCORERS)' --host $(HOST) --port $(PORT) --bentoml $(SERVE)/bin/bentoml --reports build/load
 
@@ -43,23 +44,26 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:  ## Lists the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
 
+OWN = --editable clients --editable . --editable assessment --editable exporters
+PYPROJECTS = pyproject.toml clients/pyproject.toml assessment/pyproject.toml exporters/pyproject.toml
+
 $(SERVE)/.ready: requirements/serve.txt pyproject.toml clients/pyproject.toml
 	$(PYTHON) -m venv $(SERVE)
 	$(SERVE)/bin/pip install --quiet --requirement requirements/serve.txt
 	$(SERVE)/bin/pip install --quiet --no-deps --editable clients --editable .
 	@touch $@
 
-$(DEV)/.ready: requirements/serve.txt requirements/dev.txt pyproject.toml clients/pyproject.toml assessment/pyproject.toml
+$(DEV)/.ready: requirements/serve.txt requirements/dev.txt $(PYPROJECTS)
 	$(PYTHON) -m venv $(DEV)
 	$(DEV)/bin/pip install --quiet --requirement requirements/dev.txt
-	$(DEV)/bin/pip install --quiet --no-deps --editable clients --editable . --editable assessment
+	$(DEV)/bin/pip install --quiet --no-deps $(OWN)
 	@touch $@
 
 # Without serve-gpu.txt: torch wants other versions of the CUDA wheels than the runtime's newest.
-$(GPU)/.ready: requirements/serve.txt pyproject.toml clients/pyproject.toml
+$(GPU)/.ready: requirements/serve.txt $(PYPROJECTS)
 	$(PYTHON) -m venv $(GPU)
 	$(GPU)/bin/pip install --quiet --constraint requirements/serve.txt \
-		--editable 'clients[cli,grpc,websocket]' --editable '.[gpu,export]' '$(TORCH)'
+		--editable 'clients[cli,grpc,websocket]' --editable '.[gpu]' --editable assessment --editable exporters '$(TORCH)'
 	@touch $@
 
 setup: $(SERVE)/.ready $(DEV)/.ready  ## Makes both environments: serving (no torch) and development
@@ -83,6 +87,7 @@ check: $(DEV)/.ready  ## Style, types, import rules, generated files
 	$(DEV)/bin/ruff format --check .
 	$(DEV)/bin/mypy
 	$(DEV)/bin/lint-imports --no-cache
+	$(BENCH_PATH) $(DEV)/bin/lint-imports --no-cache --config benchmarks/import_rules.toml
 	$(DEV)/bin/python -m turnscore_service.doors.openapi_document --check docs/openapi.json
 	@$(MAKE) --no-print-directory check-proto
 
@@ -106,9 +111,9 @@ check-proto: $(DEV)/.ready
 	@for file in $(GENERATED); do diff -u clients/$$file build/proto/$$file || \
 		{ echo "$$file is not what turnscore.proto gives; \`make proto\` writes it anew" >&2; exit 1; }; done
 
-wheels: $(SERVE)/.ready  ## Builds the wheels of all distributions into dist/
+wheels: $(SERVE)/.ready  ## Builds the wheels of all four distributions into dist/
 	rm -f dist/*.whl
-	$(SERVE)/bin/pip wheel --quiet --no-deps --wheel-dir dist . ./clients ./assessment
+	$(SERVE)/bin/pip wheel --quiet --no-deps --wheel-dir dist . ./clients ./assessment ./exporters
 
 bento: wheels  ## Builds the bento from the wheels into BentoML's store; REQUIREMENTS=serve-gpu.txt for CUDA
 	mkdir -p build && sed 's/serve.txt/$(REQUIREMENTS)/' bentofile.yaml > build/bentofile.yaml
@@ -157,7 +162,7 @@ equal: TURNS = 500
 equal: $(SERVE)/.ready $(DEV)/.ready  ## Scores turns in every way they can be asked, and compares: DATA=dialogues.jsonl.gz TURNS=500
 	PYTHONPATH=loadtests $(DEV)/bin/python loadtests/equal.py $(DATA) --turns $(TURNS) --bentoml $(SERVE)/bin/bentoml
 
-BENCH = PYTHONPATH=loadtests $(DEV)/bin/python -m turnscore_bench --serving $(SERVE)/bin
+BENCH = $(BENCH_PATH) $(DEV)/bin/python -m turnscore_bench.servers --serving $(SERVE)/bin
 
 bench: ROUNDS = 3
 bench: TURNS = 300
@@ -170,15 +175,15 @@ bench-quick: $(SERVE)/.ready $(DEV)/.ready  ## The same for mixed lengths and 1 
 bench-cache: ROUNDS = 3
 bench-cache: TURNS = 100
 bench-cache: $(SERVE)/.ready $(DEV)/.ready  ## Measures the score cache with a redis-server: ROUNDS=3 TURNS=100
-	PYTHONPATH=loadtests $(DEV)/bin/python -m turnscore_bench.cache --serving $(SERVE)/bin \
+	$(BENCH_PATH) $(DEV)/bin/python -m turnscore_bench.cache --serving $(SERVE)/bin \
 		--rounds $(ROUNDS) --turns $(TURNS) --page docs/benchmarks/cache.md
 
 bench-gpu: $(GPU)/.ready  ## Measures models, torch and the service on a GPU: DEVICE=cuda:0 WORKERS=1,4
-	PYTHONPATH=loadtests $(GPU)/bin/python -m turnscore_bench.gpu --device $(DEVICE) --workers $(WORKERS) \
+	$(BENCH_PATH) $(GPU)/bin/python -m turnscore_bench.gpu --device $(DEVICE) --workers $(WORKERS) \
 		--serving $(GPU)/bin --page docs/benchmarks.md
 
 bench-gpu-tiny: $(DEV)/.ready  ## The same with tiny models on the CPU: whether it works, no figures
-	PYTHONPATH=loadtests $(DEV)/bin/python -m turnscore_bench.gpu --device cpu --tiny \
+	$(BENCH_PATH) $(DEV)/bin/python -m turnscore_bench.gpu --device cpu --tiny \
 		--serving $(DEV)/bin --output build/bench-gpu-tiny
 
 load: $(SERVE)/.ready $(DEV)/.ready  ## Loads the service at HOST, PORT (or its own): SHAPE=steady SECONDS=40 MIX=... REPEAT=0
@@ -207,7 +212,7 @@ train-dialogue-lm: $(DEV)/.ready  ## Trains the small language model of FED: DAT
 	$(DEV)/bin/turnscore-train dialogue-lm --data $(DATA) --output $(OUTPUT)
 
 bench-fed: $(DEV)/.ready  ## Measures FED against the published way: TOKENIZER=folder with GPT-2's vocab.json, merges.txt
-	$(DEV)/bin/turnscore-bench-fed --tokenizer $(TOKENIZER) --machine "$(MACHINE)"
+	$(BENCH_PATH) $(DEV)/bin/python -m turnscore_bench.fed --tokenizer $(TOKENIZER) --machine "$(MACHINE)"
 
 lock: $(DEV)/.ready  ## Pins the dependencies anew
 	$(DEV)/bin/pip install --quiet pip-tools
@@ -217,4 +222,4 @@ lock: $(DEV)/.ready  ## Pins the dependencies anew
 
 LOCK := --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host \
 	--no-emit-find-links --unsafe-package=turnscore --unsafe-package=turnscore-client \
-	--unsafe-package=turnscore-assessment
+	--unsafe-package=turnscore-assessment --unsafe-package=turnscore-exporters

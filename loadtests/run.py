@@ -15,13 +15,13 @@ from turnscore_load.hostile.attacks import attack_all, silence_seconds
 from turnscore_load.hostile.neighbours import beside_flood
 from turnscore_load.hostile.report import checks as hostile_checks
 from turnscore_load.hostile.report import report as hostile_report
-from turnscore_load.overload.overload import OverloadSettings, TooMuchError, run_overload
-from turnscore_load.overload.overload_report import checks, report
+from turnscore_load.overload.report import checks, report
+from turnscore_load.overload.run import OverloadSettings, TooMuchError, run_overload
 from turnscore_load.sampling import ProcessesChangedError, write_csv
-from turnscore_load.soak.soak import SOAK_SETTINGS, run_soak
-from turnscore_load.streams.streams import STREAMS_SETTINGS, StreamsSettings, StreamsTest
-from turnscore_load.streams.streams_report import checks as streams_checks
-from turnscore_load.streams.streams_report import report as streams_report
+from turnscore_load.soak.run import SOAK_SETTINGS, run_soak
+from turnscore_load.streams.report import checks as streams_checks
+from turnscore_load.streams.report import report as streams_report
+from turnscore_load.streams.run import STREAMS_SETTINGS, StreamsSettings, StreamsTest
 from turnscore_load.target import NO_SETTINGS, NoServiceError, Target, target
 from turnscore_load.users.locust_run import BUDGETS, DoorName, LocustRun
 from turnscore_load.users.mix import DEFAULT_MIX

@@ -12,8 +12,8 @@ from turnscore_service.doors.shedding_door import SheddingDoor
 from turnscore_service.inference.devices import Device, choose_devices
 from turnscore_service.inference.machine import ThisMachine
 from turnscore_service.inference.onnx_library import DeviceError
-from turnscore_service.process.wiring import Runtime
-from turnscore_service.settings.settings import Settings
+from turnscore_service.process.runtime import Runtime
+from turnscore_service.settings.service import Settings
 
 __all__ = ["pytest_collection_modifyitems", "pytest_xdist_make_scheduler"]  # hooks
 

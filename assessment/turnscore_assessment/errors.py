@@ -22,3 +22,16 @@ class BadRatingsError(BadFileError):
 
 class TooFewError(AssessmentError):
     """There are too few systems, workers or dialogues for the figure that was asked for."""
+
+
+class BadDataError(AssessmentError):
+    """A data file holds something that cannot be read; `row` counts from 1."""
+
+    def __init__(self, path: Path, row: int, reason: str) -> None:
+        super().__init__(f"{path}, row {row}: {reason}")
+        self.path = path
+        self.row = row
+
+
+class AgreementError(AssessmentError):
+    """Agreement with people cannot be measured: nothing to compare, or no scores to be had."""

@@ -1,19 +1,8 @@
 """The errors of training and export. Each message names the file, row or graph it is about."""
 
-from pathlib import Path
-
 
 class ExporterError(Exception):
     """Anything that stops training or export and that the user can act on."""
-
-
-class BadDataError(ExporterError):
-    """A data file holds something that training cannot read; `row` counts from 1."""
-
-    def __init__(self, path: Path, row: int, reason: str) -> None:
-        super().__init__(f"{path}, row {row}: {reason}")
-        self.path = path
-        self.row = row
 
 
 class PairCountError(ExporterError):
@@ -34,7 +23,3 @@ class GraphExportError(ExporterError):
 
 class ParityError(ExporterError):
     """A graph disagrees with the torch model it came from."""
-
-
-class AgreementError(ExporterError):
-    """Agreement with people cannot be measured: nothing to compare, or no scores to be had."""

@@ -1,26 +1,30 @@
-"""`--version` of this distribution's commands."""
+"""`--version` of a distribution's commands."""
 
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 DISTRIBUTION = "turnscore"
+"""Whose commands this package's own are."""
 
 
-def _print_version(is_asked: bool) -> None:
-    if is_asked:
-        typer.echo(f"{DISTRIBUTION} {version(DISTRIBUTION)}")
-        raise typer.Exit
+def version_option(distribution: str) -> Any:
+    """The option of a program of a single command, among its others: `Annotated[bool, version_option(...)]`."""
+
+    def print_version(is_asked: bool) -> None:
+        if is_asked:
+            typer.echo(f"{distribution} {version(distribution)}")
+            raise typer.Exit
+
+    return typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and exit.")
 
 
-VersionOption = Annotated[
-    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-]
+VersionOption = Annotated[bool, version_option(DISTRIBUTION)]
 
 
-def add_version(app: typer.Typer) -> None:
-    """Gives a program of several commands the option; one of a single command names it among its own."""
+def add_version(app: typer.Typer, distribution: str = DISTRIBUTION) -> None:
+    """Gives a program of several commands the option."""
 
     @app.callback()
-    def _commands(_version: VersionOption = False) -> None: ...
+    def _commands(_version: Annotated[bool, version_option(distribution)] = False) -> None: ...

@@ -16,10 +16,10 @@ from turnscore_service.doors.shedding_door import SheddingDoor
 from turnscore_service.keys.access import UnusableKeysError
 from turnscore_service.log_setup import set_up_logging
 from turnscore_service.metrics_folder import FullDiskError, refuse_full_disk
+from turnscore_service.process.runtime import Runtime
 from turnscore_service.process.supervision import end_with, explain_taken_address, is_worker
 from turnscore_service.process.termination import drain_before_stopping
-from turnscore_service.process.wiring import Runtime
-from turnscore_service.settings.settings import Settings, read_settings
+from turnscore_service.settings.service import Settings, read_settings
 
 
 def _prepare(settings: Settings) -> tuple[Runtime, GrpcServer]:

@@ -13,9 +13,9 @@ from prometheus_client import REGISTRY
 from support.fakes import FakeScorer
 from support.listening import listening
 from turnscore_service.doors.http_door import create_http_door
-from turnscore_service.process.wiring import Runtime
-from turnscore_service.settings.door_settings import HttpSettings
-from turnscore_service.settings.settings import ConversationSettings, Settings
+from turnscore_service.process.runtime import Runtime
+from turnscore_service.settings.doors import HttpSettings
+from turnscore_service.settings.service import ConversationSettings, Settings
 from turnscore_wire import ConversationReply, ErrorReply, Limits
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus

@@ -9,8 +9,8 @@ from conftest import ServeFakes
 from support.fakes import NOT_A_NUMBER, POISON, FakeScorer
 from turnscore_models import BundleError
 from turnscore_service.doors.http_door import create_http_door
-from turnscore_service.process.wiring import Runtime
-from turnscore_service.settings.settings import AdmissionSettings, Settings
+from turnscore_service.process.runtime import Runtime
+from turnscore_service.settings.service import AdmissionSettings, Settings
 from turnscore_wire import ERROR_TABLE, ErrorCode, ErrorReply, Limits
 
 SMALL = Settings(limits=Limits(max_text_chars=20, max_turns=2, max_items=2, max_body_bytes=300))

@@ -17,12 +17,12 @@ from support.loop_pulse import pulse
 from support.score_table import table_settings
 from turnscore_load.hostile.attacks import open_conversation
 from turnscore_load.hostile.extremes import Extreme, extremes
-from turnscore_service.doors.decoding import decode
+from turnscore_service.doors.decoder import decode
 from turnscore_service.doors.grpc_server import GrpcServer
 from turnscore_service.doors.http_door import create_http_door
 from turnscore_service.doors.shedding_door import SheddingDoor
-from turnscore_service.process.wiring import Runtime
-from turnscore_service.settings.settings import Settings
+from turnscore_service.process.runtime import Runtime
+from turnscore_service.settings.service import Settings
 from turnscore_wire import DialogueRequest
 
 LONGEST_SILENCE_SECONDS = 0.05

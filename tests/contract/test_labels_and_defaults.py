@@ -14,7 +14,7 @@ from turnscore_models import Bundle, BundleError, Threshold, write_bundle
 from turnscore_service.path.request_checks import choose_defaults
 from turnscore_service.process.model_loader import load_scorers
 from turnscore_service.scorers.scorer import RawScore
-from turnscore_service.settings.settings import Settings
+from turnscore_service.settings.service import Settings
 from turnscore_wire.v1 import to_fields, turnscore_pb2
 
 TURNS = [

@@ -11,10 +11,10 @@ import pytest
 from support.loop_pulse import pulse
 from support.score_table import table_settings
 from turnscore_service.deadline import Deadline
-from turnscore_service.doors.decoding import decode
+from turnscore_service.doors.decoder import decode
 from turnscore_service.errors import ScoringError
-from turnscore_service.process.wiring import Runtime
-from turnscore_service.settings.settings import Settings
+from turnscore_service.process.runtime import Runtime
+from turnscore_service.settings.service import Settings
 from turnscore_wire import DialogueRequest, RankRequest
 
 CONTROLS = 50

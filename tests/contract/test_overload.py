@@ -11,8 +11,8 @@ from conftest import ServeFakes
 from prometheus_client import REGISTRY
 from support.fakes import FakeScorer, loaded_fake
 from turnscore_service.doors.http_door import create_http_door
-from turnscore_service.process.wiring import Runtime
-from turnscore_service.settings.settings import AdmissionSettings, RuntimeSettings, Settings
+from turnscore_service.process.runtime import Runtime
+from turnscore_service.settings.service import AdmissionSettings, RuntimeSettings, Settings
 
 NUMBERS = itertools.count()
 """No two requests are equal: equal ones would be computed once."""

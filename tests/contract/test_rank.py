@@ -7,7 +7,7 @@ import pytest
 from conftest import ServeFakes
 from support.fakes import NOT_A_NUMBER, POISON, FakeScorer
 from support.fed_bundles import make_fed_scorer
-from turnscore_service.settings.settings import AdmissionSettings, Settings
+from turnscore_service.settings.service import AdmissionSettings, Settings
 from turnscore_wire import ErrorReply, Limits, RankReply
 
 CONTEXT = [{"speaker": "user", "text": "hi there"}]

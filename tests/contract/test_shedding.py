@@ -11,7 +11,7 @@ from support.conditions import until
 from support.fakes import FakeScorer
 from support.served_app import served_app
 from turnscore_service.path.shedding import REFUSALS_IN_A_ROW, SHED_A_WITNESS
-from turnscore_service.settings.settings import AdmissionSettings, Settings
+from turnscore_service.settings.service import AdmissionSettings, Settings
 
 TIGHT = Settings(admission=AdmissionSettings(max_items=1))
 NUMBERS = itertools.count()

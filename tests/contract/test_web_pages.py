@@ -7,8 +7,8 @@ import sys
 import pytest
 from conftest import ServeFakes
 from support.fakes import FakeScorer
-from turnscore_service.settings.door_settings import HttpSettings
-from turnscore_service.settings.settings import Settings
+from turnscore_service.settings.doors import HttpSettings
+from turnscore_service.settings.service import Settings
 from turnscore_wire import ErrorReply
 
 BODY = b'{"response": "a"}'

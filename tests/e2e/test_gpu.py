@@ -69,7 +69,9 @@ def test_all_of_the_benchmark_but_the_compiler_runs_with_tiny_models_and_gives_n
 
 
 def environment() -> dict[str, str]:
-    """This process's, with the load tests importable and without settings of turnscore."""
+    """This process's, with benchmarks and load tests importable and without settings of turnscore."""
     root = Path(__file__).parents[2]
-    path = os.pathsep.join(filter(None, [str(root / "loadtests"), os.environ.get("PYTHONPATH", "")]))
+    path = os.pathsep.join(
+        filter(None, [str(root / "benchmarks"), str(root / "loadtests"), os.environ.get("PYTHONPATH", "")])
+    )
     return {**os.environ, "PYTHONPATH": path}

@@ -8,9 +8,9 @@ import pytest
 from support.cache_loads import running_runtime, state_of, until, uses_redis
 from support.fakes import FakeScorer, loaded_fake
 from support.redis_servers import RedisServer, running_cluster, running_redis
-from turnscore_service.cache.cache_cli import app
+from turnscore_service.cache.cli import app
 from turnscore_service.deadline import Deadline
-from turnscore_service.process.wiring import Runtime
+from turnscore_service.process.runtime import Runtime
 from turnscore_wire import ScoreRequest
 from typer.testing import CliRunner, Result
 

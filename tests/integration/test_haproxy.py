@@ -19,8 +19,8 @@ from support.live import say
 from turnscore_load.address import free_port
 from turnscore_service.doors.http_door import create_http_door
 from turnscore_service.doors.shedding_door import SheddingDoor
-from turnscore_service.process.wiring import Runtime
-from turnscore_service.settings.settings import Settings
+from turnscore_service.process.runtime import Runtime
+from turnscore_service.settings.service import Settings
 from websockets.sync.client import connect
 
 CONFIG = Path(__file__).parents[2] / "docs" / "haproxy.cfg"

@@ -23,7 +23,7 @@ from support.redis_servers import RedisServer, relay, running_cluster, running_r
 from turnscore_service.cache.redis_client import open_store
 from turnscore_service.cache.write_behind import PendingWrite
 from turnscore_service.deadline import Deadline
-from turnscore_service.settings.cache_settings import CacheSettings
+from turnscore_service.settings.cache import CacheSettings
 from turnscore_wire import ScoreRequest
 
 

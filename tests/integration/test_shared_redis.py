@@ -11,7 +11,7 @@ from support.fakes import FakeScorer
 from support.redis_servers import RedisServer, running_redis
 from turnscore_models import Bundle, write_bundle
 from turnscore_service.deadline import Deadline
-from turnscore_service.scorers.loading import LoadedScorer
+from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.scorers.scorer import RawScore, TokenPack
 from turnscore_wire import Score, ScoreRequest
 

@@ -9,14 +9,14 @@ import torch
 from pydantic import JsonValue
 from support.fed_checkpoints import PublishedFed, save_tiny_dialogpt
 from turnscore_exporters.bundles.self_test_turns import build_turn
-from turnscore_exporters.fed.fed_bundle import REFERENCE_FILE, FedExport, export_fed
-from turnscore_exporters.fed.fed_checkpoint import load_checkpoint
-from turnscore_exporters.fed.fed_qualities import read_qualities
-from turnscore_exporters.fed.lm_model import END_OF_TEXT
+from turnscore_exporters.fed.bundle import REFERENCE_FILE, FedExport, export_fed
+from turnscore_exporters.fed.checkpoint import load_checkpoint
+from turnscore_exporters.fed.language_model import END_OF_TEXT
+from turnscore_exporters.fed.qualities import read_qualities
 from turnscore_models import Bundle
 from turnscore_service.inference.onnx_backend import OnnxBackend
-from turnscore_service.scorers.fed.fed import FedScorer
-from turnscore_service.scorers.fed.fed_options import FedBundleOptions
+from turnscore_service.scorers.fed.options import FedBundleOptions
+from turnscore_service.scorers.fed.scorer import FedScorer
 from turnscore_service.scorers.scorer import TurnToScore
 
 TOLERANCE = 1e-4

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from prometheus_client.metrics import MetricWrapperBase
 from turnscore_service import metrics
 from turnscore_service.deadline import Deadline
-from turnscore_service.process.wiring import Runtime
-from turnscore_service.scorers.loading import LoadedScorer
-from turnscore_service.settings.cache_settings import CacheSettings
-from turnscore_service.settings.settings import Settings
+from turnscore_service.process.runtime import Runtime
+from turnscore_service.scorers.loaded_scorer import LoadedScorer
+from turnscore_service.settings.cache import CacheSettings
+from turnscore_service.settings.service import Settings
 from turnscore_wire import ScoreRequest
 
 from support.fakes import FakeScorer, loaded_fake

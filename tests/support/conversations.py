@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from turnscore_service.conversations.conversation import Received
-from turnscore_service.doors.decoding import decode
+from turnscore_service.conversations.session import Received
+from turnscore_service.doors.decoder import decode
 from turnscore_service.errors import (
     CallerLeftError,
 )
-from turnscore_service.process.wiring import Runtime
-from turnscore_service.settings.settings import ConversationSettings, Settings
+from turnscore_service.process.runtime import Runtime
+from turnscore_service.settings.service import ConversationSettings, Settings
 from turnscore_wire import ConversationMessage, ConversationReply
 
 from support.fakes import FakeScorer, loaded_fake

@@ -18,12 +18,12 @@ from turnscore_client import (
     TurnScoreGrpcClient,
 )
 from turnscore_service.deadline import Deadline
-from turnscore_service.doors.decoding import validate, validate_batch
+from turnscore_service.doors.decoder import validate, validate_batch
 from turnscore_service.doors.grpc_server import GrpcServer
 from turnscore_service.doors.http_door import create_http_door
 from turnscore_service.errors import ScoringError
-from turnscore_service.process.wiring import Runtime
-from turnscore_service.settings.settings import Settings
+from turnscore_service.process.runtime import Runtime
+from turnscore_service.settings.service import Settings
 from turnscore_wire import (
     BatchReply,
     DialogueReply,

@@ -9,9 +9,9 @@ from pydantic import JsonValue
 from turnscore_models import Bundle, GraphSpec, Manifest, TensorSpec
 from turnscore_service.errors import InvalidRequestError
 from turnscore_service.inference.onnx_backend import OutOfMemoryError
-from turnscore_service.scorers.loading import LoadedScorer
+from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
-from turnscore_service.scorers.tokenizing_pace import TokenizingPace
+from turnscore_service.scorers.tokenizer_pace import TokenizingPace
 from turnscore_wire import TokenCount
 
 POISON = "poison"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
-from turnscore_exporters.fed.lm_model import END_OF_TEXT, save_tokenizer, train_tokenizer
+from turnscore_exporters.fed.language_model import END_OF_TEXT, save_tokenizer, train_tokenizer
 
 from support.exporter_data import WORDS
 

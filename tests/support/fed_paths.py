@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from turnscore_service.inference.onnx_backend import Tensor
-from turnscore_service.inference.packing import padded_width
+from turnscore_service.inference.padded_rows import padded_width
 
 
 class PathBackend:

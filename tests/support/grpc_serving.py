@@ -7,8 +7,8 @@ from typing import Any
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
 from turnscore_service.doors.grpc_server import GrpcServer
-from turnscore_service.process.wiring import Runtime
-from turnscore_service.settings.settings import Settings
+from turnscore_service.process.runtime import Runtime
+from turnscore_service.settings.service import Settings
 from turnscore_wire import ErrorReply
 from turnscore_wire.v1 import to_fields, turnscore_pb2
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub

@@ -5,7 +5,7 @@ from typing import Any
 
 from turnscore_load.answers import Answer
 from turnscore_load.calls import CallRecord, Stage
-from turnscore_load.overload.overload import OverloadRun, OverloadSettings, Step
+from turnscore_load.overload.run import OverloadRun, OverloadSettings, Step
 from turnscore_load.sampling import Sample
 
 SETTINGS = OverloadSettings()

@@ -13,7 +13,7 @@ from typing import Any
 import onnxruntime
 from pydantic import BaseModel
 from turnscore_models import read_bundle, starter_bundles
-from turnscore_service.settings.settings import Settings
+from turnscore_service.settings.service import Settings
 from turnscore_wire import BatchReply, DialogueReply, RankReply, Score, ScoreReply
 
 from support.every_way import Refusal, every_way

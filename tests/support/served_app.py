@@ -9,8 +9,8 @@ from typing import Any
 import uvicorn
 from turnscore_service.doors.http_door import create_http_door
 from turnscore_service.doors.shedding_door import SheddingDoor
-from turnscore_service.process.wiring import Runtime
-from turnscore_service.settings.settings import Settings
+from turnscore_service.process.runtime import Runtime
+from turnscore_service.settings.service import Settings
 
 from support.fakes import loaded_fake
 

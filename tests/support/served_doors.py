@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from turnscore_service.doors.http_door import create_http_door
-from turnscore_service.settings.settings import Settings
+from turnscore_service.settings.service import Settings
 
 from support.grpc_serving import grpc_server
 from support.listening import listening

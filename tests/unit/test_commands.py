@@ -12,7 +12,12 @@ COMMANDS = sorted(
 
 
 def test_there_are_commands_of_every_distribution():
-    assert {each.name for each in COMMANDS} >= {"turnscore", "turnscore-models", "turnscore-export", "turnscore-assess"}
+    assert {each.name for each in COMMANDS} >= {
+        "turnscore",
+        "turnscore-models",
+        "turnscore-export",
+        "turnscore-assess",
+    }
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda each: each.name)

@@ -6,33 +6,26 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
-from turnscore_exporters.commands.commands import EXTRAS
 
 ROOT = Path(__file__).parents[2]
+OWN = ("clients", "assessment", "exporters")
+"""Folders of distributions beside the service's."""
 PAGES = [
-    *(
-        ROOT / name
-        for name in (
-            "README.md",
-            "CONTRIBUTING.md",
-            "clients/README.md",
-            "assessment/README.md",
-            "requirements/README.md",
-        )
-    ),
+    *(ROOT / folder / "README.md" for folder in OWN),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "requirements/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 SOURCES = [
     path
-    for folder in ("clients", "service", "model_store", "exporters", "assessment", "loadtests")
+    for folder in (*OWN, "service", "model_store", "benchmarks", "loadtests")
     for path in sorted((ROOT / folder).rglob("*.py"))
 ]
 COMMANDS = {
     each.name: each.value for each in entry_points(group="console_scripts") if each.value.startswith("turnscore")
 }
-DISTRIBUTIONS = {".": ROOT, "./clients": ROOT / "clients", "./assessment": ROOT / "assessment"}
+DISTRIBUTIONS = {".": ROOT, **{f"./{folder}": ROOT / folder for folder in OWN}}
 IN_A_CHECKOUT = " in a checkout of turnscore"
-OTHER_NAMES = {"turnscore-client", "turnscore-assessment"}
+OTHER_NAMES = {"turnscore-client", "turnscore-assessment", "turnscore-exporters"}
 """What looks like a command and is the name of a distribution."""
 
 
@@ -68,7 +61,7 @@ def misfit_of(requirement: str) -> str | None:
         return "is no distribution of ours"
     project = tomllib.loads((DISTRIBUTIONS[path] / "pyproject.toml").read_text())["project"]
     unknown = {each for each in extras.rstrip("]").split(",") if each}
-    unknown -= {*project.get("optional-dependencies", {}), "{extra}"}  # whose values a test of their own has
+    unknown -= {*project["optional-dependencies"], "{extra}"}  # whose values a test of their own has
     return f"has no extra {', '.join(sorted(unknown))}" if unknown else None
 
 
@@ -81,7 +74,7 @@ def test_every_command_a_page_names_is_one(page: Path):
 def test_a_page_with_commands_says_where_they_lie(page: Path):
     text = page.read_text()
     commands = run_commands(text)
-    if any("exporters" in COMMANDS[each] for each in commands):
+    if any(COMMANDS[each].startswith(("turnscore_exporters", "turnscore_assessment")) for each in commands):
         assert ".venv-dev/bin" in text
     elif commands and page.name != "README.md":
         assert ".venv/bin" in text or ".venv-dev/bin" in text
@@ -98,14 +91,14 @@ def test_every_extra_that_an_error_names_exists():
     asked = set(re.findall(r'needs_extra\("(\w+)"', text))
     assert asked >= {"grpc", "websocket"}
     assert {misfit_of(f"./clients[{extra}]") for extra in asked} == {None}
-    assert {misfit_of(f".[{extra}]") for extra in ("export", *EXTRAS.values())} == {None}
+    assert misfit_of(".[cpu]") is None
 
 
 def test_wrong_lines_are_found():
     assert named_commands("run `turnscore-modles list`") == {"turnscore-modles"}
-    assert installed_words("(pip install ./clients '.[cpu,export]')") == ["./clients", ".[cpu,export]"]
+    assert installed_words("(pip install ./clients '.[cpu,dev]')") == ["./clients", ".[cpu,dev]"]
     assert misfit_of("./clients[grpcs]") == "has no extra grpcs"
     assert misfit_of("./client") == "is no distribution of ours"
     assert misfit_of("turnscore-client") == "is on no index"
-    assert misfit_of(".[cpu,export]") is None
+    assert misfit_of(".[cpu,dev]") is None
     assert run_commands("```\nturnscore-models list\n```") == {"turnscore-models"}

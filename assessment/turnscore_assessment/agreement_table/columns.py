@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from turnscore_service.scorers.loading import LoadedScorer
+from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.scorers.scorer import PERCENTILE_SUFFIX, RawScore, TurnToScore
 
-from turnscore_assessment.agreement.agreement_bundles import score_turns
-from turnscore_assessment.agreement.agreement_scores import VALUE, average_parts
-from turnscore_assessment.agreement.agreement_statistics import Floats
+from turnscore_assessment.agreement.bundles import score_turns
+from turnscore_assessment.agreement.scores import VALUE, average_parts
+from turnscore_assessment.agreement.statistics import Floats
 from turnscore_assessment.agreement_table.judged_sets import DIALOGUES, JudgedItem, JudgedSet, draw_places
 
 SLOW = "fed"

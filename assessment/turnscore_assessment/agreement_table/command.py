@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from turnscore_models.version_option import VersionOption
 
 from turnscore_assessment.reported_errors import reported_errors
+from turnscore_assessment.version_option import VersionOption
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from turnscore_exporters.errors import AgreementError
-
-from turnscore_assessment.agreement.agreement_bundles import load_bundles
+from turnscore_assessment.agreement.bundles import load_bundles
 from turnscore_assessment.agreement_table.columns import Say, ScoredSet, score_sets
 from turnscore_assessment.agreement_table.judged_sets import read_judged_sets
 from turnscore_assessment.agreement_table.measures import Draws, measure_set, order_systems
 from turnscore_assessment.agreement_table.page import MeasuredSet, TablePage
 from turnscore_assessment.agreement_table.relevance import SCORER, measure_relevance
+from turnscore_assessment.errors import AgreementError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,12 +9,12 @@ from typing import Any
 
 from turnscore_service.scorers.scorer import TurnToScore
 
-from turnscore_assessment.agreement.agreement_bundles import make_turn
+from turnscore_assessment.agreement.bundles import make_turn
 from turnscore_assessment.data.development_sets import read_development_sets
+from turnscore_assessment.data.dialogue_sets import SYSTEM, read_sets
 from turnscore_assessment.data.dialogues import Dialogue, read_dialogues
 from turnscore_assessment.data.population import SET_NAME, read_population
 from turnscore_assessment.data.rated_turns import RatedTurn
-from turnscore_assessment.data.sentiment_sets import SYSTEM, read_sets
 
 DBDC3 = "dbdc3"
 TURNS, DIALOGUES = "turns", "dialogues"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from turnscore_assessment.agreement.agreement_bootstrap import (
+from turnscore_assessment.agreement.bootstrap import (
     LEAST_OBSERVATIONS,
     draw_dialogues,
     find_partial,
@@ -15,7 +15,7 @@ from turnscore_assessment.agreement.agreement_bootstrap import (
     resample_pearson,
     resample_spearman,
 )
-from turnscore_assessment.agreement.agreement_statistics import (
+from turnscore_assessment.agreement.statistics import (
     Floats,
     Interval,
     compute_auc,

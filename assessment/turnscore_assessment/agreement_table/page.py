@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turnscore_service.scorers.loading import LoadedScorer
+from turnscore_service.scorers.loaded_scorer import LoadedScorer
 
-from turnscore_assessment.agreement.agreement_report import NOTHING, format_interval
-from turnscore_assessment.agreement.agreement_statistics import CONFIDENCE
+from turnscore_assessment.agreement.report import NOTHING, format_interval
+from turnscore_assessment.agreement.statistics import CONFIDENCE
 from turnscore_assessment.agreement_table.columns import SLOW, ScoredSet
 from turnscore_assessment.agreement_table.judged_sets import TURNS
 from turnscore_assessment.agreement_table.measures import ALL, Figures, SystemFigures

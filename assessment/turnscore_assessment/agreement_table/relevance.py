@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from turnscore_service.scorers.loading import LoadedScorer
+from turnscore_service.scorers.loaded_scorer import LoadedScorer
 
-from turnscore_assessment.agreement.agreement_bootstrap import draw_dialogues
-from turnscore_assessment.agreement.agreement_bundles import make_turn
-from turnscore_assessment.agreement.agreement_statistics import Floats, Interval, find_interval
+from turnscore_assessment.agreement.bootstrap import draw_dialogues
+from turnscore_assessment.agreement.bundles import make_turn
+from turnscore_assessment.agreement.statistics import Floats, Interval, find_interval
 from turnscore_assessment.agreement_table.columns import score_parts
 from turnscore_assessment.data.development_sets import ADVERSARIAL_FILE, ADVERSARIAL_KINDS
 from turnscore_assessment.data.dialogues import read_rows

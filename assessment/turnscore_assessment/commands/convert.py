@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from turnscore_assessment.commands.options import reported_errors
 from turnscore_assessment.ratings.published_form import read_published
 from turnscore_assessment.ratings.rating_file import write_ratings
+from turnscore_assessment.reported_errors import reported_errors
 
 Sources = Annotated[
     list[Path],

@@ -2,14 +2,13 @@
 
 import pkgutil
 from importlib import import_module
-from importlib.metadata import version
-from typing import Annotated
 
 import typer
+from turnscore_models.version_option import add_version
 
 from turnscore_assessment import commands
+from turnscore_assessment.version_option import DISTRIBUTION
 
-DISTRIBUTION = "turnscore-assessment"
 NO_COMMANDS = {"main", "options"}
 """Modules beside the subcommands that are none."""
 
@@ -28,23 +27,10 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
         help="Judging dialogue systems with people: studies, reports, and scores against them.",
     )
-    program.callback()(_say_version)
+    add_version(program, DISTRIBUTION)
     for name, module in find_commands().items():
         program.command(name)(import_module(module).run)
     return program
-
-
-def _print_version(is_asked: bool) -> None:
-    if is_asked:
-        typer.echo(f"{DISTRIBUTION} {version(DISTRIBUTION)}")
-        raise typer.Exit
-
-
-def _say_version(
-    _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None: ...
 
 
 app = build_app()

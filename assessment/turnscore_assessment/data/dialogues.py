@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from turnscore_exporters.errors import BadDataError
+from turnscore_assessment.errors import BadDataError
 
 THUMB_NONE, THUMB_DOWN, THUMB_UP = 0, 1, 2
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from turnscore_assessment.data.dialogue_sets import ObservedTurn, observe_turns, read_sets, read_turns
 from turnscore_assessment.data.dialogues import read_dialogues
-from turnscore_assessment.data.sentiment_sets import ObservedTurn, observe_turns, read_sets, read_turns
 
 SET_NAME = "human_assessment"
 STATED = (

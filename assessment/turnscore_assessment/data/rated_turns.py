@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from turnscore_exporters.errors import BadDataError
-
+from turnscore_assessment.data.dialogue_sets import SYSTEM, USER, Spoken
 from turnscore_assessment.data.dialogues import merge_turns, read_dialogues, read_rows
-from turnscore_assessment.data.sentiment_sets import SYSTEM, USER, Spoken
+from turnscore_assessment.errors import BadDataError
 
 FIT_SHARE = 60
 """Percent of the groups of dialogues that are fitted on. Chosen."""

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
-from turnscore_exporters.engagement.engagement_model import CONTRACT
-from turnscore_exporters.graphs.graph_export import export_fp32
+from turnscore_exporters.engagement.model import CONTRACT
+from turnscore_exporters.graphs.export import export_fp32
 from turnscore_exporters.graphs.half_precision import convert_fp16
 from turnscore_service.inference.devices import Device
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from turnscore_exporters.fed.fed_graphs import export_graph
+from turnscore_exporters.fed.graphs import export_graph
 from turnscore_service.inference.devices import Device
 from turnscore_service.inference.onnx_backend import Backend
-from turnscore_service.scorers.fed.fed_packing import Branch, Conversation, FedBatch
-from turnscore_service.scorers.fed.fed_tree import build_tree
+from turnscore_service.scorers.fed.batch import Branch, Conversation, FedBatch
+from turnscore_service.scorers.fed.tree import build_tree
 
-from turnscore_bench.fed.fed_ways import TorchFed, Way, draw_context, time_alternating
-from turnscore_bench.fed.fed_work import ModelShape, count_operations
+from turnscore_bench.fed.ways import TorchFed, Way, draw_context, time_alternating
+from turnscore_bench.fed.work import ModelShape, count_operations
 from turnscore_bench.gpu.bare import start_graph
 from turnscore_bench.gpu.findings import FedSpeed, Findings
 from turnscore_bench.gpu.shapes import CONTEXT_TOKENS, MEASURED_QUALITIES, Scale, Shape

@@ -5,7 +5,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from tokenizers import Tokenizer
-from turnscore_exporters.bundles.bundle_writing import (
+from turnscore_exporters.bundles.encoder import BundleSource, GraphChoice, write_files
+from turnscore_exporters.bundles.self_test import build_self_test
+from turnscore_exporters.bundles.self_test_turns import self_test_turns
+from turnscore_exporters.bundles.writer import (
     CALIBRATION_FILE,
     GRAPH_FILES,
     SELF_TEST_FILE,
@@ -15,17 +18,14 @@ from turnscore_exporters.bundles.bundle_writing import (
     finish_bundle,
     start_bundle,
 )
-from turnscore_exporters.bundles.encoder_bundle import BundleSource, GraphChoice, write_files
-from turnscore_exporters.bundles.self_test import build_self_test
-from turnscore_exporters.bundles.self_test_turns import self_test_turns
-from turnscore_exporters.engagement.engagement_bundle import INT8_TOLERANCE
-from turnscore_exporters.engagement.engagement_model import CONTRACT, score_pairs
-from turnscore_exporters.fed.fed_bundle import PRECISIONS, REFERENCE_FILE, TOLERANCES
-from turnscore_exporters.fed.fed_graphs import export_graph
-from turnscore_exporters.fed.fed_qualities import read_qualities
+from turnscore_exporters.engagement.bundle import INT8_TOLERANCE
+from turnscore_exporters.engagement.model import CONTRACT, score_pairs
+from turnscore_exporters.fed.bundle import PRECISIONS, REFERENCE_FILE, TOLERANCES
+from turnscore_exporters.fed.graphs import export_graph
+from turnscore_exporters.fed.qualities import read_qualities
 from turnscore_exporters.json_files import write_json
 from turnscore_models import Bundle, GraphVariant
-from turnscore_service.scorers.fed.fed_options import FedBundleOptions
+from turnscore_service.scorers.fed.options import FedBundleOptions
 
 from turnscore_bench.gpu.shapes import Shape
 from turnscore_bench.gpu.stand_ins import (

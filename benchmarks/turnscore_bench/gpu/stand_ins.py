@@ -12,17 +12,17 @@ import torch
 import turnscore_exporters
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
-from turnscore_exporters.engagement.engagement_model import EngagementModel, ModelSettings
-from turnscore_exporters.fed.lm_model import find_end_of_text, train_tokenizer
+from turnscore_exporters.engagement.model import EngagementModel, ModelSettings
+from turnscore_exporters.fed.language_model import find_end_of_text, train_tokenizer
 from turnscore_exporters.training.encoders import Encoder
 
 from turnscore_bench.gpu.shapes import Shape
 
-QUALITIES_FILE = Path(turnscore_exporters.__file__).with_name("fed_qualities.json")
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 WORDS = tuple(first + second for first, second in product(("ba", "ce", "di", "fo", "gu"), ("lan", "mer", "nis", "tor")))
 """Twenty words that stand for all others; two of them in a row make 400."""
 TOKEN_LIMIT = 128
+QUALITIES_FILE = Path(turnscore_exporters.__file__).parent / "fed" / "qualities.json"
 
 
 def build_encoder(shape: Shape, attention: str = "eager") -> EngagementModel:

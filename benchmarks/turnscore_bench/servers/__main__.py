@@ -18,10 +18,10 @@ from turnscore_service.inference.cpu_budget import usable_cpus
 from turnscore_bench.harness import environments, machine
 from turnscore_bench.harness.traffic import LENGTH_MIXES, Traffic
 from turnscore_bench.servers import tables
+from turnscore_bench.servers.arena import Arena
 from turnscore_bench.servers.bare import BareProcess, EngagementRows
 from turnscore_bench.servers.contenders import Contender, turnscore_contenders
 from turnscore_bench.servers.foreign_contenders import bentoml_contenders, infinity_contenders, litserve_contender
-from turnscore_bench.servers.measuring import Arena
 from turnscore_bench.servers.report import read_results, write_report
 from turnscore_bench.servers.results import Results
 from turnscore_bench.servers.rounds import Schedule, enter, find_best, run_rounds

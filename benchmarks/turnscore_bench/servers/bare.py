@@ -8,7 +8,7 @@ from typing import Any
 
 from turnscore_models import GraphVariant, read_bundle
 from turnscore_service.scorers.engagement import EngagementScorer
-from turnscore_service.scorers.loading import load_scorer
+from turnscore_service.scorers.loaded_scorer import load_scorer
 from turnscore_service.scorers.scorer import TurnToScore
 from turnscore_wire import Turn
 

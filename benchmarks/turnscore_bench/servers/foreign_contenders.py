@@ -14,7 +14,7 @@ from turnscore_bench.servers import infinity_model
 from turnscore_bench.servers.contenders import Answers, Contender, ServerSpec
 from turnscore_bench.servers.ideal_batches import Rows
 
-_SERVERS = Path(__file__).parent / "servers"
+_SERVERS = Path(__file__).parent / "foreign"
 _MODEL = "encoder"
 _WIDTH = 384
 _CHECKPOINT_TOLERANCE = 0.3

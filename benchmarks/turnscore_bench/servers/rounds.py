@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from turnscore_bench.harness.processes import StartError
 from turnscore_bench.harness.traffic import LengthMix, Traffic
+from turnscore_bench.servers.arena import Arena
 from turnscore_bench.servers.bare import BareProcess, EngagementRows
 from turnscore_bench.servers.contenders import Contender
-from turnscore_bench.servers.measuring import Arena
 from turnscore_bench.servers.results import BARE, Measurement, Results
 
 _SEARCH_TURNS = 120

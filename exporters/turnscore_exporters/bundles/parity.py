@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from turnscore_assessment.agreement.agreement_statistics import compute_spearman
+from turnscore_assessment.agreement.statistics import compute_spearman
 from turnscore_models import GraphVariant
 from turnscore_service.scorers.scorer import Scorer, TurnToScore
 from turnscore_wire import Turn

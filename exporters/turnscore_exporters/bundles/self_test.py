@@ -19,7 +19,7 @@ from turnscore_models import (
 )
 from turnscore_models.manifest import VERSION_PATTERN
 from turnscore_service.inference.onnx_backend import OnnxBackend
-from turnscore_service.scorers.loading import find_scorer, load_scorer
+from turnscore_service.scorers.loaded_scorer import find_scorer, load_scorer
 from turnscore_service.scorers.scorer import PERCENTILE_SUFFIX, RawScore, TurnToScore
 from turnscore_service.scorers.self_test import read_turn, score_turns
 

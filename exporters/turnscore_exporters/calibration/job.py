@@ -7,19 +7,20 @@ from pathlib import Path
 
 import numpy as np
 from pydantic import JsonValue
-from turnscore_assessment.agreement.agreement_bundles import load_bundles, score_turns
+from turnscore_assessment.agreement.bundles import load_bundles, score_turns
+from turnscore_assessment.errors import AgreementError
 from turnscore_client import AsyncTurnScoreClient, ScoreReply, TurnScoreError
 from turnscore_models import Bundle, Calibration, SelfTest, Threshold, copy_bundle
-from turnscore_service.scorers.loading import LoadedScorer
+from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.scorers.quality import HEADS, QualityOptions, ValueFormula
 from turnscore_service.scorers.scorer import RawScore, TurnToScore
 
-from turnscore_exporters.bundles.bundle_writing import calibrate
 from turnscore_exporters.bundles.self_test import write_self_test
+from turnscore_exporters.bundles.writer import calibrate
 from turnscore_exporters.calibration.calibration import calibrate_formula, check_counts, make_threshold
 from turnscore_exporters.calibration.rated_file import RatedTurns, read_rated_turns
 from turnscore_exporters.calibration.recalibration import Choice, RatedHeads, compute_values
-from turnscore_exporters.errors import AgreementError, ExporterError
+from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import write_json
 
 QUALITY = "quality"

@@ -8,20 +8,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel
-from turnscore_assessment.agreement.agreement_bundles import make_turn, score_turns
+from turnscore_assessment.agreement.bundles import make_turn, score_turns
+from turnscore_assessment.data.dialogue_sets import ObservedTurn
 from turnscore_assessment.data.population import STATED, Population
-from turnscore_assessment.data.sentiment_sets import ObservedTurn
 from turnscore_models import Bundle, Calibration, write_bundle
 from turnscore_service.inference.cpu_budget import usable_cpus
-from turnscore_service.scorers.fed.fed import FedScorer
-from turnscore_service.scorers.fed.fed_options import FedBundleOptions
-from turnscore_service.scorers.loading import LoadedScorer, choose_variant, load_scorer
+from turnscore_service.scorers.fed.options import FedBundleOptions
+from turnscore_service.scorers.fed.scorer import FedScorer
+from turnscore_service.scorers.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_service.scorers.scorer import RawScore
 
-from turnscore_exporters.bundles.bundle_writing import calibrate
 from turnscore_exporters.bundles.self_test import start_version
+from turnscore_exporters.bundles.writer import calibrate
 from turnscore_exporters.errors import ExporterError
-from turnscore_exporters.fed.fed_parity import mean_values, serve_both_losses, write_reference
+from turnscore_exporters.fed.parity import mean_values, serve_both_losses, write_reference
 from turnscore_exporters.json_files import read_json, write_json
 
 LEAST_TURNS = 100

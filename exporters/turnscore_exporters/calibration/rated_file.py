@@ -8,10 +8,9 @@ from typing import Any
 
 from pydantic import ValidationError
 from turnscore_assessment.data.dialogues import read_rows
+from turnscore_assessment.errors import BadDataError
 from turnscore_service.scorers.scorer import TurnToScore
 from turnscore_wire import ScoreRequest, tell_refusal
-
-from turnscore_exporters.errors import BadDataError
 
 LABELS = {"good": True, "bad": False}
 _SHARED_WORDS = 5

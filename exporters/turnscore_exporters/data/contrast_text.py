@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turnscore_assessment.data.dialogues import read_dialogues
-
-from turnscore_exporters.errors import BadDataError
+from turnscore_assessment.errors import BadDataError
 
 DULL_REPLIES = (
     "i don't know .", "yes .", "ok .", "no .", "i see .", "sure .", "lol", "thank you .", "i'm not sure .", "what ?",

@@ -13,9 +13,10 @@ from enum import StrEnum
 from pathlib import Path
 
 from turnscore_assessment.data.dialogues import THUMB_NONE, THUMB_UP, Dialogue, Turn, merge_turns, read_dialogues
+from turnscore_assessment.errors import BadDataError
 
 from turnscore_exporters.data.pairs import EngagementPair
-from turnscore_exporters.errors import BadDataError, PairCountError
+from turnscore_exporters.errors import PairCountError
 
 # Specified: the paper's threshold and split, and the pair counts of its Table 4 as (label 0, label 1).
 ENGAGING_FROM = 3

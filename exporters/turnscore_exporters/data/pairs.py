@@ -4,7 +4,7 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
-from turnscore_exporters.errors import BadDataError
+from turnscore_assessment.errors import BadDataError
 
 
 @dataclass(frozen=True, slots=True)

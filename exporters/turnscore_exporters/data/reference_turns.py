@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turnscore_assessment.data.dialogues import Dialogue, Turn, merge_turns, read_dialogues
+from turnscore_assessment.errors import BadDataError
 
 from turnscore_exporters.data.convai import Split, read_left_out_ids, split_dialogues
 from turnscore_exporters.data.pairs import EngagementPair
-from turnscore_exporters.errors import BadDataError
 
 CONVAI_FILE, LEFT_OUT_FILE = "convai2017.jsonl.gz", "predictive_engagement/50convs_AMT.txt"
 SYSTEM_FILE = "dstc9_interactive.jsonl.gz"

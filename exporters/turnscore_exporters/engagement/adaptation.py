@@ -15,9 +15,9 @@ from torch.nn import functional
 
 from turnscore_exporters.data.contrast_text import ContrastText
 from turnscore_exporters.data.pairs import EngagementPair
-from turnscore_exporters.engagement.engagement_model import Pooling, compare, pool
+from turnscore_exporters.engagement.model import Pooling, compare, pool
 from turnscore_exporters.training.encoders import Encoder, pad_rows
-from turnscore_exporters.training.training import LoopSettings, choose_batch, run_loop
+from turnscore_exporters.training.loop import LoopSettings, choose_batch, run_loop
 
 # Chosen on the 300 transfer pairs (cross-validated); 24 + 3 x 8 pairs a step fill a CPU core for about a second.
 LEARNING_RATE, HEAD_LEARNING_RATE, WEIGHT_DECAY = 5e-5, 1e-3, 0.01

@@ -10,29 +10,29 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import JsonValue
-from turnscore_assessment.agreement.agreement_statistics import compute_auc, compute_spearman
+from turnscore_assessment.agreement.statistics import compute_auc, compute_spearman
 from turnscore_assessment.data.development_sets import read_development_sets
+from turnscore_assessment.data.dialogue_sets import Spoken
 from turnscore_assessment.data.population import STATED, read_population
-from turnscore_assessment.data.sentiment_sets import Spoken
 from turnscore_models import Bundle, GraphVariant
 from turnscore_service.inference.onnx_backend import OnnxBackend
 from turnscore_service.scorers.quality import HeadCurves, QualityOptions, QualityScorer, ValueFormula, windows_of
 from turnscore_service.scorers.scorer import TurnToScore
 from turnscore_wire import Turn
 
-from turnscore_exporters.bundles.bundle_writing import (
+from turnscore_exporters.bundles.encoder import MIN_PARITY_TURNS, BundleSource, GraphChoice, write_files
+from turnscore_exporters.bundles.parity import PACKS_AT_ONCE, check_parity
+from turnscore_exporters.bundles.self_test import build_self_test
+from turnscore_exporters.bundles.self_test_turns import self_test_turns
+from turnscore_exporters.bundles.writer import (
     DEFAULT_GRAPHS,
     calibrate,
     finish_bundle,
     fresh_folder,
     start_bundle,
 )
-from turnscore_exporters.bundles.encoder_bundle import MIN_PARITY_TURNS, BundleSource, GraphChoice, write_files
-from turnscore_exporters.bundles.parity import PACKS_AT_ONCE, check_parity
-from turnscore_exporters.bundles.self_test import build_self_test
-from turnscore_exporters.bundles.self_test_turns import self_test_turns
 from turnscore_exporters.errors import CheckpointError, ParityError
-from turnscore_exporters.graphs.graph_export import EXAMPLE_IDS, ROW_AXES, GraphContract
+from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, GraphContract
 from turnscore_exporters.graphs.half_emulation import examined_graph
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.quality.model import CONTEXT_ROWS, HEADS, QualityModel, RowBuilder, load_model, score_pairs

@@ -7,9 +7,9 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
+from turnscore_assessment.data.dialogue_sets import Spoken
 from turnscore_assessment.data.dialogues import read_rows
 from turnscore_assessment.data.rated_turns import DAILYDIALOG, alternate, group_contexts, read_rated_turns
-from turnscore_assessment.data.sentiment_sets import Spoken
 
 from turnscore_exporters.quality.examples import Example, Group
 from turnscore_exporters.quality.spoken_turns import CONTEXT_TURNS, SpokenTurn

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from turnscore_assessment.agreement.agreement_statistics import compute_auc, compute_spearman
+from turnscore_assessment.agreement.statistics import compute_auc, compute_spearman
 from turnscore_assessment.data.development_sets import ADVERSARIAL_FILE, ADVERSARIAL_KINDS, read_development_sets
+from turnscore_assessment.data.dialogue_sets import Spoken
 from turnscore_assessment.data.dialogues import read_rows
 from turnscore_assessment.data.rated_turns import RatedTurn, alternate
-from turnscore_assessment.data.sentiment_sets import Spoken
 
 from turnscore_exporters.quality.model import HEADS, RELEVANT, QualityModel, RowBuilder, score_pairs
 from turnscore_exporters.quality.value import ValueFormula

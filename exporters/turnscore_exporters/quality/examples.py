@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from turnscore_assessment.data.sentiment_sets import SYSTEM, USER, Spoken
+from turnscore_assessment.data.dialogue_sets import SYSTEM, USER, Spoken
 
 from turnscore_exporters.quality.negatives import (
     BAD_NEWS,
@@ -18,7 +18,7 @@ from turnscore_exporters.quality.negatives import (
     Negatives,
 )
 from turnscore_exporters.quality.spoken_turns import SpokenTurn, group_by_dialogue
-from turnscore_exporters.sentiment.sentiment_labels import LabelRules, label_sentiment, score_vader
+from turnscore_exporters.sentiment.labels import LabelRules, label_sentiment, score_vader
 
 UNKNOWN = math.nan
 STOP_WEIGHT = 0.25

@@ -12,8 +12,8 @@ import typer
 
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.quality.development import measure_development
-from turnscore_exporters.quality.filtering import drop_fitting
 from turnscore_exporters.quality.finish import average_models, balance_relevant, fit_formula, fit_overall
+from turnscore_exporters.quality.fit_filter import drop_fitting
 from turnscore_exporters.quality.model import (
     QualityModel,
     QualitySettings,

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import BertModel
-from turnscore_assessment.data.sentiment_sets import Spoken
-from turnscore_service.scorers.response_windows import TextRows, TokenIds, WindowLayout, lay_out_rows
+from turnscore_assessment.data.dialogue_sets import Spoken
+from turnscore_service.scorers.quality_windows import TextRows, TokenIds, WindowLayout, lay_out_rows
 
-from turnscore_exporters.graphs.graph_export import BertGraph
+from turnscore_exporters.graphs.export import BertGraph
 from turnscore_exporters.training.checkpoint_files import read_checkpoint, write_checkpoint
 from turnscore_exporters.training.encoders import Encoder, pad_rows
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from turnscore_assessment.data.sentiment_sets import SYSTEM, USER
+from turnscore_assessment.data.dialogue_sets import SYSTEM, USER
 
 from turnscore_exporters.data.contrast_text import DULL_REPLIES, MarkovChain
 from turnscore_exporters.quality.near_misses import NearMisses
 from turnscore_exporters.quality.spoken_turns import SpokenTurn
-from turnscore_exporters.sentiment.sentiment_labels import score_vader
-from turnscore_exporters.sentiment.sentiment_negatives import garble
+from turnscore_exporters.sentiment.labels import score_vader
+from turnscore_exporters.sentiment.negatives import garble
 
 LENGTH_STEPS = (4, 7, 10, 14, 19, 26)
 """Words at which responses change their length class: a random negative is as long as the real response."""

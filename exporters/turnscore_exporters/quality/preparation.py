@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from turnscore_assessment.agreement.agreement_bundles import load_bundles, score_turns
+from turnscore_assessment.agreement.bundles import load_bundles, score_turns
 from turnscore_assessment.data.population import read_population
-from turnscore_service.scorers.loading import LoadedScorer
+from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.scorers.scorer import TurnToScore
 from turnscore_wire import Turn
 

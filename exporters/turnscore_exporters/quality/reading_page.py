@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from turnscore_assessment.agreement.agreement_bundles import load_bundles, score_turns
+from turnscore_assessment.agreement.bundles import load_bundles, score_turns
 from turnscore_assessment.data.rated_turns import alternate
-from turnscore_service.scorers.loading import LoadedScorer
+from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.scorers.scorer import RawScore, TurnToScore
 from turnscore_wire import Turn
 

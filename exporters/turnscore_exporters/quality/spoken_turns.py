@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from turnscore_assessment.data.dialogue_sets import SYSTEM, USER, Spoken, says_goodbye
 from turnscore_assessment.data.dialogues import Dialogue, merge_turns, read_dialogues
-from turnscore_assessment.data.sentiment_sets import SYSTEM, USER, Spoken, says_goodbye
 
 CONTEXT_TURNS = 4
 """Of a turn's context this many latest turns are kept; the model reads no more. Chosen."""

@@ -24,7 +24,7 @@ from turnscore_exporters.quality.model import (
     collate_pairs,
 )
 from turnscore_exporters.training.encoders import Encoder
-from turnscore_exporters.training.training import LoopSettings, WeightAverage, run_loop
+from turnscore_exporters.training.loop import LoopSettings, WeightAverage, run_loop
 
 SORTED_TOGETHER = 256  # groups; chosen: long enough to sort by length, short enough to stay random
 SAVE_EVERY = 200

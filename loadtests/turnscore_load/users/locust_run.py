@@ -9,7 +9,7 @@ from typing import Literal
 from turnscore_load.users.mix import DEFAULT_MIX
 from turnscore_load.users.shapes import ShapeName
 
-LOCUSTFILE = Path(__file__).parents[1] / "locustfile.py"
+LOCUSTFILE = Path(__file__).parents[2] / "locustfile.py"
 DoorName = Literal["http", "grpc"]
 BUDGETS = LOCUSTFILE.with_name("budgets.toml")
 

@@ -11,7 +11,7 @@ from collections import deque
 from typing import Literal
 
 from turnscore_service import metrics
-from turnscore_service.settings.cache_settings import CacheSettings
+from turnscore_service.settings.cache import CacheSettings
 
 State = Literal["closed", "half_open", "open"]
 

@@ -13,7 +13,7 @@ from base64 import urlsafe_b64encode
 from hashlib import blake2b
 
 from turnscore_service.scorers.fields import Field, Fields, pack_fields
-from turnscore_service.scorers.loading import LoadedScorer
+from turnscore_service.scorers.loaded_scorer import LoadedScorer
 
 ENTRY_FORMAT = 2
 """Raised whenever entries are laid out in another way, or scores mean something else."""

@@ -17,7 +17,7 @@ from redis.backoff import NoBackoff
 
 from turnscore_service.cache.redis_faults import GarbageError
 from turnscore_service.cache.write_behind import PendingWrite
-from turnscore_service.settings.cache_settings import CacheSettings
+from turnscore_service.settings.cache import CacheSettings
 from turnscore_service.settings.redis_address import RedisAddress
 
 _SPARE_CONNECTIONS = 3

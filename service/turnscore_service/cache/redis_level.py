@@ -12,12 +12,12 @@ from typing import TypeVar
 
 from turnscore_service import metrics
 from turnscore_service.cache.breaker import Breaker
-from turnscore_service.cache.coalescing import Coalescer, Entries
+from turnscore_service.cache.coalescer import Coalescer, Entries
 from turnscore_service.cache.key import PROBE_KEY, mark_key
 from turnscore_service.cache.redis_client import EntryStore
 from turnscore_service.cache.redis_faults import cause_of
 from turnscore_service.cache.write_behind import PendingWrite, WriteBehind
-from turnscore_service.settings.cache_settings import CacheSettings
+from turnscore_service.settings.cache import CacheSettings
 
 _CONNECT_SECONDS = 1.0
 """For a probe to open all connections, in the background; a lookup then finds them open. Chosen."""

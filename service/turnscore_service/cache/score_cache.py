@@ -15,10 +15,10 @@ from turnscore_service.cache.entry import StaleEntryError, UnreadableEntryError,
 from turnscore_service.cache.key import KeyMaker, TextHashes
 from turnscore_service.cache.local_level import LocalLevel
 from turnscore_service.scorers.fields import Fields
-from turnscore_service.scorers.loading import LoadedScorer
+from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.scorers.parts import ScorePart, ScoresInParts, parts_reader
 from turnscore_service.scorers.scorer import TurnToScore
-from turnscore_service.settings.cache_settings import CacheSettings
+from turnscore_service.settings.cache import CacheSettings
 
 _LOGGER = logging.getLogger("turnscore.cache")
 

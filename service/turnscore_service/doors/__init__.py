@@ -1,1 +1,1 @@
-"""The doors: HTTP, WebSocket and gRPC in, replies out. They decode, call the pipeline and encode; they score nothing."""
+"""The doors: HTTP, WebSocket and gRPC in, replies out. They decode, call the pipeline, encode; they score nothing."""

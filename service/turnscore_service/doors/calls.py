@@ -18,10 +18,10 @@ from turnscore_wire import (
 )
 
 from turnscore_service.deadline import Deadline
-from turnscore_service.doors.decoding import decode, decode_batch, validate, validate_batch
+from turnscore_service.doors.decoder import decode, decode_batch, validate, validate_batch
 from turnscore_service.path.loop_time import Slices
 from turnscore_service.path.pipeline import ScoringPipeline
-from turnscore_service.process.wiring import Runtime
+from turnscore_service.process.runtime import Runtime
 
 DeadlineOf = Callable[[int | None], Deadline]
 """Makes the deadline of a request from the `deadline_ms` that it names, if any."""

@@ -11,16 +11,16 @@ from pydantic import BaseModel
 from turnscore_wire import BODY_FIELD, ConversationMessage, ConversationReply, ErrorReply, Limits
 from turnscore_wire.v1 import turnscore_pb2
 
-from turnscore_service.conversations.conversation import Received
+from turnscore_service.conversations.session import Received
 from turnscore_service.deadline import Deadline
 from turnscore_service.doors.boundary import answer, converse, take_request_id
 from turnscore_service.doors.calls import CALLS, Call, DeadlineOf
-from turnscore_service.doors.decoding import validate
+from turnscore_service.doors.decoder import validate
 from turnscore_service.doors.grpc_messages import REQUEST_ID_KEY, read_message, read_request, status_of, write_message
 from turnscore_service.errors import CallerLeftError, DeadlineExceededError, InvalidRequestError
 from turnscore_service.keys.access import FORWARDED_KEY, sent_key
 from turnscore_service.path.loop_time import LARGE_BYTES
-from turnscore_service.process.wiring import Runtime
+from turnscore_service.process.runtime import Runtime
 
 SERVICE = turnscore_pb2.DESCRIPTOR.services_by_name["TurnScorer"].full_name
 

@@ -10,9 +10,9 @@ from grpc_reflection.v1alpha import reflection
 
 from turnscore_service.doors.grpc_door import SERVICE, GrpcDoor
 from turnscore_service.doors.grpc_tls import server_credentials
-from turnscore_service.doors.listening import listens_elsewhere, why_not
-from turnscore_service.process.wiring import Runtime
-from turnscore_service.settings.door_settings import GrpcSettings
+from turnscore_service.doors.ports import listens_elsewhere, why_not
+from turnscore_service.process.runtime import Runtime
+from turnscore_service.settings.doors import GrpcSettings
 
 _RETRY_SECONDS = 1.0
 """How long a busy port is left alone, and up to as long again, so that two services do not keep in step. Chosen."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import grpc
 
-from turnscore_service.settings.door_settings import GrpcSettings
+from turnscore_service.settings.doors import GrpcSettings
 
 _LOGGER = logging.getLogger("turnscore.grpc")
 _Stamps = tuple[tuple[int, int, int], ...]

@@ -38,7 +38,7 @@ from turnscore_service.errors import (
 from turnscore_service.keys.access import API_KEY_KEY, AUTHORIZATION_KEY
 from turnscore_service.metrics import registry
 from turnscore_service.path.loop_time import LARGE_BYTES
-from turnscore_service.process.wiring import Runtime
+from turnscore_service.process.runtime import Runtime
 
 _NOWHERE = "/%"
 """Stands for a path with control characters: to the router `/v1/models` and a line's end would be `/v1/models`."""

@@ -12,7 +12,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from turnscore_service.doors.boundary import refuse, take_request_id
 from turnscore_service.doors.http_answers import HEADERS_FIELD, send_answer
 from turnscore_service.errors import DeadlineExceededError, InvalidRequestError, ScoringError, TooLargeError
-from turnscore_service.settings.door_settings import HttpSettings
+from turnscore_service.settings.doors import HttpSettings
 
 _MOST_HEADERS = 128
 """What the server's WebSocket library takes in a handshake, too."""

@@ -1,4 +1,4 @@
-"""`python -m turnscore_service.doors.openapi_document FILE`: writes the OpenAPI document, or with --check compares it."""
+"""`python -m turnscore_service.doors.openapi_document FILE`: writes the document of HTTP; --check compares it."""
 
 import json
 import sys
@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from turnscore_service.doors.http_door import create_http_door
-from turnscore_service.process.wiring import Runtime
-from turnscore_service.settings.settings import Settings
+from turnscore_service.process.runtime import Runtime
+from turnscore_service.settings.service import Settings
 
 
 def openapi_document() -> str:

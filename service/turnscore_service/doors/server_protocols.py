@@ -6,7 +6,7 @@ from uvicorn.config import HTTP_PROTOCOLS, WS_PROTOCOLS
 
 from turnscore_service.doors.http_protocol import BoundedHttpProtocol
 from turnscore_service.doors.websocket_protocol import BoundedWebSocketProtocol
-from turnscore_service.settings.settings import Settings
+from turnscore_service.settings.service import Settings
 
 
 def bounded_protocols(settings: Settings) -> tuple[type[asyncio.Protocol], type[asyncio.Protocol]]:

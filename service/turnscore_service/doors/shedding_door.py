@@ -14,7 +14,7 @@ from turnscore_service.doors.http_answers import request_id_of, send_answer, sen
 from turnscore_service.errors import UnauthenticatedError
 from turnscore_service.keys.callers import Caller
 from turnscore_service.path.answered_bodies import WAS_ANSWERED
-from turnscore_service.process.wiring import Runtime
+from turnscore_service.process.runtime import Runtime
 
 _CALLS = {f"/v1/{call.name}": call.name for call in CALLS}
 

@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from turnscore_service.errors import InvalidRequestError
-from turnscore_service.settings.door_settings import HttpSettings
+from turnscore_service.settings.doors import HttpSettings
 
 ORIGIN_FIELD = "origin"
 HOST_FIELD = "host"

@@ -10,14 +10,14 @@ from fastapi import FastAPI, Request, Response, WebSocket
 from starlette.websockets import WebSocketDisconnect
 from turnscore_wire import ERROR_TABLE, ConversationMessage, ConversationReply, Limits
 
-from turnscore_service.conversations.conversation import Received
+from turnscore_service.conversations.session import Received
 from turnscore_service.doors.boundary import converse, refuse, take_request_id
-from turnscore_service.doors.decoding import decode
+from turnscore_service.doors.decoder import decode
 from turnscore_service.doors.http_answers import REQUEST_ID_HEADER, request_id_of, send_answer, sender_of
 from turnscore_service.doors.http_schema import describe_conversations
 from turnscore_service.doors.web_pages import check_page
 from turnscore_service.errors import CallerLeftError, InvalidRequestError, ScoringError, UnknownPathError
-from turnscore_service.process.wiring import Runtime
+from turnscore_service.process.runtime import Runtime
 
 PATH = "/v1/conversations"
 SUBPROTOCOL = "turnscore.v1"

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnscore_service.inference.onnx_library import load_onnxruntime
-from turnscore_service.inference.packing import padded_width
+from turnscore_service.inference.padded_rows import padded_width
 
 Array = NDArray[Any]
 

@@ -16,7 +16,7 @@ from turnscore_service.errors import UnauthenticatedError
 from turnscore_service.keys.callers import CALLER, Caller, Proxies, network_of
 from turnscore_service.keys.turn_budget import TurnBudget
 from turnscore_service.log_setup import KEY_NAME
-from turnscore_service.settings.door_settings import AuthSettings, KeyEntry, KeyName
+from turnscore_service.settings.doors import AuthSettings, KeyEntry, KeyName
 
 AUTHORIZATION_KEY = "authorization"
 API_KEY_KEY = "x-api-key"

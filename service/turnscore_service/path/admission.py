@@ -11,7 +11,7 @@ from typing import Literal
 from turnscore_service import metrics
 from turnscore_service.deadline import Deadline
 from turnscore_service.errors import OverloadedError
-from turnscore_service.settings.settings import AdmissionSettings
+from turnscore_service.settings.service import AdmissionSettings
 
 _RETRY_MS = (20, 10_000)
 """Least and greatest advice to a refused caller. Chosen."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turnscore_service.inference.batch_budget import WasteLimit
-from turnscore_service.inference.packing import padded_width
+from turnscore_service.inference.padded_rows import padded_width
 from turnscore_service.scorers.scorer import TokenPack
 
 

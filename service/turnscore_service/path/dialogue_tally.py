@@ -6,7 +6,7 @@ from turnscore_wire import DialogueAggregate, Score
 
 from turnscore_service.path.items import Item
 from turnscore_service.path.outcomes import Outcome
-from turnscore_service.scorers.loading import LoadedScorer
+from turnscore_service.scorers.loaded_scorer import LoadedScorer
 
 
 class DialogueTally:

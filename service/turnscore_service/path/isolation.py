@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 
 from turnscore_service.errors import FailedScoringError, InvalidRequestError, ScoringError
-from turnscore_service.scorers.loading import LoadedScorer
+from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.scorers.scorer import TokenPack, TurnToScore
 
 _LOGGER = logging.getLogger("turnscore.scorers")

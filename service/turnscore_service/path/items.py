@@ -9,7 +9,7 @@ from turnscore_wire.requests import ScorerChoice
 
 from turnscore_service.cache.choice import UNSAID, CacheChoice
 from turnscore_service.deadline import Deadline
-from turnscore_service.scorers.loading import LoadedScorer
+from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.scorers.scorer import TurnToScore
 
 

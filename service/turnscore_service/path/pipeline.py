@@ -23,8 +23,8 @@ from turnscore_wire import (
 
 from turnscore_service.deadline import Deadline
 from turnscore_service.errors import ScoringError
-from turnscore_service.path.answering import Answerer
-from turnscore_service.path.computing import Workshop
+from turnscore_service.path.answerer import Answerer
+from turnscore_service.path.computation import Workshop
 from turnscore_service.path.dialogue_tally import DialogueTally
 from turnscore_service.path.items import Item
 from turnscore_service.path.loop_time import LARGE_TURNS, LoopTime

@@ -9,7 +9,7 @@ from turnscore_wire import ConversationOpening, DialogueRequest, Limits, RankReq
 from turnscore_wire.requests import ScorerChoice
 
 from turnscore_service.errors import InvalidRequestError, ScoringError, TooLargeError
-from turnscore_service.scorers.loading import LoadedScorer
+from turnscore_service.scorers.loaded_scorer import LoadedScorer
 
 QUALITY = "quality"
 """The scorer that answers a ranking's question by itself."""

@@ -16,8 +16,8 @@ from turnscore_service.inference.cuda_driver import CudaDriverError
 from turnscore_service.inference.devices import AUTO, CPU, Device, choose_devices
 from turnscore_service.inference.machine import Machine
 from turnscore_service.inference.onnx_library import PROVIDERS, DeviceError
-from turnscore_service.scorers.loading import choose_graph, load_scorer
-from turnscore_service.settings.settings import Settings
+from turnscore_service.scorers.loaded_scorer import choose_graph, load_scorer
+from turnscore_service.settings.service import Settings
 
 _DRIVER_FILE = Path("/proc/driver/nvidia/version")
 _EXPORT_MODULES = ("torch", "transformers", "onnx")

@@ -12,7 +12,7 @@ from turnscore_models.version_option import VersionOption
 
 from turnscore_service.inference.machine import ThisMachine
 from turnscore_service.process.doctor import Diagnosis, GpuFacts, diagnose
-from turnscore_service.settings.settings import read_settings
+from turnscore_service.settings.service import read_settings
 
 _GIGABYTE = 1 << 30
 

@@ -16,9 +16,9 @@ from turnscore_service.inference.cuda_backend import CudaOptions
 from turnscore_service.inference.devices import CPU, Device, choose_devices, count_workers_beside
 from turnscore_service.inference.machine import Machine, ThisMachine
 from turnscore_service.inference.onnx_backend import RunCount
-from turnscore_service.process.warming import fill_arenas, measure_budget
-from turnscore_service.scorers.loading import LoadedScorer, choose_graph, load_scorer, measure_concurrency
-from turnscore_service.settings.settings import Settings
+from turnscore_service.process.warm_up import fill_arenas, measure_budget
+from turnscore_service.scorers.loaded_scorer import LoadedScorer, choose_graph, load_scorer, measure_concurrency
+from turnscore_service.settings.service import Settings
 
 CUDA_LANES = 2
 """One batch is laid out and copied while another computes. Chosen."""

@@ -34,7 +34,7 @@ class Trims(Protocol):
         """The turn without what the scorer cannot read, in time that the rest of its text does not lengthen.
 
         All other methods see only that. Scores it as the whole turn would be, but for the rule of
-        turnscore_service.scorers.trimming; trimming twice changes nothing.
+        turnscore_service.scorers.text_ends; trimming twice changes nothing.
         """
 
 

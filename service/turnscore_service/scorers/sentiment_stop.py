@@ -15,13 +15,13 @@ from turnscore_wire import TokenCount, Turn
 
 from turnscore_service.errors import InvalidRequestError
 from turnscore_service.inference.onnx_backend import Backend
-from turnscore_service.inference.packing import pad_rows
+from turnscore_service.inference.padded_rows import pad_rows
 from turnscore_service.inference.text_tokenizer import TextTokenizer
-from turnscore_service.scorers.dialogue_rows import DialogueRow, RowLayout, SpecialTokens, lay_out_row
 from turnscore_service.scorers.fields import Fields, context_fields
 from turnscore_service.scorers.history import History, history_of
 from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
-from turnscore_service.scorers.trimming import CHARS_PER_TOKEN, keep_beginning, keep_end
+from turnscore_service.scorers.sentiment_rows import DialogueRow, RowLayout, SpecialTokens, lay_out_row
+from turnscore_service.scorers.text_ends import CHARS_PER_TOKEN, keep_beginning, keep_end
 from turnscore_service.scorers.turn_warnings import reading_warnings
 
 _CHARS_A_TOKEN = 2

@@ -6,7 +6,7 @@ from turnscore_bench.servers.bare import EngagementRows
 from turnscore_bench.servers.bare_runtime import BareRuntime
 from turnscore_bench.servers.ideal_batches import Plan
 from turnscore_models import starter_bundles
-from turnscore_service.scorers.loading import load_scorer
+from turnscore_service.scorers.loaded_scorer import load_scorer
 from turnscore_service.scorers.scorer import TurnToScore
 from turnscore_wire import Turn
 

@@ -26,7 +26,7 @@ from turnscore_bench.gpu.ways import PACKED
 from turnscore_bench.harness.traffic import Traffic
 from turnscore_models import Bundle, GraphVariant
 from turnscore_service.inference.devices import CPU
-from turnscore_service.scorers.loading import load_scorer
+from turnscore_service.scorers.loaded_scorer import load_scorer
 from turnscore_service.scorers.scorer import TurnToScore
 from turnscore_wire import Turn
 
@@ -145,6 +145,6 @@ def test_without_the_service_it_needs_nothing_but_torch_transformers_onnx_and_th
         "import turnscore_bench.gpu.__main__\n"
         "assert not {'turnscore_models', 'turnscore_wire', 'turnscore_client'} & sys.modules.keys()"
     )
-    path = os.pathsep.join(str(ROOT / each) for each in ("loadtests", "exporters", "service"))
+    path = os.pathsep.join(str(ROOT / each) for each in ("benchmarks", "exporters", "service"))
     done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": path}, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()

@@ -4,9 +4,9 @@ from typing import Any, cast
 import pytest
 from turnscore_bench.harness.processes import StartError
 from turnscore_bench.harness.traffic import LENGTH_MIXES, LengthMix, Traffic
+from turnscore_bench.servers.arena import Arena
 from turnscore_bench.servers.bare import BareProcess, EngagementRows
 from turnscore_bench.servers.contenders import Answers, Contender, ServerSpec
-from turnscore_bench.servers.measuring import Arena
 from turnscore_bench.servers.results import BARE, Measurement, Results
 from turnscore_bench.servers.rounds import Schedule, enter, run_rounds
 

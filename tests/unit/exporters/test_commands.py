@@ -1,48 +1,37 @@
-"""The commands where the extra is missing that they need."""
+"""The commands where a package is missing that they need."""
 
 import sys
-from collections.abc import Callable
 
 import pytest
-from turnscore_exporters.commands.commands import commands
+from turnscore_exporters.commands import entry_points
 
 ENGAGEMENT = ["engagement", "--checkpoint", "c", "--version", "1.0.0", "--output", "o", "--data", "d"]
 
 
-@pytest.mark.parametrize(
-    ("start", "module", "words", "package", "extra"),
-    [
-        (commands.export, "export_cli", ENGAGEMENT, "torch", "export"),
-        (commands.export, "export_cli", ["fed", "--checkpoint", "c", "--verify"], "transformers", "export"),
-        (commands.train, "train_cli", ["dialogue-lm", "--data", "d", "--output", "o"], "torch", "export"),
-        (commands.bench_fed, "fed_bench_cli", ["--tokenizer", "t"], "tqdm", "export"),
-        (commands.bench_fed, "fed_bench_cli", ["--tokenizer", "t"], "onnxruntime", "cpu"),
-        (commands.agreement, "agreement_cli", ["f"], "scipy", "export"),
-        (commands.agreement_table, "agreement_table.command", [".", "--output", "o"], "scipy", "export"),
-        (commands.agreement_convert, "agreement_cli", ["f"], "scipy", "export"),
-    ],
-)
-def test_a_missing_package_is_one_sentence_that_names_its_extra(
-    monkeypatch: pytest.MonkeyPatch, start: Callable[[], None], module: str, words: list[str], package: str, extra: str
-) -> None:
+def forget(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    """Has the exporters imported anew, without the package."""
     for name in [each for each in sys.modules if each.split(".")[0] in ("turnscore_exporters", package)]:
-        if name not in ("turnscore_exporters", "turnscore_exporters.commands.commands"):
+        if name not in ("turnscore_exporters", "turnscore_exporters.commands", entry_points.__name__):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.setattr(sys, "argv", [module, *words])
-    with pytest.raises(SystemExit, match=rf"^error: {package} is not installed: install the extra `{extra}` \(pip"):
-        start()
 
 
-def test_a_module_of_our_own_that_is_missing_is_no_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "turnscore_exporters.commands.train_cli", None)
+def test_a_missing_runtime_is_one_sentence_that_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget(monkeypatch, "onnxruntime")
+    monkeypatch.setattr(sys, "argv", ["turnscore-export", *ENGAGEMENT])
+    with pytest.raises(SystemExit, match=r"^error: ONNX Runtime is not installed: install the extra `cpu` \(pip"):
+        entry_points.export()
+
+
+def test_another_module_that_is_missing_is_no_missing_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "turnscore_exporters.commands.train", None)
     with pytest.raises(ModuleNotFoundError):
-        commands.train()
+        entry_points.train()
 
 
-def test_help_needs_no_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_needs_no_torch(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setattr(sys, "argv", ["turnscore-export", "--help"])
     with pytest.raises(SystemExit, match=r"^0$"):
-        commands.export()
+        entry_points.export()
     assert "sentiment-stop" in capsys.readouterr().out

@@ -11,7 +11,7 @@ import run as commands
 from support.overload_runs import calls, honest_run
 from turnscore_load.address import port_of
 from turnscore_load.calls import Stage
-from turnscore_load.overload.overload import OverloadRun, TooMuchError
+from turnscore_load.overload.run import OverloadRun, TooMuchError
 from turnscore_load.sampling import ProcessesChangedError
 from typer.testing import CliRunner, Result
 

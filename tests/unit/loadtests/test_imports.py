@@ -7,8 +7,12 @@ from pathlib import Path
 import turnscore_load
 
 PACKAGE = Path(turnscore_load.__file__).parent
-FILES = [*PACKAGE.glob("*.py"), *PACKAGE.parent.glob("*.py")]
-NEEDS_LOCUST = {"locustfile", "users", "doors", "grpc_user_doors"}
+FILES = [*PACKAGE.rglob("*.py"), *PACKAGE.parent.glob("*.py")]
+NEEDS_LOCUST = {"locustfile", *(f"turnscore_load.users.{each}" for each in ("users", "doors", "grpc_user_doors"))}
+
+
+def name_of(file: Path) -> str:
+    return ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)
 
 
 def imports(file: Path) -> Iterator[str]:
@@ -27,6 +31,6 @@ def test_load_tests_know_the_wire_and_the_client_only():
 def test_locust_and_gevent_stay_in_the_process_that_locust_runs():
     for file in FILES:
         named = set(imports(file))
-        if file.stem not in NEEDS_LOCUST:
+        if name_of(file) not in NEEDS_LOCUST:
             assert not named & {"locust", "gevent", "geventhttpclient", "grpc.experimental.gevent"}, file
-            assert not named & {f"turnscore_load.{each}" for each in NEEDS_LOCUST}, file
+            assert not named & NEEDS_LOCUST, file

@@ -10,9 +10,9 @@ from support.overload_runs import calls, honest_run
 from support.plain_server import REFUSED, SCORED, Reply, plain_server
 from turnscore_load.answers import Answer
 from turnscore_load.calls import CallRecord, Stage
-from turnscore_load.overload.overload import OverloadRun, OverloadSettings, TooMuchError, run_overload
-from turnscore_load.overload.overload import overload as overload_module
-from turnscore_load.overload.overload_report import checks, report
+from turnscore_load.overload import run as overload_module
+from turnscore_load.overload.report import checks, report
+from turnscore_load.overload.run import OverloadRun, OverloadSettings, TooMuchError, run_overload
 
 MIB = 1024 * 1024
 

@@ -11,10 +11,10 @@ from support.grpc_serving import grpc_server, settings_with
 from support.listening import listening
 from turnscore_load.address import Ports
 from turnscore_load.sampling import Sample
-from turnscore_load.streams.streams import Moment, StreamsRun, StreamsSettings, StreamsTest, Talk
-from turnscore_load.streams.streams import streams as streams_module
-from turnscore_load.streams.streams_report import checks, report, stream_kib
-from turnscore_load.streams.talking import Tally, WrongReplyError, check_reply
+from turnscore_load.streams import run as streams_module
+from turnscore_load.streams.report import checks, report, stream_kib
+from turnscore_load.streams.run import Moment, StreamsRun, StreamsSettings, StreamsTest, Talk
+from turnscore_load.streams.stream import Tally, WrongReplyError, check_reply
 from turnscore_service.doors.http_door import create_http_door
 from turnscore_wire.v1 import turnscore_pb2
 

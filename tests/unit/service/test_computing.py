@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from turnscore_service.path.computing import Computation, Lead, Workshop
+from turnscore_service.path.computation import Computation, Lead, Workshop
 from turnscore_service.path.flights import Flight, Flights
 from turnscore_service.scorers.scorer import TokenPack, TurnToScore
 from turnscore_wire import TokenCount

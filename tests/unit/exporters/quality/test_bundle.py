@@ -11,10 +11,10 @@ import pytest
 import torch
 from support.exporter_data import build_sentence
 from support.wrong_graphs import permute_outputs, with_graph
-from turnscore_exporters.bundles.encoder_bundle import GraphChoice
-from turnscore_exporters.commands.export_cli import app
+from turnscore_exporters.bundles.encoder import GraphChoice
+from turnscore_exporters.commands.export import app
 from turnscore_exporters.errors import CheckpointError, ParityError
-from turnscore_exporters.graphs.graph_export import export_fp32
+from turnscore_exporters.graphs.export import export_fp32
 from turnscore_exporters.graphs.quantization import quantize_int8
 from turnscore_exporters.graphs.unpadding import skip_padding
 from turnscore_exporters.quality import bundle as bundle_module
@@ -31,8 +31,8 @@ from turnscore_exporters.quality.value import ValueFormula, write_formula
 from turnscore_exporters.training.encoders import load_encoder
 from turnscore_models import Bundle, MismatchedGraphError, Threshold, read_bundle
 from turnscore_service.inference.onnx_backend import OnnxBackend
-from turnscore_service.scorers.loading import load_scorer
-from turnscore_service.scorers.response_windows import WindowLayout
+from turnscore_service.scorers.loaded_scorer import load_scorer
+from turnscore_service.scorers.quality_windows import WindowLayout
 from turnscore_service.scorers.scorer import TurnToScore
 from turnscore_service.scorers.self_test import read_turn, score_turns
 from turnscore_wire import Turn

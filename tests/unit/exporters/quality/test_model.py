@@ -11,8 +11,8 @@ from turnscore_assessment.data.rated_turns import RatedTurn
 from turnscore_exporters.errors import CheckpointError, ExporterError
 from turnscore_exporters.quality.development import score_texts
 from turnscore_exporters.quality.examples import Example
-from turnscore_exporters.quality.filtering import drop_fitting
 from turnscore_exporters.quality.finish import average_models, balance_relevant, fit_formula, fit_overall
+from turnscore_exporters.quality.fit_filter import drop_fitting
 from turnscore_exporters.quality.model import (
     HEADS,
     RELEVANT,
@@ -37,7 +37,7 @@ from turnscore_exporters.quality.training import (
 )
 from turnscore_exporters.quality.value import ValueFormula, fit_probability, fit_weights, read_formula, write_formula
 from turnscore_exporters.training.encoders import Encoder, load_encoder
-from turnscore_service.scorers.response_windows import WindowLayout
+from turnscore_service.scorers.quality_windows import WindowLayout
 
 LAYOUT = WindowLayout(turn_tokens=12, window_tokens=8, stride_tokens=6, response_tokens=20)
 CONTEXT = (("user", "hi"), ("system", "what did you do"), ("user", "i saw whales"))

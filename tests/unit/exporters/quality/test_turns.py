@@ -15,7 +15,7 @@ from turnscore_assessment.data.rated_turns import (
     read_rated_turns,
     read_thumbs,
 )
-from turnscore_exporters.errors import BadDataError
+from turnscore_assessment.errors import BadDataError
 from turnscore_exporters.quality.spoken_turns import TurnSource, observe_dialogue, read_source
 
 TOLD = TurnSource(name="told", files=("told.jsonl.gz",), stops_observed=True, person_turns=99, bot_turns=99)

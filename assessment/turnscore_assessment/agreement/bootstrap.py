@@ -1,0 +1,167 @@
+"""Correlations with intervals from resampled dialogues: the turns of one dialogue depend on each other.
+
+A round draws as many dialogues as there are, with replacement, and takes all of a drawn dialogue's observations as
+often as it was drawn. Nothing is copied: every coefficient is computed from how often each dialogue was drawn, which
+gives the resample's coefficient exactly.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnscore_assessment.agreement.statistics import (
+    UNEXPLAINED,
+    Floats,
+    Interval,
+    compute_kendall,
+    compute_partial_correlation,
+    compute_pearson,
+    compute_spearman,
+    find_interval,
+)
+
+Integers = NDArray[np.intp]
+
+LEAST_OBSERVATIONS = 3
+"""Of fewer, a correlation is always 1 or -1. Specified."""
+
+LEAST_DIALOGUES = 3
+"""Fewer dialogues say nothing about those not drawn; such figures get no interval. Chosen."""
+
+
+@dataclass(frozen=True)
+class Correlations:
+    """How one column goes with people's judgements; NaN where that is undefined."""
+
+    pearson: Interval
+    spearman: Interval
+    kendall: Interval
+    given: Mapping[str, Mapping[str, Interval]]
+    """By what was held constant: the partial `pearson` and `spearman` correlations."""
+
+
+def correlate(
+    scores: Floats, qualities: Floats, given: Mapping[str, Floats], dialogue_of: Integers, rounds: int, seed: int
+) -> Correlations:
+    """The correlations of two columns, and those given others; `dialogue_of` numbers each observation's dialogue."""
+    dialogue_of = np.unique(dialogue_of, return_inverse=True)[1]
+    if len(scores) < LEAST_OBSERVATIONS:
+        nothing = find_interval(float("nan"), [])
+        return Correlations(nothing, nothing, nothing, {kind: dict.fromkeys(_METHODS, nothing) for kind in given})
+    draws = draw_dialogues(int(dialogue_of.max()) + 1, rounds, seed)
+    columns = np.stack([scores, qualities, *given.values()])
+    resampled = {name: method(columns, dialogue_of, draws) for name, method in _METHODS.items()}
+    return Correlations(
+        pearson=find_interval(compute_pearson(scores, qualities), resampled["pearson"][:, 0, 1]),
+        spearman=find_interval(compute_spearman(scores, qualities), resampled["spearman"][:, 0, 1]),
+        kendall=find_interval(compute_kendall(scores, qualities), resample_kendall(columns[:2], dialogue_of, draws)),
+        given={
+            kind: {
+                name: find_interval(
+                    compute_partial_correlation(scores, qualities, given[kind], ranks=name == "spearman"),
+                    find_partial(matrices, place),
+                )
+                for name, matrices in resampled.items()
+            }
+            for place, kind in enumerate(given, start=2)
+        },
+    )
+
+
+def draw_dialogues(count: int, rounds: int, seed: int) -> Floats:
+    """How often each of `count` dialogues is drawn, a row a round; no rounds for too few dialogues."""
+    generator = np.random.default_rng(seed)
+    rounds = rounds if count >= LEAST_DIALOGUES else 0
+    return generator.multinomial(count, np.full(count, 1 / count), size=rounds).astype(np.float64)
+
+
+def resample_pearson(columns: Floats, dialogue_of: Integers, draws: Floats) -> Floats:
+    """Pearson's r of all pairs of columns: one matrix a round."""
+    centred = columns - columns.mean(axis=1, keepdims=True)
+    return np.array([_weighted_pearson(centred, drawn[dialogue_of]) for drawn in draws]).reshape(
+        -1, *[len(columns)] * 2
+    )
+
+
+def resample_spearman(columns: Floats, dialogue_of: Integers, draws: Floats) -> Floats:
+    """Spearman's rho of all pairs of columns: one matrix a round."""
+    codes = np.stack([np.unique(column, return_inverse=True)[1] for column in columns])
+    matrices = []
+    for drawn in draws:
+        weights = drawn[dialogue_of]
+        matrices.append(_weighted_pearson(np.stack([_weighted_ranks(each, weights) for each in codes]), weights))
+    return np.array(matrices).reshape(-1, *[len(columns)] * 2)
+
+
+def resample_kendall(pair: Floats, dialogue_of: Integers, draws: Floats) -> Floats:
+    """Kendall's tau-b of two columns, one a round.
+
+    Its sums over pairs of observations are sums over pairs of dialogues, so that a round is a quadratic form in
+    `draws` and sorts nothing.
+    """
+    if not len(draws):
+        return np.zeros(0)
+    agreeing = _resample_pairs(lambda left, right: left * right, pair, dialogue_of, draws)
+    untied = [_resample_pairs(lambda left, _: left * left, each, dialogue_of, draws) for each in (pair, pair[::-1])]
+    return _divide(agreeing, np.sqrt(untied[0] * untied[1]))
+
+
+def resample_auc(scores: Floats, labels: Floats, dialogue_of: Integers, draws: Floats) -> Floats:
+    """The area under the ROC curve of scores against labels of 0 and 1, one a round; ties count half."""
+    codes = np.unique(scores, return_inverse=True)[1]
+    areas = []
+    for drawn in draws:
+        weights = drawn[dialogue_of]
+        positives = weights * (labels == 1)
+        count, others = positives.sum(), weights.sum() - positives.sum()
+        ranks = positives @ _weighted_ranks(codes, weights)
+        areas.append((ranks - count * (count + 1) / 2) / (count * others) if count and others else np.nan)
+    return np.array(areas)
+
+
+def find_partial(matrices: Floats, given: int) -> Floats:
+    """The partial correlation of columns 0 and 1 given another, of each round's matrix of correlations."""
+    both, left, right = matrices[:, 0, 1], matrices[:, 0, given], matrices[:, 1, given]
+    rests = np.stack([1 - left**2, 1 - right**2])
+    rests[rests <= UNEXPLAINED] = 0
+    return _divide(both - left * right, np.sqrt(rests.prod(axis=0)))
+
+
+def _resample_pairs(
+    of_signs: Callable[[Floats, Floats], Floats], pair: Floats, dialogue_of: Integers, draws: Floats
+) -> Floats:
+    """Each round's sum, over all pairs of observations, of a function of the signs of their two differences."""
+    left, right = pair
+    count = draws.shape[1]
+    sums = np.empty((count, count))
+    for dialogue in range(count):
+        own = dialogue_of == dialogue
+        found = of_signs(np.sign(left[own, None] - left), np.sign(right[own, None] - right))
+        sums[dialogue] = np.bincount(dialogue_of, found.sum(axis=0), count)
+    return np.asarray(((draws @ sums) * draws).sum(axis=1))
+
+
+def _weighted_ranks(codes: Integers, weights: Floats) -> Floats:
+    """Ranks, ties averaged, where each observation stands as often as its weight; `codes` number the values upwards."""
+    counts = np.bincount(codes, weights)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[codes])
+
+
+def _weighted_pearson(columns: Floats, weights: Floats) -> Floats:
+    """Pearson's r of all pairs of columns where each observation stands as often as its weight."""
+    centred = columns - ((columns @ weights) / weights.sum())[:, None]
+    covariance = (centred * weights) @ centred.T
+    variances = np.diag(covariance)
+    is_constant = variances <= UNEXPLAINED * (columns**2 @ weights)
+    norms = np.where(is_constant, 0, np.sqrt(variances))
+    return _divide(covariance, np.outer(norms, norms))
+
+
+def _divide(left: Floats, right: Floats) -> Floats:
+    """NaN where the divisor is 0."""
+    return np.divide(left, right, out=np.full_like(left, np.nan), where=right > 0)
+
+
+_METHODS = {"pearson": resample_pearson, "spearman": resample_spearman}

@@ -1,0 +1,139 @@
+"""Scores of judged dialogues from bundles, without a server: the turns, batches and means that the service makes."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from turnscore_models import Bundle, BundleError
+from turnscore_service.inference.cpu_budget import usable_cpus
+from turnscore_service.scorers.loaded_scorer import LoadedScorer, choose_variant, load_scorer
+from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
+from turnscore_wire import Turn
+
+from turnscore_assessment.agreement.data import JudgedDialogue
+from turnscore_assessment.agreement.scores import VALUE, Advance, DialogueScores, ScoredFile, average_parts
+from turnscore_assessment.data.dialogue_sets import Spoken
+from turnscore_assessment.errors import AgreementError
+
+DIALOGUES_AT_ONCE = 16
+"""Dialogues whose turns are sorted into batches together. Chosen: enough of like width, and the progress is seen."""
+
+TURNS_AT_ONCE = 512
+"""Independent turns that are sorted into batches together. Chosen likewise."""
+
+MAX_BATCH_TOKENS = 4096
+"""Tokens in one batch, padding included: the service's default."""
+
+
+@dataclass(frozen=True)
+class _PlacedPack:
+    """A pack and the turns, of all that are scored together, that it answers."""
+
+    pack: TokenPack
+    answers: Sequence[int]
+
+
+def load_bundles(references: Sequence[str]) -> dict[str, LoadedScorer]:
+    """The scorers of the bundles by kind; AgreementError where one is refused or two are of one kind.
+
+    A reference is a folder (with a `/`), a name in the model store, or a starter bundle's name.
+    """
+    scorers: dict[str, LoadedScorer] = {}
+    for reference in references:
+        try:
+            bundle = _find_bundle(reference)
+            loaded = load_scorer(bundle, choose_variant(bundle), threads=usable_cpus())
+        except BundleError as error:
+            raise AgreementError(str(error)) from error
+        if loaded.name in scorers:
+            raise AgreementError(f"two bundles are of kind {loaded.name}; give one a kind")
+        scorers[loaded.name] = loaded
+    return scorers
+
+
+def score_with_bundle(loaded: LoadedScorer, dialogues: Sequence[JudgedDialogue], advance: Advance) -> ScoredFile:
+    """The scorer's scores of every system turn. AgreementError naming the turn whose score is not a number."""
+    scored: list[DialogueScores] = []
+    for start in range(0, len(dialogues), DIALOGUES_AT_ONCE):
+        chunk = dialogues[start : start + DIALOGUES_AT_ONCE]
+        scored += _score_chunk(loaded, chunk)
+        advance(len(chunk))
+    manifest = loaded.bundle.manifest
+    return ScoredFile(loaded.name, manifest.reference, loaded.bundle.digest, loaded.variant, scored)
+
+
+def _find_bundle(reference: str) -> Bundle:
+    # The store, and BentoML with it, takes a second to import: only who measures a bundle pays for it.
+    from turnscore_models.store import resolve
+
+    return resolve(reference)
+
+
+def make_turn(context: Sequence[Spoken], response: str) -> TurnToScore:
+    """The turn as a caller would send it."""
+    return TurnToScore([Turn.model_validate({"speaker": who, "text": text}) for who, text in context], response)
+
+
+def score_turns(loaded: LoadedScorer, turns: Sequence[TurnToScore]) -> list[RawScore]:
+    """The scores of independent turns, in order, in batches of turns of like width."""
+    raw: dict[int, RawScore] = {}
+    for start in range(0, len(turns), TURNS_AT_ONCE):
+        packs = loaded.scorer.encode(turns[start : start + TURNS_AT_ONCE])
+        raw.update(_score_packs(loaded, [_PlacedPack(pack, [start + each for each in pack.answers]) for pack in packs]))
+    return [raw[place] for place in range(len(turns))]
+
+
+def _score_packs(loaded: LoadedScorer, placed: Sequence[_PlacedPack]) -> dict[int, RawScore]:
+    raw: dict[int, RawScore] = {}
+    for batch in _form_batches(placed):
+        scores = loaded.scorer.score([each.pack for each in batch])
+        raw.update(zip([answer for each in batch for answer in each.answers], scores, strict=True))
+    return raw
+
+
+def _score_chunk(loaded: LoadedScorer, dialogues: Sequence[JudgedDialogue]) -> list[DialogueScores]:
+    options = loaded.scorer.read_options({})
+    placed: list[_PlacedPack] = []
+    turns: list[TurnToScore] = []
+    for dialogue in dialogues:
+        own = [TurnToScore(dialogue.turns[:at], dialogue.turns[at].text, options) for at in dialogue.system_places]
+        placed += [
+            _PlacedPack(pack, [len(turns) + answer for answer in pack.answers]) for pack in loaded.scorer.encode(own)
+        ]
+        turns += own
+    raw = _score_packs(loaded, placed)
+    in_order = iter(range(len(turns)))
+    return [_collect(loaded, dialogue, turns, raw, in_order) for dialogue in dialogues]
+
+
+def _form_batches(placed: Sequence[_PlacedPack]) -> Iterator[list[_PlacedPack]]:
+    """Packs of like width, within the budget unless one alone exceeds it."""
+    batch: list[_PlacedPack] = []
+    for each in sorted(placed, key=lambda each: each.pack.width):
+        rows = sum(len(other.pack.rows) for other in batch) + len(each.pack.rows)
+        if batch and rows * each.pack.width > MAX_BATCH_TOKENS:
+            yield batch
+            batch = []
+        batch.append(each)
+    if batch:
+        yield batch
+
+
+def _collect(
+    loaded: LoadedScorer,
+    dialogue: JudgedDialogue,
+    turns: Sequence[TurnToScore],
+    raw: dict[int, RawScore],
+    in_order: Iterator[int],
+) -> DialogueScores:
+    """The next dialogue's scores; `in_order` numbers the turns of all."""
+    parts: dict[int, dict[str, float]] = {}
+    counted: list[dict[str, float]] = []
+    for place in dialogue.system_places:
+        number = next(in_order)
+        parts[place] = {VALUE: raw[number].value, **raw[number].details}
+        if not all(map(math.isfinite, parts[place].values())):
+            raise AgreementError(f"dialogue {dialogue.id!r}, turn {place}: {loaded.name} gave no number")
+        if loaded.scorer.counts_in_dialogue(turns[number]):
+            counted.append(parts[place])
+    return DialogueScores(parts, average_parts(counted))

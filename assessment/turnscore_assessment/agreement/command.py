@@ -1,0 +1,121 @@
+"""`turnscore-agreement` and `turnscore-agreement-convert`: options in, tables out. Measure nothing themselves."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from turnscore_client import AsyncTurnScoreClient
+
+from turnscore_assessment.agreement.scores import Advance
+from turnscore_assessment.agreement.statistics import BOOTSTRAP_ROUNDS
+from turnscore_assessment.reported_errors import reported_errors
+from turnscore_assessment.version_option import VersionOption
+
+CALL_SECONDS = 60.0
+"""For one dialogue, retries included. Chosen: six times the client's own, as nobody waits for a single answer."""
+CALLS_IN_FLIGHT = 4
+"""Chosen: some 40 turns, which fill a batch and leave the service room for others."""
+PLAIN_WIDTH = 200
+"""Columns where the output is no terminal. Chosen: the widest table fits."""
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+convert_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+class FormName(StrEnum):
+    """The forms of judged dialogues, as `agreement_forms.FORMS` has them."""
+
+    JUDGED = "judged"
+    DBDC3 = "dbdc3"
+
+
+class LevelName(StrEnum):
+    """What is compared with people's judgements."""
+
+    TURN = "turn"
+    DIALOGUE = "dialogue"
+    BOTH = "both"
+
+
+InputFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="JSON lines; .gz is unpacked.")]
+Form = Annotated[FormName, typer.Option(help="`judged`, see docs/agreement.md, or `dbdc3`.")]
+Parts = Annotated[
+    list[str] | None, typer.Option("--part", help="An entry of the score's details instead of its `value`; repeatable.")
+]
+Bundles = Annotated[
+    list[str] | None,
+    typer.Option("--bundle", help="Instead of a service: a bundle's folder (with a /) or name; repeatable."),
+]
+
+
+@app.command()
+def agreement(
+    file: InputFile,
+    scorers: Annotated[list[str], typer.Option("--scorer", help="A scorer to measure; repeatable.")],
+    parts: Parts = None,
+    url: Annotated[str | None, typer.Option(help="The service; else TURNSCORE_URL, else localhost.")] = None,
+    bundles: Bundles = None,
+    form: Form = FormName.JUDGED,
+    output: Annotated[Path, typer.Option(file_okay=False, help="Folder for the figures.")] = Path("build/agreement"),
+    level: Annotated[LevelName, typer.Option(help="`both`: what the file has judgements for.")] = LevelName.BOTH,
+    bootstrap: Annotated[int, typer.Option(min=1, help="Resamples of dialogues for an interval.")] = BOOTSTRAP_ROUNDS,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    concurrency: Annotated[int, typer.Option(min=1, help="Dialogues in flight at the service.")] = CALLS_IN_FLIGHT,
+    timeout: Annotated[float, typer.Option(help="Seconds for one dialogue, retries included.")] = CALL_SECONDS,
+    _version: VersionOption = False,
+) -> None:
+    """Correlate scores, and the trivial baselines beside them, with what people thought of the same turns."""
+    from turnscore_assessment.agreement.job import AgreementJob, run_agreement_job, write_report
+    from turnscore_assessment.agreement.report import make_table
+
+    if url is not None and bundles:
+        raise typer.BadParameter("give either --url or --bundle")
+
+    def open_client() -> AsyncTurnScoreClient:
+        try:
+            return AsyncTurnScoreClient(url, timeout_seconds=timeout)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+
+    job = AgreementJob(
+        file, form, scorers, parts or ["value"], bundles or [], open_client, concurrency, level, bootstrap, seed
+    )
+    with reported_errors():
+        report = run_agreement_job(job, _show_progress)
+        written = write_report(report, output)
+    console = Console() if Console().is_terminal else Console(width=PLAIN_WIDTH)
+    for measured in report.levels:
+        console.print(make_table(measured))
+    console.print(report.explanation)
+    console.print(f"wrote {', '.join(str(path) for path in written)}", soft_wrap=True)
+
+
+@convert_app.command()
+def convert(
+    source: InputFile,
+    target: Annotated[Path, typer.Argument(dir_okay=False, help="Where to write; gzipped if it ends in .gz.")],
+    form: Form = FormName.DBDC3,
+    _version: VersionOption = False,
+) -> None:
+    """Write judged dialogues of another form in that of docs/agreement.md."""
+    from turnscore_assessment.agreement.data import read_judged_dialogues, write_judged_dialogues
+
+    if target.exists() and target.samefile(source):
+        raise typer.BadParameter("would overwrite what it reads", param_hint="target")
+    with reported_errors():
+        dialogues = read_judged_dialogues(source, form)
+        write_judged_dialogues(target, dialogues)
+    judged = sum(len(dialogue.turn_qualities) for dialogue in dialogues)
+    typer.echo(f"wrote {target}: {len(dialogues)} dialogues, {judged} judged turns")
+
+
+@contextmanager
+def _show_progress(title: str, dialogues: int) -> Iterator[Advance]:
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(title, total=dialogues)
+        yield lambda scored: progress.update(task, advance=scored)

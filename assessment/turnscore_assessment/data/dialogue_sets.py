@@ -1,0 +1,121 @@
+"""Sets of dialogues for the sentiment/stop model: descriptions, and the system turns that they give. Labels nothing."""
+
+import json
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, TypeAdapter, ValidationError
+
+from turnscore_assessment.data.dialogues import Dialogue, read_dialogues
+from turnscore_assessment.errors import BadDataError
+
+DEFAULT_SETS = Path(__file__).with_name("dialogue_sets.json")
+USER, SYSTEM = "user", "system"
+
+Spoken = tuple[str, str]
+"""Speaker, user or system, and text."""
+
+_GOODBYE = re.compile(
+    r"\b(good ?bye|bye+|gotta go|got to go|have to go|need to go|time to go|going to go|end (the )?(conversation|chat)"
+    r"|talk to you later|see you|see ya|i'?m done|im done|ttyl|have a (good|nice|great) (day|night|evening|one))\b",
+    re.IGNORECASE,
+)
+
+
+class DialogueSet(BaseModel):
+    """One set of dialogues in the shared form: where it lies, who the system is, and what its ends mean."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    files: list[str] = Field(min_length=1, description="Below the data folder.")
+    roles: Literal["speaker", "participants", "alternate"] = Field(
+        description="`speaker`: the turns say user or system. `participants`: the row says who is human and who bot; "
+        "other pairings are left out. `alternate`: every second turn is the system's, the first one of odd dialogues."
+    )
+    goes_on: Literal["observed", "answered", "unknown"] = Field(
+        description="`observed`: a user turn follows, or the user stopped. `answered`: only turns that were answered. "
+        "`unknown`: neither means anything; the turns carry a sentiment alone."
+    )
+    reason: str = Field(description="Why `goes_on` is what it is.")
+    licence: str
+    left_out_systems: list[str] = []
+    every: dict[str, PositiveInt] = Field({}, description="Of this source only every so-manieth row of the file.")
+    most_turns: PositiveInt | None = Field(None, description="A random draw of this many turns.")
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedTurn:
+    """A system turn and what became of it. `next_user` is None where no user turn follows.
+
+    `goes_on` is None where the set does not tell, or the user had said goodbye before the response.
+    """
+
+    set_name: str
+    context: tuple[Spoken, ...]
+    response: str
+    next_user: str | None
+    goes_on: bool | None
+
+
+def read_sets(path: Path = DEFAULT_SETS) -> list[DialogueSet]:
+    """The descriptions in a JSON file; BadDataError naming the first field that is wrong."""
+    try:
+        return TypeAdapter(list[DialogueSet]).validate_python(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, json.JSONDecodeError) as error:
+        raise BadDataError(path, 0, f"cannot be read ({error})") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BadDataError(path, 0, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+def read_turns(folder: Path, sets: Sequence[DialogueSet], seed: int = 0) -> dict[str, list[ObservedTurn]]:
+    """The usable turns of each set by its name: system turns with a text and something said before."""
+    return {each.name: list(_draw(each, folder, seed)) for each in sets}
+
+
+def _draw(described: DialogueSet, folder: Path, seed: int) -> Sequence[ObservedTurn]:
+    turns: list[ObservedTurn] = []
+    for file in described.files:
+        for row, dialogue in enumerate(read_dialogues(folder / file)):
+            if row % described.every.get(dialogue.source, 1) == 0 and dialogue.system not in described.left_out_systems:
+                turns += observe_turns(described, _name_speakers(described, dialogue, row))
+    if described.most_turns is None or described.most_turns >= len(turns):
+        return turns
+    return random.Random(seed).sample(turns, described.most_turns)  # noqa: S311
+
+
+def _name_speakers(described: DialogueSet, dialogue: Dialogue, row: int) -> list[Spoken]:
+    """The dialogue's turns as spoken by user and system; none where it has not one of each."""
+    names: Mapping[str, str] = {USER: USER, SYSTEM: SYSTEM}
+    if described.roles == "participants":
+        if sorted(dialogue.participants.values()) != ["bot", "human"]:
+            return []
+        names = {name: SYSTEM if kind == "bot" else USER for name, kind in dialogue.participants.items()}
+    if described.roles == "alternate":
+        return [(SYSTEM if place % 2 == row % 2 else USER, turn.text) for place, turn in enumerate(dialogue.turns)]
+    return [(names[turn.speaker], turn.text) for turn in dialogue.turns if turn.speaker in names]
+
+
+def observe_turns(described: DialogueSet, turns: Sequence[Spoken]) -> Iterator[ObservedTurn]:
+    """Every system turn that has a context and that a user turn follows, or nothing, where the set tells stops."""
+    for place, (speaker, text) in enumerate(turns):
+        context = tuple(turns[:place])
+        if speaker != SYSTEM or not context or not text.strip():
+            continue
+        is_last = place + 1 == len(turns)
+        if is_last and described.goes_on == "observed":
+            left_anyway = context[-1][0] == USER and says_goodbye(context[-1][1])
+            yield ObservedTurn(described.name, context, text, None, None if left_anyway else False)
+        elif not is_last and turns[place + 1][0] == USER:
+            goes_on = None if described.goes_on == "unknown" else True
+            yield ObservedTurn(described.name, context, text, turns[place + 1][1], goes_on)
+
+
+def says_goodbye(utterance: str) -> bool:
+    """Whether the user was leaving anyway: the stop that follows says nothing about the response."""
+    return bool(_GOODBYE.search(utterance))

@@ -1,0 +1,64 @@
+"""`turnscore-calibrate`: options in, a sentence for each finding out. Calibrates nothing itself."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from turnscore_assessment.reported_errors import reported_errors
+
+from turnscore_exporters.commands.options import VersionOption
+from turnscore_exporters.errors import ExporterError
+
+CALL_SECONDS = 60.0
+"""For one batch of turns, retries included. Chosen as for turnscore-agreement."""
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def calibrate(
+    file: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, help="Rated turns, JSON lines; .gz is unpacked.")
+    ],
+    scorer: Annotated[str, typer.Option(help="The scorer to calibrate.")] = "quality",
+    bundle: Annotated[
+        str | None, typer.Option(help="Its bundle: a folder (with a /) or a name; else the scorer's name.")
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="A running service that scores the turns by this bundle.")] = None,
+    output: Annotated[Path, typer.Option(file_okay=False, help="Folder for the new version; empty or missing.")] = Path(
+        "build/calibrated"
+    ),
+    new_version: Annotated[str | None, typer.Option(help="The new bundle's; else the next one.")] = None,
+    good_from: Annotated[float | None, typer.Option(help="The rating from which a turn is good.")] = None,
+    false_alarms: Annotated[
+        float, typer.Option(min=0.001, max=0.5, help="The largest share of good turns that may be called low.")
+    ] = 0.05,
+    _version: VersionOption = False,
+) -> None:
+    """Fit a scorer's bundle to turns that your own people rated, and give it a threshold for bad turns."""
+    from turnscore_client import AsyncTurnScoreClient
+
+    from turnscore_exporters.calibration.job import CalibrationJob, run_calibration_job
+    from turnscore_exporters.calibration.report import describe
+
+    def open_client() -> AsyncTurnScoreClient:
+        try:
+            return AsyncTurnScoreClient(url, timeout_seconds=CALL_SECONDS)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+
+    job = CalibrationJob(
+        file=file,
+        scorer=scorer,
+        bundle=bundle or scorer,
+        output=output,
+        version=new_version,
+        good_from=good_from,
+        rate=false_alarms,
+        open_client=None if url is None else open_client,
+    )
+    with reported_errors(ExporterError):
+        made = run_calibration_job(job)
+    for line in describe(made):
+        typer.echo(line)
+    typer.echo(f"{made.bundle.manifest.reference} written to {output}")

@@ -1,0 +1,34 @@
+"""Entry points of the exporters' commands: each starts its program, or says which runtime is missing.
+
+ONNX Runtime comes in two distributions that own the same module, so that none of ours can ask for one.
+"""
+
+import sys
+from importlib import import_module
+
+
+def train() -> None:
+    """`turnscore-train`."""
+    _start("train")
+
+
+def export() -> None:
+    """`turnscore-export`."""
+    _start("export")
+
+
+def calibrate() -> None:
+    """`turnscore-calibrate`."""
+    _start("calibrate")
+
+
+def _start(module: str) -> None:
+    try:
+        import_module(f"turnscore_exporters.commands.{module}").app()
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "onnxruntime":
+            raise
+        sys.exit(
+            "error: ONNX Runtime is not installed: install the extra `cpu` (pip install ./clients '.[cpu]' in a "
+            "checkout of turnscore), or on a CUDA machine the extra `gpu`"
+        )

@@ -1,0 +1,55 @@
+"""The command that trains the quality model: what may be asked for, and nothing of how it is done."""
+
+from typing import Annotated
+
+import typer
+from turnscore_assessment.reported_errors import reported_errors
+
+from turnscore_exporters.commands.options import DataOption, EncoderOption, OutputOption, ThreadsOption
+from turnscore_exporters.errors import ExporterError
+
+
+def train_quality(
+    data: DataOption,
+    output: OutputOption,
+    encoder: EncoderOption = "minilm-l6",
+    teacher: Annotated[str, typer.Option(help="The engagement bundle that the head `engaging` learns from.")] = (
+        "engagement"
+    ),
+    negatives: Annotated[int, typer.Option(min=1, help="Made-up responses beside each real one.")] = 4,
+    without: Annotated[list[str] | None, typer.Option(help="A kind of made-up responses to leave out.")] = None,
+    scale: Annotated[float, typer.Option(min=0.001, max=4, help="Of the turns that are drawn; small for a try.")] = 1.0,
+    learning_rate: Annotated[float, typer.Option(min=0, help="Of the encoder.")] = 5e-5,
+    with_dailydialog: Annotated[
+        bool, typer.Option(help="Also what descends from DailyDialog, licensed for non-commercial use.")
+    ] = False,
+    seed: int = 0,
+    threads: ThreadsOption = 0,
+) -> None:
+    """Train the quality model on people's turns, made-up ones beside them, and turns that people rated."""
+    from turnscore_exporters.quality.examples import ExampleRecipe
+    from turnscore_exporters.quality.job import QualityJob, run_quality_job
+    from turnscore_exporters.quality.model import QualitySettings
+    from turnscore_exporters.quality.negatives import SHARES, NegativeKind
+    from turnscore_exporters.quality.preparation import Preparation
+    from turnscore_exporters.quality.training import QualityRecipe
+
+    with reported_errors(ExporterError):
+        left_out = set(without or ())
+        if unknown := sorted(left_out - set(NegativeKind)):
+            raise ExporterError(f"--without is {unknown[0]!r}, expected one of {', '.join(NegativeKind)}")
+        shares = {kind: share for kind, share in SHARES.items() if kind not in left_out}
+        recipe = ExampleRecipe(negatives=negatives, shares=shares)
+        prepared = Preparation(recipe=recipe, encoder=encoder, teacher=teacher, seed=seed).scaled(scale)
+        run_quality_job(
+            QualityJob(
+                data=data,
+                output=output,
+                settings=QualitySettings(encoder),
+                recipe=QualityRecipe(learning_rate=learning_rate),
+                preparation=prepared,
+                with_dailydialog=with_dailydialog,
+                seed=seed,
+                threads=threads,
+            )
+        )

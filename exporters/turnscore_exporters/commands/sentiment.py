@@ -1,0 +1,102 @@
+"""The commands of the sentiment/stop model: what may be asked for, and nothing of how it is done."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from turnscore_assessment.reported_errors import reported_errors
+
+from turnscore_exporters.commands.options import (
+    DataOption,
+    EncoderOption,
+    Fp16ToleranceOption,
+    GraphsOption,
+    Int8ToleranceOption,
+    OutputOption,
+    ThreadsOption,
+)
+from turnscore_exporters.errors import ExporterError
+
+Marks = Literal["separator", "speaker"]
+
+
+def train_sentiment_stop(
+    data: DataOption,
+    output: OutputOption,
+    encoder: EncoderOption = "minilm-l6",
+    target: Annotated[str, typer.Option(help="`two`, or a published variant: `sentiment`, or their `sum`.")] = "two",
+    pooling: Annotated[str, typer.Option(help="Of a row's tokens: `mean`, `first`, or `response`.")] = "mean",
+    context_turns: Annotated[int, typer.Option(min=0, help="Latest turns of the context that are read.")] = 3,
+    turn_marks: Annotated[Marks, typer.Option(help="Between turns, or before each its speaker's.")] = "separator",
+    response_segment: Annotated[int, typer.Option(min=0, max=1, help="Segment id of the response.")] = 1,
+    token_limit: Annotated[int, typer.Option(min=16, help="Tokens of context and response together.")] = 80,
+    short_answers: Annotated[bool, typer.Option(help="A `no` to a question is no complaint.")] = True,
+    complaint_weight: Annotated[float, typer.Option(min=0, help="What a complaint takes from a sentiment.")] = 0.6,
+    negatives: Annotated[float, typer.Option(min=0, max=1, help="Made-up bad responses, a real one.")] = 0.5,
+    epochs: Annotated[int, typer.Option(min=1)] = 2,
+    learning_rate: Annotated[float, typer.Option(min=0)] = 1e-4,
+    frozen_layers: Annotated[int, typer.Option(min=-1, help="Layers left as they are; -1: train it all.")] = 2,
+    steps: Annotated[int | None, typer.Option(help="At most this many steps; for a try.")] = None,
+    sets: Annotated[Path | None, typer.Option(help="Own descriptions of the sets of dialogues, JSON.")] = None,
+    seed: int = 0,
+    threads: ThreadsOption = 0,
+) -> None:
+    """Train the sentiment/stop model on what users said next; report labels and agreement with people."""
+    from turnscore_assessment.data.dialogue_sets import DEFAULT_SETS
+    from turnscore_service.scorers.sentiment_rows import RowLayout
+
+    from turnscore_exporters.sentiment.job import SentimentJob, run_sentiment_job
+    from turnscore_exporters.sentiment.labels import LabelRules
+    from turnscore_exporters.sentiment.model import ModelSettings, RowPooling, Target
+    from turnscore_exporters.sentiment.negatives import NegativeRecipe
+    from turnscore_exporters.sentiment.training import SentimentRecipe
+    from turnscore_exporters.training.runs import parse_choice
+
+    layout = RowLayout(
+        context_turns=context_turns, turn_marks=turn_marks, response_segment=1 if response_segment else 0
+    )
+    labels = LabelRules(short_answers, complaint_weight)
+    with reported_errors(ExporterError):
+        read, wanted = parse_choice(RowPooling, pooling, "pooling"), parse_choice(Target, target, "target")
+        settings = ModelSettings(encoder, layout, read, wanted, token_limit)
+        recipe = SentimentRecipe(
+            labels, NegativeRecipe(negatives), epochs, learning_rate=learning_rate, frozen_layers=frozen_layers
+        )
+        run_sentiment_job(SentimentJob(data, output, settings, recipe, sets or DEFAULT_SETS, steps, seed, threads))
+
+
+def export_sentiment_stop(
+    checkpoint: Annotated[Path, typer.Option(help="Folder that turnscore-train wrote.")],
+    version: Annotated[str, typer.Option(help="Version of the bundle, such as 1.0.0.")],
+    output: Annotated[Path, typer.Option(help="Folder for the bundle; must be empty or missing.")],
+    data: DataOption,
+    turns: Annotated[int, typer.Option(min=200, help="Real turns for parity and calibration.")] = 4000,
+    graph: GraphsOption = None,
+    int8_tolerance: Int8ToleranceOption = 0.15,
+    fp16_tolerance: Fp16ToleranceOption = 0.02,
+    licence: Annotated[str, typer.Option(help="What the manifest says of the weights' licence.")] = (
+        "that of the encoder and of the training data"
+    ),
+    threads: ThreadsOption = 0,
+) -> None:
+    """Write the bundle of a sentiment/stop checkpoint; fails unless graphs and checkpoint agree as served."""
+    import torch
+
+    from turnscore_exporters.bundles.encoder import GraphChoice
+    from turnscore_exporters.bundles.writer import choose_graphs
+    from turnscore_exporters.sentiment.bundle import (
+        SentimentExport,
+        export_sentiment,
+        read_sentiment_reference,
+    )
+
+    if threads:
+        torch.set_num_threads(threads)
+    with reported_errors(ExporterError):
+        reference = read_sentiment_reference(data, turns)
+        graphs = GraphChoice(choose_graphs(graph), int8_tolerance, fp16_tolerance)
+        job = SentimentExport(checkpoint, version, output, reference, graphs, licence)
+        bundle = export_sentiment(job)
+    for variant, spec in bundle.manifest.graphs.items():
+        typer.echo(f"{variant}: {spec.parity_measured}")
+    typer.echo(f"{bundle.manifest.reference} written to {output}")

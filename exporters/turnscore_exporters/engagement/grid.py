@@ -1,0 +1,109 @@
+"""The comparison of the training report: labels x pooling x frozen or fine-tuned encoder, with and without transfer."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+import typer
+
+from turnscore_exporters.data.convai import Labels
+from turnscore_exporters.engagement.data import EngagementData, EngagementPaths, read_engagement_data
+from turnscore_exporters.engagement.job import BOOTSTRAP_ROUNDS, print_counts
+from turnscore_exporters.engagement.model import EngagementModel, ModelSettings, Pooling, load_model
+from turnscore_exporters.engagement.recipes import PaperRecipe, train_paper_recipe, transfer
+from turnscore_exporters.engagement.report import (
+    TestSet,
+    format_tables,
+    list_test_sets,
+    report_baselines,
+    report_model,
+)
+from turnscore_exporters.engagement.training import TextVectors
+from turnscore_exporters.json_files import write_json
+from turnscore_exporters.training.encoders import Encoder, load_encoder
+
+GRID_FILE = "grid.json"
+
+
+def run_grid(
+    data_folder: Path,
+    output: Path,
+    encoder_name: str,
+    checkpoints: Sequence[Path],
+    markdown: Path | None,
+    with_fine_tuned: bool,
+    seed: int,
+    threads: int,
+) -> None:
+    """Trains and measures what `output` has no figures of yet; writes `grid.json` after each model and the tables."""
+    if threads:
+        torch.set_num_threads(threads)
+    data = read_engagement_data(EngagementPaths.in_folder(data_folder))
+    print_counts(data)
+    test_sets = list_test_sets(data)
+    baselines = report_baselines(test_sets, BOOTSTRAP_ROUNDS)
+    reports = _read_reports(output / GRID_FILE)
+    grid = Grid(data, test_sets, encoder_name, seed, output)
+    for recipe in _list_recipes(with_fine_tuned):
+        if f"{recipe.name}-transfer" not in reports:
+            reports.update(grid.measure(recipe))
+            write_json(output / GRID_FILE, reports)
+    for folder in checkpoints:
+        model, encoder = load_model(folder)
+        reports[folder.name] = report_model(model, TextVectors(model, encoder), test_sets, BOOTSTRAP_ROUNDS)
+        write_json(output / GRID_FILE, reports)
+    tables = format_tables(baselines, reports)
+    if markdown:
+        markdown.write_text(tables, encoding="utf-8")
+    typer.echo(tables)
+
+
+def _list_recipes(with_fine_tuned: bool) -> Iterator[PaperRecipe]:
+    for is_fine_tuned in (False, True) if with_fine_tuned else (False,):
+        for pooling, labels in product(Pooling, Labels):
+            yield PaperRecipe(labels, pooling, is_fine_tuned)
+
+
+class Grid:
+    """Trains and measures one recipe after the other; frozen encoders and their vectors serve both readings."""
+
+    def __init__(
+        self, data: EngagementData, test_sets: Sequence[TestSet], encoder_name: str, seed: int, output: Path
+    ) -> None:
+        self._data = data
+        self._test_sets = test_sets
+        self._encoder_name = encoder_name
+        self._seed = seed
+        self._output = output
+        self._frozen: dict[Pooling, tuple[Encoder, TextVectors]] = {}
+
+    def measure(self, recipe: PaperRecipe) -> dict[str, Any]:
+        """The figures of one recipe before and after the transfer step."""
+        typer.echo(f"training {recipe.name}")
+        encoder, vectors = self._freeze(recipe.pooling)
+        if recipe.is_fine_tuned:
+            encoder = load_encoder(self._encoder_name)
+        folder = self._output / recipe.name
+        model = train_paper_recipe(self._data, encoder, recipe, self._seed, folder, vectors)
+        if recipe.is_fine_tuned:
+            vectors = TextVectors(model, encoder)
+        before = report_model(model, vectors, self._test_sets, BOOTSTRAP_ROUNDS)
+        moved = replace(recipe, with_transfer=True)
+        transfer(model, vectors, self._data.transfer, moved.transfer_steps, self._seed)
+        return {recipe.name: before, moved.name: report_model(model, vectors, self._test_sets, BOOTSTRAP_ROUNDS)}
+
+    def _freeze(self, pooling: Pooling) -> tuple[Encoder, TextVectors]:
+        if pooling not in self._frozen:
+            encoder = load_encoder(self._encoder_name)
+            model = EngagementModel(encoder.model, ModelSettings(encoder.name, pooling))
+            self._frozen[pooling] = encoder, TextVectors(model, encoder)
+        return self._frozen[pooling]
+
+
+def _read_reports(path: Path) -> dict[str, Any]:
+    reports: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return reports

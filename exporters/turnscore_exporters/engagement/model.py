@@ -1,0 +1,210 @@
+"""The engagement classifier of Ghazarian et al. (2020) in torch: encoder, pooling, combination of the pair, head."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import BertModel
+
+from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, BertGraph, GraphContract
+from turnscore_exporters.training.checkpoint_files import read_checkpoint, write_checkpoint
+from turnscore_exporters.training.encoders import Encoder, cut_end, cut_start, pad_rows
+
+# Specified: the paper's head has 64, 32 and 8 hidden units, then two classes.
+HIDDEN_UNITS = (64, 32, 8)
+CONTRACT = GraphContract(
+    inputs={"input_ids": ROW_AXES, "attention_mask": ROW_AXES, "query_row": ("pairs",), "reply_row": ("pairs",)},
+    outputs={"probability": ("pairs",)},
+    examples=(EXAMPLE_IDS, (EXAMPLE_IDS > 0).long(), torch.tensor([0, 2]), torch.tensor([1, 2])),
+)
+
+
+class Pooling(StrEnum):
+    """How token vectors become a text's vector; padding never counts."""
+
+    MEAN = "mean"
+    MAX = "max"
+
+
+class Combination(StrEnum):
+    """How the vectors of query and reply become what the head reads.
+
+    `average`: their mean, as in the released code; swapping the two changes nothing. `compare`: both, their absolute
+    difference and their product, so that the head knows which is the reply and whether it fits, and the logarithm of
+    both numbers of tokens.
+    """
+
+    AVERAGE = "average"
+    COMPARE = "compare"
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """What, besides the weights, makes the model.
+
+    Several heads are averaged in probability, or with `is_blended` weighed by a logistic regression on their margins
+    and the logarithm of the reply's number of tokens.
+    """
+
+    encoder: str
+    pooling: Pooling = Pooling.MEAN
+    combination: Combination = Combination.AVERAGE
+    heads: int = 1
+    token_limit: int = 128
+    dropout: float = 0.1
+    is_blended: bool = False
+
+
+class EngagementHead(nn.Module):
+    """Standardises a pair's features, then the MLP. `center` and `scale` are set from training pairs, not learned."""
+
+    center: Tensor
+    scale: Tensor
+
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__()
+        self.register_buffer("center", torch.zeros(width))
+        self.register_buffer("scale", torch.ones(width))
+        layers: list[nn.Module] = []
+        for units in HIDDEN_UNITS:
+            layers += [nn.Linear(width, units), nn.ReLU(), nn.Dropout(dropout)]
+            width = units
+        self.layers = nn.Sequential(*layers, nn.Linear(width, 2))
+
+    def fit_scale(self, features: Tensor) -> None:
+        """Takes center and scale from features [pairs, width]."""
+        self.center.copy_(features.mean(0))
+        self.scale.copy_(features.std(0).clamp_min(1e-6) if len(features) > 1 else torch.ones_like(self.scale))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits [pairs, 2] of features [pairs, width]."""
+        logits: Tensor = self.layers((features - self.center) / self.scale)
+        return logits
+
+
+class EngagementModel(BertGraph):
+    """Probability that each pair's reply is engaging; rows are texts, and a pair points at its query's and its reply's.
+
+    A pair without a query points at its reply's row twice.
+    """
+
+    def __init__(self, encoder: BertModel, settings: ModelSettings) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.settings = settings
+        width = int(encoder.config.hidden_size)
+        width = width * 4 + 2 if settings.combination is Combination.COMPARE else width
+        self.heads = nn.ModuleList(EngagementHead(width, settings.dropout) for _ in range(settings.heads))
+        self.blend = nn.Linear(settings.heads + 1, 2) if settings.is_blended else None
+
+    @property
+    def each_head(self) -> list[EngagementHead]:
+        """The heads, in order."""
+        return [head for head in self.heads if isinstance(head, EngagementHead)]
+
+    @property
+    def first_head(self) -> EngagementHead:
+        """The only head, where there is one."""
+        return self.each_head[0]
+
+    def read_rows(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Row vectors [rows, width + 1] of token ids [rows, tokens]: the pooled vector, then log(number of tokens)."""
+        token_types = torch.zeros_like(input_ids)
+        tokens = self.encoder(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_types)
+        pooled = pool(tokens.last_hidden_state.float(), attention_mask, self.settings.pooling)
+        length = attention_mask.sum(1, keepdim=True).to(pooled.dtype).clamp_min(1.0).log()
+        return torch.cat([pooled, length], dim=-1)
+
+    def combine(self, query: Tensor, reply: Tensor) -> Tensor:
+        """What the head reads, [pairs, features], of two row vectors a pair."""
+        query_length, reply_length = query[:, -1:], reply[:, -1:]
+        query, reply = query[:, :-1], reply[:, :-1]
+        if self.settings.combination is Combination.AVERAGE:
+            return (query + reply) / 2
+        return torch.cat([compare(query, reply), query_length, reply_length], dim=-1)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, query_row: Tensor, reply_row: Tensor) -> Tensor:
+        """Probabilities [pairs], float32."""
+        vectors = self.read_rows(input_ids, attention_mask)
+        features = self.combine(vectors[query_row], vectors[reply_row])
+        return self.probability(features)
+
+    def probability(self, features: Tensor) -> Tensor:
+        """Softmax's second class, [pairs], averaged or blended over the heads."""
+        logits = torch.stack([head(features) for head in self.heads], dim=1)
+        if self.blend is None:
+            return logits.softmax(-1)[..., 1].mean(1)
+        return self.blend(blend_columns(logits, features)).softmax(-1)[:, 1]  # type: ignore[no-any-return]
+
+
+def blend_columns(logits: Tensor, features: Tensor) -> Tensor:
+    """What the blend reads, [pairs, heads + 1]: each head's margin, then the logarithm of the reply's tokens.
+
+    `logits` are [pairs, heads, 2]; `features` those of `compare`, whose last column is that logarithm.
+    """
+    return torch.cat([logits[..., 1] - logits[..., 0], features[:, -1:]], dim=-1)
+
+
+def pool(tokens: Tensor, attention_mask: Tensor, pooling: Pooling) -> Tensor:
+    """Pools [rows, tokens, width] over real tokens to [rows, width]."""
+    mask = attention_mask.unsqueeze(-1).to(tokens.dtype)
+    if pooling is Pooling.MEAN:
+        return (tokens * mask).sum(1) / mask.sum(1).clamp_min(1.0)
+    return (tokens + (mask - 1.0) * 1e4).amax(1)
+
+
+def compare(query: Tensor, reply: Tensor) -> Tensor:
+    """Both vectors, their absolute difference and their product: [pairs, 4 width] of two [pairs, width]."""
+    return torch.cat([query, reply, (query - reply).abs(), query * reply], dim=-1)
+
+
+def save_model(model: EngagementModel, encoder: Encoder, folder: Path) -> None:
+    """Writes weights, settings, the BERT's shape and the tokenizer: everything that export needs."""
+    write_checkpoint(folder, model, asdict(model.settings), encoder)
+
+
+def load_model(folder: Path) -> tuple[EngagementModel, Encoder]:
+    """Reads what save_model wrote, ready to score; CheckpointError naming what is missing or broken."""
+
+    def build(record: dict[str, Any], bert: BertModel) -> EngagementModel:
+        choices = {"pooling": Pooling(record["pooling"]), "combination": Combination(record["combination"])}
+        return EngagementModel(bert, ModelSettings(**{**record, **choices}))
+
+    return read_checkpoint(folder, "engagement", build)
+
+
+def score_pairs(
+    model: EngagementModel, encoder: Encoder, pairs: Sequence[tuple[str, str]], batch_size: int = 64
+) -> list[float]:
+    """Probabilities of (query, reply) texts in order; an empty query is a missing one."""
+    scores = [0.0] * len(pairs)
+    order = sorted(range(len(pairs)), key=lambda index: sum(map(len, pairs[index])))
+    with torch.inference_mode():
+        for start in range(0, len(order), batch_size):
+            chosen = order[start : start + batch_size]
+            probabilities = model(*collate_pairs(encoder, [pairs[index] for index in chosen]))
+            for index, probability in zip(chosen, probabilities.tolist(), strict=True):
+                scores[index] = probability
+    return scores
+
+
+def collate_pairs(encoder: Encoder, pairs: Sequence[tuple[str, str]]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The graph's four inputs for a batch of pairs; equal rows are one row.
+
+    As in serving, a query beyond the token limit loses its beginning and a reply its end.
+    """
+    texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+    ids = dict(zip(texts, encoder.tokenize_whole(texts), strict=True))
+    rows: dict[tuple[int, ...], int] = {}
+    places = []
+    for query, reply in pairs:
+        reply_ids = cut_end(ids[reply], encoder.token_limit)
+        query_ids = cut_start(ids[query], encoder.token_limit) if query.strip() else reply_ids
+        places.append([rows.setdefault(tuple(row), len(rows)) for row in (query_ids, reply_ids)])
+    input_ids, attention_mask = pad_rows(list(rows))
+    query_row, reply_row = torch.tensor(places).unbind(1)
+    return input_ids, attention_mask, query_row, reply_row

@@ -1,0 +1,156 @@
+"""The training report: how engagement models agree with people, with the length of the response beside every figure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from turnscore_assessment.agreement.statistics import (
+    Agreement,
+    bootstrap,
+    compute_auc,
+    find_best_threshold,
+    measure_agreement,
+    measure_partial_correlations,
+)
+
+from turnscore_exporters.data.convai import Labels, Split
+from turnscore_exporters.data.pairs import EngagementPair
+from turnscore_exporters.engagement.blend import cross_validate_blend
+from turnscore_exporters.engagement.data import EngagementData
+from turnscore_exporters.engagement.model import EngagementModel
+from turnscore_exporters.engagement.training import TextVectors, labels_of, texts_of
+
+PROBE_QUERY = "hi, what did you do today?"
+DULL_PROBES = ("ok.", "i don't know.", "lol", "yes.", "no.", "i see.")
+LIVELY_PROBES = (
+    "i hiked up a volcano and nearly lost my hat. ever been on one?",
+    "i spent the day baking sourdough with my grandmother. do you like to cook?",
+    "not much, but i saw a documentary about octopuses. did you know they have three hearts?",
+    "i went to the market and bought fresh peaches. what about you?",
+)
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """Pairs that people judged and that no model trains on."""
+
+    name: str
+    pairs: Sequence[EngagementPair]
+    validation: Sequence[EngagementPair]
+
+    @property
+    def labels(self) -> list[int]:
+        return [pair.label for pair in self.pairs]
+
+
+def list_test_sets(data: EngagementData) -> list[TestSet]:
+    """The ConvAI test pairs under both readings, the pairs judged by AMT raters, and ConvAI's thumbs.
+
+    `validation` is where the length baseline takes its threshold from; the judged pairs have none of their own and
+    take the corrected reading's.
+    """
+    convai = data.convai
+    corrected = convai.pairs[Labels.CORRECTED][Split.VALIDATION]
+    return [
+        TestSet(
+            "published", convai.pairs[Labels.PUBLISHED][Split.TEST], convai.pairs[Labels.PUBLISHED][Split.VALIDATION]
+        ),
+        TestSet("corrected", convai.pairs[Labels.CORRECTED][Split.TEST], corrected),
+        TestSet("judged", data.judged, corrected),
+        TestSet("thumbs", convai.thumbs[Split.TEST], convai.thumbs[Split.VALIDATION]),
+    ]
+
+
+def measure_lengths(pairs: Sequence[EngagementPair]) -> dict[str, list[float]]:
+    """Characters and words of each reply."""
+    return {
+        "characters": [float(len(pair.reply)) for pair in pairs],
+        "words": [float(len(pair.reply.split())) for pair in pairs],
+    }
+
+
+def report_baselines(test_sets: Sequence[TestSet], rounds: int) -> dict[str, dict[str, Agreement]]:
+    """Agreement of the reply's length alone, on each test set, calling from the validation pairs' best threshold on."""
+    report: dict[str, dict[str, Agreement]] = {}
+    for test_set in test_sets:
+        validation = measure_lengths(test_set.validation)
+        labels = [pair.label for pair in test_set.validation]
+        report[test_set.name] = {
+            kind: measure_agreement(lengths, test_set.labels, find_best_threshold(validation[kind], labels), rounds)
+            for kind, lengths in measure_lengths(test_set.pairs).items()
+        }
+    return report
+
+
+def report_model(
+    model: EngagementModel, vectors: TextVectors, test_sets: Sequence[TestSet], rounds: int
+) -> dict[str, Any]:
+    """Agreement of one model on each test set, partial correlations given length, and what it makes of the probes."""
+    report: dict[str, Any] = {}
+    for test_set in test_sets:
+        scores = score_texts(model, vectors, texts_of(test_set.pairs))
+        report[test_set.name] = {
+            **asdict(measure_agreement(scores, test_set.labels, rounds=rounds)),
+            "given_length": measure_partial_correlations(scores, test_set.labels, measure_lengths(test_set.pairs)),
+        }
+    probes = [*DULL_PROBES, *LIVELY_PROBES]
+    scores = score_texts(model, vectors, [(PROBE_QUERY, reply) for reply in probes])
+    report["probes"] = dict(zip(probes, (round(score, 3) for score in scores), strict=True))
+    return report
+
+
+def report_transfer(
+    model: EngagementModel, vectors: TextVectors, pairs: Sequence[EngagementPair], rounds: int
+) -> dict[str, Any]:
+    """Agreement on the transfer pairs, each judged by a blend that did not see it, and that of the lengths alone."""
+    odds = cross_validate_blend(model, vectors.features(texts_of(pairs)), labels_of(pairs))
+    labels = [pair.label for pair in pairs]
+    lengths = measure_lengths(pairs)
+    return {
+        "pairs": len(pairs),
+        "auc": asdict(bootstrap(compute_auc, odds, labels, rounds)),
+        "auc_of_length": {
+            kind: asdict(bootstrap(compute_auc, length, labels, rounds)) for kind, length in lengths.items()
+        },
+        "given_length": measure_partial_correlations(odds, labels, lengths),
+    }
+
+
+def score_texts(model: EngagementModel, vectors: TextVectors, pairs: Sequence[tuple[str, str]]) -> list[float]:
+    """Probabilities of (query, reply) texts, from cached vectors."""
+    scores: list[float] = model.probability(vectors.features(pairs)).detach().tolist()
+    return scores
+
+
+SET_TITLES = {
+    "published": "ConvAI test, published labels",
+    "corrected": "ConvAI test, corrected labels",
+    "judged": "297 AMT pairs",
+    "thumbs": "ConvAI test, thumbs",
+}
+
+
+def format_tables(baselines: Mapping[str, Mapping[str, Agreement]], models: Mapping[str, Mapping[str, Any]]) -> str:
+    """One Markdown table a test set: a row a model, the two lengths first."""
+    parts = []
+    for name, title in SET_TITLES.items():
+        pairs = next(iter(baselines[name].values())).pairs
+        parts.append(f"### {title} ({pairs} pairs)\n")
+        parts.append("| model | balanced accuracy | ROC AUC | Pearson | Spearman | Spearman given characters |")
+        parts.append("|---|---|---|---|---|---|")
+        for kind, agreement in baselines[name].items():
+            parts.append(_format_row(f"*{kind} of the reply*", asdict(agreement), None))
+        for model_name, report in models.items():
+            given = report[name]["given_length"]["characters"]["spearman"]
+            parts.append(_format_row(model_name, report[name], given))
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _format_row(name: str, figures: Mapping[str, Any], given_length: float | None) -> str:
+    cells = [_format_interval(figures[key]) for key in ("balanced_accuracy", "auc", "pearson", "spearman")]
+    return f"| {name} | {' | '.join(cells)} | {'' if given_length is None else f'{given_length:.3f}'} |"
+
+
+def _format_interval(interval: Mapping[str, float]) -> str:
+    return f"{interval['value']:.3f} [{interval['low']:.3f}, {interval['high']:.3f}]"

@@ -1,0 +1,203 @@
+"""A language model becomes a FED bundle: graphs, tokenizer, reference turns, manifest. Refuses one without parity."""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from pydantic import JsonValue
+from turnscore_assessment.agreement.statistics import compute_spearman
+from turnscore_assessment.data.dialogues import read_dialogues
+from turnscore_models import Bundle, GraphVariant
+from turnscore_service.inference.onnx_backend import OnnxBackend
+from turnscore_service.scorers.fed.dialogue_tokens import DialogueTokenizer
+from turnscore_service.scorers.fed.options import FedBundleOptions, Loss
+from turnscore_service.scorers.fed.questions import FedQuestions
+from turnscore_service.scorers.fed.scorer import FedScorer
+
+from turnscore_exporters.bundles.parity import Drift, check_order
+from turnscore_exporters.bundles.self_test import build_self_test
+from turnscore_exporters.bundles.self_test_turns import self_test_turns
+from turnscore_exporters.bundles.writer import (
+    CALIBRATION_FILE,
+    DEFAULT_GRAPHS,
+    FP32_TOLERANCE,
+    GRAPH_FILES,
+    SELF_TEST_FILE,
+    TOKENIZER_FILE,
+    GraphPromise,
+    calibrate,
+    finish_bundle,
+    fresh_folder,
+    start_bundle,
+)
+from turnscore_exporters.errors import CheckpointError, ParityError
+from turnscore_exporters.fed.checkpoint import FedCheckpoint
+from turnscore_exporters.fed.graphs import export_graph, export_int8
+from turnscore_exporters.fed.parity import (
+    Values,
+    mean_values,
+    rate_verified_turns,
+    serve_both_losses,
+    verify_published,
+    write_reference,
+)
+from turnscore_exporters.fed.published import LOSSES
+from turnscore_exporters.graphs.half_emulation import examined_graph
+from turnscore_exporters.json_files import write_json
+
+KIND = "fed"
+FP32: GraphVariant = "fp32"
+PRECISIONS: dict[GraphVariant, str] = {
+    "fp32": "fp32",
+    "cpu-int8": "int8 weights and activations, a scale per token; losses fp32",
+    "cuda-fp16": "fp16 matmuls, attention fused; residuals, norms, softmax and losses fp32",
+}
+# Nats. fp32 differs by rounding alone; the others are chosen from what was measured, see docs/models/fed.md.
+TOLERANCES: dict[GraphVariant, float] = {"fp32": FP32_TOLERANCE, "cpu-int8": 0.1, "cuda-fp16": 0.01}
+REFERENCE_FILE = "reference.npz"
+MIN_REFERENCE_TURNS = 100
+
+
+@dataclass(frozen=True)
+class FedExport:
+    """What to export and how; `graphs` are those that the bundle keeps."""
+
+    checkpoint: FedCheckpoint
+    version: str
+    options: FedBundleOptions
+    reference: Sequence[Sequence[str]]
+    source: str
+    graphs: Sequence[GraphVariant] = DEFAULT_GRAPHS
+    training: dict[str, JsonValue] | None = None
+    licence: str = "that of the checkpoint"
+    stand_in: bool = False
+
+
+def export_fed(job: FedExport, output: Path) -> Bundle:
+    """Writes the bundle into the empty or missing folder `output`, loads each graph as the service does, returns it.
+
+    The fp32 graph is compared with the published way, the others with it on the reference turns. Raises ParityError
+    where one disagrees, CheckpointError where a follow-up does not fit the window, ExporterError for too few reference
+    turns; the folder is then removed.
+    """
+    with fresh_folder(output, len(job.reference), MIN_REFERENCE_TURNS):
+        return _write(job, output)
+
+
+def _write(job: FedExport, output: Path) -> Bundle:
+    variants = [FP32, *(each for each in job.graphs if each != FP32)]
+    output.mkdir(parents=True, exist_ok=True)
+    job.checkpoint.tokenizer.save(str(output / TOKENIZER_FILE), pretty=False)
+    _check_window(job, output / TOKENIZER_FILE)
+    _write_graphs(job.checkpoint, variants, output)
+    rated = rate_verified_turns(job.checkpoint, job.options)
+    tested = self_test_turns(KIND)  # which begin with the verified ones
+    values = mean_values(rated[job.options.loss], job.options).tolist()
+    values += [None] * (len(tested) - len(values))
+    write_json(output / SELF_TEST_FILE, build_self_test(tested, values))
+    # The reference needs a scorer, and a scorer needs a reference: it starts with one of zeros.
+    _write_reference(output, {loss: np.zeros((1, len(job.options.qualities))) for loss in LOSSES}, job)
+    bundle = _start(job, variants, output)
+    published = verify_published(rated, _scorer(bundle, FP32), job.options, TOLERANCES[FP32])
+    expected = serve_both_losses(_scorer(bundle, FP32), job.reference, job.options)
+    _write_reference(output, expected, job)
+    measured = {FP32: {f"published_{loss}": worst for loss, worst in published.items()}}
+    for variant in variants[1:]:
+        measured[variant] = _examine(bundle, variant, job, expected)
+    return finish_bundle(bundle, measured, job.graphs, {})
+
+
+def _check_window(job: FedExport, tokenizer: Path) -> None:
+    """CheckpointError, before any work, where the service would refuse the window."""
+    name, window = job.checkpoint.name, job.checkpoint.window
+    try:
+        FedQuestions(DialogueTokenizer(tokenizer, job.options.eos_id, job.options.join), job.options, window)
+    except RuntimeError as error:
+        raise CheckpointError(f"{name}: its {window} positions are too few: {error}") from error
+
+
+def _write_graphs(checkpoint: FedCheckpoint, variants: Sequence[GraphVariant], output: Path) -> None:
+    export_graph(checkpoint.model, output / GRAPH_FILES[FP32])
+    if "cpu-int8" in variants:
+        export_int8(
+            output / GRAPH_FILES[FP32], output / GRAPH_FILES["cpu-int8"], int(checkpoint.model.config.vocab_size)
+        )
+    if "cuda-fp16" in variants:
+        export_graph(checkpoint.model, output / GRAPH_FILES["cuda-fp16"], torch.float16, is_fused=True)
+
+
+def _scorer(bundle: Bundle, variant: GraphVariant) -> FedScorer:
+    with examined_graph(bundle.path_of(bundle.manifest.graphs[variant].file), variant) as graph:
+        return FedScorer(bundle, OnnxBackend(graph, threads=torch.get_num_threads()))
+
+
+def _examine(
+    bundle: Bundle, variant: GraphVariant, job: FedExport, expected: Mapping[Loss, Values]
+) -> dict[str, float]:
+    """The drift of the default value, by the default loss, from the fp32 graph's, and the worst quality's."""
+    served = serve_both_losses(_scorer(bundle, variant), job.reference, job.options)[job.options.loss]
+    wanted = expected[job.options.loss]
+    values, wanted_values = mean_values(served, job.options), mean_values(wanted, job.options)
+    differences = np.abs(values - wanted_values)
+    if not differences.max() <= TOLERANCES[variant]:
+        worst = job.reference[int(differences.argmax())]
+        raise ParityError(
+            f"graph {variant}: the value after {worst[-1]!r} differs from the fp32 graph's by {differences.max():.2e}; "
+            f"the tolerance is {TOLERANCES[variant]}"
+        )
+    spearman = compute_spearman(values.tolist(), wanted_values.tolist())
+    drift = Drift(len(values), float(differences.max()), float(differences.mean()), spearman)
+    check_order(variant, drift)
+    by_quality = [
+        compute_spearman(served[:, each].tolist(), wanted[:, each].tolist()) for each in range(wanted.shape[1])
+    ]
+    return {
+        **drift.to_dict(),
+        "quality_max_abs": round(float(np.abs(served - wanted).max()), 6),
+        "quality_min_spearman": round(min(by_quality), 6),
+    }
+
+
+def read_reference(files: Sequence[Path], limit: int, seed: int = 0) -> list[tuple[str, ...]]:
+    """Draws at most `limit` system turns with all that was said before, equally from each file, without repeats.
+
+    Where a file names no speakers, every second turn is taken for the system's.
+    """
+    drawn: list[tuple[str, ...]] = []
+    generator = random.Random(seed)  # noqa: S311
+    for path in files:
+        found: set[tuple[str, ...]] = set()
+        for dialogue in read_dialogues(path):
+            texts = tuple(turn.text for turn in dialogue.turns)
+            for place, turn in enumerate(dialogue.turns):
+                if (turn.speaker == "system" or (turn.speaker == "B" and place % 2)) and turn.text.strip():
+                    found.add(texts[: place + 1])
+        drawn += generator.sample(sorted(found), min(limit // len(files), len(found)))
+    generator.shuffle(drawn)
+    return drawn
+
+
+def _write_reference(output: Path, values: Mapping[Loss, Values], job: FedExport) -> None:
+    """The values of every loss for percentiles, and the calibration curve of the default question."""
+    write_reference(output / REFERENCE_FILE, values)
+    defaults = mean_values(values[job.options.loss], job.options)
+    write_json(output / CALIBRATION_FILE, calibrate(defaults.tolist(), job.source))
+
+
+def _start(job: FedExport, variants: Sequence[GraphVariant], output: Path) -> Bundle:
+    options: dict[str, JsonValue] = job.options.model_dump(mode="json", exclude={"own_qualities"})
+    return start_bundle(
+        output,
+        KIND,
+        job.version,
+        {variant: GraphPromise(PRECISIONS[variant], TOLERANCES[variant]) for variant in variants},
+        token_limit=job.checkpoint.window,
+        options=options,
+        training=job.training or {"checkpoint": Path(job.checkpoint.name).name},
+        agreement={},
+        licence=job.licence,
+        stand_in=job.stand_in,
+    )

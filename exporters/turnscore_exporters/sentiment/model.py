@@ -1,0 +1,150 @@
+"""The sentiment/stop regressor of Ghazarian et al. (2022) in torch: a BERT over context and response, two outputs."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import BertModel
+from turnscore_assessment.data.dialogue_sets import Spoken
+from turnscore_service.scorers.sentiment_rows import DialogueRow, RowLayout, SpecialTokens, lay_out_row
+
+from turnscore_exporters.graphs.export import BertGraph
+from turnscore_exporters.training.checkpoint_files import read_checkpoint, write_checkpoint
+from turnscore_exporters.training.encoders import Encoder, pad_rows
+
+ROWS_AT_ONCE = 64
+DEFAULT_LAYOUT = RowLayout(context_turns=3, turn_marks="separator", response_segment=1)
+
+
+class Target(StrEnum):
+    """What the model is trained to predict.
+
+    `two`: sentiment and probability of going on, separately. `sentiment` and `sum` are the published variants, one
+    regression each: its prediction stands as `sentiment`, and `goes_on` is 0, so that the value is the target.
+    """
+
+    TWO = "two"
+    SENTIMENT = "sentiment"
+    SUM = "sum"
+
+
+class RowPooling(StrEnum):
+    """Which token vectors of a row are averaged: all, the first one, or the response's."""
+
+    MEAN = "mean"
+    FIRST = "first"
+    RESPONSE = "response"
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """What, besides the weights, makes the model."""
+
+    encoder: str
+    layout: RowLayout = DEFAULT_LAYOUT
+    pooling: RowPooling = RowPooling.MEAN
+    target: Target = Target.TWO
+    token_limit: int = 80
+    dropout: float = 0.1
+
+
+class SentimentStopModel(BertGraph):
+    """Predicted sentiment of the next user utterance and the probability that there is one, for each row."""
+
+    def __init__(self, encoder: BertModel, settings: ModelSettings) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.settings = settings
+        self.dropout = nn.Dropout(settings.dropout)
+        self.head = nn.Linear(int(encoder.config.hidden_size), 2)
+        nn.init.normal_(self.head.weight, std=0.02)
+        nn.init.zeros_(self.head.bias)
+
+    def read_rows(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
+        """Row vectors, fp32 [rows, width], of token ids, mask and segments [rows, tokens]."""
+        tokens = self.encoder(
+            input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids
+        ).last_hidden_state.float()
+        if self.settings.pooling is RowPooling.FIRST:
+            return tokens[:, 0]  # type: ignore[no-any-return]
+        counted = attention_mask if self.settings.pooling is RowPooling.MEAN else attention_mask * token_type_ids
+        weight = counted.unsqueeze(-1).to(tokens.dtype)
+        return (tokens * weight).sum(1) / weight.sum(1).clamp_min(1.0)  # type: ignore[no-any-return]
+
+    def predict(self, vectors: Tensor) -> Tensor:
+        """Sentiment and logit of going on, [rows, 2], of row vectors."""
+        outputs: Tensor = self.head(self.dropout(vectors))
+        return outputs
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Sentiments and probabilities of going on, both float32 [rows]."""
+        outputs = self.predict(self.read_rows(input_ids, attention_mask, token_type_ids))
+        goes_on = outputs[:, 1].sigmoid()
+        return outputs[:, 0], goes_on if self.settings.target is Target.TWO else goes_on * 0.0
+
+
+class RowBuilder:
+    """Lays texts out as the service does, each text tokenised once."""
+
+    def __init__(self, encoder: Encoder, settings: ModelSettings) -> None:
+        """EncoderError where the tokenizer lacks a token that a row may need."""
+        self._encoder = encoder
+        self._settings = settings
+        self._special = SpecialTokens(
+            *(encoder.special(token) for token in ("[CLS]", "[SEP]", "[unused0]", "[unused1]"))
+        )
+        self._ids: dict[str, list[int]] = {}
+
+    def add(self, texts: Iterable[str]) -> None:
+        """Tokenises the texts that were not seen yet."""
+        wanted = [text for text in dict.fromkeys(texts) if text not in self._ids]
+        self._ids.update(zip(wanted, self._encoder.tokenize_bare(wanted), strict=True))
+
+    def build(self, context: Sequence[Spoken], response: str) -> DialogueRow:
+        """The row of a response after its context, oldest turn first."""
+        self.add([response, *(text for _, text in context)])
+        spoken = [(speaker, self._ids[text]) for speaker, text in context]
+        return lay_out_row(
+            spoken, self._ids[response], self._settings.layout, self._special, self._settings.token_limit
+        )
+
+
+def collate_rows(rows: Sequence[DialogueRow], layout: RowLayout) -> tuple[Tensor, Tensor, Tensor]:
+    """The graph's three inputs for a batch of rows: ids, mask and segments."""
+    input_ids, attention_mask = pad_rows([row.ids for row in rows])
+    starts = torch.tensor([[row.response_start] for row in rows])
+    segments = (torch.arange(input_ids.shape[1]) >= starts) * attention_mask * layout.response_segment
+    return input_ids, attention_mask, segments
+
+
+def score_rows(model: SentimentStopModel, rows: Sequence[DialogueRow]) -> Tensor:
+    """Sentiment and probability of going on, [rows, 2], in order."""
+    found = torch.zeros(len(rows), 2)
+    order = sorted(range(len(rows)), key=lambda index: len(rows[index].ids))
+    with torch.inference_mode():
+        for start in range(0, len(order), ROWS_AT_ONCE):
+            chosen = order[start : start + ROWS_AT_ONCE]
+            inputs = collate_rows([rows[index] for index in chosen], model.settings.layout)
+            found[chosen] = torch.stack(model(*inputs), dim=-1)
+    return found
+
+
+def save_model(model: SentimentStopModel, encoder: Encoder, folder: Path) -> None:
+    """Writes weights, settings, the BERT's shape and the tokenizer: everything that export needs."""
+    settings = {**asdict(model.settings), "layout": model.settings.layout.model_dump()}
+    write_checkpoint(folder, model, settings, encoder)
+
+
+def load_model(folder: Path) -> tuple[SentimentStopModel, Encoder]:
+    """Reads what save_model wrote, ready to score; CheckpointError naming what is missing or broken."""
+
+    def build(record: dict[str, Any], bert: BertModel) -> SentimentStopModel:
+        choices = {"layout": RowLayout.model_validate(record["layout"]), "target": Target(record["target"])}
+        choices["pooling"] = RowPooling(record["pooling"])
+        return SentimentStopModel(bert, ModelSettings(**{**record, **choices}))
+
+    return read_checkpoint(folder, "sentiment/stop", build)

@@ -1,0 +1,147 @@
+"""What is known of a training of the sentiment/stop model: its labels in numbers, and its agreement with people."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from turnscore_assessment.agreement.data import read_judged_dialogues
+from turnscore_assessment.agreement.statistics import compute_pearson, compute_spearman
+from turnscore_assessment.data.dialogue_sets import USER, ObservedTurn, Spoken
+
+from turnscore_exporters.sentiment.labels import (
+    LabelRules,
+    asks,
+    begins_with_negation,
+    complains,
+    label_sentiment,
+    score_vader,
+    strip_negation,
+)
+from turnscore_exporters.sentiment.model import RowBuilder, SentimentStopModel, score_rows
+from turnscore_exporters.training.encoders import Encoder
+
+LABELLINGS: Mapping[str, LabelRules] = {
+    "VADER": LabelRules(handles_short_answers=False, complaint_weight=0.0),
+    "VADER, short answers handled": LabelRules(complaint_weight=0.0),
+    "VADER, complaints": LabelRules(handles_short_answers=False),
+    "VADER, short answers handled, complaints": LabelRules(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedResponse:
+    """A system turn that people judged, in the middle of its dialogue."""
+
+    system: str
+    context: tuple[Spoken, ...]
+    response: str
+    next_user: str | None
+    quality: float
+
+
+def read_judged_responses(path: Path, form: str) -> list[JudgedResponse]:
+    """Every judged system turn with a text of a file that turnscore-agreement reads."""
+    found: list[JudgedResponse] = []
+    for dialogue in read_judged_dialogues(path, form):
+        spoken: list[Spoken] = [(turn.speaker, turn.text) for turn in dialogue.turns]
+        for place, quality in dialogue.turn_qualities.items():
+            after = spoken[place + 1 : place + 2]
+            next_user = after[0][1] if after and after[0][0] == USER else None
+            if spoken[place][1].strip():
+                context = tuple(spoken[:place])
+                found.append(JudgedResponse(dialogue.system or "", context, spoken[place][1], next_user, quality))
+    return found
+
+
+def count_labels(turns: Sequence[ObservedTurn], rules: LabelRules) -> dict[str, Any]:
+    """Turns, sentiments and ends of one set."""
+    labels = [label_sentiment(turn.next_user, turn.response, rules) for turn in turns if turn.next_user is not None]
+    ends = [turn.goes_on for turn in turns]
+    return {
+        "turns": len(turns),
+        "sentiments": len(labels),
+        "positive": sum(label > 0 for label in labels),
+        "neutral": sum(label == 0 for label in labels),
+        "negative": sum(label < 0 for label in labels),
+        "mean_sentiment": _mean(labels),
+        "goes_on": ends.count(True),
+        "stops": ends.count(False),
+        "unknown_end": ends.count(None),
+        "complaints": sum(complains(turn.next_user) for turn in turns if turn.next_user is not None),
+    }
+
+
+def count_short_answers(turns: Sequence[ObservedTurn]) -> dict[str, Any]:
+    """What handling short answers changes in one set: negations after a question, and VADER's view of them."""
+    answers = [
+        turn.next_user
+        for turn in turns
+        if turn.next_user is not None and asks(turn.response) and begins_with_negation(turn.next_user)
+    ]
+    before = [score_vader(answer) for answer in answers]
+    handled = LABELLINGS["VADER, short answers handled"]
+    after = [label_sentiment(answer, "?", handled) for answer in answers]
+    return {
+        "after_a_question": sum(asks(turn.response) for turn in turns if turn.next_user is not None),
+        "negated_answers": len(answers),
+        "nothing_else": sum(not strip_negation(answer).strip() for answer in answers),
+        "labels_changed": sum(abs(old - new) > 1e-9 for old, new in zip(before, after, strict=True)),
+        "called_negative_before": sum(score < 0 for score in before),
+        "called_negative_after": sum(score < 0 for score in after),
+        "mean_before": _mean(before),
+        "mean_after": _mean(after),
+    }
+
+
+def compare_labellings(judged: Sequence[JudgedResponse]) -> dict[str, dict[str, float]]:
+    """How far each labelling of the real next utterance goes with what people thought of the response: no model."""
+    answered = [each for each in judged if each.next_user is not None]
+    qualities = [each.quality for each in answered]
+    found = {}
+    for name, rules in LABELLINGS.items():
+        labels = [label_sentiment(each.next_user or "", each.response, rules) for each in answered]
+        found[name] = _correlate(labels, qualities) | {"turns": len(answered)}
+    return found
+
+
+def measure_development(
+    model: SentimentStopModel, encoder: Encoder, judged: Sequence[JudgedResponse]
+) -> dict[str, dict[str, float]]:
+    """Correlations of the value and its parts with people's judgements; of the value also by system."""
+    rows = RowBuilder(encoder, model.settings)
+    scores = score_rows(model, [rows.build(each.context, each.response) for each in judged]).numpy().astype(np.float64)
+    qualities = [each.quality for each in judged]
+    values = scores.sum(1)
+    found = {
+        "value": _correlate(values, qualities),
+        "sentiment": _correlate(scores[:, 0], qualities),
+        "goes_on": _correlate(scores[:, 1], qualities),
+    }
+    for system in sorted({each.system for each in judged}):
+        chosen = [place for place, each in enumerate(judged) if each.system == system]
+        found[f"value, {system}"] = _correlate(values[chosen], [qualities[place] for place in chosen])
+    return found
+
+
+def _correlate(scores: Any, qualities: Sequence[float]) -> dict[str, float]:
+    figures = {"spearman": compute_spearman(scores, qualities), "pearson": compute_pearson(scores, qualities)}
+    return {name: round(figure, 4) for name, figure in figures.items() if not math.isnan(figure)}
+
+
+def _mean(numbers: Sequence[float]) -> float | None:
+    return round(sum(numbers) / len(numbers), 4) if numbers else None
+
+
+def render_table(rows: Mapping[str, Mapping[str, Any]], first: str) -> str:
+    """A Markdown table of figures by name: a row each, the first column being what `first` says."""
+    columns = list(dict.fromkeys(column for figures in rows.values() for column in figures))
+    lines = [_line([first, *(column.replace("_", " ") for column in columns)]), _line(["---"] * (len(columns) + 1))]
+    lines += [_line([name, *(figures.get(column, "") for column in columns)]) for name, figures in rows.items()]
+    return "\n".join(lines)
+
+
+def _line(cells: Iterable[object]) -> str:
+    return f"| {' | '.join(map(str, cells))} |"

@@ -1,0 +1,204 @@
+"""Trains the sentiment/stop model: labelled rows, made-up negatives, batches, the loss. Reads no file."""
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from turnscore_assessment.data.dialogue_sets import ObservedTurn
+from turnscore_service.scorers.sentiment_rows import DialogueRow
+
+from turnscore_exporters.errors import ExporterError
+from turnscore_exporters.sentiment.labels import LabelRules, label_sentiment
+from turnscore_exporters.sentiment.model import (
+    ModelSettings,
+    RowBuilder,
+    RowPooling,
+    SentimentStopModel,
+    Target,
+    collate_rows,
+)
+from turnscore_exporters.sentiment.negatives import BadResponses, NegativeRecipe
+from turnscore_exporters.training.encoders import Encoder
+from turnscore_exporters.training.loop import LoopSettings, WeightAverage, run_loop
+
+UNKNOWN = math.nan
+SORTED_TOGETHER = 2048  # chosen: long enough to sort by length, short enough to stay random
+SAVE_EVERY = 100
+
+
+@dataclass(frozen=True)
+class SentimentRecipe:
+    """How to train. The defaults are the starter's; see docs/models/sentiment_stop.md."""
+
+    labels: LabelRules = field(default_factory=LabelRules)
+    negatives: NegativeRecipe = field(default_factory=NegativeRecipe)
+    epochs: int = 2
+    batch_tokens: int = 3072
+    learning_rate: float = 1e-4
+    head_factor: float = 10.0
+    frozen_layers: int = 2
+    """The word embeddings and this many layers stay as they are; -1 trains everything."""
+    average_decay: float = 0.99
+    """Of the exponential average of the weights, which begins a fifth into the training."""
+    weight_decay: float = 0.01
+    warm_up_share: float = 0.06
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledRow:
+    """A row with its labels; UNKNOWN where there is none."""
+
+    row: DialogueRow
+    sentiment: float
+    goes_on: float
+    goes_on_weight: float = 1.0
+
+
+class TrainingRows:
+    """The rows of every epoch: the real ones, and negatives drawn anew for each."""
+
+    def __init__(self, turns: Sequence[ObservedTurn], rows: RowBuilder, recipe: SentimentRecipe, seed: int = 0) -> None:
+        self._turns = turns
+        self._rows = rows
+        self._recipe = recipe
+        self._seed = seed
+        self.bad_responses = BadResponses(turns)
+        rows.add(text for turn in turns for text in (turn.response, *(said for _, said in turn.context)))
+        self.real = [self._label(turn) for turn in turns]
+
+    def _label(self, turn: ObservedTurn) -> LabelledRow:
+        sentiment = UNKNOWN
+        if turn.next_user is not None:
+            sentiment = label_sentiment(turn.next_user, turn.response, self._recipe.labels)
+        goes_on = UNKNOWN if turn.goes_on is None else float(turn.goes_on)
+        return LabelledRow(self._rows.build(turn.context, turn.response), sentiment, goes_on)
+
+    def epoch(self, number: int) -> list[LabelledRow]:
+        """The real rows and the epoch's negatives."""
+        generator = random.Random(self._seed * 1000 + number)  # noqa: S311
+        recipe = self._recipe.negatives
+        negatives = []
+        for place in generator.sample(range(len(self._turns)), int(recipe.share * len(self._turns))):
+            turn, real = self._turns[place], self.real[place]
+            response = self.bad_responses.make(turn, generator)
+            if response.strip() and response != turn.response:
+                stops = UNKNOWN if turn.next_user is not None and turn.goes_on is None else 0.0
+                row = self._rows.build(turn.context, response)
+                negatives.append(LabelledRow(row, real.sentiment + recipe.sentiment_shift, stops, recipe.stop_weight))
+        return self.real + negatives
+
+    def batches(self) -> list[list[LabelledRow]]:
+        """The batches of all epochs in order."""
+        found: list[list[LabelledRow]] = []
+        for number in range(self._recipe.epochs):
+            generator = random.Random(self._seed * 1000 + number)  # noqa: S311
+            found += form_batches(self.epoch(number), self._recipe.batch_tokens, generator)
+        return found
+
+    def mean_sentiment(self) -> float:
+        """Of the real rows that have one; 0 where none has."""
+        known = [row.sentiment for row in self.real if not math.isnan(row.sentiment)]
+        return sum(known) / len(known) if known else 0.0
+
+
+def form_batches(rows: Sequence[LabelledRow], batch_tokens: int, generator: random.Random) -> list[list[LabelledRow]]:
+    """Batches of rows of like length within the budget, padding included, in random order."""
+    order = generator.sample(list(rows), len(rows))
+    batches: list[list[LabelledRow]] = []
+    for start in range(0, len(order), SORTED_TOGETHER):
+        batch: list[LabelledRow] = []
+        for each in sorted(order[start : start + SORTED_TOGETHER], key=lambda each: len(each.row.ids)):
+            if batch and (len(batch) + 1) * len(each.row.ids) > batch_tokens:
+                batches.append(batch)
+                batch = []
+            batch.append(each)
+        batches.append(batch)
+    generator.shuffle(batches)
+    return batches
+
+
+def compute_loss(outputs: Tensor, batch: Sequence[LabelledRow], target: Target) -> Tensor:
+    """The batch's loss of sentiments and logits [rows, 2]: mean over rows, labels that are unknown counting 0.
+
+    `two` adds the squared error of the sentiment and the cross entropy of going on. `sum` is the squared error of
+    sentiment plus going on, where an unknown sentiment counts as 0 and an unknown end as going on.
+    """
+    sentiment = torch.tensor([each.sentiment for each in batch])
+    goes_on = torch.tensor([each.goes_on for each in batch])
+    if target is Target.SUM:
+        wanted = sentiment.nan_to_num(0.0) + goes_on.nan_to_num(1.0)
+        return (outputs[:, 0] - wanted).square().mean()
+    error = (outputs[:, 0] - sentiment.nan_to_num(0.0)).square()
+    loss = torch.where(sentiment.isnan(), 0.0, error).mean()
+    if target is Target.SENTIMENT:
+        return loss
+    weight = torch.where(goes_on.isnan(), 0.0, torch.tensor([each.goes_on_weight for each in batch]))
+    entropy = functional.binary_cross_entropy_with_logits(outputs[:, 1], goes_on.nan_to_num(0.0), reduction="none")
+    return loss + (weight * entropy).mean()
+
+
+def train_model(
+    turns: Sequence[ObservedTurn],
+    encoder: Encoder,
+    settings: ModelSettings,
+    recipe: SentimentRecipe,
+    seed: int = 0,
+    steps: int | None = None,
+    state_path: Path | None = None,
+) -> tuple[SentimentStopModel, TrainingRows]:
+    """Trains the encoder in place with its head, or goes on where `state_path` stopped; the averaged weights count.
+
+    Raises ExporterError where the settings contradict each other.
+    """
+    if settings.pooling is RowPooling.RESPONSE and not settings.layout.response_segment:
+        raise ExporterError("pooling over the response needs it to have segment 1")
+    rows = TrainingRows(turns, RowBuilder(encoder, settings), recipe, seed)
+    batches = rows.batches()[:steps]
+    torch.manual_seed(seed)
+    model = SentimentStopModel(encoder.model, settings).train()
+    _start_at_the_mean(model, rows.mean_sentiment())
+    optimizer = _build_optimizer(model, recipe)
+    loop = LoopSettings(
+        len(batches),
+        f"sentiment_stop {settings} {recipe} {seed} {len(batches)}",
+        seed=seed,
+        warm_up_steps=max(1, int(recipe.warm_up_share * len(batches))),
+        save_every=SAVE_EVERY,
+        description="sentiment/stop",
+    )
+    average = WeightAverage(recipe.average_decay, len(batches) // 5)
+
+    def step_loss(step: int) -> Tensor:
+        inputs = collate_rows([each.row for each in batches[step]], settings.layout)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            vectors = model.read_rows(*inputs)
+        return compute_loss(model.predict(vectors), batches[step], settings.target)
+
+    run_loop(model, optimizer, step_loss, loop, state_path, average)
+    average.put_into(model)
+    model.requires_grad_(True).eval()
+    return model, rows
+
+
+def _start_at_the_mean(model: SentimentStopModel, mean_sentiment: float) -> None:
+    """Biases at the mean sentiment and at a likely going on: the first steps need not find them."""
+    with torch.no_grad():
+        total = mean_sentiment + 1.0 if model.settings.target is Target.SUM else mean_sentiment
+        model.head.bias.copy_(torch.tensor([total, 2.0]))
+
+
+def _build_optimizer(model: SentimentStopModel, recipe: SentimentRecipe) -> torch.optim.Optimizer:
+    if recipe.frozen_layers >= 0:
+        model.encoder.embeddings.requires_grad_(False)
+        model.encoder.encoder.layer[: recipe.frozen_layers].requires_grad_(False)
+    trained = [weight for weight in model.encoder.parameters() if weight.requires_grad]
+    groups = [
+        {"params": model.head.parameters(), "lr": recipe.learning_rate * recipe.head_factor},
+        {"params": trained, "lr": recipe.learning_rate},
+    ]
+    return torch.optim.AdamW(groups, weight_decay=recipe.weight_decay, betas=(0.9, 0.98))

@@ -1,0 +1,64 @@
+"""`turnscore-cache`: removes a model's scores from the shared cache. Exit status 1 where the Redis cannot be used."""
+
+import asyncio
+import re
+from typing import Annotated, NoReturn
+
+import typer
+from turnscore_models.version_option import add_version
+
+from turnscore_service.cache.redis_client import open_store
+from turnscore_service.cache.redis_faults import cause_of
+from turnscore_service.cache.removal import clear_model
+from turnscore_service.settings.cache import CacheSettings
+from turnscore_service.settings.redis_address import RedisAddress
+from turnscore_service.settings.service import read_settings
+
+_CONNECT_MS = 5000
+"""For who waits at a terminal, far from the Redis perhaps. Chosen."""
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="The score cache that processes share.")
+add_version(app)  # and `clear` stays a command of its own
+
+
+@app.command()
+def clear(
+    model: Annotated[
+        str, typer.Argument(help="The bundle whose scores go, as `name:version`, which /v1/models tells.")
+    ],
+    url: Annotated[str, typer.Option(help="Instead of TURNSCORE_CACHE__URL.")] = "",
+    timeout_seconds: Annotated[float, typer.Option(min=1, help="For all of it.")] = 300,
+) -> None:
+    """Remove a bundle's scores from the shared cache, in every namespace, and from the workers that use it.
+
+    Ends when no worker that reaches the Redis finds them any more: after TURNSCORE_CACHE__CLEAR_POLL_SECONDS and more.
+    """
+    settings = read_settings({"cache": {"url": url}} if url else {}).cache
+    address = settings.address()
+    if not re.fullmatch(r"[\w.+-]+:[\w.+-]+", model):
+        _refuse(f"{model!r} is not a name:version", status=2)
+    if address is None:
+        _refuse("there is no shared cache: neither --url nor TURNSCORE_CACHE__URL names one", status=2)
+    try:
+        removed = asyncio.run(_clear(address, settings, model, timeout_seconds))
+    except Exception as error:
+        _refuse(f"the Redis cannot be used: {cause_of(error)}", status=1)
+    typer.echo(f"removed {removed} scores of {model}")
+
+
+async def _clear(address: RedisAddress, settings: CacheSettings, model: str, seconds: float) -> int:
+    store = open_store(address, settings.model_copy(update={"timeout_ms": _CONNECT_MS}))
+    try:
+        async with asyncio.timeout(seconds):
+            return await clear_model(store, model, settings)
+    finally:
+        await store.close()
+
+
+def _refuse(reason: str, status: int) -> NoReturn:
+    typer.secho(reason, fg=typer.colors.RED, err=True)
+    raise typer.Exit(status)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,69 @@
+"""Conversations: the live dialogues of one process, their number and their end. Knows no door and scores nothing."""
+
+import asyncio
+
+from turnscore_service import metrics
+from turnscore_service.conversations.session import Channel, Conversation
+from turnscore_service.errors import NotReadyError, OverloadedError
+from turnscore_service.path.pipeline import ScoringPipeline
+from turnscore_service.settings.service import Settings
+
+_RETRY_MS = 1000
+"""Advice to a caller for whom there is no conversation at this moment. Chosen."""
+
+
+class Conversations:
+    """Belongs to one event loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._open: set[Conversation] = set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._is_draining = False
+
+    def require_room(self) -> None:
+        """Raises NotReadyError on a draining process, OverloadedError where as many are open as may be."""
+        if self._is_draining:
+            raise NotReadyError("draining: the service is shutting down", retry_after_ms=_RETRY_MS)
+        if len(self._open) >= self._settings.conversations.max_open:
+            raise OverloadedError("as many conversations are open as this service takes", retry_after_ms=_RETRY_MS)
+
+    async def hold(self, pipeline: ScoringPipeline, channel: Channel, request_id: str) -> None:
+        """Answers one conversation until its caller has said everything.
+
+        Raises CallerLeftError when they left before, what `require_room` raises, and whatever else ends it: the
+        error of a refused opening, TooLargeError beyond its bytes, DeadlineExceededError where nothing was said for
+        too long, NotReadyError when the process ends. Whatever happens, nothing of it remains.
+        """
+        self.require_room()
+        conversation = Conversation(pipeline, channel, request_id, self._settings)
+        self._open.add(conversation)
+        self._count()
+        try:
+            await conversation.run()
+        finally:
+            self._open.discard(conversation)
+            self._count()
+
+    def begin_drain(self) -> None:
+        """Tells every conversation that the process is shutting down; further ones are refused."""
+        self._is_draining = True
+        for conversation in self._open:
+            conversation.tell_draining()
+
+    def end(self) -> None:
+        """Takes no more messages; what was taken is answered, then the conversations end."""
+        for conversation in self._open:
+            conversation.end(NotReadyError("draining: the service is shutting down", retry_after_ms=_RETRY_MS))
+
+    async def wait_until_empty(self) -> None:
+        """Returns when none is open."""
+        await self._empty.wait()
+
+    def _count(self) -> None:
+        metrics.OPEN_CONVERSATIONS.set(len(self._open))
+        if self._open:
+            self._empty.clear()
+        else:
+            self._empty.set()

@@ -1,0 +1,232 @@
+"""Answering: every turn is answered from the cache, by work in flight for an equal turn, or by work of its own.
+
+What is known or being computed already needs no room, so that it is answered while the service is too full to compute.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from turnscore_wire import Score, TokenCount
+
+from turnscore_service import metrics
+from turnscore_service.cache.key import TextHashes
+from turnscore_service.cache.score_cache import Lookup, ScoreCache
+from turnscore_service.deadline import Deadline, latest
+from turnscore_service.errors import DeadlineExceededError, ScoringError
+from turnscore_service.keys.callers import CALLER
+from turnscore_service.path.admission import Admission, Demand, Reservation
+from turnscore_service.path.computation import Computation, Lead, Workshop
+from turnscore_service.path.flights import Computed, Flight, Flights
+from turnscore_service.path.items import Item
+from turnscore_service.path.loop_time import LARGE_TURNS, LoopTime, Slices
+from turnscore_service.path.outcomes import Outcome
+from turnscore_service.path.shedding import Shedding
+from turnscore_service.scorers.fields import count_chars
+from turnscore_service.scorers.parts import ScorePart
+from turnscore_service.scorers.scorer import TurnToScore
+
+_CACHE_SHARE = 0.5
+"""Of the time left, what asking the cache may take at most: the rest is for computing. Chosen."""
+
+_CHARS_PER_CHARGED_TOKEN = 256
+"""Chosen: to tokenize 354 to 444 characters took as much CPU as to compute one token (0.24 to 0.33 us a character, 105
+to 116 us a token; the starter bundles, one thread of a Xeon, 2026-11-22)."""
+
+
+@dataclass(slots=True, eq=False)
+class _Question:
+    """One turn asked of one scorer, and the flights that it waits for."""
+
+    lookup: Lookup
+    deadline: Deadline
+    outcome: Outcome
+    flights: list[Flight] = field(default_factory=list)
+    own: Flight | None = None
+    """The one of them that was begun for it."""
+    boarded_at: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return self.lookup.loaded.name
+
+    def board(self, flight: Flight) -> None:
+        flight.enter()
+        self.flights.append(flight)
+        self.boarded_at = time.monotonic()
+
+    def leave(self, *, expired: bool = False) -> None:
+        for flight in self.flights:
+            flight.leave(expired=expired)
+        self.flights = []
+
+    def give_up(self) -> None:
+        """What its time ran out for."""
+        self.outcome.errors[self.name] = DeadlineExceededError("the deadline passed before the turn was scored")
+        self.leave(expired=True)
+
+    @property
+    def waits_for(self) -> set["asyncio.Future[Computed | ScoringError]"]:
+        return {flight.future for flight in self.flights if not flight.future.done()}
+
+    def conclude(self) -> None:
+        """Puts the score together, of what was known and what has landed."""
+        if self.name in self.outcome.errors:
+            return
+        lookup, outcome, parts = self.lookup, self.outcome, dict(self.lookup.known)
+        for flight in self.flights:
+            landed = flight.future.result()
+            if isinstance(landed, ScoringError):
+                outcome.errors[self.name] = landed
+                return
+            parts |= landed.parts
+            if flight is self.own:
+                outcome.tokenize = max(outcome.tokenize, landed.tokenize_seconds)
+                outcome.queue = max(outcome.queue, landed.queue_seconds)
+                outcome.inference = max(outcome.inference, landed.inference_seconds)
+            else:
+                outcome.queue = max(outcome.queue, time.monotonic() - self.boarded_at)
+        whole = lookup.reader.join(lookup.turn, [parts[part] for part in lookup.parts])
+        outcome.scores[self.name] = _score(lookup, whole, is_cached=not self.flights)
+
+
+class Answerer:
+    """Answers turns with the loaded scorers. Belongs to one event loop."""
+
+    def __init__(
+        self, workshops: Mapping[str, Workshop], admission: Admission, cache: ScoreCache, loop_time: LoopTime
+    ) -> None:
+        self._workshops = workshops
+        self._admission = admission
+        self.shedding = Shedding(admission)
+        self._cache = cache
+        self._flights = Flights()
+        self._loop_time = loop_time
+
+    async def answer(self, items: Sequence[Item]) -> list[Outcome]:
+        """What each item's scorers say of it, in the order asked; a scorer that fails stands in `errors`.
+
+        Raises OverloadedError, before any work, where there is no room for what has to be computed, or nothing left of
+        the budget of the caller's key; which pays for what is admitted or known, and nothing else.
+        """
+        caller = CALLER.get()
+        caller.require_budget(len(items))
+        outcomes = [Outcome() for _ in items]
+        slices = self._loop_time.slices(is_large=len(items) >= LARGE_TURNS)
+        questions = await self._look_up(items, outcomes, slices)
+        await self._ask_cache(questions)
+        try:
+            caller.require_budget(len(items))  # again: others of the same key were answered meanwhile
+            self._begin(questions, caller.share)
+            caller.charge(len(items))
+            await _wait(questions)
+            for each in questions:
+                await slices.pause()
+                each.conclude()
+        finally:
+            for each in questions:
+                each.leave()
+        return outcomes
+
+    async def _look_up(self, items: Sequence[Item], outcomes: Sequence[Outcome], slices: Slices) -> list[_Question]:
+        """A question for each item and scorer, with what this process knows; lets others in between."""
+        questions: list[_Question] = []
+        hashes = TextHashes()
+        for item, outcome in zip(items, outcomes, strict=True):
+            await slices.pause()
+            for name in item.asked:
+                loaded = self._workshops[name].loaded
+                lookup = self._cache.look_up(loaded, item.turn_for(loaded), item.cache, hashes)
+                questions.append(_Question(lookup, item.deadline, outcome))
+        return questions
+
+    async def _ask_cache(self, questions: Sequence[_Question]) -> None:
+        """One round trip for all. Items share its time, which the one with the least left bounds."""
+        started_at = time.monotonic()
+        seconds = min((each.deadline.remaining_seconds() for each in questions), default=0.0)
+        await self._cache.find([each.lookup for each in questions], _CACHE_SHARE * seconds)
+        took = time.monotonic() - started_at
+        for each in questions:
+            each.outcome.cache = took
+
+    def _begin(self, questions: Sequence[_Question], caller: str) -> None:
+        """Puts every question on flights with all that it lacks, and computes those that were begun for it."""
+        led: dict[str, list[tuple[_Question, Lead]]] = {}
+        for each in questions:
+            if (lead := self._board(each)) is not None:
+                led.setdefault(each.name, []).append((each, lead))
+        if not led:
+            self.shedding.note_known({each.name for each in questions}, caller)
+            return
+        demands = {name: self._demand(name, [lead for _, lead in pairs]) for name, pairs in led.items()}
+        until = latest(each.deadline for pairs in led.values() for each, _ in pairs)
+        reservation = self.shedding.hold(demands, until, caller)
+        for name, pairs in led.items():
+            self._compute(name, [lead for _, lead in pairs], demands[name], reservation)
+
+    def _board(self, question: _Question) -> Lead | None:
+        """The work that nobody has begun yet."""
+        lookup = question.lookup
+        missing = lookup.missing
+        places = []
+        for place in missing:
+            flight = self._flights.find(lookup.key, lookup.parts[place])
+            if flight is None:
+                places.append(place)
+            elif flight not in question.flights:
+                question.board(flight)
+        if question.flights:
+            metrics.CACHE_JOINS.labels(question.name).inc()
+        if not places:
+            return None
+        turn: TurnToScore = lookup.turn
+        computed: Sequence[int] = range(len(lookup.parts))
+        if len(places) < len(lookup.parts):
+            turn, computed = lookup.reader.narrow(lookup.turn, places)
+        question.own = self._flights.begin(lookup.key, [lookup.parts[place] for place in computed])
+        question.board(question.own)
+        return Lead(turn, count_chars(lookup.inputs), lookup.reader, question.own, partial(self._cache.keep, lookup))
+
+    def _compute(self, name: str, leads: Sequence[Lead], demand: Demand, reservation: Reservation) -> None:
+        def learn(real_tokens: int) -> None:
+            self._admission.learn(name, demand.tokens, real_tokens + _tokenizing_charge(leads))
+
+        Computation(self._workshops[name], leads, learn, partial(reservation.release, name)).begin()
+
+    def _demand(self, name: str, leads: Sequence[Lead]) -> Demand:
+        estimate = self._workshops[name].loaded.scorer.estimate_tokens
+        return Demand(len(leads), sum(estimate(lead.turn) for lead in leads) + _tokenizing_charge(leads))
+
+
+def _tokenizing_charge(leads: Sequence[Lead]) -> int:
+    """What making tokens of the turns costs, in tokens to compute."""
+    return sum(lead.chars for lead in leads) // _CHARS_PER_CHARGED_TOKEN
+
+
+async def _wait(questions: Sequence[_Question]) -> None:
+    """Returns when all has landed that is waited for. Who runs out of time before that leaves."""
+    for expiry in sorted({each.deadline.expires_at for each in questions}):
+        open_ = set().union(*(each.waits_for for each in questions))
+        if not open_:
+            return
+        await asyncio.wait(open_, timeout=max(0.0, expiry - time.monotonic()))
+        for each in questions:
+            if each.deadline.expires_at <= expiry and each.waits_for:
+                each.give_up()
+
+
+def _score(lookup: Lookup, whole: ScorePart, *, is_cached: bool) -> Score:
+    loaded = lookup.loaded
+    return Score(
+        value=whole.raw.value,
+        percentile=loaded.percentile(whole.raw),
+        details=whole.raw.details,
+        model=loaded.bundle.manifest.reference,
+        tokens=TokenCount(used=whole.tokens.used, dropped=whole.tokens.dropped, truncated=lookup.turn.is_cut),
+        cached=is_cached,
+        warnings=list(whole.raw.warnings),
+        label=loaded.label(whole.raw),
+        stand_in=loaded.bundle.manifest.stand_in,
+    )

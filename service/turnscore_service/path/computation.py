@@ -1,0 +1,173 @@
+"""Computing: turns of one request for one scorer through tokenizer and batcher, for whoever waits for their flights.
+
+Knows no caller: it goes on while a flight is wanted, and takes out of the queue what no longer is.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from turnscore_wire import MAX_DEADLINE_MS, TokenCount
+
+from turnscore_service import metrics
+from turnscore_service.deadline import Deadline
+from turnscore_service.errors import FailedScoringError, ScoringError
+from turnscore_service.path.batcher import Batcher, PackScores, expire
+from turnscore_service.path.flights import Computed, Flight
+from turnscore_service.path.tokenizer_stage import Encoded, Tokenizing
+from turnscore_service.scorers.loaded_scorer import LoadedScorer
+from turnscore_service.scorers.parts import ScorePart, ScoresInParts
+from turnscore_service.scorers.scorer import MergesPieces, RawScore, TokenPack, TurnToScore
+
+_LOGGER = logging.getLogger("turnscore.computing")
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """A turn to compute, as its scorer is to see it, and the flight on which its pieces land."""
+
+    turn: TurnToScore
+    chars: int
+    """Of what the scorer reads of it."""
+    reader: ScoresInParts
+    flight: Flight
+    keep: Callable[[Mapping[bytes, ScorePart]], None]
+    """Called with the finished pieces before they land."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """One scorer with what it takes to run it."""
+
+    loaded: LoadedScorer
+    tokenizing: Tokenizing
+    batcher: Batcher
+
+
+class Computation:
+    """The turns of one request that nobody else computes. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        workshop: Workshop,
+        leads: Sequence[Lead],
+        on_tokenized: Callable[[int], None],
+        on_done: Callable[[], None],
+    ) -> None:
+        """`on_tokenized` is told how many tokens there are.
+
+        `on_done` is called once, when nothing of it is being computed any more.
+        """
+        self._workshop = workshop
+        self._leads = leads
+        self._on_tokenized = on_tokenized
+        self._on_done = on_done
+        self._started_at = time.monotonic()
+        self._tokenize_seconds = 0.0
+        self._submitted = 0
+        self._pieces: dict[int, list[RawScore]] = {}
+
+    def begin(self) -> None:
+        """Tokenizes, and goes on from there in callbacks of the event loop."""
+        tokenizing, turns = self._workshop.tokenizing, [lead.turn for lead in self._leads]
+        if tokenizing.is_quick(turns, sum(lead.chars for lead in self._leads)):
+            self._take(lambda: tokenizing.encode_at_once(turns))
+            return
+        encoding = tokenizing.encode(turns)
+        self._stop_unwanted(range(len(turns)), lambda _: encoding.cancel())
+        encoding.add_done_callback(lambda _: self._take(encoding.result))
+
+    def _take(self, encoded: Callable[[], Encoded]) -> None:
+        """Submits the packs that somebody still waits for. Turns that cannot be tokenized land as their errors."""
+        try:
+            self._submit_all(*encoded())
+        except asyncio.CancelledError:
+            pass  # nobody waits for any of them
+        except Exception as error:
+            self._land(error, range(len(self._leads)))
+        if not self._submitted:
+            self._on_done()
+
+    def _submit_all(self, packs: Sequence[TokenPack], failed: Mapping[int, ScoringError]) -> None:
+        self._tokenize_seconds = time.monotonic() - self._started_at
+        metrics.TOKENIZE_SECONDS.labels(self._workshop.loaded.name).observe(self._tokenize_seconds)
+        self._on_tokenized(sum(pack.real_tokens for pack in packs))
+        for place, error in failed.items():
+            self._land(error, [place])
+        for pack in packs:
+            if self._is_wanted(pack.answers):
+                self._submit(pack)
+
+    def _submit(self, pack: TokenPack) -> None:
+        # How long to wait is told by those who wait: another may join who has more time than whoever began it.
+        future = self._workshop.batcher.submit(pack, Deadline.after_ms(MAX_DEADLINE_MS))
+        self._stop_unwanted(pack.answers, lambda expired: expire(future) if expired else future.cancel())
+        future.add_done_callback(lambda _: self._end(pack, future))
+        self._submitted += 1
+
+    def _end(self, pack: TokenPack, done: "asyncio.Future[PackScores]") -> None:
+        self._deliver(pack, done)
+        self._submitted -= 1
+        if not self._submitted:
+            self._on_done()
+
+    def _deliver(self, pack: TokenPack, done: "asyncio.Future[PackScores]") -> None:
+        if done.cancelled():
+            return
+        if error := done.exception():
+            self._land(error, pack.answers)
+            return
+        scores = done.result()
+        warnings = pack.warnings or ((),) * len(pack.answers)
+        for place, tokens, raw, warned in zip(pack.answers, pack.tokens, scores.raw, warnings, strict=True):
+            try:
+                if (whole := self._merge(place, pack, raw)) is not None:
+                    self._finish(self._leads[place], replace(whole, warnings=warned), tokens, scores)
+            except Exception as failure:
+                self._land(failure, [place])
+
+    def _merge(self, place: int, pack: TokenPack, raw: RawScore | FailedScoringError) -> RawScore | None:
+        """The turn's score; None while packs of it are still being computed."""
+        if isinstance(raw, FailedScoringError):
+            raise raw
+        if pack.pieces == 1:
+            return raw
+        pieces = self._pieces.setdefault(place, [])
+        pieces.append(raw)
+        if len(pieces) < pack.pieces:
+            return None
+        return cast("MergesPieces", self._workshop.loaded.scorer).merge(pack, self._pieces.pop(place))
+
+    def _finish(self, lead: Lead, raw: RawScore, tokens: TokenCount, scores: PackScores) -> None:
+        pieces = lead.reader.split(lead.turn, ScorePart(raw, tokens))
+        found = dict(zip(lead.reader.parts_of(lead.turn), pieces, strict=True))
+        lead.keep(found)
+        lead.flight.land(Computed(found, self._tokenize_seconds, scores.queue_seconds, scores.inference_seconds))
+
+    def _land(self, error: BaseException, places: Sequence[int]) -> None:
+        if not isinstance(error, ScoringError):
+            _LOGGER.error("computing failed: %s", type(error).__name__, exc_info=error)
+            error = FailedScoringError("something failed inside turnscore; its log says what")
+        for place in places:
+            self._leads[place].flight.land(error)
+
+    def _is_wanted(self, places: Sequence[int]) -> bool:
+        return any(self._leads[place].flight.is_wanted for place in places)
+
+    def _stop_unwanted(self, places: Sequence[int], stop: Callable[[bool], object]) -> None:
+        """Calls `stop` when the last who waits for any of these has left."""
+
+        flights = [self._leads[place].flight for place in places]
+        left = list(flights)
+
+        def look(expired: bool) -> None:
+            while left and not left[-1].is_wanted:  # what is not wanted never is again: each is looked at once
+                left.pop()
+            if not left:
+                stop(expired)
+
+        for flight in flights:
+            flight.on_empty.append(look)

@@ -1,0 +1,71 @@
+"""Warming: runs the largest batches that a scorer may meet, so that the memory they need is taken at the start."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from turnscore_wire import Turn
+
+from turnscore_service.inference.batch_budget import cuda_budget, find_most_tokens
+from turnscore_service.inference.padded_rows import padded_width
+from turnscore_service.path.batch_growth import grow_batch, padded_tokens
+from turnscore_service.scorers.loaded_scorer import LoadedScorer
+from turnscore_service.scorers.scorer import TokenPack, TurnToScore
+
+_DIALOGUE_TURNS = 40
+"""System turns of the dialogue that memory is taken for; longer ones are computed in parts. Chosen."""
+
+_LONGEST_WORDS = 10_000
+"""More than any scorer reads of a turn: quality reads it in as many rows as its bundle allows. Chosen."""
+
+
+def fill_arenas(loaded: LoadedScorer, most_tokens: int) -> None:
+    """Runs batches of `most_tokens` of several forms, on all lanes at once.
+
+    ONNX Runtime keeps what the largest batch yet needed, for each form anew: what is not taken now would be taken bit
+    by bit while the service runs, for minutes.
+    """
+    lanes = loaded.concurrency.lanes
+    with ThreadPoolExecutor(lanes) as executor:
+        for turns in _forms(loaded, most_tokens):
+            packs = sorted(loaded.scorer.encode(turns), key=lambda pack: pack.width)
+            largest = max(range(len(packs)), key=lambda place: (padded_tokens(packs[place]), packs[place].real_tokens))
+            low, high = grow_batch(packs, largest, most_tokens, loaded.budget.waste)
+            list(executor.map(loaded.scorer.score, [packs[low:high]] * lanes))
+
+
+def _forms(loaded: LoadedScorer, most_tokens: int) -> Iterator[Sequence[TurnToScore]]:
+    """Turns of the widest rows, of medium and of the narrowest, one beyond any batch, and all of a long dialogue's."""
+    token_limit = loaded.bundle.manifest.token_limit
+    for words in (token_limit, max(1, token_limit // 6), 1):
+        yield [_long_turn(number, words) for number in range(most_tokens // (2 * words) + 1)]
+    longest = _long_turn(0, _LONGEST_WORDS)
+    if loaded.scorer.estimate_tokens(longest) > most_tokens:
+        yield [longest]
+    said = [_long_turn(number, token_limit // 60).response for number in range(2 * _DIALOGUE_TURNS)]
+    turns = [Turn(speaker="system" if number % 2 else "user", text=text) for number, text in enumerate(said)]
+    yield [TurnToScore(turns[:number], turns[number].text) for number in range(1, len(turns), 2)]
+
+
+def measure_budget(loaded: LoadedScorer, free_bytes: Callable[[], int], may_take_bytes: int) -> LoadedScorer:
+    """The scorer with the batch budget that its share of the device's memory allows; takes that memory at once."""
+    most_tokens = find_most_tokens(
+        lambda tokens: loaded.scorer.score(list(widest_packs(loaded, tokens))), free_bytes, may_take_bytes
+    )
+    return replace(loaded, budget=cuda_budget(most_tokens))
+
+
+def widest_packs(loaded: LoadedScorer, tokens: int) -> Iterator[TokenPack]:
+    """Packs of the widest rows that the scorer makes, no two alike, of at least that many tokens with padding."""
+    number, found = 0, 0
+    while found < tokens:
+        for pack in loaded.scorer.encode([_long_turn(number, loaded.bundle.manifest.token_limit)]):
+            yield pack
+            found += len(pack.rows) * padded_width(pack.width)
+        number += 1
+
+
+def _long_turn(number: int, words: int) -> TurnToScore:
+    """Context and response of that many words and a few more; whichever end is cut, the other tells turns apart."""
+    text = f"{number} {'and then ' * (words // 2)}{number}"
+    return TurnToScore([Turn(speaker="user", text=text)], text)

@@ -1,0 +1,185 @@
+"""Loading: a bundle becomes a scorer that has proved itself, or is refused with a sentence that says why."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import entry_points
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+from turnscore_models import Bundle, GraphSpec, GraphVariant, MismatchedGraphError, UnknownKindError
+from turnscore_models.bundle import SCORER_ENTRY_POINTS
+from turnscore_wire import Label
+
+from turnscore_service.inference.batch_budget import BatchBudget
+from turnscore_service.inference.concurrency import Concurrency, candidates, choose, take_sample
+from turnscore_service.inference.cuda_backend import CudaBackend, CudaOptions
+from turnscore_service.inference.devices import CPU, Device
+from turnscore_service.inference.onnx_backend import Backend, OnnxBackend, RunCount, Tensor
+from turnscore_service.inference.onnx_library import load_onnxruntime
+from turnscore_service.scorers.parts import Trims
+from turnscore_service.scorers.scorer import RawScore, Scorer, TurnToScore
+from turnscore_service.scorers.self_test import read_turn, run_self_test
+from turnscore_service.scorers.tokenizer_pace import TokenizingPace, measure_tokenizing
+
+_RANKS = np.arange(101.0)
+_PREFERENCE: dict[str, tuple[GraphVariant, ...]] = {"cpu": ("cpu-int8", "fp32"), "cuda": ("cuda-fp16", "fp32")}
+
+
+@dataclass(frozen=True)
+class LoadedScorer:
+    """A scorer, the bundle it came from and the graph it runs."""
+
+    scorer: Scorer
+    bundle: Bundle
+    variant: GraphVariant
+    percentiles: tuple[float, ...]
+    concurrency: Concurrency = field(default_factory=Concurrency)
+    proof: TurnToScore = field(default_factory=lambda: TurnToScore([], "ok"))
+    """A turn that this scorer is known to score."""
+    device: Device = CPU
+    budget: BatchBudget = field(default_factory=BatchBudget)
+    tokenizing: TokenizingPace = field(default_factory=TokenizingPace)
+    code_version: str = ""
+    """Distribution and version of the code that scores, and of its runtime."""
+    threshold: float | None = None
+    """Below it a turn is called low."""
+
+    @property
+    def name(self) -> str:
+        """The name callers ask for: the bundle's kind."""
+        return self.bundle.manifest.kind
+
+    def trim(self, turn: TurnToScore) -> TurnToScore:
+        """The turn without what the scorer cannot read; the turn itself where the scorer does not say."""
+        return turn if self._trims is None else self._trims.trim(turn)
+
+    @cached_property
+    def _trims(self) -> Trims | None:
+        return self.scorer if isinstance(self.scorer, Trims) else None
+
+    def percentile(self, raw: RawScore) -> float | None:
+        """Share of the reference turns, 0 to 100, that score lower; linear between whole percentiles.
+
+        None where no reference turn was scored as this one was.
+        """
+        if raw.percentile is not None or not raw.is_comparable:
+            return raw.percentile
+        return float(np.interp(raw.value, self._curve, _RANKS))
+
+    def label(self, raw: RawScore) -> Label | None:
+        """On which side of the threshold the value is; None without one, and where none fits what was asked."""
+        if self.threshold is None or not raw.is_comparable:
+            return None
+        return "low" if raw.value < self.threshold else "ok"
+
+    @cached_property
+    def _curve(self) -> NDArray[np.float64]:
+        return np.array(self.percentiles)
+
+    def prove(self) -> None:
+        """Scores one known turn; raises what fails."""
+        self.scorer.score(self.scorer.encode([self.proof]))
+
+
+def choose_graph(bundle: Bundle, devices: Sequence[Device]) -> tuple[GraphVariant, Device]:
+    """The bundle's graph for the first of the devices, best first, that it has one for.
+
+    Raises MismatchedGraphError where it has none for any of them.
+    """
+    for device in devices:
+        for variant in _PREFERENCE[device.kind]:
+            if variant in bundle.manifest.graphs:
+                return variant, device
+    wanted = " or ".join(dict.fromkeys(each for device in devices for each in _PREFERENCE[device.kind]))
+    raise MismatchedGraphError(
+        f"bundle {bundle.manifest.reference} has no graph for {' or '.join(map(str, devices))} ({wanted}); it has "
+        f"{', '.join(bundle.manifest.graphs)}: export one with turnscore-export --graph, or choose another device"
+    )
+
+
+def choose_variant(bundle: Bundle) -> GraphVariant:
+    """The bundle's graph for a CPU. Raises MismatchedGraphError where it has none."""
+    return choose_graph(bundle, [CPU])[0]
+
+
+def load_scorer(
+    bundle: Bundle,
+    variant: GraphVariant,
+    *,
+    threads: int | None = None,
+    concurrency: Concurrency | None = None,
+    running: RunCount | None = None,
+    device: Device = CPU,
+    cuda: CudaOptions | None = None,
+) -> LoadedScorer:
+    """Loads one graph of a checked bundle, compares it with the manifest and scores the self-test turns.
+
+    The graph runs as `concurrency` says, or in one lane of `threads`. Raises MismatchedGraphError where the graph does
+    not load, its inputs or outputs differ from the manifest's, or it scores a self-test turn otherwise than when it was
+    exported; UnknownKindError where no scorer reads the kind; DeviceError where the graph does not run on
+    `device`.
+    """
+    spec = bundle.manifest.graphs[variant]
+    concurrency = concurrency or Concurrency(threads=threads or 1)
+    try:
+        graph = bundle.path_of(spec.file)
+        backend: Backend = (
+            OnnxBackend(graph, threads=concurrency.threads, wide_threads=concurrency.wide_threads, running=running)
+            if device == CPU
+            else CudaBackend(graph, device, cuda or CudaOptions())
+        )
+        scorer_class, code_version = find_scorer(bundle.manifest.kind)
+        scorer = scorer_class(bundle, backend)
+    except RuntimeError as error:
+        raise MismatchedGraphError(f"bundle {bundle.manifest.reference}: {error}") from error
+    _compare_tensors(bundle, spec, backend)
+    run_self_test(bundle, variant, scorer)
+    percentiles = tuple(bundle.calibration().percentiles)
+    turns = [read_turn(each) for each in bundle.self_test().turns]
+    return LoadedScorer(
+        *(scorer, bundle, variant, percentiles, concurrency, turns[0], device),
+        tokenizing=measure_tokenizing(scorer, turns),
+        code_version=code_version,
+        threshold=None if bundle.manifest.threshold is None else bundle.manifest.threshold.value,
+    )
+
+
+def measure_concurrency(bundle: Bundle, variant: GraphVariant, cpus: int) -> Concurrency:
+    """The lanes and threads that serve this graph best on that many CPUs; takes under a second a candidate.
+
+    Measured on the self-test turn of median length. Raises as `load_scorer`.
+    """
+    if cpus == 1:
+        return Concurrency()
+    samples = {}
+    for threads in candidates(cpus):
+        scorer = load_scorer(bundle, variant, threads=threads).scorer
+        packs = scorer.encode([read_turn(each) for each in bundle.self_test().turns])
+        typical = sorted(packs, key=lambda pack: pack.real_tokens)[len(packs) // 2]
+        samples[threads] = take_sample(lambda: scorer.score([typical]), max(1, cpus // threads))  # noqa: B023
+    return choose(samples, cpus)
+
+
+def find_scorer(kind: str) -> tuple[type[Scorer], str]:
+    """The scorer of that kind, and which code it is. Raises UnknownKindError."""
+    for entry in entry_points(group=SCORER_ENTRY_POINTS, name=kind):
+        code = f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
+        return cast("type[Scorer]", entry.load()), f"{code}, onnxruntime {load_onnxruntime().__version__}"
+    raise UnknownKindError(f"no installed scorer reads bundles of kind {kind!r}")
+
+
+def _compare_tensors(bundle: Bundle, spec: GraphSpec, backend: Backend) -> None:
+    for role, promised, found in (("input", spec.inputs, backend.inputs), ("output", spec.outputs, backend.outputs)):
+        wanted = sorted((each.name, each.dtype, len(each.shape)) for each in promised)
+        got = sorted((each.name, each.dtype, len(each.shape)) for each in found)
+        if wanted != got:
+            raise MismatchedGraphError(
+                f"bundle {bundle.manifest.reference}: {spec.file} has the {role}s {_names(found)}, "
+                f"the manifest promises {', '.join(each.name for each in promised)} of other types or ranks"
+            )
+
+
+def _names(tensors: tuple[Tensor, ...]) -> str:
+    return ", ".join(f"{each.name} {each.dtype}" for each in tensors)

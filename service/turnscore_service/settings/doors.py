@@ -1,0 +1,156 @@
+"""Door settings: what the doors can be told. A part of settings.py; reads nothing by itself."""
+
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
+from typing import Annotated, Literal
+
+from pydantic import Field, FilePath, IPvAnyAddress, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+from pydantic_settings import NoDecode
+
+from turnscore_service.settings.group import SettingsGroup, split_at_commas
+
+
+class HttpSettings(SettingsGroup):
+    """The HTTP door: its address, its connections, and the pages that may use it."""
+
+    host: IPvAnyAddress = Field(
+        default=IPv4Address("127.0.0.1"),
+        description="Address it listens on where `bentoml serve` is given no `--host`; `0.0.0.0` is every one of the "
+        "machine, `::` with IPv6.",
+    )
+    port: Annotated[int, Field(ge=1, le=65_535)] = Field(
+        default=3000, description="Port where `bentoml serve` is given no `--port`."
+    )
+    allowed_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Origins whose pages may use the service from a browser, over HTTP (CORS) and WebSockets alike, "
+        "separated by commas, such as `https://chat.example`. Its own pages always may, such as /docs, where they are "
+        "opened by an address, as localhost or by a name in `TURNSCORE_HTTP__ALLOWED_HOSTS`. Programs send no origin.",
+    )
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Names by which the service may be asked, separated by commas, such as `turnscore.example`; others "
+        "are refused, but for addresses and localhost. When empty every name is taken of programs, and none of pages.",
+    )
+
+    head_seconds: PositiveFloat = Field(
+        default=10.0,
+        description="Seconds from the beginning of a connection, or of a further request on it, to the end of the "
+        "request's headers; a connection that takes longer is closed. Chosen, as long as a body may take.",
+    )
+    max_head_bytes: Annotated[int, Field(ge=1024)] = Field(
+        default=65_536,
+        description="Bytes of a request's first line and headers, of which there may be 128; beyond, the request is "
+        "refused as `too_large` (431) and the connection closed. Chosen: what most proxies take at most.",
+    )
+
+    @field_validator("allowed_origins", "allowed_hosts", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return split_at_commas(value)
+
+
+class GrpcSettings(SettingsGroup):
+    """The gRPC door."""
+
+    enabled: bool = Field(default=True, description="Whether there is a gRPC door.")
+    host: str = Field(
+        default="127.0.0.1", description="Address it listens on; `0.0.0.0` is every one of the machine, `::` with IPv6."
+    )
+    port: Annotated[int, Field(ge=0, le=65_535)] = Field(
+        default=50_051, description="Port; all workers share it. 0 takes a free one, which the log tells."
+    )
+    tls_cert_file: FilePath | None = Field(
+        default=None, description="Certificate chain (PEM) of the door; read again when it changes. Plain text without."
+    )
+    tls_key_file: FilePath | None = Field(default=None, description="Its private key (PEM).")
+    tls_client_ca_file: FilePath | None = Field(
+        default=None,
+        description="Authorities (PEM): callers must show a certificate that one of them signed (mutual TLS).",
+    )
+    max_message_bytes: PositiveInt = Field(
+        default=4 * 1024 * 1024,
+        description="Bytes beyond which the transport itself breaks a message off, as RESOURCE_EXHAUSTED without "
+        "details; up to it, more than `TURNSCORE_LIMITS__MAX_BODY_BYTES` is refused as `too_large`. gRPC's default.",
+    )
+    max_concurrent_streams: PositiveInt = Field(
+        default=4096, description="Calls and conversations at once over one connection. Chosen."
+    )
+    max_concurrent_calls: PositiveInt = Field(
+        default=4096,
+        description="Calls and conversations at once in one worker process, over all connections; further ones are "
+        "RESOURCE_EXHAUSTED, without details. Each may hold one message in memory. Chosen.",
+    )
+    keepalive_seconds: PositiveFloat = Field(
+        default=60.0, description="Seconds of silence after which a connection is probed. Chosen."
+    )
+    keepalive_timeout_seconds: PositiveFloat = Field(
+        default=20.0, description="Seconds after which a probe without an answer ends the connection. gRPC's default."
+    )
+    min_ping_seconds: PositiveFloat = Field(
+        default=10.0, description="Callers that probe more often than this are sent away. Chosen."
+    )
+    max_connection_age_seconds: Annotated[float, Field(ge=0)] = Field(
+        default=0.0,
+        description="Seconds after which a connection is asked to come anew, so that callers spread over the workers "
+        "again; calls in flight go on. 0: never.",
+    )
+    compression: Literal["none", "gzip", "deflate"] = Field(
+        default="none", description="How replies are compressed; requests may always come compressed."
+    )
+    reflection: bool = Field(default=True, description="Whether the door describes its calls to tools such as grpcurl.")
+
+    @model_validator(mode="after")
+    def _tls_is_whole(self) -> "GrpcSettings":
+        if (self.tls_cert_file is None) != (self.tls_key_file is None):
+            raise PydanticCustomError("tls_pair", "tls_cert_file and tls_key_file go together")
+        if self.tls_client_ca_file is not None and self.tls_cert_file is None:
+            raise PydanticCustomError("tls_pair", "tls_client_ca_file needs tls_cert_file and tls_key_file")
+        return self
+
+
+KeyName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+
+
+TurnsPerSecond = Annotated[float, Field(ge=0.001, allow_inf_nan=False)]
+"""Slower, a dialogue as long as the limits allow might be paid off later than 32 bits of milliseconds can tell."""
+
+
+class KeyEntry(SettingsGroup):
+    """One API key: what is known of it, which is not the key itself."""
+
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    turns_per_second: TurnsPerSecond | None = None
+    burst: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def _burst_has_a_rate(self) -> "KeyEntry":
+        if self.burst is not None and self.turns_per_second is None:
+            raise PydanticCustomError("burst", "burst needs turns_per_second")
+        return self
+
+
+class AuthSettings(SettingsGroup):
+    """API keys, for both doors."""
+
+    keys_file: FilePath | None = Field(
+        default=None,
+        description="TOML file of API keys, one table a key (`turnscore-keys new` writes it); read again when it "
+        "changes. Without keys here and below, everybody may call.",
+    )
+    keys: dict[KeyName, KeyEntry] = Field(
+        default_factory=dict,
+        description='Further keys, by name, as JSON: `{"chatbot": {"sha256": "...", "turns_per_second": 50}}`; '
+        "SHA-256 in hexadecimal of a key that nobody could guess.",
+    )
+    trusted_proxies: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode] = Field(
+        default=(),
+        description="Addresses and networks of proxies, separated by commas, whose `X-Forwarded-For` names the caller. "
+        "Callers without keys share by address: a proxy that is not named here is one caller for all behind it.",
+    )
+    metrics_need_key: bool = Field(default=False, description="Whether /metrics needs a key too.")
+
+    @field_validator("trusted_proxies", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return split_at_commas(value)

@@ -1,0 +1,190 @@
+"""Settings: the only place that reads the environment. Every variable is `TURNSCORE_` + field, `__` for a level."""
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    Field,
+    FiniteFloat,
+    JsonValue,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
+from turnscore_wire import Limits, tell_refusal
+
+from turnscore_service.settings.cache import CacheSettings
+from turnscore_service.settings.doors import AuthSettings, GrpcSettings, HttpSettings
+from turnscore_service.settings.group import SettingsGroup, split_at_commas
+from turnscore_service.settings.variable_names import refusal_of_unknown
+
+_DEVICES = re.compile(r"auto|cpu|cuda|cuda:\d{1,2}(,cuda:\d{1,2})*")
+
+
+class RuntimeSettings(SettingsGroup):
+    """How ONNX Runtime is used, and where."""
+
+    device: str = Field(
+        default="auto",
+        description="`cpu`, `cuda` (the worker's turn among all devices), `cuda:1`, `cuda:0,cuda:1` (the worker's turn "
+        "among these) or `auto`: CUDA where it works and the bundle has a graph for it, else the CPU. A CUDA device "
+        "asked for by name is never replaced by the CPU: the service then stays not ready and says why.",
+    )
+    tensorrt_cache: Path | None = Field(
+        default=None,
+        description="Folder where TensorRT keeps its engines; CUDA devices run graphs by TensorRT where it is set.",
+    )
+    cuda_graphs: bool = Field(
+        default=False, description="Whether CUDA devices run batches of few tokens as CUDA graphs; not measured."
+    )
+    gpu_memory_share: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.8,
+        description="Share of a CUDA device's memory, free once the models are loaded, that batches may take; the "
+        "worker processes on the device, their scorers and their lanes divide it. Chosen.",
+    )
+    threads: Annotated[int, Field(ge=0)] = Field(
+        default=0,
+        description="Threads for one batch; 0 measures at the start what serves each model best on the CPUs the "
+        "process may use (affinity, cgroup), and gives a batch that finds the runtime idle more where that is faster.",
+    )
+    lanes: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="Batches of one scorer that run at once; 0 takes CPUs divided by threads."
+    )
+    stall_seconds: PositiveFloat = Field(
+        default=60.0,
+        description="Seconds after which a batch that has not ended counts as hung: its callers are answered, "
+        "/readyz turns 503, and the scorer gets fresh threads.",
+    )
+
+    @field_validator("device")
+    @classmethod
+    def _know_device(cls, value: str) -> str:
+        if not _DEVICES.fullmatch(value):
+            raise PydanticCustomError("device", "must be auto, cpu, cuda, cuda:N or a list such as cuda:0,cuda:1")
+        return value
+
+
+class BatchingSettings(SettingsGroup):
+    """How turns are put into batches."""
+
+    max_batch_tokens: Annotated[int, Field(ge=0)] = Field(
+        default=0,
+        description="Tokens in one batch, padding included. 0 takes 1,024 on the CPU (measured on 2 CPUs with an int8 "
+        "MiniLM: 512 to 1,024 cost the least CPU a token; 4,096 a third more), and on CUDA what the device's memory "
+        "allows, found at the start, up to 65,536.",
+    )
+    max_waste: Annotated[float, Field(ge=1)] | None = Field(
+        default=None,
+        description="How much more a batch may cost than its turns one by one, as rows x longest^2 over the sum of "
+        "squares. By default 1.0 on a CPU, where only turns of one width go together, and 1.1 on CUDA.",
+    )
+
+
+class AdmissionSettings(SettingsGroup):
+    """How much work may be in flight before more is refused."""
+
+    max_items: PositiveInt = Field(default=1024, description="Turns in flight, for each scorer.")
+    max_tokens: PositiveInt = Field(
+        default=131_072,
+        description="Estimated tokens in flight, for each scorer; every 256 characters to tokenize count as one more.",
+    )
+
+
+class ConversationSettings(SettingsGroup):
+    """What live conversations may take."""
+
+    max_open: PositiveInt = Field(
+        default=2000, description="Conversations open at once in one worker process; further ones are `overloaded`."
+    )
+    max_bytes: PositiveInt = Field(
+        default=1024 * 1024, description="Bytes of all messages of one conversation; beyond, it ends as `too_large`."
+    )
+    max_unanswered: PositiveInt = Field(
+        default=8,
+        description="Messages of one conversation taken and not yet answered; no more are read before one is. Chosen.",
+    )
+    idle_seconds: PositiveFloat = Field(
+        default=300.0,
+        description="Seconds without a message, every answer being given, after which a conversation ends as "
+        "`deadline_exceeded`; also how long a caller may leave an answer untaken. Chosen.",
+    )
+
+
+class Settings(BaseSettings):
+    """Everything that can be set. A wrong value stops the start with a sentence that names the variable."""
+
+    model_config = SettingsConfigDict(env_prefix="TURNSCORE_", env_nested_delimiter="__", frozen=True, extra="ignore")
+
+    models: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Bundles to load, separated by commas: `name`, `name:version` or `name:latest` in the model "
+        "store or among the starter bundles, or the path of a folder (with a `/`). All starter bundles when empty.",
+    )
+    default_scorers: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Scorers asked where a request names none, separated by commas. When empty, all that are loaded "
+        "but stand-ins, or all where there is nothing else. A ranking asks quality alone where it is one of them.",
+    )
+    thresholds: dict[str, FiniteFloat | None] = Field(
+        default_factory=dict,
+        description='Values below which a turn\'s `label` is `low`, by scorer, as JSON: `{"quality": 0.35}`; '
+        "before the bundle's own. Null takes the label away.",
+    )
+    workers: PositiveInt = Field(default=1, description="Worker processes; each loads every model.")
+    default_deadline_ms: PositiveInt = Field(
+        default=10_000, description="Deadline of a request that names none, in milliseconds."
+    )
+    drain_seconds: Annotated[float, Field(ge=0)] = Field(
+        default=1.0,
+        description="Seconds between SIGTERM, when /readyz turns 503, and the moment new connections are refused. "
+        "Longer than your load balancer's check interval loses no request.",
+    )
+    shutdown_seconds: PositiveFloat = Field(
+        default=30.0, description="Seconds that work in flight gets to finish after that."
+    )
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Least level logged.")
+    log_requests: bool = Field(
+        default=False, description="Whether every request is logged (never its text); failures always are."
+    )
+    options: dict[str, dict[str, JsonValue]] = Field(
+        default_factory=dict,
+        description="Options over those of the bundles, by kind, as JSON: "
+        '`{"fed": {"own_qualities": {"funny": {"positive": ["haha"], "negative": ["I don\'t get it."]}}}}`.',
+    )
+    limits: Limits = Field(default_factory=Limits, description="What one request may carry.")
+    runtime: RuntimeSettings = Field(default_factory=RuntimeSettings)
+    batching: BatchingSettings = Field(default_factory=BatchingSettings)
+    admission: AdmissionSettings = Field(default_factory=AdmissionSettings)
+    conversations: ConversationSettings = Field(default_factory=ConversationSettings)
+    cache: CacheSettings = Field(default_factory=CacheSettings)
+    http: HttpSettings = Field(default_factory=HttpSettings)
+    grpc: GrpcSettings = Field(default_factory=GrpcSettings)
+    auth: AuthSettings = Field(default_factory=AuthSettings)
+
+    @field_validator("models", "default_scorers", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return split_at_commas(value)
+
+
+def read_settings(given: Mapping[str, Any] | None = None) -> Settings:
+    """The settings, `given` ones before the environment's; or the end of the process with a sentence that names one.
+
+    A variable that nobody reads ends it too: what it was to switch on would be off.
+    """
+    if refusal := refusal_of_unknown(Settings, os.environ):
+        sys.exit(refusal)
+    try:
+        return Settings(**(given or {}))
+    except ValidationError as error:
+        field, message = tell_refusal(error)
+        sys.exit(f"TURNSCORE_{field.upper().replace('.', '__')}: {message}")
+    except SettingsError as error:  # which repeats no value
+        sys.exit(f"a setting under TURNSCORE_ that takes JSON holds none: {error}")

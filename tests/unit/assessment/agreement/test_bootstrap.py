@@ -1,0 +1,110 @@
+"""Correlations with dialogue-wise intervals, against SciPy on resamples that are really copied."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from turnscore_assessment.agreement.bootstrap import (
+    correlate,
+    draw_dialogues,
+    resample_kendall,
+    resample_pearson,
+    resample_spearman,
+)
+from turnscore_assessment.agreement.statistics import compute_kendall, compute_partial_correlation
+
+GENERATOR = np.random.default_rng(5)
+DIALOGUES = np.repeat(np.arange(20), GENERATOR.integers(1, 8, 20))
+QUALITIES = np.round(GENERATOR.normal(size=len(DIALOGUES)) + GENERATOR.normal(size=20)[DIALOGUES], 1)
+SCORES = np.round(QUALITIES * 0.5 + GENERATOR.normal(size=len(DIALOGUES)), 1)
+LENGTHS = np.round(SCORES + GENERATOR.normal(size=len(DIALOGUES)), 1)
+DRAWS = draw_dialogues(20, 30, seed=1)
+
+
+def copy_resample(drawn):
+    """The places of a resample's observations, those of a dialogue drawn twice standing there twice."""
+    return np.concatenate(
+        [np.flatnonzero(dialogue == DIALOGUES) for dialogue in range(20) for _ in range(int(drawn[dialogue]))]
+    )
+
+
+@pytest.mark.parametrize(
+    ("resample", "expected"), [(resample_pearson, stats.pearsonr), (resample_spearman, stats.spearmanr)]
+)
+def test_resampled_coefficients_equal_scipys_on_the_copied_resample(resample, expected) -> None:
+    found = resample(np.stack([SCORES, QUALITIES]), DIALOGUES, DRAWS)[:, 0, 1]
+    chosen = [copy_resample(drawn) for drawn in DRAWS]
+    assert found == pytest.approx([expected(SCORES[each], QUALITIES[each]).statistic for each in chosen])
+
+
+def test_resampled_kendall_equals_scipys_on_the_copied_resample() -> None:
+    found = resample_kendall(np.stack([SCORES, QUALITIES]), DIALOGUES, DRAWS)
+    chosen = [copy_resample(drawn) for drawn in DRAWS]
+    assert found == pytest.approx([stats.kendalltau(SCORES[each], QUALITIES[each]).statistic for each in chosen])
+
+
+def test_points_equal_scipys_and_lie_in_their_intervals() -> None:
+    found = correlate(SCORES, QUALITIES, {"length": LENGTHS}, DIALOGUES, 300, 0)
+    assert found.pearson.value == pytest.approx(stats.pearsonr(SCORES, QUALITIES).statistic)
+    assert found.spearman.value == pytest.approx(stats.spearmanr(SCORES, QUALITIES).statistic)
+    assert found.kendall.value == pytest.approx(stats.kendalltau(SCORES, QUALITIES).statistic)
+    given = found.given["length"]
+    assert given["spearman"].value == compute_partial_correlation(SCORES, QUALITIES, LENGTHS, ranks=True)
+    for interval in (found.pearson, found.spearman, found.kendall, *given.values()):
+        assert interval.low < interval.value < interval.high
+
+
+@pytest.mark.parametrize("method", ["pearson", "spearman"])
+def test_partial_intervals_come_from_partial_correlations_of_the_copied_resamples(method: str) -> None:
+    found = correlate(SCORES, QUALITIES, {"length": LENGTHS}, DIALOGUES, 30, 1).given["length"][method]
+    values = [
+        compute_partial_correlation(SCORES[each], QUALITIES[each], LENGTHS[each], ranks=method == "spearman")
+        for each in map(copy_resample, DRAWS)
+    ]
+    assert (found.low, found.high) == pytest.approx(tuple(np.percentile(values, [2.5, 97.5])))
+
+
+def test_saying_everything_twice_in_a_dialogue_makes_nothing_surer() -> None:
+    twice = np.repeat(np.arange(len(DIALOGUES)), 2)
+    once = correlate(SCORES, QUALITIES, {}, DIALOGUES, 200, 0).pearson
+    again = correlate(SCORES[twice], QUALITIES[twice], {}, DIALOGUES[twice], 200, 0).pearson
+    assert (again.low, again.high) == pytest.approx((once.low, once.high))
+
+
+def test_the_same_seed_gives_the_same_intervals() -> None:
+    first, second, other = (correlate(SCORES, QUALITIES, {}, DIALOGUES, 50, seed).kendall for seed in (3, 3, 4))
+    assert first == second != other
+
+
+def test_a_perfect_score_gives_one_everywhere_and_leaves_nothing_given_itself() -> None:
+    found = correlate(QUALITIES, QUALITIES, {"itself": QUALITIES}, DIALOGUES, 100, 0)
+    for interval in (found.pearson, found.spearman, found.kendall):
+        assert (interval.value, interval.low, interval.high) == pytest.approx((1, 1, 1))
+    assert math.isnan(found.given["itself"]["pearson"].value)
+    assert math.isnan(found.given["itself"]["spearman"].high)
+
+
+def test_a_constant_score_gives_no_figure() -> None:
+    found = correlate(np.full(len(QUALITIES), 0.1), QUALITIES, {}, DIALOGUES, 20, 0)
+    for interval in (found.pearson, found.spearman, found.kendall):
+        assert all(map(math.isnan, (interval.value, interval.low, interval.high)))
+
+
+def test_resamples_in_which_the_score_is_constant_are_left_out() -> None:
+    scores = np.where(DIALOGUES == 3, 0.7, 0.1)
+    found = resample_pearson(np.stack([scores, QUALITIES]), DIALOGUES, DRAWS)[:, 0, 1]
+    assert np.isnan(found).tolist() == (DRAWS[:, 3] == 0).tolist()
+    ranks = resample_spearman(np.stack([scores, QUALITIES]), DIALOGUES, DRAWS)[:, 0, 1]
+    assert (
+        np.isnan(ranks).tolist() == np.isnan(resample_kendall(np.stack([scores, QUALITIES]), DIALOGUES, DRAWS)).tolist()
+    )
+    assert np.isnan(ranks).tolist() == np.isnan(found).tolist()
+
+
+def test_two_observations_give_no_figure_and_two_dialogues_no_interval() -> None:
+    assert math.isnan(correlate(SCORES[:2], QUALITIES[:2], {}, DIALOGUES[:2], 20, 0).pearson.value)
+    few = DIALOGUES < 2
+    found = correlate(SCORES[few], QUALITIES[few], {}, DIALOGUES[few], 20, 0).kendall
+    assert found.value == compute_kendall(SCORES[few], QUALITIES[few])
+    assert math.isnan(found.low)

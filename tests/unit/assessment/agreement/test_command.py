@@ -1,0 +1,196 @@
+"""The command from file to figures, with made-up dialogues and a scorer that knows their qualities."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import Result
+from scipy import stats
+from support.fakes import FakeScorer, loaded_fake
+from support.judged import OracleScorer, build_judged, write_judged
+from turnscore_assessment.agreement import command as agreement_cli
+from turnscore_assessment.agreement import job as agreement_job
+from turnscore_assessment.agreement.command import app
+from turnscore_assessment.agreement.data import read_judged_dialogues
+from turnscore_client import AsyncTurnScoreClient
+from turnscore_client.testing import MockTurnScore
+from typer.testing import CliRunner
+
+ROWS = [build_judged(number, system="AB"[number % 2]) for number in range(12)]
+
+
+@pytest.fixture(autouse=True)
+def bundles(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = {"oracle": loaded_fake(OracleScorer(), "oracle"), "fake": loaded_fake(FakeScorer())}
+    monkeypatch.setattr(agreement_job, "load_bundles", lambda references: {name: loaded[name] for name in references})
+
+
+def run(file: Path, *options: str, bundles: tuple[str, ...] = ("oracle", "fake")) -> Result:
+    given = [word for name in bundles for word in ("--bundle", name)]
+    output = ["--output", str(file.parent / "out"), "--bootstrap", "50"]
+    return CliRunner().invoke(app, [str(file), *given, *output, *options])
+
+
+def measure(file: Path, *options: str) -> dict[str, Any]:
+    result = run(file, *options)
+    assert result.exit_code == 0, result.output
+    report: dict[str, Any] = json.loads((file.parent / "out" / "agreement.json").read_text())
+    return report
+
+
+def rows_of(report: dict[str, Any], level: str, system: str = "all") -> dict[str, Any]:
+    [group] = [each for each in report["levels"][level]["groups"] if each["system"] == system]
+    return {row["name"]: row for row in group["rows"]}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return write_judged(tmp_path / "judged.jsonl", ROWS)
+
+
+def judged_turns(file: Path) -> tuple[list[str], list[float], list[int]]:
+    dialogues = read_judged_dialogues(file)
+    found = [(each.turns[place].text, quality, place) for each in dialogues for place, quality in
+             each.turn_qualities.items()]  # fmt: skip
+    texts, qualities, places = zip(*found, strict=True)
+    return list(texts), list(qualities), list(places)
+
+
+def test_a_perfect_scorer_gets_one_at_both_levels_and_in_every_system(file: Path) -> None:
+    report = measure(file, "--scorer", "oracle")
+    for level in ("turn", "dialogue"):
+        for system in ("all", "A", "B"):
+            row = rows_of(report, level, system)["oracle"]
+            for figure in ("pearson", "spearman", "kendall"):
+                assert list(row[figure].values()) == pytest.approx([1, 1, 1])
+
+
+def test_baselines_are_what_scipy_makes_of_lengths_and_positions(file: Path) -> None:
+    texts, qualities, places = judged_turns(file)
+    rows = rows_of(measure(file, "--scorer", "fake"), "turn")
+    expected = {
+        "length in characters": [len(text) for text in texts],
+        "length in words": [len(text.split()) for text in texts],
+        "position in the dialogue": places,
+        "fake": [len(text.split()) for text in texts],
+    }
+    assert set(rows) == set(expected)
+    for name, column in expected.items():
+        assert rows[name]["observations"] == 48
+        assert rows[name]["is_baseline"] is (name != "fake")
+        assert rows[name]["pearson"]["value"] == pytest.approx(stats.pearsonr(column, qualities).statistic)
+        assert rows[name]["spearman"]["value"] == pytest.approx(stats.spearmanr(column, qualities).statistic)
+        assert rows[name]["kendall"]["value"] == pytest.approx(stats.kendalltau(column, qualities).statistic)
+
+
+def test_a_score_that_is_only_length_has_nothing_left_given_length(file: Path) -> None:
+    given = rows_of(measure(file, "--scorer", "fake"), "turn")["fake"]["given"]
+    assert given["length in words"]["pearson"] == {"value": None, "low": None, "high": None}
+    assert given["length in characters"]["spearman"]["value"] is not None
+
+
+def test_dialogues_are_compared_with_their_turns_only_where_none_is_judged(tmp_path: Path, file: Path) -> None:
+    averaged = measure(file, "--scorer", "fake", "--level", "dialogue")
+    assert set(averaged["levels"]) == {"dialogue"}
+    assert "means of people's judgements of turns" in averaged["levels"]["dialogue"]["against"]
+    qualities = [float(number) for number in range(8)]
+    judged_rows = [build_judged(number, quality=quality) for number, quality in enumerate(qualities)]
+    judged_file = write_judged(tmp_path / "judged.jsonl", [*judged_rows, build_judged(99)])
+    judged = measure(judged_file, "--scorer", "fake")["levels"]["dialogue"]
+    assert judged["against"] == "people's judgements of dialogues"
+    [group] = judged["groups"]
+    assert (group["observations"], group["dialogues"]) == (8, 8)
+    texts = [[turn["text"] for turn in row["turns"] if turn["speaker"] == "system"] for row in judged_rows]
+    rows = {row["name"]: row for row in group["rows"]}
+    means = [np.mean([len(text.split()) for text in own[1:]]) for own in texts]
+    assert rows["fake"]["spearman"]["value"] == pytest.approx(stats.spearmanr(means, qualities).statistic)
+    lengths = [np.mean([len(text) for text in own]) for own in texts]
+    found = rows["length in characters"]["pearson"]["value"]
+    assert found == pytest.approx(stats.pearsonr(lengths, qualities).statistic)
+
+
+def test_parts_and_scorers_get_a_row_each(file: Path) -> None:
+    options = ("--scorer", "oracle", "--scorer", "fake", "--part", "value", "--part", "worse")
+    report = measure(file, *options)
+    rows = rows_of(report, "turn")
+    assert [name for name, row in rows.items() if not row["is_baseline"]] == ["oracle", "oracle: worse", "fake"]
+    assert rows["oracle: worse"]["kendall"]["value"] == pytest.approx(-1)
+    assert report["models"]["oracle"]["model"] == "oracle:1.0.0"
+
+
+def test_table_page_and_picture_carry_the_figures(file: Path) -> None:
+    result = run(file, "--scorer", "oracle")
+    figures = ("| all | oracle | 48 | 1.000 [1.000, 1.000] |", "| A | *length in words* | 24 |")
+    page = (file.parent / "out" / "agreement.md").read_text()
+    assert all(line in page for line in figures)
+    assert "turnscore-agreement judged.jsonl --scorer oracle --bundle oracle" in page
+    assert "turn level: 48 turns of 12 dialogues, against people's judgements of turns" in result.stdout
+    assert "1.000 [1.000, 1.000]" in result.stdout
+    assert (file.parent / "out" / "agreement.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_same_command_gives_the_same_figures(file: Path) -> None:
+    options = ("--scorer", "fake", "--seed", "3")
+    assert measure(file, *options) == measure(file, *options)
+
+
+def refusal(file: Path, *options: str) -> str:
+    result = run(file, *options)
+    assert result.exit_code == 1, result.output
+    return result.stderr
+
+
+def test_what_cannot_be_measured_is_refused_with_the_reason(tmp_path: Path, file: Path) -> None:
+    assert "no bundle of scorer 'mood' was given; given: oracle, fake" in refusal(file, "--scorer", "mood")
+    unknown = refusal(file, "--scorer", "fake", "--part", "mood")
+    assert "no scorer has a part 'mood': fake has value" in unknown
+    few = write_judged(tmp_path / "few.jsonl", [build_judged(1, pairs=2)])
+    assert f"{few}: cannot measure: turn level, as 2 turns have a `quality` and 3 are needed" in refusal(
+        few, "--scorer", "fake"
+    )
+    constant = [{"id": str(n), "turns": [{"speaker": "system", "text": "hi 5", "quality": 0.5}]} for n in range(5)]
+    same = write_judged(tmp_path / "same.jsonl", constant)
+    assert "turn level, as the `quality` of all 5 turns is 0.5" in refusal(same, "--scorer", "fake", "--level", "turn")
+    bad = write_judged(tmp_path / "bad.jsonl", [*ROWS, {"id": "x", "turns": [{"speaker": "system"}]}])
+    assert f"{bad}, row 13: turns.0.text: field required" in refusal(bad, "--scorer", "fake")
+
+
+def test_a_level_without_judgements_is_left_out_and_said(tmp_path: Path) -> None:
+    file = write_judged(tmp_path / "two.jsonl", [build_judged(1), build_judged(2)])
+    report = measure(file, "--scorer", "fake")
+    assert set(report["levels"]) == {"turn"}
+    assert report["left_out"] == ["dialogue level, as 2 dialogues have a `quality` and 3 are needed"]
+
+
+def test_turns_without_text_are_left_out_and_counted(tmp_path: Path) -> None:
+    silence = {"speaker": "system", "text": " ", "quality": 0.1}
+    rows = [{**row, "turns": [*row["turns"][:2], silence, *row["turns"][2:]]} for row in ROWS]
+    report = measure(write_judged(tmp_path / "silent.jsonl", rows), "--scorer", "oracle")
+    assert rows_of(report, "turn")["oracle"]["observations"] == 48
+    assert report["left_out"] == ["12 judged turns without text, which the service refuses to score"]
+
+
+def test_a_service_and_a_bundle_together_are_wrong_usage(file: Path) -> None:
+    assert run(file, "--scorer", "fake", "--url", "http://localhost:1").exit_code == 2
+
+
+def test_without_a_bundle_the_service_is_asked(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mock = MockTurnScore(scores=lambda request: {"engagement": float(request.response.split()[-1])})
+    opened = []
+
+    def open_client(url: str | None, *, timeout_seconds: float) -> AsyncTurnScoreClient:
+        opened.append((url, timeout_seconds))
+        return mock.async_client()
+
+    monkeypatch.setattr(agreement_cli, "AsyncTurnScoreClient", open_client)
+    options = ("--scorer", "engagement", "--url", "http://here:1", "--timeout", "7", "--level", "turn")
+    result = run(file, *options, bundles=())
+    assert result.exit_code == 0, result.output
+    assert opened == [("http://here:1", 7.0)]
+    assert "engagement | 48 | 1.000 [1.000, 1.000]" in (file.parent / "out" / "agreement.md").read_text()
+
+
+def test_an_address_that_is_none_is_wrong_usage(file: Path) -> None:
+    assert run(file, "--scorer", "fake", "--url", "nonsense", bundles=()).exit_code == 2

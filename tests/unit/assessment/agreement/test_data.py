@@ -1,0 +1,121 @@
+"""Judged dialogues: what is read, what is refused and by which name, and the converter."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.judged import build_judged, write_judged
+from turnscore_assessment.agreement.command import FormName, convert_app
+from turnscore_assessment.agreement.data import read_judged_dialogues
+from turnscore_assessment.agreement.forms import FORMS
+from turnscore_assessment.errors import BadDataError
+from typer.testing import CliRunner
+
+USER = {"speaker": "user", "text": "hi"}
+SYSTEM = {"speaker": "system", "text": "hello"}
+DBDC3_ROW = {
+    "id": "iris_1",
+    "system": "IRIS",
+    "turns": [
+        USER,
+        {**SYSTEM, "breakdown_votes": {"O": 20, "T": 5, "X": 5}},
+        USER,
+        {**SYSTEM, "breakdown_votes": {"O": 0, "T": 1, "X": 3}},
+        SYSTEM,
+        {"speaker": "system", "text": "", "breakdown_votes": {"O": 0, "T": 0, "X": 2}},
+    ],
+}
+
+WRONG_ROWS = [
+    ({"id": "a"}, "turns: field required"),
+    ({"turns": [SYSTEM]}, "id: field required"),
+    ({"id": 7, "turns": [SYSTEM]}, "id: "),
+    ({"id": "a", "turns": []}, "turns: "),
+    ({"id": "a", "turns": [USER]}, "turns: there is no system turn to score"),
+    ({"id": "a", "turns": [{"speaker": "bot", "text": "hi"}]}, "turns.0.speaker: "),
+    ({"id": "a", "turns": [USER, {"speaker": "system"}]}, "turns.1.text: field required"),
+    ({"id": "a", "turns": [USER, {**SYSTEM, "text": " "}]}, "turns: there is no system turn to score"),
+    ({"id": "a", "turns": [{**SYSTEM, "quality": "good"}]}, "turns.0.quality: "),
+    ({"id": "a", "turns": [{**SYSTEM, "quality": True}]}, "turns.0.quality: "),
+    ({"id": "a", "turns": [{**SYSTEM, "quality": float("nan")}]}, "turns.0.quality: "),
+    ({"id": "a", "turns": [{**USER, "quality": 1}, SYSTEM]}, "turns.0.quality: only system turns are judged"),
+    ({"id": "a", "turns": [SYSTEM], "quality": "5"}, "quality: "),
+]
+
+WRONG_VOTES: list[Any] = [
+    7,
+    {"O": 1, "T": 1},
+    {"O": 1, "T": 1, "X": -1},
+    {"O": 1.5, "T": 1, "X": 1},
+    {"O": 0, "T": 0, "X": 0},
+]
+
+
+@pytest.mark.parametrize(("row", "sentence"), WRONG_ROWS)
+def test_a_wrong_row_is_refused_by_file_line_and_field(tmp_path: Path, row: Any, sentence: str) -> None:
+    path = write_judged(tmp_path / "file.jsonl", [build_judged(1), row])
+    with pytest.raises(BadDataError) as refused:
+        read_judged_dialogues(path)
+    assert str(refused.value).startswith(f"{path}, row 2: {sentence}")
+
+
+def test_a_line_that_is_no_json_is_refused_by_file_and_line(tmp_path: Path) -> None:
+    path = write_judged(tmp_path / "file.jsonl", [build_judged(1)])
+    path.write_text(path.read_text() + "\n{oops}\n")
+    with pytest.raises(BadDataError, match="row 3: is not JSON"):
+        read_judged_dialogues(path)
+
+
+def test_an_id_used_twice_and_an_empty_file_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadDataError, match="row 2: id: 'd1' was already used"):
+        read_judged_dialogues(write_judged(tmp_path / "twice.jsonl", [build_judged(1), build_judged(1)]))
+    with pytest.raises(BadDataError, match="no dialogue"):
+        read_judged_dialogues(write_judged(tmp_path / "empty.jsonl", []))
+
+
+def test_whole_numbers_and_unknown_keys_are_taken(tmp_path: Path) -> None:
+    row = {"id": "a", "turns": [USER, {**SYSTEM, "quality": 4, "rater": "x"}], "topic": "sea"}
+    [dialogue] = read_judged_dialogues(write_judged(tmp_path / "file.jsonl", [row]))
+    assert dialogue.turn_qualities == {1: 4.0}
+    assert dialogue.system_places == [1]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
+def test_converted_votes_become_qualities_and_read_back_the_same(tmp_path: Path, suffix: str) -> None:
+    source, target = write_judged(tmp_path / "dbdc3.jsonl", [DBDC3_ROW]), tmp_path / "out" / f"judged{suffix}"
+    result = CliRunner().invoke(convert_app, [str(source), str(target)])
+    assert result.exit_code == 0, result.output
+    assert "1 dialogues, 3 judged turns" in result.output
+    [dialogue] = read_judged_dialogues(target)
+    assert dialogue.turn_qualities == {1: 22.5 / 30, 3: 0.5 / 4, 5: 0.0}
+    assert (dialogue.id, dialogue.system, len(dialogue.turns)) == ("iris_1", "IRIS", 6)
+    assert read_judged_dialogues(source, "dbdc3") == [dialogue]
+
+
+@pytest.mark.parametrize("votes", WRONG_VOTES)
+def test_wrong_votes_are_refused_by_field(tmp_path: Path, votes: Any) -> None:
+    row = {"id": "a", "turns": [USER, {**SYSTEM, "breakdown_votes": votes}]}
+    source = write_judged(tmp_path / "dbdc3.jsonl", [row])
+    result = CliRunner().invoke(convert_app, [str(source), str(tmp_path / "out.jsonl")])
+    assert result.exit_code == 1
+    assert f"{source}, row 1: turns.1.breakdown_votes: " in result.output
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_the_converter_does_not_write_over_what_it_reads(tmp_path: Path) -> None:
+    source = write_judged(tmp_path / "dbdc3.jsonl", [DBDC3_ROW])
+    assert CliRunner().invoke(convert_app, [str(source), str(source)]).exit_code == 2
+    assert json.loads(source.read_text()) == DBDC3_ROW
+
+
+def test_the_command_names_every_form() -> None:
+    assert {form.value for form in FormName} == set(FORMS)
+
+
+def test_the_documented_example_is_read(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[4] / "docs" / "agreement.md").read_text(encoding="utf-8")
+    path = tmp_path / "example.jsonl"
+    path.write_text(page.partition("```json\n")[2].partition("```")[0], encoding="utf-8")
+    first, second, third = read_judged_dialogues(path)
+    assert (first.turn_qualities, second.turn_qualities, third.quality) == ({1: 0.9}, {2: 0.2}, 3.0)

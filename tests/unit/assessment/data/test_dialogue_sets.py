@@ -1,0 +1,107 @@
+"""Descriptions of sets: whose turns are taken, which ends mean something, and what is refused."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from support.sentiment_data import write_sentiment_data
+from turnscore_assessment.data.dialogue_sets import DialogueSet, ObservedTurn, observe_turns, read_sets, read_turns
+from turnscore_assessment.errors import BadDataError
+from turnscore_exporters.sentiment.negatives import BadResponses, garble, is_insult
+
+DIALOGUE = [("user", "hi"), ("system", "hello"), ("user", "nice"), ("system", "what?")]
+GOODBYE = [("user", "hi"), ("system", "hello"), ("user", "bye"), ("system", "see you")]
+
+
+def describe(**fields: object) -> DialogueSet:
+    record = {"name": "own", "files": ["own.jsonl"], "roles": "speaker", "goes_on": "observed", "reason": "r"}
+    return DialogueSet.model_validate({**record, "licence": "MIT", **fields})
+
+
+def observe(turns: list[tuple[str, str]], goes_on: str) -> list[tuple[str, str | None, bool | None]]:
+    found = observe_turns(describe(goes_on=goes_on), turns)
+    return [(turn.response, turn.next_user, turn.goes_on) for turn in found]
+
+
+def test_where_users_could_leave_the_last_system_turn_is_a_stop() -> None:
+    assert observe(DIALOGUE, "observed") == [("hello", "nice", True), ("what?", None, False)]
+
+
+def test_where_inputs_were_compulsory_there_is_a_sentiment_and_no_end() -> None:
+    assert observe(DIALOGUE, "unknown") == [("hello", "nice", None)]
+
+
+def test_where_only_answered_turns_are_taken_none_is_a_stop() -> None:
+    assert observe(DIALOGUE, "answered") == [("hello", "nice", True)]
+
+
+def test_a_stop_after_the_users_goodbye_is_not_blamed_on_the_response() -> None:
+    assert observe(GOODBYE, "observed")[-1] == ("see you", None, None)
+
+
+def test_turns_without_context_or_text_and_those_the_system_follows_up_are_left_out() -> None:
+    turns = [("system", "hello"), ("user", "hi"), ("system", " "), ("user", "?"), ("system", "a"), ("system", "b")]
+    assert [response for response, _, _ in observe(turns, "observed")] == ["b"]
+
+
+def test_the_shipped_descriptions_tell_stops_where_people_could_leave() -> None:
+    signals = {each.name: each.goes_on for each in read_sets()}
+    assert signals == {
+        "dstc9_interactive": "observed",
+        "convai2017": "observed",
+        "human_assessment": "unknown",
+        "dialogue_text": "answered",
+    }
+
+
+def test_every_set_is_read_as_it_is_described(tmp_path: Path) -> None:
+    turns = read_turns(write_sentiment_data(tmp_path), read_sets())
+    assert len(turns["dstc9_interactive"]) == 50 * 4
+    assert {turn.goes_on for turn in turns["human_assessment"]} == {None}
+    assert len(turns["human_assessment"]) == 6 * 3  # the quality control's dialogues are left out
+    assert all(turn.goes_on for turn in turns["dialogue_text"])
+    assert all(turn.context[-1][0] == "user" for turn in turns["convai2017"])
+
+
+def test_a_draw_is_the_same_each_time_and_no_larger_than_asked(tmp_path: Path) -> None:
+    folder = write_sentiment_data(tmp_path)
+    drawn = describe(files=["dstc9_interactive.jsonl.gz"], most_turns=7)
+    first, again = (read_turns(folder, [drawn])["own"] for _ in range(2))
+    assert first == again
+    assert len(first) == 7
+
+
+def test_a_wrong_description_is_refused_by_its_field(tmp_path: Path) -> None:
+    (tmp_path / "sets.json").write_text(json.dumps([{"name": "own", "files": []}]))
+    with pytest.raises(BadDataError, match=r"0\.files"):
+        read_sets(tmp_path / "sets.json")
+
+
+def turn(response: str, *context: str) -> ObservedTurn:
+    spoken = tuple((("system", "user")[place % 2], text) for place, text in enumerate(context))
+    return ObservedTurn("own", spoken, response, "ok", True)
+
+
+def test_bad_responses_are_of_every_kind() -> None:
+    turns = [turn("i sing in a choir", "what do you do", "hm"), turn("it rains", "so", "you are a moron")]
+    makes, generator = BadResponses(turns), random.Random(0)
+    made = {makes.make(turns[0], generator) for _ in range(60)}
+    assert makes.insults == ["you are a moron"]
+    assert {"it rains", "what do you do", "you are a moron"} <= made
+    assert len(made) > 6  # garbled ones
+
+
+def test_without_insults_another_response_takes_their_place() -> None:
+    turns = [turn("yes", "hi", "hello"), turn("no", "hi", "hello")]
+    assert {BadResponses(turns)._insult(turns[0], random.Random(seed)) for seed in range(9)} == {"yes", "no"}
+
+
+def test_talk_of_stupid_things_is_no_insult() -> None:
+    assert is_insult("are you stupid")
+    assert not is_insult("that film was stupid")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_garbled_text_is_never_empty(seed: int) -> None:
+    assert garble("word", random.Random(seed)).strip()

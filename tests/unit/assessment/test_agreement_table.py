@@ -1,0 +1,220 @@
+"""The page on every development set, from small made-up sets and scorers that know the ratings."""
+
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from click.testing import Result
+from support.exporter_data import write_rows
+from support.fakes import loaded_fake
+from support.judged import OracleScorer
+from turnscore_assessment.agreement.bootstrap import draw_dialogues, resample_auc
+from turnscore_assessment.agreement.bundles import make_turn
+from turnscore_assessment.agreement.statistics import compute_auc
+from turnscore_assessment.agreement_table import job
+from turnscore_assessment.agreement_table.columns import LENGTH, ScoredSet
+from turnscore_assessment.agreement_table.command import app
+from turnscore_assessment.agreement_table.judged_sets import (
+    DIALOGUES,
+    TURNS,
+    JudgedItem,
+    JudgedSet,
+    draw_places,
+    read_judged_sets,
+)
+from turnscore_assessment.agreement_table.measures import ALL, measure_set, order_systems
+from turnscore_assessment.data.dialogue_sets import read_sets
+from turnscore_service.scorers.scorer import RawScore, TokenPack
+from typer.testing import CliRunner
+
+SYSTEMS = ("good", "middling", "poor")
+VOTES = 30
+
+
+class RelevanceOracle(OracleScorer):
+    """Calls a response relevant by the number it ends with."""
+
+    KIND: ClassVar[str] = "quality"
+
+    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+        return [RawScore(row[0] / 100, {"relevant": row[0] / 100}) for pack in batch for row in pack.rows]
+
+
+class WrongWay(OracleScorer):
+    """The worse the response, the higher."""
+
+    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+        return [RawScore(-row[0] / 100) for pack in batch for row in pack.rows]
+
+
+def dbdc3_row(number: int) -> dict[str, Any]:
+    """Four judged turns whose texts end with the votes for them; the good system's are the highest."""
+    generator, place = random.Random(number), number % 3
+    turns: list[dict[str, Any]] = []
+    for _ in range(4):
+        liked = generator.randrange(9) + 10 * (2 - place)
+        votes = {"O": liked, "T": 0, "X": VOTES - liked}
+        turns.append({"speaker": "user", "text": "and?"})
+        turns.append(
+            {"speaker": "system", "text": f"{'word ' * generator.randrange(1, 6)}{liked}", "breakdown_votes": votes}
+        )
+    return {"id": f"d{number}", "system": SYSTEMS[place], "turns": turns}
+
+
+def rated_row(number: int) -> dict[str, Any]:
+    context = [f"this is what was said before turn number {number}"]
+    return {"set": "made-up", "context": context, "response": f"{'a ' * (number % 5)}{number}", "rating": number / 10}
+
+
+def assessed_row(number: int) -> dict[str, Any]:
+    turns = [{"speaker": ("user", "system")[place % 2], "text": f"turn {number + place}"} for place in range(4)]
+    return {"model": "ABC"[number % 3], "ratings": {"fun": number, "fluent": number + 2}, "turns": turns}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    write_rows(tmp_path / "dbdc3_dev.jsonl.gz", [dbdc3_row(number) for number in range(12)])
+    write_rows(tmp_path / "turn_ratings.jsonl.gz", [rated_row(number) for number in range(40)])
+    responses = {"relevant": ["it fits 90", "so so 40"], "random": ["no 10"], "adversarial": ["nearly 60", "no 5"]}
+    adversarial = [{"split": "dev", "context": [f"what {number}"], **responses} for number in range(6)]
+    write_rows(tmp_path / "adversarial_responses.jsonl.gz", adversarial)
+    return tmp_path
+
+
+def run(data: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> Result:
+    loaded = {
+        "quality": loaded_fake(RelevanceOracle(), "quality"),
+        "engagement": loaded_fake(OracleScorer(), "engagement"),
+        "sentiment_stop": loaded_fake(WrongWay(), "sentiment_stop"),
+        "fed": loaded_fake(OracleScorer(), "fed"),
+    }
+    monkeypatch.setattr(job, "load_bundles", lambda references: {name: loaded[name] for name in references})
+    return CliRunner().invoke(app, [str(data), "--output", str(data / "page.md"), "--bootstrap", "20", *options])
+
+
+def bundles(*names: str) -> list[str]:
+    return [word for name in names for word in ("--bundle", name)]
+
+
+def section(page: str, title: str) -> dict[str, list[str]]:
+    """The rows of the tables below a title, by their first cell; later tables win."""
+    [text] = re.findall(rf"^## {re.escape(title)}$(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    rows = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in text.splitlines() if line[:1] == "|"]
+    return {row[0]: row[1:] for row in rows}
+
+
+def test_every_scorer_detail_sum_and_baseline_stands_in_every_set(data: Path, monkeypatch: pytest.MonkeyPatch):
+    result = run(data, monkeypatch, *bundles("quality", "engagement", "sentiment_stop", "fed"))
+    assert result.exit_code == 0, result.output
+    page = (data / "page.md").read_text()
+    summary = section(page, "All sets")
+    assert list(summary)[2:] == [
+        "quality", "quality: relevant", "engagement", "engagement: earlier", "engagement: worse", "sentiment_stop",
+        "fed", "engagement + sentiment_stop", "mean of percentiles: engagement, sentiment_stop",
+        "mean of percentiles: quality, engagement, sentiment_stop", "length in characters", "position in the dialogue",
+        "system turns in the dialogue",
+    ]  # fmt: skip
+    assert sorted(summary["score"][:2]) == ["made-up (chosen on)", "made-up (fitted on)"]
+    assert summary["score"][2:] == ["dbdc3", "dbdc3 dialogues", "mean"]
+    assert summary["quality"] == ["1.000"] * 5
+    assert summary["sentiment_stop"] == ["-1.000"] * 5
+    assert summary["engagement: worse"] == ["-1.000"] * 5
+    assert "1.000 [1.000, 1.000]" in section(page, "dbdc3")["engagement"]
+
+
+def test_systems_are_put_in_order_beside_peoples(data: Path, monkeypatch: pytest.MonkeyPatch):
+    assert run(data, monkeypatch, *bundles("quality", "sentiment_stop")).exit_code == 0
+    page = (data / "page.md").read_text()
+    rows = section(page, "The 3 systems of dbdc3 dialogues")
+    assert "best first: good > middling > poor." in page
+    assert rows["quality"][2] == "good > middling > poor"
+    assert rows["sentiment_stop"][1:] == ["-1.000 [-1.000, -1.000]", "poor > middling > good"]
+
+
+def test_relevance_counts_both_classes_alike(data: Path, monkeypatch: pytest.MonkeyPatch):
+    """Half of the fitting responses are called relevant, no random one, and half of the adversarial ones."""
+    assert run(data, monkeypatch, *bundles("quality")).exit_code == 0
+    text = (data / "page.md").read_text()
+    assert "| dev | random | 6 | 0.750 [0.750, 0.750] |" in text
+    assert "| dev | adversarial | 6 | 0.500 [0.500, 0.500] |" in text
+    assert run(data, monkeypatch, *bundles("engagement")).exit_code == 0
+    assert "## adversarial_responses" not in (data / "page.md").read_text()
+
+
+def test_the_slow_scorer_is_asked_fewer_turns_and_the_page_says_so(data: Path, monkeypatch: pytest.MonkeyPatch):
+    assert run(data, monkeypatch, *bundles("quality", "fed"), "--fed-turns", "16").exit_code == 0
+    page = (data / "page.md").read_text()
+    rows = section(page, "dbdc3")
+    assert "fed is asked about 16 turns a set" in page
+    assert "[agreement.md](agreement.md)" in page
+    assert "--fed-turns 16" in page
+    text = page[page.index("## dbdc3\n") :]
+    assert re.search(r"^\| quality \| 48 \|", text, re.MULTILINE)
+    assert re.search(r"^\| fed \| 16 \|", text, re.MULTILINE)
+    assert set(SYSTEMS) <= set(rows["Spearman by system"])
+
+
+def test_a_folder_without_sets_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    result = run(tmp_path, monkeypatch, *bundles("quality"))
+    assert (result.exit_code, "has none of the development sets" in result.output) == (1, True)
+
+
+def test_assessed_dialogues_are_unseen_ones_and_systems_are_rated_over_all(tmp_path: Path):
+    [described] = [each for each in read_sets() if each.name == "human_assessment"]
+    (tmp_path / "human_assessment").mkdir()
+    for file in described.files:
+        write_rows(tmp_path / file, [assessed_row(number) for number in range(6)])
+    [judged] = read_judged_sets(tmp_path, 3000, 0)
+    assert judged.items == []  # the small data is drawn whole by the sentiment model's training
+    assert judged.system_ratings == {"A": 2.5, "B": 3.5, "C": 4.5}
+
+
+def judged_set(items: Sequence[JudgedItem], unit: str = TURNS, **rest: Any) -> JudgedSet:
+    return JudgedSet(name="set", unit=unit, items=items, **rest)
+
+
+def item(dialogue: str, rating: float, system: str = "", turns: int = 1) -> JudgedItem:
+    return JudgedItem(dialogue=dialogue, system=system, rating=rating, turns=[make_turn((), "a")] * turns)
+
+
+def test_whole_dialogues_are_drawn():
+    items = [item(f"d{number // 4}", number) for number in range(40)]
+    drawn = draw_places(items, 10, seed=1)
+    assert len(drawn) == 12
+    assert all(len([place for place in drawn if place // 4 == dialogue]) in (0, 4) for dialogue in range(10))
+    assert draw_places(items, 40, seed=1) == list(range(40))
+
+
+def test_votes_are_measured_by_the_area_under_the_curve():
+    labels = [float(number % 3 == 0) for number in range(30)]
+    scores = np.array([label + (number % 7) / 5 for number, label in enumerate(labels)])
+    judged = judged_set([item(f"d{number // 2}", label) for number, label in enumerate(labels)])
+    scored = ScoredSet(judged, {"s": scores}, {LENGTH: np.arange(30.0)})
+    assert judged.is_binary
+    assert measure_set(scored, (10, 0))[ALL]["s"].agreement.value == pytest.approx(compute_auc(scores, labels))
+
+
+def test_resampled_areas_are_those_of_the_copied_resamples():
+    generator = np.random.default_rng(3)
+    scores, labels = generator.integers(0, 5, 40).astype(float), generator.integers(0, 2, 40).astype(float)
+    dialogue_of = np.arange(40) // 4
+    draws = draw_dialogues(10, 25, seed=0)
+    found = resample_auc(scores, labels, dialogue_of, draws)
+    for area, drawn in zip(found, draws, strict=True):
+        copied = np.repeat(np.arange(40), drawn[dialogue_of].astype(int))
+        assert area == pytest.approx(compute_auc(scores[copied], labels[copied]), nan_ok=True)
+
+
+def test_a_system_that_a_scorer_was_not_asked_about_leaves_no_order():
+    items = [item(f"d{number}", number, "abc"[number % 3]) for number in range(9)]
+    scores = np.array([np.nan if number % 3 == 2 else number for number in range(9)], dtype=np.float64)
+    rated = {"a": 3.0, "b": 2.0, "c": 1.0}
+    scored = ScoredSet(judged_set(items, DIALOGUES, system_ratings=rated), {"s": scores}, {LENGTH: np.arange(9.0)})
+    order, found = order_systems(scored, (5, 0))
+    assert order == ["a", "b", "c"]
+    assert found["s"].order == []
+    assert found[LENGTH].order == ["c", "b", "a"]

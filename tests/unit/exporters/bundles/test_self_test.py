@@ -1,0 +1,71 @@
+"""The self-test that exports write: own outputs of every graph, tolerances that a graph of one answer cannot meet."""
+
+from pathlib import Path
+
+import pytest
+from turnscore_exporters.bundles import self_test
+from turnscore_exporters.bundles.self_test_turns import SELF_TEST_TEXTS
+from turnscore_exporters.commands.export import app
+from turnscore_exporters.errors import ExporterError
+from turnscore_models import read_bundle, starter_bundles
+from turnscore_service.scorers.loaded_scorer import load_scorer
+from turnscore_service.scorers.scorer import RawScore
+from typer.testing import CliRunner
+
+[ENGAGEMENT] = [folder for folder in starter_bundles() if folder.name == "engagement"]
+
+
+def test_every_starter_bundle_has_todays_turns_and_outputs():
+    for folder in starter_bundles():
+        bundle = read_bundle(folder)
+        test = bundle.self_test()
+        texts = [(*(text for _, text in turn.context), turn.response) for turn in test.turns]
+        assert tuple(texts) == SELF_TEST_TEXTS[bundle.manifest.kind]
+        assert test.tolerances.keys() == bundle.manifest.graphs.keys()
+
+
+def test_details_are_kept_but_no_percentiles():
+    [fed] = [read_bundle(folder) for folder in starter_bundles() if folder.name == "fed"]
+    kept = fed.self_test().turns[0].graphs["cpu-int8"].details
+    assert set(kept) == set(fed.manifest.options["default_qualities"])
+
+
+def test_renewing_keeps_every_file_but_the_self_test_and_the_checkpoints_values(tmp_path: Path):
+    old = read_bundle(ENGAGEMENT)
+    options = ["--bundle", str(ENGAGEMENT), "--version", "9.0.0", "--output", str(tmp_path / "new")]
+    result = CliRunner().invoke(app, ["self-test", *options])
+    assert result.exit_code == 0, result.output
+    new = read_bundle(tmp_path / "new")
+    assert new.manifest.reference == "engagement:9.0.0"
+    assert {name for name, checksum in new.manifest.files.items() if old.manifest.files[name] != checksum} <= {
+        "self_test.json"
+    }
+    assert [turn.value for turn in new.self_test().turns] == [turn.value for turn in old.self_test().turns]
+    load_scorer(new, "cpu-int8")
+
+
+@pytest.mark.parametrize(
+    ("version", "filled", "message"), [("9", False, "no version"), ("9.0.0", True, "is not empty")]
+)
+def test_renewing_refuses_by_name(tmp_path: Path, version: str, filled: bool, message: str):
+    if filled:
+        (tmp_path / "mine.txt").write_text("keep")
+    options = ["--bundle", str(ENGAGEMENT), "--version", version, "--output", str(tmp_path)]
+    result = CliRunner().invoke(app, ["self-test", *options])
+    assert (result.exit_code, message in result.output) == (1, True), result.output
+    assert [each.name for each in tmp_path.iterdir()] == ["mine.txt"] * filled
+
+
+def test_a_graph_that_scores_every_turn_alike_is_not_exported(monkeypatch: pytest.MonkeyPatch):
+    bundle = read_bundle(ENGAGEMENT)
+    alike = [RawScore(0.5)] * len(bundle.self_test().turns)
+    monkeypatch.setattr(self_test, "score_turns", lambda *_: alike)
+    with pytest.raises(ExporterError, match=r"scores every self-test turn 0\.5"):
+        self_test.record_outputs(bundle, ["cpu-int8"])
+
+
+def test_a_narrow_scale_has_a_narrow_tolerance(monkeypatch: pytest.MonkeyPatch):
+    bundle = read_bundle(ENGAGEMENT)
+    narrow = [RawScore(0.5 + place / 1000) for place in range(len(bundle.self_test().turns))]
+    monkeypatch.setattr(self_test, "score_turns", lambda *_: narrow)
+    assert self_test.record_outputs(bundle, ["cpu-int8"]).tolerances == {"cpu-int8": 0.00055}

@@ -1,0 +1,229 @@
+"""turnscore-calibrate: a promise that holds over draws of raters, and a new version that says what was promised."""
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+from support.quality_bundles import make_quality_bundle
+from turnscore_assessment.errors import AgreementError, BadDataError
+from turnscore_client.testing import MockTurnScore
+from turnscore_exporters.calibration import recalibration
+from turnscore_exporters.calibration.calibration import calibrate_formula
+from turnscore_exporters.calibration.job import score_by_service
+from turnscore_exporters.calibration.rated_file import read_rated_turns
+from turnscore_exporters.calibration.recalibration import RatedHeads, assign_folds, choose_formula
+from turnscore_exporters.calibration.simulation import SHIPPED, draw_heads, run_draws
+from turnscore_exporters.calibration.thresholds import choose_order, find_threshold, least_good_turns, measure_recall
+from turnscore_exporters.commands.calibrate import app
+from turnscore_exporters.errors import ExporterError
+from turnscore_models import Bundle, read_bundle, starter_bundles
+from turnscore_service.scorers.loaded_scorer import load_scorer
+from turnscore_service.scorers.scorer import TurnToScore
+from turnscore_service.scorers.self_test import score_turns
+from typer.testing import CliRunner, Result
+
+GOOD_WORDS, BAD_WORDS, OTHERS = ("good", "fine", "nice"), ("bad", "ugly", "wrong"), "abcdefghijklm"
+
+
+@pytest.mark.parametrize(("turns", "order"), [(59, 1), (92, 1), (93, 2), (124, 3), (181, 5)])
+def test_the_order_is_the_largest_that_keeps_the_promise(turns: int, order: int):
+    """The figures are those of Wilks' tables for 95 % of a population with 95 % confidence."""
+    assert choose_order(turns, 0.05) == order
+
+
+def test_fifty_nine_good_turns_are_needed_for_five_percent():
+    assert least_good_turns(0.05) == 59
+    with pytest.raises(ExporterError, match="at least 59"):
+        choose_order(58, 0.05)
+
+
+def test_a_higher_order_would_break_the_promise_too_often():
+    generator = np.random.default_rng(0)
+    values = np.sort(generator.random((4000, 100)))
+    order = choose_order(100, 0.05)
+    assert (values[:, order - 1] > 0.05).mean() <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 4000)
+    assert (values[:, order] > 0.05).mean() > 0.1
+
+
+def test_recall_comes_with_its_exact_interval():
+    found = measure_recall([0.1] * 8 + [0.9] * 2, 0.5)
+    assert found is not None
+    assert (found.share, found.turns) == (0.8, 10)
+    assert (found.low, found.high) == (pytest.approx(0.4439, abs=1e-4), pytest.approx(0.9748, abs=1e-4))
+    assert measure_recall([], 0.5) is None
+    assert find_threshold(list(range(100)), 0.05) == 1
+
+
+DRAWS = 60
+
+
+@pytest.mark.parametrize("turns", [110, 200])
+def test_over_draws_of_raters_the_promise_is_kept(turns: int):
+    tally = run_draws(DRAWS, turns, seed=turns)
+    assert tally.broken <= binom.ppf(0.999, DRAWS, 0.05)
+    assert tally.recall > 2 * tally.false_alarms
+    assert (tally.reweighted > 0) == (turns == 200)
+
+
+def test_the_dialogues_that_fit_the_weights_make_no_threshold():
+    heads, good = draw_heads(300, np.random.default_rng(3))
+    made = calibrate_formula(RatedHeads(heads, good, [str(n) for n in range(300)]), SHIPPED, rate=0.05, source="x")
+    assert not made.choice.keeps_order
+    assert made.threshold_turns == 180
+
+
+def test_a_dialogues_turns_stay_in_one_fold():
+    dialogues = [str(number // 7) for number in range(140)]
+    folds = assign_folds(dialogues)
+    assert all(len({folds[place] for place in range(140) if dialogues[place] == name}) == 1 for name in set(dialogues))
+    assert sorted(np.bincount(folds)) == [28] * 5
+
+
+def test_what_ships_stays_where_ratings_have_nothing_to_do_with_it():
+    generator = np.random.default_rng(5)
+    heads, _ = draw_heads(200, generator)
+    good = generator.random(200) < 1 / (1 + np.exp(-SHIPPED.weigh(heads)))
+    fitting = choose_formula(RatedHeads(heads, good, [str(n) for n in range(200)]), SHIPPED, with_weights=True)
+    assert fitting.way == "as shipped"
+    few = choose_formula(RatedHeads(heads, np.arange(200) > 3, ["x"] * 200), SHIPPED, with_weights=True)
+    assert few.formula == SHIPPED
+    assert "too few" in few.way
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return make_quality_bundle(tmp_path_factory.mktemp("calibrated") / "bundle")
+
+
+def make_rows(count: int, good_share: float = 0.7) -> list[dict[str, Any]]:
+    """Turns whose raters mostly like good words."""
+    chance = random.Random(count)
+    rows = []
+    for number in range(count):
+        is_good = chance.random() < good_share
+        liked = is_good if chance.random() < 0.97 else not is_good
+        words = chance.choices(GOOD_WORDS if is_good else BAD_WORDS, k=2) + chance.choices(OTHERS, k=3)
+        context = [{"speaker": "user", "text": " ".join(chance.choices(OTHERS, k=3))}]
+        rows.append(
+            {"context": context, "response": " ".join(words), "label": "good" if liked else "bad", "dialogue": number}
+        )
+    return rows
+
+
+def run(rows: list[dict[str, Any]], folder: Path, *options: str) -> Result:
+    file = folder / "rated.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return CliRunner().invoke(app, [str(file), "--output", str(folder / "new"), *options])
+
+
+def test_the_new_version_carries_threshold_and_fit_and_loads(bundle: Bundle, tmp_path: Path):
+    result = run(make_rows(200), tmp_path, "--bundle", f"{bundle.folder}/")
+    assert result.exit_code == 0, result.output
+    made = read_bundle(tmp_path / "new")
+    assert made.manifest.reference == "quality:0.0.2"
+    threshold = made.manifest.threshold
+    assert threshold is not None
+    assert (threshold.false_alarm_rate, threshold.confidence) == (0.05, 0.95)
+    assert threshold.recall is not None
+    assert threshold.recall.low < threshold.recall.share <= 1
+    assert "200 rated turns of 200 dialogues" in threshold.source
+    assert made.manifest.options["value"] != bundle.manifest.options["value"]
+    loaded = load_scorer(made, "fp32")
+    good, bad = score_turns(loaded.scorer, [TurnToScore([], "good nice"), TurnToScore([], "bad wrong")])
+    assert (loaded.label(good), loaded.label(bad)) == ("ok", "low")
+    assert (loaded.percentile(good) or 0) > (loaded.percentile(bad) or 0)
+    assert f"finds {threshold.recall.share:.0%} of bad turns" in result.output
+    assert "warning" not in result.output
+
+
+def test_a_curve_over_the_value_moves_no_percentile(bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """With too few turns for new weights, the order of turns stays, and so does each turn's place among all."""
+    ways = {name: way for name, way in recalibration._WAYS.items() if name in ("as shipped", "logistic")}
+    monkeypatch.setattr(recalibration, "_WAYS", ways)
+    result = run(make_rows(110), tmp_path, "--bundle", f"{bundle.folder}/", "--new-version", "1.0.0")
+    assert result.exit_code == 0, result.output
+    made = read_bundle(tmp_path / "new")
+    way = made.manifest.agreement["recalibration"]
+    assert isinstance(way, dict)
+    assert way["way"] == "logistic"
+    turns = [TurnToScore([], each) for each in ("good nice a", "a b c", "bad a b", "ugly wrong")]
+    before, after = load_scorer(bundle, "fp32"), load_scorer(made, "fp32")
+    old = [before.percentile(each) for each in score_turns(before.scorer, turns)]
+    new = [after.percentile(each) for each in score_turns(after.scorer, turns)]
+    assert new == pytest.approx(old, abs=1.0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (make_rows(59), "59 rated turns; at least 60 are needed"),
+        (make_rows(100, 0.2), "takes at least 59"),
+        ([{"response": "a", "rating": 4}] * 80, "--good-from says from which rating"),
+        ([{"response": "a", "label": "fair"}] * 80, "neither good nor bad"),
+        ([{"response": "a"}] * 80, "neither a `label` nor a number"),
+        ([{"response": " ", "label": "good"}] * 80, "response: must not be empty"),
+    ],
+)
+def test_what_cannot_serve_is_refused_in_a_sentence(bundle: Bundle, tmp_path: Path, rows: Any, message: str):
+    result = run(rows, tmp_path, "--bundle", f"{bundle.folder}/")
+    assert result.exit_code == 1
+    assert message in result.output
+    assert not (tmp_path / "new").exists()
+
+
+def test_turns_that_share_dialogues_are_warned_of(bundle: Bundle, tmp_path: Path):
+    rows = [{**row, "dialogue": place // 2} for place, row in enumerate(make_rows(140))]
+    result = run(rows, tmp_path, "--bundle", f"{bundle.folder}/")
+    assert result.exit_code == 0, result.output
+    assert "warning: 70 turns share a dialogue with another" in result.output
+
+
+def test_without_ids_a_context_that_begins_alike_is_one_dialogue(tmp_path: Path):
+    first = [{"speaker": "user", "text": "what did you do on sunday then"}]
+    rows = [
+        {"context": first, "response": "a", "rating": 5},
+        {"context": [*first, {"speaker": "system", "text": "a"}], "response": "b", "rating": 2},
+        {"context": [{"speaker": "user", "text": "hi"}], "response": "c", "rating": 3},
+        {"context": [{"speaker": "user", "text": "hi"}], "response": "d", "rating": 3.5},
+    ]
+    (tmp_path / "rated.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    rated = read_rated_turns(tmp_path / "rated.jsonl", good_from=3.5)
+    assert (rated.good, rated.sharing) == ([True, False, False, True], 1)
+    with pytest.raises(BadDataError, match="row 1"):
+        read_rated_turns(tmp_path / "rated.jsonl")
+
+
+def test_another_scorer_gets_a_threshold_alone(tmp_path: Path):
+    [folder] = [each for each in starter_bundles() if each.name == "engagement"]
+    rows = make_rows(80, 0.9)
+    result = run(rows, tmp_path, "--scorer", "engagement", "--bundle", f"{folder}/", "--new-version", "9.0.0")
+    assert result.exit_code == 0, result.output
+    made = read_bundle(tmp_path / "new")
+    assert made.manifest.threshold is not None
+    assert "log loss" not in result.output
+    (tmp_path / "other").mkdir()
+    assert "is no bundle of the scorer quality" in run(rows, tmp_path / "other", "--bundle", f"{folder}/").output
+    assert "is not empty" in run(rows, tmp_path, "--bundle", f"{folder}/").output
+
+
+async def test_a_running_service_scores_the_turns_if_it_serves_the_bundle():
+    mock = MockTurnScore(scores=lambda request: {"engagement": len(request.response) / 10})
+    turns = [TurnToScore([], "a" * (1 + number % 5)) for number in range(130)]
+    scores = await score_by_service(mock.async_client(), "engagement", "0" * 64, turns)
+    assert [each.value for each in scores] == [len(turn.response) / 10 for turn in turns]
+    with pytest.raises(AgreementError, match="does not serve this bundle"):
+        await score_by_service(mock.async_client(), "engagement", "1" * 64, turns)
+    mock.fail_next("overloaded", times=50)
+    with pytest.raises(AgreementError, match="does not answer"):
+        await score_by_service(mock.async_client(), "engagement", "0" * 64, turns)
+
+
+def test_the_command_needs_no_torch():
+    code = "import sys, turnscore_exporters.calibration.job; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,97 @@
+"""Percentiles taken anew: over the population's turns, as served; weights and self-test stay byte for byte."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.quality_bundles import HEADS_FILE, make_quality_bundle
+from turnscore_assessment.agreement.bundles import make_turn
+from turnscore_assessment.data.dialogue_sets import ObservedTurn
+from turnscore_assessment.data.population import STATED, Population
+from turnscore_exporters.calibration.percentiles import renew_percentiles
+from turnscore_exporters.errors import ExporterError
+from turnscore_models import Bundle, read_bundle, starter_bundles
+from turnscore_service.scorers.loaded_scorer import LoadedScorer, choose_variant, load_scorer
+from turnscore_service.scorers.quality import HEADS
+from turnscore_service.scorers.scorer import RawScore
+from turnscore_service.scorers.self_test import score_turns
+
+STARTERS = {folder.name: folder for folder in starter_bundles()}
+WORDS = ("good", "bad", "fine", "a", "tell me more", "why", "ok", "i do not know", "ugly", "b c d")
+
+
+def build_population(count: int) -> Population:
+    turns = []
+    for number in range(count):
+        context = (("user", f"what about {WORDS[number % 7]} ?"),)
+        turns.append(ObservedTurn("made up", context, f"{WORDS[number % 10]} {number % 17}", None, None))
+    return Population(turns, frozenset())
+
+
+def score(loaded: LoadedScorer, population: Population) -> list[RawScore]:
+    return score_turns(loaded.scorer, [make_turn(turn.context, turn.response) for turn in population.turns])
+
+
+def changed_files(old: Bundle, new: Bundle) -> set[str]:
+    assert old.manifest.files.keys() == new.manifest.files.keys()
+    return {name for name, checksum in new.manifest.files.items() if old.manifest.files[name] != checksum}
+
+
+@pytest.mark.parametrize("name", ["engagement", "sentiment_stop"])
+def test_the_curve_is_that_of_the_values_that_the_graph_serves(name: str, tmp_path: Path):
+    old, population = read_bundle(STARTERS[name]), build_population(150)
+    new = renew_percentiles(old, population, "9.0.0", tmp_path / "new")
+    loaded = load_scorer(new, choose_variant(new))
+    scores = score(loaded, population)
+    wanted = np.percentile([each.value for each in scores], range(101))
+    assert new.calibration().percentiles == pytest.approx(wanted, abs=1e-5)
+    assert (new.calibration().turns, new.calibration().source) == (150, f"{STATED}; values of the graph cpu-int8")
+    places = [loaded.percentile(each) for each in scores]
+    assert np.mean([place for place in places if place is not None]) == pytest.approx(50, abs=3)
+    assert changed_files(old, new) == {"calibration.json"}
+    assert (new.manifest.version, new.manifest.name) == ("9.0.0", name)
+
+
+def test_a_sample_says_so(tmp_path: Path):
+    new = renew_percentiles(
+        read_bundle(STARTERS["engagement"]), build_population(300), "9.0.0", tmp_path / "new", limit=110
+    )
+    assert new.calibration().turns == 110
+    assert "; a sample of 110 of 300; " in new.calibration().source
+
+
+def test_feds_percentiles_of_every_quality_are_taken_too(tmp_path: Path):
+    old, population = read_bundle(STARTERS["fed"]), build_population(100)
+    new = renew_percentiles(old, population, "9.0.0", tmp_path / "new")
+    assert changed_files(old, new) == {"calibration.json", "reference.npz"}
+    scores = score(load_scorer(new, choose_variant(new)), population)
+    for name in ("interesting", "fluent"):
+        assert np.mean([each.details[f"{name}_percentile"] for each in scores]) == pytest.approx(50, abs=3)
+    assert np.mean([each.percentile for each in scores if each.percentile is not None]) == pytest.approx(50, abs=3)
+    with np.load(new.folder / "reference.npz") as arrays:
+        assert {loss: arrays[loss].shape[0] for loss in arrays.files} == {"response_only": 100, "whole_sequence": 100}
+
+
+def test_the_heads_of_quality_have_their_curves_renewed(tmp_path: Path):
+    old, population = make_quality_bundle(tmp_path / "old"), build_population(120)
+    new = renew_percentiles(old, population, "9.0.0", tmp_path / "new")
+    assert changed_files(old, new) == {"calibration.json", HEADS_FILE}
+    scores = score(load_scorer(new, "fp32"), population)
+    for name in HEADS:
+        assert np.mean([each.details[f"{name}_percentile"] for each in scores]) == pytest.approx(50, abs=3)
+
+
+@pytest.mark.parametrize(
+    ("turns", "version", "message"),
+    [(99, "9.0.0", "99 turns to take percentiles of"), (100, "9", "no version"), (100, "9.0.0", "is not empty")],
+)
+def test_renewing_refuses_by_name(turns: int, version: str, message: str, tmp_path: Path):
+    (tmp_path / "mine.txt").write_text("keep")
+    with pytest.raises(ExporterError, match=message):
+        renew_percentiles(read_bundle(STARTERS["engagement"]), build_population(turns), version, tmp_path)
+    assert [each.name for each in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_the_starters_percentiles_come_from_the_population():
+    for folder in starter_bundles():
+        assert read_bundle(folder).calibration().source.startswith(STATED), folder.name

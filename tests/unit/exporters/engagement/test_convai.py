@@ -1,0 +1,154 @@
+"""ConvAI's labels, pairs and splits, on dialogues made here."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support.exporter_data import build_dialogue, write_rows
+from turnscore_assessment.data.dialogues import Dialogue, Turn, merge_turns, read_dialogues
+from turnscore_assessment.errors import BadDataError
+from turnscore_exporters.data.convai import (
+    Labels,
+    Split,
+    build_pairs,
+    build_thumb_pairs,
+    check_published_counts,
+    count_labels,
+    label_dialogue,
+    rate_dialogue,
+    read_convai,
+    split_dialogues,
+)
+from turnscore_exporters.errors import PairCountError
+
+
+def make_dialogue(*texts: tuple[str, str], rating: int = 4, has_bot: bool = True, order: int = 0) -> Dialogue:
+    return Dialogue(
+        id=str(order),
+        order=order,
+        turns=tuple(Turn(speaker, text) for speaker, text in texts),
+        participants={"Alice": "human", "Bob": "bot" if has_bot else "human"},
+        ratings={"Alice": {"engagement": 0 if has_bot else rating}, "Bob": {"engagement": rating}},
+    )
+
+
+FOUR_TURNS = (("Alice", "a"), ("Bob", "b"), ("Alice", "c"), ("Bob", "d"))
+
+
+def test_published_labels_read_the_zero_under_the_humans_name() -> None:
+    dialogue = make_dialogue(*FOUR_TURNS, rating=5)
+    assert rate_dialogue(dialogue, Labels.PUBLISHED) == 0
+    assert label_dialogue(dialogue, Labels.PUBLISHED) == 0
+
+
+def test_corrected_labels_read_the_rating_under_the_bots_name() -> None:
+    assert rate_dialogue(make_dialogue(*FOUR_TURNS, rating=5), Labels.CORRECTED) == 5
+    assert label_dialogue(make_dialogue(*FOUR_TURNS, rating=3), Labels.CORRECTED) == 1
+    assert label_dialogue(make_dialogue(*FOUR_TURNS, rating=2), Labels.CORRECTED) == 0
+
+
+@pytest.mark.parametrize(("ratings", "expected"), [((2, 3), 2), ((3, 4), 4), ((5, 5), 5), ((1, 2), 2)])
+def test_human_human_rating_is_pythons_round_of_the_mean(ratings: tuple[int, int], expected: int) -> None:
+    dialogue = make_dialogue(*FOUR_TURNS, has_bot=False)
+    dialogue.ratings["Alice"]["engagement"], dialogue.ratings["Bob"]["engagement"] = ratings
+    assert rate_dialogue(dialogue, Labels.PUBLISHED) == rate_dialogue(dialogue, Labels.CORRECTED) == expected
+
+
+def test_consecutive_messages_of_one_speaker_become_one_turn() -> None:
+    merged = merge_turns((Turn("A", "hi", 0), Turn("A", "there", 2), Turn("B", "hello"), Turn("A", "so?")))
+    assert [(turn.speaker, turn.text, turn.thumb) for turn in merged] == [
+        ("A", "hi there", 2),
+        ("B", "hello", 0),
+        ("A", "so?", 0),
+    ]
+
+
+def test_published_pairs_of_a_dull_dialogue_are_every_second_one() -> None:
+    turns = [("Alice" if index % 2 == 0 else "Bob", str(index)) for index in range(5)]
+    dull = build_pairs([make_dialogue(*turns)], Labels.PUBLISHED)
+    lively = build_pairs([make_dialogue(*turns, has_bot=False)], Labels.PUBLISHED)
+    assert [(pair.query, pair.reply, pair.label) for pair in dull] == [("0", "1", 0), ("2", "3", 0)]
+    assert [(pair.query, pair.reply) for pair in lively] == [("0", "1"), ("1", "2"), ("2", "3"), ("3", "4")]
+
+
+def test_corrected_pairs_keep_only_replies_that_were_rated() -> None:
+    pairs = build_pairs([make_dialogue(*FOUR_TURNS)], Labels.CORRECTED)
+    assert [(pair.query, pair.reply, pair.label) for pair in pairs] == [("a", "b", 1), ("c", "d", 1)]
+
+
+def test_thumb_pairs_take_what_the_human_said_last() -> None:
+    turns = (
+        Turn("Bob", "welcome", 2),
+        Turn("Alice", "one"),
+        Turn("Alice", "two"),
+        Turn("Bob", "three", 1),
+        Turn("Bob", "four", 2),
+        Turn("Bob", "five", 0),
+    )
+    dialogue = Dialogue("x", 0, turns, {"Alice": "human", "Bob": "bot"}, {})
+    found = [(pair.query, pair.reply, pair.label) for pair in build_thumb_pairs([dialogue])]
+    assert found == [("", "welcome", 1), ("one two", "three", 0), ("one two", "four", 1)]
+
+
+def test_split_is_by_order_within_each_published_label() -> None:
+    dialogues = [make_dialogue(*FOUR_TURNS, has_bot=number % 2 == 0, order=9 - number) for number in range(10)]
+    splits = split_dialogues(dialogues)
+    assert [dialogue.order for dialogue in splits[Split.TRAIN]] == [1, 3, 5, 0, 2, 4]
+    assert [dialogue.order for dialogue in splits[Split.TEST]] == [7, 6]
+    assert [dialogue.order for dialogue in splits[Split.VALIDATION]] == [9, 8]
+
+
+def test_dialogues_of_one_merged_turn_drop_out() -> None:
+    assert not any(split_dialogues([make_dialogue(("Alice", "hi"), ("Alice", "anyone?"))]).values())
+
+
+def test_no_dialogue_is_in_two_splits_under_any_reading(tmp_path: Path) -> None:
+    rows: list[object] = [build_dialogue(number, has_bot=number % 2 == 0, rating=number % 6) for number in range(60)]
+    convai = read_convai(write_rows(tmp_path / "convai.jsonl.gz", rows), frozenset({"d3"}))
+    members: dict[Split, set[str]] = {split: set() for split in Split}
+    for split in Split:
+        for pairs in (*(convai.pairs[labels][split] for labels in Labels), convai.thumbs[split]):
+            members[split] |= {pair.dialogue_id for pair in pairs}
+    assert not members[Split.TRAIN] & members[Split.TEST]
+    assert not members[Split.TRAIN] & members[Split.VALIDATION]
+    assert not members[Split.TEST] & members[Split.VALIDATION]
+    assert "d3" not in set.union(*members.values())
+
+
+def test_pair_counts_of_another_file_are_refused(tmp_path: Path) -> None:
+    rows: list[object] = [build_dialogue(number, has_bot=True, rating=2, turns=4) for number in range(10)]
+    convai = read_convai(write_rows(tmp_path / "convai.jsonl.gz", rows))
+    assert count_labels(convai.pairs[Labels.PUBLISHED][Split.TRAIN]) == (12, 0)
+    with pytest.raises(PairCountError, match=r"train: 12/0 .* 6222/1562"):
+        check_published_counts(convai)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"turns": "hi"}, "no list `turns`"),
+        ({"turns": [{"speaker": "Alice"}]}, "turn 0 lacks a string `speaker` or `text`"),
+        ({"turns": [{"speaker": "Alice", "text": "hi", "thumb": 7}]}, "turn 0 has thumb 7"),
+        ({"turns": [{"speaker": "Carol", "text": "hi"}]}, "Carol"),
+        ({"ratings": {"Alice": {"engagement": 3}}}, "same two speakers"),
+        ({"ratings": {"Alice": {"engagement": 9}, "Bob": {"engagement": 1}}}, "engagement 9, expected 0 to 5"),
+    ],
+)
+def test_bad_row_is_refused_by_file_and_row(tmp_path: Path, change: dict[str, object], reason: str) -> None:
+    good = build_dialogue(0, has_bot=True, rating=2)
+    path = write_rows(tmp_path / "convai.jsonl.gz", [good, {**good, **change}])
+    with pytest.raises(BadDataError, match=r"convai\.jsonl\.gz, row 2: ") as caught:
+        read_convai(path)
+    assert reason in str(caught.value)
+
+
+def test_broken_json_and_missing_file_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "plain.jsonl"
+    path.write_text(json.dumps(build_dialogue(0, has_bot=True, rating=2)) + "\n{oops\n", encoding="utf-8")
+    with pytest.raises(BadDataError, match="row 2: is not JSON"):
+        list(read_dialogues(path))
+    with pytest.raises(BadDataError, match="does not exist"):
+        list(read_dialogues(tmp_path / "nowhere.jsonl"))
+    (tmp_path / "fake.jsonl.gz").write_bytes(b"not gzip")
+    with pytest.raises(BadDataError, match="cannot be read"):
+        list(read_dialogues(tmp_path / "fake.jsonl.gz"))

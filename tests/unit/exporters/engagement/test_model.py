@@ -1,0 +1,123 @@
+"""Pooling, combination, heads and blend of the torch model, and what its checkpoint keeps."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from turnscore_assessment.errors import BadDataError
+from turnscore_exporters.data.contrast_text import DULL_REPLIES, ContrastText, TextPair
+from turnscore_exporters.data.pairs import read_pair_csv
+from turnscore_exporters.engagement.blend import fit_blend, read_columns
+from turnscore_exporters.engagement.model import (
+    Combination,
+    EngagementModel,
+    ModelSettings,
+    Pooling,
+    collate_pairs,
+    load_model,
+    pool,
+    save_model,
+    score_pairs,
+)
+from turnscore_exporters.errors import CheckpointError, EncoderError
+from turnscore_exporters.training.encoders import load_encoder
+
+
+def build_model(tiny_bert: Path, **settings: object) -> EngagementModel:
+    torch.manual_seed(1)
+    encoder = load_encoder(str(tiny_bert))
+    return EngagementModel(encoder.model, ModelSettings("tiny", **settings)).eval()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("pooling", list(Pooling))
+def test_padding_never_counts(pooling: Pooling) -> None:
+    tokens = torch.tensor([[[1.0, -5.0], [3.0, -7.0], [9.0, 9.0]]])
+    pooled = pool(tokens, torch.tensor([[1, 1, 0]]), pooling)
+    assert pooled.tolist() == [[2.0, -6.0]] if pooling is Pooling.MEAN else [[3.0, -5.0]]
+
+
+def test_average_of_a_missing_query_is_the_replys_vector(tiny_bert: Path) -> None:
+    model = build_model(tiny_bert)
+    reply = torch.randn(2, 65)
+    assert torch.allclose(model.combine(reply, reply), reply[:, :-1])
+
+
+def test_missing_query_points_at_the_replys_row(tiny_bert: Path) -> None:
+    ids, mask, query_row, reply_row = collate_pairs(load_encoder(str(tiny_bert)), [("", "hi"), ("hi", "hello you")])
+    assert ids.shape == mask.shape == (2, 4)
+    assert query_row.tolist() == [0, 0]
+    assert reply_row.tolist() == [0, 1]
+
+
+def test_long_query_loses_its_beginning_and_long_reply_its_end(tiny_bert: Path) -> None:
+    encoder = load_encoder(str(tiny_bert), token_limit=4)
+    ids, _, _, _ = collate_pairs(encoder, [("hi you saw whales", "hi you saw whales")])
+    tokens = [[encoder.tokenizer.id_to_token(number) for number in row] for row in ids.tolist()]
+    assert tokens == [["[CLS]", "saw", "whales", "[SEP]"], ["[CLS]", "hi", "you", "[SEP]"]]
+
+
+@pytest.mark.parametrize("combination", list(Combination))
+def test_score_alone_equals_score_in_a_batch(tiny_bert: Path, combination: Combination) -> None:
+    model = build_model(tiny_bert, combination=combination, heads=2)
+    encoder = load_encoder(str(tiny_bert))
+    encoder = type(encoder)("tiny", model.encoder, encoder.tokenizer, encoder.token_limit)
+    pairs = [("hi", "hello you"), ("", "whales"), ("what did you do today", "i saw a film about the sea")]
+    together = score_pairs(model, encoder, pairs)
+    assert together == pytest.approx([score_pairs(model, encoder, [pair])[0] for pair in pairs], abs=1e-5)
+
+
+def test_checkpoint_scores_as_the_model_it_came_from(tiny_bert: Path, tmp_path: Path) -> None:
+    model = build_model(tiny_bert, combination=Combination.COMPARE, heads=2, is_blended=True)
+    encoder = load_encoder(str(tiny_bert))
+    encoder = type(encoder)("tiny", model.encoder, encoder.tokenizer, encoder.token_limit)
+    save_model(model, encoder, tmp_path)
+    loaded, loaded_encoder = load_model(tmp_path)
+    pairs = [("hi", "hello you"), ("", "whales")]
+    assert score_pairs(loaded, loaded_encoder, pairs) == pytest.approx(score_pairs(model, encoder, pairs), abs=1e-6)
+    assert loaded.settings == model.settings
+
+
+def test_folder_without_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="is no engagement checkpoint"):
+        load_model(tmp_path)
+
+
+def test_encoder_that_is_not_there_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(EncoderError, match=r"encoder .*nowhere"):
+        load_encoder(str(tmp_path / "nowhere"))
+
+
+def test_blend_learns_length_where_length_decides(tiny_bert: Path) -> None:
+    model = build_model(tiny_bert, combination=Combination.COMPARE, heads=2, is_blended=True)
+    features = torch.randn(200, 64 * 4 + 2)
+    labels = (features[:, -1] > 0).long()
+    fit_blend(model, features, labels)
+    called = model.probability(features) > 0.5
+    assert float((called == (labels == 1)).float().mean()) > 0.95
+    assert read_columns(model, features).shape == (200, 3)
+
+
+def test_spoilt_replies_depend_on_seed_and_index_alone() -> None:
+    pairs = [TextPair(f"question {number}", f"answer number {number} is a long one") for number in range(20)]
+    first, second = ContrastText(pairs, seed=1), ContrastText(pairs, seed=1)
+    spoilt = [first.spoil(index) for index in range(20)]
+    assert spoilt == [second.spoil(index) for index in reversed(range(20))][::-1]
+    assert all(spoilt)
+    assert np.mean([reply == pair.reply for reply, pair in zip(spoilt, pairs, strict=True)]) < 0.3
+    assert set(DULL_REPLIES) & {ContrastText(pairs, seed=seed).spoil(0) for seed in range(60)}
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("query,label\nhi,1\n", "row 1: lacks the column reply"),
+        ("query,reply,label\nhi,you,1\nhi,you,2\n", "row 3: has label '2'"),
+        ("query,reply,label\nhi\n", "row 2: has too few columns"),
+    ],
+)
+def test_bad_pair_file_is_refused_by_file_and_row(tmp_path: Path, content: str, reason: str) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(BadDataError, match=f"pairs.csv, {reason}"):
+        read_pair_csv(path)

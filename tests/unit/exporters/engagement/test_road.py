@@ -1,0 +1,69 @@
+"""A tiny random BERT walks the whole road: train, export, load as the service does."""
+
+import json
+from pathlib import Path
+
+import pytest
+from turnscore_exporters.commands.export import app as export_app
+from turnscore_exporters.commands.train import app as train_app
+from turnscore_exporters.engagement import job as train_engagement
+from turnscore_models import read_bundle
+from turnscore_service.scorers.loaded_scorer import load_scorer
+from typer.testing import CliRunner
+
+
+@pytest.fixture(scope="module", params=["paper", "mixed"])
+def checkpoint(
+    request: pytest.FixtureRequest, tiny_bert: Path, data_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Few bootstrap rounds: what is looked at is the report's form."""
+    output = tmp_path_factory.mktemp("checkpoint")
+    options = ["--data", str(data_folder), "--output", str(output), "--encoder", str(tiny_bert), "--any-counts"]
+    options += ["--recipe", request.param, "--steps", "4", "--fine-tune"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train_engagement, "BOOTSTRAP_ROUNDS", 20)
+        result = CliRunner().invoke(train_app, ["engagement", *options])
+    assert result.exit_code == 0, result.output
+    return output
+
+
+def test_training_writes_a_report_with_length_beside_every_figure(checkpoint: Path) -> None:
+    report = json.loads((checkpoint / "report.json").read_text(encoding="utf-8"))
+    for name in ("published", "corrected", "judged", "thumbs"):
+        assert 0 <= report["model"][name]["auc"]["value"] <= 1
+        assert set(report["length"][name]) == {"characters", "words"}
+
+
+def test_exported_bundle_loads_in_the_service(checkpoint: Path, data_folder: Path, tmp_path: Path) -> None:
+    options = ["--checkpoint", str(checkpoint), "--version", "0.0.1", "--output", str(tmp_path / "bundle")]
+    # Random weights make vectors that differ little, and heads that blow up what the differences lose to int8.
+    options += ["--data", str(data_folder), "--turns", "200", "--int8-tolerance", "0.5"]
+    options += ["--graph", "fp32", "--graph", "cpu-int8", "--graph", "cuda-fp16"]
+    result = CliRunner().invoke(export_app, ["engagement", *options])
+    assert result.exit_code == 0, result.output
+    bundle = read_bundle(tmp_path / "bundle")
+    assert set(bundle.manifest.graphs) == {"fp32", "cpu-int8", "cuda-fp16"}
+    assert bundle.manifest.graphs["cuda-fp16"].parity_measured["spearman"] >= 0.999
+    for variant, spec in bundle.manifest.graphs.items():
+        assert spec.parity_measured["turns"] >= 50
+        assert spec.parity_measured["max_abs"] <= spec.parity_tolerance
+        load_scorer(bundle, variant, threads=1)
+
+
+def test_a_graph_that_disagrees_stops_the_export_and_leaves_nothing(
+    checkpoint: Path, data_folder: Path, tmp_path: Path
+) -> None:
+    options = ["--checkpoint", str(checkpoint), "--version", "0.0.1", "--output", str(tmp_path / "bundle")]
+    options += ["--data", str(data_folder), "--turns", "200", "--int8-tolerance", "1e-9"]
+    result = CliRunner().invoke(export_app, ["engagement", *options])
+    assert result.exit_code == 1
+    assert "graph cpu-int8: scores" in result.output
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_a_folder_in_use_is_left_alone(checkpoint: Path, data_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("keep")
+    options = ["--checkpoint", str(checkpoint), "--version", "0.0.1", "--output", str(tmp_path)]
+    result = CliRunner().invoke(export_app, ["engagement", *options, "--data", str(data_folder), "--turns", "200"])
+    assert (result.exit_code, (tmp_path / "mine.txt").read_text()) == (1, "keep")
+    assert "is not empty" in result.output

@@ -1,0 +1,195 @@
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from support.exporter_data import write_rows
+from support.fed_checkpoints import save_tiny_dialogpt
+from transformers import GPT2Config, GPT2LMHeadModel
+from turnscore_assessment.errors import BadDataError
+from turnscore_exporters.bundles.writer import GRAPH_FILES
+from turnscore_exporters.commands.export import app
+from turnscore_exporters.errors import CheckpointError, ExporterError, ParityError
+from turnscore_exporters.fed.bundle import read_reference
+from turnscore_exporters.fed.checkpoint import FedCheckpoint, load_checkpoint
+from turnscore_exporters.fed.graphs import build_probe, export_graph, export_int8
+from turnscore_exporters.fed.job import FedJob, run_fed_job
+from turnscore_exporters.fed.qualities import read_qualities
+from turnscore_models import copy_bundle, read_bundle
+from turnscore_service.scorers.loaded_scorer import load_scorer
+from typer.testing import CliRunner
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> FedCheckpoint:
+    return load_checkpoint(str(save_tiny_dialogpt(tmp_path_factory.mktemp("dialogpt"), positions=128)))
+
+
+def job(checkpoint: FedCheckpoint, **changes: object) -> FedJob:
+    plain = {
+        "checkpoint": checkpoint.name, "version": "1.0.0", "output": None, "is_verification": False, "dialogues": [],
+        "turns": 100, "graphs": None, "qualities": None, "join": "stripped", "loss": "response_only",
+        "licence": "MIT", "threads": 1,
+    }  # fmt: skip
+    return FedJob(**{**plain, **changes})  # type: ignore[arg-type]
+
+
+def write_dialogues(path: Path) -> Path:
+    speakers = ["user", "system"]
+    rows = [
+        {"turns": [{"speaker": speakers[turn % 2], "text": f"turn {turn} of {number}"} for turn in range(6)]}
+        for number in range(50)
+    ]
+    return write_rows(path, list(rows))
+
+
+def write_own_qualities(path: Path) -> Path:
+    path.write_text(json.dumps({"qualities": {"funny": {"positive": ["haha"], "negative": ["I don't get it."]}}}))
+    return path
+
+
+def run(graph: Path, feeds: dict[str, np.ndarray]) -> np.ndarray:
+    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    losses: np.ndarray = session.run(["loss"], feeds)[0]
+    return losses
+
+
+def test_weights_beside_the_graph_give_what_weights_inside_it_do(checkpoint: FedCheckpoint, tmp_path: Path) -> None:
+    vocabulary = checkpoint.model.config.vocab_size
+    feeds = build_probe(vocabulary)
+    export_graph(checkpoint.model, tmp_path / "inside.onnx")
+    export_graph(checkpoint.model, tmp_path / "beside.onnx", max_inline_bytes=1000)
+    assert (tmp_path / "beside.onnx.data").stat().st_size > (tmp_path / "beside.onnx").stat().st_size
+    assert np.array_equal(run(tmp_path / "inside.onnx", feeds), run(tmp_path / "beside.onnx", feeds))
+    export_int8(tmp_path / "beside.onnx", tmp_path / "int8.onnx", vocabulary)
+    assert run(tmp_path / "int8.onnx", feeds) == pytest.approx(run(tmp_path / "inside.onnx", feeds), abs=0.2)
+
+
+def test_a_vocabulary_in_slices_gives_the_same_losses(
+    checkpoint: FedCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feeds = build_probe(checkpoint.model.config.vocab_size)
+    export_graph(checkpoint.model, tmp_path / "whole.onnx")
+    monkeypatch.setattr("turnscore_exporters.fed.model.VOCABULARY_SLICE", 100)
+    export_graph(checkpoint.model, tmp_path / "sliced.onnx")
+    assert run(tmp_path / "sliced.onnx", feeds) == pytest.approx(run(tmp_path / "whole.onnx", feeds), abs=1e-4)
+
+
+def test_the_command_writes_a_bundle_that_the_service_loads(checkpoint: FedCheckpoint, tmp_path: Path) -> None:
+    output = tmp_path / "bundle"
+    reference = write_dialogues(tmp_path / "dialogues.jsonl.gz")
+    own = write_own_qualities(tmp_path / "own.json")
+    arguments = ["--output", str(output), "--dialogues", str(reference), "--turns", "100", "--threads", "1"]
+    arguments += ["--graph", "cpu-int8", "--loss", "whole_sequence", "--join", "spaced", "--qualities", str(own)]
+    result = CliRunner().invoke(app, ["fed", "--checkpoint", checkpoint.name, "--version", "2.0.0", *arguments])
+    assert result.exit_code == 0, result.output
+    bundle = read_bundle(output)
+    assert list(bundle.manifest.graphs) == ["cpu-int8"]
+    assert not (output / GRAPH_FILES["fp32"]).exists()
+    assert bundle.manifest.options["default_qualities"] == ["funny"]
+    assert bundle.calibration().turns == 100
+    assert load_scorer(bundle, "cpu-int8", threads=1).scorer.KIND == "fed"
+
+
+def test_a_copy_without_a_graph_leaves_its_weights_behind(checkpoint: FedCheckpoint, tmp_path: Path) -> None:
+    files = {
+        "dialogues": [write_dialogues(tmp_path / "d.jsonl.gz")],
+        "qualities": write_own_qualities(tmp_path / "own"),
+    }
+    run_fed_job(job(checkpoint, output=tmp_path / "b", **files))
+    bundle = read_bundle(tmp_path / "b")
+    copied = copy_bundle(bundle, tmp_path / "copy", ["cpu-int8"])
+    assert GRAPH_FILES["fp32"] not in copied.manifest.files
+
+
+def test_a_graph_that_disagrees_with_the_published_way_is_refused(
+    checkpoint: FedCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def export_other_weights(model: torch.nn.Module, path: Path, *rest: object) -> None:
+        changed = load_checkpoint(checkpoint.name).model
+        with torch.no_grad():
+            changed.transformer.wpe.weight[:, :8] += 1.0
+        export_graph(changed, path)
+
+    monkeypatch.setattr("turnscore_exporters.fed.bundle.export_graph", export_other_weights)
+    dialogues = write_dialogues(tmp_path / "d.jsonl.gz")
+    with pytest.raises(ParityError, match="differs from the published way"):
+        run_fed_job(job(checkpoint, output=tmp_path / "b", dialogues=[dialogues], graphs=["fp32"]))
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "--output and --dialogues"),
+        ({"is_verification": True, "join": "glued"}, "--join"),
+        ({"is_verification": True, "graphs": ["fp8"]}, "--graph"),
+        ({"is_verification": True, "loss": "squared"}, "--loss"),
+    ],
+)
+def test_wrong_choices_are_named(checkpoint: FedCheckpoint, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ExporterError, match=message):
+        run_fed_job(job(checkpoint, **changes))
+
+
+def test_reference_turns_are_system_turns_with_all_that_was_said_before(tmp_path: Path) -> None:
+    drawn = read_reference([write_dialogues(tmp_path / "d.jsonl.gz")], limit=30)
+    assert len(set(drawn)) == 30
+    assert {len(texts) for texts in drawn} <= {2, 4, 6}
+    assert all(texts[0].startswith("turn 0") for texts in drawn)
+
+
+def test_published_qualities_are_feds_eighteen_and_the_assessment_papers_seven() -> None:
+    known = read_qualities()
+    assert len(known.sets["fed"]) == 18
+    assert len(known.sets["human-assessment"]) == 7
+    texts = {
+        text for name in known.default for text in (*known.qualities[name].positive, *known.qualities[name].negative)
+    }
+    assert len(texts) == 63
+    assert all(name in known.qualities for names in known.sets.values() for name in names)
+
+
+def test_a_window_without_room_for_the_follow_ups_is_refused_before_any_graph_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("turnscore_exporters.fed.bundle.export_graph")
+    folder = save_tiny_dialogpt(tmp_path, positions=64)
+    result = CliRunner().invoke(app, ["fed", "--checkpoint", str(folder), "--verify"])
+    assert result.exit_code == 1
+    assert re.fullmatch(
+        r"(?s).*error: \S+: its 64 positions are too few: a follow-up of \d+ tokens leaves no room for a context\n",
+        result.output,
+    )
+
+
+def test_a_tokenizer_larger_than_its_model_is_refused(tmp_path: Path) -> None:
+    folder = save_tiny_dialogpt(tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    model = GPT2LMHeadModel(
+        GPT2Config(**{**config, "vocab_size": config["vocab_size"] - 7, "bos_token_id": 0, "eos_token_id": 0})
+    )
+    model.save_pretrained(folder)
+    (folder / "pytorch_model.bin").unlink()
+    result = CliRunner().invoke(app, ["fed", "--checkpoint", str(folder), "--verify"])
+    assert result.exit_code == 1
+    sizes = (config["vocab_size"], config["vocab_size"] - 7)
+    assert result.output.endswith("error: {}: its tokenizer has {} entries, the model {}\n".format(folder, *sizes))
+    assert "Traceback" not in result.output
+
+
+def test_a_broken_quality_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "own.json"
+    path.write_text('{"qualities": {"funny": {}}}')
+    with pytest.raises(BadDataError, match="needs a positive or a negative"):
+        read_qualities(path)
+
+
+def test_an_encoder_is_no_language_model(tmp_path: Path) -> None:
+    from support.exporter_data import save_tiny_bert
+
+    with pytest.raises(CheckpointError):
+        load_checkpoint(str(save_tiny_bert(tmp_path)))

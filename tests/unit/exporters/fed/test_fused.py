@@ -1,0 +1,145 @@
+"""FED's graph for GPUs: fused attention gives what plain operators give, and is really there."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from support.exporter_data import write_rows
+from support.fed_checkpoints import save_tiny_dialogpt
+from turnscore_exporters.commands.export import app
+from turnscore_exporters.errors import GraphExportError
+from turnscore_exporters.fed import graphs as fed_graphs
+from turnscore_exporters.fed.attention import count_fused
+from turnscore_exporters.fed.checkpoint import FedCheckpoint, load_checkpoint
+from turnscore_exporters.fed.graphs import INPUT_AXES, export_graph
+from turnscore_exporters.fed.model import FedModel
+from turnscore_exporters.graphs.half_emulation import emulate_fp16
+from turnscore_models import read_bundle
+from turnscore_service.inference.cuda_backend import CudaBackend, CudaOptions
+from turnscore_service.inference.devices import Device
+from turnscore_service.scorers.fed.batch import Branch, Conversation, FedBatch
+from turnscore_service.scorers.fed.tree import build_tree
+from typer.testing import CliRunner
+
+LAYERS = 2
+ROUNDING = 1e-4
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> FedCheckpoint:
+    return load_checkpoint(str(save_tiny_dialogpt(tmp_path_factory.mktemp("dialogpt"), positions=128)))
+
+
+@pytest.fixture(scope="module")
+def graphs(checkpoint: FedCheckpoint, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("graphs")
+    paths = {name: folder / f"{name}.onnx" for name in ("plain", "fused", "half", "emulated")}
+    export_graph(checkpoint.model, paths["plain"])
+    export_graph(checkpoint.model, paths["fused"], is_fused=True)
+    export_graph(checkpoint.model, paths["half"], torch.float16, is_fused=True)
+    emulate_fp16(paths["half"], paths["emulated"])
+    return paths
+
+
+def uneven_batch(vocabulary: int) -> dict[str, np.ndarray]:
+    """A dialogue, candidates with stems, and a lone turn: trunks and branches of unlike widths, padding in each."""
+    generator = np.random.default_rng(0)
+
+    def draw(count: int) -> tuple[int, ...]:
+        return tuple(int(each) for each in generator.integers(0, vocabulary, count))
+
+    small, large = build_tree([draw(3), draw(4)]), build_tree([draw(6), draw(2), draw(7), draw(5)])
+    dialogue = Conversation(draw(37), (Branch(11, (), large), Branch(37, (), large)), with_context=True)
+    candidates = Conversation(draw(9), (Branch(9, draw(5), small), Branch(9, draw(12), small)), with_context=True)
+    alone = Conversation(draw(2), (Branch(2, (), small),), with_context=False)
+    return FedBatch([dialogue, candidates, alone], pad_id=0).feeds()
+
+
+def run(path: Path, feeds: dict[str, np.ndarray]) -> np.ndarray:
+    losses: np.ndarray = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, feeds)[0]
+    return losses
+
+
+def test_fused_attention_gives_what_plain_operators_give(graphs: dict[str, Path], checkpoint: FedCheckpoint) -> None:
+    feeds = uneven_batch(checkpoint.model.config.vocab_size)
+    assert run(graphs["fused"], feeds) == pytest.approx(run(graphs["plain"], feeds), abs=ROUNDING)
+
+
+def test_the_fused_model_gives_the_same_in_torch(graphs: dict[str, Path], checkpoint: FedCheckpoint) -> None:
+    feeds = uneven_batch(checkpoint.model.config.vocab_size)
+    with torch.inference_mode():
+        losses = FedModel(checkpoint.model, is_fused=True)(*(torch.from_numpy(feeds[name]) for name in INPUT_AXES))
+    assert losses.numpy() == pytest.approx(run(graphs["plain"], feeds), abs=ROUNDING)
+
+
+def test_each_layer_has_one_fused_attention_for_trunks_and_one_for_branches(graphs: dict[str, Path]) -> None:
+    for name in ("fused", "half"):
+        nodes = onnx.load(graphs[name]).graph.node
+        fused = [node for node in nodes if node.op_type == "MultiHeadAttention"]
+        causal = [entry.i for node in fused for entry in node.attribute if entry.name == "unidirectional"]
+        assert count_fused(nodes) == len(fused) == 2 * LAYERS
+        assert sorted(causal) == [0] * LAYERS + [1] * LAYERS
+        assert not [node for node in nodes if node.op_type == "Softmax"]
+    assert count_fused(onnx.load(graphs["plain"]).graph.node) == 0
+
+
+def test_fp16_with_every_result_rounded_stays_close(graphs: dict[str, Path], checkpoint: FedCheckpoint) -> None:
+    feeds = uneven_batch(checkpoint.model.config.vocab_size)
+    differences = np.abs(run(graphs["emulated"], feeds) - run(graphs["plain"], feeds))
+    assert 0 < differences.mean() < 0.005
+    assert differences.max() < 0.05
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_what_the_emulation_gives(cuda: Device, graphs: dict[str, Path], checkpoint: FedCheckpoint) -> None:
+    feeds = uneven_batch(checkpoint.model.config.vocab_size)
+    found = CudaBackend(graphs["half"], cuda, CudaOptions()).run(feeds)["loss"]
+    assert found == pytest.approx(run(graphs["emulated"], feeds), abs=0.05)
+
+
+def test_a_graph_whose_attention_was_not_fused_is_refused(
+    checkpoint: FedCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fed_graphs, "FedModel", lambda model, dtype, is_fused: FedModel(model, dtype))
+    with pytest.raises(GraphExportError, match="has 0 fused attentions, expected 4"):
+        export_graph(checkpoint.model, tmp_path / "plain.onnx", is_fused=True)
+
+
+def test_the_command_writes_an_fp16_bundle_that_kept_the_order_of_turns(
+    checkpoint: FedCheckpoint, tmp_path: Path
+) -> None:
+    speakers = ["user", "system"]
+    words = checkpoint.tokenizer.get_vocab()
+    generator = np.random.default_rng(0)
+    plain = sorted(word for word in words if word.isascii() and word.isalpha())
+    rows = [
+        {"turns": [{"speaker": each, "text": " ".join(generator.choice(plain, 6))} for each in speakers * 3]}
+        for _ in range(40)
+    ]
+    dialogues = write_rows(tmp_path / "dialogues.jsonl.gz", list(rows))
+    qualities = tmp_path / "qualities.json"
+    known = {
+        "clear": {"positive": ["I see!"], "negative": ["What do you mean?", "That makes no sense!"]},
+        "kind": {"positive": ["That's nice."], "negative": ["How rude."]},
+    }
+    qualities.write_text(json.dumps({"qualities": known}), encoding="utf-8")
+    arguments = [
+        "--qualities",
+        str(qualities),
+        "--output",
+        str(tmp_path / "bundle"),
+        "--dialogues",
+        str(dialogues),
+        "--turns",
+        "100",
+    ]
+    result = CliRunner().invoke(app, ["fed", "--checkpoint", checkpoint.name, "--graph", "cuda-fp16", *arguments])
+    assert result.exit_code == 0, result.output
+    [(variant, spec)] = read_bundle(tmp_path / "bundle").manifest.graphs.items()
+    assert variant == "cuda-fp16"
+    assert 0 < spec.parity_measured["max_abs"] <= 0.01
+    assert spec.parity_measured["spearman"] >= 0.999

@@ -1,0 +1,121 @@
+from pathlib import Path
+
+import pytest
+import torch
+from support.exporter_data import build_sentence, write_rows
+from turnscore_assessment.errors import BadDataError
+from turnscore_exporters.errors import CheckpointError
+from turnscore_exporters.fed.checkpoint import load_checkpoint
+from turnscore_exporters.fed.language_model import LanguageModelSize, load_language_model, train_tokenizer
+from turnscore_exporters.fed.language_model_data import TextSource, cut_windows, group_windows, read_texts
+from turnscore_exporters.fed.language_model_job import LanguageModelJob, run_language_model_job
+
+SIZE = LanguageModelSize(vocabulary=320, positions=64, width=16, layers=1, heads=2)
+EOS = 0
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    import random
+
+    generator = random.Random(0)
+    rows = [
+        {"source": "sgd" if number % 2 else "chat", "turns": [build_sentence(generator, 6) for _ in range(5)]}
+        for number in range(400)
+    ]
+    write_rows(tmp_path / "data" / "dialogue_text.jsonl.gz", list(rows))
+    return tmp_path / "data"
+
+
+def test_windows_hold_whole_turns_between_separators() -> None:
+    windows = cut_windows([[[1, 2], [3], [4, 5, 6]]], EOS, window=6)
+    assert windows == [[EOS, 1, 2, EOS, 3, EOS], [EOS, 4, 5, 6, EOS]]
+
+
+def test_a_turn_longer_than_a_window_loses_its_end() -> None:
+    assert cut_windows([[[1, 2, 3, 4, 5, 6]]], EOS, window=5) == [[EOS, 1, 2, 3, EOS]]
+
+
+def test_groups_hold_every_window_once_within_the_budget() -> None:
+    windows = [[1] * length for length in (3, 9, 4, 8, 2)]
+    groups = group_windows(windows, max_tokens=16)
+    assert sorted(number for group in groups for number in group) == [0, 1, 2, 3, 4]
+    assert all(max(len(windows[number]) for number in group) * len(group) <= 16 for group in groups)
+
+
+def test_held_out_dialogues_are_not_trained_on(data: Path) -> None:
+    texts = read_texts(data)
+    assert texts.held_out
+    assert not set(texts.held_out) & set(texts.train)
+
+
+def test_a_thinned_source_is_read_in_part(data: Path) -> None:
+    everything = read_texts(data, [TextSource("dialogue_text.jsonl.gz")])
+    thinned = read_texts(data, [TextSource("dialogue_text.jsonl.gz", thinned="sgd", keep_one_in=2)])
+    assert len(everything.train) + len(everything.held_out) == 400
+    assert len(thinned.train) + len(thinned.held_out) == 200
+
+
+def test_a_folder_without_texts_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadDataError, match="no dialogues"):
+        read_texts(tmp_path)
+
+
+def test_the_tokenizer_reads_any_text_and_puts_the_separator_last() -> None:
+    tokenizer = train_tokenizer(["hi there"] * 3, 300)
+    assert tokenizer.decode(tokenizer.encode("🙂 größer").ids) == "🙂 größer"
+    assert tokenizer.token_to_id("<|endoftext|>") == tokenizer.get_vocab_size() - 1
+
+
+def test_an_interrupted_run_ends_with_the_weights_of_one_that_was_not(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, halted = (LanguageModelJob(data, tmp_path / name, SIZE, 6, 0, 1) for name in ("whole", "halted"))
+    run_language_model_job(whole)
+    monkeypatch.setattr("turnscore_exporters.fed.language_model_job.measure_perplexity", _stop)
+    with monkeypatch.context() as patch:
+        patch.setattr("turnscore_exporters.fed.language_model_job.LoopSettings", _halting_settings)
+        patch.setattr("turnscore_exporters.fed.language_model_job.compute_loss", _failing_from(4))
+        with pytest.raises(KeyboardInterrupt):
+            run_language_model_job(halted)
+    monkeypatch.setattr("turnscore_exporters.fed.language_model_job.measure_perplexity", lambda *_: 1.0)
+    run_language_model_job(halted)
+    expected, found = (load_language_model(tmp_path / name)[0].state_dict() for name in ("whole", "halted"))
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_the_saved_model_is_a_checkpoint_that_fed_can_export(data: Path, tmp_path: Path) -> None:
+    run_language_model_job(LanguageModelJob(data, tmp_path / "lm", SIZE, 1, 0, 1))
+    checkpoint = load_checkpoint(str(tmp_path / "lm"))
+    assert checkpoint.window == 64
+    assert checkpoint.tokenizer.id_to_token(checkpoint.eos_id) == "<|endoftext|>"
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="holds no"):
+        load_language_model(tmp_path)
+    with pytest.raises(CheckpointError, match="holds no"):
+        load_checkpoint(str(tmp_path))
+
+
+def _stop(*_: object) -> float:
+    raise AssertionError("an interrupted run measures nothing")
+
+
+def _halting_settings(*arguments: object, **settings: object) -> object:
+    from turnscore_exporters.training.loop import LoopSettings
+
+    return LoopSettings(*arguments, **{**settings, "save_every": 2})  # type: ignore[arg-type]
+
+
+def _failing_from(step: int) -> object:
+    from turnscore_exporters.fed.language_model_job import compute_loss
+
+    calls = iter(range(100))
+
+    def compute(*arguments: object) -> object:
+        if next(calls) >= step:
+            raise KeyboardInterrupt
+        return compute_loss(*arguments)  # type: ignore[arg-type]
+
+    return compute

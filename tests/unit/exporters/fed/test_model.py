@@ -1,0 +1,29 @@
+from pathlib import Path
+
+import pytest
+import torch
+from support.fed_checkpoints import save_tiny_dialogpt
+from turnscore_exporters.fed.checkpoint import load_checkpoint
+from turnscore_exporters.fed.model import FedModel
+from turnscore_exporters.fed.published import measure_losses
+from turnscore_service.scorers.fed.batch import Branch, Conversation, FedBatch
+from turnscore_service.scorers.fed.tree import build_tree
+
+TRUNK = (0, 40, 41, 42, 0, 50, 51, 0, 60, 61, 62, 63, 0)
+FOLLOW_UPS = [[70, 71, 72], [70, 73, 74, 75], [80, 81]]
+
+
+@pytest.mark.parametrize("sharpness", [1, 12])
+def test_unseen_tokens_change_no_loss_however_high_they_score(tmp_path: Path, sharpness: int) -> None:
+    checkpoint = load_checkpoint(str(save_tiny_dialogpt(tmp_path, positions=64)))
+    with torch.no_grad():
+        for block in checkpoint.model.transformer.h:
+            block.attn.c_attn.weight[:, :64] *= sharpness  # the queries
+    tree = build_tree(FOLLOW_UPS)
+    starts = [5, 8, 13]
+    batch = FedBatch([Conversation(TRUNK, tuple(Branch(each, (), tree) for each in starts), False)], pad_id=0)
+    with torch.inference_mode():
+        losses = FedModel(checkpoint.model)(**{name: torch.from_numpy(each) for name, each in batch.feeds().items()})
+    for start, found in zip(starts, batch.read_losses(losses.numpy()), strict=True):
+        expected = [measure_losses(checkpoint, TRUNK[:start], each)["response_only"] for each in FOLLOW_UPS]
+        assert tree.response_losses(found.tree) == pytest.approx(expected, abs=1e-4)

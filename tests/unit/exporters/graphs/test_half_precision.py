@@ -1,0 +1,165 @@
+"""The fp16 graph of a tiny random BERT: fused, fp16 where it claims to be, and measured as a GPU computes it."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from turnscore_exporters.bundles.parity import check_parity, turns_of
+from turnscore_exporters.engagement.model import CONTRACT, EngagementModel, ModelSettings
+from turnscore_exporters.errors import GraphExportError, ParityError
+from turnscore_exporters.graphs.export import check_graph, export_fp32
+from turnscore_exporters.graphs.half_emulation import emulate_fp16, examined_graph
+from turnscore_exporters.graphs.half_precision import convert_fp16
+from turnscore_exporters.training.encoders import load_encoder
+from turnscore_service.inference.cuda_backend import CudaBackend, CudaOptions
+from turnscore_service.inference.devices import Device
+
+LAYERS = 2
+HALF, FLOAT = TensorProto.FLOAT16, TensorProto.FLOAT
+HALF_STEP = 2**-11  # specified: relative rounding error of fp16
+
+
+@pytest.fixture(scope="module")
+def graphs(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("half")
+    paths = {name: folder / f"{name}.onnx" for name in ("fp32", "fp16", "emulated")}
+    encoder = load_encoder(str(tiny_bert))
+    torch.manual_seed(0)
+    model = EngagementModel(encoder.model, ModelSettings("tiny", heads=2))
+    export_fp32(model, CONTRACT, paths["fp32"])
+    convert_fp16(paths["fp32"], paths["fp16"])
+    emulate_fp16(paths["fp16"], paths["emulated"])
+    return paths
+
+
+def run(path: Path, feeds: dict[str, np.ndarray]) -> np.ndarray:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    result: np.ndarray = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]).run(
+        None, feeds
+    )[0]
+    return result
+
+
+def random_pairs() -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(0)
+    mask = (np.arange(24)[None] < generator.integers(3, 24, 16)[:, None]).astype(np.int64)
+    ids = generator.integers(5, 90, (16, 24)) * mask
+    return {
+        "input_ids": ids,
+        "attention_mask": mask,
+        "query_row": np.arange(0, 16, 2),
+        "reply_row": np.arange(1, 16, 2),
+    }
+
+
+def save_chain(path: Path, first: float, second: float) -> Path:
+    """fp32 x [n, 4] times two constant fp16 matrices."""
+    matrices = [
+        numpy_helper.from_array((np.eye(4) * scale).astype(np.float16), name)
+        for name, scale in (("a", first), ("b", second))
+    ]
+    nodes = [
+        helper.make_node("Cast", ["x"], ["half"], to=HALF),
+        helper.make_node("MatMul", ["half", "a"], ["once"]),
+        helper.make_node("MatMul", ["once", "b"], ["twice"]),
+        helper.make_node("Cast", ["twice"], ["y"], to=FLOAT),
+    ]
+    tensors = [helper.make_tensor_value_info(name, FLOAT, ["n", 4]) for name in "xy"]
+    graph = helper.make_graph(nodes, "chain", tensors[:1], tensors[1:], matrices)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_attention_layer_norms_and_gelu_of_every_layer_are_fused(graphs: dict[str, Path]) -> None:
+    found = Counter(node.op_type for node in onnx.load(graphs["fp16"]).graph.node)
+    assert found["Attention"] == LAYERS
+    assert found["SkipLayerNormalization"] == 2 * LAYERS
+    assert found["BiasGelu"] + found["Gelu"] + found["FastGelu"] == LAYERS
+    assert found["MatMul"] == 3 * LAYERS
+
+
+def test_the_encoder_is_fp16_and_the_heads_stay_fp32(graphs: dict[str, Path]) -> None:
+    weights = {tensor.name: tensor.data_type for tensor in onnx.load(graphs["fp16"]).graph.initializer}
+    floats = {name: kind for name, kind in weights.items() if kind in (HALF, FLOAT)}
+    assert {kind for name, kind in floats.items() if name.startswith("heads.")} == {FLOAT}
+    large = [tensor for tensor in onnx.load(graphs["fp16"]).graph.initializer if np.prod(tensor.dims) > 1000]
+    assert len(large) >= 4 * LAYERS
+    assert all(tensor.data_type == HALF for tensor in large if not tensor.name.startswith("heads."))
+
+
+def test_the_encoder_is_left_by_one_cast(graphs: dict[str, Path]) -> None:
+    before, after = (Counter(node.op_type for node in onnx.load(graphs[name]).graph.node) for name in ("fp32", "fp16"))
+    assert after["Cast"] == before["Cast"] + 1
+
+
+def test_inputs_outputs_and_axes_are_kept(graphs: dict[str, Path]) -> None:
+    check_graph(graphs["fp16"], CONTRACT)
+    assert list(onnx.load(graphs["fp16"]).graph.output) == list(onnx.load(graphs["fp32"]).graph.output)
+
+
+def test_fp16_is_close_to_fp32_and_rounds_more_than_its_weights(graphs: dict[str, Path]) -> None:
+    feeds = random_pairs()
+    exact, weights_alone, all_rounded = (run(graphs[name], feeds) for name in ("fp32", "fp16", "emulated"))
+    assert np.abs(all_rounded - exact).max() < 1e-3
+    assert np.abs(all_rounded - exact).mean() > np.abs(weights_alone - exact).mean() > 0
+
+
+def test_a_weight_beyond_fp16_is_refused_by_name(graphs: dict[str, Path], tmp_path: Path) -> None:
+    model = onnx.load(graphs["fp32"])
+    weight = next(tensor for tensor in model.graph.initializer if tensor.name == "encoder.embeddings.LayerNorm.weight")
+    weight.CopyFrom(numpy_helper.from_array(np.full(64, 1e5, np.float32), weight.name))
+    onnx.save(model, tmp_path / "large.onnx")
+    with pytest.raises(GraphExportError, match=r"weight encoder\.embeddings\.LayerNorm\.weight is beyond"):
+        convert_fp16(tmp_path / "large.onnx", tmp_path / "half.onnx")
+
+
+def test_a_graph_without_an_encoder_is_refused(tmp_path: Path) -> None:
+    save_chain(tmp_path / "chain.onnx", 1, 1)
+    with pytest.raises(GraphExportError, match="no encoder to convert"):
+        convert_fp16(tmp_path / "chain.onnx", tmp_path / "half.onnx")
+
+
+def test_emulation_overflows_where_a_gpu_would(tmp_path: Path) -> None:
+    save_chain(tmp_path / "chain.onnx", 3000, 1 / 3000)
+    emulate_fp16(tmp_path / "chain.onnx", tmp_path / "emulated.onnx")
+    feeds = {"x": np.full((2, 4), 100, np.float32)}
+    assert np.isfinite(run(tmp_path / "chain.onnx", feeds)).all()  # why the emulation is needed
+    assert not np.isfinite(run(tmp_path / "emulated.onnx", feeds)).any()
+
+
+def test_emulation_rounds_after_every_operator(tmp_path: Path) -> None:
+    save_chain(tmp_path / "chain.onnx", 1.1, 0.9)
+    emulate_fp16(tmp_path / "chain.onnx", tmp_path / "emulated.onnx")
+    values = np.random.default_rng(0).random((8, 4)).astype(np.float32)
+    once = (values.astype(np.float16).astype(np.float32) * np.float32(np.float16(1.1))).astype(np.float16)
+    twice = (once.astype(np.float32) * np.float32(np.float16(0.9))).astype(np.float16).astype(np.float32)
+    assert np.array_equal(run(tmp_path / "emulated.onnx", {"x": values}), twice)
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_what_the_emulation_gives(cuda: Device, graphs: dict[str, Path]) -> None:
+    found = CudaBackend(graphs["fp16"], cuda, CudaOptions()).run(random_pairs())["probability"]
+    assert found == pytest.approx(run(graphs["emulated"], random_pairs()), abs=0.005)
+
+
+def test_only_fp16_is_emulated(graphs: dict[str, Path]) -> None:
+    with examined_graph(graphs["fp32"], "fp32") as path:
+        assert path == graphs["fp32"]
+    with examined_graph(graphs["fp16"], "cuda-fp16") as path:
+        assert {tensor.data_type for tensor in onnx.load(path).graph.initializer} <= {FLOAT, TensorProto.INT64}
+    assert not path.exists()
+
+
+def test_an_fp16_graph_that_reorders_turns_is_refused_whatever_its_largest_difference() -> None:
+    turns = turns_of([("hi", str(number)) for number in range(50)])
+    expected = [number / 1e4 for number in range(50)]
+    shuffled = [number / 1e4 for number in np.random.default_rng(0).permutation(50)]
+    assert check_parity("cpu-int8", turns, shuffled, expected, 0.02).max_abs < 0.02
+    with pytest.raises(ParityError, match=r"graph cuda-fp16: the order of 50 turns correlates .* at least 0\.999"):
+        check_parity("cuda-fp16", turns, shuffled, expected, 0.02)

@@ -1,0 +1,85 @@
+"""A tiny random BERT walks the whole road: train, export, load and score as the service does."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support.sentiment_data import write_sentiment_data
+from turnscore_exporters.commands.export import app as export_app
+from turnscore_exporters.commands.train import app as train_app
+from turnscore_models import read_bundle
+from turnscore_service.scorers.loaded_scorer import load_scorer
+from turnscore_service.scorers.scorer import TurnToScore
+from turnscore_wire import Turn
+from typer.testing import CliRunner, Result
+
+
+@pytest.fixture(scope="module")
+def sentiment_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_sentiment_data(tmp_path_factory.mktemp("sentiment_data"))
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tiny_bert: Path, sentiment_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("checkpoint")
+    options = ["--data", str(sentiment_data), "--output", str(output), "--encoder", str(tiny_bert)]
+    options += ["--token-limit", "48", "--frozen-layers", "0", "--steps", "4"]
+    result = CliRunner().invoke(train_app, ["sentiment-stop", *options])
+    assert result.exit_code == 0, result.output
+    return output
+
+
+def export(checkpoint: Path, data: Path, output: Path, *options: str) -> Result:
+    paths = ["--checkpoint", str(checkpoint), "--data", str(data), "--output", str(output)]
+    return CliRunner().invoke(export_app, ["sentiment-stop", *paths, "--version", "0.0.1", "--turns", "200", *options])
+
+
+def test_training_reports_labels_short_answers_and_agreement(checkpoint: Path) -> None:
+    report = json.loads((checkpoint / "report.json").read_text(encoding="utf-8"))
+    assert report["labels"]["dstc9_interactive"]["stops"] > 0
+    assert report["labels"]["human_assessment"]["unknown_end"] == report["labels"]["human_assessment"]["turns"]
+    short = report["short_answers"]["dstc9_interactive"]
+    assert 0 < short["labels_changed"] <= short["negated_answers"] <= short["after_a_question"]
+    assert short["called_negative_after"] < short["called_negative_before"]
+    assert set(report["development"]) == {"value", "sentiment", "goes_on", "value, IRIS"}
+    assert "VADER" in report["labels_against_people"]
+
+
+def test_exported_bundle_scores_in_the_service(checkpoint: Path, sentiment_data: Path, tmp_path: Path) -> None:
+    graphs = ["--graph", "cpu-int8", "--graph", "cuda-fp16"]
+    result = export(checkpoint, sentiment_data, tmp_path / "bundle", "--int8-tolerance", "0.5", *graphs)
+    assert result.exit_code == 0, result.output
+    bundle = read_bundle(tmp_path / "bundle")
+    assert set(bundle.manifest.agreement["spearman_by_graph"]) == {"checkpoint", "fp32", "cpu-int8", "cuda-fp16"}
+    assert set(bundle.manifest.graphs) == {"cpu-int8", "cuda-fp16"}
+    assert not (tmp_path / "bundle" / "graphs" / "fp32.onnx").exists()
+    for variant, spec in bundle.manifest.graphs.items():
+        assert spec.parity_measured["turns"] == 200
+        assert spec.parity_measured["max_abs"] <= spec.parity_tolerance
+        scorer = load_scorer(bundle, variant, threads=1).scorer
+        [score] = scorer.score(scorer.encode([TurnToScore([Turn(speaker="user", text="hi")], "hello you")]))
+        assert 0 < score.details["goes_on"] < 1
+        assert score.value == pytest.approx(score.details["sentiment"] + score.details["goes_on"])
+
+
+def test_a_graph_that_disagrees_stops_the_export_and_leaves_nothing(
+    checkpoint: Path, sentiment_data: Path, tmp_path: Path
+) -> None:
+    result = export(checkpoint, sentiment_data, tmp_path / "bundle", "--int8-tolerance", "1e-9")
+    assert result.exit_code == 1
+    assert "graph cpu-int8: scores" in result.output
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_a_folder_in_use_is_left_alone(checkpoint: Path, sentiment_data: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("keep")
+    result = export(checkpoint, sentiment_data, tmp_path)
+    assert (result.exit_code, (tmp_path / "mine.txt").read_text()) == (1, "keep")
+    assert "is not empty" in result.output
+
+
+def test_a_checkpoint_of_another_kind_is_refused(sentiment_data: Path, tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text("{}")
+    result = export(tmp_path, sentiment_data, tmp_path / "bundle")
+    assert result.exit_code == 1
+    assert "is no sentiment/stop checkpoint" in result.output

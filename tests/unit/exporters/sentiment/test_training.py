@@ -1,0 +1,183 @@
+"""Rows, batches, loss, and a training that resumes."""
+
+import math
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from turnscore_assessment.data.dialogue_sets import ObservedTurn
+from turnscore_exporters.errors import EncoderError, ExporterError
+from turnscore_exporters.sentiment.model import (
+    ModelSettings,
+    RowBuilder,
+    RowPooling,
+    SentimentStopModel,
+    Target,
+    collate_rows,
+    load_model,
+    save_model,
+    score_rows,
+)
+from turnscore_exporters.sentiment.negatives import NegativeRecipe
+from turnscore_exporters.sentiment.training import (
+    UNKNOWN,
+    LabelledRow,
+    SentimentRecipe,
+    TrainingRows,
+    compute_loss,
+    form_batches,
+    train_model,
+)
+from turnscore_exporters.training import loop
+from turnscore_exporters.training.encoders import load_encoder
+from turnscore_service.scorers.sentiment_rows import DialogueRow, RowLayout
+
+CONTEXT = (("user", "hi"), ("system", "what did you do"), ("user", "i saw whales"))
+TURNS = [
+    ObservedTurn("own", CONTEXT, "i like whales", "i like you", True),
+    ObservedTurn("own", CONTEXT[:1], "no", None, False),
+    ObservedTurn("own", CONTEXT, "ok", "what ?", None),
+    *(ObservedTurn("own", CONTEXT, f"word{number} and the sea", "yes", True) for number in range(30)),
+]
+RECIPE = SentimentRecipe(epochs=2, batch_tokens=120, frozen_layers=1)
+
+
+class InterruptionError(Exception):
+    pass
+
+
+def settings(tiny_bert: Path, **changes: object) -> ModelSettings:
+    return ModelSettings(str(tiny_bert), token_limit=32, **changes)  # type: ignore[arg-type]
+
+
+def build_rows(tiny_bert: Path, recipe: SentimentRecipe = RECIPE) -> TrainingRows:
+    return TrainingRows(TURNS, RowBuilder(load_encoder(str(tiny_bert)), settings(tiny_bert)), recipe)
+
+
+def test_labels_of_real_rows_are_unknown_where_nothing_is_known(tiny_bert: Path) -> None:
+    liked, stopped, unknown = build_rows(tiny_bert).real[:3]
+    assert (liked.sentiment > 0, liked.goes_on) == (True, 1.0)
+    assert (math.isnan(stopped.sentiment), stopped.goes_on) == (True, 0.0)
+    assert (unknown.sentiment < 0, math.isnan(unknown.goes_on)) == (True, True)
+
+
+def test_negatives_please_less_and_stop_with_a_smaller_weight(tiny_bert: Path) -> None:
+    rows = build_rows(tiny_bert, SentimentRecipe(negatives=NegativeRecipe(share=1.0)))
+    negatives = rows.epoch(0)[len(TURNS) :]
+    assert 20 < len(negatives) <= len(TURNS)
+    known = {round(row.sentiment - 0.5, 6) for row in rows.real if not math.isnan(row.sentiment)}
+    assert {round(row.sentiment, 6) for row in negatives if not math.isnan(row.sentiment)} <= known
+    assert {row.goes_on_weight for row in negatives} == {0.25}
+    assert {row.goes_on for row in negatives if not math.isnan(row.goes_on)} == {0.0}
+
+
+def test_each_epoch_has_the_real_rows_and_other_negatives(tiny_bert: Path) -> None:
+    rows = build_rows(tiny_bert)
+    first, second = rows.epoch(0), rows.epoch(1)
+    assert first[: len(TURNS)] == second[: len(TURNS)]
+    assert first[len(TURNS) :] != second[len(TURNS) :]
+
+
+def test_batches_hold_every_row_once_and_keep_the_budget() -> None:
+    rows = [LabelledRow(DialogueRow(tuple(range(3 + number % 9)), 1, 0), 0.0, 1.0) for number in range(50)]
+    batches = form_batches(rows, 40, random.Random(0))
+    assert sorted(len(row.row.ids) for batch in batches for row in batch) == sorted(len(row.row.ids) for row in rows)
+    assert all(len(batch) * max(len(row.row.ids) for row in batch) <= 40 for batch in batches)
+
+
+def test_unknown_labels_cost_nothing() -> None:
+    row = DialogueRow((1, 2), 1, 0)
+    batch = [LabelledRow(row, UNKNOWN, UNKNOWN), LabelledRow(row, 1.0, UNKNOWN)]
+    outputs = torch.tensor([[5.0, 5.0], [0.0, 5.0]])
+    assert compute_loss(outputs, batch, Target.TWO).item() == pytest.approx(0.5)
+    assert compute_loss(outputs, batch, Target.SENTIMENT).item() == pytest.approx(0.5)
+    assert compute_loss(outputs, batch, Target.SUM).item() == pytest.approx((16 + 4) / 2)
+
+
+def test_two_targets_add_the_weighted_cross_entropy() -> None:
+    batch = [LabelledRow(DialogueRow((1, 2), 1, 0), UNKNOWN, 0.0, 0.25)]
+    loss = compute_loss(torch.tensor([[9.0, 0.0]]), batch, Target.TWO)
+    assert loss.item() == pytest.approx(0.25 * math.log(2))
+
+
+def test_a_resumed_training_ends_with_the_weights_of_one_that_was_not_interrupted(
+    tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(state: Path) -> SentimentStopModel:
+        chosen = settings(tiny_bert)
+        return train_model(TURNS, load_encoder(str(tiny_bert)), chosen, RECIPE, state_path=state)[0]
+
+    monkeypatch.setattr("turnscore_exporters.sentiment.training.SAVE_EVERY", 4)
+    whole = train(tmp_path / "whole")
+    updates = loop.WeightAverage.update
+
+    def update_until_interrupted(self: loop.WeightAverage, model: SentimentStopModel, step: int) -> None:
+        if step == 9:
+            raise InterruptionError
+        updates(self, model, step)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop.WeightAverage, "update", update_until_interrupted)
+        with pytest.raises(InterruptionError):
+            train(tmp_path / "state")
+    resumed = train(tmp_path / "state")
+    weights, again = whole.state_dict(), resumed.state_dict()
+    assert all(torch.equal(weights[name], again[name]) for name in weights)
+
+
+def test_frozen_layers_and_embeddings_stay_as_they_are(tiny_bert: Path) -> None:
+    before = load_encoder(str(tiny_bert)).model.state_dict()
+    model, _ = train_model(TURNS, load_encoder(str(tiny_bert)), settings(tiny_bert), RECIPE)
+    after = model.encoder.state_dict()
+    changed = {
+        name.split(".")[2] if "layer." in name else name for name in before if (before[name] != after[name]).any()
+    }
+    assert changed == {"1"}
+
+
+@pytest.mark.parametrize("pooling", list(RowPooling))
+def test_a_row_alone_scores_as_in_a_batch(tiny_bert: Path, pooling: RowPooling) -> None:
+    encoder, chosen = load_encoder(str(tiny_bert)), settings(tiny_bert, pooling=pooling)
+    model = SentimentStopModel(encoder.model, chosen).eval()
+    rows = [RowBuilder(encoder, chosen).build(turn.context, turn.response) for turn in TURNS[:4]]
+    together = score_rows(model, rows)
+    assert torch.allclose(together, torch.cat([score_rows(model, [row]) for row in rows]), atol=1e-5)
+
+
+def test_segments_begin_with_the_response(tiny_bert: Path) -> None:
+    encoder, chosen = load_encoder(str(tiny_bert)), settings(tiny_bert)
+    row = RowBuilder(encoder, chosen).build(CONTEXT[:1], "i like whales")
+    _, _, segments = collate_rows([row], chosen.layout)
+    assert segments.tolist() == [[0, 0, 0, 1, 1, 1, 1]]
+
+
+@pytest.mark.parametrize("target", [Target.SENTIMENT, Target.SUM])
+def test_a_model_of_one_target_says_nothing_of_going_on(tiny_bert: Path, target: Target) -> None:
+    encoder, chosen = load_encoder(str(tiny_bert)), settings(tiny_bert, target=target)
+    model, _ = train_model(TURNS, encoder, chosen, RECIPE, steps=2)
+    row = RowBuilder(encoder, chosen).build(CONTEXT, "ok")
+    assert score_rows(model, [row])[0, 1] == 0
+
+
+def test_a_checkpoint_keeps_scores_and_settings(tiny_bert: Path, tmp_path: Path) -> None:
+    encoder = load_encoder(str(tiny_bert), 32)
+    layout = RowLayout(context_turns=1, turn_marks="speaker", response_segment=0)
+    model = SentimentStopModel(encoder.model, settings(tiny_bert, layout=layout)).eval()
+    save_model(model, encoder, tmp_path)
+    loaded, loaded_encoder = load_model(tmp_path)
+    assert loaded.settings == model.settings
+    rows = [RowBuilder(each, model.settings).build(CONTEXT, "ok") for each in (encoder, loaded_encoder)]
+    assert torch.equal(score_rows(model, rows[:1]), score_rows(loaded, rows[1:]))
+
+
+def test_pooling_over_the_response_needs_its_segment(tiny_bert: Path) -> None:
+    layout = RowLayout(context_turns=3, turn_marks="separator", response_segment=0)
+    chosen = settings(tiny_bert, layout=layout, pooling=RowPooling.RESPONSE)
+    with pytest.raises(ExporterError, match="segment 1"):
+        train_model(TURNS, load_encoder(str(tiny_bert)), chosen, RECIPE)
+
+
+def test_a_tokenizer_without_marks_is_refused_by_the_mark(tiny_bert: Path) -> None:
+    with pytest.raises(EncoderError, match=r"no \[unused9\]"):
+        load_encoder(str(tiny_bert)).special("[unused9]")

@@ -1,0 +1,257 @@
+"""What the cache finds, where, and what it never serves."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+from support.fakes import FakeScorer, loaded_fake
+from support.fed_bundles import make_fed_scorer
+from support.shared_levels import DictLevel
+from turnscore_service.cache.choice import CacheChoice
+from turnscore_service.cache.score_cache import Lookup, ScoreCache
+from turnscore_service.scorers.loaded_scorer import LoadedScorer
+from turnscore_service.scorers.parts import ScorePart
+from turnscore_service.scorers.scorer import RawScore, TurnToScore
+from turnscore_service.settings.cache import CacheSettings
+from turnscore_wire import TokenCount, Turn
+
+USE, BYPASS, REFRESH = (CacheChoice(mode) for mode in ("use", "bypass", "refresh"))
+ONLY_SHARED = CacheSettings(local_max_bytes=0)
+
+
+def part(value: float) -> ScorePart:
+    return ScorePart(RawScore(value), TokenCount(used=3, dropped=0))
+
+
+def fake(version: str = "1.0.0", name: str = "fake") -> LoadedScorer:
+    loaded = loaded_fake(FakeScorer(), name)
+    manifest = loaded.bundle.manifest.model_copy(update={"version": version})
+    return LoadedScorer(loaded.scorer, type(loaded.bundle)(loaded.bundle.folder, manifest), "fp32", loaded.percentiles)
+
+
+def cache_of(
+    loaded: LoadedScorer, shared: DictLevel | None = None, settings: CacheSettings | None = None
+) -> ScoreCache:
+    return ScoreCache({loaded.name: loaded}, settings or CacheSettings(), shared)
+
+
+def cache_with_mark(loaded: LoadedScorer, shared: DictLevel) -> ScoreCache:
+    cache = cache_of(loaded, shared)
+    cache.take_mark(loaded.bundle.manifest.reference, b"1")
+    return cache
+
+
+async def ask(
+    cache: ScoreCache, loaded: LoadedScorer, text: str = "hi", choice: CacheChoice = USE, options: Any = None
+) -> Lookup:
+    lookup = cache.look_up(loaded, TurnToScore([Turn(speaker="user", text="hello")], text, options), choice)
+    await cache.find([lookup], 1)
+    return lookup
+
+
+async def keep(cache: ScoreCache, loaded: LoadedScorer, value: float = 0.5, **asked: Any) -> None:
+    lookup = await ask(cache, loaded, **asked)
+    cache.keep(lookup, {piece: part(value) for piece in lookup.parts})
+
+
+def values(lookup: Lookup) -> Sequence[float | None]:
+    return [lookup.known[piece].raw.value if piece in lookup.known else None for piece in lookup.parts]
+
+
+def counted(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(f"turnscore_cache_{name}_total", {"scorer": "fake", **labels}) or 0.0
+
+
+async def test_a_kept_score_is_found_in_the_process_without_asking_elsewhere():
+    loaded, shared = fake(), DictLevel()
+    cache = cache_of(loaded, shared)
+    await keep(cache, loaded)
+    shared.asked.clear()
+    before = counted("hits", level="local")
+    assert values(await ask(cache, loaded)) == [0.5]
+    assert shared.asked == []
+    assert counted("hits", level="local") == before + 1
+
+
+async def test_a_score_kept_elsewhere_is_found_once_and_then_in_the_process():
+    loaded, shared = fake(), DictLevel()
+    await keep(cache_of(loaded, shared), loaded)
+    cache = cache_of(loaded, shared)
+    shared.asked.clear()
+    before = counted("hits", level="shared")
+    assert values(await ask(cache, loaded)) == values(await ask(cache, loaded)) == [0.5]
+    assert len(shared.asked) == 1
+    assert counted("hits", level="shared") == before + 1
+
+
+async def test_all_that_is_missing_is_asked_in_one_round_trip():
+    loaded, shared = fake(), DictLevel()
+    cache = cache_of(loaded, shared)
+    await keep(cache, loaded, text="known")
+    shared.asked.clear()
+    texts = ["a", "known", "b", "c"]
+    lookups = [cache.look_up(loaded, TurnToScore([Turn(speaker="user", text="hello")], text), USE) for text in texts]
+    await cache.find(lookups, 1)
+    assert [len(keys) for keys in shared.asked] == [3]
+
+
+async def test_two_versions_of_a_bundle_never_serve_each_other():
+    shared, old, new = DictLevel(), fake("1.0.0"), fake("1.0.1")
+    await keep(cache_of(old, shared), old)
+    assert values(await ask(cache_of(new, shared), new)) == [None]
+    assert values(await ask(cache_of(old, shared), old)) == [0.5]
+
+
+async def test_a_mark_hides_what_was_kept_without_it_on_both_levels_and_of_no_other_model():
+    one, other, shared = fake(), fake(name="other"), DictLevel()
+    cache = ScoreCache({"fake": one, "other": other}, CacheSettings(), shared)
+    await keep(cache, one)
+    await keep(cache, other)
+    late = await ask(cache, one, text="late")
+    cache.take_mark("fake:1.0.0", b"1")
+    cache.keep(late, {piece: part(0.5) for piece in late.parts})
+    assert values(await ask(cache, one)) == values(await ask(cache, one, text="late")) == [None]
+    assert values(await ask(cache, other)) == [0.5]
+    await keep(cache, one, value=0.75)
+    assert values(await ask(cache, one)) == values(await ask(cache_with_mark(one, shared), one)) == [0.75]
+
+
+async def test_the_same_mark_again_hides_nothing():
+    loaded = fake()
+    cache = cache_of(loaded)
+    cache.take_mark("fake:1.0.0", b"1")
+    await keep(cache, loaded)
+    cache.take_mark("fake:1.0.0", b"1")
+    assert values(await ask(cache, loaded)) == [0.5]
+
+
+async def test_namespaces_do_not_see_each_other():
+    loaded, shared = fake(), DictLevel()
+    cache = cache_of(loaded, shared)
+    await keep(cache, loaded, choice=CacheChoice(namespace="one"))
+    assert values(await ask(cache, loaded, choice=CacheChoice(namespace="two"))) == [None]
+    assert values(await ask(cache, loaded)) == [None]
+    assert values(await ask(cache_of(loaded, shared, CacheSettings(namespace="one")), loaded)) == [0.5]
+
+
+async def test_a_bypass_neither_finds_nor_keeps():
+    loaded, shared = fake(), DictLevel()
+    cache = cache_of(loaded, shared)
+    await keep(cache, loaded, choice=BYPASS)
+    assert not shared.entries
+    await keep(cache, loaded)
+    assert values(await ask(cache, loaded, choice=BYPASS)) == [None]
+
+
+async def test_a_refresh_finds_nothing_and_keeps_what_was_computed():
+    loaded, shared = fake(), DictLevel()
+    cache = cache_of(loaded, shared)
+    await keep(cache, loaded)
+    assert values(await ask(cache, loaded, choice=REFRESH)) == [None]
+    await keep(cache, loaded, value=0.75, choice=REFRESH)
+    assert values(await ask(cache, loaded)) == [0.75]
+    assert values(await ask(cache_of(loaded, shared), loaded)) == [0.75]
+
+
+async def test_a_scorer_without_a_time_to_live_is_not_kept_and_others_are():
+    settings = CacheSettings(scorer_ttl_seconds={"fake": 0})
+    for name, found in (("fake", None), ("other", 0.5)):
+        loaded, shared = fake(name=name), DictLevel()
+        cache = cache_of(loaded, shared, settings)
+        await keep(cache, loaded)
+        assert values(await ask(cache, loaded)) == [found]
+        assert bool(shared.entries) == bool(found)
+
+
+async def test_ends_are_spread_below_the_time_to_live():
+    loaded, shared = fake(), DictLevel()
+    cache = cache_of(loaded, shared, CacheSettings(ttl_seconds=1000, ttl_jitter=0.2))
+    for number in range(50):
+        await keep(cache, loaded, text=str(number))
+    assert all(800_000 < each <= 1_000_000 for each in shared.ttl_ms.values())
+    assert len(set(shared.ttl_ms.values())) > 40
+
+
+@pytest.mark.parametrize(("damage", "cause"), [(b"\x02", "unreadable"), (b"", "unreadable"), (b"\x03x", "stale")])
+async def test_an_entry_that_cannot_be_read_is_a_miss_by_its_cause(damage: bytes, cause: str):
+    loaded, shared = fake(), DictLevel()
+    cache = cache_of(loaded, shared, ONLY_SHARED)
+    await keep(cache, loaded)
+    shared.entries = dict.fromkeys(shared.entries, damage)
+    before = counted("misses", cause=cause)
+    assert values(await ask(cache, loaded)) == [None]
+    assert counted("misses", cause=cause) == before + 1
+
+
+async def test_entries_that_were_mixed_up_are_not_served():
+    loaded, shared = fake(), DictLevel()
+    cache = cache_of(loaded, shared, ONLY_SHARED)
+    await keep(cache, loaded, value=0.1, text="a")
+    await keep(cache, loaded, value=0.9, text="b")
+    shared.entries = dict(zip(shared.entries, reversed(shared.entries.values()), strict=True))
+    assert values(await ask(cache, loaded, text="a")) == [None]
+
+
+async def test_an_entry_of_another_secret_is_not_served():
+    loaded, shared = fake(), DictLevel()
+    mine, theirs = (CacheSettings.model_validate({"secret": secret, "local_max_bytes": 0}) for secret in ("a", "b"))
+    await keep(cache_of(loaded, shared, mine), loaded)
+    [entry] = shared.entries.values()
+    lookup = await ask(cache_of(loaded, shared, theirs), loaded)
+    shared.entries[lookup.key or ""] = entry
+    assert values(await ask(cache_of(loaded, shared, theirs), loaded)) == [None]
+    assert values(await ask(cache_of(loaded, shared, mine), loaded)) == [0.5]
+
+
+async def test_a_sick_shared_level_is_a_miss_that_is_counted():
+    loaded, shared = fake(), DictLevel()
+    shared.is_sick = True
+    before = counted("misses", cause="unavailable")
+    assert values(await ask(cache_of(loaded, shared), loaded)) == [None]
+    assert counted("misses", cause="unavailable") == before + 1
+
+
+async def test_three_of_many_qualities_are_found_and_new_ones_are_added(tmp_path: Path):
+    scorer, _ = make_fed_scorer(tmp_path / "fed")
+    loaded, shared = loaded_fake(scorer, "fed"), DictLevel()
+    kind, clear, both = (
+        scorer.read_options({"qualities": names}) for names in (["kind"], ["clear"], ["clear", "kind"])
+    )
+    cache = cache_of(loaded, shared, ONLY_SHARED)
+    await keep(cache, loaded, value=0.1, options=kind)
+    half = await ask(cache, loaded, options=both)
+    assert (values(half), half.missing) == ([None, 0.1], [0])
+    cache.keep(half, {half.parts[0]: part(0.2)})
+    assert values(await ask(cache, loaded, options=both)) == [0.2, 0.1]
+    assert values(await ask(cache, loaded, options=clear)) == [0.2]
+    assert len(shared.entries) == 1
+
+
+async def test_pieces_kept_by_two_requests_at_once_are_both_kept(tmp_path: Path):
+    scorer, _ = make_fed_scorer(tmp_path / "fed")
+    loaded = loaded_fake(scorer, "fed")
+    cache = cache_of(loaded)
+    kind, clear, both = (
+        scorer.read_options({"qualities": names}) for names in (["kind"], ["clear"], ["clear", "kind"])
+    )
+    first, second = await ask(cache, loaded, options=kind), await ask(cache, loaded, options=clear)
+    cache.keep(first, {first.parts[0]: part(0.1)})
+    cache.keep(second, {second.parts[0]: part(0.2)})
+    assert values(await ask(cache, loaded, options=both)) == [0.2, 0.1]
+
+
+async def test_pieces_found_on_both_levels_are_held_together(tmp_path: Path):
+    scorer, _ = make_fed_scorer(tmp_path / "fed")
+    loaded, shared = loaded_fake(scorer, "fed"), DictLevel()
+    kind, clear, both = (
+        scorer.read_options({"qualities": names}) for names in (["kind"], ["clear"], ["clear", "kind"])
+    )
+    await keep(cache_of(loaded, shared), loaded, value=0.2, options=clear)
+    cache = cache_of(loaded)
+    await keep(cache, loaded, value=0.1, options=kind)
+    cache._shared = shared
+    assert values(await ask(cache, loaded, options=both)) == [0.2, 0.1]
+    cache._shared = None
+    assert values(await ask(cache, loaded, options=both)) == [0.2, 0.1]

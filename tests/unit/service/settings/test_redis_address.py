@@ -1,0 +1,88 @@
+"""Addresses of a Redis: what may be written, and errors that repeat nothing of it."""
+
+import pytest
+from pydantic import ValidationError
+from turnscore_service.settings.cache import CacheSettings
+from turnscore_service.settings.redis_address import RedisAddress, read_address
+from turnscore_wire import tell_refusal
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("redis://cache", RedisAddress("single", (("cache", 6379),))),
+        ("redis://cache:7000/3", RedisAddress("single", (("cache", 7000),), database=3)),
+        ("redis://[::1]:7000", RedisAddress("single", (("::1", 7000),))),
+        ("redis://:p%40ss%2F@h", RedisAddress("single", (("h", 6379),), password="p@ss/")),
+        ("redis://me:@h", RedisAddress("single", (("h", 6379),), username="me", password="")),
+        ("rediss://me:pw@h/1", RedisAddress("single", (("h", 6379),), "", "", 1, True, {}, "me", "pw")),
+        (
+            "rediss://h?ssl_ca_certs=/etc/ca.pem&ssl_check_hostname=false",
+            RedisAddress(
+                "single",
+                (("h", 6379),),
+                is_encrypted=True,
+                tls={"ssl_ca_certs": "/etc/ca.pem", "ssl_check_hostname": "false"},
+            ),
+        ),
+        ("unix:///run/redis.sock", RedisAddress("unix", path="/run/redis.sock")),
+        (
+            "unix://me:pw@/run/redis.sock?db=2",
+            RedisAddress("unix", path="/run/redis.sock", database=2, username="me", password="pw"),
+        ),
+        (
+            "redis+sentinel://:pw@a,b:26380,[::2]/main/4",
+            RedisAddress("sentinel", (("a", 26379), ("b", 26380), ("::2", 26379)), "", "main", 4, password="pw"),
+        ),
+        ("rediss+sentinel://a/main", RedisAddress("sentinel", (("a", 26379),), "", "main", 0, True)),
+        (
+            "redis+cluster://me:pw@a:7000,b",
+            RedisAddress("cluster", (("a", 7000), ("b", 6379)), username="me", password="pw"),
+        ),
+    ],
+)
+def test_an_address_is_read(url: str, expected: RedisAddress):
+    assert read_address(url) == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("http://secret-host", "must begin with one of redis://"),
+        ("secret-host:6379", "must begin with one of redis://"),
+        ("redis://", "each host"),
+        ("redis://[secret", "is not an address"),
+        ("redis://secret\u2100", "is not an address"),
+        ("redis://secret-host:99999", "each host"),
+        ("redis://secret-host:x", "each host"),
+        ("redis+cluster://secret-host,,b", "each host"),
+        ("redis://secret-host/one", "the database must be a number"),
+        ("redis://secret-host/1/2", "the database must be a number"),
+        ("redis+cluster://secret-host/1", "a Cluster has one database"),
+        ("redis+sentinel://secret-host", "the name of the service"),
+        ("unix://", "the path of the socket"),
+        ("redis://secret-host?socket_timeout=100", "unknown option 'socket_timeout'"),
+        ("redis://secret-host?ssl_ca_certs=a", "unknown option 'ssl_ca_certs'"),
+    ],
+)
+def test_a_wrong_address_is_told_without_being_repeated(url: str, said: str):
+    with pytest.raises(ValidationError) as refused:
+        CacheSettings.model_validate({"url": url})
+    field, message = tell_refusal(refused.value)
+    assert (field, said in message) == ("url", True), message
+    assert "secret" not in message
+
+
+def test_secrets_stand_in_no_description_of_the_settings():
+    secrets = {"password": "hush-1", "sentinel_password": "hush-2", "secret": "hush-3"}
+    settings = CacheSettings.model_validate({"url": "redis://me:hush-4@host", **secrets})
+    for told in (repr(settings), str(settings), settings.model_dump_json(), repr(settings.address())):
+        assert "hush" not in told
+
+
+def test_user_and_password_of_their_own_stand_before_the_addresss():
+    settings = CacheSettings.model_validate({"url": "redis://me:mine@h", "username": "you", "password": "yours"})
+    address = settings.address()
+    assert address is not None
+    assert (address.username, address.password) == ("you", "yours")
+    assert CacheSettings().address() is None
