@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from turnscore_models import BundleError
 from turnscore_models.store import resolve
-from turnscore_service.scorers.loading import choose_variant, load_scorer
+from turnscore_service.scorers.loaded_scorer import choose_variant, load_scorer
 from turnscore_service.scorers.scorer import TurnToScore
 
 from turnscore_assessment.references.errors import MissingResourceError

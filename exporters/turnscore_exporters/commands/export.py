@@ -109,11 +109,11 @@ def encoder(
     threads: Annotated[int, typer.Option(min=0, help="CPU threads of torch; 0 leaves the choice to it.")] = 0,
 ) -> None:
     """Write the bundle of a sentence encoder, as published; fails unless graphs and encoder agree as served."""
-    from turnscore_exporters.bundle_writing import choose_graphs
-    from turnscore_exporters.encoder_bundle import GraphChoice
+    from turnscore_exporters.bundles.encoder import GraphChoice
+    from turnscore_exporters.bundles.writer import choose_graphs
     from turnscore_exporters.text_encoder.job import TextEncoderJob, run_text_encoder_job
 
-    with reported_errors():
+    with reported_errors(ExporterError):
         graphs = GraphChoice(choose_graphs(graph), int8_tolerance, fp16_tolerance)
         bundle = run_text_encoder_job(
             TextEncoderJob(

@@ -11,15 +11,15 @@ from turnscore_models import Bundle, GraphVariant
 from turnscore_service.inference.onnx_backend import OnnxBackend
 from turnscore_service.scorers.encoder import KIND, TextEncoder
 
-from turnscore_exporters.bundle_writing import DEFAULT_GRAPHS, finish_bundle, fresh_folder, start_bundle
-from turnscore_exporters.encoder_bundle import MIN_PARITY_TURNS, BundleSource, GraphChoice, write_files
-from turnscore_exporters.encoders import Encoder, load_encoder
-from turnscore_exporters.half_emulation import examined_graph
-from turnscore_exporters.parity import Drift, check_parity, serve_turns, turns_of
-from turnscore_exporters.reference_turns import ReferenceTurns
-from turnscore_exporters.self_test import build_self_test
-from turnscore_exporters.self_test_turns import self_test_turns
+from turnscore_exporters.bundles.encoder import MIN_PARITY_TURNS, BundleSource, GraphChoice, write_files
+from turnscore_exporters.bundles.parity import Drift, check_parity, serve_turns, turns_of
+from turnscore_exporters.bundles.self_test import build_self_test
+from turnscore_exporters.bundles.self_test_turns import self_test_turns
+from turnscore_exporters.bundles.writer import DEFAULT_GRAPHS, finish_bundle, fresh_folder, start_bundle
+from turnscore_exporters.data.reference_turns import ReferenceTurns
+from turnscore_exporters.graphs.half_emulation import examined_graph
 from turnscore_exporters.text_encoder.model import CONTRACT, Pooling, TextEncoderModel, compare_pairs, find_pooling
+from turnscore_exporters.training.encoders import Encoder, load_encoder
 
 INT8_TOLERANCE = 0.05
 """Of a cosine. Chosen: twice what all-MiniLM-L6-v2 showed on 2,000 turns (docs/references.md)."""

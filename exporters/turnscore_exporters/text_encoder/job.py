@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from turnscore_assessment.data.dialogues import read_dialogues
 from turnscore_models import Bundle
 
-from turnscore_exporters.dialogues import read_dialogues
-from turnscore_exporters.encoder_bundle import GraphChoice
+from turnscore_exporters.bundles.encoder import GraphChoice
+from turnscore_exporters.data.reference_turns import ReferenceTurns, pair_turns, read_reference_turns
 from turnscore_exporters.errors import ExporterError
-from turnscore_exporters.reference_turns import ReferenceTurns, pair_turns, read_reference_turns
 from turnscore_exporters.text_encoder.bundle import TextEncoderExport, export_text_encoder
 from turnscore_exporters.text_encoder.model import Pooling
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from transformers import BertModel
 
-from turnscore_exporters.encoders import SHORT_NAMES, Encoder, pad_rows
 from turnscore_exporters.errors import EncoderError
-from turnscore_exporters.graph_export import EXAMPLE_IDS, ROW_AXES, BertGraph, GraphContract
+from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, BertGraph, GraphContract
 from turnscore_exporters.json_files import read_json
+from turnscore_exporters.training.encoders import SHORT_NAMES, Encoder, pad_rows
 
 CONTRACT = GraphContract(
     inputs={"input_ids": ROW_AXES, "attention_mask": ROW_AXES},

@@ -16,11 +16,11 @@ from turnscore_wire import TokenCount, Turn
 
 from turnscore_service.errors import InvalidRequestError
 from turnscore_service.inference.onnx_backend import Backend
-from turnscore_service.inference.packing import pad_rows
+from turnscore_service.inference.padded_rows import pad_rows
 from turnscore_service.inference.text_tokenizer import TextTokenizer
 from turnscore_service.scorers.fields import Fields
 from turnscore_service.scorers.scorer import RawScore, TokenPack, TokenRow, TurnToScore
-from turnscore_service.scorers.trimming import CHARS_PER_TOKEN, keep_beginning
+from turnscore_service.scorers.text_ends import CHARS_PER_TOKEN, keep_beginning
 from turnscore_service.scorers.turn_warnings import reading_warnings
 
 KIND = "encoder"

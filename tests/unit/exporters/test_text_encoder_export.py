@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 from support.exporter_data import build_dialogue, write_rows
-from turnscore_exporters.encoders import load_encoder
+from turnscore_exporters.commands.export import app
 from turnscore_exporters.errors import EncoderError
-from turnscore_exporters.export_cli import app
 from turnscore_exporters.text_encoder.model import Pooling, TextEncoderModel, encode_texts, find_pooling
+from turnscore_exporters.training.encoders import load_encoder
 from turnscore_models import read_bundle
-from turnscore_service.scorers.loading import load_scorer
+from turnscore_service.scorers.loaded_scorer import load_scorer
 from turnscore_service.scorers.scorer import TurnToScore
 from typer.testing import CliRunner
 

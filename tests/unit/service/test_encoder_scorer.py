@@ -7,7 +7,7 @@ import pytest
 from support.encoder_bundles import GRAPH, TURNS, WIDTH, make_encoder_bundle, save_encoder_graph
 from turnscore_models import Bundle, BundleError, MismatchedGraphError, write_bundle
 from turnscore_service.errors import InvalidRequestError
-from turnscore_service.scorers.loading import LoadedScorer, load_scorer
+from turnscore_service.scorers.loaded_scorer import LoadedScorer, load_scorer
 from turnscore_service.scorers.scorer import EncodesTexts, RawScore, TurnToScore
 from turnscore_wire import Turn
 
