@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 
 from turnscore_service.inference.cuda_driver import CudaDriverError, Gpu
 from turnscore_service.inference.machine import CudaDevices
-from turnscore_service.inference.onnx_library import PROVIDERS, DeviceError, OnnxBuild, Provider
+from turnscore_service.inference.onnx_library import CUDA_PROVIDER, DeviceError, OnnxBuild
 
 CPU_BUILD = OnnxBuild("1.31.1", ("onnxruntime",), ("CPUExecutionProvider",), None)
 GPU_BUILD = OnnxBuild(
     "1.31.1",
     ("onnxruntime-gpu",),
-    ("TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"),
+    ("CUDAExecutionProvider", "CPUExecutionProvider"),
     (13, 0),
 )
 
@@ -24,12 +24,13 @@ class FakeMachine:
     """What the driver's library says when it cannot be used; None where it can."""
     driver_cuda: tuple[int, int] = (13, 1)
     devices: int = 2
-    missing: dict[Provider, str] = field(default_factory=dict)
+    missing: str | None = None
+    """The library that CUDA needs and that cannot be loaded."""
     opening: str | None = None
     """What the runtime raises when a session is opened."""
-    falls_back: tuple[Provider, ...] = ()
+    falls_back: bool = False
     free: int | None = 20 << 30
-    opened: list[tuple[Provider, int]] = field(default_factory=list)
+    opened: list[int] = field(default_factory=list)
 
     @property
     def build(self) -> OnnxBuild:
@@ -48,12 +49,12 @@ class FakeMachine:
             raise CudaDriverError("the driver does not say")
         return self.free
 
-    def missing_library(self, provider: Provider) -> str | None:
-        return self.missing.get(provider)
+    def missing_library(self) -> str | None:
+        return self.missing
 
-    def open_providers(self, provider: Provider, index: int) -> tuple[str, ...]:
-        self.opened.append((provider, index))
+    def open_providers(self, index: int) -> tuple[str, ...]:
+        self.opened.append(index)
         if self.opening is not None:
             raise RuntimeError(self.opening)
-        own = () if provider in self.falls_back else (PROVIDERS[provider],)
+        own = () if self.falls_back else (CUDA_PROVIDER,)
         return (*own, "CPUExecutionProvider")

@@ -9,7 +9,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,6 @@ Rounding = Callable[[str, int], int]
 
 KEPT_SHAPES = 256
 """Shapes whose buffers a thread keeps; 4,096 tokens of three int64 inputs take 100 kB. Chosen."""
-NO_GRAPH = -1
-"""Specified: the `gpu_graph_id` that keeps a run out of CUDA graphs."""
 _DTYPES = {
     "tensor(int64)": np.int64,
     "tensor(int32)": np.int32,
@@ -35,32 +32,23 @@ _DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """One padded shape: its buffers here and on the device, the binding of both, and what runs it."""
+    """One padded shape: its buffers here and on the device, and the binding of both."""
 
     staged: Mapping[str, Array]
     inputs: Mapping[str, Any]
     binding: Any
-    options: Any
 
 
 class BoundSession:
     """Runs one ONNX Runtime session by I/O binding. Safe in threads."""
 
-    def __init__(
-        self, session: Any, device: str, index: int, rounding: Rounding, *, cuda_graph_elements: int = 0
-    ) -> None:
-        """`device` is ONNX Runtime's word, `cuda` or `cpu`.
-
-        Batches whose largest input has at most `cuda_graph_elements` elements run as CUDA graphs, one for each shape;
-        the session must have been opened for that.
-        """
+    def __init__(self, session: Any, device: str, index: int, rounding: Rounding) -> None:
+        """`device` is ONNX Runtime's word, `cuda` or `cpu`."""
         self._runtime = load_onnxruntime()
         self._session = session
         self._place = (device, index)
         self._rounding = rounding
-        self._cuda_graph_elements = cuda_graph_elements
         self._own = threading.local()
-        self._graph_numbers = count(1)
         self.inputs, self.outputs = describe_tensors(session)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -72,7 +60,7 @@ class BoundSession:
             staged = shape.staged[tensor.name]
             _fill(staged, feeds[tensor.name])
             shape.inputs[tensor.name].update_inplace(staged)
-        self._session.run_with_iobinding(shape.binding, shape.options)
+        self._session.run_with_iobinding(shape.binding)
         return {
             tensor.name: _cut(value.numpy(), tensor, sizes)
             for tensor, value in zip(self.outputs, shape.binding.get_outputs(), strict=True)
@@ -112,19 +100,10 @@ class BoundSession:
                 binding.bind_ortvalue_output(tensor.name, self._buffer(dimensions, tensor))
             else:  # an axis that no input has: the runtime finds its size and a place
                 binding.bind_output(tensor.name, "cpu")
-        return _Shape(staged, inputs, binding, self._run_options(max(each.size for each in staged.values())))
+        return _Shape(staged, inputs, binding)
 
     def _buffer(self, dimensions: tuple[int, ...], tensor: Tensor) -> Any:
         return self._runtime.OrtValue.ortvalue_from_shape_and_type(dimensions, _DTYPES[tensor.dtype], *self._place)
-
-    def _run_options(self, elements: int) -> Any:
-        """A captured graph reads and writes the buffers that it was captured with: each shape's has its own number."""
-        if not self._cuda_graph_elements:
-            return None
-        options = self._runtime.RunOptions()
-        is_small = elements <= self._cuda_graph_elements
-        options.add_run_config_entry("gpu_graph_id", str(next(self._graph_numbers) if is_small else NO_GRAPH))
-        return options
 
 
 def _dimensions(tensor: Tensor, padded: Mapping[str, int]) -> tuple[Any, ...]:

@@ -12,12 +12,9 @@ from typing import Any
 from turnscore_service.inference.bound_session import BoundSession
 from turnscore_service.inference.devices import Device
 from turnscore_service.inference.onnx_backend import Array, OutOfMemoryError
-from turnscore_service.inference.onnx_library import PROVIDERS, DeviceError, load_cuda_libraries, load_onnxruntime
+from turnscore_service.inference.onnx_library import CUDA_PROVIDER, DeviceError, load_cuda_libraries, load_onnxruntime
 from turnscore_service.inference.shape_steps import TOKEN_STEP, round_axis, round_up
 
-CUDA_GRAPH_TOKENS = 512
-"""Batches of up to this many tokens are worth a CUDA graph, where those are on: launching kernels is then much of the
-time. Chosen; not measured."""
 _OUT_OF_MEMORY = re.compile(
     r"Failed to allocate memory|out of memory|OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED"
     r"|Available memory of \d+ is smaller than requested"
@@ -27,10 +24,8 @@ _OUT_OF_MEMORY = re.compile(
 
 @dataclass(frozen=True)
 class CudaOptions:
-    """How a CUDA device is used; with `tensorrt_cache`, by TensorRT, whose engines are kept in that folder."""
+    """How a CUDA device is used."""
 
-    tensorrt_cache: Path | None = None
-    use_cuda_graphs: bool = False
     memory_limit_bytes: int | None = None
 
 
@@ -50,8 +45,7 @@ class CudaBackend:
                 f"ONNX Runtime fell back to {', '.join(opened)} for {graph.name}, where {wanted} was asked for; its "
                 "lines on stderr say why"
             )
-        elements = CUDA_GRAPH_TOKENS if options.use_cuda_graphs else 0
-        self._session = BoundSession(session, device.kind, device.index, round_axis, cuda_graph_elements=elements)
+        self._session = BoundSession(session, device.kind, device.index, round_axis)
         self.inputs, self.outputs = self._session.inputs, self._session.outputs
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -78,21 +72,7 @@ def provider_list(device: Device, options: CudaOptions) -> list[tuple[str, dict[
     }
     if options.memory_limit_bytes is not None:
         cuda["gpu_mem_limit"] = str(options.memory_limit_bytes)
-    if options.use_cuda_graphs:
-        cuda["enable_cuda_graph"] = "1"
-    providers = [(PROVIDERS["cuda"], cuda), ("CPUExecutionProvider", {})]
-    if options.tensorrt_cache is None:
-        return providers
-    tensorrt = {
-        "device_id": str(device.index),
-        "trt_fp16_enable": "1",
-        "trt_layer_norm_fp32_fallback": "1",
-        "trt_engine_cache_enable": "1",
-        "trt_engine_cache_path": str(options.tensorrt_cache),
-        "trt_timing_cache_enable": "1",
-        "trt_timing_cache_path": str(options.tensorrt_cache),
-    }
-    return [(PROVIDERS["tensorrt"], tensorrt), *providers]
+    return [(CUDA_PROVIDER, cuda), ("CPUExecutionProvider", {})]
 
 
 def _open(graph: Path, providers: list[tuple[str, dict[str, str]]], open_session: Any) -> Any:

@@ -6,16 +6,11 @@ from typing import Literal
 
 from turnscore_service.inference.cuda_driver import CudaDriverError
 from turnscore_service.inference.machine import CudaDevices, Machine
-from turnscore_service.inference.onnx_library import PROVIDERS, DeviceError, OnnxBuild, Provider
+from turnscore_service.inference.onnx_library import CUDA_PROVIDER, DeviceError, OnnxBuild
 
 AUTO = "auto"
 _INSTALL_GPU = "pip uninstall -y onnxruntime onnxruntime-gpu, then pip install ./clients '.[gpu]'"
-
-_FIXES: dict[Provider, str] = {
-    "cuda": "install the extra `gpu`, which brings the CUDA and cuDNN wheels (pip install ./clients '.[gpu]')",
-    "tensorrt": "install TensorRT 10 (pip install tensorrt-cu13) and put its libraries on LD_LIBRARY_PATH, or unset "
-    "TURNSCORE_RUNTIME__TENSORRT_CACHE",
-}
+_INSTALL_LIBRARIES = "install the extra `gpu`, which brings the CUDA and cuDNN wheels (pip install ./clients '.[gpu]')"
 
 
 @dataclass(frozen=True)
@@ -43,7 +38,7 @@ class DeviceChoice:
         return " or ".join(map(str, self.devices))
 
 
-def choose_devices(asked: str, machine: Machine, *, worker: int = 0, with_tensorrt: bool = False) -> DeviceChoice:
+def choose_devices(asked: str, machine: Machine, *, worker: int = 0) -> DeviceChoice:
     """The devices for worker number `worker` (from 0), of what the setting `runtime.device` may say.
 
     `auto` is CUDA where it works, else the CPU. Raises DeviceError, with the reason and the fix, where a device that
@@ -54,7 +49,7 @@ def choose_devices(asked: str, machine: Machine, *, worker: int = 0, with_tensor
     if asked == "cpu":
         return DeviceChoice((CPU,))
     try:
-        device = _find_cuda(asked, build, machine, worker, with_tensorrt=with_tensorrt)
+        device = _find_cuda(asked, build, machine, worker)
     except DeviceError as error:
         if asked != AUTO:
             raise
@@ -62,7 +57,7 @@ def choose_devices(asked: str, machine: Machine, *, worker: int = 0, with_tensor
     return DeviceChoice((device, CPU) if asked == AUTO else (device,))
 
 
-def _find_cuda(asked: str, build: OnnxBuild, machine: Machine, worker: int, *, with_tensorrt: bool) -> Device:
+def _find_cuda(asked: str, build: OnnxBuild, machine: Machine, worker: int) -> Device:
     """The worker's CUDA device, proved to work."""
     _check_build(build)
     found = _read_driver(build, machine)
@@ -71,9 +66,7 @@ def _find_cuda(asked: str, build: OnnxBuild, machine: Machine, worker: int, *, w
     if index >= len(found.gpus):
         names = ", ".join(f"cuda:{gpu.index} {gpu.name}" for gpu in found.gpus)
         raise DeviceError(f"there is no cuda:{index}; this process sees {names}")
-    _prove("cuda", index, build, machine)
-    if with_tensorrt:
-        _prove("tensorrt", index, build, machine)
+    _prove(index, build, machine)
     return Device("cuda", index)
 
 
@@ -98,7 +91,7 @@ def _refuse_two(build: OnnxBuild) -> None:
 
 
 def _check_build(build: OnnxBuild) -> None:
-    if build.has("cuda"):
+    if build.has_cuda:
         return
     raise DeviceError(f"the installed ONNX Runtime {build.version} is a CPU build: {_INSTALL_GPU}")
 
@@ -125,18 +118,18 @@ def _read_driver(build: OnnxBuild, machine: Machine) -> CudaDevices:
     return found
 
 
-def _prove(provider: Provider, index: int, build: OnnxBuild, machine: Machine) -> None:
-    """A provider that cannot start is left out by ONNX Runtime with a line in its log, so a session must tell."""
-    missing = machine.missing_library(provider)
+def _prove(index: int, build: OnnxBuild, machine: Machine) -> None:
+    """A CUDA that cannot start is left out by ONNX Runtime with a line in its log, so a session must tell."""
+    missing = machine.missing_library()
     if missing is not None:
-        raise DeviceError(f"{PROVIDERS[provider]} needs {missing}, which cannot be loaded: {_FIXES[provider]}")
+        raise DeviceError(f"{CUDA_PROVIDER} needs {missing}, which cannot be loaded: {_INSTALL_LIBRARIES}")
     try:
-        opened: Sequence[str] = machine.open_providers(provider, index)
+        opened: Sequence[str] = machine.open_providers(index)
     except Exception as error:  # the runtime's classes share no base
         raise DeviceError(f"cuda:{index} does not start: {' '.join(str(error).split())}") from error
-    if PROVIDERS[provider] not in opened:
+    if CUDA_PROVIDER not in opened:
         raise DeviceError(
-            f"ONNX Runtime {build.version} fell back to {', '.join(opened)} where {PROVIDERS[provider]} was asked for; "
+            f"ONNX Runtime {build.version} fell back to {', '.join(opened)} where {CUDA_PROVIDER} was asked for; "
             "its lines on stderr say why"
         )
 

@@ -6,9 +6,8 @@ from typing import Protocol
 
 from turnscore_service.inference.cuda_driver import CudaDriver, Gpu
 from turnscore_service.inference.onnx_library import (
-    PROVIDERS,
+    CUDA_PROVIDER,
     OnnxBuild,
-    Provider,
     describe_build,
     load_cuda_libraries,
     load_onnxruntime,
@@ -43,10 +42,10 @@ class Machine(Protocol):
     def free_bytes(self, index: int) -> int:
         """Memory that no process has taken on that device. Raises CudaDriverError."""
 
-    def missing_library(self, provider: Provider) -> str | None:
-        """A library that the provider needs and that cannot be loaded."""
+    def missing_library(self) -> str | None:
+        """A library that CUDA needs and that cannot be loaded."""
 
-    def open_providers(self, provider: Provider, index: int) -> tuple[str, ...]:
+    def open_providers(self, index: int) -> tuple[str, ...]:
         """The providers that a small session asked for, and was given, on that device; raises what the runtime does."""
 
 
@@ -54,7 +53,7 @@ class ThisMachine:
     """The machine that the process runs on."""
 
     def __init__(self) -> None:
-        self._opened: dict[tuple[Provider, int], tuple[str, ...]] = {}
+        self._opened: dict[int, tuple[str, ...]] = {}
 
     @cached_property
     def build(self) -> OnnxBuild:
@@ -67,14 +66,14 @@ class ThisMachine:
     def free_bytes(self, index: int) -> int:
         return CudaDriver().free_bytes(index)
 
-    def missing_library(self, provider: Provider) -> str | None:
-        return missing_library(provider)
+    def missing_library(self) -> str | None:
+        return missing_library()
 
-    def open_providers(self, provider: Provider, index: int) -> tuple[str, ...]:
-        if (provider, index) not in self._opened:
+    def open_providers(self, index: int) -> tuple[str, ...]:
+        if index not in self._opened:
             load_cuda_libraries()
             session = load_onnxruntime().InferenceSession(
-                PROBE_GRAPH, providers=[(PROVIDERS[provider], {"device_id": str(index)})], enable_fallback=0
+                PROBE_GRAPH, providers=[(CUDA_PROVIDER, {"device_id": str(index)})], enable_fallback=0
             )
-            self._opened[provider, index] = tuple(session.get_providers())
-        return self._opened[provider, index]
+            self._opened[index] = tuple(session.get_providers())
+        return self._opened[index]

@@ -9,11 +9,9 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-Provider = Literal["cuda", "tensorrt"]
-
-PROVIDERS: dict[Provider, str] = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
+CUDA_PROVIDER = "CUDAExecutionProvider"
 _MISSING_LIBRARY = re.compile(r"^(\S+\.so[.\d]*): cannot open shared object file")
 
 
@@ -30,9 +28,10 @@ class OnnxBuild:
     providers: tuple[str, ...]
     cuda_version: tuple[int, int] | None
 
-    def has(self, provider: Provider) -> bool:
-        """Whether the build can run on it, libraries and hardware permitting."""
-        return PROVIDERS[provider] in self.providers
+    @property
+    def has_cuda(self) -> bool:
+        """Whether the build can run on CUDA, libraries and hardware permitting."""
+        return CUDA_PROVIDER in self.providers
 
 
 def load_onnxruntime() -> Any:
@@ -87,10 +86,10 @@ def load_cuda_libraries() -> None:
             preload()
 
 
-def missing_library(provider: Provider) -> str | None:
-    """The first shared library that the runtime's provider needs and the system lacks, such as `libcudnn.so.9`."""
+def missing_library() -> str | None:
+    """The first shared library that the runtime's CUDA provider needs and the system lacks, such as `libcudnn.so.9`."""
     load_cuda_libraries()
-    path = Path(load_onnxruntime().__file__).parent / "capi" / f"libonnxruntime_providers_{provider}.so"
+    path = Path(load_onnxruntime().__file__).parent / "capi" / "libonnxruntime_providers_cuda.so"
     try:
         ctypes.CDLL(str(path))
     except OSError as error:

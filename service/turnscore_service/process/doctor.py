@@ -15,7 +15,7 @@ from turnscore_service.inference.cpu_budget import usable_cpus
 from turnscore_service.inference.cuda_driver import CudaDriverError
 from turnscore_service.inference.devices import AUTO, CPU, Device, choose_devices
 from turnscore_service.inference.machine import Machine
-from turnscore_service.inference.onnx_library import PROVIDERS, DeviceError
+from turnscore_service.inference.onnx_library import CUDA_PROVIDER, DeviceError
 from turnscore_service.scorers.loaded_scorer import choose_graph, load_scorer
 from turnscore_service.settings.service import Settings
 
@@ -41,8 +41,8 @@ class RuntimeFacts:
     packages: tuple[str, ...]
     providers: tuple[str, ...]
     built_for_cuda: str | None
-    missing_libraries: dict[str, str]
-    """By provider that the build has and this machine cannot load, the first library that it lacks."""
+    cuda_lacks: str | None
+    """The first library that the build's CUDA provider needs and this machine cannot load."""
 
 
 @dataclass(frozen=True)
@@ -134,24 +134,20 @@ def _look_at_runtime(found: Diagnosis, machine: Machine) -> None:
         return  # told with the device
     extras = {"onnxruntime": "cpu", "onnxruntime-gpu": "gpu"}
     found.extras += [extras[name] for name in build.packages if name in extras]
-    missing = {each: machine.missing_library(each) for each in PROVIDERS if build.has(each)}
     found.runtime = RuntimeFacts(
         build.version,
         build.packages,
         build.providers,
         build.cuda_version and ".".join(map(str, build.cuda_version)),
-        {provider: library for provider, library in missing.items() if library},
+        machine.missing_library() if build.has_cuda else None,
     )
 
 
 def _look_at_devices(found: Diagnosis, settings: Settings, machine: Machine) -> tuple[Device, ...]:
     """The devices of the first worker; none where what is configured cannot be used."""
-    asked, with_tensorrt = settings.runtime.device, settings.runtime.tensorrt_cache is not None
+    asked = settings.runtime.device
     try:
-        choices = [
-            choose_devices(asked, machine, worker=worker, with_tensorrt=with_tensorrt)
-            for worker in range(settings.workers)
-        ]
+        choices = [choose_devices(asked, machine, worker=worker) for worker in range(settings.workers)]
     except DeviceError as error:
         found.problems.append(Problem(str(error), is_fatal=True))
         return ()
@@ -169,7 +165,7 @@ def _look_at_bundle(name: str, devices: Sequence[Device], *, with_load: bool) ->
             load_scorer(bundle, variant, device=device)
     except (BundleError, DeviceError) as error:
         return ScorerFacts(name, problem=str(error))
-    provider = PROVIDERS["cuda"] if device.kind == "cuda" else "CPUExecutionProvider"
+    provider = CUDA_PROVIDER if device.kind == "cuda" else "CPUExecutionProvider"
     return ScorerFacts(bundle.manifest.reference, variant, str(device), provider)
 
 

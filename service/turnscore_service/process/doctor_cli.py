@@ -62,7 +62,7 @@ def _machine_table(found: Diagnosis) -> Table:
     ]
     if runtime:
         rows += [("  built for CUDA", runtime.built_for_cuda or "no"), ("  providers", ", ".join(runtime.providers))]
-        rows += [(f"  {provider} lacks", library) for provider, library in runtime.missing_libraries.items()]
+        rows += [("  cuda lacks", runtime.cuda_lacks)] if runtime.cuda_lacks else []
     rows.append(("device asked for", found.configured_device))
     rows += [(f"  worker {number}", device) for number, device in enumerate(found.worker_devices, start=1)]
     for row in rows:

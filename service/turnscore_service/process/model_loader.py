@@ -37,7 +37,7 @@ def load_scorers(settings: Settings, *, worker: int = 0, machine: Machine | None
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     machine = machine or ThisMachine()
     devices = _choose_devices(settings, machine, worker)
-    cuda = CudaOptions(settings.runtime.tensorrt_cache, settings.runtime.cuda_graphs)
+    cuda = CudaOptions()
     running = RunCount()
     scorers: dict[str, LoadedScorer] = {}
     for bundle in _find_bundles(settings):
@@ -82,7 +82,7 @@ def _share_memory(scorers: Mapping[str, LoadedScorer], settings: Settings, machi
 
 def _choose_devices(settings: Settings, machine: Machine, worker: int) -> tuple[Device, ...]:
     runtime = settings.runtime
-    choice = choose_devices(runtime.device, machine, worker=worker, with_tensorrt=runtime.tensorrt_cache is not None)
+    choice = choose_devices(runtime.device, machine, worker=worker)
     if choice.note:
         _LOGGER.info("computing on the CPU: %s", choice.note)
     return choice.devices

@@ -4,7 +4,6 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -36,13 +35,6 @@ class RuntimeSettings(SettingsGroup):
         description="`cpu`, `cuda` (the worker's turn among all devices), `cuda:1`, `cuda:0,cuda:1` (the worker's turn "
         "among these) or `auto`: CUDA where it works and the bundle has a graph for it, else the CPU. A CUDA device "
         "asked for by name is never replaced by the CPU: the service then stays not ready and says why.",
-    )
-    tensorrt_cache: Path | None = Field(
-        default=None,
-        description="Folder where TensorRT keeps its engines; CUDA devices run graphs by TensorRT where it is set.",
-    )
-    cuda_graphs: bool = Field(
-        default=False, description="Whether CUDA devices run batches of few tokens as CUDA graphs; not measured."
     )
     gpu_memory_share: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.8,

@@ -18,7 +18,6 @@ class WatchedSession:
 
     def __init__(self, session: Any) -> None:
         self._session = session
-        self.graph_ids: list[str | None] = []
         self.shapes: list[tuple[int, ...]] = []
         self.addresses: list[int] = []
         self.last_inputs: Mapping[str, Any] = {}
@@ -26,12 +25,11 @@ class WatchedSession:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
 
-    def run_with_iobinding(self, binding: Any, options: Any) -> None:
+    def run_with_iobinding(self, binding: Any) -> None:
         self.last_inputs = binding._bound_inputs
         first = self.last_inputs["input_ids"]
         self.shapes.append(tuple(first.shape()))
         self.addresses.append(first.data_ptr())
-        self.graph_ids.append(options.get_run_config_entry("gpu_graph_id") if options else None)
         self._session.run_with_iobinding(binding)
 
 
@@ -46,8 +44,8 @@ def watched(plain: Any) -> WatchedSession:
     return WatchedSession(plain)
 
 
-def bind(session: WatchedSession, **options: int) -> BoundSession:
-    return BoundSession(session, "cpu", 0, round_axis, **options)
+def bind(session: WatchedSession) -> BoundSession:
+    return BoundSession(session, "cpu", 0, round_axis)
 
 
 def run_plain(session: Any, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -130,13 +128,6 @@ def test_only_so_many_shapes_are_kept(watched: WatchedSession, monkeypatch: pyte
         feeds = draw_feeds(rows, 8, 1, rows)
         assert_equal(bound.run(feeds), run_plain(plain, feeds))
     assert len(bound._own.shapes) == 2
-
-
-def test_small_shapes_become_cuda_graphs_of_their_own(watched: WatchedSession):
-    bound = bind(watched, cuda_graph_elements=64)
-    for rows, tokens in ((2, 8), (4, 8), (2, 8), (20, 8)):
-        bound.run(draw_feeds(rows, tokens, 1))
-    assert watched.graph_ids == ["1", "2", "1", "-1"]
 
 
 def test_inputs_that_disagree_are_refused(watched: WatchedSession):

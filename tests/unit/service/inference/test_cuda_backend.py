@@ -44,12 +44,6 @@ def test_a_session_that_fell_back_to_the_cpu_is_refused():
         CudaBackend(Path("g.onnx"), CUDA_1, CudaOptions(), open_session=opening(["CPUExecutionProvider"]))
 
 
-def test_tensorrt_that_fell_back_to_cuda_is_refused(tmp_path: Path):
-    opened = opening(["CUDAExecutionProvider", "CPUExecutionProvider"])
-    with pytest.raises(DeviceError, match="where TensorrtExecutionProvider was asked for"):
-        CudaBackend(Path("g.onnx"), CUDA_1, CudaOptions(tensorrt_cache=tmp_path), open_session=opened)
-
-
 def test_a_graph_that_cuda_refuses_is_told_with_the_runtimes_words():
     def fail(*_: Any, **__: Any) -> None:
         raise ValueError("invalid device ordinal")
@@ -89,18 +83,7 @@ def test_cuda_keeps_fp32_where_fp16_is_not_enough_and_stands_on_its_own_device()
     assert options["device_id"] == "1"
     assert (options["use_tf32"], options["enable_skip_layer_norm_strict_mode"]) == ("0", "1")
     assert options["gpu_mem_limit"] == "5000"
-    assert "enable_cuda_graph" not in options
     assert [name for name, _ in rest] == ["CPUExecutionProvider"]
-
-
-def test_tensorrt_comes_before_cuda_and_keeps_its_engines(tmp_path: Path):
-    providers = provider_list(CUDA_1, CudaOptions(tensorrt_cache=tmp_path, use_cuda_graphs=True))
-    assert [name for name, _ in providers] == [
-        "TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider",
-    ]  # fmt: skip
-    assert providers[0][1]["trt_engine_cache_path"] == str(tmp_path)
-    assert providers[0][1]["device_id"] == "1"
-    assert providers[1][1]["enable_cuda_graph"] == "1"
 
 
 @pytest.mark.gpu
@@ -108,7 +91,6 @@ def test_a_graph_on_cuda_gives_what_it_gives_on_the_cpu(cuda: Device, tmp_path: 
     path = save_row_graph(tmp_path / "rows.onnx")
     feeds = draw_feeds(9, 70, 17)
     expected = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(["pair_sums"], feeds)[0]
-    for options in (CudaOptions(), CudaOptions(use_cuda_graphs=True)):
-        backend = CudaBackend(path, cuda, options)
-        for _ in range(3):
-            assert backend.run(feeds)["pair_sums"] == pytest.approx(expected)
+    backend = CudaBackend(path, cuda, CudaOptions())
+    for _ in range(3):
+        assert backend.run(feeds)["pair_sums"] == pytest.approx(expected)

@@ -18,9 +18,9 @@ BROKEN = [
     (FakeMachine(driver="libcuda.so.1: cannot open shared object file"), r"no working NVIDIA driver \(libcuda.so.1"),
     (FakeMachine(driver_cuda=(12, 4)), "runs CUDA up to 12.4, ONNX Runtime 1.31.1 needs CUDA 13: install a newer"),
     (FakeMachine(devices=0), "shows this process no device: check nvidia-smi, CUDA_VISIBLE_DEVICES"),
-    (FakeMachine(missing={"cuda": "libcudnn.so.9"}), "needs libcudnn.so.9, which cannot be loaded: install the extra"),
+    (FakeMachine(missing="libcudnn.so.9"), "needs libcudnn.so.9, which cannot be loaded: install the extra"),
     (FakeMachine(opening="CUDA failure 46: device busy"), "cuda:0 does not start: CUDA failure 46"),
-    (FakeMachine(falls_back=("cuda",)), "fell back to CPUExecutionProvider where CUDAExecutionProvider was asked for"),
+    (FakeMachine(falls_back=True), "fell back to CPUExecutionProvider where CUDAExecutionProvider was asked for"),
 ]
 
 
@@ -83,7 +83,7 @@ def test_workers_take_devices_in_turn(asked: str, indices: list[int]):
 def test_only_the_workers_own_device_is_opened():
     machine = FakeMachine()
     choose_devices("cuda:0,cuda:1", machine, worker=1)
-    assert machine.opened == [("cuda", 1)]
+    assert machine.opened == [1]
 
 
 @pytest.mark.parametrize(
@@ -92,14 +92,6 @@ def test_only_the_workers_own_device_is_opened():
 )
 def test_workers_on_one_device_are_counted(asked: str, workers: int, gpus: int, beside: int):
     assert count_workers_beside(asked, workers, gpus) == beside
-
-
-def test_tensorrt_is_proved_beside_cuda_and_its_library_named():
-    machine = FakeMachine()
-    choose_devices("cuda", machine, with_tensorrt=True)
-    assert machine.opened == [("cuda", 0), ("tensorrt", 0)]
-    with pytest.raises(DeviceError, match=r"TensorrtExecutionProvider needs libnvinfer.so.10.*TENSORRT_CACHE"):
-        choose_devices("cuda", FakeMachine(missing={"tensorrt": "libnvinfer.so.10"}), with_tensorrt=True)
 
 
 @pytest.mark.parametrize("asked", ["gpu", "cuda:", "cuda:0,cpu", "cuda:0,", "auto,cuda:0", "CPU"])

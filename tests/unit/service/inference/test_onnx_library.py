@@ -58,7 +58,7 @@ def test_the_installed_build_is_described():
     assert build.version == onnxruntime.__version__
     assert "CPUExecutionProvider" in build.providers
     assert set(build.packages) & {"onnxruntime", "onnxruntime-gpu"}
-    assert (build.cuda_version is not None) == build.has("cuda")
+    assert (build.cuda_version is not None) == build.has_cuda
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_missing_library_is_read_from_what_the_loader_says(
         raise OSError(text)
 
     monkeypatch.setattr(onnx_library, "ctypes", SimpleNamespace(CDLL=load))
-    assert missing_library("cuda") == library
+    assert missing_library() == library
 
 
 def test_the_probe_graph_is_what_onnx_writes():
@@ -87,10 +87,10 @@ def test_the_probe_graph_is_what_onnx_writes():
 
 
 def test_a_session_tells_which_providers_it_was_given():
-    if describe_build().has("cuda"):
+    if describe_build().has_cuda:
         pytest.skip("this build has the CUDA provider")
     with pytest.warns(UserWarning, match="CUDAExecutionProvider"):
-        assert ThisMachine().open_providers("cuda", 0) == ("CPUExecutionProvider",)
+        assert ThisMachine().open_providers(0) == ("CPUExecutionProvider",)
 
 
 def test_libraries_are_loaded_without_a_word_on_stdout(

@@ -41,7 +41,7 @@ def test_a_machine_without_a_gpu_serves_on_its_cpu(monkeypatch: pytest.MonkeyPat
 
 
 def test_cuda_that_cannot_be_used_is_told_with_its_fix_and_ends_with_status_1(monkeypatch: pytest.MonkeyPatch):
-    result = run(monkeypatch, FakeMachine(missing={"cuda": "libcudnn.so.9"}), "--device", "cuda")
+    result = run(monkeypatch, FakeMachine(missing="libcudnn.so.9"), "--device", "cuda")
     assert result.exit_code == 1
     assert "cuda lacks" in result.output
     assert "problem CUDAExecutionProvider needs libcudnn.so.9, which cannot be loaded: install" in result.output
