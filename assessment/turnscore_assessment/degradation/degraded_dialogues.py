@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from turnscore_assessment.degradation.reply_corpus import SYSTEM, ReplyCorpus, read_spoken
+from turnscore_assessment.degradation.reply_corpus import ReplyCorpus
+from turnscore_assessment.spoken_dialogues import SYSTEM, read_dialogues
 
 SYSTEM_NAME = "degraded"
 
@@ -16,15 +17,15 @@ def degrade_dialogues(path: Path, corpus: ReplyCorpus, seed: int, is_same_file: 
 
     Where the corpus is the same file, no reply comes from the dialogue itself.
     """
-    for number, turns in read_spoken(path):
-        generator = np.random.default_rng([seed, number])
-        own = number if is_same_file else None
+    for dialogue in read_dialogues(path):
+        generator = np.random.default_rng([seed, dialogue.line])
+        own = dialogue.line if is_same_file else None
         yield {
-            "dialogue": f"{SYSTEM_NAME}-{number}",
+            "dialogue": f"{SYSTEM_NAME}-{dialogue.line}",
             "system": SYSTEM_NAME,
             "degraded": True,
             "turns": [
                 {"speaker": speaker, "text": corpus.draw(generator, own) if speaker == SYSTEM else text}
-                for speaker, text in turns
+                for speaker, text in dialogue.turns
             ],
         }

@@ -1,22 +1,16 @@
-"""A corpus of replies: what a degraded system draws from. Knows no study.
+"""A corpus of replies: what a degraded system draws from. Knows no study."""
 
-Rows are JSON lines with `turns`: objects with `speaker` and `text`, or plain texts, of which every second one is taken
-for the system's.
-"""
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from turnscore_assessment.degradation.distortion import count_replaced, distort
 from turnscore_assessment.errors import BadFileError
-from turnscore_assessment.ratings.rating_file import read_lines
+from turnscore_assessment.spoken_dialogues import SYSTEM, USER, read_dialogues
 
-USER, SYSTEM = "user", "system"
 LEAST_DIALOGUES = 3
 """The dialogue that is degraded, that of the reply and that of the donor. Specified."""
 MOST_REPLIES = 1_000_000
@@ -24,8 +18,6 @@ MOST_REPLIES = 1_000_000
 TRIES = 1000
 """Replies that are looked at to find a donor long enough. Chosen: misses one with as few as 1 % long ones once in
 20,000 times, and then the longest seen stands in."""
-
-SpokenTurns = list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -66,40 +58,16 @@ def read_corpus(path: Path) -> ReplyCorpus:
     """The system's turns that answer something. BadFileError names the line and the field."""
     replies: list[str] = []
     dialogue_of: list[int] = []
-    for number, turns in read_spoken(path):
-        for (before, _), (speaker, text) in pairwise(turns):
+    for dialogue in read_dialogues(path):
+        for (before, _), (speaker, text) in pairwise(dialogue.turns):
             if speaker == SYSTEM and before == USER and text.strip():
                 replies.append(text)
-                dialogue_of.append(number)
+                dialogue_of.append(dialogue.line)
         if len(replies) > MOST_REPLIES:
-            raise BadFileError(path, number, f"the corpus has more than {MOST_REPLIES:,} replies")
+            raise BadFileError(path, dialogue.line, f"the corpus has more than {MOST_REPLIES:,} replies")
     if len(set(dialogue_of)) < LEAST_DIALOGUES:
         raise BadFileError(path, 0, "a corpus needs three dialogues in which the system answers the user")
     return ReplyCorpus(replies, dialogue_of)
-
-
-def read_spoken(path: Path) -> Iterator[tuple[int, SpokenTurns]]:
-    """(line, turns) of every dialogue that has any; a turn is who speaks, and what."""
-    for number, record in read_lines(path):
-        turns = _read_turns(path, number, record.get("turns"))
-        if turns:
-            yield number, turns
-
-
-def _read_turns(path: Path, number: int, turns: object) -> SpokenTurns:
-    if not isinstance(turns, list):
-        raise BadFileError(path, number, "turns: must be a list")
-    return [_read_turn(path, number, place, turn) for place, turn in enumerate(turns)]
-
-
-def _read_turn(path: Path, number: int, place: int, turn: Any) -> tuple[str, str]:
-    if isinstance(turn, str):
-        return (SYSTEM if place % 2 else USER), turn
-    if not isinstance(turn, dict) or not isinstance(turn.get("text"), str):
-        raise BadFileError(path, number, f"turns.{place}.text: must be a text")
-    if turn.get("speaker") not in (USER, SYSTEM):
-        raise BadFileError(path, number, f"turns.{place}.speaker: must be user or system")
-    return turn["speaker"], turn["text"]
 
 
 def _lengthen(donor: Sequence[str], span: int) -> list[str]:

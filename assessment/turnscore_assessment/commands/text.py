@@ -1,0 +1,79 @@
+"""`turnscore-assess text`: reading ease and coherence of what systems say, without people and without a scorer."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from turnscore_assessment.commands.options import reported_errors
+
+if TYPE_CHECKING:
+    from turnscore_assessment.text.text_scores import DialogueTexts
+
+
+def run(
+    dialogues: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, help="JSON lines with `turns`, or ratings; .gz is unpacked.")
+    ],
+    output: Annotated[Path, typer.Option(dir_okay=False, help="CSV to write, a line a dialogue.")],
+    encoder: Annotated[
+        str | None, typer.Option(help="A bundle of kind encoder: a folder (with a /) or name. Without it no coherence.")
+    ] = None,
+    context_turns: Annotated[int, typer.Option(min=1, max=50, help="Turns before a response that it is held to.")] = 1,
+    penalty: Annotated[
+        Literal["published", "released"], typer.Option(help="`released`: inverted, as a published script has it.")
+    ] = "published",
+    dull: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="Dull patterns, a line each.")] = None,
+    function_words: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Words that say nothing, a line each.")
+    ] = None,
+) -> None:
+    """Measure how easy replies read (Flesch) and how far they lie from what was said, times a penalty for dull ones."""
+    from turnscore_assessment.references.encoders import BundleEncoder
+    from turnscore_assessment.spoken_dialogues import read_dialogues
+    from turnscore_assessment.text.dullness import read_patterns
+    from turnscore_assessment.text.text_scores import TextSettings, score_texts
+
+    with reported_errors():
+        settings = TextSettings(
+            patterns=read_patterns(dull, function_words),
+            encoder=BundleEncoder(encoder) if encoder else None,
+            context_turns=context_turns,
+            form=penalty,
+        )
+        found = list(score_texts(list(read_dialogues(dialogues)), settings))
+        if not found:
+            raise typer.BadParameter("no system turn has a text", param_hint="dialogues")
+    _write(output, found)
+    _show(found)
+    typer.echo(f"wrote {output}: {len(found)} dialogues")
+
+
+def _write(output: Path, found: Sequence["DialogueTexts"]) -> None:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with output.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["line", "system", "words", *found[0].columns])
+        for each in found:
+            columns = ["" if value is None else f"{value:.6g}" for value in each.columns.values()]
+            writer.writerow([each.line, each.system, each.readability.words, *columns])
+
+
+def _show(found: Sequence["DialogueTexts"]) -> None:
+    names = list(found[0].columns)
+    table = Table("system", "dialogues", *names, "under 10 words")
+    for system in sorted({each.system for each in found}):
+        own = [each for each in found if each.system == system]
+        cells = []
+        for name in names:
+            known = [value for each in own if (value := each.columns[name]) is not None]
+            cells.append(f"{fmean(known):.3f}" if known else "-")
+        unreliable = sum(not turn.readability.is_reliable for each in own for turn in each.turns)
+        turns = sum(len(each.turns) for each in own)
+        table.add_row(system or "-", str(len(own)), *cells, f"{unreliable} of {turns}")
+    Console().print(table)

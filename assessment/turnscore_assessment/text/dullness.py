@@ -1,0 +1,104 @@
+"""Dullness: which part of a response says anything, by patterns of replies that fit everything. Encodes nothing.
+
+A pattern is a line of text in which `$1` stands for any words: of a response that a pattern matches as a whole, only
+what stands for `$1` counts (Dziri et al. 2018).
+"""
+
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+
+from turnscore_assessment.errors import BadFileError
+from turnscore_assessment.text.words import split_words
+
+LONGEST_MATCHED = 200
+"""Words. Chosen: longer responses are never dull, and patterns with two gaps would take long."""
+MOST_GAPS = 2
+MOST_PATTERNS = 2000
+_GAP = re.compile(r"\$\d")
+
+
+class DullPatterns:
+    """What counts as dull, and which words say nothing by themselves."""
+
+    def __init__(self, patterns: Sequence[str], function_words: frozenset[str]) -> None:
+        """`patterns` as in the module's description; ValueError for one with more than two gaps."""
+        for pattern in patterns:
+            if len(_GAP.findall(pattern)) > MOST_GAPS:
+                raise ValueError(f"{pattern!r} has more than {MOST_GAPS} gaps")
+        self._patterns = [_compile(pattern) for pattern in patterns]
+        self._function_words = function_words
+
+    def count_content(self, text: str) -> int:
+        """Words that are no function words: those of the published formula's length."""
+        return sum(not self._is_function_word(word) for word in split_words(text.lower()))
+
+    def count_lively(self, text: str) -> int:
+        """The same of the part that is not dull: of all where no pattern matches, else of the shortest match's gaps."""
+        words = split_words(text.lower())
+        if len(words) > LONGEST_MATCHED:
+            return self.count_content(text)
+        normal = " ".join(words)
+        found = (pattern.fullmatch(normal) for pattern in self._patterns)
+        gaps = [self.count_content(" ".join(match.groups())) for match in found if match]
+        return min(gaps, default=self.count_content(text))
+
+    def _is_function_word(self, word: str) -> bool:
+        plain = word.replace("\u2019", "'")
+        return plain.endswith("n't") or bool({plain, plain.partition("'")[0]} & self._function_words)
+
+
+class ShippedLists:
+    """The lists that come with the package: of our own words."""
+
+    @cached_property
+    def function_words(self) -> frozenset[str]:
+        """English words that say nothing by themselves."""
+        return frozenset(_read_shipped("function_words.txt"))
+
+    @cached_property
+    def patterns(self) -> list[str]:
+        """Responses that fit nearly everything."""
+        return _read_shipped("dull_patterns.txt")
+
+
+SHIPPED = ShippedLists()
+
+
+def read_patterns(path: Path | None, function_words: Path | None = None) -> DullPatterns:
+    """Those of the files, a line each; the shipped ones where none is given. BadFileError names the line."""
+    words = SHIPPED.function_words if function_words is None else frozenset(_read_list(function_words))
+    if path is None:
+        return DullPatterns(SHIPPED.patterns, words)
+    try:
+        return DullPatterns(_read_list(path), words)
+    except ValueError as error:
+        raise BadFileError(path, 0, str(error)) from None
+
+
+def _read_shipped(name: str) -> list[str]:
+    return _keep_lines(files(__package__).joinpath(name).read_text(encoding="utf-8"))
+
+
+def _read_list(path: Path) -> list[str]:
+    try:
+        lines = _keep_lines(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise BadFileError(path, 0, f"cannot be read ({error})") from error
+    if len(lines) > MOST_PATTERNS:
+        raise BadFileError(path, 0, f"has more than {MOST_PATTERNS} lines")
+    return lines
+
+
+def _keep_lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    parts = [" ".join(re.escape(word) for word in split_words(part.lower())) for part in _GAP.split(pattern)]
+    joined = parts[0]
+    for part in parts[1:]:
+        joined = f"{joined}{' ' if joined else ''}(.+){' ' if part else ''}{part}"
+    return re.compile(joined)

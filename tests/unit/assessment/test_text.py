@@ -1,0 +1,154 @@
+"""Readability and coherence: the published formulas on texts whose answer is known."""
+
+import csv
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from turnscore_assessment.commands.main import app
+from turnscore_assessment.errors import BadFileError
+from turnscore_assessment.spoken_dialogues import SpokenDialogue
+from turnscore_assessment.text.coherence import find_penalty, measure_coherence
+from turnscore_assessment.text.dullness import SHIPPED, DullPatterns, read_patterns
+from turnscore_assessment.text.readability import measure_readability
+from turnscore_assessment.text.syllables import count_syllables
+from turnscore_assessment.text.text_scores import TextSettings, find_context, score_texts
+from turnscore_assessment.text.words import count_sentences, split_words
+from typer.testing import CliRunner
+
+SYLLABLES = {
+    "the": 1, "cat": 1, "are": 1, "one": 1, "table": 2, "people": 2, "wanted": 2, "walked": 1, "boxes": 2, "makes": 1,
+    "sometimes": 2, "everything": 3, "anyone": 3, "playing": 2, "player": 2, "year": 1, "york": 1, "idea": 3,
+    "chocolate": 2, "definitely": 4, "university": 5, "question": 2, "special": 2, "radio": 3, "actual": 3,
+    "don't": 1, "doesn't": 2, "i'm": 1, "they've": 1, "we'll": 1, "can’t": 1, "cruel": 2, "science": 2, "beautiful": 3,
+}  # fmt: skip
+
+
+class LetterEncoder:
+    """A text as the shares of its letters."""
+
+    name = "letters"
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        counts = np.array([[text.lower().count(chr(97 + place)) for place in range(26)] for text in texts], np.float32)
+        return counts / np.maximum(np.linalg.norm(counts, axis=1, keepdims=True), 1e-9)
+
+
+@pytest.fixture
+def patterns() -> DullPatterns:
+    return DullPatterns(["i 'm not sure what you mean by $1", "i do n't know .", "$1 and $2"], SHIPPED.function_words)
+
+
+@pytest.mark.parametrize(("word", "syllables"), SYLLABLES.items())
+def test_syllables_are_counted_as_they_are_said(word: str, syllables: int) -> None:
+    assert count_syllables(word) == syllables
+
+
+def test_reading_ease_is_fleschs() -> None:
+    found = measure_readability("The cat sat on the mat.")
+    assert (found.words, found.sentences, found.syllables) == (6, 1, 6)
+    assert found.score == pytest.approx(116.145)
+    assert not found.is_reliable
+    hard = measure_readability("Unconditional hospitality necessitates organizational responsibility.")
+    assert hard.score is not None
+    assert hard.score < -50
+
+
+def test_reading_ease_knows_no_case_no_numbers_and_no_empty_text() -> None:
+    upper = measure_readability("He left. She stayed! Why?")
+    assert upper == measure_readability("he left . she stayed ! why ?")
+    assert upper.sentences == 3
+    assert measure_readability("it cost 3.50 in 1999").words == 3
+    for nothing in ("", " . ! ?", "1234"):
+        assert measure_readability(nothing).score is None
+
+
+def test_clitics_set_apart_are_joined() -> None:
+    assert split_words("i 'm sure you do n't , well-known") == ["i'm", "sure", "you", "don't", "well", "known"]
+    assert count_sentences("it is 3.5 miles... really?! yes") == 3
+
+
+def test_the_penalty_is_the_published_one_and_the_script_inverts_it(patterns: DullPatterns) -> None:
+    six = DullPatterns(["red green blue white black brown"], frozenset())
+    assert find_penalty("Red green blue, white black brown!", six) == pytest.approx(1 + math.log10(8 / 2))
+    assert find_penalty("Red green blue, white black brown!", six, "released") == pytest.approx(1 + math.log10(2 / 8))
+    assert find_penalty("red green blue white black", six) == 1
+    assert find_penalty("", patterns) == 1
+
+
+def test_only_what_stands_for_the_gap_counts(patterns: DullPatterns) -> None:
+    text = "I'm not sure what you mean by quantum gravity."
+    assert (patterns.count_content(text), patterns.count_lively(text)) == (4, 2)
+    assert patterns.count_lively("I don't know") == 0
+    assert patterns.count_lively("I don't know gravity") == patterns.count_content("I don't know gravity")
+    assert patterns.count_lively("dogs and cats") == 2
+
+
+def test_a_dot_is_no_wildcard_and_a_match_is_of_the_whole(patterns: DullPatterns) -> None:
+    """The released script used patterns as raw regular expressions, without an end."""
+    assert patterns.count_lively("i don't knowx") == patterns.count_content("i don't knowx") > 0
+    assert DullPatterns(["ok ."], frozenset()).count_lively("ok sailor") == 2
+
+
+def test_long_responses_are_not_matched(patterns: DullPatterns) -> None:
+    long = "dogs and " * 60_000
+    assert patterns.count_lively(long) == patterns.count_content(long)
+
+
+def test_shipped_patterns_are_dull_and_lively_replies_are_not() -> None:
+    shipped = read_patterns(None)
+    assert all(shipped.count_lively(pattern) == 0 for pattern in SHIPPED.patterns if "$" not in pattern)
+    lively = "my sister keeps three goats behind the old mill"
+    assert shipped.count_lively(lively) == shipped.count_content(lively) == 6
+
+
+def test_coherence_is_a_distance_times_the_penalty(patterns: DullPatterns) -> None:
+    pairs = [("abc", "abc"), ("abc", "xyz"), ("a", "I do n't know .")]
+    same, other, dull = measure_coherence(pairs, LetterEncoder(), patterns)
+    assert same.distance == pytest.approx(0, abs=1e-6)
+    assert (other.cosine, other.distance) == (0, 1)
+    assert dull.penalty == pytest.approx(1 + math.log10(3 / 2))
+    assert dull.distance == dull.penalty * (1 - dull.cosine)
+
+
+def test_a_dialogue_has_the_means_of_its_turns(patterns: DullPatterns) -> None:
+    turns = [("system", "hello"), ("user", " "), ("user", "abc"), ("system", "abc"), ("system", ""), ("system", "xyz")]
+    [found] = score_texts([SpokenDialogue(3, "A", turns)], TextSettings(patterns=patterns, encoder=LetterEncoder()))
+    assert [turn.index for turn in found.turns] == [0, 3, 5]
+    assert [turn.coherence is None for turn in found.turns] == [True, False, False]
+    assert found.columns["distance"] == pytest.approx(0.5)
+    assert find_context(turns, 5, 2) == "abc abc"
+    [bare] = score_texts([SpokenDialogue(3, "A", turns)], TextSettings(patterns=patterns))
+    assert (bare.columns["distance"], bare.columns["penalty"]) == (None, 1)
+
+
+def test_the_command_writes_a_line_a_dialogue(tmp_path: Path) -> None:
+    file, out = tmp_path / "dialogues.jsonl", tmp_path / "out" / "text.csv"
+    file.write_text(
+        '{"system": "A", "turns": ["hi", "The cat sat on the mat."]}\n{"turns": []}\n{"turns": ["a", "ok"]}\n'
+    )
+    done = CliRunner().invoke(app, ["text", str(file), "--output", str(out)])
+    assert done.exit_code == 0, done.output
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    assert [row["line"] for row in rows] == ["1", "3"]
+    assert float(rows[0]["flesch"]) == pytest.approx(116.145)
+    assert (rows[0]["distance"], rows[1]["system"]) == ("", "")
+
+
+def test_wrong_lists_and_encoders_are_named(tmp_path: Path) -> None:
+    bad = tmp_path / "dull.txt"
+    bad.write_text("$1 a $2 b $3\n")
+    with pytest.raises(BadFileError, match="has more than 2 gaps"):
+        read_patterns(bad)
+    bad.write_bytes(b"\xff")
+    with pytest.raises(BadFileError, match="cannot be read"):
+        read_patterns(None, bad)
+    file = tmp_path / "dialogues.jsonl"
+    file.write_text('{"turns": ["a", "b"]}\n')
+    words = ["text", str(file), "--output", str(tmp_path / "o.csv")]
+    done = CliRunner().invoke(app, [*words, "--encoder", f"{tmp_path}/nothing/"])
+    assert done.exit_code == 1
+    assert "nothing" in done.stderr
