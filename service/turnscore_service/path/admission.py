@@ -3,8 +3,7 @@
 Every scorer has room of its own, so that a burst for one leaves the others theirs.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -53,11 +52,6 @@ class Reservation:
         if demand := self._held.pop(scorer, None):
             self._admission.change(scorer, -demand.items, -demand.tokens, self._caller)
 
-    def release_all(self) -> None:
-        """Gives back the rest."""
-        for scorer in list(self._held):
-            self.release(scorer)
-
 
 class Admission:
     """Room for turns and tokens in one process. Belongs to one event loop."""
@@ -72,15 +66,6 @@ class Admission:
         self._callers: dict[str, dict[str, Demand]] = {}
         """What each caller has in flight, by scorer; who has nothing is not in it."""
         self._real_shares: dict[str, float] = {}
-
-    @contextmanager
-    def reserve(self, demands: Mapping[str, Demand], deadline: Deadline, caller: str = "") -> Iterator[Reservation]:
-        """Holds room while the block runs; raises as `hold` does before it."""
-        reservation = self.hold(demands, deadline, caller)
-        try:
-            yield reservation
-        finally:
-            reservation.release_all()
 
     def hold(self, demands: Mapping[str, Demand], deadline: Deadline, caller: str = "") -> Reservation:
         """Holds room for the whole request, to be given back scorer by scorer, or raises OverloadedError.

@@ -51,14 +51,14 @@ def test_one_is_decoded_again_after_a_number_of_them_were_shed():
 def test_everything_is_decoded_while_there_is_room_for_what_was_refused_last():
     shedding, reservation = full()
     refuse(shedding, REFUSALS_IN_A_ROW)
-    reservation.release_all()
+    reservation.release("fed")
     assert shed(shedding) == 0
 
 
 def test_whoever_takes_the_room_that_came_back_shows_nothing_about_the_others():
     shedding, reservation = full()
     refuse(shedding, REFUSALS_IN_A_ROW)
-    reservation.release_all()
+    reservation.release("fed")
     shedding.hold(one(), LATER)
     assert shed(shedding) == SHED_A_WITNESS
 
@@ -94,7 +94,7 @@ def test_who_asks_another_scorer_shows_nothing_about_the_full_one():
 def test_who_is_answered_while_there_is_room_shows_nothing():
     shedding, reservation = full()
     refuse(shedding, REFUSALS_IN_A_ROW)
-    reservation.release_all()
+    reservation.release("fed")
     shedding.note_known({"fed", "engagement"})
     shedding.hold(one(), LATER)
     assert shed(shedding) == SHED_A_WITNESS
@@ -107,7 +107,7 @@ def test_a_witness_waits_no_longer_than_it_would_have_waited():
         with pytest.raises(OverloadedError):
             shedding.hold(one(), Deadline.after_ms(4000))
     assert shedding.shed() is not None
-    held.release_all()
+    held.release("fed")
     shedding.hold({"fed": Demand(1, 2)}, LATER)  # 2 s of work: who has 4 s is admitted again
     assert shedding.shed() is None
 
@@ -132,7 +132,7 @@ def test_what_a_flood_is_refused_says_nothing_about_another():
     assert shedding.full_scorer("flood") == "fed"
     assert shedding.full_scorer("other") is None
     for _ in range(3):
-        shedding.hold(one(), LATER, "other").release_all()
+        shedding.hold(one(), LATER, "other").release("fed")
         shedding.note_known({"fed"}, "other")
     assert shedding.shed("other") is None
     assert shedding.shed("flood") is not None
