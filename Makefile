@@ -39,7 +39,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
 .PHONY: help setup serve test check format lock wheels bento latency scores schema proto check-proto bench-fed train-dialogue-lm
 .PHONY: bench bench-quick equal bench-cache bench-gpu bench-gpu-tiny load soak overload streams hostile
-.PHONY: train-engagement export-engagement train-sentiment-stop export-sentiment-stop export-quality simulate-calibration simulate-comparison train-quality reading
+.PHONY: train-engagement export-engagement train-sentiment-stop export-sentiment-stop export-quality simulate-calibration simulate-comparison simulate-designs train-quality reading
 
 help:  ## Lists the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -145,6 +145,9 @@ export-quality: CHECKPOINT = build/quality-checkpoint
 export-quality: $(DEV)/.ready  ## Exports a quality checkpoint as a bundle: CHECKPOINT=folder VERSION=1.0.0 DATA=folder
 	$(DEV)/bin/turnscore-export quality --checkpoint $(CHECKPOINT) --version $(VERSION) --data $(DATA) \
 		--output build/bundles/quality
+
+simulate-designs: $(DEV)/.ready  ## Whether each design of rating studies finds what is true, over 1,000 simulated studies
+	$(DEV)/bin/python -m turnscore_assessment.designs.simulation
 
 simulate-comparison: $(DEV)/.ready  ## Whether comparisons keep their promises, over 4,000 simulated studies of each kind
 	$(DEV)/bin/python -m turnscore_assessment.comparison.simulation

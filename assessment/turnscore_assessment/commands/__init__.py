@@ -1,1 +1,1 @@
-"""The subcommands of `turnscore-assess`: a module each, in which `run` is the command; `main` finds them."""
+"""Subcommands of `turnscore-assess`: a module each, with one command (`run`) or several (`app`); `main` finds them."""

@@ -29,7 +29,11 @@ def build_app() -> typer.Typer:
     )
     add_version(program, DISTRIBUTION)
     for name, module in find_commands().items():
-        program.command(name)(import_module(module).run)
+        found = import_module(module)
+        if hasattr(found, "app"):
+            program.add_typer(found.app, name=name)
+        else:
+            program.command(name)(found.run)
     return program
 
 

@@ -11,6 +11,7 @@ from turnscore_assessment.comparison.difference import LEAST_DIALOGUES, ROUNDS, 
 from turnscore_assessment.comparison.length import LengthEffect, measure_length_effect
 from turnscore_assessment.comparison.score_file import ScoredDialogue, ScoreFile, pair_dialogues
 from turnscore_assessment.errors import AssessmentError, TooFewError
+from turnscore_assessment.figures import Floats
 
 PAIRED_SHARE = 0.5
 """Of the smaller file's dialogues that must have a namesake for the files to be taken as paired. Chosen."""
@@ -136,7 +137,7 @@ def _keep_scored(
 
 
 def _measure_lengths(
-    name: str, found: Difference, scores: tuple[np.ndarray, np.ndarray], dialogues: Pairs
+    name: str, found: Difference, scores: tuple[Floats, Floats], dialogues: Pairs
 ) -> list[LengthEffect]:
     scorer = name.partition(".")[0]
     lengths = [[dialogue.lengths(scorer) for dialogue in side] for side in dialogues]

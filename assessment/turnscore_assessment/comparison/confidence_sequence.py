@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
+from turnscore_assessment.figures import Floats
 
 CANDIDATES = 2001
 """Means that the betting sequence tries. Chosen: the interval is rounded outwards by at most .05 % of the range."""

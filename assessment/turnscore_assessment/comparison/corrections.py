@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
+from turnscore_assessment.figures import Floats
 
 
 def correct_holm(p_values: ArrayLike) -> Floats:

@@ -8,31 +8,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import stats
 
 from turnscore_assessment.errors import TooFewError
-
-Floats = NDArray[np.float64]
+from turnscore_assessment.figures import CONFIDENCE, Floats, Interval
 
 ROUNDS = 2000
 """Chosen: the interval's ends move by about 2 % of its width from seed to seed."""
-CONFIDENCE = 0.95
 LEAST_DIALOGUES = 3
 """Of each system. With fewer, a resample is mostly one dialogue repeated. Chosen."""
 DRAWS_AT_ONCE = 2_000_000
 """Chosen: some 100 MB of memory."""
 ROUNDING = 1e-12
 """Share of a value below which a spread is rounding. Chosen: float64 leaves about 1e-16."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """A figure with its interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +33,10 @@ class Difference:
     is_paired: bool
     mean_a: float
     mean_b: float
-    difference: Estimate
+    difference: Interval
     p_value: float | None
     """None where every dialogue shows the same difference: chance then has nothing to be measured by."""
-    effect: Estimate | None
+    effect: Interval | None
     """Hedges' g: the difference in standard deviations of a dialogue's score within a system."""
     superiority: float
     """The share of pairs of dialogues in which A scores higher, ties counted half; paired: of namesakes."""
@@ -70,7 +59,7 @@ def measure_difference(a: ArrayLike, b: ArrayLike, *, paired: bool, rounds: int 
     scale = max(float(np.abs(x).max()), float(np.abs(y).max()))
     within = float(np.sqrt((x.var(ddof=1) + y.var(ddof=1)) / 2))
     if error <= ROUNDING * scale:
-        interval, p_value, effect = Estimate(value=value, low=value, high=value), None, None
+        interval, p_value, effect = Interval(value=value, low=value, high=value), None, None
     else:
         drawn = list(_resample(x, y, paired, rounds, np.random.default_rng(seed)))
         interval, p_value = _find_interval(value, error, np.concatenate([each[0] for each in drawn]))
@@ -116,26 +105,26 @@ def _resample(
             yield (differences - observed) / np.sqrt(squared), differences / np.sqrt(sum(variances) / 2)
 
 
-def _find_interval(value: float, error: float, steps: Floats) -> tuple[Estimate, float]:
+def _find_interval(value: float, error: float, steps: Floats) -> tuple[Interval, float]:
     """Resamples without any spread have no t statistic; they are left out."""
     kept = steps[np.isfinite(steps)]
     tail = (1 - CONFIDENCE) / 2
     if not len(kept):
-        return Estimate(value=value, low=-np.inf, high=np.inf), 1.0
+        return Interval(value=value, low=-np.inf, high=np.inf), 1.0
     low, high = np.quantile(kept, [tail, 1 - tail])
     beyond = int((np.abs(kept) >= abs(value / error)).sum())
-    interval = Estimate(value=value, low=float(value - high * error), high=float(value - low * error))
+    interval = Interval(value=value, low=float(value - high * error), high=float(value - low * error))
     return interval, (1 + beyond) / (1 + len(kept))
 
 
-def _find_effect(value: float, within: float, freedom: int, resampled: Floats) -> Estimate | None:
+def _find_effect(value: float, within: float, freedom: int, resampled: Floats) -> Interval | None:
     if within <= 0:
         return None
     unbiased = 1 - 3 / (4 * freedom - 1)
     kept = resampled[np.isfinite(resampled)]
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(kept, [tail, 1 - tail]) if len(kept) else (-np.inf, np.inf)
-    return Estimate(value=unbiased * value / within, low=float(unbiased * low), high=float(unbiased * high))
+    return Interval(value=unbiased * value / within, low=float(unbiased * low), high=float(unbiased * high))
 
 
 def _find_superiority(x: Floats, y: Floats, paired: bool) -> float:

@@ -7,12 +7,11 @@ interval of d is t's with variances that may differ between dialogues (HC3, MacK
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import stats
 
-from turnscore_assessment.comparison.difference import CONFIDENCE, ROUNDING, Difference, Estimate
-
-Floats = NDArray[np.float64]
+from turnscore_assessment.comparison.difference import ROUNDING, Difference
+from turnscore_assessment.figures import CONFIDENCE, Floats, Interval
 
 LARGE_SHARE = 0.5
 """Of a difference that goes away at equal length, from which a reader is warned. Chosen."""
@@ -25,7 +24,7 @@ class LengthEffect:
     kind: str
     mean_a: float
     mean_b: float
-    at_equal_length: Estimate | None
+    at_equal_length: Interval | None
     explained: float | None
     """The share of the difference that goes away at equal length; below 0 where the difference grows."""
     warning: str | None
@@ -62,7 +61,7 @@ def _unpaired(x: Floats, y: Floats, m: Floats, n: Floats) -> tuple[Floats, Float
     return np.column_stack([is_a, np.ones_like(is_a), lengths - lengths.mean()]), np.concatenate([x, y])
 
 
-def _regress(design: Floats, values: Floats) -> Estimate | None:
+def _regress(design: Floats, values: Floats) -> Interval | None:
     """The first coefficient with its interval; None where the columns determine each other or too few rows are left."""
     freedom = len(values) - design.shape[1]
     scaled = design / np.maximum(np.abs(design).max(axis=0), 1e-300)
@@ -75,17 +74,17 @@ def _regress(design: Floats, values: Floats) -> Estimate | None:
     weighted = design * rests[:, None]
     error = float(np.sqrt((inverse @ (weighted.T @ weighted) @ inverse)[0, 0]))
     half = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * error
-    return Estimate(value=float(coefficients[0]), low=float(coefficients[0]) - half, high=float(coefficients[0]) + half)
+    return Interval(value=float(coefficients[0]), low=float(coefficients[0]) - half, high=float(coefficients[0]) + half)
 
 
-def _find_share(found: Difference, adjusted: Estimate | None) -> float | None:
+def _find_share(found: Difference, adjusted: Interval | None) -> float | None:
     if adjusted is None or not found.difference.value:
         return None
     return 1 - adjusted.value / found.difference.value
 
 
 def _find_warning(
-    kind: str, found: Difference, adjusted: Estimate | None, share: float | None, longer: float
+    kind: str, found: Difference, adjusted: Interval | None, share: float | None, longer: float
 ) -> str | None:
     """Only a difference that is seen can be explained; one that only shows at equal length is said, too."""
     if adjusted is None:

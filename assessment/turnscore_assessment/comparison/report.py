@@ -3,14 +3,13 @@
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 from rich.table import Table
 
 from turnscore_assessment.comparison.comparison import Comparison, Outlook, ScorerComparison
-from turnscore_assessment.comparison.difference import Estimate
 from turnscore_assessment.comparison.sequential import SequentialComparison
+from turnscore_assessment.figures import Interval, jsonable
 
 LOOKS_SHOWN = 20
 """Lines of a table of looks. Chosen: a screen."""
@@ -19,7 +18,7 @@ LOOKS_SHOWN = 20
 def write_json(found: Comparison | list[SequentialComparison]) -> str:
     """The whole result; what is not bounded is null."""
     plain = [asdict(each) for each in found] if isinstance(found, list) else asdict(found)
-    return json.dumps(_without_infinities(plain), indent=2, allow_nan=False) + "\n"
+    return json.dumps(jsonable(plain), indent=2, allow_nan=False) + "\n"
 
 
 def make_comparison_table(found: Comparison) -> Table:
@@ -31,7 +30,7 @@ def make_comparison_table(found: Comparison) -> Table:
             row.scorer,
             f"{measured.mean_a:.3f}",
             f"{measured.mean_b:.3f}",
-            _say_estimate(measured.difference),
+            _say_difference(measured.difference),
             "-" if measured.effect is None else f"{measured.effect.value:.2f}",
             f"{measured.superiority:.0%}",
             *(_say_p(p) for p in (measured.p_value, row.p_holm, row.p_benjamini_hochberg)),
@@ -80,7 +79,7 @@ def _list_warnings(row: ScorerComparison) -> list[str]:
     return [effect.warning for effect in row.lengths if effect.warning]
 
 
-def _say_estimate(found: Estimate) -> str:
+def _say_difference(found: Interval) -> str:
     return f"{found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
 
 
@@ -94,11 +93,3 @@ def _say_outlook(outlook: Outlook) -> str:
     if outlook.more == 0:
         return "decided"
     return "over 1,000,000" if outlook.more is None else f"{outlook.more:,}"
-
-
-def _without_infinities(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _without_infinities(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_infinities(each) for each in value]
-    return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -12,7 +12,6 @@ from enum import StrEnum
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from turnscore_assessment.comparison.confidence_sequence import (
     AsymptoticSequence,
@@ -20,10 +19,10 @@ from turnscore_assessment.comparison.confidence_sequence import (
     FollowedMean,
 )
 from turnscore_assessment.errors import AssessmentError, TooFewError
+from turnscore_assessment.figures import Floats
 from turnscore_assessment.ratings.rating_file import RatingFile
 from turnscore_assessment.ratings.rating_table import COMMON_HIGH, COMMON_LOW, build_table
 
-Floats = NDArray[np.float64]
 Verdict = Literal["a is better", "b is better", "no difference larger than the margin", "undecided"]
 
 OVERALL = "overall"

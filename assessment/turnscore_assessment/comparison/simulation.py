@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from turnscore_assessment.comparison.confidence_sequence import AsymptoticSequence, BettingSequence
 from turnscore_assessment.comparison.difference import measure_difference
+from turnscore_assessment.figures import Floats
 
-Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], Floats]
 
 LOOKS = 1000

@@ -1,0 +1,107 @@
+"""Bradley-Terry and Plackett-Luce: strengths of systems from choices, by penalized maximum likelihood.
+
+Both are one model: of the options left, one is chosen with a probability proportional to exp(strength) (Bradley & Terry
+1952; Plackett 1975; Luce 1959). A small ridge penalty keeps a system that always wins finite, as `alpha` does in choix.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize
+
+from turnscore_assessment.figures import Floats
+
+Integers = NDArray[np.intp]
+
+ChoiceRow = tuple[int, list[int], float, int]
+"""The one chosen, the options, the weight, and the number of the answer."""
+
+PENALTY = 0.01
+"""Times the sum of squared strengths. Chosen: a prior of deviation 7, which a handful of answers outweighs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """One choice a row: which of the options left was chosen, how much it counts, and which answer it is from."""
+
+    chosen: Integers
+    offered: NDArray[np.bool_]
+    """A column a system."""
+    weights: Floats
+    answer_of: Integers
+
+
+def split_ranking(ranks: Sequence[float], systems: Sequence[int], answer: int) -> list[ChoiceRow]:
+    """A full ranking as choices: the best of all, the best of the rest, and so on (Plackett-Luce)."""
+    order = [systems[place] for place in np.argsort(ranks, kind="stable")]
+    return [(order[place], order[place:], 1.0, answer) for place in range(len(order) - 1)]
+
+
+def split_pairs(ranks: Sequence[float], systems: Sequence[int], answer: int) -> list[ChoiceRow]:
+    """Every pair that an answer orders as a choice (Bradley-Terry); a tie of a pair is half a choice of either."""
+    found = []
+    for i, left in enumerate(systems):
+        for j in range(i + 1, len(systems)):
+            right = systems[j]
+            if ranks[i] != ranks[j]:
+                found.append((left if ranks[i] < ranks[j] else right, [left, right], 1.0, answer))
+            elif len(systems) == 2:
+                found += [(left, [left, right], 0.5, answer), (right, [left, right], 0.5, answer)]
+    return found
+
+
+def build_choices(rows: Sequence[ChoiceRow], systems: int) -> Choices:
+    """Of what `split_ranking` and `split_pairs` return."""
+    offered = np.zeros((len(rows), systems), dtype=bool)
+    for place, (_, options, _, _) in enumerate(rows):
+        offered[place, options] = True
+    return Choices(
+        chosen=np.array([row[0] for row in rows], dtype=np.intp),
+        offered=offered,
+        weights=np.array([row[2] for row in rows]),
+        answer_of=np.array([row[3] for row in rows], dtype=np.intp),
+    )
+
+
+def fit_choices(choices: Choices, penalty: float = PENALTY) -> tuple[Floats, Floats]:
+    """The strengths, which sum to 0, and the influence of every answer (a row each) on them."""
+    systems = choices.offered.shape[1]
+
+    def lose(strengths: Floats) -> tuple[float, Floats]:
+        logits = np.where(choices.offered, strengths, -np.inf)
+        highest = logits.max(axis=1, keepdims=True)
+        totals = np.log(np.exp(logits - highest).sum(axis=1)) + highest[:, 0]
+        loss = float(choices.weights @ (totals - strengths[choices.chosen])) + penalty * float(strengths @ strengths)
+        return loss, -_gradients(choices, strengths).sum(axis=0) + 2 * penalty * strengths
+
+    def bend(strengths: Floats) -> Floats:
+        return _bend(choices, strengths) + 2 * penalty * np.eye(systems)
+
+    found = optimize.minimize(lose, np.zeros(systems), jac=True, hess=bend, method="trust-exact")
+    strengths = np.asarray(found.x, dtype=np.float64)
+    per_answer = np.zeros((int(choices.answer_of.max()) + 1, systems))
+    np.add.at(per_answer, choices.answer_of, _gradients(choices, strengths))
+    return strengths, np.asarray(np.linalg.solve(bend(strengths), per_answer.T).T, dtype=np.float64)
+
+
+def _shares(choices: Choices, strengths: Floats) -> Floats:
+    """The probability of each option offered."""
+    logits = np.where(choices.offered, strengths, -np.inf)
+    raised = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(raised / raised.sum(axis=1, keepdims=True))
+
+
+def _gradients(choices: Choices, strengths: Floats) -> Floats:
+    """Of every choice's log-likelihood."""
+    gradients = -_shares(choices, strengths)
+    gradients[np.arange(len(gradients)), choices.chosen] += 1
+    return np.asarray(gradients * choices.weights[:, None])
+
+
+def _bend(choices: Choices, strengths: Floats) -> Floats:
+    """The second derivatives of the negative log-likelihood."""
+    shares = _shares(choices, strengths)
+    weighted = shares * choices.weights[:, None]
+    return np.asarray(np.diag(weighted.sum(axis=0)) - shares.T @ weighted)

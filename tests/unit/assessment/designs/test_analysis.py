@@ -1,0 +1,164 @@
+"""Analysis: the models are the published ones, errors cluster, transforms do what they are called."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from turnscore_assessment.designs.analysis import analyse_criterion
+from turnscore_assessment.designs.answer_file import OptionTable, build_option_table
+from turnscore_assessment.designs.choice_models import build_choices, fit_choices, split_pairs, split_ranking
+from turnscore_assessment.designs.clustering import average_by_system, build_estimates
+from turnscore_assessment.designs.form import AskedCriterion, DesignKey, DesignKind
+from turnscore_assessment.designs.simulation import CRITERION, SimulatedRaters, StudySize, make_key, run_study
+from turnscore_assessment.designs.transforms import Transform, transform_answers
+from turnscore_assessment.errors import TooFewError
+
+WINS = {(0, 1): 7, (1, 0): 3, (0, 2): 6, (2, 0): 2, (1, 2): 5, (2, 1): 4, (3, 0): 1, (0, 3): 5, (2, 3): 3, (3, 2): 3}
+RANKINGS = [(0, 1, 2, 3)] * 4 + [(1, 0, 3, 2)] * 3 + [(2, 0, 1, 3)] * 2 + [(3, 1, 0, 2)] + [(0, 2, 1, 3)] * 2
+
+
+@pytest.mark.parametrize(
+    ("penalty", "expected"),
+    [(1e-9, [0.85753, -0.04731, -0.32436, -0.48586]), (0.01, [0.85431, -0.04816, -0.32345, -0.4827])],
+)
+def test_bradley_terry_is_choixs(penalty: float, expected: list[float]) -> None:
+    """Constants from choix 0.4.1: opt_pairwise with alpha 0 and 0.01."""
+    pairs = [pair for pair, count in WINS.items() for _ in range(count)]
+    rows = [row for answer, pair in enumerate(pairs) for row in split_pairs([1, 2], list(pair), answer)]
+    assert fit_choices(build_choices(rows, 4), penalty)[0] == pytest.approx(expected, abs=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("penalty", "expected"),
+    [(1e-9, [1.26974, 0.59248, -0.5191, -1.34312]), (0.01, [1.26317, 0.58886, -0.51648, -1.33555])],
+)
+def test_plackett_luce_is_choixs(penalty: float, expected: list[float]) -> None:
+    """Constants from choix 0.4.1: opt_rankings with alpha 0 and 0.01."""
+    rows = [row for answer, order in enumerate(RANKINGS) for row in split_ranking([1, 2, 3, 4], list(order), answer)]
+    assert fit_choices(build_choices(rows, 4), penalty)[0] == pytest.approx(expected, abs=2e-5)
+
+
+def test_a_system_that_always_wins_stays_finite() -> None:
+    rows = [row for answer in range(5) for row in split_pairs([1, 2], [0, 1], answer)]
+    strengths, influences = fit_choices(build_choices(rows, 2))
+    assert 1 < strengths[0] < 10
+    assert strengths.sum() == pytest.approx(0, abs=1e-6)
+    assert np.isfinite(influences).all()
+
+
+def test_best_and_worst_imply_five_of_six_pairs_and_a_tie_is_half_a_win_each() -> None:
+    assert len(split_pairs([2, 1, 3, 2], [0, 1, 2, 3], 0)) == 5
+    tie = split_pairs([1.5, 1.5], [0, 1], 0)
+    assert [(chosen, weight) for chosen, _, weight, _ in tie] == [(0, 0.5), (1, 0.5)]
+
+
+def test_influences_are_what_leaving_an_answer_out_does() -> None:
+    pairs = [pair for pair, count in WINS.items() for _ in range(count)]
+    rows = [row for answer, pair in enumerate(pairs) for row in split_pairs([1, 2], list(pair), answer)]
+    strengths, influences = fit_choices(build_choices(rows, 4))
+    without, _ = fit_choices(build_choices(rows[1:], 4))
+    assert strengths - without == pytest.approx(influences[0], abs=0.02)
+    assert influences.sum(axis=0) == pytest.approx(2 * 0.01 * np.linalg.pinv(np.eye(4)) @ np.zeros(4), abs=0.05)
+
+
+def test_one_way_errors_are_those_of_cluster_means() -> None:
+    """With equal clusters the error of a mean is that of the clusters' means."""
+    generator = np.random.default_rng(1)
+    values = (generator.normal(0, 2, (12, 1)) + generator.normal(0, 1, (12, 5))).ravel()
+    raters, systems = np.repeat(np.arange(12), 5), np.zeros(60, dtype=np.intp)
+    means, influences = average_by_system(values, systems, 1)
+    interval, _ = build_estimates(means, influences, raters, np.zeros(60, dtype=np.intp)).contrast(np.ones(1))
+    error = values.reshape(12, 5).mean(axis=1).std(ddof=1) / np.sqrt(12)
+    assert interval.high - interval.value == pytest.approx(2.200985 * error)  # t of 11 degrees of freedom
+
+
+def test_two_way_errors_are_larger_than_either_alone_where_both_matter() -> None:
+    generator = np.random.default_rng(2)
+    raters, dialogues = (each.ravel() for each in np.meshgrid(np.arange(30), np.arange(30)))
+    values = generator.normal(0, 1, 30)[raters] + generator.normal(0, 1, 30)[dialogues] + generator.normal(0, 0.1, 900)
+    means, influences = average_by_system(values, np.zeros(900, dtype=np.intp), 1)
+    nobody = np.zeros(900, dtype=np.intp)
+    widths = []
+    for ways in ((raters, dialogues), (raters, nobody), (nobody, dialogues)):
+        interval, _ = build_estimates(means, influences, *ways).contrast(np.ones(1))
+        widths.append(interval.high - interval.low)
+    assert widths[0] == pytest.approx(np.hypot(widths[1], widths[2]), rel=0.03)
+
+
+def test_one_rater_and_one_dialogue_give_no_error() -> None:
+    means, influences = average_by_system(np.array([1.0, 2.0]), np.array([0, 1]), 2)
+    interval, p_value = build_estimates(means, influences, np.zeros(2, int), np.zeros(2, int)).contrast(
+        np.array([1, -1])
+    )
+    assert (interval.value, np.isnan(interval.low), np.isnan(p_value)) == (-1, True, True)
+
+
+def fill(kind: DesignKind, seed: int = 1, size: StudySize | None = None) -> tuple[DesignKey, OptionTable]:
+    key = make_key(kind, size or StudySize(raters=6, per_rater=8, dialogues=12), seed)
+    questions = {(question.rater, question.question): question for question in key.questions}
+    return key, build_option_table(key, questions, SimulatedRaters(key, seed).answer())
+
+
+def test_magnitudes_are_compared_on_a_logarithmic_scale_beside_their_standard() -> None:
+    key, table = fill(DesignKind.BIASED_MAGNITUDE)
+    values, steps = transform_answers(key, CRITERION, table, Transform.RAW)
+    assert values == pytest.approx(np.log((table.answer + 1) / (table.standard + 1)))
+    assert steps == ["ln((answer + 1) / (standard + 1))"]
+    zero = replace(table, answer=np.zeros_like(table.answer))
+    assert np.isfinite(transform_answers(key, CRITERION, zero, Transform.RAW)[0]).all()
+
+
+def test_z_takes_away_level_and_spread_and_says_so() -> None:
+    key, table = fill(DesignKind.CONTINUOUS)
+    stretched = replace(table, answer=table.answer * (1 + table.rater) + 7 * table.rater)
+    values, steps = transform_answers(key, CRITERION, stretched, Transform.Z)
+    assert values == pytest.approx(transform_answers(key, CRITERION, table, Transform.Z)[0])
+    assert steps == ["z per rater and criterion, n - 1"]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in DesignKind if not kind.is_choice])
+def test_a_negative_criterion_turns_the_order_round(kind: DesignKind) -> None:
+    key, table = fill(kind)
+    worse = AskedCriterion(name="dull", direction="negative")
+    for place, scoring in enumerate(analyse_criterion(key, CRITERION, table, Transform.Z).scorings):
+        turned = analyse_criterion(key, worse, table, Transform.Z).scorings[place]
+        assert [each.system for each in turned.systems] == [each.system for each in scoring.systems][::-1]
+        assert any("turned" in step or "reversed" in step for step in turned.transforms)
+
+
+def test_counts_of_best_worst_are_best_less_worst_by_shown() -> None:
+    key, table = fill(DesignKind.BEST_WORST)
+    counted = analyse_criterion(key, CRITERION, table, Transform.Z).scorings[0]
+    for each in counted.systems:
+        own = table.answer[table.system == table.systems.index(each.system)]
+        assert each.score.value == pytest.approx(((own == 1).sum() - (own == 3).sum()) / len(own))
+        assert each.shown == len(own)
+
+
+def test_a_rater_who_says_one_thing_is_left_out_of_z_scores_and_named() -> None:
+    key, table = fill(DesignKind.LIKERT)
+    flat = replace(table, answer=np.where(table.rater == 0, 3.0, table.answer))
+    found = analyse_criterion(key, CRITERION, flat, Transform.Z)
+    assert found.left_out == ["1 raters who gave one answer to everything"]
+    with pytest.raises(TooFewError, match="quality: every rater gave one answer to everything"):
+        analyse_criterion(key, CRITERION, replace(table, answer=np.full_like(table.answer, 3.0)), Transform.Z)
+
+
+def test_agreement_is_of_items_and_its_halves_are_stepped_up() -> None:
+    found = run_study(
+        make_key(DesignKind.CONTINUOUS, StudySize(raters=16, per_rater=20, dialogues=20), 3), 3, splits=40
+    )
+    agreement = found.agreement
+    assert agreement.intraclass is not None
+    assert agreement.alpha_interval is not None
+    assert agreement.split_half is not None
+    assert agreement.intraclass.raters == 16
+    assert 0.2 < agreement.alpha_interval < agreement.intraclass.consistency_of_mean
+    assert agreement.split_half == pytest.approx(agreement.intraclass.consistency_of_mean, abs=0.1)
+
+
+def test_raters_who_share_nothing_have_no_agreement() -> None:
+    key, table = fill(DesignKind.CONTINUOUS, size=StudySize(raters=2, per_rater=6, dialogues=12))
+    agreement: Any = analyse_criterion(key, CRITERION, table, Transform.Z).agreement
+    assert (agreement.alpha_interval, agreement.intraclass, agreement.split_half) == (None, None, None)

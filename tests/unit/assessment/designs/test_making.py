@@ -1,0 +1,149 @@
+"""Making sheets: blind, shuffled, balanced, the same each time; and what cannot be made is named."""
+
+import csv
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from turnscore_assessment.designs.form import AskedCriterion, Design, DesignKind, DesignWish, Item
+from turnscore_assessment.designs.making import DesignError, make_design
+from turnscore_assessment.designs.sheet_file import write_design
+from turnscore_assessment.errors import TooFewError
+from turnscore_assessment.ratings.form import SpokenTurn
+
+SYSTEMS = ("alpha-9", "beta-9", "gamma-9")
+CRITERIA = [AskedCriterion(name="fun"), AskedCriterion(name="clear")]
+DULL = AskedCriterion(name="dull", direction="negative")
+
+
+def make_items(dialogues: int = 6, systems: tuple[str, ...] = SYSTEMS, reference: bool = True) -> list[Item]:
+    items = []
+    for dialogue in range(dialogues):
+        context = (SpokenTurn(speaker="user", text=f"question {dialogue}"),)
+        for number, system in enumerate(systems):
+            text = f"reply {number} to {dialogue}"
+            items.append(Item(dialogue=f"d{dialogue}", system=system, context=context, response=text))
+        if reference:
+            made = {"dialogue": f"d{dialogue}", "system": "human", "context": context, "response": f"ideal {dialogue}"}
+            items.append(Item(**made, reference=True, standard=20.0 + dialogue))
+    return items
+
+
+def make(kind: DesignKind, items: list[Item] | None = None, **options: Any) -> Design:
+    wish = DesignWish(kind=kind, **{"study": "s", "criteria": CRITERIA, "raters": 4, **options})
+    return make_design(make_items() if items is None else items, wish)
+
+
+@pytest.mark.parametrize("kind", DesignKind)
+def test_no_sheet_names_a_system(kind: DesignKind, tmp_path: Path) -> None:
+    write_design(tmp_path, make(kind))
+    sheets = list((tmp_path / "sheets").iterdir())
+    assert len(sheets) == 8
+    for sheet in sheets:
+        text = sheet.read_text()
+        assert not any(system in text for system in SYSTEMS)
+        assert "human" not in text
+    key = json.loads((tmp_path / "key.json").read_text())
+    assert {item["system"] for item in key["items"].values()} >= set(SYSTEMS)
+
+
+@pytest.mark.parametrize("kind", DesignKind)
+def test_the_same_seed_makes_the_same_files(kind: DesignKind, tmp_path: Path) -> None:
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        write_design(tmp_path / name, make(kind, seed=seed))
+    files = [path.relative_to(tmp_path / "a") for path in sorted((tmp_path / "a").rglob("*.*"))]
+    assert len(files) == 9
+    assert all((tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes() for file in files)
+    assert any((tmp_path / "a" / file).read_bytes() != (tmp_path / "c" / file).read_bytes() for file in files)
+
+
+@pytest.mark.parametrize("kind", DesignKind)
+def test_dialogues_and_systems_are_dealt_evenly_and_no_rater_sees_a_dialogue_twice(kind: DesignKind) -> None:
+    key = make(kind, make_items(10), raters=7, per_rater=4).key
+    by_rater = Counter((question.rater, question.dialogue) for question in key.questions)
+    by_dialogue = Counter(question.dialogue for question in key.questions)
+    assert max(by_rater.values()) == 1
+    assert max(by_dialogue.values()) - min(by_dialogue.values()) <= 1
+    for name, most in (("appearances", 1), ("in_position", 1), ("meetings", 1)):
+        low, high = key.balance[name]
+        assert high - low <= most, name
+    numbers = [question.question for question in key.questions if question.rater == "r1"]
+    assert numbers == [1, 2, 3, 4]
+
+
+def test_pages_are_in_an_order_of_each_raters_own() -> None:
+    key = make(DesignKind.CONTINUOUS, make_items(10)).key
+    orders = {tuple(question.dialogue for question in key.questions if question.rater == f"r{n}") for n in range(1, 5)}
+    assert len(orders) == 4
+
+
+def test_magnitude_estimation_shows_the_reference_with_its_worth_and_does_not_judge_it() -> None:
+    worths = {DesignKind.RANK_BASED_MAGNITUDE: {100.0}, DesignKind.BIASED_MAGNITUDE: {20.0 + n for n in range(6)}}
+    for kind, worth in worths.items():
+        design = make(kind)
+        assert {item.system for item in design.key.items.values()} == set(SYSTEMS)
+        assert {question.standard for question in design.key.questions} == worth
+        assert set(design.references) == {f"d{n}" for n in range(6)}
+    likert = make(DesignKind.LIKERT)
+    assert {item.system for item in likert.key.items.values()} == {*SYSTEMS, "human"}
+    assert likert.references == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"), [(DesignKind.PAIRWISE, 2), (DesignKind.BEST_WORST, 3), (DesignKind.RANKING, 4)]
+)
+def test_choices_have_the_size_asked_for(kind: DesignKind, size: int) -> None:
+    key = make(kind, tuple_size=size).key
+    assert {len(question.options) for question in key.questions} == {size}
+    dialogues = {key.items[option].dialogue for question in key.questions[:1] for option in question.options}
+    assert dialogues == {key.questions[0].dialogue}
+
+
+def test_dialogues_of_one_system_each_can_be_rated() -> None:
+    """Live chats: every system has dialogues of its own."""
+    turns = (SpokenTurn(speaker="user", text="hi"), SpokenTurn(speaker="system", text="hello"))
+    items = [Item(dialogue=f"{system}{n}", system=system, turns=turns) for system in ("A", "B") for n in range(3)]
+    design = make(DesignKind.CONTINUOUS, items)
+    assert all(len(question.options) == 1 for question in design.key.questions)
+
+
+def test_text_that_a_spreadsheet_would_run_is_made_text(tmp_path: Path) -> None:
+    items = [Item(dialogue="d", system=system, response="=1+cmd|' /C calc'!A0") for system in ("A", "B")]
+    write_design(tmp_path, make(DesignKind.LIKERT, items, raters=1))
+    with (tmp_path / "sheets" / "r1.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["response"] for row in rows} == {"'=1+cmd|' /C calc'!A0"}
+    assert all(row["item"][0] == "i" for row in rows)  # no 12e456, which a spreadsheet makes a number
+
+
+def test_what_cannot_be_made_is_named() -> None:
+    items = make_items(reference=False)
+    cases: list[tuple[DesignKind, list[Item], dict[str, Any], str]] = [
+        (
+            DesignKind.RANK_BASED_MAGNITUDE,
+            items,
+            {},
+            "dialogue 'd0' has no reference, which rank-based",
+        ),
+        (DesignKind.PAIRWISE, items[1:], {}, "dialogue 'd0' has nothing of system 'alpha-9'"),
+        (DesignKind.LIKERT, [*items, items[0]], {}, "dialogue 'd0' has two items of system 'alpha-9'"),
+        (DesignKind.LIKERT, items, {"per_rater": 7}, "per-rater: 7 dialogues, but there are 6"),
+        (DesignKind.LIKERT, items, {"raters": 20_000}, "more than 100,000"),
+        (DesignKind.LIKERT, items, {"criteria": [CRITERIA[0], CRITERIA[0]]}, "criterion: two are called 'fun'"),
+        (DesignKind.RANKING, items, {"criteria": [DULL]}, "'dull' is negative, and ranking asks for the better option"),
+        (DesignKind.LIKERT, items, {"criteria": []}, "criterion: there are 0"),
+        (DesignKind.LIKERT, items, {"study": ""}, "study: must have 1 to 200 characters"),
+    ]
+    for kind, given, options, reason in cases:
+        with pytest.raises(DesignError, match=reason):
+            make(kind, given, **options)
+    plain = [item.model_copy(update={"standard": None}) for item in make_items()]
+    with pytest.raises(DesignError, match="the reference of dialogue 'd0' has no `standard`"):
+        make(DesignKind.BIASED_MAGNITUDE, plain)
+    twice = [*make_items(), make_items()[3].model_copy(update={"system": "other"})]
+    with pytest.raises(DesignError, match="dialogue 'd0' has two references"):
+        make(DesignKind.LIKERT, twice)
+    with pytest.raises(TooFewError, match="a design compares two systems at least; there is A"):
+        make(DesignKind.LIKERT, [Item(dialogue="d", system="A", response="x")])
