@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
+from turnscore_load.raw_http import RawConnection, RawReply, open_connection, post_bytes
 
 _REFUSED = (429, 503)
 REFUSED_WAIT_MS = 50
@@ -49,23 +50,16 @@ class Tally:
             self.replies.append(body.decode())
 
 
-class Caller(asyncio.Protocol):
+class Caller:
     """One connection that sends the next request as soon as the last is answered."""
 
-    def __init__(self, requests: "deque[bytes]", tally: Tally) -> None:
+    def __init__(self, connection: RawConnection, requests: "deque[bytes]", tally: Tally) -> None:
+        self._connection = connection
         self._requests = requests
         self._tally = tally
-        self._received = bytearray()
         self._current = b""
         self._sent_at = 0.0
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def connection_made(self, transport: Any) -> None:
-        self._transport = transport
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self.done.done():
-            self.done.set_exception(exc or ConnectionError("the server closed the connection"))
 
     def start(self) -> None:
         """Sends the next request, or ends where there is none."""
@@ -75,33 +69,20 @@ class Caller(asyncio.Protocol):
         self._current = self._requests.popleft()
         self._send()
 
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        head_end = self._received.find(b"\r\n\r\n")
-        if head_end < 0:
+    def _take(self, reply: RawReply) -> None:
+        if not reply.status:
+            self.done.set_exception(ConnectionError(reply.why))
             return
-        head = bytes(self._received[:head_end]).lower()
-        begin = head.find(b"content-length:")
-        if begin < 0:
-            self.done.set_exception(ConnectionError(f"a reply without Content-Length: {head!r}"))
-            return
-        end = head_end + 4 + int(head[begin + 15 :].split(b"\r\n", 1)[0])
-        if len(self._received) >= end:
-            body = bytes(self._received[head_end + 4 : end])
-            del self._received[:end]
-            self._take(int(head[9:12]), body)
-
-    def _take(self, status: int, body: bytes) -> None:
-        self._tally.count(status, body)
-        if status in _REFUSED:  # a well-behaved caller comes back when it was told to
-            asyncio.get_running_loop().call_later(_retry_after_ms(body) / 1000, self._send)
+        self._tally.count(reply.status, reply.body)
+        if reply.status in _REFUSED:  # a well-behaved caller comes back when it was told to
+            asyncio.get_running_loop().call_later(_retry_after_ms(reply.body) / 1000, self._send)
             return
         self._tally.latencies_ms.append(1000 * (time.perf_counter() - self._sent_at))
         self.start()
 
     def _send(self) -> None:
         self._sent_at = time.perf_counter()
-        self._transport.write(self._current)
+        self._connection.send(self._current, self._take)
 
 
 def _retry_after_ms(body: bytes) -> float:
@@ -111,20 +92,10 @@ def _retry_after_ms(body: bytes) -> float:
         return REFUSED_WAIT_MS
 
 
-def request_bytes(path: str, port: int, bodies: Iterable[str]) -> "deque[bytes]":
-    """Whole HTTP requests, ready to be written."""
-    head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\ncontent-length: "
-    encoded = (body.encode() for body in bodies)
-    return deque(head.encode() + str(len(body)).encode() + b"\r\n\r\n" + body for body in encoded)
-
-
 async def drive(port: int, path: str, bodies: Iterable[str], clients: int, keeps_replies: bool) -> dict[str, Any]:
     """Sends all bodies over that many connections; raises ConnectionError where the server hangs up."""
-    requests, tally = request_bytes(path, port, bodies), Tally(keeps_replies)
-    loop = asyncio.get_running_loop()
-    callers = [
-        (await loop.create_connection(lambda: Caller(requests, tally), "127.0.0.1", port))[1] for _ in range(clients)
-    ]
+    requests, tally = deque(post_bytes(path, port, body.encode()) for body in bodies), Tally(keeps_replies)
+    callers = [Caller(await open_connection(port), requests, tally) for _ in range(clients)]
     cpu, started_at = time.process_time(), time.perf_counter()
     for caller in callers:
         caller.start()
