@@ -6,7 +6,7 @@ workers of each system are paired in the order in which they came.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -22,6 +22,7 @@ from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.figures import Floats
 from turnscore_assessment.ratings.rating_file import RatingFile
 from turnscore_assessment.ratings.rating_table import COMMON_HIGH, COMMON_LOW, build_table
+from turnscore_assessment.scoring.quality_control import control_quality
 
 Verdict = Literal["a is better", "b is better", "no difference larger than the margin", "undecided"]
 
@@ -37,10 +38,11 @@ class SequenceMethod(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Hit:
-    """What a worker said in one HIT: the ratings of each system's dialogues."""
+    """What a worker said in one HIT: the ratings of each system's dialogues, and the places of all its dialogues."""
 
     worker: str
     values: dict[str, list[float]]
+    places: list[int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,13 +93,17 @@ def collect_observations(ratings: RatingFile, a: str, b: str, criterion: str = O
     places, notes = _put_in_order(ratings)
     hits = _collect_hits(ratings, places, values)
     unit = "the first HIT in which a worker rated both systems"
-    found = list(_differ_within(hits, a, b))
-    used = len(found)
-    if not found:
-        found = list(_differ_between(hits, a, b))
-        used = 2 * len(found)
+    first = _find_first(hits, lambda hit: a in hit.values and b in hit.values)
+    kept = _keep_passing(ratings, first)
+    found = [float(np.mean(hit.values[a]) - np.mean(hit.values[b])) for hit in kept]
+    if not first:
+        first = _find_first(hits, lambda hit: a in hit.values or b in hit.values)
+        kept = _keep_passing(ratings, first)
+        found = list(_pair_up(kept, a, b))
         unit = "a worker's first HIT with A less another worker's first HIT with B, paired in the order of arrival"
-    left = sum(a in hit.values or b in hit.values for hit in hits) - used
+    if len(kept) < len(first):
+        notes.append(f"{len(first) - len(kept)} of {len(first)} workers do not pass the quality control in that HIT")
+    left = sum(a in hit.values or b in hit.values for hit in hits) - len(first)
     if left:
         notes.append(f"{left} HITs are no observation: of a worker seen before, or with one of the two systems only")
     return Observations(differences=np.array(found), reach=reach, unit=unit, notes=notes)
@@ -190,24 +196,30 @@ def _put_in_order(ratings: RatingFile) -> tuple[list[int], list[str]]:
     return list(range(len(rows))), ["not every dialogue has `submitted_at`: taken in the order of the file"]
 
 
-def _differ_within(hits: Sequence[Hit], a: str, b: str) -> Iterator[float]:
-    """One a worker: of the first HIT in which both systems were rated."""
-    done: set[str] = set()
+def _find_first(hits: Sequence[Hit], wanted: Callable[[Hit], bool]) -> list[Hit]:
+    """Each worker's first HIT that is wanted, in the order of all."""
+    first: dict[str, Hit] = {}
     for hit in hits:
-        if hit.worker not in done and a in hit.values and b in hit.values:
-            done.add(hit.worker)
-            yield float(np.mean(hit.values[a]) - np.mean(hit.values[b]))
+        if wanted(hit):
+            first.setdefault(hit.worker, hit)
+    return list(first.values())
 
 
-def _differ_between(hits: Sequence[Hit], a: str, b: str) -> Iterator[float]:
-    """The first HIT of the next worker who rated A, less that of the next who rated B."""
-    done: set[str] = set()
+def _keep_passing(ratings: RatingFile, hits: Sequence[Hit]) -> list[Hit]:
+    """Those whose worker passes the quality control by this HIT alone: what comes later undoes no observation."""
+    places = [place for hit in hits for place in hit.places]
+    if not any(ratings.dialogues[place].degraded for place in places):
+        return list(hits)
+    alone = RatingFile(ratings.description, [ratings.dialogues[place] for place in places])
+    passing = {each.worker for each in control_quality(build_table(alone)) if each.passes}
+    return [hit for hit in hits if hit.worker in passing]
+
+
+def _pair_up(hits: Sequence[Hit], a: str, b: str) -> Iterator[float]:
+    """The next worker who rated A less the next who rated B."""
     waiting: dict[str, deque[float]] = {a: deque(), b: deque()}
     for hit in hits:
-        system = next((name for name in (a, b) if name in hit.values), None)
-        if system is None or hit.worker in done:
-            continue
-        done.add(hit.worker)
+        system = a if a in hit.values else b
         waiting[system].append(float(np.mean(hit.values[system])))
         if waiting[a] and waiting[b]:
             yield waiting[a].popleft() - waiting[b].popleft()
@@ -218,7 +230,8 @@ def _collect_hits(ratings: RatingFile, places: Sequence[int], values: Floats) ->
     hits: dict[tuple[str, str], Hit] = {}
     for place in places:
         row = ratings.dialogues[place]
-        hit = hits.pop((row.worker, row.hit), None) or Hit(worker=row.worker, values={})
+        hit = hits.pop((row.worker, row.hit), None) or Hit(worker=row.worker, values={}, places=[])
+        hit.places.append(place)
         hit.values.setdefault(row.system, []).append(float(values[place]))
         hits[row.worker, row.hit] = hit  # put back at the end
     return list(hits.values())

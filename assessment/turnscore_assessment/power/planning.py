@@ -1,0 +1,223 @@
+"""Planning: how many workers see a difference between two systems, by simulating studies from a pilot's ratings.
+
+A simulated study draws workers with replacement, and of each its dialogues with replacement, and tests the workers'
+differences with a two-sided t-test (of means, Welch's, where workers see one system each). The difference is the one
+that is planned for: the pilot's own is taken out first.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from turnscore_assessment.comparison.decision import LEVEL, POWER, find_needed_dialogues
+from turnscore_assessment.errors import AssessmentError
+from turnscore_assessment.figures import Floats
+from turnscore_assessment.power.pilot import Pilot
+
+SIMULATIONS = 2000
+"""Chosen: a power of 80 % is then known to 1.8 points either way."""
+MOST_SIMULATIONS = 100_000
+MOST_WORKERS = 5000
+"""More than these are an answer of their own."""
+DRAWS_AT_ONCE = 2_000_000
+"""Chosen: some 50 MB of memory."""
+CURVE = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
+"""Shares of the workers needed at which power is shown."""
+CERTAINTY = 1.96
+FEWEST_WORKERS = 3
+"""Specified: of two, a t-test sees next to nothing."""
+FEW_WORKERS = 20
+"""Chosen: the deviation of twenty is known to a third."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerPoint:
+    """The share of simulated studies of so many workers that see the difference, with its Monte-Carlo error."""
+
+    workers: int
+    power: float
+    error: float
+    """The standard error from simulating so few studies; it says nothing of the pilot's."""
+    wrong: float
+    """The share that sees a difference the other way round."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is needed. `needed` is None where it is more than MOST_WORKERS; of each system, where workers see one."""
+
+    difference: float
+    level: float
+    power: float
+    dialogues: int
+    """Of each system, by a worker."""
+    is_paired: bool
+    needed: int | None
+    needed_low: int | None
+    needed_high: int | None
+    """Between which the number lies, for the Monte-Carlo error alone."""
+    curve: Sequence[PowerPoint]
+    false_alarms: PowerPoint | None
+    """How often studies of that size see a difference where there is none: about the level, if the test is honest."""
+    simulations: int
+    spread: float
+    pilot_difference: float
+    pilot_error: float
+    pilot_workers: tuple[int, int]
+    notes: Sequence[str]
+
+
+Simulate = Callable[[int], PowerPoint]
+
+
+def plan_study(
+    pilot: Pilot,
+    *,
+    difference: float | None = None,
+    dialogues: int = 1,
+    level: float = LEVEL,
+    power: float = POWER,
+    simulations: int = SIMULATIONS,
+    seed: int = 0,
+) -> Plan:
+    """The fewest workers with that power; `difference` is the pilot's own unless said. AssessmentError for none."""
+    planned = pilot.difference if difference is None else difference
+    if not planned:
+        raise AssessmentError("difference: must not be 0; no study sees that there is none")
+
+    def simulate(workers: int, shift: float = planned) -> PowerPoint:
+        return simulate_power(
+            pilot, workers, shift, dialogues=dialogues, level=level, simulations=simulations, seed=seed
+        )
+
+    guess = find_needed_dialogues(planned, pilot.spread, paired=pilot.is_paired, level=level, power=power)
+    needed = None if guess is None or guess > MOST_WORKERS else _search(simulate, guess, power)
+    points = [] if needed is None else [simulate(max(FEWEST_WORKERS, round(share * needed))) for share in CURVE]
+    low, high = (None, None) if needed is None else _bound(simulate(needed), level, power)
+    return Plan(
+        difference=planned,
+        level=level,
+        power=power,
+        dialogues=dialogues,
+        is_paired=pilot.is_paired,
+        needed=needed,
+        needed_low=low,
+        needed_high=high,
+        curve=points,
+        false_alarms=None if needed is None else simulate(needed, 0.0),
+        simulations=simulations,
+        spread=pilot.spread,
+        pilot_difference=pilot.difference,
+        pilot_error=pilot.error,
+        pilot_workers=(len(pilot.a), len(pilot.b)),
+        notes=list(_note(pilot, difference)),
+    )
+
+
+def simulate_power(
+    pilot: Pilot,
+    workers: int,
+    difference: float,
+    *,
+    dialogues: int = 1,
+    level: float = LEVEL,
+    simulations: int = SIMULATIONS,
+    seed: int = 0,
+) -> PowerPoint:
+    """Of studies in which so many workers rate so many dialogues of each system; of each system if not paired."""
+    generator = np.random.default_rng(seed)
+    shift = difference - pilot.difference
+    seen = wrong = 0
+    step = max(1, DRAWS_AT_ONCE // (workers * dialogues))
+    for start in range(0, simulations, step):
+        statistics, edges = _test(pilot, min(step, simulations - start), workers, dialogues, shift, level, generator)
+        right = statistics if difference >= 0 else -statistics
+        seen += int((right > edges).sum())
+        wrong += int((right < -edges).sum())
+    share = seen / simulations
+    error = math.sqrt(max(share * (1 - share), 1 / simulations**2) / simulations)
+    return PowerPoint(workers=workers, power=share, error=error, wrong=wrong / simulations)
+
+
+def _test(
+    pilot: Pilot,
+    studies: int,
+    workers: int,
+    dialogues: int,
+    shift: float,
+    level: float,
+    generator: np.random.Generator,
+) -> tuple[Floats, Floats]:
+    """The t statistic of each simulated study, and beyond which it is seen."""
+    drawn = generator.integers(0, len(pilot.a), (studies, workers))
+    others = drawn if pilot.is_paired else generator.integers(0, len(pilot.b), (studies, workers))
+    a = _draw(pilot.a, drawn, dialogues, generator) + shift
+    b = _draw(pilot.b, others, dialogues, generator)
+    if pilot.is_paired:
+        differences = a - b
+        means, variances = differences.mean(axis=1), differences.var(axis=1, ddof=1) / workers
+        freedom = np.full(studies, workers - 1.0)
+    else:
+        means, parts = a.mean(axis=1) - b.mean(axis=1), [side.var(axis=1, ddof=1) / workers for side in (a, b)]
+        variances = parts[0] + parts[1]
+        with np.errstate(invalid="ignore"):
+            freedom = variances**2 * (workers - 1) / (parts[0] ** 2 + parts[1] ** 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        statistics = means / np.sqrt(variances)
+    edges = stats.t.ppf(1 - level / 2, np.nan_to_num(freedom, nan=1.0))
+    return np.nan_to_num(statistics, nan=0.0), np.asarray(edges, dtype=np.float64)
+
+
+def _draw(values: Sequence[Floats], drawn: NDArray[np.intp], dialogues: int, generator: np.random.Generator) -> Floats:
+    """The mean of so many dialogues, drawn with replacement, of each worker drawn."""
+    counts = np.array([len(each) for each in values])
+    starts = np.cumsum(counts) - counts
+    places = (generator.random((*drawn.shape, dialogues)) * counts[drawn][..., None]).astype(np.intp)
+    return np.asarray(_inflate(values)[starts[drawn][..., None] + places].mean(axis=-1))
+
+
+def _inflate(values: Sequence[Floats]) -> Floats:
+    """All dialogues, their distances from the mean of workers' means stretched: a resample varies as n - 1 of n."""
+    centre = float(np.mean([each.mean() for each in values]))
+    return np.asarray(centre + (np.concatenate(values) - centre) * math.sqrt(len(values) / (len(values) - 1)))
+
+
+def _search(simulate: Simulate, guess: int, power: float) -> int | None:
+    """The fewest workers with that power: a bracket about the guess, then halves, all with one seed."""
+    high = guess
+    while simulate(high).power < power:
+        high *= 2
+        if high > MOST_WORKERS:
+            return None
+    low = FEWEST_WORKERS - 1
+    while high - low > 1:
+        middle = max((low + high) // 2, min(high - 1, int(0.7 * high)))
+        low, high = (low, middle) if simulate(middle).power >= power else (middle, high)
+    return high
+
+
+def _bound(found: PowerPoint, level: float, power: float) -> tuple[int, int]:
+    """Between which the workers needed lie if the power is off by its Monte-Carlo error, by the normal formula."""
+    edge, wanted = stats.norm.ppf(1 - level / 2), stats.norm.ppf(power)
+    bounds = []
+    for share in (found.power + CERTAINTY * found.error, found.power - CERTAINTY * found.error):
+        has = stats.norm.ppf(min(max(share, 0.01), 0.999))
+        bounds.append(found.workers * ((edge + wanted) / max(edge + has, 0.1)) ** 2)
+    return max(FEWEST_WORKERS, math.floor(bounds[0])), math.ceil(bounds[1])
+
+
+def _note(pilot: Pilot, difference: float | None) -> Iterator[str]:
+    yield from pilot.notes
+    if difference is None:
+        yield (
+            f"the difference is the pilot's own, known to {CERTAINTY * pilot.error:.3g} either way: say the smallest "
+            "difference that matters with --difference"
+        )
+    if not pilot.is_paired:
+        yield "workers see one system each: so many are needed of each"
+    if min(len(pilot.a), len(pilot.b)) < FEW_WORKERS:
+        yield f"fewer than {FEW_WORKERS} workers: how much workers differ is hardly known"
