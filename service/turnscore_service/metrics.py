@@ -18,40 +18,44 @@ _SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75)
 
 REQUESTS = Counter(
     "turnscore_requests_total",
-    "Calls of the API; code is `ok`, the error's code, or `departed` where the caller left.",
+    "Calls of the API. The code is `ok`, the error's code, or `departed` if the caller left.",
     ["door", "call", "code"],
 )
 REQUEST_SECONDS = Histogram(
-    "turnscore_request_seconds", "From the first byte read to the finished reply.", ["door", "call"], buckets=_SECONDS
+    "turnscore_request_seconds",
+    "Time from the first byte read to the finished reply.",
+    ["door", "call"],
+    buckets=_SECONDS,
 )
 KEY_TURNS = Counter(
     "turnscore_key_turns_total",
-    "Turns that callers with an API key asked for, by the key's name and whether its rate `allowed` or `refused` them.",
+    "Turns of callers with an API key, by the key's name and whether its rate `allowed` or `refused` them.",
     ["key", "outcome"],
 )
 KEY_FILE_ERRORS = Counter(
     "turnscore_key_file_errors_total",
-    "Times the file of API keys had changed and could not be read: the keys stayed as they were.",
+    "Times that the changed file of API keys could not be read; the keys stayed as they were.",
 )
 ITEMS = Counter(
     "turnscore_items_total",
-    "Turns by scorer, bundle and what became of them: scored, failed, expired or departed.",
+    "Turns by scorer, bundle and outcome: scored, failed, expired or departed.",
     ["scorer", "model", "outcome"],
 )
 WASTED_ITEMS = Counter(
     "turnscore_wasted_items_total",
-    "Turns computed for nobody: their caller left, or their time ran out, while their batch ran.",
+    "Turns computed for nobody: while their batch ran, their caller left or their time ran out.",
     ["scorer"],
 )
 ADMITTED_ITEMS = Counter("turnscore_admitted_items_total", "Turns admitted.", ["scorer"])
 REFUSED_ITEMS = Counter(
     "turnscore_refused_items_total",
-    "Turns refused: `full`, there was no room, or `deadline`, the queue was longer than the caller's time.",
+    "Turns refused by reason: `full` (there was no room) or `deadline` (the queue was longer than the caller's time).",
     ["scorer", "reason"],
 )
 SHED = Counter(
     "turnscore_requests_shed_total",
-    "Of the calls with code `overloaded`, those refused before they were decoded, as all before them had been refused.",
+    "Calls with code `overloaded` that were refused before they were decoded, because all calls "
+    "before them had been refused.",
     ["door", "call"],
 )
 ITEMS_IN_FLIGHT = Gauge(
@@ -73,14 +77,18 @@ STAGE_DEATHS = Counter(
 )
 OUT_OF_MEMORY = Counter(
     "turnscore_out_of_memory_batches_total",
-    "Batches that found too little memory on their device; their halves are scored.",
+    "Batches that found too little memory on their device; the service scores their halves.",
     ["scorer"],
 )
 TOKENIZE_SECONDS = Histogram(
-    "turnscore_tokenize_seconds", "Turning the turns of one request into tokens.", ["scorer"], buckets=_SECONDS
+    "turnscore_tokenize_seconds", "Time to turn the turns of one request into tokens.", ["scorer"], buckets=_SECONDS
 )
-QUEUE_SECONDS = Histogram("turnscore_queue_seconds", "Waiting for a place in a batch.", ["scorer"], buckets=_SECONDS)
-INFERENCE_SECONDS = Histogram("turnscore_inference_seconds", "One batch in the runtime.", ["scorer"], buckets=_SECONDS)
+QUEUE_SECONDS = Histogram(
+    "turnscore_queue_seconds", "Time that a turn waits for a place in a batch.", ["scorer"], buckets=_SECONDS
+)
+INFERENCE_SECONDS = Histogram(
+    "turnscore_inference_seconds", "Time of one batch in the runtime.", ["scorer"], buckets=_SECONDS
+)
 BATCH_ITEMS = Histogram("turnscore_batch_items", "Turns in one batch.", ["scorer"], buckets=_COUNTS)
 BATCH_TOKENS = Histogram("turnscore_batch_tokens", "Tokens in one batch, with padding.", ["scorer"], buckets=_TOKENS)
 BATCH_PADDING = Histogram(
@@ -91,47 +99,48 @@ OPEN_CONVERSATIONS = Gauge(
 )
 CONVERSATION_TURNS = Counter(
     "turnscore_conversation_turns_total",
-    "Messages of live conversations by what became of them: heard (a user's turn), scored, failed or refused.",
+    "Messages of live conversations by outcome: heard (a user's turn), scored, failed or refused.",
     ["outcome"],
 )
 CONVERSATION_TURN_SECONDS = Histogram(
-    "turnscore_conversation_turn_seconds", "From a system turn's arrival to its scores.", buckets=_SECONDS
+    "turnscore_conversation_turn_seconds", "Time from a system turn's arrival to its scores.", buckets=_SECONDS
 )
 CACHE_HITS = Counter(
     "turnscore_cache_hits_total",
-    "Turns whose whole score was found, by the level that completed it: local or shared.",
+    "Turns whose whole score was in the cache, by the level that completed it: local or shared.",
     ["scorer", "level"],
 )
 CACHE_MISSES = Counter(
     "turnscore_cache_misses_total",
-    "Turns of which something had to be computed: absent, partial (some qualities were found), stale, unreadable, "
-    "unavailable (the shared level gave no answer), or bypass and refresh as the request wished.",
+    "Turns of which something had to be computed, by cause: absent, partial (some qualities "
+    "were found), stale, unreadable, unavailable (the shared level gave no answer), or bypass and refresh as "
+    "the request asked.",
     ["scorer", "cause"],
 )
 CACHE_JOINS = Counter(
-    "turnscore_cache_joins_total", "Turns that waited for an equal one that was being computed.", ["scorer"]
+    "turnscore_cache_joins_total", "Turns that waited for an equal turn that was being computed.", ["scorer"]
 )
 CACHE_ERRORS = Counter(
     "turnscore_cache_errors_total",
-    "Failed round trips to the shared cache, and single writes that it refused, by operation (read, write, probe_read, "
-    "probe_write) and cause: timeout, connection, garbage, full, read_only, failing_over, loading, forbidden, refused "
-    "or other.",
+    "Failed round trips to the shared cache, and single writes that it refused, by operation "
+    "(read, write, probe_read, probe_write) and cause: timeout, connection, garbage, full, read_only, "
+    "failing_over, loading, forbidden, refused or other.",
     ["operation", "cause"],
 )
 CACHE_SECONDS = Histogram(
-    "turnscore_cache_seconds", "One round trip to the shared cache, for all that went in it.", ["operation"],
+    "turnscore_cache_seconds", "Time of one round trip to the shared cache, for everything in it.", ["operation"],
     buckets=_SECONDS,
 )  # fmt: skip
 CACHE_BREAKER = Gauge(
     "turnscore_cache_breaker_state",
-    "Whether the shared cache is in use: 0 closed (it is), 1 half open (being probed), 2 open (left alone); of the "
-    "worker that is worst off.",
+    "Use of the shared cache: 0 closed (in use), 1 half open (being probed), 2 open (not in "
+    "use); of the worker that is worst off.",
     ["operation"],
     multiprocess_mode="livemax",
 )
 CACHE_DROPPED_WRITES = Counter(
     "turnscore_cache_dropped_writes_total",
-    "Scores that were not written to the shared cache: full (too many waited) or open (it was left alone).",
+    "Scores that were not written to the shared cache: full (too many waited) or open (the cache was not in use).",
     ["cause"],
 )
 CACHE_LOCAL_BYTES = Gauge(

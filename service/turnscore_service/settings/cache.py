@@ -27,70 +27,78 @@ class CacheSettings(BaseModel):
 
     url: SecretStr | None = Field(
         default=None,
-        description="The Redis that all processes share: `redis://`, `rediss://`, `unix://`, `redis+sentinel://` or "
-        "`redis+cluster://` (docs/cache.md). In-process only when empty.",
+        description="The Redis that all processes share: `redis://`, `rediss://`, `unix://`, "
+        "`redis+sentinel://` or `redis+cluster://` (docs/cache.md). Empty: each process keeps its own cache "
+        "alone.",
     )
-    username: str | None = Field(default=None, description="User of the Redis, before one in the URL.")
-    password: SecretStr | None = Field(default=None, description="Password of the Redis, before one in the URL.")
+    username: str | None = Field(default=None, description="User of the Redis; replaces one in the URL.")
+    password: SecretStr | None = Field(default=None, description="Password of the Redis; replaces one in the URL.")
     sentinel_username: str | None = Field(default=None, description="User of the Sentinels themselves.")
     sentinel_password: SecretStr | None = Field(default=None, description="Password of the Sentinels themselves.")
     namespace: CacheNamespace = Field(
-        default="default", description="Scores are found only by requests of the namespace that they were kept in."
+        default="default",
+        description="Namespace of requests that name none. Requests find only scores of their own namespace.",
     )
     secret: SecretStr | None = Field(
         default=None,
-        description="Keys are hashed with it, so that nobody who reads the cache can test a guess at a text, and "
-        "entries are sealed with it, so that nobody who writes to it can forge a score. Alike for all that share one.",
+        description="Secret that hashes the keys, so that a reader of the cache cannot test a guess at a text, "
+        "and that seals the entries, so that a writer cannot forge a score. All services that share a cache need "
+        "the same.",
     )
     ttl_seconds: NonNegativeInt = Field(
-        default=86_400, description="How long a score is kept; 0 keeps none. Chosen: a day."
+        default=86_400, description="Seconds for which a score is kept; 0 keeps none. Chosen: a day."
     )
     scorer_ttl_seconds: dict[str, NonNegativeInt] = Field(
         default_factory=dict, description='The same for single scorers, as JSON: `{"fed": 3600, "engagement": 0}`.'
     )
     ttl_jitter: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.1, description="Share by which each score's end is drawn earlier, so that not all end together."
+        default=0.1,
+        description="Largest share by which a score's time is shortened at random, so that not all scores end "
+        "together.",
     )
     local_max_bytes: NonNegativeInt = Field(
         default=32 * 1024 * 1024,
-        description="Memory of the level in the process, for each worker; 0 turns it off. Chosen: some 50,000 turns "
-        "of engagement, 28,000 of FED on all qualities.",
+        description="Memory of the level in the process, per worker; 0 turns that level off. Chosen: some "
+        "50,000 turns of engagement, 28,000 of FED on all qualities.",
     )
     local_ttl_seconds: PositiveInt = Field(
-        default=600, description="How long the level in the process keeps a score at most. Chosen."
+        default=600, description="Seconds for which the level in the process keeps a score at most. Chosen."
     )
 
     timeout_ms: PositiveInt = Field(
         default=50,
-        description="Milliseconds for one round trip to the Redis, connecting included; no retries. Chosen: the most "
-        "that a sick Redis may cost a request.",
+        description="Milliseconds for one round trip to the Redis, connecting included, without retries. "
+        "Chosen: the most that a failing Redis may cost a request.",
     )
     connections: PositiveInt = Field(
         default=2,
-        description="Lookups on their way to the Redis at once, for each worker; what comes meanwhile goes together. "
-        "Writes, probes and looking for cleared models use up to three more. Chosen.",
+        description="Lookups on their way to the Redis at once, per worker; lookups that come meanwhile go "
+        "together in the next. Writes, probes and the search for cleared models use up to three more. Chosen.",
     )
     max_pending_writes: PositiveInt = Field(
         default=10_000,
-        description="Scores waiting to be written to the Redis, for each worker; more are dropped. Chosen.",
+        description="Scores that may wait to be written to the Redis, per worker; more are dropped. Chosen.",
     )
     write_delay_ms: NonNegativeInt = Field(
-        default=10, description="How long a write waits for others to go with it. Chosen."
+        default=10, description="Milliseconds for which a write waits for others to go with it. Chosen."
     )
     breaker_failures: PositiveInt = Field(
-        default=5, description="Failures among the last round trips after which the Redis is left alone. Chosen."
+        default=5,
+        description="Failures among the last round trips after which the service stops using the Redis. Chosen.",
     )
-    breaker_window: PositiveInt = Field(default=20, description="How many round trips those are. Chosen.")
+    breaker_window: PositiveInt = Field(default=20, description="Number of those last round trips. Chosen.")
     breaker_probe_seconds: PositiveFloat = Field(
         default=1.0,
-        description="Seconds until a Redis that was left alone is tried again, in the background; doubled while it "
-        "keeps failing. Chosen.",
+        description="Seconds until the service probes a Redis that it stopped using, in the background; doubled "
+        "with each failed probe. Chosen.",
     )
-    breaker_max_probe_seconds: PositiveFloat = Field(default=15.0, description="The most of that. Chosen.")
+    breaker_max_probe_seconds: PositiveFloat = Field(
+        default=15.0, description="Longest time between two such probes, in seconds. Chosen."
+    )
     clear_poll_seconds: PositiveFloat = Field(
         default=5.0,
-        description="How often a worker asks the Redis whether `turnscore-cache clear` was run for one of its models. "
-        "Alike for all that share one. Chosen.",
+        description="Seconds between two questions of a worker to the Redis whether `turnscore-cache clear` was "
+        "run for one of its models. All services that share a cache need the same. Chosen.",
     )
 
     @field_validator("url")

@@ -15,33 +15,36 @@ class HttpSettings(SettingsGroup):
 
     host: IPvAnyAddress = Field(
         default=IPv4Address("127.0.0.1"),
-        description="Address it listens on where `bentoml serve` is given no `--host`; `0.0.0.0` is every one of the "
-        "machine, `::` with IPv6.",
+        description="Address of the HTTP door if `bentoml serve` gets no `--host`; `0.0.0.0` is every address "
+        "of the machine, `::` with IPv6.",
     )
     port: Annotated[int, Field(ge=1, le=65_535)] = Field(
-        default=3000, description="Port where `bentoml serve` is given no `--port`."
+        default=3000, description="Port of the HTTP door if `bentoml serve` gets no `--port`."
     )
     allowed_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
-        description="Origins whose pages may use the service from a browser, over HTTP (CORS) and WebSockets alike, "
-        "separated by commas, such as `https://chat.example`. Its own pages always may, such as /docs, where they are "
-        "opened by an address, as localhost or by a name in `TURNSCORE_HTTP__ALLOWED_HOSTS`. Programs send no origin.",
+        description="Origins whose pages may use the service from a browser, over HTTP (CORS) and WebSockets "
+        "alike, separated by commas, such as `https://chat.example`. The service's own pages, such as /docs, "
+        "always may if they are opened by an address, as localhost or by a name in "
+        "`TURNSCORE_HTTP__ALLOWED_HOSTS`. Programs send no origin.",
     )
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
-        description="Names by which the service may be asked, separated by commas, such as `turnscore.example`; others "
-        "are refused, but for addresses and localhost. When empty every name is taken of programs, and none of pages.",
+        description="Names by which callers may address the service, separated by commas, such as "
+        "`turnscore.example`. Other names are refused, except addresses and localhost. Empty: programs may use "
+        "every name, pages none.",
     )
 
     head_seconds: PositiveFloat = Field(
         default=10.0,
-        description="Seconds from the beginning of a connection, or of a further request on it, to the end of the "
-        "request's headers; a connection that takes longer is closed. Chosen, as long as a body may take.",
+        description="Seconds from the beginning of a connection, or of a further request on it, to the end of "
+        "the request's headers; a slower connection is closed. Chosen, as long as a body may take.",
     )
     max_head_bytes: Annotated[int, Field(ge=1024)] = Field(
         default=65_536,
-        description="Bytes of a request's first line and headers, of which there may be 128; beyond, the request is "
-        "refused as `too_large` (431) and the connection closed. Chosen: what most proxies take at most.",
+        description="Bytes of a request's first line and its headers, of which there may be 128; beyond, the "
+        "request is refused as `too_large` (431) and the connection closed. Chosen: what most proxies take at "
+        "most.",
     )
 
     @field_validator("allowed_origins", "allowed_hosts", mode="before")
@@ -55,31 +58,34 @@ class GrpcSettings(SettingsGroup):
 
     enabled: bool = Field(default=True, description="Whether there is a gRPC door.")
     host: str = Field(
-        default="127.0.0.1", description="Address it listens on; `0.0.0.0` is every one of the machine, `::` with IPv6."
+        default="127.0.0.1",
+        description="Address of the gRPC door; `0.0.0.0` is every address of the machine, `::` with IPv6.",
     )
     port: Annotated[int, Field(ge=0, le=65_535)] = Field(
-        default=50_051, description="Port; all workers share it. 0 takes a free one, which the log tells."
+        default=50_051,
+        description="Port of the gRPC door; all workers share it. 0 takes a free port, which the log names.",
     )
     tls_cert_file: FilePath | None = Field(
-        default=None, description="Certificate chain (PEM) of the door; read again when it changes. Plain text without."
+        default=None, description="Certificate chain (PEM) of the door; read again when it changes. Empty: plain text."
     )
     tls_key_file: FilePath | None = Field(default=None, description="Its private key (PEM).")
     tls_client_ca_file: FilePath | None = Field(
         default=None,
-        description="Authorities (PEM): callers must show a certificate that one of them signed (mutual TLS).",
+        description="Authorities (PEM). Callers must then show a certificate that one of them signed (mutual TLS).",
     )
     max_message_bytes: PositiveInt = Field(
         default=4 * 1024 * 1024,
-        description="Bytes beyond which the transport itself breaks a message off, as RESOURCE_EXHAUSTED without "
-        "details; up to it, more than `TURNSCORE_LIMITS__MAX_BODY_BYTES` is refused as `too_large`. gRPC's default.",
+        description="Bytes beyond which the transport itself breaks a message off, as RESOURCE_EXHAUSTED "
+        "without details. Below it, a message beyond `TURNSCORE_LIMITS__MAX_BODY_BYTES` is refused as "
+        "`too_large`. gRPC's default.",
     )
     max_concurrent_streams: PositiveInt = Field(
         default=4096, description="Calls and conversations at once over one connection. Chosen."
     )
     max_concurrent_calls: PositiveInt = Field(
         default=4096,
-        description="Calls and conversations at once in one worker process, over all connections; further ones are "
-        "RESOURCE_EXHAUSTED, without details. Each may hold one message in memory. Chosen.",
+        description="Calls and conversations at once in one worker process, over all connections; a further one "
+        "is RESOURCE_EXHAUSTED, without details. Each may hold one message in memory. Chosen.",
     )
     keepalive_seconds: PositiveFloat = Field(
         default=60.0, description="Seconds of silence after which a connection is probed. Chosen."
@@ -88,15 +94,17 @@ class GrpcSettings(SettingsGroup):
         default=20.0, description="Seconds after which a probe without an answer ends the connection. gRPC's default."
     )
     min_ping_seconds: PositiveFloat = Field(
-        default=10.0, description="Callers that probe more often than this are sent away. Chosen."
+        default=10.0,
+        description="Least seconds between two probes of a caller; a connection that probes more often is "
+        "closed. Chosen.",
     )
     max_connection_age_seconds: Annotated[float, Field(ge=0)] = Field(
         default=0.0,
-        description="Seconds after which a connection is asked to come anew, so that callers spread over the workers "
-        "again; calls in flight go on. 0: never.",
+        description="Seconds after which the service asks a caller to connect anew, so that callers spread over "
+        "the workers again; calls in flight go on. 0: never.",
     )
     compression: Literal["none", "gzip", "deflate"] = Field(
-        default="none", description="How replies are compressed; requests may always come compressed."
+        default="none", description="Compression of replies. Requests may always be compressed."
     )
     reflection: bool = Field(default=True, description="Whether the door describes its calls to tools such as grpcurl.")
 
@@ -135,18 +143,19 @@ class AuthSettings(SettingsGroup):
 
     keys_file: FilePath | None = Field(
         default=None,
-        description="TOML file of API keys, one table a key (`turnscore-keys new` writes it); read again when it "
-        "changes. Without keys here and below, everybody may call.",
+        description="TOML file of API keys, one table per key (`turnscore-keys new` writes it); read again when "
+        "it changes. Without keys here and below, everybody may call.",
     )
     keys: dict[KeyName, KeyEntry] = Field(
         default_factory=dict,
-        description='Further keys, by name, as JSON: `{"chatbot": {"sha256": "...", "turns_per_second": 50}}`; '
-        "SHA-256 in hexadecimal of a key that nobody could guess.",
+        description='Further keys, by name, as JSON: `{"chatbot": {"sha256": "...", "turns_per_second": 50}}`, '
+        "with the SHA-256 in hexadecimal of a key that nobody can guess.",
     )
     trusted_proxies: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode] = Field(
         default=(),
-        description="Addresses and networks of proxies, separated by commas, whose `X-Forwarded-For` names the caller. "
-        "Callers without keys share by address: a proxy that is not named here is one caller for all behind it.",
+        description="Addresses and networks of proxies, separated by commas, whose `X-Forwarded-For` names the "
+        "caller. Callers without keys share by address; all callers behind a proxy that is not named here count "
+        "as one.",
     )
     metrics_need_key: bool = Field(default=False, description="Whether /metrics needs a key too.")
 

@@ -32,27 +32,28 @@ class RuntimeSettings(SettingsGroup):
 
     device: str = Field(
         default="auto",
-        description="`cpu`, `cuda` (the worker's turn among all devices), `cuda:1`, `cuda:0,cuda:1` (the worker's turn "
-        "among these) or `auto`: CUDA where it works and the bundle has a graph for it, else the CPU. A CUDA device "
-        "asked for by name is never replaced by the CPU: the service then stays not ready and says why.",
+        description="`cpu`, `cuda` (all devices, one per worker in turn), `cuda:1`, `cuda:0,cuda:1` (these "
+        "devices in turn), or `auto`: CUDA if it works and the bundle has a graph for it, else the CPU. The CPU "
+        "never replaces a CUDA device that is named here: the service then stays not ready and says why.",
     )
     gpu_memory_share: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.8,
-        description="Share of a CUDA device's memory, free once the models are loaded, that batches may take; the "
-        "worker processes on the device, their scorers and their lanes divide it. Chosen.",
+        description="Share of a CUDA device's memory, free once the models are loaded, that batches may take. "
+        "The worker processes on the device, their scorers and their lanes divide it. Chosen.",
     )
     threads: Annotated[int, Field(ge=0)] = Field(
         default=0,
-        description="Threads for one batch; 0 measures at the start what serves each model best on the CPUs the "
-        "process may use (affinity, cgroup), and gives a batch that finds the runtime idle more where that is faster.",
+        description="Threads for one batch. 0: the start measures which number serves each model best on the "
+        "CPUs that the process may use (affinity, cgroup); a batch that finds the runtime idle gets more threads "
+        "if that is faster.",
     )
     lanes: Annotated[int, Field(ge=0)] = Field(
-        default=0, description="Batches of one scorer that run at once; 0 takes CPUs divided by threads."
+        default=0, description="Batches of one scorer that run at once. 0: CPUs divided by threads."
     )
     stall_seconds: PositiveFloat = Field(
         default=60.0,
-        description="Seconds after which a batch that has not ended counts as hung: its callers are answered, "
-        "/readyz turns 503, and the scorer gets fresh threads.",
+        description="Seconds after which an unfinished batch counts as hung: its callers get an error, /readyz "
+        "turns 503, and the scorer gets fresh threads.",
     )
 
     @field_validator("device")
@@ -68,24 +69,24 @@ class BatchingSettings(SettingsGroup):
 
     max_batch_tokens: Annotated[int, Field(ge=0)] = Field(
         default=0,
-        description="Tokens in one batch, padding included. 0 takes 1,024 on the CPU (measured on 2 CPUs with an int8 "
-        "MiniLM: 512 to 1,024 cost the least CPU a token; 4,096 a third more), and on CUDA what the device's memory "
-        "allows, found at the start, up to 65,536.",
+        description="Tokens in one batch, padding included. 0: 1,024 on the CPU (measured on 2 CPUs with an "
+        "int8 MiniLM: 512 to 1,024 cost the least CPU per token; 4,096 a third more); on CUDA as many as the "
+        "device's memory allows, measured at the start, up to 65,536.",
     )
     max_waste: Annotated[float, Field(ge=1)] | None = Field(
         default=None,
-        description="How much more a batch may cost than its turns one by one, as rows x longest^2 over the sum of "
-        "squares. By default 1.0 on a CPU, where only turns of one width go together, and 1.1 on CUDA.",
+        description="Largest cost of a batch over that of its turns one by one, as rows x longest^2 over the "
+        "sum of squares. Default: 1.0 on a CPU, where only turns of one width share a batch, and 1.1 on CUDA.",
     )
 
 
 class AdmissionSettings(SettingsGroup):
     """How much work may be in flight before more is refused."""
 
-    max_items: PositiveInt = Field(default=1024, description="Turns in flight, for each scorer.")
+    max_items: PositiveInt = Field(default=1024, description="Turns in flight per scorer.")
     max_tokens: PositiveInt = Field(
         default=131_072,
-        description="Estimated tokens in flight, for each scorer; every 256 characters to tokenize count as one more.",
+        description="Estimated tokens in flight per scorer; every 256 characters to tokenize count as one more.",
     )
 
 
@@ -93,19 +94,21 @@ class ConversationSettings(SettingsGroup):
     """What live conversations may take."""
 
     max_open: PositiveInt = Field(
-        default=2000, description="Conversations open at once in one worker process; further ones are `overloaded`."
+        default=2000, description="Conversations open at once in one worker process; a further one is `overloaded`."
     )
     max_bytes: PositiveInt = Field(
-        default=1024 * 1024, description="Bytes of all messages of one conversation; beyond, it ends as `too_large`."
+        default=1024 * 1024,
+        description="Bytes of all messages of one conversation; beyond, the conversation ends as `too_large`.",
     )
     max_unanswered: PositiveInt = Field(
         default=8,
-        description="Messages of one conversation taken and not yet answered; no more are read before one is. Chosen.",
+        description="Messages of one conversation that are taken and not yet answered. The service reads no "
+        "more until one is answered. Chosen.",
     )
     idle_seconds: PositiveFloat = Field(
         default=300.0,
-        description="Seconds without a message, every answer being given, after which a conversation ends as "
-        "`deadline_exceeded`; also how long a caller may leave an answer untaken. Chosen.",
+        description="Seconds without a message or an answer due after which a conversation ends as "
+        "`deadline_exceeded`; also the time in which a caller must take an answer. Chosen.",
     )
 
 
@@ -117,17 +120,17 @@ class Settings(BaseSettings):
     models: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
         description="Bundles to load, separated by commas: `name`, `name:version` or `name:latest` in the model "
-        "store or among the starter bundles, or the path of a folder (with a `/`). All starter bundles when empty.",
+        "store or among the starter bundles, or a folder's path (with a `/`). Empty: all starter bundles.",
     )
     default_scorers: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
-        description="Scorers asked where a request names none, separated by commas. When empty, all that are loaded "
-        "but stand-ins, or all where there is nothing else. A ranking asks quality alone where it is one of them.",
+        description="Scorers for requests that name none, separated by commas. Empty: all loaded scorers except "
+        "stand-ins, or all if there are only stand-ins. A ranking asks quality alone if it is one of them.",
     )
     thresholds: dict[str, FiniteFloat | None] = Field(
         default_factory=dict,
-        description='Values below which a turn\'s `label` is `low`, by scorer, as JSON: `{"quality": 0.35}`; '
-        "before the bundle's own. Null takes the label away.",
+        description='Values below which a turn\'s `label` is `low`, by scorer, as JSON: `{"quality": 0.35}`. '
+        "They replace the bundles' own; null removes the label.",
     )
     workers: PositiveInt = Field(default=1, description="Worker processes; each loads every model.")
     default_deadline_ms: PositiveInt = Field(
@@ -135,20 +138,22 @@ class Settings(BaseSettings):
     )
     drain_seconds: Annotated[float, Field(ge=0)] = Field(
         default=1.0,
-        description="Seconds between SIGTERM, when /readyz turns 503, and the moment new connections are refused. "
-        "Longer than your load balancer's check interval loses no request.",
+        description="Seconds between SIGTERM, when /readyz turns 503, and the moment at which new connections "
+        "are refused. No request is lost if this is longer than your load balancer's check interval.",
     )
     shutdown_seconds: PositiveFloat = Field(
-        default=30.0, description="Seconds that work in flight gets to finish after that."
+        default=30.0, description="Seconds that work in flight has to finish after that."
     )
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Least level logged.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        default="INFO", description="Lowest level that is logged."
+    )
     log_requests: bool = Field(
-        default=False, description="Whether every request is logged (never its text); failures always are."
+        default=False, description="Whether every request is logged (never its text). Failures always are."
     )
     options: dict[str, dict[str, JsonValue]] = Field(
         default_factory=dict,
-        description="Options over those of the bundles, by kind, as JSON: "
-        '`{"fed": {"own_qualities": {"funny": {"positive": ["haha"], "negative": ["I don\'t get it."]}}}}`.',
+        description='Options that replace those of the bundles, by kind, as JSON: `{"fed": {"own_qualities": '
+        '{"funny": {"positive": ["haha"], "negative": ["I don\'t get it."]}}}}`.',
     )
     limits: Limits = Field(default_factory=Limits, description="What one request may carry.")
     runtime: RuntimeSettings = Field(default_factory=RuntimeSettings)
