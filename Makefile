@@ -37,7 +37,7 @@ export ORT_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check format lock wheels bento latency scores schema proto check-proto bench-fed train-dialogue-lm
+.PHONY: help setup serve test check format lock wheels bento latency scores schema proto check-proto sync-client bench-fed train-dialogue-lm
 .PHONY: bench bench-quick equal bench-cache bench-gpu bench-gpu-tiny load soak overload streams hostile
 .PHONY: train-engagement export-engagement train-sentiment-stop export-sentiment-stop export-quality simulate-calibration simulate-comparison simulate-designs train-quality reading
 
@@ -89,6 +89,7 @@ check: $(DEV)/.ready  ## Style, types, import rules, generated files
 	$(DEV)/bin/lint-imports --no-cache
 	$(BENCH_PATH) $(DEV)/bin/lint-imports --no-cache --config benchmarks/import_rules.toml
 	$(DEV)/bin/python -m turnscore_service.doors.openapi_document --check docs/openapi.json
+	$(DEV)/bin/python clients/sync_twins.py --check
 	@$(MAKE) --no-print-directory check-proto
 
 format: $(DEV)/.ready  ## Formats the code and sorts imports
@@ -105,6 +106,9 @@ generate_proto = $(DEV)/bin/python -m grpc_tools.protoc -I clients \
 
 proto: $(DEV)/.ready  ## Writes the code of turnscore.proto anew
 	$(call generate_proto,clients)
+
+sync-client: $(DEV)/.ready  ## Makes the client for threads anew of the one for asyncio
+	$(DEV)/bin/python clients/sync_twins.py
 
 check-proto: $(DEV)/.ready
 	@mkdir -p build/proto && $(call generate_proto,build/proto)

@@ -16,13 +16,11 @@ from turnscore_wire import (
     Turn,
 )
 
-from turnscore_client._async_client import AsyncTurnScoreClient
-from turnscore_client._async_conversation import AsyncConversation
+from turnscore_client._async.client import AsyncTurnScoreClient
+from turnscore_client._async.conversation import AsyncConversation
+from turnscore_client._async.grpc_client import AsyncTurnScoreGrpcClient
 from turnscore_client._background import BackgroundScorer, Scored
-from turnscore_client._calls import ItemLike, Options, TurnLike
-from turnscore_client._client import TurnScoreClient
 from turnscore_client._clock import Clock
-from turnscore_client._conversation import Conversation
 from turnscore_client._errors import (
     ConnectionFailedError,
     DeadlineExceededError,
@@ -39,8 +37,11 @@ from turnscore_client._errors import (
     error_from_detail,
     error_from_reply,
 )
-from turnscore_client._grpc_client import AsyncTurnScoreGrpcClient, TurnScoreGrpcClient
+from turnscore_client._options import CallOptions, ItemLike, Options, ScoringOptions, TurnLike, TurnOptions
 from turnscore_client._settings import __version__
+from turnscore_client._sync.client import TurnScoreClient
+from turnscore_client._sync.conversation import Conversation
+from turnscore_client._sync.grpc_client import TurnScoreGrpcClient
 from turnscore_client._tls import Tls
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "AsyncTurnScoreGrpcClient",
     "BackgroundScorer",
     "BatchReply",
+    "CallOptions",
     "Clock",
     "ConnectionFailedError",
     "Conversation",
@@ -72,11 +74,13 @@ __all__ = [
     "ScoreReply",
     "ScoreRequest",
     "Scored",
+    "ScoringOptions",
     "ServiceError",
     "Tls",
     "TooLargeError",
     "Turn",
     "TurnLike",
+    "TurnOptions",
     "TurnScoreClient",
     "TurnScoreError",
     "TurnScoreGrpcClient",

@@ -2,17 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from turnscore_wire import ScoreReply
 
 from turnscore_client import _defaults
-from turnscore_client._async_calls import AsyncCalls
-from turnscore_client._calls import Options, TurnLike
+from turnscore_client._async.calls import AsyncCalls
 from turnscore_client._errors import TurnScoreError
+from turnscore_client._options import ScoringOptions, TurnLike, check_names
 
 _LOGGER = logging.getLogger("turnscore_client.background")
 
@@ -42,6 +42,7 @@ class BackgroundScorer:
     At most `max_waiting` turns wait and `concurrency` are being scored; one more is dropped and counted in `dropped`.
     `on_scored` gets each outcome, in the order in which they come; it may be a coroutine function. What it raises is
     logged by its type, and stops nothing. Leaving the `async with` waits `goodbye_seconds` for what was handed over.
+    What else is given holds for every turn, as in a client's `score`.
     """
 
     def __init__(
@@ -49,18 +50,17 @@ class BackgroundScorer:
         client: AsyncCalls,
         on_scored: OnScored,
         *,
-        scorers: Sequence[str] | None = None,
-        options: Options | None = None,
-        timeout_seconds: float | None = None,
         max_waiting: int = _defaults.BACKGROUND_WAITING,
         concurrency: int = _defaults.CONCURRENCY,
         goodbye_seconds: float = _defaults.BACKGROUND_GOODBYE_SECONDS,
+        **given: Unpack[ScoringOptions],
     ) -> None:
+        check_names(given, ScoringOptions.__optional_keys__)
         if max_waiting < 1 or concurrency < 1:
             raise ValueError("max_waiting and concurrency must be 1 or more")
         self._client = client
         self._on_scored = on_scored
-        self._asked: dict[str, Any] = {"scorers": scorers, "options": options, "timeout_seconds": timeout_seconds}
+        self._given = given
         self._waiting: asyncio.Queue[_Job] = asyncio.Queue(max_waiting)
         self._concurrency = concurrency
         self._goodbye_seconds = goodbye_seconds
@@ -124,7 +124,7 @@ class BackgroundScorer:
 
     async def _score(self, job: _Job) -> Scored:
         try:
-            reply = await self._client.score(context=job.context, response=job.response, **self._asked)
+            reply = await self._client.score(context=job.context, response=job.response, **self._given)
         except TurnScoreError as error:
             return Scored(job.tag, None, error)
         return Scored(job.tag, reply, None)

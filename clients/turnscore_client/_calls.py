@@ -1,42 +1,36 @@
 """Calls: what each method of a client sends and reads, alike for both clients. Pure; refuses what the wire refuses."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar, cast
 
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import BaseModel, ValidationError
 from turnscore_wire import (
     REQUEST_ID_PATTERN,
     BatchReply,
     BatchRequest,
-    CacheMode,
     ConversationMessage,
     ConversationOpening,
     DialogueReply,
-    DialogueRequest,
     ModelsReply,
     RankReply,
-    RankRequest,
     ScoreReply,
     ScoreRequest,
     Speaker,
-    Turn,
     tell_refusal,
 )
 
+from turnscore_client._endpoints import MODELS, RANK, SCORE, SCORE_BATCH, SCORE_DIALOGUE, Endpoint, Request
 from turnscore_client._errors import InvalidRequestError
-
-TurnLike = Turn | Mapping[str, str] | tuple[str, str]
-"""A turn: the wire's own type, a mapping with `speaker` and `text`, or such a pair."""
-
-ItemLike = ScoreRequest | Mapping[str, Any]
-"""One item of a batch: the wire's own type, or a mapping with `response` and what else `score` takes."""
-
-Options = Mapping[str, Mapping[str, JsonValue]]
-"""Options for each scorer, by its name."""
-
-_CHOICES = ("scorers", "options", "deadline_ms", "cache", "cache_namespace")
+from turnscore_client._options import (
+    CHOICES,
+    CallOptions,
+    ItemLike,
+    ScoringOptions,
+    TurnLike,
+    check_names,
+)
 
 _METADATA_NAME = r"(?!grpc-)[0-9a-z_.-]{1,100}(?<!-bin)"
 """A key of gRPC metadata that holds text (gRPC over HTTP/2, Custom-Metadata); every HTTP header's name may be one."""
@@ -47,7 +41,6 @@ _OWN_METADATA = frozenset(
 )
 """Names whose values are this package's, or its transports', to set."""
 
-Request = ScoreRequest | BatchRequest | DialogueRequest | RankRequest
 R = TypeVar("R", bound=BaseModel)
 Q = TypeVar("Q", bound=BaseModel)
 
@@ -56,20 +49,13 @@ Q = TypeVar("Q", bound=BaseModel)
 class Call(Generic[R]):
     """One checked call, ready to be sent any number of times."""
 
-    method: str
-    path: str
-    rpc: str
-    """The same call over gRPC."""
-    reply_type: type[R]
+    endpoint: Endpoint[R]
     request: Request | None = None
     deadline_ms: int | None = None
+    timeout_seconds: float | None = None
     request_id: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     """What travels beside the request: headers over HTTP, metadata over gRPC."""
-
-    def with_metadata(self, metadata: Mapping[str, str] | None) -> "Call[R]":
-        """The same call with what the caller adds. Raises InvalidRequestError."""
-        return replace(self, metadata=checked_metadata(metadata))
 
     def request_with(self, deadline_ms_left: Callable[[int | None], int]) -> Request | None:
         """The request, every deadline in it replaced by what is left of it."""
@@ -81,95 +67,44 @@ class Call(Generic[R]):
         return None if request is None else request.model_dump_json(exclude_unset=True).encode()
 
 
-def score_call(
-    context: Iterable[TurnLike],
-    response: str,
-    scorers: Sequence[str] | None,
-    options: Options | None,
-    deadline_ms: int | None,
-    request_id: str | None,
-    cache: CacheMode | None = None,
-    cache_namespace: str | None = None,
-) -> Call[ScoreReply]:
-    """`POST /v1/score`."""
-    fields = {
-        "context": _turns(context),
-        "response": response,
-        **_choice(scorers, options, deadline_ms, cache, cache_namespace),
-    }
-    request = _checked(ScoreRequest, fields)
-    return Call("POST", "/v1/score", "Score", ScoreReply, request, deadline_ms, checked_id(request_id))
+def score_call(context: Iterable[TurnLike], response: str, given: ScoringOptions) -> Call[ScoreReply]:
+    """One system turn."""
+    return _call(SCORE, given, {"context": _turns(context), "response": response, **_choice(given)})
 
 
-def batch_call(
-    items: Iterable[ItemLike],
-    scorers: Sequence[str] | None,
-    options: Options | None,
-    deadline_ms: int | None,
-    request_id: str | None,
-    cache: CacheMode | None = None,
-    cache_namespace: str | None = None,
-) -> Call[BatchReply]:
-    """`POST /v1/score_batch`; an item's own choice goes before the batch's."""
-    choice = _choice(scorers, options, deadline_ms, cache, cache_namespace)
-    listed = [_item(item, choice) for item in items] if _is_series(items) else items
-    request = _checked(BatchRequest, {"items": listed})
-    return Call("POST", "/v1/score_batch", "ScoreBatch", BatchReply, request, deadline_ms, checked_id(request_id))
+def batch_call(items: Iterable[ItemLike], given: ScoringOptions) -> Call[BatchReply]:
+    """Several turns; an item's own choice goes before the batch's."""
+    choice = _choice(given)
+    return _call(SCORE_BATCH, given, {"items": [_item(item, choice) for item in items] if _is_series(items) else items})
 
 
-def dialogue_call(
-    turns: Iterable[TurnLike],
-    scorers: Sequence[str] | None,
-    options: Options | None,
-    deadline_ms: int | None,
-    request_id: str | None,
-    cache: CacheMode | None = None,
-    cache_namespace: str | None = None,
-) -> Call[DialogueReply]:
-    """`POST /v1/score_dialogue`."""
-    request = _checked(
-        DialogueRequest, {"turns": _turns(turns), **_choice(scorers, options, deadline_ms, cache, cache_namespace)}
-    )
-    return Call(
-        "POST", "/v1/score_dialogue", "ScoreDialogue", DialogueReply, request, deadline_ms, checked_id(request_id)
-    )
+def dialogue_call(turns: Iterable[TurnLike], given: ScoringOptions) -> Call[DialogueReply]:
+    """A whole dialogue."""
+    return _call(SCORE_DIALOGUE, given, {"turns": _turns(turns), **_choice(given)})
 
 
 def rank_call(
     context: Iterable[TurnLike],
     candidates: Iterable[str],
-    scorers: Sequence[str] | None,
-    options: Options | None,
     weights: Mapping[str, float] | None,
-    deadline_ms: int | None,
-    request_id: str | None,
-    cache: CacheMode | None = None,
-    cache_namespace: str | None = None,
+    given: ScoringOptions,
 ) -> Call[RankReply]:
-    """`POST /v1/rank`."""
-    fields = {
-        "context": _turns(context),
-        "candidates": list(candidates) if _is_series(candidates) else candidates,
-        **_choice(scorers, options, deadline_ms, cache, cache_namespace),
-    }
+    """Several responses to one context."""
+    fields = {"context": _turns(context), "candidates": _plain(candidates), **_choice(given)}
     if weights is not None:
-        fields["weights"] = dict(weights) if isinstance(weights, Mapping) else weights
-    return Call(
-        "POST", "/v1/rank", "Rank", RankReply, _checked(RankRequest, fields), deadline_ms, checked_id(request_id)
-    )
+        fields["weights"] = _plain(weights)
+    return _call(RANK, given, fields)
 
 
-def opening_of(
-    context: Iterable[TurnLike],
-    scorers: Sequence[str] | None,
-    options: Options | None,
-    deadline_ms: int | None,
-    cache: CacheMode | None,
-    cache_namespace: str | None,
-) -> ConversationOpening:
+def models_call(given: CallOptions) -> Call[ModelsReply]:
+    """What is loaded; it has no body."""
+    check_names(given, CallOptions.__optional_keys__)
+    return _call(MODELS, cast("ScoringOptions", given))  # of which it has some
+
+
+def opening_of(context: Iterable[TurnLike], given: ScoringOptions) -> ConversationOpening:
     """What opens a conversation."""
-    choice = _choice(scorers, options, deadline_ms, cache, cache_namespace)
-    return _checked(ConversationOpening, {"context": _turns(context), **choice})
+    return _checked(ConversationOpening, {"context": _turns(context), **_choice(given)})
 
 
 def turn_message(speaker: Speaker, text: str, deadline_ms: int | None) -> ConversationMessage:
@@ -180,9 +115,15 @@ def turn_message(speaker: Speaker, text: str, deadline_ms: int | None) -> Conver
     )
 
 
-def models_call(request_id: str | None) -> Call[ModelsReply]:
-    """`GET /v1/models`."""
-    return Call("GET", "/v1/models", "Models", ModelsReply, request_id=checked_id(request_id))
+def _call(endpoint: Endpoint[R], given: ScoringOptions, fields: Mapping[str, Any] | None = None) -> Call[R]:
+    return Call(
+        endpoint,
+        None if endpoint.request_type is None else _checked(endpoint.request_type, fields or {}),
+        given.get("deadline_ms"),
+        given.get("timeout_seconds"),
+        checked_id(given.get("request_id")),
+        checked_metadata(given.get("metadata")),
+    )
 
 
 def _checked(request_type: type[Q], fields: Mapping[str, Any]) -> Q:
@@ -218,16 +159,14 @@ def checked_metadata(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
     return checked
 
 
-def _choice(scorers: Any, options: Any, deadline_ms: Any, cache: Any, cache_namespace: Any) -> dict[str, Any]:
+def _choice(given: ScoringOptions) -> dict[str, Any]:
+    check_names(given, ScoringOptions.__optional_keys__)
+    return _chosen(given)
+
+
+def _chosen(given: Mapping[str, Any]) -> dict[str, Any]:
     """Only what was given, so that only that is sent."""
-    given = {
-        "scorers": list(scorers) if _is_series(scorers) else scorers,
-        "options": _plain_options(options),
-        "deadline_ms": deadline_ms,
-        "cache": cache,
-        "cache_namespace": cache_namespace,
-    }
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: _plain(given[name]) for name in CHOICES if given.get(name) is not None}
 
 
 def _item(item: Any, choice: Mapping[str, Any]) -> Any:
@@ -237,14 +176,14 @@ def _item(item: Any, choice: Mapping[str, Any]) -> Any:
     if not isinstance(item, Mapping):
         return item
     own = {name: value for name, value in item.items() if value is not None}
-    named = _choice(*(own.pop(name, None) for name in _CHOICES))
-    return {**choice, **named, **own, "context": _turns(own.get("context", ()))}
+    return {**choice, **own, **_chosen(own), "context": _turns(own.get("context", ()))}
 
 
-def _plain_options(options: Any) -> Any:
-    if not isinstance(options, Mapping):
-        return options
-    return {name: dict(own) if isinstance(own, Mapping) else own for name, own in options.items()}
+def _plain(value: Any) -> Any:
+    """Lists and dicts of whatever series and mappings were given."""
+    if isinstance(value, Mapping):
+        return {name: dict(own) if isinstance(own, Mapping) else own for name, own in value.items()}
+    return list(value) if _is_series(value) else value
 
 
 def _turns(turns: Any) -> Any:

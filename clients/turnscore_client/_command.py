@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from turnscore_client import _defaults
-from turnscore_client._async_client import AsyncTurnScoreClient
+from turnscore_client._async.client import AsyncTurnScoreClient
 from turnscore_client._command_run import FileJob, fetch_models, run, score_file
 from turnscore_client._line_files import is_file
 from turnscore_client._settings import __version__

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from turnscore_wire import ModelsReply
 
-from turnscore_client._async_client import AsyncTurnScoreClient
+from turnscore_client._async.client import AsyncTurnScoreClient
 from turnscore_client._errors import TurnScoreError
 from turnscore_client._file_scoring import Outcome, score_lines
 from turnscore_client._line_files import open_output, read_lines, size_of

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from turnscore_wire import DialogueReply, DialogueRequest, ScoreReply, ScoreRequest
 
 from turnscore_client import _defaults
-from turnscore_client._async_client import AsyncTurnScoreClient
+from turnscore_client._async.client import AsyncTurnScoreClient
 from turnscore_client._errors import InvalidRequestError, ServiceError, TurnScoreError, UnexpectedReplyError
 from turnscore_client._line_files import Line
 

@@ -1,4 +1,4 @@
-"""HTTP: sends one request and gives back the answer. With testing.py the only user of httpx; retries nothing.
+"""HTTP: sends one request and gives back the answer. Retries nothing.
 
 One pool of connections lives as long as its client. A body is always read or closed before this module returns.
 """
@@ -7,17 +7,19 @@ import asyncio
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+import httpcore
 import httpx
 
 from turnscore_client import _defaults
-from turnscore_client._bounded_stream import BoundedBackend, LivingTimeout, OutOfTimeError
+from turnscore_client._bounded_transport import SECONDS_LEFT, BoundedTransport
 from turnscore_client._errors import ConnectionFailedError, TurnScoreError, UnexpectedReplyError
 from turnscore_client._replies import Answer
+from turnscore_client._retry import OutOfTimeError
+from turnscore_client._shared_ssl_socket import share
 from turnscore_client._tls import Tls, load_authorities, load_own_pair
 
-SyncTransport = httpx.BaseTransport
+Transport = httpx.BaseTransport
 AsyncTransport = httpx.AsyncBaseTransport
 
 _LIMITS = httpx.Limits(
@@ -25,8 +27,13 @@ _LIMITS = httpx.Limits(
     max_keepalive_connections=_defaults.MAX_IDLE_CONNECTIONS,
     keepalive_expiry=_defaults.IDLE_CONNECTION_SECONDS,
 )
-_SENDING_ERRORS = (httpx.RequestError, httpx.InvalidURL, UnicodeError)
-"""The last two come of a host whose name cannot be encoded."""
+_TIMEOUTS = (httpx.TimeoutException, httpcore.TimeoutException)
+_NETWORK_ERRORS = (
+    *(httpx.TransportError, httpx.InvalidURL, UnicodeError),  # the last two: a host whose name cannot be encoded
+    *(httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError),
+    *(httpcore.ProxyError, httpcore.UnsupportedProtocol),
+)
+_SENDING_ERRORS = (httpx.RequestError, *_NETWORK_ERRORS)
 _LEAST_SECONDS = 0.001  # a socket takes 0 for "do not wait at all"
 
 
@@ -41,14 +48,16 @@ class Outgoing:
     seconds_left: Callable[[], float]
 
 
-class SyncHttp:
+class Http:
     """Sends from the calling thread."""
 
-    def __init__(self, url: str, context: ssl.SSLContext | None, transport: SyncTransport | None) -> None:
+    def __init__(self, url: str, tls: Tls | None, transport: Transport | None) -> None:
         self._url = url
-        verify = context or True
-        self._client = httpx.Client(base_url=_checked_url(url), verify=verify, transport=transport, limits=_LIMITS)
-        _bound_streams(self._client)
+        self.line_context = share(context_of(url, tls))
+        """What conversations are encrypted with."""
+        checked = _checked_url(url)
+        transport = transport or BoundedTransport(checked, context_of(url, tls))
+        self._client = httpx.Client(base_url=checked, transport=transport)
 
     def send(self, outgoing: Outgoing) -> Answer:
         """The answer, whatever its status; without one OutOfTimeError, ConnectionFailedError, UnexpectedReplyError."""
@@ -74,9 +83,11 @@ class SyncHttp:
 class AsyncHttp:
     """Sends from the running event loop."""
 
-    def __init__(self, url: str, context: ssl.SSLContext | None, transport: AsyncTransport | None) -> None:
+    def __init__(self, url: str, tls: Tls | None, transport: AsyncTransport | None) -> None:
         self._url = url
-        verify = context or True
+        self.line_context = context_of(url, tls)
+        """What conversations are encrypted with."""
+        verify = self.line_context or True
         self._client = httpx.AsyncClient(base_url=_checked_url(url), verify=verify, transport=transport, limits=_LIMITS)
 
     async def send(self, outgoing: Outgoing) -> Answer:
@@ -125,8 +136,8 @@ class TimeLeft(Mapping[str, float]):
     def __getitem__(self, phase: str) -> float:
         if phase not in ("connect", "read", "write", "pool"):
             raise KeyError(phase)
-        left = LivingTimeout.take(self._seconds_left, _LEAST_SECONDS)
-        return min(float(left), _defaults.CONNECT_TIMEOUT_SECONDS) if phase == "connect" else left
+        left = max(self._seconds_left(), _LEAST_SECONDS)
+        return min(left, _defaults.CONNECT_TIMEOUT_SECONDS) if phase == "connect" else left
 
     def __iter__(self) -> Iterator[str]:
         return iter(("connect", "read", "write", "pool"))
@@ -147,26 +158,14 @@ def _checked_url(url: str) -> httpx.URL:
     return parsed
 
 
-def _bound_streams(client: httpx.Client) -> None:
-    """Makes every connection the client will open, through a proxy or not, a bounded one.
-
-    httpx has no public way to a backend that keeps the environment's proxies; the test of a dripping answer fails
-    should these attributes ever move. Transports of another kind, such as a test's, are left alone.
-    """
-    for transport in (client._transport, *client._mounts.values()):
-        if isinstance(transport, httpx.HTTPTransport):
-            pool: Any = transport._pool
-            pool._network_backend = BoundedBackend(pool._network_backend)
-
-
 def _build(client: httpx.Client | httpx.AsyncClient, outgoing: Outgoing) -> httpx.Request:
     _check_time(outgoing)
     headers = dict(outgoing.headers)
     if outgoing.body is not None:
         headers["Content-Type"] = "application/json"
-    timeouts = TimeLeft(outgoing.seconds_left)
+    extensions = {"timeout": TimeLeft(outgoing.seconds_left), SECONDS_LEFT: outgoing.seconds_left}
     return client.build_request(
-        outgoing.method, outgoing.path, content=outgoing.body, headers=headers, extensions={"timeout": timeouts}
+        outgoing.method, outgoing.path, content=outgoing.body, headers=headers, extensions=extensions
     )
 
 
@@ -179,13 +178,11 @@ def _answer(response: httpx.Response, body: bytes) -> Answer:
     return Answer(response.status_code, {name.lower(): value for name, value in response.headers.items()}, body)
 
 
-def _translate(
-    error: httpx.RequestError | httpx.InvalidURL | UnicodeError, url: str
-) -> TurnScoreError | OutOfTimeError:
-    """Every way in which httpx fails to bring an answer, in this package's words."""
-    if isinstance(error, httpx.TimeoutException) and not isinstance(error, httpx.ConnectTimeout):
+def _translate(error: Exception, url: str) -> TurnScoreError | OutOfTimeError:
+    """Every way in which httpx and httpcore fail to bring an answer, in this package's words."""
+    if isinstance(error, _TIMEOUTS) and not isinstance(error, httpx.ConnectTimeout | httpcore.ConnectTimeout):
         return OutOfTimeError()
-    if isinstance(error, httpx.TransportError | httpx.InvalidURL | UnicodeError):
-        reason = str(error) or type(error).__name__
+    reason = str(error) or type(error).__name__
+    if isinstance(error, _NETWORK_ERRORS):
         return ConnectionFailedError(f"no answer from {url}: {reason}")
-    return UnexpectedReplyError(f"an answer from {url} that cannot be read: {error or type(error).__name__}")
+    return UnexpectedReplyError(f"an answer from {url} that cannot be read: {reason}")

@@ -15,6 +15,10 @@ from turnscore_client._errors import ConnectionFailedError, DeadlineExceededErro
 from turnscore_client._settings import check_timeout
 
 
+class OutOfTimeError(Exception):
+    """The time given to one request ran out. Never leaves this package."""
+
+
 @dataclass(frozen=True)
 class RetryPolicy:
     """How often a call is sent again, and the delays between."""

@@ -10,11 +10,10 @@ from pydantic import ValidationError
 from turnscore_wire import ConversationMessage, ConversationReply
 
 from turnscore_client import _defaults
-from turnscore_client._bounded_stream import OutOfTimeError
 from turnscore_client._errors import ConnectionFailedError, TurnScoreError, UnexpectedReplyError
 from turnscore_client._extras import needs_extra
 from turnscore_client._replies import Answer, read_error, unexpected_text
-from turnscore_client._retry import Attempts
+from turnscore_client._retry import Attempts, OutOfTimeError
 
 with needs_extra("websocket", "conversation() over a WebSocket"):
     import websockets.asyncio.client
@@ -36,15 +35,19 @@ _LOGGER.setLevel(logging.INFO)  # in detail the library writes headers, with the
 class WebSocketLine:
     """From the calling thread."""
 
-    def __init__(
-        self, url: str, context: ssl.SSLContext | None, headers: Mapping[str, str], attempts: Attempts
-    ) -> None:
-        """Connects. Raises OutOfTimeError, or the error that the handshake was refused with."""
+    def __init__(self, socket: "websockets.sync.client.ClientConnection", url: str) -> None:
+        self._socket = socket
         self._url = url
+
+    @classmethod
+    def open(
+        cls, url: str, context: ssl.SSLContext | None, headers: Mapping[str, str], attempts: Attempts
+    ) -> "WebSocketLine":
+        """Connects. Raises OutOfTimeError, or the error that the handshake was refused with."""
         try:
-            self._socket = websockets.sync.client.connect(**_handshake(url, context, headers, attempts))
+            return cls(websockets.sync.client.connect(**_handshake(url, context, headers, attempts)), url)
         except (OSError, WebSocketException, UnicodeError) as error:
-            raise _refusal(error, self._url) from error
+            raise _refusal(error, url) from error
 
     def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
         """Sends one message. On a connection that has ended it waits for nothing: `receive` tells why it ended."""

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import httpx
 from pydantic import ValidationError
@@ -15,18 +15,19 @@ from turnscore_wire import (
     Limits,
 )
 
-from turnscore_client import _defaults
-from turnscore_client._async_client import AsyncTurnScoreClient
+from turnscore_client._async.client import AsyncTurnScoreClient
+from turnscore_client._async.grpc_client import AsyncTurnScoreGrpcClient
 from turnscore_client._calls import invalid_request
-from turnscore_client._client import TurnScoreClient
 from turnscore_client._errors import ERROR_CLASSES, ConnectionFailedError, ServiceError
-from turnscore_client._grpc_client import AsyncTurnScoreGrpcClient, TurnScoreGrpcClient
-from turnscore_client._mock_answers import MockAnswers, Scores
-from turnscore_client._mock_conversation import AsyncMockLine, MockConversation, MockLine
+from turnscore_client._mock.answers import MockAnswers, Scores
+from turnscore_client._mock.conversation import AsyncMockLine, MockConversation, MockLine
 from turnscore_client._replies import Answer, read_error
+from turnscore_client._sync.client import TurnScoreClient
+from turnscore_client._sync.grpc_client import TurnScoreGrpcClient
 
-__all__ = ["ManualClock", "MockTurnScore", "RecordedRequest"]
+__all__ = ["ClientOptions", "ManualClock", "MockTurnScore", "RecordedRequest"]
 
+_URL = "http://turnscore.test"
 _GRPC_ADDRESS = "turnscore.test:50051"
 
 
@@ -49,6 +50,14 @@ class ManualClock:
     async def sleep_async(self, seconds: float) -> None:
         """Moves the clock on and returns."""
         self.sleep(seconds)
+
+
+class ClientOptions(TypedDict, total=False):
+    """What a client of the mock takes; the same as a client's own arguments."""
+
+    api_key: str | None
+    timeout_seconds: float
+    max_retries: int
 
 
 @dataclass(frozen=True)
@@ -102,79 +111,27 @@ class MockTurnScore:
         self.transport = _MockTransport(self._handle, self._open_conversation)
         self._planned: deque[Callable[[httpx.Request], httpx.Response]] = deque()
 
-    def client(
-        self,
-        *,
-        api_key: str | None = None,
-        timeout_seconds: float = _defaults.TIMEOUT_SECONDS,
-        max_retries: int = _defaults.MAX_RETRIES,
-    ) -> TurnScoreClient:
+    def client(self, **given: Unpack[ClientOptions]) -> TurnScoreClient:
         """A client of this mock. Its retries sleep on the mock's clock, which does not wait."""
-        return TurnScoreClient(
-            "http://turnscore.test",
-            api_key=api_key,
-            timeout_seconds=timeout_seconds,
-            max_retries=max_retries,
-            transport=self.transport,
-            clock=self.clock,
-        )
+        return TurnScoreClient(_URL, transport=self.transport, clock=self.clock, **given)
 
-    def async_client(
-        self,
-        *,
-        api_key: str | None = None,
-        timeout_seconds: float = _defaults.TIMEOUT_SECONDS,
-        max_retries: int = _defaults.MAX_RETRIES,
-    ) -> AsyncTurnScoreClient:
+    def async_client(self, **given: Unpack[ClientOptions]) -> AsyncTurnScoreClient:
         """The same for asyncio."""
-        return AsyncTurnScoreClient(
-            "http://turnscore.test",
-            api_key=api_key,
-            timeout_seconds=timeout_seconds,
-            max_retries=max_retries,
-            transport=self.transport,
-            clock=self.clock,
-        )
+        return AsyncTurnScoreClient(_URL, transport=self.transport, clock=self.clock, **given)
 
-    def grpc_client(
-        self,
-        *,
-        api_key: str | None = None,
-        timeout_seconds: float = _defaults.TIMEOUT_SECONDS,
-        max_retries: int = _defaults.MAX_RETRIES,
-    ) -> TurnScoreGrpcClient:
+    def grpc_client(self, **given: Unpack[ClientOptions]) -> TurnScoreGrpcClient:
         """The same over gRPC (extra `grpc`). Its calls are recorded as those over HTTP, their metadata as headers."""
-        from turnscore_client._mock_grpc import MockGrpcChannel
+        from turnscore_client._mock.grpc_channel import MockGrpcChannel
 
         channel: Any = MockGrpcChannel(self.transport)
-        return TurnScoreGrpcClient(
-            _GRPC_ADDRESS,
-            api_key=api_key,
-            timeout_seconds=timeout_seconds,
-            max_retries=max_retries,
-            channel=channel,
-            clock=self.clock,
-        )
+        return TurnScoreGrpcClient(_GRPC_ADDRESS, channel=channel, clock=self.clock, **given)
 
-    def async_grpc_client(
-        self,
-        *,
-        api_key: str | None = None,
-        timeout_seconds: float = _defaults.TIMEOUT_SECONDS,
-        max_retries: int = _defaults.MAX_RETRIES,
-    ) -> AsyncTurnScoreGrpcClient:
+    def async_grpc_client(self, **given: Unpack[ClientOptions]) -> AsyncTurnScoreGrpcClient:
         """The same over gRPC for asyncio."""
-        from turnscore_client._mock_grpc import AsyncMockGrpcChannel
+        from turnscore_client._mock.grpc_channel import AsyncMockGrpcChannel
 
         channel: Any = AsyncMockGrpcChannel(self.transport)
-        return AsyncTurnScoreGrpcClient(
-            _GRPC_ADDRESS,
-            api_key=api_key,
-            timeout_seconds=timeout_seconds,
-            max_retries=max_retries,
-            channel=channel,
-            clock=self.clock,
-        )
+        return AsyncTurnScoreGrpcClient(_GRPC_ADDRESS, channel=channel, clock=self.clock, **given)
 
     def fail_next(
         self,

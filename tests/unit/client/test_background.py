@@ -5,7 +5,7 @@ import logging
 
 import pytest
 from turnscore_client import BackgroundScorer, InvalidRequestError, OverloadedError, Scored
-from turnscore_client._async_calls import AsyncCalls
+from turnscore_client._async.calls import AsyncCalls
 from turnscore_client.testing import MockTurnScore
 
 

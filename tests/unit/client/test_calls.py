@@ -14,17 +14,8 @@ def sent(call, left_ms=5000):
     return json.loads(body)
 
 
-def score(
-    context=(),
-    response="hello",
-    scorers=None,
-    options=None,
-    deadline_ms=None,
-    cache=None,
-    namespace=None,
-    request_id=None,
-):
-    return score_call(context, response, scorers, options, deadline_ms, request_id, cache, namespace)
+def score(context=(), response="hello", **given):
+    return score_call(context, response, given)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +44,7 @@ def test_everything_given_is_sent_even_an_option_that_is_null():
         options={"fed": {"qualities": ["fluent"], "seed": None}},
         deadline_ms=300,
         cache="refresh",
-        namespace="tenant-1",
+        cache_namespace="tenant-1",
     )
     assert sent(call) == {
         "context": [HI],
@@ -113,7 +104,7 @@ def test_items_of_a_batch_take_the_batchs_choice_unless_they_have_their_own():
         {"context": [("user", "hi")], "response": "two", "scorers": ["fed"], "deadline_ms": 9000, "options": None},
         ScoreRequest(response="three", deadline_ms=20, cache="use"),
     ]
-    call = batch_call(iter(items), ["engagement"], None, 100, None, "bypass", None)
+    call = batch_call(iter(items), {"scorers": ["engagement"], "options": None, "deadline_ms": 100, "cache": "bypass"})
     assert sent(call) == {
         "items": [
             {"context": [], "response": "one", "scorers": ["engagement"], "deadline_ms": 100, "cache": "bypass"},
@@ -137,33 +128,33 @@ def test_items_of_a_batch_take_the_batchs_choice_unless_they_have_their_own():
 )
 def test_a_wrong_item_is_named(items, field):
     with pytest.raises(InvalidRequestError) as raised:
-        batch_call(items, None, None, None, None)
+        batch_call(items, {})
     assert raised.value.field == field
 
 
 def test_a_dialogue_is_sent_with_its_turns():
-    call = dialogue_call([("user", "hi"), ("system", "hello")], None, None, None, "r-1")
+    call = dialogue_call([("user", "hi"), ("system", "hello")], {"request_id": "r-1"})
     assert sent(call) == {"turns": [HI, {"speaker": "system", "text": "hello"}], "deadline_ms": 5000}
     assert call.request_id == "r-1"
 
 
 def test_an_empty_dialogue_is_refused():
     with pytest.raises(InvalidRequestError) as raised:
-        dialogue_call([], None, None, None, None)
+        dialogue_call([], {})
     assert raised.value.field == "turns"
 
 
 def test_asking_for_models_sends_no_body():
-    assert models_call(None).body(lambda own: 1) is None
+    assert models_call({}).body(lambda own: 1) is None
 
 
 def test_a_rank_request_sends_its_weights_only_where_some_are_given():
-    assert sent(rank_call((), ("a", "b"), None, None, None, None, None)) == {
+    assert sent(rank_call((), ("a", "b"), None, {})) == {
         "context": [],
         "candidates": ["a", "b"],
         "deadline_ms": 5000,
     }
-    weighed = rank_call([("user", "hi")], ["a"], ["fed"], None, {"fed": 2}, 300, None)
+    weighed = rank_call([("user", "hi")], ["a"], {"fed": 2}, {"scorers": ["fed"], "deadline_ms": 300})
     assert sent(weighed) == {
         "context": [HI],
         "candidates": ["a"],

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-from turnscore_client import AsyncTurnScoreClient, _grpc_door, _http_door
+from turnscore_client import AsyncTurnScoreClient, _http
+from turnscore_client._bounded_transport import BoundedTransport
 from turnscore_client._command import app
 from turnscore_client._errors import ERROR_CLASSES, ConnectionFailedError, UnexpectedReplyError
-from turnscore_client._grpc_door import SyncGrpcDoor
-from turnscore_client._http_door import SyncHttpDoor
-from turnscore_client._mock_grpc import MockGrpcChannel
+from turnscore_client._grpc import sync_door
+from turnscore_client._mock.grpc_channel import MockGrpcChannel
+from turnscore_client._sync.http_door import HttpDoor
 from turnscore_client.testing import MockTurnScore
 from typer.testing import CliRunner
 
@@ -32,19 +33,17 @@ def blocks(language: str) -> list:
 @pytest.mark.parametrize("snippet", blocks("python"))
 def test_every_snippet_runs(snippet, monkeypatch, capsys):
     mock = MockTurnScore()
-    monkeypatch.setattr(
-        httpx.HTTPTransport, "handle_request", lambda _, request: mock.transport.handle_request(request)
-    )
+    monkeypatch.setattr(BoundedTransport, "handle_request", lambda _, request: mock.transport.handle_request(request))
     monkeypatch.setattr(
         httpx.AsyncHTTPTransport,
         "handle_async_request",
         lambda _, request: mock.transport.handle_async_request(request),
     )
-    monkeypatch.setattr(_http_door, "context_of", lambda *_: None)
-    monkeypatch.setattr(SyncHttpDoor, "open_line", lambda *_: mock.transport.open_line({}))
-    monkeypatch.setattr(_grpc_door, "open_channel", lambda *_: MockGrpcChannel(mock.transport))
-    monkeypatch.setattr(_grpc_door, "credentials_of", lambda _: None)
-    monkeypatch.setattr(SyncGrpcDoor, "open_line", lambda *_: mock.transport.open_line({}))
+    monkeypatch.setattr(_http, "context_of", lambda *_: None)
+    monkeypatch.setattr(HttpDoor, "open_line", lambda *_: mock.transport.open_line({}))
+    monkeypatch.setattr(sync_door, "open_channel", lambda *_: MockGrpcChannel(mock.transport))
+    monkeypatch.setattr(sync_door, "credentials_of", lambda _: None)
+    monkeypatch.setattr(sync_door.GrpcDoor, "open_line", lambda *_: mock.transport.open_line({}))
     names: dict = {}
     exec(compile(textwrap.dedent(snippet), "snippet", "exec"), names)
     if "client" in names:

@@ -273,27 +273,33 @@ def test_the_connection_error_names_the_service(ask, mock):
         ask(mock, "score", response="a")
 
 
-@pytest.mark.parametrize(
-    ("method", "arguments", "fields"),
-    [
-        ("score", (), {"response": "a"}),
-        ("score_batch", ([{"response": "a"}],), {}),
-        ("score_dialogue", ([("system", "a")],), {}),
-        ("rank", (["a"],), {}),
-    ],
-)
-def test_every_scoring_call_tells_how_to_use_the_cache(ask, mock, method, arguments, fields):
-    ask(
-        mock,
-        method,
-        *arguments,
-        **fields,
-        cache="refresh",
-        cache_namespace="mine",
-        metadata={"a": "b"},
-        request_id="r-1",
-    )
+SCORING_CALLS = [
+    ("score", (), {"response": "a"}),
+    ("score_batch", ([{"response": "a"}],), {}),
+    ("score_dialogue", ([("system", "a")],), {}),
+    ("rank", (["a"],), {}),
+]
+
+
+@pytest.mark.parametrize(("method", "arguments", "fields"), SCORING_CALLS)
+def test_every_scoring_call_sends_all_that_is_given(ask, mock, method, arguments, fields):
+    given = {"cache": "refresh", "cache_namespace": "mine", "scorers": ["engagement"], "options": {"engagement": {}}}
+    ask(mock, method, *arguments, **fields, **given, metadata={"a": "b"}, request_id="r-1")
     body = mock.requests[-1].body
     told = body["items"][0] if method == "score_batch" else body
-    assert (told["cache"], told["cache_namespace"]) == ("refresh", "mine")
+    assert given.items() <= told.items()
     assert (mock.requests[-1].headers["x-request-id"], mock.requests[-1].headers["a"]) == ("r-1", "b")
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "fields"), [*SCORING_CALLS, ("models", (), {}), ("conversation", (), {})]
+)
+def test_an_option_that_there_is_not_is_refused_by_its_name(ask, mock, method, arguments, fields):
+    with pytest.raises(TypeError, match=r"'scorer'; there are .*request_id"):
+        ask(mock, method, *arguments, **fields, scorer="engagement")
+    assert mock.requests == []
+
+
+def test_asking_for_models_has_no_use_for_scorers(ask, mock):
+    with pytest.raises(TypeError, match="'scorers'"):
+        ask(mock, "models", scorers=["engagement"])

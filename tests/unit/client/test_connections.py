@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import httpcore
 import httpx
 import pytest
 from turnscore_client import (
@@ -17,9 +18,9 @@ from turnscore_client import (
     TurnScoreError,
     UnexpectedReplyError,
 )
-from turnscore_client._bounded_stream import OutOfTimeError
 from turnscore_client._defaults import CONNECT_TIMEOUT_SECONDS
-from turnscore_client._http import TimeLeft, _translate
+from turnscore_client._http import _SENDING_ERRORS, TimeLeft, _translate
+from turnscore_client._retry import OutOfTimeError
 from turnscore_client.testing import ManualClock, MockTurnScore
 
 FULL = b'{"error": {"code": "overloaded", "message": "full", "retry_after_ms": 10}, "request_id": "r-1"}'
@@ -203,12 +204,22 @@ def _leaves(error_class: type) -> list[type]:
     return [leaf for child in below for leaf in _leaves(child)] if below else [error_class]
 
 
-@pytest.mark.parametrize("error_class", _leaves(httpx.RequestError))
-def test_every_error_of_httpx_has_a_place(error_class):
+@pytest.mark.parametrize(
+    "error_class",
+    [
+        *_leaves(httpx.RequestError),
+        *_leaves(httpcore.TimeoutException),
+        *_leaves(httpcore.NetworkError),
+        *_leaves(httpcore.ProtocolError),
+        *(httpcore.ProxyError, httpcore.UnsupportedProtocol),
+    ],
+)
+def test_every_error_of_httpx_and_httpcore_has_a_place(error_class):
+    assert issubclass(error_class, _SENDING_ERRORS)
     error = _translate(error_class("because"), "http://scores.test")
-    if issubclass(error_class, httpx.ConnectTimeout):
+    if issubclass(error_class, httpx.ConnectTimeout | httpcore.ConnectTimeout):
         assert isinstance(error, ConnectionFailedError)
-    elif issubclass(error_class, httpx.TimeoutException):
+    elif issubclass(error_class, httpx.TimeoutException | httpcore.TimeoutException):
         assert isinstance(error, OutOfTimeError)
     else:
         assert isinstance(error, TurnScoreError)

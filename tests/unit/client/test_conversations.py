@@ -16,7 +16,7 @@ from turnscore_client import (
     Turn,
     UnexpectedReplyError,
 )
-from turnscore_client._bounded_stream import OutOfTimeError
+from turnscore_client._retry import OutOfTimeError
 from turnscore_client.testing import MockTurnScore
 
 Talk = Callable[..., Any]

@@ -19,7 +19,7 @@ from turnscore_client import (
 FOLDER = Path(turnscore_client.__file__).parent
 CALLS = ["score", "score_batch", "score_dialogue", "rank", "models"]
 METHODS = [*CALLS, "conversation"]
-GRPC_MODULES = {"_async_grpc_door.py", "_grpc_channel.py", "_grpc_door.py", "_grpc_messages.py", "_mock_grpc.py"}
+GRPC_MODULES = {f"_grpc/{name}.py" for name in ("async_door", "channel", "messages", "sync_door")}
 
 
 def public(kind: type) -> set[str]:
@@ -105,18 +105,22 @@ def test_the_constructors_of_both_doors_share_their_names():
 @pytest.mark.parametrize(
     ("library", "modules"),
     [
-        ("httpx", {"_http.py", "_mock_grpc.py", "testing.py"}),
+        ("httpx", {"_bounded_transport.py", "_http.py", "_mock/grpc_channel.py", "testing.py"}),
+        ("httpcore", {"_bounded_transport.py", "_http.py"}),
         ("websockets", {"_websocket.py"}),
-        ("grpc", GRPC_MODULES | {"_grpc_client.py"}),  # the last one for its types only
-        ("google", {"_grpc_messages.py", "_mock_grpc.py"}),
+        (
+            "grpc",  # the clients' modules for its types only
+            GRPC_MODULES | {"_mock/grpc_channel.py", "_async/grpc_client.py", "_sync/grpc_client.py"},
+        ),
+        ("google", {"_grpc/messages.py", "_mock/grpc_channel.py"}),
     ],
 )
 def test_a_transports_library_is_used_where_it_belongs_only(library, modules):
     users = set()
-    for path in FOLDER.glob("*.py"):
+    for path in FOLDER.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
             if any(name.split(".")[0] == library for name in [*names, module]):
-                users.add(path.name)
+                users.add(path.relative_to(FOLDER).as_posix())
     assert users == modules

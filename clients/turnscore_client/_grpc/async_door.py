@@ -8,13 +8,12 @@ from pydantic import BaseModel
 from turnscore_wire import ConversationMessage, ConversationReply
 
 from turnscore_client import _defaults
-from turnscore_client._async_conversation import AsyncLine
-from turnscore_client._bounded_stream import OutOfTimeError
+from turnscore_client._async.conversation import AsyncLine
 from turnscore_client._calls import Call
 from turnscore_client._errors import ConnectionFailedError, TurnScoreError
 from turnscore_client._extras import needs_extra
-from turnscore_client._grpc_channel import credentials_of, open_channel
-from turnscore_client._grpc_messages import (
+from turnscore_client._grpc.channel import credentials_of, open_channel
+from turnscore_client._grpc.messages import (
     STREAM,
     StatusError,
     error_of,
@@ -24,7 +23,7 @@ from turnscore_client._grpc_messages import (
     write_message,
     write_request,
 )
-from turnscore_client._retry import Attempts
+from turnscore_client._retry import Attempts, OutOfTimeError
 from turnscore_client._settings import GrpcClientSettings
 from turnscore_client._tls import Tls
 
@@ -59,7 +58,7 @@ class AsyncGrpcDoor:
             data = await ask(write_request(call, attempts), timeout=left, metadata=metadata)
         except grpc.RpcError as failed:
             raise error_of(failed, self._settings.address) from failed
-        return read_message(data, call.reply_type)
+        return read_message(data, call.endpoint.reply_type)
 
     async def open_line(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> AsyncLine:
         """A stream for one conversation."""

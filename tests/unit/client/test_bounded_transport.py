@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 import httpx
 import pytest
 from turnscore_client import DeadlineExceededError, TurnScoreClient
+from turnscore_client._bounded_transport import _proxy_to
 from turnscore_client.testing import ManualClock
 
 
@@ -80,3 +81,33 @@ def test_a_request_that_nobody_takes_in_cannot_outlast_the_timeout():
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         with TurnScoreClient(url, timeout_seconds=0.2) as client, pytest.raises(DeadlineExceededError):
             client.score(response="long " * 4_000_000)
+
+
+PROXY = "http://proxy.test:8080"
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        ({}, None),
+        ({"HTTP_PROXY": PROXY}, (PROXY, None)),
+        ({"HTTP_PROXY": "http://user:pa55@proxy.test:8080"}, (PROXY, (b"user", b"pa55"))),
+        ({"ALL_PROXY": "proxy.test:8080"}, (PROXY, None)),
+        ({"HTTPS_PROXY": PROXY}, None),
+        ({"HTTP_PROXY": PROXY, "NO_PROXY": "other.test,scores.test"}, None),
+        ({"HTTP_PROXY": PROXY, "NO_PROXY": "*"}, None),
+        ({"HTTP_PROXY": PROXY, "NO_PROXY": "other.test"}, (PROXY, None)),
+    ],
+)
+def test_the_environment_names_the_proxy(settings, found, monkeypatch):
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    proxy = _proxy_to(httpx.URL("http://scores.test:3000"))
+    told = proxy and (f"http://{proxy.url.host.decode()}:{proxy.url.port}", proxy.auth)
+    assert told == found
+
+
+def test_a_proxy_of_an_unknown_kind_is_refused_when_the_client_is_made(monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "ftp://proxy.test")
+    with pytest.raises(ValueError, match="proxy"):
+        TurnScoreClient("http://scores.test")

@@ -4,33 +4,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import httpx
-from pydantic import BaseModel, ValidationError
-from turnscore_wire import (
-    ERROR_TABLE,
-    BatchReply,
-    DialogueReply,
-    ErrorReply,
-    ModelsReply,
-    RankReply,
-    ScoreReply,
-)
+from pydantic import ValidationError
+from turnscore_wire import ERROR_TABLE, ErrorReply
 
+from turnscore_client._endpoints import ENDPOINTS
 from turnscore_client._extras import needs_extra
-from turnscore_client._grpc_messages import StatusError
-from turnscore_client._mock_conversation import AsyncMockLine, MockLine
+from turnscore_client._grpc.messages import StatusError
+from turnscore_client._mock.conversation import AsyncMockLine, MockLine
 
 with needs_extra("grpc", "a mock over gRPC"):
     import grpc
     from google.protobuf.any_pb2 import Any as AnyMessage
     from turnscore_wire.v1 import to_fields, to_message, turnscore_pb2
 
-_CALLS: Mapping[str, tuple[str, str, str, type[BaseModel]]] = {
-    "Score": ("POST", "/v1/score", "ScoreRequest", ScoreReply),
-    "ScoreBatch": ("POST", "/v1/score_batch", "BatchRequest", BatchReply),
-    "ScoreDialogue": ("POST", "/v1/score_dialogue", "DialogueRequest", DialogueReply),
-    "Rank": ("POST", "/v1/rank", "RankRequest", RankReply),
-    "Models": ("GET", "/v1/models", "ModelsRequest", ModelsReply),
-}
+_ENDPOINTS = {endpoint.rpc: endpoint for endpoint in ENDPOINTS}
 _PROXY_CODES: Mapping[int, grpc.StatusCode] = {
     400: grpc.StatusCode.INTERNAL,
     401: grpc.StatusCode.UNAUTHENTICATED,
@@ -96,10 +83,11 @@ class AsyncMockGrpcChannel:
 
 def _answer(transport: MockTransport, rpc: str, data: bytes, metadata: Pairs) -> bytes:
     """The message that answers; raises StatusError for a refusal."""
-    method, path, message_name, reply_type = _CALLS[rpc]
-    message = getattr(turnscore_pb2, message_name).FromString(data)
-    fields = to_fields(message) if method == "POST" else None
-    request = httpx.Request(method, f"http://turnscore.test{path}", headers=list(metadata), json=fields)
+    endpoint = _ENDPOINTS[rpc]
+    message = getattr(turnscore_pb2, endpoint.request_message).FromString(data)
+    fields = None if endpoint.request_type is None else to_fields(message)
+    url = f"http://turnscore.test{endpoint.path}"
+    request = httpx.Request(endpoint.method, url, headers=list(metadata), json=fields)
     try:
         response = transport.handle_request(request)
     except httpx.ConnectError as error:
@@ -107,7 +95,7 @@ def _answer(transport: MockTransport, rpc: str, data: bytes, metadata: Pairs) ->
     if response.status_code != 200:
         raise _refusal(response)
     try:
-        return to_message(reply_type.model_validate_json(response.content)).SerializeToString()
+        return to_message(endpoint.reply_type.model_validate_json(response.content)).SerializeToString()
     except ValidationError:
         return response.content
 

@@ -1,17 +1,17 @@
-"""The client for threads over HTTP."""
+"""The client for asyncio over HTTP."""
 
 from turnscore_client import _defaults
+from turnscore_client._async.calls import AsyncCalls
+from turnscore_client._async.http_door import AsyncHttpDoor
 from turnscore_client._clock import Clock, SystemClock
-from turnscore_client._http import SyncTransport
-from turnscore_client._http_door import SyncHttpDoor
+from turnscore_client._http import AsyncTransport
 from turnscore_client._retry import Patience, RetryPolicy
 from turnscore_client._settings import ClientSettings
-from turnscore_client._sync_calls import SyncCalls
 from turnscore_client._tls import Tls
 
 
-class TurnScoreClient(SyncCalls):
-    """A client of one turnscore service, to be kept and shared between threads: it reuses its connections.
+class AsyncTurnScoreClient(AsyncCalls):
+    """A client of one turnscore service, to be kept and shared within one event loop: it reuses its connections.
 
     `url` and `api_key` default to the environment's TURNSCORE_URL and TURNSCORE_API_KEY. `tls` is for an
     `https://` address whose authority is private or which asks for a certificate; without it the public authorities are
@@ -30,10 +30,10 @@ class TurnScoreClient(SyncCalls):
         tls: Tls | None = None,
         timeout_seconds: float = _defaults.TIMEOUT_SECONDS,
         max_retries: int = _defaults.MAX_RETRIES,
-        transport: SyncTransport | None = None,
+        transport: AsyncTransport | None = None,
         clock: Clock | None = None,
     ) -> None:
         settings = ClientSettings.resolve(url, api_key, timeout_seconds, max_retries)
         clock = clock or SystemClock()
         patience = Patience(RetryPolicy(settings.max_retries), settings.timeout_seconds, clock.now)
-        super().__init__(SyncHttpDoor(settings, tls, transport), patience, clock)
+        super().__init__(AsyncHttpDoor(settings, tls, transport), patience, clock)

@@ -1,47 +1,16 @@
-"""The clients over gRPC (extra `grpc`), with the calls, types and errors of those over HTTP."""
+"""The client for asyncio over gRPC (extra `grpc`), with the calls, types and errors of the one over HTTP."""
 
 from typing import TYPE_CHECKING
 
 from turnscore_client import _defaults
-from turnscore_client._async_calls import AsyncCalls
+from turnscore_client._async.calls import AsyncCalls
 from turnscore_client._clock import Clock, SystemClock
 from turnscore_client._retry import Patience, RetryPolicy
 from turnscore_client._settings import GrpcClientSettings
-from turnscore_client._sync_calls import SyncCalls
 from turnscore_client._tls import Tls
 
 if TYPE_CHECKING:  # an installation without the extra has the classes, which say what to install when one is made
     import grpc
-
-
-class TurnScoreGrpcClient(SyncCalls):
-    """A client of one turnscore service, to be kept and shared between threads: it reuses its connection.
-
-    `address` is `host:port`; it and `api_key` default to the environment's TURNSCORE_GRPC_ADDRESS and
-    TURNSCORE_API_KEY. `tls` encrypts: `Tls()` trusts the public authorities; without it everything goes in plain text.
-    `timeout_seconds` is for a whole call: connecting, waiting, every retry and the delays between. `channel` is one of
-    grpc's, opened and encrypted in another way; the client closes it. Every method raises a TurnScoreError.
-
-    Raises ValueError for arguments that make no sense. Without the extra, an ImportError says what to install.
-    """
-
-    def __init__(
-        self,
-        address: str | None = None,
-        *,
-        api_key: str | None = None,
-        tls: Tls | None = None,
-        timeout_seconds: float = _defaults.TIMEOUT_SECONDS,
-        max_retries: int = _defaults.MAX_RETRIES,
-        channel: "grpc.Channel | None" = None,
-        clock: Clock | None = None,
-    ) -> None:
-        from turnscore_client._grpc_door import SyncGrpcDoor
-
-        settings = GrpcClientSettings.resolve(address, api_key, timeout_seconds, max_retries)
-        clock = clock or SystemClock()
-        patience = Patience(RetryPolicy(settings.max_retries), settings.timeout_seconds, clock.now)
-        super().__init__(SyncGrpcDoor(settings, tls, channel), patience, clock)
 
 
 class AsyncTurnScoreGrpcClient(AsyncCalls):
@@ -66,7 +35,7 @@ class AsyncTurnScoreGrpcClient(AsyncCalls):
         channel: "grpc.aio.Channel | None" = None,
         clock: Clock | None = None,
     ) -> None:
-        from turnscore_client._async_grpc_door import AsyncGrpcDoor
+        from turnscore_client._grpc.async_door import AsyncGrpcDoor
 
         settings = GrpcClientSettings.resolve(address, api_key, timeout_seconds, max_retries)
         clock = clock or SystemClock()

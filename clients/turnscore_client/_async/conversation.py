@@ -1,9 +1,9 @@
-"""A live conversation for asyncio: Conversation with `await`. The same signatures, no logic of its own."""
+"""A live conversation for asyncio: says turns over a line and reads their answers. Knows no door."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Literal, Protocol, Self, overload
+from typing import Literal, Protocol, Self, Unpack, overload
 
 from turnscore_wire import (
     ConversationMessage,
@@ -15,11 +15,11 @@ from turnscore_wire import (
     Turn,
 )
 
-from turnscore_client._bounded_stream import OutOfTimeError
 from turnscore_client._clock import Clock
 from turnscore_client._errors import ConnectionFailedError, TurnScoreError
 from turnscore_client._exchange import Exchange, read_answer
-from turnscore_client._retry import Attempts, Patience
+from turnscore_client._options import TurnOptions, check_names
+from turnscore_client._retry import Attempts, OutOfTimeError, Patience
 
 
 class AsyncLine(Protocol):
@@ -59,43 +59,24 @@ class AsyncConversation:
         self._turn = asyncio.Lock()
 
     @overload
-    async def say(
-        self,
-        speaker: Literal["system"],
-        text: str,
-        *,
-        deadline_ms: int | None = None,
-        timeout_seconds: float | None = None,
-    ) -> ConversationScored: ...
+    async def say(self, speaker: Literal["system"], text: str, **given: Unpack[TurnOptions]) -> ConversationScored: ...
 
     @overload
-    async def say(
-        self,
-        speaker: Speaker,
-        text: str,
-        *,
-        deadline_ms: int | None = None,
-        timeout_seconds: float | None = None,
-    ) -> ConversationScored | None: ...
+    async def say(self, speaker: Speaker, text: str, **given: Unpack[TurnOptions]) -> ConversationScored | None: ...
 
-    async def say(
-        self,
-        speaker: Speaker,
-        text: str,
-        *,
-        deadline_ms: int | None = None,
-        timeout_seconds: float | None = None,
-    ) -> ConversationScored | None:
+    async def say(self, speaker: Speaker, text: str, **given: Unpack[TurnOptions]) -> ConversationScored | None:
         """Says a turn. For the system's: its scores, and those of the conversation so far, in `dialogue`.
 
         Raises InvalidRequestError or TooLargeError for a turn that is refused, which is then not part of the
         conversation, and any other ServiceError for one that could not be scored, which is. A timeout leaves open
-        which; the conversation goes on.
+        which; the conversation goes on. What may be given is in TurnOptions.
         """
+        check_names(given, TurnOptions.__optional_keys__)
         async with self._turn:
             line = self._require_line()
-            attempts = self._patience.with_timeout(timeout_seconds).begin()
-            left_ms = attempts.deadline_ms_left(self._exchange.deadline_ms if deadline_ms is None else deadline_ms)
+            attempts = self._patience.with_timeout(given.get("timeout_seconds")).begin()
+            own_ms = given.get("deadline_ms")
+            left_ms = attempts.deadline_ms_left(self._exchange.deadline_ms if own_ms is None else own_ms)
             message = self._exchange.say(speaker, text, left_ms)
             try:
                 await line.send(message, attempts.seconds_left)

@@ -9,13 +9,11 @@ from pydantic import BaseModel
 from turnscore_wire import ConversationMessage, ConversationReply
 
 from turnscore_client import _defaults
-from turnscore_client._bounded_stream import OutOfTimeError
 from turnscore_client._calls import Call
-from turnscore_client._conversation import Line
 from turnscore_client._errors import ConnectionFailedError
 from turnscore_client._extras import needs_extra
-from turnscore_client._grpc_channel import credentials_of, open_channel
-from turnscore_client._grpc_messages import (
+from turnscore_client._grpc.channel import credentials_of, open_channel
+from turnscore_client._grpc.messages import (
     STREAM,
     error_of,
     last_reply,
@@ -24,8 +22,9 @@ from turnscore_client._grpc_messages import (
     write_message,
     write_request,
 )
-from turnscore_client._retry import Attempts
+from turnscore_client._retry import Attempts, OutOfTimeError
 from turnscore_client._settings import GrpcClientSettings
+from turnscore_client._sync.conversation import Line
 from turnscore_client._tls import Tls
 
 with needs_extra("grpc", "a gRPC client"):
@@ -34,7 +33,7 @@ with needs_extra("grpc", "a gRPC client"):
 R = TypeVar("R", bound=BaseModel)
 
 
-class SyncGrpcDoor:
+class GrpcDoor:
     """From the calling thread."""
 
     def __init__(self, settings: GrpcClientSettings, tls: Tls | None, channel: "grpc.Channel | None") -> None:
@@ -55,7 +54,7 @@ class SyncGrpcDoor:
             data = ask(write_request(call, attempts), timeout=left, metadata=metadata)
         except grpc.RpcError as failed:
             raise error_of(failed, self._settings.address) from failed
-        return read_message(data, call.reply_type)
+        return read_message(data, call.endpoint.reply_type)
 
     def open_line(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> Line:
         """A stream for one conversation."""

@@ -1,17 +1,18 @@
-"""The client for asyncio over HTTP."""
+# `make sync-client` made this of _async/client.py: change that file.
+"""The client for threads over HTTP."""
 
 from turnscore_client import _defaults
-from turnscore_client._async_calls import AsyncCalls
 from turnscore_client._clock import Clock, SystemClock
-from turnscore_client._http import AsyncTransport
-from turnscore_client._http_door import AsyncHttpDoor
+from turnscore_client._http import Transport
 from turnscore_client._retry import Patience, RetryPolicy
 from turnscore_client._settings import ClientSettings
+from turnscore_client._sync.calls import Calls
+from turnscore_client._sync.http_door import HttpDoor
 from turnscore_client._tls import Tls
 
 
-class AsyncTurnScoreClient(AsyncCalls):
-    """A client of one turnscore service, to be kept and shared within one event loop: it reuses its connections.
+class TurnScoreClient(Calls):
+    """A client of one turnscore service, to be kept and shared between threads: it reuses its connections.
 
     `url` and `api_key` default to the environment's TURNSCORE_URL and TURNSCORE_API_KEY. `tls` is for an
     `https://` address whose authority is private or which asks for a certificate; without it the public authorities are
@@ -30,10 +31,10 @@ class AsyncTurnScoreClient(AsyncCalls):
         tls: Tls | None = None,
         timeout_seconds: float = _defaults.TIMEOUT_SECONDS,
         max_retries: int = _defaults.MAX_RETRIES,
-        transport: AsyncTransport | None = None,
+        transport: Transport | None = None,
         clock: Clock | None = None,
     ) -> None:
         settings = ClientSettings.resolve(url, api_key, timeout_seconds, max_retries)
         clock = clock or SystemClock()
         patience = Patience(RetryPolicy(settings.max_retries), settings.timeout_seconds, clock.now)
-        super().__init__(AsyncHttpDoor(settings, tls, transport), patience, clock)
+        super().__init__(HttpDoor(settings, tls, transport), patience, clock)

@@ -7,7 +7,6 @@ from pydantic import BaseModel, ValidationError
 from turnscore_wire import BODY_FIELD, ConversationReply, ErrorReply
 
 from turnscore_client import _defaults
-from turnscore_client._bounded_stream import OutOfTimeError
 from turnscore_client._calls import Call
 from turnscore_client._errors import (
     ConnectionFailedError,
@@ -19,7 +18,7 @@ from turnscore_client._errors import (
     error_from_reply,
 )
 from turnscore_client._extras import needs_extra
-from turnscore_client._retry import Attempts
+from turnscore_client._retry import Attempts, OutOfTimeError
 
 with needs_extra("grpc", "a gRPC client"):
     import grpc
@@ -62,7 +61,7 @@ class StatusError(grpc.RpcError):
 
 def method_of(call: Call[R]) -> str:
     """The call's full name."""
-    return f"/turnscore.v1.TurnScorer/{call.rpc}"
+    return f"/turnscore.v1.TurnScorer/{call.endpoint.rpc}"
 
 
 def write_request(call: Call[R], attempts: Attempts) -> bytes:

@@ -17,9 +17,9 @@ from turnscore_wire import (
     Turn,
 )
 
-from turnscore_client._bounded_stream import OutOfTimeError
 from turnscore_client._errors import InvalidRequestError, ServiceError, TooLargeError
-from turnscore_client._mock_answers import NO_TIME, MockAnswers, aggregate
+from turnscore_client._mock.answers import NO_TIME, MockAnswers, aggregate
+from turnscore_client._retry import OutOfTimeError
 
 NextError = Callable[[ConversationMessage], ServiceError | None]
 """Records a message; the error that the test planned for it. Raises where it planned that nobody answers."""

@@ -1,0 +1,50 @@
+"""Endpoints: the service's calls by their names over both doors, and the types that travel. One line for each."""
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from pydantic import BaseModel
+from turnscore_wire import (
+    BatchReply,
+    BatchRequest,
+    DialogueReply,
+    DialogueRequest,
+    ModelsReply,
+    RankReply,
+    RankRequest,
+    ScoreReply,
+    ScoreRequest,
+)
+
+Request = ScoreRequest | BatchRequest | DialogueRequest | RankRequest
+R_co = TypeVar("R_co", bound=BaseModel, covariant=True)
+
+
+@dataclass(frozen=True)
+class Endpoint(Generic[R_co]):
+    """One call of the service; without a type of request it is a question without a body."""
+
+    path: str
+    rpc: str
+    """Its name over gRPC."""
+    reply_type: type[R_co]
+    request_type: type[Request] | None = None
+
+    @property
+    def method(self) -> str:
+        """HTTP's."""
+        return "GET" if self.request_type is None else "POST"
+
+    @property
+    def request_message(self) -> str:
+        """What the request is called in turnscore.proto."""
+        return f"{self.rpc}Request" if self.request_type is None else self.request_type.__name__
+
+
+SCORE = Endpoint("/v1/score", "Score", ScoreReply, ScoreRequest)
+SCORE_BATCH = Endpoint("/v1/score_batch", "ScoreBatch", BatchReply, BatchRequest)
+SCORE_DIALOGUE = Endpoint("/v1/score_dialogue", "ScoreDialogue", DialogueReply, DialogueRequest)
+RANK = Endpoint("/v1/rank", "Rank", RankReply, RankRequest)
+MODELS = Endpoint("/v1/models", "Models", ModelsReply)
+
+ENDPOINTS: tuple[Endpoint[BaseModel], ...] = (SCORE, SCORE_BATCH, SCORE_DIALOGUE, RANK, MODELS)

@@ -1,0 +1,1 @@
+"""The gRPC doors (extra `grpc`): nothing outside of this folder but the mock imports grpc."""

@@ -1,0 +1,65 @@
+"""Options: what a caller may give, each documented and typed once; both worlds, both doors and the mock take them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from pydantic import JsonValue
+from turnscore_wire import CacheMode, ScoreRequest, Turn
+
+TurnLike = Turn | Mapping[str, str] | tuple[str, str]
+"""A turn: the wire's own type, a mapping with `speaker` and `text`, or such a pair."""
+
+ItemLike = ScoreRequest | Mapping[str, Any]
+"""One item of a batch: the wire's own type, or a mapping with `response` and what else `score` takes."""
+
+Options = Mapping[str, Mapping[str, JsonValue]]
+"""Options for each scorer, by its name."""
+
+
+class CallOptions(TypedDict, total=False):
+    """What every call takes."""
+
+    timeout_seconds: float | None
+    """For the whole call, retries included; else the client's own."""
+    request_id: str | None
+    """Comes back in the reply and stands in the service's log; without one the service makes one."""
+    metadata: Mapping[str, str] | None
+    """Travels beside the request, such as a trace's: headers over HTTP, metadata over gRPC."""
+
+
+class ScoringChoice(TypedDict, total=False):
+    """What a request says about the scoring; each is a field of the wire's requests, sent only where it is given."""
+
+    scorers: Sequence[str] | None
+    """Who scores; else the service's default ones."""
+    options: Options | None
+    """The scorers' own options."""
+    deadline_ms: int | None
+    """Counted from this call: when the service drops the work. What is left of `timeout_seconds` says so otherwise."""
+    cache: CacheMode | None
+    """`use`, `bypass` or `refresh`; else `use`."""
+    cache_namespace: str | None
+    """Only scores of this namespace are found, and they are kept there."""
+
+
+class ScoringOptions(ScoringChoice, CallOptions, total=False):
+    """What every call that scores takes."""
+
+
+class TurnOptions(TypedDict, total=False):
+    """What a turn of a conversation takes."""
+
+    deadline_ms: int | None
+    """When the service drops the work for this turn; else the conversation's own."""
+    timeout_seconds: float | None
+    """For this turn; else the conversation's own."""
+
+
+CHOICES = tuple(ScoringChoice.__annotations__)
+
+
+def check_names(given: Mapping[str, object], known: frozenset[str]) -> None:
+    """Raises TypeError for an option that there is not, as Python does for an argument."""
+    for name in given:
+        if name not in known:
+            raise TypeError(f"unexpected keyword argument {name!r}; there are {', '.join(sorted(known))}")

@@ -1,0 +1,2 @@
+# `make sync-client` made this of _async/__init__.py: change that file.
+"""The clients for threads."""
