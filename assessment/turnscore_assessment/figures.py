@@ -36,6 +36,21 @@ class Interval:
         return {"value": plain(self.value), "low": plain(self.low), "high": plain(self.high)}
 
 
+LEAST_WILLIAMS_ROWS = 4
+"""Williams' test has n - 3 degrees of freedom. Specified."""
+SAME = 1e-12
+"""How near to 1 a correlation of two columns is for them to be one. Chosen: above rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Williams:
+    """Whether two columns correlate with the ratings alike; `t` above 0 where the first one correlates more."""
+
+    t: float
+    p: float
+    """Two-sided."""
+
+
 def plain(value: float) -> float | None:
     """The number as JSON has it: null where it is none."""
     return float(value) if math.isfinite(value) else None
@@ -73,6 +88,38 @@ def correlate_order(left: ArrayLike, right: ArrayLike) -> float:
     if x.size < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return math.nan
     return float(stats.kendalltau(x, y).statistic)
+
+
+def correlate_rows(left: Floats, right: Floats) -> Floats:
+    """Pearson's r of each row with its fellow; NaN where a row is constant or lacks a value."""
+    x, y = left - left.mean(axis=1, keepdims=True), right - right.mean(axis=1, keepdims=True)
+    norms = np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
+    return np.asarray(np.divide((x * y).sum(axis=1), norms, out=np.full(len(x), np.nan), where=norms > 0))
+
+
+def bound_by_fisher(r: float, count: int) -> Interval:
+    """Fisher's interval of a correlation of so many pairs; none for fewer than four, or for 1 and -1."""
+    if count < 4 or not abs(r) < 1:
+        return Interval(r)
+    reach = float(stats.norm.ppf((1 + CONFIDENCE) / 2)) / math.sqrt(count - 3)
+    return Interval(r, math.tanh(math.atanh(r) - reach), math.tanh(math.atanh(r) + reach))
+
+
+def williams_test(first: Floats, second: Floats, ratings: Floats) -> Williams:
+    """Williams' test of two dependent correlations that share the ratings (Williams 1959; Graham and Baldwin 2014).
+
+    NaN for fewer than four rows, and where a column is constant or the two are the same.
+    """
+    rows = len(ratings)
+    r12, r13, r23 = correlate(first, ratings), correlate(second, ratings), correlate(first, second)
+    if rows < LEAST_WILLIAMS_ROWS or not all(map(math.isfinite, (r12, r13, r23))) or 1 - abs(r23) < SAME:
+        return Williams(math.nan, math.nan)
+    k = 1 - r12**2 - r13**2 - r23**2 + 2 * r12 * r13 * r23
+    spread = 2 * max(k, 0.0) * (rows - 1) / (rows - 3) + (r12 + r13) ** 2 / 4 * (1 - r23) ** 3
+    if spread <= 0:
+        return Williams(math.nan, math.nan)
+    t = (r12 - r13) * math.sqrt((rows - 1) * (1 + r23) / spread)
+    return Williams(t, float(2 * stats.t.sf(abs(t), rows - 3)))
 
 
 def jsonable(row: Any) -> Any:

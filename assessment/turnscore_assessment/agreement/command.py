@@ -32,6 +32,7 @@ class FormName(StrEnum):
 
     JUDGED = "judged"
     DBDC3 = "dbdc3"
+    STUDY = "study"
 
 
 class LevelName(StrEnum):
@@ -43,7 +44,9 @@ class LevelName(StrEnum):
 
 
 InputFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="JSON lines; .gz is unpacked.")]
-Form = Annotated[FormName, typer.Option(help="`judged`, see docs/agreement.md, or `dbdc3`.")]
+Form = Annotated[
+    FormName, typer.Option(help="`judged`, see docs/agreement.md, `dbdc3`, or `study`, see docs/assessment.md.")
+]
 Parts = Annotated[
     list[str] | None, typer.Option("--part", help="An entry of the score's details instead of its `value`; repeatable.")
 ]
@@ -86,7 +89,7 @@ def agreement(
         file, form, scorers, parts or ["value"], bundles or [], open_client, concurrency, level, bootstrap, seed
     )
     with reported_errors():
-        report = run_agreement_job(job, _show_progress)
+        report = run_agreement_job(job, show_progress)
         written = write_report(report, output)
     console = Console() if Console().is_terminal else Console(width=PLAIN_WIDTH)
     for measured in report.levels:
@@ -115,7 +118,8 @@ def convert(
 
 
 @contextmanager
-def _show_progress(title: str, dialogues: int) -> Iterator[Advance]:
+def show_progress(title: str, dialogues: int) -> Iterator[Advance]:
+    """A progress bar on stderr, gone when it is done."""
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(title, total=dialogues)
         yield lambda scored: progress.update(task, advance=scored)

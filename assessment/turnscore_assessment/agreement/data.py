@@ -11,7 +11,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from turnscore_wire import Turn
 
-from turnscore_assessment.agreement.forms import FORMS, BadFieldError, Record
+from turnscore_assessment.agreement.forms import FORMS, STUDY, BadFieldError, Record
+from turnscore_assessment.agreement.study_form import read_study
 from turnscore_assessment.data.dialogues import read_rows
 from turnscore_assessment.errors import BadDataError
 
@@ -64,7 +65,7 @@ def read_judged_dialogues(path: Path, form: str = "judged") -> list[JudgedDialog
     Raises BadDataError naming the file, the line and the field.
     """
     dialogues: dict[str, JudgedDialogue] = {}
-    for row, record in read_rows(path):
+    for row, record in read_study(path) if form == STUDY else read_rows(path):
         dialogue = _build_dialogue(record, path, row, form)
         if dialogue.id in dialogues:
             raise BadDataError(path, row, f"id: {dialogue.id!r} was already used")

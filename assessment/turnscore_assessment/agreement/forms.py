@@ -6,6 +6,9 @@ from typing import Any
 
 Record = dict[str, Any]
 
+STUDY = "study"
+"""A ratings file (docs/assessment.md); `study_form` makes rows of it."""
+
 BREAKDOWN_WEIGHTS = {"O": 1.0, "T": 0.5, "X": 0.0}
 """No breakdown, a possible one, a breakdown: a turn's quality is the mean over its annotators. Specified."""
 
@@ -47,5 +50,7 @@ def _count_votes(votes: object, field: str) -> float:
     return float(sum(BREAKDOWN_WEIGHTS[name] * count for name, count in votes.items()) / sum(votes.values()))
 
 
-FORMS: Mapping[str, Callable[[Record], Record]] = MappingProxyType({"judged": keep_judged, "dbdc3": convert_dbdc3})
+FORMS: Mapping[str, Callable[[Record], Record]] = MappingProxyType(
+    {"judged": keep_judged, "dbdc3": convert_dbdc3, STUDY: keep_judged}
+)
 """The forms that can be read, by the name that `--form` takes."""

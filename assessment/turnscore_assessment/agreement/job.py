@@ -1,29 +1,22 @@
 """One run of `turnscore-agreement`: reads the file, has it scored, measures, writes. Prints nothing."""
 
-import asyncio
 import hashlib
 import json
 import shlex
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from turnscore_client import AsyncTurnScoreClient
 
-from turnscore_assessment.agreement.bundles import load_bundles, score_with_bundle
 from turnscore_assessment.agreement.data import JudgedDialogue, drop_empty_turns, read_judged_dialogues
 from turnscore_assessment.agreement.measurement import measure
 from turnscore_assessment.agreement.observations import choose_parts, find_levels, observe
 from turnscore_assessment.agreement.plot import draw_scatter
 from turnscore_assessment.agreement.report import AgreementReport, MeasuredLevel, format_markdown, to_json
-from turnscore_assessment.agreement.scores import Advance, ScoredFile
-from turnscore_assessment.agreement.service import score_with_service
+from turnscore_assessment.agreement.scoring import ScorerChoice, ShowProgress, score_dialogues
 from turnscore_assessment.errors import AgreementError
-
-ShowProgress = Callable[[str, int], AbstractContextManager[Advance]]
-"""Opens a progress bar with a title and a number of dialogues."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +33,11 @@ class AgreementJob:
     level: str
     rounds: int
     seed: int
+
+    @property
+    def choice(self) -> ScorerChoice:
+        """What scores the dialogues."""
+        return ScorerChoice(self.scorers, self.bundles, self.open_client, self.concurrency)
 
     @property
     def command(self) -> str:
@@ -61,7 +59,7 @@ def run_agreement_job(job: AgreementJob, show_progress: ShowProgress) -> Agreeme
         levels, left_out = find_levels(dialogues, job.level)
     except AgreementError as error:
         raise AgreementError(f"{job.file}: {error}") from None
-    scored = _score(job, dialogues, show_progress)
+    scored = score_dialogues(job.choice, dialogues, show_progress)
     chosen = choose_parts(scored, job.parts)
     observed = [observe(dialogues, chosen, level) for level in levels]
     return AgreementReport(
@@ -90,26 +88,3 @@ def write_report(report: AgreementReport, folder: Path) -> list[Path]:
 def _count_empty(dialogues: Sequence[JudgedDialogue]) -> list[str]:
     empty = sum(len(each.turn_qualities) - len(drop_empty_turns(each).turn_qualities) for each in dialogues)
     return [f"{empty} judged turns without text, which the service refuses to score"] if empty else []
-
-
-def _score(job: AgreementJob, dialogues: Sequence[JudgedDialogue], show_progress: ShowProgress) -> list[ScoredFile]:
-    names = list(dict.fromkeys(job.scorers))
-    if not job.bundles:
-        return asyncio.run(_ask_service(job, names, dialogues, show_progress))
-    loaded = load_bundles(job.bundles)
-    for name in names:
-        if name not in loaded:
-            raise AgreementError(f"no bundle of scorer {name!r} was given; given: {', '.join(loaded)}")
-    scored = []
-    for name in names:
-        with show_progress(name, len(dialogues)) as advance:
-            scored.append(score_with_bundle(loaded[name], dialogues, advance))
-    return scored
-
-
-async def _ask_service(
-    job: AgreementJob, names: Sequence[str], dialogues: Sequence[JudgedDialogue], show_progress: ShowProgress
-) -> list[ScoredFile]:
-    async with job.open_client() as client:
-        with show_progress(", ".join(names), len(dialogues)) as advance:
-            return await score_with_service(client, names, dialogues, job.concurrency, advance)

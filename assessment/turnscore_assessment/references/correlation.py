@@ -1,4 +1,4 @@
-"""Correlation with people's ratings: Pearson and Spearman with intervals over contexts, and Williams' test.
+"""Correlation with people's ratings: Pearson and Spearman with intervals over contexts.
 
 Rows of one context depend on each other, so that a round of the bootstrap draws contexts, each with all of its rows.
 """
@@ -17,9 +17,6 @@ from turnscore_assessment.references.comparisons import Floats
 ROUNDS: Final = 1000
 """Of the bootstrap. Chosen: the ends of an interval move by less than .005 between seeds."""
 CONFIDENCE: Final = 0.95
-_SAME = 1e-12
-LEAST_ROWS: Final = 4
-"""Williams' test has n - 3 degrees of freedom."""
 LEAST_CONTEXTS: Final = 3
 """Fewer say nothing of those not drawn; such figures get no interval. Chosen."""
 _TINY = 1e-24
@@ -43,15 +40,6 @@ class Agreement:
     contexts: int
     pearson: Interval
     spearman: Interval
-
-
-@dataclass(frozen=True, slots=True)
-class Williams:
-    """Whether two columns correlate with the ratings alike; `t` above 0 where the first one correlates more."""
-
-    t: float
-    p: float
-    """Two-sided."""
 
 
 def correlate(scores: Floats, ratings: Floats, contexts: Sequence[str], rounds: int = ROUNDS) -> Agreement:
@@ -84,23 +72,6 @@ def pearson(left: Floats, right: Floats) -> float:
 def spearman(left: Floats, right: Floats) -> float:
     """Spearman's rho, ties averaged; NaN where a side is constant."""
     return pearson(stats.rankdata(left), stats.rankdata(right))
-
-
-def williams_test(first: Floats, second: Floats, ratings: Floats) -> Williams:
-    """Williams' test of two dependent correlations that share the ratings (Williams 1959; Graham and Baldwin 2014).
-
-    NaN for fewer than four rows, and where a column is constant or the two are the same.
-    """
-    rows = len(ratings)
-    r12, r13, r23 = pearson(first, ratings), pearson(second, ratings), pearson(first, second)
-    if rows < LEAST_ROWS or not all(map(math.isfinite, (r12, r13, r23))) or 1 - abs(r23) < _SAME:
-        return Williams(math.nan, math.nan)
-    k = 1 - r12**2 - r13**2 - r23**2 + 2 * r12 * r13 * r23
-    spread = 2 * max(k, 0.0) * (rows - 1) / (rows - 3) + (r12 + r13) ** 2 / 4 * (1 - r23) ** 3
-    if spread <= 0:
-        return Williams(math.nan, math.nan)
-    t = (r12 - r13) * math.sqrt((rows - 1) * (1 + r23) / spread)
-    return Williams(t, float(2 * stats.t.sf(abs(t), rows - 3)))
 
 
 def _pearson(left: Floats, right: Floats, weights: Floats) -> float:

@@ -6,8 +6,9 @@ from typing import Final, Literal
 
 import numpy as np
 
+from turnscore_assessment.figures import Williams, williams_test
 from turnscore_assessment.references.comparisons import Comparison, Floats, by_system
-from turnscore_assessment.references.correlation import Agreement, Williams, correlate, williams_test
+from turnscore_assessment.references.correlation import Agreement, correlate
 from turnscore_assessment.references.diversity import Diversity, measure_diversity
 from turnscore_assessment.references.metrics.metric import ComparesCorpus, Metric
 from turnscore_assessment.references.reducers import JOINT, Tables, fits, groups_of

@@ -9,12 +9,13 @@ from scipy import stats
 
 from turnscore_assessment.errors import TooFewError
 from turnscore_assessment.figures import (
-    CONFIDENCE,
     Floats,
     Interval,
+    bound_by_fisher,
     correlate,
     correlate_order,
     correlate_ranks,
+    correlate_rows,
     find_interval,
 )
 from turnscore_assessment.ratings.rating_file import RatingFile
@@ -126,14 +127,6 @@ def draw_curve(
     return points
 
 
-def bound_by_fisher(r: float, count: int) -> Interval:
-    """Fisher's interval of a correlation of so many pairs; none for fewer than four, or for 1 and -1."""
-    if count < 4 or not abs(r) < 1:
-        return Interval(r)
-    reach = float(stats.norm.ppf((1 + CONFIDENCE) / 2)) / np.sqrt(count - 3)
-    return Interval(r, float(np.tanh(np.arctanh(r) - reach)), float(np.tanh(np.arctanh(r) + reach)))
-
-
 def _choose_sizes(total: int) -> list[int]:
     sizes = []
     size = FEWEST_WORKERS
@@ -178,9 +171,9 @@ def _correlate_column(left: Floats, right: Floats, left_draws: Floats, right_dra
     for ranked, drawn in zip(ranks, (left_draws, right_draws), strict=True):
         ranked[np.isnan(drawn).any(axis=1)] = np.nan
     return CorrelatedColumn(
-        pearson=find_interval(pearson, _correlate_rows(left_draws, right_draws)),
+        pearson=find_interval(pearson, correlate_rows(left_draws, right_draws)),
         fisher=bound_by_fisher(pearson, len(left)),
-        spearman=find_interval(correlate_ranks(left, right), _correlate_rows(*ranks)),
+        spearman=find_interval(correlate_ranks(left, right), correlate_rows(*ranks)),
         kendall=correlate_order(left, right),
     )
 
@@ -189,13 +182,6 @@ def _correlate_known(left: Floats, right: Floats) -> float:
     """Pearson's r over the systems that both have; NaN for fewer than three."""
     known = ~np.isnan(left) & ~np.isnan(right)
     return correlate(left[known], right[known]) if known.sum() >= LEAST_SYSTEMS else float("nan")
-
-
-def _correlate_rows(left: Floats, right: Floats) -> Floats:
-    """Pearson's r of each row with its fellow; NaN where a row is constant or lacks a value."""
-    x, y = left - left.mean(axis=1, keepdims=True), right - right.mean(axis=1, keepdims=True)
-    norms = np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
-    return np.asarray(np.divide((x * y).sum(axis=1), norms, out=np.full(len(x), np.nan), where=norms > 0))
 
 
 def _compare_conclusions(

@@ -10,7 +10,7 @@ import numpy as np
 
 from turnscore_assessment.errors import TooFewError
 from turnscore_assessment.figures import Floats, Interval, find_interval
-from turnscore_assessment.ratings.rating_table import Flags, RatingTable
+from turnscore_assessment.ratings.rating_table import Flags, Integers, RatingTable
 
 OVERALL = "overall"
 LEAST_WORKERS = 3
@@ -63,16 +63,16 @@ def choose_rows(table: RatingTable, passing: Flags) -> Flags:
     return chosen
 
 
-def sum_values(table: RatingTable, values: Floats, chosen: Flags) -> SystemSums:
-    """The sums of a value per rating over the chosen rows."""
+def sum_values(table: RatingTable, values: Floats, chosen: Flags, raters: Integers | None = None) -> SystemSums:
+    """The sums of values by row over the chosen rows; of the workers `raters`, or those who have such a row."""
     workers, systems = len(table.workers), len(table.systems)
     place = table.worker_of[chosen] * systems + table.system_of[chosen]
     columns = np.column_stack([values[chosen], values[chosen].mean(axis=1)])
     size = workers * systems
     sums = np.stack([np.bincount(place, column, minlength=size) for column in columns.T], axis=-1).astype(np.float64)
     counts = np.bincount(place, minlength=size).astype(np.float64)
-    raters = np.unique(table.worker_of[chosen])
-    return SystemSums(sums.reshape(workers, systems, -1)[raters], counts.reshape(workers, systems)[raters])
+    kept = np.unique(table.worker_of[chosen]) if raters is None else raters
+    return SystemSums(sums.reshape(workers, systems, -1)[kept], counts.reshape(workers, systems)[kept])
 
 
 def resample_systems(sums: SystemSums, rounds: int, seed: int) -> Floats:

@@ -11,7 +11,7 @@ from scipy import stats
 from support.fakes import FakeScorer, loaded_fake
 from support.judged import OracleScorer, build_judged, write_judged
 from turnscore_assessment.agreement import command as agreement_cli
-from turnscore_assessment.agreement import job as agreement_job
+from turnscore_assessment.agreement import scoring
 from turnscore_assessment.agreement.command import app
 from turnscore_assessment.agreement.data import read_judged_dialogues
 from turnscore_client import AsyncTurnScoreClient
@@ -24,7 +24,7 @@ ROWS = [build_judged(number, system="AB"[number % 2]) for number in range(12)]
 @pytest.fixture(autouse=True)
 def bundles(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = {"oracle": loaded_fake(OracleScorer(), "oracle"), "fake": loaded_fake(FakeScorer())}
-    monkeypatch.setattr(agreement_job, "load_bundles", lambda references: {name: loaded[name] for name in references})
+    monkeypatch.setattr(scoring, "load_bundles", lambda references: {name: loaded[name] for name in references})
 
 
 def run(file: Path, *options: str, bundles: tuple[str, ...] = ("oracle", "fake")) -> Result:

@@ -4,12 +4,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from support.assessing import make_study
 from support.judged import build_judged, write_judged
 from turnscore_assessment.agreement.command import FormName, convert_app
 from turnscore_assessment.agreement.data import read_judged_dialogues
 from turnscore_assessment.agreement.forms import FORMS
-from turnscore_assessment.errors import BadDataError
+from turnscore_assessment.errors import BadDataError, BadRatingsError
+from turnscore_assessment.ratings.rating_file import RatingFile, write_ratings
+from turnscore_assessment.ratings.rating_table import build_table
+from turnscore_assessment.scoring.quality_control import control_quality, find_passing
+from turnscore_assessment.scoring.standardization import standardize
+from turnscore_assessment.scoring.system_scores import choose_rows
 from typer.testing import CliRunner
 
 USER = {"speaker": "user", "text": "hi"}
@@ -119,3 +126,32 @@ def test_the_documented_example_is_read(tmp_path: Path) -> None:
     path.write_text(page.partition("```json\n")[2].partition("```")[0], encoding="utf-8")
     first, second, third = read_judged_dialogues(path)
     assert (first.turn_qualities, second.turn_qualities, third.quality) == ({1: 0.9}, {2: 0.2}, 3.0)
+
+
+def test_a_study_is_judged_by_the_workers_who_pass(tmp_path: Path) -> None:
+    study = make_study({"A": 80.0, "B": 40.0}, workers=8, guessers=3, dialogues_each=2)
+    file = tmp_path / "ratings.jsonl"
+    write_ratings(file, study)
+    table = build_table(study)
+    chosen = choose_rows(table, find_passing(control_quality(table)))
+    read = read_judged_dialogues(file, "study")
+    assert [dialogue.id for dialogue in read] == [f"line {row + 2}" for row in np.flatnonzero(chosen)]
+    means = standardize(table).mean(axis=1)[chosen]
+    assert [dialogue.quality for dialogue in read] == pytest.approx(list(means))
+    assert {dialogue.system for dialogue in read} == {"A", "B"}
+
+
+def test_a_dialogue_that_several_judged_comes_once(tmp_path: Path) -> None:
+    study = make_study({"A": 80.0, "B": 40.0}, workers=4, with_degraded=False)
+    rows = [row.model_copy(update={"dialogue": f"of {row.system}"}) for row in study.dialogues]
+    file = tmp_path / "ratings.jsonl"
+    write_ratings(file, RatingFile(study.description, rows))
+    read = {dialogue.id: dialogue.quality for dialogue in read_judged_dialogues(file, "study")}
+    means = standardize(build_table(study)).mean(axis=1)
+    of_a = [mean for mean, row in zip(means, rows, strict=True) if row.system == "A"]
+    assert read["of A"] == pytest.approx(np.mean(of_a))
+    assert len(read) == 2
+    silent = [row.model_copy(update={"turns": ()}) for row in rows]
+    write_ratings(file, RatingFile(study.description, silent))
+    with pytest.raises(BadRatingsError, match="turns: no dialogue that counts has any"):
+        read_judged_dialogues(file, "study")

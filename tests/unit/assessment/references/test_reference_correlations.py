@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
-from turnscore_assessment.references.correlation import correlate, pearson, spearman, williams_test
+from turnscore_assessment.figures import williams_test
+from turnscore_assessment.references.correlation import correlate, pearson, spearman
 
 GENERATOR = np.random.default_rng(0)
 RATINGS = GENERATOR.integers(1, 6, 60).astype(float)

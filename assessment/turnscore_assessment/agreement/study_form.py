@@ -1,0 +1,42 @@
+"""A study's ratings as judged dialogues: each with the mean z-score of the workers who passed. Scores nothing."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from turnscore_assessment.errors import BadRatingsError
+from turnscore_assessment.ratings.rating_file import read_ratings
+from turnscore_assessment.ratings.rating_table import build_table
+from turnscore_assessment.scoring.quality_control import control_quality, find_passing
+from turnscore_assessment.scoring.standardization import standardize
+from turnscore_assessment.scoring.system_scores import choose_rows
+
+FIRST_LINE = 2
+"""Of a ratings file's dialogues."""
+
+
+def read_study(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line, row in docs/agreement.md's form) of the dialogues with ordinary systems of workers who pass.
+
+    A dialogue that several judged comes once, with their mean. Those without a system turn that has a text are left
+    out. Raises BadRatingsError for the file, TooFewError where no worker passes.
+    """
+    ratings = read_ratings(path)
+    table = build_table(ratings)
+    chosen = choose_rows(table, find_passing(control_quality(table)))
+    means = standardize(table).mean(axis=1)
+    judged: dict[str, list[int]] = {}
+    for row in np.flatnonzero(chosen).tolist():
+        dialogue = ratings.dialogues[row]
+        if any(turn.speaker == "system" and turn.text.strip() for turn in dialogue.turns):
+            judged.setdefault(dialogue.dialogue or f"line {row + FIRST_LINE}", []).append(row)
+    if not judged:
+        raise BadRatingsError(path, 0, "turns: no dialogue that counts has any")
+    for name, rows in judged.items():
+        first = ratings.dialogues[rows[0]]
+        turns = [turn.model_dump() for turn in first.turns]
+        quality = fmean(float(mean) for mean in means[rows])
+        yield rows[0] + FIRST_LINE, {"id": name, "system": first.system, "turns": turns, "quality": quality}

@@ -1,0 +1,1 @@
+"""Metrics against people: how scorers' and other numbers go with what a study's workers thought."""

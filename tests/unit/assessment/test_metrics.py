@@ -1,0 +1,199 @@
+"""Metrics against people: a metric that knows the truth, one that knows the opposite, and one that knows nothing."""
+
+import csv
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.assessing import make_study
+from support.fakes import loaded_fake
+from support.judged import OracleScorer
+from turnscore_assessment.agreement import scoring
+from turnscore_assessment.commands.main import app
+from turnscore_assessment.errors import BadFileError
+from turnscore_assessment.figures import correlate, correlate_ranks, williams_test
+from turnscore_assessment.metrics.human_study import judge_study
+from turnscore_assessment.metrics.metric_columns import MetricColumn, read_columns
+from turnscore_assessment.metrics.metric_correlation import compare_metrics, measure_metrics
+from turnscore_assessment.ratings.form import SpokenTurn
+from turnscore_assessment.ratings.rating_file import RatingFile, write_ratings
+from typer.testing import CliRunner
+
+TRUTH = {"A": 80.0, "B": 65.0, "C": 50.0, "D": 35.0, "E": 20.0}
+
+
+@pytest.fixture(scope="module")
+def ratings() -> RatingFile:
+    """Each system's turn ends with its true quality, which the oracle reads."""
+    study = make_study(TRUTH, workers=20)
+    rows = [
+        row.model_copy(
+            update={
+                "turns": (
+                    SpokenTurn(speaker="user", text="how are you"),
+                    SpokenTurn(speaker="system", text=" "),
+                    SpokenTurn(speaker="system", text=f"well {int(TRUTH.get(row.system, 5))}"),
+                ),
+                "scores": {"recorded": TRUTH.get(row.system, 5.0) / 10},
+            }
+        )
+        for row in study.dialogues
+    ]
+    return RatingFile(study.description, rows)
+
+
+@pytest.fixture
+def oracle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring, "load_bundles", lambda _: {"oracle": loaded_fake(OracleScorer(), "oracle")})
+
+
+def column(name: str, values: Any) -> MetricColumn:
+    return MetricColumn(name=name, source="here", values=np.asarray(values, dtype=np.float64))
+
+
+def test_a_metric_that_knows_the_truth_is_told_from_its_opposite(ratings: RatingFile) -> None:
+    study = judge_study(ratings)
+    truth = np.array([TRUTH.get(row.system, 0.0) for row in ratings.dialogues])
+    noise = np.random.default_rng(0).normal(size=len(truth))
+    measured = measure_metrics(
+        study, [column("truth", truth), column("opposite", -truth), column("noise", noise)], 100, 0
+    )
+    known, opposite, nothing = measured
+    assert known.systems["overall"].pearson.value > 0.99
+    assert opposite.systems["overall"].pearson.value == pytest.approx(-known.systems["overall"].pearson.value)
+    assert known.systems["repetitive"].spearman == 1
+    assert known.dialogues is not None
+    assert known.dialogues.pearson.value > 0.7
+    assert math.isnan(known.dialogues.within_systems.value)
+    assert nothing.dialogues is not None
+    assert nothing.dialogues.pearson.low < 0 < nothing.dialogues.pearson.high
+    [pair] = [pair for pair in compare_metrics(study, measured) if (pair.first, pair.second) == ("truth", "noise")]
+    assert pair.found.t > 3
+    assert pair.found.p < 0.1  # of five systems
+
+
+def test_only_ordinary_dialogues_of_workers_who_pass_count(ratings: RatingFile) -> None:
+    study = judge_study(ratings)
+    values = np.where(study.chosen, study.means, 1e9)
+    [measured] = measure_metrics(study, [column("people", values)], 50, 0)
+    assert measured.systems["overall"].pearson.value == pytest.approx(1)
+    assert measured.systems["overall"].pearson.low == pytest.approx(1)  # both sides drawn alike
+    assert measured.dialogues is not None
+    assert measured.dialogues.dialogues == int(study.chosen.sum())
+    assert measured.dialogues.pearson.value == pytest.approx(1)
+    assert measured.dialogues.within_systems.value == pytest.approx(1)
+
+
+def test_a_metric_of_some_dialogues_is_held_against_all_of_people(ratings: RatingFile) -> None:
+    study = judge_study(ratings)
+    values = np.full(len(ratings.dialogues), np.nan)
+    rows = study.draw_rows(2, seed=0)
+    assert len(rows) == 2 * len(TRUTH)
+    values[rows] = [TRUTH[ratings.dialogues[row].system] for row in rows]
+    [measured] = measure_metrics(study, [column("few", values)], 20, 0)
+    people = study.sums.average(study.sums.everyone)[:, -1]
+    assert measured.systems["overall"].pearson.value == pytest.approx(correlate(list(TRUTH.values()), people))
+    assert measured.dialogues is not None
+    assert measured.dialogues.dialogues == 10
+
+
+def test_a_column_by_system_has_no_dialogues(ratings: RatingFile, tmp_path: Path) -> None:
+    file = tmp_path / "systems.csv"
+    file.write_text("system,bleu\nA,1\nB,3\nC,2\nD,5\n")
+    study = judge_study(ratings)
+    [measured] = measure_metrics(study, read_columns(file, ratings), 50, 0)
+    assert measured.dialogues is None
+    assert list(measured.means) == ["A", "B", "C", "D"]
+    people = study.sums.average(study.sums.everyone)[:4, -1]
+    assert measured.systems["overall"].spearman == pytest.approx(correlate_ranks([1, 3, 2, 5], people))
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("score\n1\n", "line 1: has none of the columns line, dialogue, system"),
+        ("line\n2\n", "line 1: must have 1 to 100 columns of numbers, not 0"),
+        ("line,x\n2,a\n", "line 2: x: 'a' is not a number"),
+        ("line,x\n2,inf\n", "line 2: x: 'inf' is not a number"),
+        ("line,x\n2,1\n2,1\n", "line 3: line: '2' was already used"),
+        ("line,x\n1,1\n", "line: the ratings have no '1'"),
+        ("system,x\nZ,1\n", "system: the ratings have no 'Z'"),
+    ],
+)
+def test_a_wrong_file_of_scores_is_named(ratings: RatingFile, tmp_path: Path, content: str, reason: str) -> None:
+    file = tmp_path / "scores.csv"
+    file.write_text(content)
+    with pytest.raises(BadFileError, match=reason):
+        read_columns(file, ratings)
+
+
+@pytest.mark.usefixtures("oracle")
+def test_the_command_asks_scorers_and_keeps_what_they_say(ratings: RatingFile, tmp_path: Path) -> None:
+    file, kept, out = tmp_path / "ratings.jsonl.gz", tmp_path / "kept.csv", tmp_path / "out"
+    write_ratings(file, ratings)
+    words = ["metrics", str(file), "--rounds", "20"]
+    asked = ["--scorer", "oracle", "--bundle", "oracle", "--part", "worse", "--keep", str(kept), "--output", str(out)]
+    done = CliRunner().invoke(app, [*words, *asked])
+    assert done.exit_code == 0, done.output
+    found = json.loads((out / "metrics.json").read_text(), parse_constant=lambda name: pytest.fail(name))
+    named = {metric["name"]: metric for metric in found["metrics"]}
+    assert list(named) == [
+        "oracle",
+        "oracle: worse",
+        "recorded",
+        "words per system turn",
+        "words per user turn",
+        "turns in the dialogue",
+    ]
+    assert named["oracle"]["systems"]["overall"]["pearson"]["value"] > 0.99
+    assert named["oracle: worse"]["systems"]["overall"]["pearson"]["value"] < -0.99
+    assert named["oracle"]["means"]["A"] == pytest.approx(0.8)
+    assert named["words per user turn"]["is_baseline"]
+    assert "oracle: r = " in done.output
+    assert len((out / "metrics.csv").read_text().splitlines()) > 20
+    rows = list(csv.DictReader(kept.read_text().splitlines()))
+    assert {row["system"] for row in rows} == set(TRUTH)
+    again = CliRunner().invoke(app, [*words, str(kept), "--output", str(tmp_path / "again")])
+    assert again.exit_code == 0, again.output
+    second = json.loads((tmp_path / "again" / "metrics.json").read_text())
+    assert second["metrics"][0]["systems"] == named["oracle"]["systems"]
+
+
+@pytest.mark.usefixtures("oracle")
+def test_the_command_says_what_it_cannot_do(ratings: RatingFile, tmp_path: Path) -> None:
+    file, bare = tmp_path / "ratings.jsonl", tmp_path / "bare.jsonl"
+    write_ratings(file, ratings)
+    write_ratings(
+        bare,
+        RatingFile(
+            ratings.description, [row.model_copy(update={"turns": (), "scores": {}}) for row in ratings.dialogues]
+        ),
+    )
+    cases = [
+        ([str(bare)], "there is no metric: name scorers or files of scores"),
+        ([str(bare), "--scorer", "oracle", "--bundle", "oracle"], "no rated dialogue has `turns` to score"),
+        ([str(file), "--scorer", "fed", "--bundle", "oracle"], "no bundle of scorer 'fed' was given"),
+        ([str(file), "--scorer", "oracle", "--bundle", "oracle", "--part", "x"], "no scorer has a part 'x'"),
+    ]
+    for words, reason in cases:
+        done = CliRunner().invoke(app, ["metrics", *words, "--output", str(tmp_path / "out")])
+        assert done.exit_code == 1
+        assert reason in done.stderr
+    assert CliRunner().invoke(app, ["metrics", str(file), "--url", "http://x", "--bundle", "b"]).exit_code == 2
+
+
+def test_williams_is_steigers() -> None:
+    """r12 = .4, r13 = .3, r23 = .5, n = 103 (Steiger 1980) on columns built to have these correlations."""
+    basis = np.linalg.qr(np.random.default_rng(0).normal(size=(103, 3)) - 0)[0]
+    basis -= basis.mean(axis=0)
+    basis = np.linalg.qr(basis)[0]
+    wanted = np.linalg.cholesky(np.array([[1, 0.4, 0.3], [0.4, 1, 0.5], [0.3, 0.5, 1]]))
+    people, first, second = wanted @ basis.T
+    assert correlate(people, first) == pytest.approx(0.4)
+    found = williams_test(first, second, people)
+    k = 1 - 0.4**2 - 0.3**2 - 0.5**2 + 2 * 0.4 * 0.3 * 0.5
+    expected = 0.1 * math.sqrt(102 * 1.5 / (2 * k * 102 / 100 + 0.35**2 * 0.5**3))
+    assert found.t == pytest.approx(expected)
