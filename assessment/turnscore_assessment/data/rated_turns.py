@@ -17,6 +17,8 @@ SHARED_WORDS = 5
 DAILYDIALOG = "dailydialog-zhao"
 """The set whose texts are DailyDialog's: licensed for non-commercial use, so nothing that ships is fitted on it."""
 THUMBS_SET = "convai-thumbs"
+GOOD_FROM = 3.5
+"""On the scale from 1 to 5 a turn that people call good has at least so much. Chosen: nearer to 4 than to 3."""
 _WORD = re.compile(r"[a-z0-9]+")
 
 

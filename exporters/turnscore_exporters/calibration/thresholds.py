@@ -9,6 +9,7 @@ prediction Vovk 2012).
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.stats import beta
 from turnscore_models import Recall
 
@@ -41,11 +42,16 @@ def find_threshold(good: Sequence[float], rate: float, confidence: float = CONFI
 
 
 def measure_recall(bad: Sequence[float], threshold: float) -> Recall | None:
-    """Which share of the bad turns lies below, with its exact interval (Clopper and Pearson 1934); None without any."""
-    turns = len(bad)
+    """Which share of the bad turns lies below, as `measure_share` gives it."""
+    return measure_share(np.asarray(bad) < threshold)
+
+
+def measure_share(hits: ArrayLike) -> Recall | None:
+    """Which share are hits, with its exact interval (Clopper and Pearson 1934); None where there is none to count."""
+    counted = np.asarray(hits, dtype=bool)
+    turns, found = len(counted), int(counted.sum())
     if not turns:
         return None
-    found = int(np.sum(np.asarray(bad) < threshold))
     tail = (1 - INTERVAL) / 2
     low = float(beta.ppf(tail, found, turns - found + 1)) if found else 0.0
     high = float(beta.ppf(1 - tail, found + 1, turns - found)) if found < turns else 1.0

@@ -216,3 +216,30 @@ def percentiles(
         except BundleError as error:
             raise ExporterError(str(error)) from error
     typer.echo(f"{renewed.manifest.reference} written to {output}: {renewed.calibration().turns} turns")
+
+
+@app.command()
+def threshold(
+    bundle: Annotated[str, typer.Option(help="A bundle of quality: its folder (with a /), or its name.")],
+    data: Annotated[Path, typer.Option(help="Folder with the development sets under their published names.")],
+    version: Annotated[str, typer.Option(help="Version of the new bundle, such as 1.0.1.")],
+    output: Annotated[Path, typer.Option(help="Folder for it; must be empty or missing.")],
+    false_alarms: Annotated[
+        float, typer.Option(min=0.001, max=0.5, help="The largest share of good turns that may be called low.")
+    ] = 0.05,
+) -> None:
+    """Write a quality bundle anew with the threshold below which a turn is called low; all else stays byte for byte."""
+    from turnscore_models import BundleError
+    from turnscore_models.store import resolve
+
+    from turnscore_exporters.calibration.shipped_threshold import add_threshold, format_figures
+
+    with reported_errors(ExporterError):
+        try:
+            made, figures = add_threshold(resolve(bundle), data, version, output, false_alarms)
+        except BundleError as error:
+            raise ExporterError(str(error)) from error
+    for line in format_figures(figures):
+        typer.echo(line)
+    assert made.manifest.threshold is not None
+    typer.echo(f"{made.manifest.reference} written to {output}: threshold {made.manifest.threshold.value:.4f}")

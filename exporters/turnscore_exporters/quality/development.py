@@ -43,7 +43,9 @@ def measure_set(turns: Sequence[RatedTurn], heads: Floats, formula: ValueFormula
     return {"turns": len(turns), **{name: round(measure(column, ratings), 4) for name, column in columns.items()}}
 
 
-def measure_adversarial(model: QualityModel, encoder: Encoder, path: Path) -> dict[str, Mapping[str, float]]:
+def measure_adversarial(
+    model: QualityModel, encoder: Encoder, path: Path, contexts: int = ADVERSARIAL_CONTEXTS
+) -> dict[str, Mapping[str, float]]:
     """Accuracy of `relevant` at 0.5 for fitting against random, and against adversarial responses, by split."""
     if not path.exists():
         return {}
@@ -51,7 +53,7 @@ def measure_adversarial(model: QualityModel, encoder: Encoder, path: Path) -> di
     rows = [row for _, row in read_rows(path)]
     for split in sorted({row["split"] for row in rows}):
         members = [row for row in rows if row["split"] == split]
-        members = members[:: max(1, len(members) // ADVERSARIAL_CONTEXTS)]
+        members = members[:: max(1, len(members) // contexts)]
         calls = {kind: _call_relevant(model, encoder, members, kind) for kind in ADVERSARIAL_KINDS}
         right = calls["relevant"]
         found[split] = {

@@ -92,10 +92,14 @@ class ExampleMaker:
             made = self._negatives.make(index, kind, generator)
             if made is None:
                 kind = NegativeKind.SHARED_WORD if generator.random() < 0.5 else NegativeKind.RANDOM
-                made = self._negatives.make(index, kind, generator)
+                made = self._make(index, kind, generator)
             if made is not None and all(made != each.response for each in group):
                 group.append(self._spoilt(real, made, kind))
         return group
+
+    def _make(self, index: int, kind: NegativeKind, generator: random.Random) -> str | None:
+        """One of that kind, unless the recipe leaves the kind out."""
+        return self._negatives.make(index, kind, generator) if kind in self._recipe.shares else None
 
     def _real(self, turn: SpokenTurn) -> Example:
         sentiment = UNKNOWN
@@ -138,13 +142,13 @@ class ExampleMaker:
         group = [replace(real, response=join_pieces(pieces))]
         kinds = (NegativeKind.RANDOM, NegativeKind.GARBLED, NegativeKind.HOSTILE, NegativeKind.BABBLE)
         for kind in generator.sample(kinds, 2):
-            made = self._negatives.make(index, kind, generator)
+            made = self._make(index, kind, generator)
             if made is None:
                 continue
             place = generator.randrange(len(pieces) + 1)
             spoilt = self._spoilt(real, join_pieces([*pieces[:place], made, *pieces[place:]]), kind)
             group.append(spoilt if kind != NegativeKind.RANDOM else replace(spoilt, relevant=0.3))
-        wrong = self._negatives.make(index, NegativeKind.RANDOM, generator)
+        wrong = self._make(index, NegativeKind.RANDOM, generator)
         if wrong:
             others = self._later[generator.randrange(len(self._people))][:6]
             group.append(self._spoilt(real, join_pieces([wrong, *others]), NegativeKind.RANDOM))

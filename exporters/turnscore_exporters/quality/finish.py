@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from turnscore_assessment.data.rated_turns import THUMBS_SET, RatedTurn
+from turnscore_assessment.data.rated_turns import GOOD_FROM, THUMBS_SET, RatedTurn
 
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.quality.development import score_heads
@@ -18,8 +18,6 @@ from turnscore_exporters.quality.rated_training import scale_ratings
 from turnscore_exporters.quality.value import ValueFormula, fit_probability, fit_weights, read_heads
 from turnscore_exporters.training.encoders import Encoder
 
-GOOD_FROM = 3.5
-"""On the scale from 1 to 5 a turn that people call good has at least so much. Chosen: nearer to 4 than to 3."""
 RIDGE = 0.05
 LEAST_SPREAD = 0.1
 """Of the widest hidden unit: one that hardly moves gets no large weight, which would only multiply rounding. Chosen."""

@@ -2,6 +2,7 @@
 
 import random
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -51,22 +52,30 @@ def run_quality_job(job: QualityJob) -> None:
     if job.threads:
         torch.set_num_threads(job.threads)
     state = job.output / STATE_FOLDER
-    encoder = load_encoder(job.settings.encoder, job.settings.layout.row_tokens)
-    model = new_model(encoder, job.settings)
     files = prepare_groups(job.data, state, job.preparation)
     if job.with_dailydialog:
         files.append(prepare_dailydialog(job.data, state, job.preparation))
-    for part, file in enumerate(files):
-        model, encoder = _learn(job, model, encoder, file, f"part{part}", filtered=part > 0)
+    model, encoder = learn_parts(job, files)
     fitted = read_fitted_turns(job.data, with_dailydialog=job.with_dailydialog)
-    model = average_models([load_model(state / f"part{part}")[0] for part in range(len(files))])
-    balance_relevant(model, job.preparation.recipe.negatives)
     fit_overall(model, encoder, fitted)
     save_model(model, encoder, job.output)
     formula = fit_formula(model, encoder, fitted)
     write_formula(job.output, formula)
     write_json(job.output / TRAINING_FILE, describe_training(job))
     write_json(job.output / REPORT_FILE, measure_development(model, encoder, formula, job.data))
+
+
+def learn_parts(job: QualityJob, files: Sequence[Path]) -> tuple[QualityModel, Encoder]:
+    """The average of the models after each file of groups, learned one after the other; not yet fitted to people."""
+    torch.manual_seed(job.seed)
+    encoder = load_encoder(job.settings.encoder, job.settings.layout.row_tokens)
+    model = new_model(encoder, job.settings)
+    for part, file in enumerate(files):
+        model, encoder = _learn(job, model, encoder, file, f"part{part}", filtered=part > 0)
+    state = job.output / STATE_FOLDER
+    model = average_models([load_model(state / f"part{part}")[0] for part in range(len(files))])
+    balance_relevant(model, job.preparation.recipe.negatives)
+    return model, encoder
 
 
 def _learn(

@@ -61,6 +61,22 @@ def prepare_groups(folder: Path, output: Path, wanted: Preparation) -> list[Path
     files = [output / f"groups{part}.jsonl.gz" for part in range(len(wanted.group_counts))]
     if all(file.exists() for file in files):
         return files
+    people, bots = read_spoken_turns(folder, wanted)
+    write_parts(gather_material(people, bots, wanted), files, wanted)
+    return files
+
+
+@dataclass(frozen=True)
+class Material:
+    """What groups are made of: people's turns with their near misses, and systems' turns."""
+
+    people: Sequence[SpokenTurn]
+    bots: Sequence[SpokenTurn]
+    negatives: Negatives
+
+
+def read_spoken_turns(folder: Path, wanted: Preparation) -> tuple[list[SpokenTurn], list[SpokenTurn]]:
+    """People's and systems' turns of all sources, without the dialogues that percentiles refer to."""
     left_out = read_population(folder).dialogues
     turns = [
         turn
@@ -68,10 +84,19 @@ def prepare_groups(folder: Path, output: Path, wanted: Preparation) -> list[Path
         for turn in read_source(folder, source, wanted.seed)
         if turn.dialogue not in left_out
     ]
-    people = [turn for turn in turns if turn.said_by_person]
-    bots = [turn for turn in turns if not turn.said_by_person]
+    return [turn for turn in turns if turn.said_by_person], [turn for turn in turns if not turn.said_by_person]
+
+
+def gather_material(people: Sequence[SpokenTurn], bots: Sequence[SpokenTurn], wanted: Preparation) -> Material:
+    """The turns with the near misses among people's."""
     near_misses = NearMisses(people, load_encoder(wanted.encoder), wanted.seed)
-    groups = iter(ExampleMaker(people, Negatives(people, near_misses), wanted.recipe, wanted.seed).epoch(0))
+    return Material(people, bots, Negatives(people, near_misses))
+
+
+def write_parts(material: Material, files: Sequence[Path], wanted: Preparation) -> None:
+    """Writes a file of groups for each part."""
+    groups = iter(ExampleMaker(material.people, material.negatives, wanted.recipe, wanted.seed).epoch(0))
+    bots = list(material.bots)
     random.Random(wanted.seed).shuffle(bots)  # noqa: S311
     remaining = iter(bots)
     teacher = load_bundles([wanted.teacher])[wanted.teacher]
@@ -80,7 +105,6 @@ def prepare_groups(folder: Path, output: Path, wanted: Preparation) -> list[Path
         drawn += ask_systems(list(islice(remaining, wanted.bot_counts[part])), wanted.recipe)
         random.Random(wanted.seed + part).shuffle(drawn)  # noqa: S311
         write_groups(file, teach_engagement(drawn, teacher))
-    return files
 
 
 def prepare_dailydialog(folder: Path, output: Path, wanted: Preparation) -> Path:

@@ -1,0 +1,131 @@
+"""The starter's threshold: of the turns that nothing was fitted on, and nothing else of the bundle changes."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.exporter_data import write_rows
+from support.quality_bundles import make_quality_bundle
+from turnscore_assessment.agreement.bundles import make_turn
+from turnscore_assessment.data.rated_turns import RatedTurn, read_rated_turns
+from turnscore_exporters.calibration.thresholds import choose_order
+from turnscore_exporters.commands.export import app
+from turnscore_models import Bundle, Threshold, read_bundle, starter_bundles
+from turnscore_service.scorers.loaded_scorer import choose_variant, load_scorer
+from turnscore_service.scorers.self_test import score_turns
+from typer.testing import CliRunner, Result
+
+RATINGS = "turn_ratings.jsonl.gz"
+STARTER = next(folder for folder in starter_bundles() if folder.name == "quality")
+PAGE = Path(__file__).parents[4] / "docs/models/quality.md"
+
+
+def make_rows(name: str, count: int, *, liked: str = "good", disliked: str = "bad") -> list[object]:
+    """Every other turn is rated 4, the others 2; nine of ten are of a word that says so."""
+    chance = random.Random(name)
+    rows: list[object] = []
+    for number in range(count):
+        is_good = number % 2 == 0
+        word = liked if is_good == (chance.random() < 0.9) else disliked
+        response = " ".join([word, *chance.choices("abcdefghijklm", k=3)])
+        context = [f"{name} dialogue number {number} begins so"]
+        rows.append({"set": name, "context": context, "response": response, "rating": 4.0 if is_good else 2.0})
+    return rows
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return make_quality_bundle(tmp_path_factory.mktemp("shipped") / "bundle")
+
+
+def run(bundle: Path, data: Path, *options: str) -> Result:
+    given = ["--bundle", f"{bundle}/", "--data", str(data), "--version", "7.0.1", "--output", str(data / "new")]
+    return CliRunner().invoke(app, ["threshold", *given, *options])
+
+
+def threshold_of(folder: Path) -> Threshold:
+    found = read_bundle(folder).manifest.threshold
+    assert found is not None
+    return found
+
+
+def values_of(bundle: Bundle, turns: list[RatedTurn]) -> np.ndarray:
+    scorer = load_scorer(bundle, choose_variant(bundle)).scorer
+    return np.array([raw.value for raw in score_turns(scorer, [make_turn(t.context, t.response) for t in turns])])
+
+
+def test_it_is_the_order_statistic_of_the_good_turns_that_nothing_was_fitted_on(bundle: Bundle, tmp_path: Path):
+    rows = [*make_rows("persona-zhao", 500), *make_rows("convai2-grade", 300)]
+    write_rows(tmp_path / RATINGS, rows)
+    result = run(bundle.folder, tmp_path)
+    assert result.exit_code == 0, result.output
+    turns = [each for each in read_rated_turns(tmp_path / RATINGS) if not each.is_fitted_on]
+    good = np.array([each.rating >= 3.5 for each in turns])
+    values = values_of(bundle, turns)
+    wanted = np.sort(values[good])[choose_order(int(good.sum()), 0.05) - 1]
+    found = threshold_of(tmp_path / "new")
+    assert found.value == pytest.approx(wanted, abs=1e-9)
+    assert (found.false_alarm_rate, found.confidence) == (0.05, 0.95)
+    assert found.recall is not None
+    assert found.recall.share == pytest.approx((values[~good] < wanted).mean(), abs=1e-4)
+    assert f"{len(turns)} dialogues; {good.sum()} good ones" in found.source
+    assert (values[good] < wanted).mean() < 0.05
+    assert (
+        f"| persona-zhao (chosen on), made of it | {sum(t.set_name == 'persona-zhao' for t in turns)} |"
+        in result.output
+    )
+
+
+def test_all_else_stays_byte_for_byte(bundle: Bundle, tmp_path: Path):
+    write_rows(tmp_path / RATINGS, make_rows("persona-zhao", 600))
+    assert run(bundle.folder, tmp_path).exit_code == 0
+    made = read_bundle(tmp_path / "new").manifest
+    assert made.files == bundle.manifest.files
+    changed = {name for name, value in made.model_dump().items() if value != bundle.manifest.model_dump()[name]}
+    assert changed == {"version", "threshold"}
+
+
+def test_dailydialogs_texts_show_what_it_finds_and_make_nothing_of_it(bundle: Bundle, tmp_path: Path):
+    rows = make_rows("persona-zhao", 600)
+    alone, both = tmp_path / "alone", tmp_path / "both"
+    write_rows(alone / RATINGS, rows)
+    write_rows(both / RATINGS, rows + make_rows("dailydialog-zhao", 600, liked="bad", disliked="good"))
+    outputs = [run(bundle.folder, folder).output for folder in (alone, both)]
+    first, second = (threshold_of(folder / "new") for folder in (alone, both))
+    assert first == second
+    assert "| dailydialog" not in outputs[0]
+    assert "| dailydialog-zhao (chosen on) |" in outputs[1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "name", "message"),
+    [(200, "quality", "takes at least 59"), (600, "engagement", "is no bundle of the scorer quality")],
+)
+def test_too_few_good_turns_and_another_scorers_bundle_are_refused(
+    bundle: Bundle, tmp_path: Path, rows: int, name: str, message: str
+):
+    write_rows(tmp_path / RATINGS, make_rows("persona-zhao", rows))
+    result = run(bundle.folder if name == "quality" else STARTER.with_name(name), tmp_path)
+    assert result.exit_code == 1
+    assert message in " ".join(result.output.split())
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_starter_has_one_and_its_page_says_of_what_it_is_made():
+    found = threshold_of(STARTER)
+    assert found.recall is not None
+    page = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert f"threshold, {found.value:.3f}".replace("0.", ".") in page
+    assert "212 of convai2-grade, 314 of persona-zhao" in found.source
+    assert "212 of convai2-grade and 314 of persona-zhao" in page
+
+
+def test_the_starter_calls_an_insult_low_and_an_answer_ok():
+    loaded = load_scorer(read_bundle(STARTER), "cpu-int8")
+    context = [("user", "i finally finished my thesis!")]
+    asked: list[Any] = [make_turn(context, text) for text in ("you are too stupid.", "congratulations! what about?")]
+    assert [loaded.label(raw) for raw in score_turns(loaded.scorer, asked)] == ["low", "ok"]
+    assert json.loads((STARTER / "manifest.json").read_text())["threshold"]["false_alarm_rate"] == 0.05
