@@ -9,7 +9,7 @@ from rich.console import Console
 from turnscore_assessment.commands.options import SeedOption, reported_errors
 from turnscore_assessment.designs.analysis import analyse_design
 from turnscore_assessment.designs.answer_file import read_answers, read_key
-from turnscore_assessment.designs.form import POINTS, STANDARD, AskedCriterion, DesignKind, DesignWish
+from turnscore_assessment.designs.form import LARGEST_TUPLE, POINTS, STANDARD, AskedCriterion, DesignKind, DesignWish
 from turnscore_assessment.designs.item_file import read_items
 from turnscore_assessment.designs.making import make_design
 from turnscore_assessment.designs.report import list_remarks, make_score_table, write_json
@@ -33,7 +33,7 @@ def make(
     raters: Annotated[int, typer.Option(min=1, help="Sheets to make.")],
     output: Annotated[Path, typer.Option(file_okay=False, help="Folder for the key and the sheets.")],
     per_rater: Annotated[int | None, typer.Option(min=1, help="Dialogues a rater judges; else all.")] = None,
-    tuple_size: Annotated[int, typer.Option(min=2, max=64, help="Options of a best-worst or ranking question.")] = 4,
+    tuple_size: Annotated[int, typer.Option(min=2, max=LARGEST_TUPLE, help="Options of a question of choices.")] = 4,
     points: Annotated[int, typer.Option(min=2, max=100, help="Of a Likert scale.")] = POINTS,
     standard: Annotated[
         float, typer.Option(min=1, max=999, help="Rank-based magnitude: the reference's worth.")

@@ -6,6 +6,7 @@ observation, when a real difference is seen, and how often the interval of `comp
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -14,7 +15,9 @@ from numpy.typing import NDArray
 
 from turnscore_assessment.comparison.confidence_sequence import AsymptoticSequence, BettingSequence
 from turnscore_assessment.comparison.difference import measure_difference
+from turnscore_assessment.comparison.sequential import collect_observations
 from turnscore_assessment.figures import Floats
+from turnscore_assessment.ratings.rating_file import read_ratings
 
 Draw = Callable[[np.random.Generator, int], Floats]
 
@@ -83,6 +86,15 @@ def _look_with_t(values: Floats) -> NDArray[np.bool_]:
     return np.asarray((np.abs(means) > 1.96 * np.sqrt(variances / count)) & (count >= FIRST_T_LOOK))
 
 
+def draw_from(differences: Floats) -> Draw:
+    """Differences of people's ratings as they are, in signs that chance gives: two systems that people like equally."""
+
+    def draw(generator: np.random.Generator, count: int) -> Floats:
+        return np.asarray(generator.choice(differences, count) * generator.choice([-1.0, 1.0], count))
+
+    return draw
+
+
 def count_covered(sizes: tuple[int, int], studies: int, *, paired: bool, seed: int = 0) -> tuple[float, float]:
     """The shares of studies whose interval holds the true difference, and whose p-value calls equal systems different.
 
@@ -99,12 +111,21 @@ def count_covered(sizes: tuple[int, int], studies: int, *, paired: bool, seed: i
     return covered / studies, alarms / studies
 
 
-def main(studies: Annotated[int, typer.Option(min=10)] = 4000, seed: int = 0) -> None:
+def main(
+    studies: Annotated[int, typer.Option(min=10)] = 4000,
+    ratings: Annotated[Path | None, typer.Option(exists=True, help="A study whose differences are drawn, too.")] = None,
+    systems: Annotated[str, typer.Option(help="Two of its systems.")] = "A,B",
+    seed: int = 0,
+) -> None:
     """Prints both tables."""
+    draws = dict(DRAWS)
+    if ratings is not None:
+        observed = collect_observations(read_ratings(ratings), *systems.split(",", 1))
+        draws[f"{ratings.name} {systems}"] = draw_from(observed.differences)
     typer.echo(f"equal systems, {LOOKS} looks, {studies} studies: share called different at level {LEVEL}")
     for name in (*SEQUENCES, "t-test"):
         rates = [
-            f"{draw_name} {count_calls(name, draw, studies, seed=seed).rate:.1%}" for draw_name, draw in DRAWS.items()
+            f"{draw_name} {count_calls(name, draw, studies, seed=seed).rate:.1%}" for draw_name, draw in draws.items()
         ]
         typer.echo(f"  {name}: {', '.join(rates)}")
     for shift in SHIFTS:

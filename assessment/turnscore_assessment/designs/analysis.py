@@ -73,6 +73,9 @@ class DesignAnalysis:
     criteria: Sequence[CriterionAnalysis]
 
 
+MOST_CHOICE_CELLS = 20_000_000
+"""Options answered about times systems. Chosen: a choice takes 20 bytes a system, an option of a tuple two choices."""
+
 ERRORS = (
     "95 % intervals allow for raters and dialogues: two-way cluster-robust covariance (Cameron, Gelbach, Miller 2011); "
     "t with one degree of freedom less than the fewer of both; Holm and Benjamini-Hochberg over all pairs of systems"
@@ -106,15 +109,18 @@ def analyse_criterion(
         raise TooFewError(f"{criterion.name}: every rater gave one answer to everything")
     constant = len(np.unique(table.rater[~kept]))
     scorings = [_score_means(values, kept, table, steps)]
-    if key.design.is_choice:
+    left_out = [f"{constant} raters who gave one answer to everything"] if constant else []
+    if key.design.is_choice and len(table.answer) * len(table.systems) <= MOST_CHOICE_CELLS:
         scorings.append(_score_choices(key, table))
+    elif key.design.is_choice:
+        left_out.append("the model of choices: there are too many answers for it; counts stand")
     return CriterionAnalysis(
         criterion=criterion.name,
         answered=len(np.unique(table.question)),
         unanswered=table.unanswered,
         raters=len(np.unique(table.rater)),
         dialogues=len(np.unique(table.dialogue)),
-        left_out=[f"{constant} raters who gave one answer to everything"] if constant else [],
+        left_out=left_out,
         scorings=scorings,
         agreement=measure_agreement(values, table, splits=splits),
     )

@@ -142,7 +142,10 @@ def build_option_table(
     for number, (place, given) in enumerate(sorted(answers.items())):
         question = questions[place]
         standard = np.nan if question.standard is None else question.standard
-        for option, value in given.items():
+        for option in question.options:  # in the key's order, so that the last digits do not depend on the sheet's
+            value = given.get(option)
+            if value is None:
+                continue
             item = key.items[option]
             rows.append(
                 (

@@ -17,9 +17,13 @@ POINTS = 6
 """Of a Likert scale, ibid."""
 LONGEST_NAME = 200
 MOST_CRITERIA = 20
+MOST_SYSTEMS = 200
 MOST_ITEMS = 20_000
 MOST_QUESTIONS = 100_000
-"""All chosen: many times what any published study asks."""
+MOST_SHOWN = 1_000_000
+"""Options on all sheets together. All chosen: many times what any published study asks."""
+LARGEST_TUPLE = 10
+"""Options of one question. Chosen: nobody puts more in order."""
 
 
 class DesignKind(StrEnum):

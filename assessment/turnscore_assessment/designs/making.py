@@ -11,10 +11,13 @@ import numpy as np
 
 from turnscore_assessment.designs.form import (
     LARGEST_MAGNITUDE,
+    LARGEST_TUPLE,
     LONGEST_NAME,
     MOST_CRITERIA,
     MOST_ITEMS,
     MOST_QUESTIONS,
+    MOST_SHOWN,
+    MOST_SYSTEMS,
     Design,
     DesignKey,
     DesignKind,
@@ -47,6 +50,8 @@ def make_design(items: Sequence[Item], wish: DesignWish) -> Design:
     systems = sorted({system for block in blocks.values() for system in block})
     if len(systems) < 2:
         raise TooFewError(f"items: a design compares two systems at least; there is {', '.join(systems) or 'none'}")
+    if len(systems) > MOST_SYSTEMS:
+        raise DesignError(f"items: there are {len(systems)} systems; at most {MOST_SYSTEMS} can be compared")
     order = [str(name) for name in generator.permutation(sorted(blocks))]
     asked = _deal_dialogues(order, wish)
     shown = _deal_options(asked, blocks, systems, wish, generator)
@@ -141,6 +146,8 @@ def _deal_options(
     places = {system: place for place, system in enumerate(systems)}
     if not wish.kind.is_choice:
         rows = [sorted(places[system] for system in blocks[dialogue]) for _, dialogue in asked]
+        if sum(map(len, rows)) > MOST_SHOWN:
+            raise DesignError(f"raters: all sheets together would show more than {MOST_SHOWN:,} options")
         return [[systems[place] for place in row] for row in balance_positions(rows, generator)]
     size = 2 if wish.kind is DesignKind.PAIRWISE else min(wish.tuple_size, len(systems))
     for dialogue, block in blocks.items():
@@ -149,8 +156,8 @@ def _deal_options(
             raise DesignError(
                 f"items: dialogue {dialogue!r} has nothing of system {missing[0]!r}, which {wish.kind} needs"
             )
-    if size < 2:
-        raise DesignError(f"tuple-size: {wish.tuple_size}; at least 2 options can be compared")
+    if not 2 <= size <= LARGEST_TUPLE:
+        raise DesignError(f"tuple-size: {wish.tuple_size}; a question compares 2 to {LARGEST_TUPLE} options")
     dealt = deal_tuples(len(systems), size, len(asked), generator)
     return [[systems[place] for place in dealt[row]] for row in generator.permutation(len(dealt)).tolist()]
 

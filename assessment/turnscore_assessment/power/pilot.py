@@ -9,7 +9,7 @@ import numpy as np
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.figures import Floats
 from turnscore_assessment.ratings.rating_file import RatingFile
-from turnscore_assessment.ratings.rating_table import build_table
+from turnscore_assessment.ratings.rating_table import Flags, RatingTable, build_table, group_rows
 from turnscore_assessment.scoring.quality_control import control_quality, find_passing
 from turnscore_assessment.scoring.standardization import standardize
 
@@ -80,19 +80,17 @@ def read_pilot(
     passing = find_passing(control_quality(table))
     values = standardize(table) if transform is Transform.Z else table.ratings
     column = values.mean(axis=1) if criterion == OVERALL else values[:, names.index(criterion)]
-    sides = [
-        [
-            column[(table.worker_of == worker) & (table.system_of == table.systems.index(system))]
-            for worker in np.flatnonzero(passing)
-        ]
-        for system in (a, b)
-    ]
-    notes = (
-        [f"{int((~passing).sum())} of {len(passing)} workers do not pass the quality control"]
-        if not passing.all()
-        else []
-    )
+    sides = [_collect(table, column, table.systems.index(system), passing) for system in (a, b)]
+    failing = int((~passing).sum())
+    notes = [f"{failing} of {len(passing)} workers do not pass the quality control"] if failing else []
     return _choose_workers(sides, min(dialogues, 2), (a, b), [_name(transform), f"criterion {criterion}"], notes)
+
+
+def _collect(table: RatingTable, column: Floats, system: int, passing: Flags) -> list[Floats]:
+    """The values of each passing worker's dialogues with the system."""
+    rows = np.flatnonzero(table.system_of == system)
+    groups = group_rows(table.worker_of[rows], len(table.workers))
+    return [column[rows[group]] for group, passes in zip(groups, passing, strict=True) if passes]
 
 
 def _choose_workers(

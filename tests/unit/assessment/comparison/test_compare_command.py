@@ -9,6 +9,8 @@ import pytest
 from support.json_lines import write_lines
 from turnscore_assessment.commands import compare
 from turnscore_assessment.commands.main import app
+from turnscore_assessment.comparison.score_file import read_score_file
+from turnscore_client._command import app as client_app
 from turnscore_client.testing import MockTurnScore
 from typer.testing import CliRunner
 
@@ -127,6 +129,26 @@ def test_dialogues_without_scores_go_to_the_service(tmp_path: Path, monkeypatch:
     assert found["scorers"][0]["found"]["difference"]["value"] == 0
     assert len(mock.requests) == 18
     assert all(len(request.body["turns"]) == 2 for request in mock.requests)
+
+
+def test_what_the_client_writes_is_what_is_read(tmp_path: Path) -> None:
+    """Through `turnscore score` itself, so that a change of its form is found here."""
+    turns = [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello"}] * 2
+    rows = [{"id": f"d{n}", "turns": turns} for n in range(4)] + [{"id": "broken", "turns": []}]
+    asked = [{"id": f"t{n}", "dialogue": "d", "context": [], "response": "hello"} for n in range(4)]
+    for name, lines in (("a", rows), ("b", asked)):
+        write_lines(tmp_path / f"{name}.jsonl", *lines)
+        source, output = str(tmp_path / f"{name}.jsonl"), str(tmp_path / f"{name}-scored.jsonl")
+        RUNNER.invoke(client_app, ["score", source, "--output", output], obj=lambda *_: MockTurnScore().async_client())
+    dialogues = read_score_file(tmp_path / "a-scored.jsonl")
+    assert [dialogue.name for dialogue in dialogues.scored] == ["d0", "d1", "d2", "d3"]
+    assert dialogues.failed == 1
+    assert all(dialogue.lengths(scorer)["turns"] == 2 for dialogue in dialogues.scored for scorer in dialogue.scores[0])
+    turns_read = read_score_file(tmp_path / "b-scored.jsonl")
+    assert [(dialogue.name, len(dialogue.scores)) for dialogue in turns_read.scored] == [("d", 4)]
+    assert (
+        dialogues.scored[0].values(with_details=False).keys() == turns_read.scored[0].values(with_details=False).keys()
+    )
 
 
 def test_a_service_that_fails_is_named_with_the_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,6 +145,14 @@ def test_a_rater_who_says_one_thing_is_left_out_of_z_scores_and_named() -> None:
         analyse_criterion(key, CRITERION, replace(table, answer=np.full_like(table.answer, 3.0)), Transform.Z)
 
 
+def test_answers_too_many_for_the_model_are_counted_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("turnscore_assessment.designs.analysis.MOST_CHOICE_CELLS", 100)
+    key, table = fill(DesignKind.PAIRWISE)
+    found = analyse_criterion(key, CRITERION, table, Transform.Z)
+    assert [scoring.method for scoring in found.scorings] == ["mean"]
+    assert found.left_out == ["the model of choices: there are too many answers for it; counts stand"]
+
+
 def test_agreement_is_of_items_and_its_halves_are_stepped_up() -> None:
     found = run_study(
         make_key(DesignKind.CONTINUOUS, StudySize(raters=16, per_rater=20, dialogues=20), 3), 3, splits=40

@@ -168,5 +168,5 @@ def test_the_published_study_is_a_pilot() -> None:
     pilot = read_pilot(read_published(files, "free1"), "A", "B")
     assert (len(pilot.a), round(pilot.difference, 3), round(pilot.spread, 3)) == (56, 0.126, 0.741)
     assert pilot.notes == ["75 of 248 workers do not pass the quality control"]
-    plan = plan_study(pilot, difference=0.2, simulations=1000)
-    assert plan.needed == pytest.approx(116, abs=12)
+    plan = plan_study(pilot, difference=0.2, simulations=400)
+    assert plan.needed == pytest.approx(116, abs=18)
