@@ -39,7 +39,7 @@ def main(
     port: Annotated[int, typer.Option(help="Port of the service on 127.0.0.1.")] = 3000,
     requests: Annotated[int, typer.Option(min=20, max=5000, help="Calls of each kind.")] = 300,
 ) -> None:
-    """Prints p50, p95 and turns a second of single requests, batches and rankings, for each scorer and for all."""
+    """Prints p50, p95 and turns per second of single requests, batches and rankings, for each scorer and for all."""
     with TurnScoreClient(f"http://127.0.0.1:{port}") as client:
         names = [model.scorer for model in client.models().models]
         choices = [[name] for name in names] + ([names] if len(names) > 1 else [])

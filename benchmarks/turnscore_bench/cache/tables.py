@@ -14,7 +14,7 @@ def write_tables(findings: Findings) -> str:
     for question in findings.questions():
         parts += [f"### {describe(question).capitalize()}", _costs(findings, question)]
     parts += [
-        "### A sick Redis",
+        "### A failing Redis",
         _faults(findings),
         "### What a lock across processes would save, and cost",
         _locks(findings),
@@ -44,7 +44,7 @@ def _costs(findings: Findings, question: Question) -> str:
         )
         rows.append([way.label, *(number(median(each), 0 if place == 3 else 2) for place, each in enumerate(values))])
     return table(
-        ["", "CPU ms a turn", "CPU ms of Redis", "wall ms a turn", "turns/s", "p50 ms", "p99 ms"], rows, texts=1
+        ["", "CPU ms per turn", "CPU ms of Redis", "wall ms per turn", "turns/s", "p50 ms", "p99 ms"], rows, texts=1
     )
 
 
@@ -67,7 +67,7 @@ def _locks(findings: Findings) -> str:
         ]
         for each in findings.duplicates
     ]
-    head = ["", "turns", "distinct", "computed", "repeats computed again", "CPU ms a turn"]
+    head = ["", "turns", "distinct", "computed", "repeats computed again", "CPU ms per turn"]
     duplicates = table(head, rows, texts=1)
     costs = ", ".join(f"{us:.0f} µs with {callers} at once" for callers, us in findings.lock_us.items())
     return f"{duplicates}\n\nCPU of one lock (`SET NX PX` through redis-py, of the caller alone): {costs}."

@@ -37,8 +37,8 @@ def judge(findings: Findings) -> list[Verdict]:
 
 
 def describe(question: Question) -> str:
-    """`fed, 16 turns a request, 32 clients`"""
-    size = "one turn a request" if question.turns_a_request == 1 else f"{question.turns_a_request} turns a request"
+    """`fed, 16 turns per request, 32 clients`"""
+    size = "one turn per request" if question.turns_a_request == 1 else f"{question.turns_a_request} turns per request"
     return f"{question.scorer}, {size}, {question.clients} client{'s' * (question.clients > 1)}"
 
 

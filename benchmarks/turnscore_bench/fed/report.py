@@ -39,22 +39,22 @@ def write_report(result: BenchResult, folder: Path, conditions: str) -> None:
     _draw(result, folder / PLOT_FILE)
     parts = [
         "# What FED costs",
-        f"{conditions} Random weights of DialoGPT-small's shape. Medians; of other machines the ratios tell "
-        "more than the times.",
+        f"{conditions} Random weights of DialoGPT-small's shape. Times are medians; for other machines the ratios "
+        "say more than the times.",
         f"## One turn, {CONTEXT_TOKENS} context tokens, 18 qualities, whole-sequence loss",
         _table(["way", "tokens computed", "ms", "times faster"], _way_rows(result.ways)),
         "## How the cost grows (one pass, ONNX Runtime fp32, response-only loss)",
         f"![milliseconds by context, by qualities and by dialogue]({PLOT_FILE})",
         _table(["context tokens, 18 qualities", "tokens computed", "ms"], _rows(result.contexts)),
         _table([f"qualities, {CONTEXT_TOKENS} context tokens", "tokens computed", "ms"], _rows(result.qualities)),
-        f"## Dialogues: every second turn the system's, {TURN_TOKENS} tokens a turn",
-        "One row computes what was said once. The follow-ups depend on everything before them, so each turn needs its "
-        "own; the fewer qualities are asked, the more the shared context counts. *The work allows*: the matrix "
-        "products of turn by turn, in floating point operations, over those of one row. More than that no "
-        "implementation can save that computes both exactly.",
+        f"## Dialogues: every second turn the system's, {TURN_TOKENS} tokens per turn",
+        "One row computes each turn's text once. The follow-ups depend on everything before them, so each turn needs "
+        "its own; the fewer qualities are asked, the more the shared context counts. *The work allows*: the matrix "
+        "products of turn by turn, in floating point operations, over those of one row. No implementation that "
+        "computes both exactly can save more.",
         _table(["qualities", "turns", *DIALOGUE_COLUMNS], [_sweep_row(each) for each in result.dialogues]),
-        "Other dialogues of 20 turns, and one that is asked FED's eight turn-level qualities of every system turn and "
-        "all eighteen of the last only, as the paper uses them:",
+        "Other dialogues of 20 turns. The last row has FED's eight turn-level qualities for every system turn and "
+        "all eighteen for the last only, as the paper uses them:",
         _table(["setting", *DIALOGUE_COLUMNS], [_other_row(each) for each in result.other_dialogues]),
     ]
     (folder / PAGE_FILE).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
@@ -83,7 +83,7 @@ def _name(setting: Setting) -> str:
         asked += f", {setting.qualities_at_end} of the last turn"
     loss = ", whole-sequence loss" if setting.with_context else ""
     graph = "" if setting.graph == "fp32" else f", {setting.graph}"
-    return f"{asked}, {setting.turn_tokens} tokens a turn{loss}{graph}"
+    return f"{asked}, {setting.turn_tokens} tokens per turn{loss}{graph}"
 
 
 def _dialogue_cells(each: DialogueTiming) -> list[str]:
@@ -112,7 +112,7 @@ def _draw(result: BenchResult, path: Path) -> None:
     ):
         panel.plot([int(each.name) for each in timings], [1000 * each.seconds for each in timings], marker="o")
         panel.set_xlabel(label)
-        panel.set_ylabel("ms a turn")
+        panel.set_ylabel("ms per turn")
         panel.set_ylim(bottom=0)
     for count in sorted({each.setting.qualities for each in result.dialogues}):
         chosen = [each for each in result.dialogues if each.setting.qualities == count]

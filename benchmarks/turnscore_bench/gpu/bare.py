@@ -72,7 +72,7 @@ def seconds_a_batch(backend: Backend, feeds: Feeds, lanes: int, runs: int) -> fl
 
 
 def best_rows_a_second(backend: Backend, batches: Sequence[Feeds], runs: int, axis: str = "input_ids") -> float:
-    """The most rows a second over the batches and lanes."""
+    """The most rows per second over the batches and lanes."""
     return max(
         len(feeds[axis]) / seconds_a_batch(backend, feeds, lanes, max(runs, 2 * lanes))
         for feeds in batches

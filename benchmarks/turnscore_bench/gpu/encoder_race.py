@@ -1,4 +1,4 @@
-"""The encoder's rows a second: the bare runtime for every batch and length, torch eager and compiled beside it."""
+"""The encoder's rows per second: the bare runtime for every batch and length, torch eager and compiled beside it."""
 
 import time
 from collections.abc import Callable, Mapping

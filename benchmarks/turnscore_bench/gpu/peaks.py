@@ -1,4 +1,4 @@
-"""Peaks: how many operations a second the device reaches in one large matmul, and what its maker promises."""
+"""Peaks: how many operations per second the device reaches in one large matmul, and what its maker promises."""
 
 from functools import partial
 

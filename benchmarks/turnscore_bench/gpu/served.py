@@ -170,7 +170,7 @@ def _bare_turns_a_second(bundle: Bundle, serving: Serving, traffic: Traffic, mix
 
 
 def _feeds(packs: Sequence[TokenPack]) -> Feeds:
-    """Two rows a turn, padded to the longest."""
+    """Two rows per turn, padded to the longest."""
     rows = [row for pack in packs for row in pack.rows]
     ids = np.zeros((len(rows), -(-max(map(len, rows)) // 8) * 8), np.int64)
     mask = np.zeros_like(ids)

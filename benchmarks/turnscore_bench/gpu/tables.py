@@ -32,7 +32,7 @@ def _aims(aims: list[Aim]) -> str:
 
 
 def _served(findings: Findings) -> str:
-    head = ["model", "load", "workers", "clients", "turns a request", "turns/s", "p50 ms", "p95 ms", "p99 ms"]
+    head = ["model", "load", "workers", "clients", "turns per request", "turns/s", "p50 ms", "p95 ms", "p99 ms"]
     head += ["over bare", "refused", "failed"]
     lines = [
         [
@@ -61,7 +61,7 @@ def _fed_line(each: FedSpeed, findings: Findings) -> list[str]:
 
 
 def _rows(findings: Findings) -> str:
-    head = ["model", "way", "tokens", "rows a batch", "ms", "rows/s", "of peak"]
+    head = ["model", "way", "tokens", "rows per batch", "ms", "rows/s", "of peak"]
     return table(head, [_row_line(each, findings) for each in findings.rows], texts=2)
 
 

@@ -50,7 +50,7 @@ class Traffic:
     """Turns made of words that are one token each. One object gives no text twice."""
 
     def __init__(self, tokenizer_file: Path, row_limit: int) -> None:
-        """`row_limit` is the most tokens a row may have, special ones included."""
+        """`row_limit` is the most tokens of a row, special ones included."""
         self._words = read_words(tokenizer_file)
         self._row_limit = row_limit
         self._given: set[str] = set()

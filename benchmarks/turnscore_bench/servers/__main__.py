@@ -27,7 +27,7 @@ from turnscore_bench.servers.results import Results
 from turnscore_bench.servers.rounds import Schedule, enter, find_best, run_rounds
 
 _MIXES = {
-    mix.name: f"{mix.name.capitalize()}: {mix.least} to {mix.most} tokens a turn" for mix in LENGTH_MIXES.values()
+    mix.name: f"{mix.name.capitalize()}: {mix.least} to {mix.most} tokens per turn" for mix in LENGTH_MIXES.values()
 }
 
 

@@ -87,7 +87,7 @@ def turnscore_contenders(bentoml: Path, bundle: Path, environment: Mapping[str, 
         answers=Answers(lambda reply: [_value(reply)], tolerance=1e-4),
     )
     batch = Contender(
-        *("turnscore-16", "turnscore, 16 turns a request", spec, "/v1/score_batch"),
+        *("turnscore-16", "turnscore, 16 turns per request", spec, "/v1/score_batch"),
         body=lambda turns: {"items": [_score_request(turn) for turn in turns]},
         answers=Answers(lambda reply: [_value(each) for each in reply["results"]], tolerance=1e-4),
         turns_a_request=16,

@@ -95,7 +95,7 @@ async def run_overload(
     wanted = int(rate * settings.seconds)
     if not 0 < wanted <= MAX_REQUESTS:
         raise TooMuchError(f"{wanted} requests would be needed; from 1 to {MAX_REQUESTS} can be prepared")
-    tell(f"{rate:.0f} requests a second for {settings.seconds:g} s")
+    tell(f"{rate:.0f} requests per second for {settings.seconds:g} s")
     requests = [generator.request(traffic.next_ask().item) for _ in range(wanted)]
     probes = _probes(generator, traffic)
     probe_seconds = settings.recovery_seconds + settings.probe_seconds
@@ -120,7 +120,7 @@ async def _search_peak(
     while clients <= MAX_CLIENTS and without_progress < 2:
         stage = await generator.run_closed(clients, settings.stage_seconds, requests)
         goodput = stage.goodput(settings.deadline_ms)
-        tell(f"{clients} clients: {goodput:.1f} good answers a second")
+        tell(f"{clients} clients: {goodput:.1f} good answers per second")
         steps.append(Step(clients, stage))
         without_progress = 0 if goodput > _LEAST_GAIN * best else without_progress + 1
         best, clients = max(best, goodput), 2 * clients
@@ -138,7 +138,7 @@ async def _measure_peak(
     clients = max(steps, key=lambda step: step.stage.goodput(settings.deadline_ms)).clients
     seconds = _PEAK_STAGES * settings.stage_seconds
     stage = await generator.run_closed(clients, seconds, _asks(generator, traffic))
-    tell(f"{clients} clients for {seconds:g} s: {stage.goodput(settings.deadline_ms):.1f} good answers a second")
+    tell(f"{clients} clients for {seconds:g} s: {stage.goodput(settings.deadline_ms):.1f} good answers per second")
     return Step(clients, stage)
 
 

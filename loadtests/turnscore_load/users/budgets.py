@@ -50,7 +50,7 @@ class Budget(BaseModel):
         ]
         if measured.answered_per_second < self.min_answered_per_second:
             broken.append(
-                f"{measured.kind}: {measured.answered_per_second:.2f} answered a second, "
+                f"{measured.kind}: {measured.answered_per_second:.2f} answered per second, "
                 f"the budget is {self.min_answered_per_second:g}"
             )
         return broken

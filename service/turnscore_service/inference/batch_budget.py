@@ -1,4 +1,4 @@
-"""Batch budget: how many tokens a batch may have on a device. On a GPU its free memory decides, found at the start."""
+"""Batch budget: the most tokens of a batch on a device. On a GPU its free memory decides, measured at the start."""
 
 import threading
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from turnscore_service.inference.onnx_backend import OutOfMemoryError
 
 FIRST_TOKENS = 1024
 MOST_CUDA_TOKENS = 65_536
-"""More tokens a batch keep a GPU no busier and make everybody wait longer. Chosen."""
+"""More tokens per batch keep a GPU no busier and make everybody wait longer. Chosen."""
 _RECOVERY_SHARE = 1 / 64
 """How much a good batch adds to a limit that memory made smaller: it doubles in 45 batches. Chosen."""
 
@@ -31,7 +31,7 @@ class BatchBudget:
     """Padded tokens that a batch may have at most, and below which batches are not dealt out to several lanes."""
 
     most_tokens: int = 1024
-    """Measured on 2 CPUs with an int8 MiniLM: 512 to 1,024 cost the least CPU a token; 4,096 a third more."""
+    """Measured on 2 CPUs with an int8 MiniLM: 512 to 1,024 cost the least CPU per token; 4,096 a third more."""
     least_split_tokens: int = 256
     """Measured likewise: 256 tokens cost 6 % more CPU than 512."""
     waste: WasteLimit = WasteLimit()

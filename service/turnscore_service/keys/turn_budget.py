@@ -1,4 +1,4 @@
-"""Turn budget: how many turns a second one key may ask for. Refuses at once, never waits."""
+"""Turn budget: how many turns per second one key may ask for. Refuses at once, never waits."""
 
 import math
 import time
@@ -26,7 +26,7 @@ class TurnBudget:
         self._fill()
         if self._level < 1:
             raise OverloadedError(
-                f"this key may ask for {self._rate:g} turns a second",
+                f"this key may ask for {self._rate:g} turns per second",
                 retry_after_ms=math.ceil(1000 * (1 - self._level) / self._rate) + 1,
             )
 

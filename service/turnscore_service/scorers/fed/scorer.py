@@ -39,7 +39,7 @@ _CHARS_A_TOKEN = 2
 """English text has four to five characters a token; half of that is on the safe side for other scripts. Chosen."""
 _WINDOWS_A_PACK = 4
 """Trunk and branches computed at once, in windows of the model. Measured with one of 256 tokens, a dialogue of 12 turns
-on 2 CPUs: 4 windows cost 54 ms of CPU a turn and 265 MiB, 8 cost 59 and 336, 16 cost 58 and 446."""
+on 2 CPUs: 4 windows cost 54 ms of CPU per turn and 265 MiB, 8 cost 59 and 336, 16 cost 58 and 446."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,6 @@ def test_the_page_holds_every_measurement(tmp_path: Path) -> None:
     page = (tmp_path / "fed.md").read_text()
     assert "| 50 | 330 | 100 | 2.0 |" in page
     assert "| 18 | 20 | 3,000 | 4,500 | 2.7 | 1,000 | 2,500 | 2.5 |" in page
-    named = "8 qualities, 18 of the last turn, 9 tokens a turn, whole-sequence loss, int8"
+    named = "8 qualities, 18 of the last turn, 9 tokens per turn, whole-sequence loss, int8"
     assert f"| {named} | 3,000 | 4,500 | 2.7 | 1,000 | 2,500 | 2.5 |" in page
     assert (tmp_path / "fed.svg").read_text().startswith("<?xml")

@@ -172,7 +172,7 @@ def test_a_key_with_a_budget_is_refused_beyond_it_and_others_are_not(file: Path)
     write(file, {"slow": entry("secret-1", turns_per_second=0.001, burst=5), "lab": entry("secret-2")})
     access = access_to(file)
     access.admit("secret-1").charge(5)
-    with pytest.raises(OverloadedError, match=r"0\.001 turns a second"):
+    with pytest.raises(OverloadedError, match=r"0\.001 turns per second"):
         access.admit("secret-1").require_budget(1)
     access.admit("secret-2").charge(1000)
 
