@@ -49,7 +49,7 @@ class BoundedTransport(httpx.BaseTransport):
                 request.method,
                 target,
                 headers=request.headers.raw,
-                content=request.content,
+                content=request.content or None,
                 extensions=request.extensions,
             )
         finally:

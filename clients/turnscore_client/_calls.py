@@ -45,7 +45,7 @@ R = TypeVar("R", bound=BaseModel)
 Q = TypeVar("Q", bound=BaseModel)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Call(Generic[R]):
     """One checked call, ready to be sent any number of times."""
 
@@ -117,12 +117,12 @@ def turn_message(speaker: Speaker, text: str, deadline_ms: int | None) -> Conver
 
 def _call(endpoint: Endpoint[R], given: ScoringOptions, fields: Mapping[str, Any] | None = None) -> Call[R]:
     return Call(
-        endpoint,
-        None if endpoint.request_type is None else _checked(endpoint.request_type, fields or {}),
-        given.get("deadline_ms"),
-        given.get("timeout_seconds"),
-        checked_id(given.get("request_id")),
-        checked_metadata(given.get("metadata")),
+        endpoint=endpoint,
+        request=None if endpoint.request_type is None else _checked(endpoint.request_type, fields or {}),
+        deadline_ms=given.get("deadline_ms"),
+        timeout_seconds=given.get("timeout_seconds"),
+        request_id=checked_id(given.get("request_id")),
+        metadata=checked_metadata(given.get("metadata")),
     )
 
 

@@ -94,7 +94,7 @@ def score(
     if names is not None and not all(names):
         raise typer.BadParameter("has an empty name", param_hint="--scorers")
     client = _open_client(ctx, url, api_key, timeout, (ca_file, cert_file, key_file))
-    tally = run(score_file(client, FileJob(file, output, names, concurrency)))
+    tally = run(score_file(client, FileJob(file=file, output=output, scorers=names, concurrency=concurrency)))
     raise typer.Exit(1 if tally.failed else 0)
 
 

@@ -24,7 +24,7 @@ from turnscore_client._line_files import open_output, read_lines, size_of
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FileJob:
     """A file to score, and how."""
 

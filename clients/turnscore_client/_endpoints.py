@@ -20,7 +20,7 @@ Request = ScoreRequest | BatchRequest | DialogueRequest | RankRequest
 R_co = TypeVar("R_co", bound=BaseModel, covariant=True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Endpoint(Generic[R_co]):
     """One call of the service; without a type of request it is a question without a body."""
 
@@ -41,10 +41,12 @@ class Endpoint(Generic[R_co]):
         return f"{self.rpc}Request" if self.request_type is None else self.request_type.__name__
 
 
-SCORE = Endpoint("/v1/score", "Score", ScoreReply, ScoreRequest)
-SCORE_BATCH = Endpoint("/v1/score_batch", "ScoreBatch", BatchReply, BatchRequest)
-SCORE_DIALOGUE = Endpoint("/v1/score_dialogue", "ScoreDialogue", DialogueReply, DialogueRequest)
-RANK = Endpoint("/v1/rank", "Rank", RankReply, RankRequest)
-MODELS = Endpoint("/v1/models", "Models", ModelsReply)
+SCORE = Endpoint(path="/v1/score", rpc="Score", reply_type=ScoreReply, request_type=ScoreRequest)
+SCORE_BATCH = Endpoint(path="/v1/score_batch", rpc="ScoreBatch", reply_type=BatchReply, request_type=BatchRequest)
+SCORE_DIALOGUE = Endpoint(
+    path="/v1/score_dialogue", rpc="ScoreDialogue", reply_type=DialogueReply, request_type=DialogueRequest
+)
+RANK = Endpoint(path="/v1/rank", rpc="Rank", reply_type=RankReply, request_type=RankRequest)
+MODELS = Endpoint(path="/v1/models", rpc="Models", reply_type=ModelsReply)
 
 ENDPOINTS: tuple[Endpoint[BaseModel], ...] = (SCORE, SCORE_BATCH, SCORE_DIALOGUE, RANK, MODELS)

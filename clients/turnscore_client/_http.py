@@ -37,7 +37,7 @@ _SENDING_ERRORS = (httpx.RequestError, *_NETWORK_ERRORS)
 _LEAST_SECONDS = 0.001  # a socket takes 0 for "do not wait at all"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Outgoing:
     """One request to send, and how to ask for the time it has left."""
 

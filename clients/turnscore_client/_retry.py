@@ -19,7 +19,7 @@ class OutOfTimeError(Exception):
     """The time given to one request ran out. Never leaves this package."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
     """How often a call is sent again, and the delays between."""
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from typing import Any
 from urllib.parse import urlsplit
 
 from turnscore_client import _defaults
@@ -16,14 +17,20 @@ __version__ = version("turnscore-client")
 USER_AGENT = f"turnscore-client/{__version__} python/{sys.version_info.major}.{sys.version_info.minor}"
 
 
-@dataclass(frozen=True)
-class ClientSettings:
-    """Checked settings of one client. The key is in no representation of them."""
+@dataclass(frozen=True, kw_only=True)
+class CommonSettings:
+    """Checked settings of one client, whatever its door. The key is in no representation of them."""
 
-    url: str
     api_key: str | None = field(repr=False)
     timeout_seconds: float
     max_retries: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientSettings(CommonSettings):
+    """Those of a client over HTTP."""
+
+    url: str
 
     @classmethod
     def resolve(
@@ -32,8 +39,7 @@ class ClientSettings:
         """Arguments first, then the environment, then the defaults; raises ValueError for what makes no sense."""
         url = url or os.environ.get(_defaults.URL_VARIABLE) or _defaults.URL
         _check_url(url)
-        _check_patience(timeout_seconds, max_retries)
-        return cls(url.rstrip("/"), _find_key(api_key), timeout_seconds, max_retries)
+        return cls(url=url.rstrip("/"), **_common(api_key, timeout_seconds, max_retries))
 
     def headers(self, request_id: str | None, metadata: Mapping[str, str] | None = None) -> dict[str, str]:
         """The headers of one request; `metadata` is the caller's own, and checked."""
@@ -45,14 +51,11 @@ class ClientSettings:
         return headers
 
 
-@dataclass(frozen=True)
-class GrpcClientSettings:
-    """Checked settings of one gRPC client. The key is in no representation of them."""
+@dataclass(frozen=True, kw_only=True)
+class GrpcClientSettings(CommonSettings):
+    """Those of a client over gRPC."""
 
     address: str
-    api_key: str | None = field(repr=False)
-    timeout_seconds: float
-    max_retries: int
 
     @classmethod
     def resolve(
@@ -63,8 +66,7 @@ class GrpcClientSettings:
         matched = re.fullmatch(_ADDRESS_PATTERN, address, re.ASCII)
         if matched is None or not 0 < int(matched["port"]) < 2**16:
             raise ValueError("address must look like host:port, without http://")
-        _check_patience(timeout_seconds, max_retries)
-        return cls(address, _find_key(api_key), timeout_seconds, max_retries)
+        return cls(address=address, **_common(api_key, timeout_seconds, max_retries))
 
     def metadata(
         self, request_id: str | None, metadata: Mapping[str, str] | None = None
@@ -88,12 +90,13 @@ def _find_key(api_key: str | None) -> str | None:
     return api_key
 
 
-def _check_patience(timeout_seconds: float, max_retries: int) -> None:
+def _common(api_key: str | None, timeout_seconds: float, max_retries: int) -> dict[str, Any]:
     check_timeout(timeout_seconds)
     if timeout_seconds <= 0:
         raise ValueError("timeout_seconds must be more than 0")
     if max_retries < 0:
         raise ValueError("max_retries must be 0 or more")
+    return {"api_key": _find_key(api_key), "timeout_seconds": timeout_seconds, "max_retries": max_retries}
 
 
 def _is_visible_ascii(text: str) -> bool:

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypedDict, Unpack
 
 import httpx
@@ -17,13 +18,15 @@ from turnscore_wire import (
 
 from turnscore_client._async.client import AsyncTurnScoreClient
 from turnscore_client._async.grpc_client import AsyncTurnScoreGrpcClient
+from turnscore_client._async.mock_connections import AsyncMockGrpcChannel, AsyncMockLine
 from turnscore_client._calls import invalid_request
 from turnscore_client._errors import ERROR_CLASSES, ConnectionFailedError, ServiceError
 from turnscore_client._mock.answers import MockAnswers, Scores
-from turnscore_client._mock.conversation import AsyncMockLine, MockConversation, MockLine
+from turnscore_client._mock.conversation import MockConversation
 from turnscore_client._replies import Answer, read_error
 from turnscore_client._sync.client import TurnScoreClient
 from turnscore_client._sync.grpc_client import TurnScoreGrpcClient
+from turnscore_client._sync.mock_connections import MockGrpcChannel, MockLine
 
 __all__ = ["ClientOptions", "ManualClock", "MockTurnScore", "RecordedRequest"]
 
@@ -121,16 +124,16 @@ class MockTurnScore:
 
     def grpc_client(self, **given: Unpack[ClientOptions]) -> TurnScoreGrpcClient:
         """The same over gRPC (extra `grpc`). Its calls are recorded as those over HTTP, their metadata as headers."""
-        from turnscore_client._mock.grpc_channel import MockGrpcChannel
+        from turnscore_client._mock.grpc_answers import answer
 
-        channel: Any = MockGrpcChannel(self.transport)
+        channel: Any = MockGrpcChannel(partial(answer, self.transport), self.transport.open_line)
         return TurnScoreGrpcClient(_GRPC_ADDRESS, channel=channel, clock=self.clock, **given)
 
     def async_grpc_client(self, **given: Unpack[ClientOptions]) -> AsyncTurnScoreGrpcClient:
         """The same over gRPC for asyncio."""
-        from turnscore_client._mock.grpc_channel import AsyncMockGrpcChannel
+        from turnscore_client._mock.grpc_answers import answer
 
-        channel: Any = AsyncMockGrpcChannel(self.transport)
+        channel: Any = AsyncMockGrpcChannel(partial(answer, self.transport), self.transport.open_async_line)
         return AsyncTurnScoreGrpcClient(_GRPC_ADDRESS, channel=channel, clock=self.clock, **given)
 
     def fail_next(

@@ -3,9 +3,8 @@
 from turnscore_client import _defaults
 from turnscore_client._async.calls import AsyncCalls
 from turnscore_client._async.http_door import AsyncHttpDoor
-from turnscore_client._clock import Clock, SystemClock
+from turnscore_client._clock import Clock
 from turnscore_client._http import AsyncTransport
-from turnscore_client._retry import Patience, RetryPolicy
 from turnscore_client._settings import ClientSettings
 from turnscore_client._tls import Tls
 
@@ -34,6 +33,4 @@ class AsyncTurnScoreClient(AsyncCalls):
         clock: Clock | None = None,
     ) -> None:
         settings = ClientSettings.resolve(url, api_key, timeout_seconds, max_retries)
-        clock = clock or SystemClock()
-        patience = Patience(RetryPolicy(settings.max_retries), settings.timeout_seconds, clock.now)
-        super().__init__(AsyncHttpDoor(settings, tls, transport), patience, clock)
+        super().__init__(AsyncHttpDoor(settings, tls, transport), settings, clock)

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 from turnscore_client import _defaults
 from turnscore_client._async.calls import AsyncCalls
-from turnscore_client._clock import Clock, SystemClock
-from turnscore_client._retry import Patience, RetryPolicy
+from turnscore_client._clock import Clock
 from turnscore_client._settings import GrpcClientSettings
 from turnscore_client._tls import Tls
 
@@ -38,6 +37,4 @@ class AsyncTurnScoreGrpcClient(AsyncCalls):
         from turnscore_client._grpc.async_door import AsyncGrpcDoor
 
         settings = GrpcClientSettings.resolve(address, api_key, timeout_seconds, max_retries)
-        clock = clock or SystemClock()
-        patience = Patience(RetryPolicy(settings.max_retries), settings.timeout_seconds, clock.now)
-        super().__init__(AsyncGrpcDoor(settings, tls, channel), patience, clock)
+        super().__init__(AsyncGrpcDoor(settings, tls, channel), settings, clock)

@@ -46,9 +46,9 @@ class AsyncHttpDoor:
 def _outgoing(settings: ClientSettings, call: Call[R], attempts: Attempts) -> Outgoing:
     """The request of one attempt, which carries the time that is left."""
     return Outgoing(
-        call.endpoint.method,
-        call.endpoint.path,
-        settings.headers(call.request_id, call.metadata),
-        call.body(attempts.deadline_ms_left),
-        attempts.seconds_left,
+        method=call.endpoint.method,
+        path=call.endpoint.path,
+        headers=settings.headers(call.request_id, call.metadata),
+        body=call.body(attempts.deadline_ms_left),
+        seconds_left=attempts.seconds_left,
     )

@@ -26,9 +26,12 @@ from turnscore_wire import (
     TokenCount,
 )
 
+from turnscore_client._endpoints import ENDPOINTS
 from turnscore_client._errors import ERROR_CLASSES, InvalidRequestError, NotFoundError, ServiceError
 
 Scores = Mapping[str, float] | Callable[[ScoreRequest], Mapping[str, float]]
+
+_BY_PATH = {endpoint.path: endpoint for endpoint in ENDPOINTS}
 
 NO_TIME = Timing(total=0.0, tokenize=0.0, queue=0.0, inference=0.0)
 
@@ -46,18 +49,20 @@ class MockAnswers:
 
     def answer(self, path: str, body: bytes) -> BaseModel:
         """The reply to one request. Raises ValidationError or a ServiceError where the service would refuse it."""
-        if path == "/v1/score":
-            return self.score(ScoreRequest.model_validate_json(body))
-        if path == "/v1/score_batch":
-            items = BatchRequest.model_validate_json(body).items
-            return BatchReply(request_id=self.request_id, results=[self._result(item) for item in items])
-        if path == "/v1/score_dialogue":
-            return self._score_dialogue(DialogueRequest.model_validate_json(body))
-        if path == "/v1/rank":
-            return self._rank(RankRequest.model_validate_json(body))
-        if path == "/v1/models":
-            return self.models()
-        raise NotFoundError("nothing lives at this path")
+        endpoint = _BY_PATH.get(path)
+        if endpoint is None:
+            raise NotFoundError("nothing lives at this path")
+        match None if endpoint.request_type is None else endpoint.request_type.model_validate_json(body):
+            case ScoreRequest() as request:
+                return self.score(request)
+            case BatchRequest(items=items):
+                return BatchReply(request_id=self.request_id, results=[self._result(item) for item in items])
+            case DialogueRequest() as request:
+                return self._score_dialogue(request)
+            case RankRequest() as request:
+                return self._rank(request)
+            case None:
+                return self.models()
 
     def _result(self, item: ScoreRequest) -> ScoreReply | ErrorReply:
         try:

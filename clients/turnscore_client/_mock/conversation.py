@@ -1,6 +1,5 @@
-"""The mock's conversations: lines that are answered in this process, without a network. Pure but for their memory."""
+"""The mock's conversations: what a service would answer to each message. Pure but for their memory."""
 
-from collections import deque
 from collections.abc import Callable
 
 from turnscore_wire import (
@@ -19,7 +18,6 @@ from turnscore_wire import (
 
 from turnscore_client._errors import InvalidRequestError, ServiceError, TooLargeError
 from turnscore_client._mock.answers import NO_TIME, MockAnswers, aggregate
-from turnscore_client._retry import OutOfTimeError
 
 NextError = Callable[[ConversationMessage], ServiceError | None]
 """Records a message; the error that the test planned for it. Raises where it planned that nobody answers."""
@@ -82,44 +80,3 @@ class MockConversation:
         self._scored.append(scored)
         fields = scored.model_dump() | {"dialogue": aggregate(self._scored), "timing_ms": NO_TIME}
         return ConversationReply(scored=ConversationScored.model_validate(fields))
-
-
-class MockLine:
-    """A line to such a conversation, for threads."""
-
-    def __init__(self, conversation: MockConversation) -> None:
-        self._conversation = conversation
-        self._replies: deque[ConversationReply] = deque()
-
-    def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
-        """Answers at once."""
-        self._replies.extend(self._conversation.answer(message))
-
-    def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
-        """The next answer; without one the time is over at once."""
-        if not self._replies:
-            raise OutOfTimeError
-        return self._replies.popleft()
-
-    def close(self) -> None:
-        """Forgets the answers that were not taken."""
-        self._replies.clear()
-
-
-class AsyncMockLine:
-    """The same for asyncio."""
-
-    def __init__(self, conversation: MockConversation) -> None:
-        self._line = MockLine(conversation)
-
-    async def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
-        """Answers at once."""
-        self._line.send(message, seconds_left)
-
-    async def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
-        """The next answer; without one the time is over at once."""
-        return self._line.receive(seconds_left)
-
-    async def close(self) -> None:
-        """Forgets the answers that were not taken."""
-        self._line.close()

@@ -11,10 +11,11 @@ from turnscore_wire import BatchReply, DialogueReply, ModelsReply, RankReply, Sc
 
 from turnscore_client import _calls
 from turnscore_client._calls import Call
-from turnscore_client._clock import Clock
+from turnscore_client._clock import Clock, SystemClock
 from turnscore_client._errors import TurnScoreError
 from turnscore_client._options import CallOptions, ItemLike, ScoringOptions, TurnLike
-from turnscore_client._retry import Attempts, OutOfTimeError, Patience
+from turnscore_client._retry import Attempts, OutOfTimeError, Patience, RetryPolicy
+from turnscore_client._settings import CommonSettings
 from turnscore_client._sync.conversation import Conversation, Line
 
 R = TypeVar("R", bound=BaseModel)
@@ -36,10 +37,12 @@ class Door(Protocol):
 class Calls:
     """The calls; every method raises a TurnScoreError."""
 
-    def __init__(self, door: Door, patience: Patience, clock: Clock) -> None:
+    def __init__(self, door: Door, settings: CommonSettings, clock: Clock | None) -> None:
         self._door = door
-        self._patience = patience
-        self._clock = clock
+        self._clock = clock or SystemClock()
+        self._patience = Patience(
+            RetryPolicy(max_retries=settings.max_retries), settings.timeout_seconds, self._clock.now
+        )
 
     def score(self, *, context: Iterable[TurnLike] = (), response: str, **given: Unpack[ScoringOptions]) -> ScoreReply:
         """The scores of one system turn. `context` is oldest first; ScoringOptions has what else may be given."""

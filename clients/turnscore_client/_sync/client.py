@@ -2,9 +2,8 @@
 """The client for threads over HTTP."""
 
 from turnscore_client import _defaults
-from turnscore_client._clock import Clock, SystemClock
+from turnscore_client._clock import Clock
 from turnscore_client._http import Transport
-from turnscore_client._retry import Patience, RetryPolicy
 from turnscore_client._settings import ClientSettings
 from turnscore_client._sync.calls import Calls
 from turnscore_client._sync.http_door import HttpDoor
@@ -35,6 +34,4 @@ class TurnScoreClient(Calls):
         clock: Clock | None = None,
     ) -> None:
         settings = ClientSettings.resolve(url, api_key, timeout_seconds, max_retries)
-        clock = clock or SystemClock()
-        patience = Patience(RetryPolicy(settings.max_retries), settings.timeout_seconds, clock.now)
-        super().__init__(HttpDoor(settings, tls, transport), patience, clock)
+        super().__init__(HttpDoor(settings, tls, transport), settings, clock)

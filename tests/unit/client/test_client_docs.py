@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import textwrap
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -13,8 +14,9 @@ from turnscore_client._bounded_transport import BoundedTransport
 from turnscore_client._command import app
 from turnscore_client._errors import ERROR_CLASSES, ConnectionFailedError, UnexpectedReplyError
 from turnscore_client._grpc import sync_door
-from turnscore_client._mock.grpc_channel import MockGrpcChannel
+from turnscore_client._mock.grpc_answers import answer
 from turnscore_client._sync.http_door import HttpDoor
+from turnscore_client._sync.mock_connections import MockGrpcChannel
 from turnscore_client.testing import MockTurnScore
 from typer.testing import CliRunner
 
@@ -41,7 +43,8 @@ def test_every_snippet_runs(snippet, monkeypatch, capsys):
     )
     monkeypatch.setattr(_http, "context_of", lambda *_: None)
     monkeypatch.setattr(HttpDoor, "open_line", lambda *_: mock.transport.open_line({}))
-    monkeypatch.setattr(sync_door, "open_channel", lambda *_: MockGrpcChannel(mock.transport))
+    channel = MockGrpcChannel(partial(answer, mock.transport), mock.transport.open_line)
+    monkeypatch.setattr(sync_door, "open_channel", lambda *_: channel)
     monkeypatch.setattr(sync_door, "credentials_of", lambda _: None)
     monkeypatch.setattr(sync_door.GrpcDoor, "open_line", lambda *_: mock.transport.open_line({}))
     names: dict = {}

@@ -105,14 +105,14 @@ def test_the_constructors_of_both_doors_share_their_names():
 @pytest.mark.parametrize(
     ("library", "modules"),
     [
-        ("httpx", {"_bounded_transport.py", "_http.py", "_mock/grpc_channel.py", "testing.py"}),
+        ("httpx", {"_bounded_transport.py", "_http.py", "_mock/grpc_answers.py", "testing.py"}),
         ("httpcore", {"_bounded_transport.py", "_http.py"}),
         ("websockets", {"_websocket.py"}),
         (
             "grpc",  # the clients' modules for its types only
-            GRPC_MODULES | {"_mock/grpc_channel.py", "_async/grpc_client.py", "_sync/grpc_client.py"},
+            GRPC_MODULES | {"_mock/grpc_answers.py", "_async/grpc_client.py", "_sync/grpc_client.py"},
         ),
-        ("google", {"_grpc/messages.py", "_mock/grpc_channel.py"}),
+        ("google", {"_grpc/messages.py", "_mock/grpc_answers.py"}),
     ],
 )
 def test_a_transports_library_is_used_where_it_belongs_only(library, modules):

@@ -1,7 +1,6 @@
-"""The mock over gRPC (extra `grpc`): channels whose calls are the mock's requests over HTTP, message by message."""
+"""The mock over gRPC (extra `grpc`): a call is one of the mock's requests over HTTP, its message one of gRPC."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
 
 import httpx
 from pydantic import ValidationError
@@ -10,7 +9,6 @@ from turnscore_wire import ERROR_TABLE, ErrorReply
 from turnscore_client._endpoints import ENDPOINTS
 from turnscore_client._extras import needs_extra
 from turnscore_client._grpc.messages import StatusError
-from turnscore_client._mock.conversation import AsyncMockLine, MockLine
 
 with needs_extra("grpc", "a mock over gRPC"):
     import grpc
@@ -27,62 +25,9 @@ _PROXY_CODES: Mapping[int, grpc.StatusCode] = {
 }
 """What a gRPC library makes of an HTTP status (gRPC, HTTP to gRPC Status Code Mapping); of any other UNKNOWN."""
 
-Pairs = Sequence[tuple[str, str]]
 
-
-class MockTransport(Protocol):
-    """What carries the mock's requests and conversations."""
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """The answer to one request."""
-
-    def open_line(self, headers: Mapping[str, str]) -> MockLine:
-        """A conversation for threads."""
-
-    def open_async_line(self, headers: Mapping[str, str]) -> AsyncMockLine:
-        """A conversation for asyncio."""
-
-
-class MockGrpcChannel:
-    """A channel to the mock, for threads."""
-
-    def __init__(self, transport: MockTransport) -> None:
-        self._transport = transport
-        self.open_line = transport.open_line
-
-    def unary_unary(self, method: str) -> Any:
-        """What a client calls with a message, for a message."""
-
-        def ask(data: bytes, *, metadata: Pairs, **_: float) -> bytes:
-            return _answer(self._transport, method.rpartition("/")[2], data, metadata)
-
-        return ask
-
-    def close(self) -> None:
-        """Has nothing to close."""
-
-
-class AsyncMockGrpcChannel:
-    """The same for asyncio."""
-
-    def __init__(self, transport: MockTransport) -> None:
-        self._transport = transport
-        self.open_async_line = transport.open_async_line
-
-    def unary_unary(self, method: str) -> Any:
-        """What a client awaits with a message, for a message."""
-
-        async def ask(data: bytes, *, metadata: Pairs, **_: float) -> bytes:
-            return _answer(self._transport, method.rpartition("/")[2], data, metadata)
-
-        return ask
-
-    async def close(self) -> None:
-        """Has nothing to close."""
-
-
-def _answer(transport: MockTransport, rpc: str, data: bytes, metadata: Pairs) -> bytes:
-    """The message that answers; raises StatusError for a refusal."""
+def answer(transport: httpx.MockTransport, rpc: str, data: bytes, metadata: Sequence[tuple[str, str]]) -> bytes:
+    """The message that answers a call; raises StatusError for a refusal."""
     endpoint = _ENDPOINTS[rpc]
     message = getattr(turnscore_pb2, endpoint.request_message).FromString(data)
     fields = None if endpoint.request_type is None else to_fields(message)
