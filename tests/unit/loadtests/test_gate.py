@@ -31,7 +31,7 @@ def test_a_run_exactly_within_its_budget_breaks_nothing():
         ({"failed": 2, "refused": 1}, "failed"),
         ({"refused": 3, "expired": 2}, "refused"),
         ({"expired": 4, "refused": 1}, "expired"),
-        ({"seconds": 11}, "a second"),
+        ({"seconds": 11}, "per second"),
         ({"answered": 0}, "not one"),
     ],
 )
