@@ -13,6 +13,8 @@ from turnscore_wire import (
     Score,
     ScoreReply,
     ScoreRequest,
+    SimilarityReply,
+    TextSimilarities,
     Turn,
 )
 
@@ -37,7 +39,15 @@ from turnscore_client._errors import (
     error_from_detail,
     error_from_reply,
 )
-from turnscore_client._options import CallOptions, ItemLike, Options, ScoringOptions, TurnLike, TurnOptions
+from turnscore_client._options import (
+    CallOptions,
+    ItemLike,
+    Options,
+    ScoringOptions,
+    SimilarityOptions,
+    TurnLike,
+    TurnOptions,
+)
 from turnscore_client._settings import __version__
 from turnscore_client._sync.client import TurnScoreClient
 from turnscore_client._sync.conversation import Conversation
@@ -76,6 +86,9 @@ __all__ = [
     "Scored",
     "ScoringOptions",
     "ServiceError",
+    "SimilarityOptions",
+    "SimilarityReply",
+    "TextSimilarities",
     "Tls",
     "TooLargeError",
     "Turn",

@@ -17,17 +17,28 @@ from turnscore_wire import (
     RankReply,
     ScoreReply,
     ScoreRequest,
+    SimilarityReply,
     Speaker,
     tell_refusal,
 )
 
-from turnscore_client._endpoints import MODELS, RANK, SCORE, SCORE_BATCH, SCORE_DIALOGUE, Endpoint, Request
+from turnscore_client._endpoints import (
+    MODELS,
+    RANK,
+    SCORE,
+    SCORE_BATCH,
+    SCORE_DIALOGUE,
+    SIMILARITY,
+    Endpoint,
+    Request,
+)
 from turnscore_client._errors import InvalidRequestError
 from turnscore_client._options import (
     CHOICES,
     CallOptions,
     ItemLike,
     ScoringOptions,
+    SimilarityOptions,
     TurnLike,
     check_names,
 )
@@ -94,6 +105,13 @@ def rank_call(
     if weights is not None:
         fields["weights"] = _plain(weights)
     return _call(RANK, given, fields)
+
+
+def similarity_call(texts: Iterable[str], references: Iterable[str], given: SimilarityOptions) -> Call[SimilarityReply]:
+    """Texts against references."""
+    check_names(given, SimilarityOptions.__optional_keys__)
+    fields = {"texts": _plain(texts), "references": _plain(references), **_chosen(given)}
+    return _call(SIMILARITY, cast("ScoringOptions", given), fields)  # of which it has some
 
 
 def models_call(given: CallOptions) -> Call[ModelsReply]:

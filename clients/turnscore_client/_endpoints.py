@@ -14,9 +14,11 @@ from turnscore_wire import (
     RankRequest,
     ScoreReply,
     ScoreRequest,
+    SimilarityReply,
+    SimilarityRequest,
 )
 
-Request = ScoreRequest | BatchRequest | DialogueRequest | RankRequest
+Request = ScoreRequest | BatchRequest | DialogueRequest | RankRequest | SimilarityRequest
 R_co = TypeVar("R_co", bound=BaseModel, covariant=True)
 
 
@@ -47,6 +49,9 @@ SCORE_DIALOGUE = Endpoint(
     path="/v1/score_dialogue", rpc="ScoreDialogue", reply_type=DialogueReply, request_type=DialogueRequest
 )
 RANK = Endpoint(path="/v1/rank", rpc="Rank", reply_type=RankReply, request_type=RankRequest)
+SIMILARITY = Endpoint(
+    path="/v1/similarity", rpc="Similarity", reply_type=SimilarityReply, request_type=SimilarityRequest
+)
 MODELS = Endpoint(path="/v1/models", rpc="Models", reply_type=ModelsReply)
 
-ENDPOINTS: tuple[Endpoint[BaseModel], ...] = (SCORE, SCORE_BATCH, SCORE_DIALOGUE, RANK, MODELS)
+ENDPOINTS: tuple[Endpoint[BaseModel], ...] = (SCORE, SCORE_BATCH, SCORE_DIALOGUE, RANK, SIMILARITY, MODELS)

@@ -27,13 +27,9 @@ class CallOptions(TypedDict, total=False):
     """Travels beside the request, such as a trace's: headers over HTTP, metadata over gRPC."""
 
 
-class ScoringChoice(TypedDict, total=False):
-    """What a request says about the scoring; each is a field of the wire's requests, sent only where it is given."""
+class ReadingChoice(TypedDict, total=False):
+    """What a request says about the reading of its texts; each is a field of the wire's requests, sent where given."""
 
-    scorers: Sequence[str] | None
-    """Who scores; else the service's default ones."""
-    options: Options | None
-    """The scorers' own options."""
     deadline_ms: int | None
     """Counted from this call: when the service drops the work. What is left of `timeout_seconds` says so otherwise."""
     cache: CacheMode | None
@@ -42,8 +38,21 @@ class ScoringChoice(TypedDict, total=False):
     """Only scores of this namespace are found, and they are kept there."""
 
 
+class ScoringChoice(ReadingChoice, total=False):
+    """What a request says about the scoring besides."""
+
+    scorers: Sequence[str] | None
+    """Who scores; else the service's default ones."""
+    options: Options | None
+    """The scorers' own options."""
+
+
 class ScoringOptions(ScoringChoice, CallOptions, total=False):
     """What every call that scores takes."""
+
+
+class SimilarityOptions(ReadingChoice, CallOptions, total=False):
+    """What a comparison of texts takes."""
 
 
 class TurnOptions(TypedDict, total=False):

@@ -21,7 +21,7 @@ from turnscore_client._async.grpc_client import AsyncTurnScoreGrpcClient
 from turnscore_client._async.mock_connections import AsyncMockGrpcChannel, AsyncMockLine
 from turnscore_client._calls import invalid_request
 from turnscore_client._errors import ERROR_CLASSES, ConnectionFailedError, ServiceError
-from turnscore_client._mock.answers import MockAnswers, Scores
+from turnscore_client._mock.answers import MockAnswers, Scores, Similarity
 from turnscore_client._mock.conversation import MockConversation
 from turnscore_client._replies import Answer, read_error
 from turnscore_client._sync.client import TurnScoreClient
@@ -101,10 +101,17 @@ class MockTurnScore:
 
     `scores` are the values by scorer, or a function of the request that returns them; it may raise a ServiceError,
     which in a batch becomes that item's result. `thresholds` are the values, by scorer, below which a score's label is
-    `low`; without one it has none. `requests` are all that came, in order.
+    `low`; without one it has none. `similarity` says how near two texts are; without one, what share of their words
+    both have. `requests` are all that came, in order.
     """
 
-    def __init__(self, scores: Scores | None = None, thresholds: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self,
+        scores: Scores | None = None,
+        thresholds: Mapping[str, float] | None = None,
+        similarity: Similarity | None = None,
+    ) -> None:
+        self.similarity = similarity
         self.scores: Scores = {"engagement": 0.5} if scores is None else scores
         self.thresholds = dict(thresholds or {})
         self.limits = Limits()
@@ -210,7 +217,7 @@ class MockTurnScore:
         raise planned
 
     def _answers(self) -> MockAnswers:
-        return MockAnswers(self.scores, self.limits, self._request_id(), self.thresholds)
+        return MockAnswers(self.scores, self.limits, self._request_id(), self.thresholds, self.similarity)
 
     def _refuse(self, error: ServiceError) -> httpx.Response:
         headers = {}

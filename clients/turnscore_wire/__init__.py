@@ -39,6 +39,7 @@ from turnscore_wire.requests import (
     Speaker,
     Turn,
 )
+from turnscore_wire.similarity import EncodedText, SimilarityReply, SimilarityRequest, TextSimilarities
 
 __all__ = [
     "BODY_FIELD",
@@ -61,6 +62,7 @@ __all__ = [
     "DialogueReply",
     "DialogueRequest",
     "DialogueTurnScores",
+    "EncodedText",
     "ErrorCode",
     "ErrorDetail",
     "ErrorReply",
@@ -76,7 +78,10 @@ __all__ = [
     "Score",
     "ScoreReply",
     "ScoreRequest",
+    "SimilarityReply",
+    "SimilarityRequest",
     "Speaker",
+    "TextSimilarities",
     "Timing",
     "TokenCount",
     "Turn",

@@ -9,7 +9,7 @@ import grpc
 import httpx
 import pytest
 from conftest import ServeFakes
-from support.fakes import NOT_A_NUMBER, POISON, FakeScorer
+from support.fakes import NOT_A_NUMBER, POISON, FakeEncoder, FakeScorer
 from support.grpc_messages import METHODS, message_of
 from support.grpc_serving import error_of, grpc_stub, settings_with
 from turnscore_service.doors.http_door import create_http_door
@@ -30,6 +30,8 @@ GOOD = [
     ("score_batch", {"items": [{"response": "a", "scorers": ["mood"]}, {"response": "a" * 21}]}),
     ("score_dialogue", {"turns": [USER, SYSTEM]}),
     ("rank", {"candidates": ["a", "b c"], "context": [USER], "weights": {"fake": 2.0}}),
+    ("similarity", {"texts": ["a"], "references": ["a b"]}),
+    ("similarity", {"texts": ["a"], "cache": "bypass"}),
 ]
 
 WRONG = [
@@ -62,6 +64,16 @@ WRONG = [
     ("rank", {"candidates": ["a"], "weights": {"fake": -1.0}}),
     ("rank", {"candidates": ["a"], "weights": {"fake": 0.0}}),
     ("rank", {"candidates": ["a"], "weights": {"mood": 1.0}}),
+    ("similarity", {"texts": []}),
+    ("similarity", {"texts": ["a", " "]}),
+    ("similarity", {"texts": ["a"], "references": ["a\0"]}),
+    ("similarity", {"texts": ["a"], "references": ["a" * 21]}),
+    ("similarity", {"texts": ["a", "b"]}),
+    ("similarity", {"texts": ["a"], "references": ["a", "b"]}),
+    ("similarity", {"texts": ["a"], "deadline_ms": 0}),
+    ("similarity", {"texts": ["a"], "cache_namespace": "two words"}),
+    ("similarity", {"texts": ["a"], "references": [POISON]}),
+    ("similarity", {"texts": [NOT_A_NUMBER]}),
 ]
 
 
@@ -81,7 +93,7 @@ class Doors:
 
 @pytest.fixture
 async def doors() -> AsyncIterator[Doors]:
-    async with grpc_stub(settings_of_small(), fake=FakeScorer()) as (stub, runtime):
+    async with grpc_stub(settings_of_small(), fake=FakeScorer(), encoder=FakeEncoder()) as (stub, runtime):
         transport = httpx.ASGITransport(create_http_door(runtime))
         async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
             yield Doors(client, stub)
@@ -114,10 +126,12 @@ def with_defaults(reply: Any) -> Any:
     if not isinstance(reply, dict):
         return reply
     told = {name: with_defaults(value) for name, value in reply.items()}
-    if "cached" in told:
+    if "percentile" in told:
         told = {"warnings": [], "label": None, **told}
     if "scorer" in told:
         told.setdefault("threshold", None)
+    if "texts" in told:
+        told.setdefault("references", [])
     if "scores" in told:
         told.setdefault("errors", {})
     if "message" in told:
@@ -144,7 +158,13 @@ async def test_both_doors_tell_the_same_models(doors: Doors):
 
 @pytest.mark.parametrize(
     ("call", "field"),
-    [("score", "response"), ("score_batch", "items"), ("score_dialogue", "turns"), ("rank", "candidates")],
+    [
+        ("score", "response"),
+        ("score_batch", "items"),
+        ("score_dialogue", "turns"),
+        ("rank", "candidates"),
+        ("similarity", "texts"),
+    ],
 )
 async def test_an_empty_message_is_refused_by_the_field_it_lacks(doors: Doors, call: str, field: str):
     with pytest.raises(grpc.aio.AioRpcError) as refused:

@@ -1,7 +1,7 @@
 import json
 from pathlib import Path
 
-from support.fakes import FakeScorer
+from support.fakes import FakeEncoder, FakeScorer
 from turnscore_service.doors.calls import CALLS
 from turnscore_service.doors.openapi_document import openapi_document
 
@@ -29,14 +29,15 @@ def test_every_operation_has_a_group_a_name_and_an_identifier_of_its_own():
     operations = [each for path in json.loads(openapi_document())["paths"].values() for each in path.values()]
     assert {tag for each in operations for tag in each["tags"]} == {
         "scoring",
+        "similarity",
         "conversations",
         "models",
         "operations",
     }
-    assert len({each["operationId"] for each in operations}) == len({each["summary"] for each in operations}) == 9
+    assert len({each["operationId"] for each in operations}) == len({each["summary"] for each in operations}) == 10
 
 
-async def test_every_example_of_the_document_is_answered_by_any_service(serve):
+async def test_every_example_of_the_document_is_answered_by_any_service_with_an_encoder(serve):
     paths = json.loads(openapi_document())["paths"]
     examples = {
         path: operation["requestBody"]["content"]["application/json"]["example"]
@@ -45,7 +46,7 @@ async def test_every_example_of_the_document_is_answered_by_any_service(serve):
         if "requestBody" in operation
     }
     assert set(examples) == {f"/v1/{call.name}" for call in CALLS}
-    async with serve(fake=FakeScorer()) as (client, _):
+    async with serve(fake=FakeScorer(), encoder=FakeEncoder()) as (client, _):
         for path, example in examples.items():
             answer = await client.post(path, json=example)
             assert (answer.status_code, '"error"' in answer.text) == (200, False), path

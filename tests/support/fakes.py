@@ -1,10 +1,12 @@
 """A scorer without a model, so that everything around scorers can be tested in milliseconds."""
 
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 from pydantic import JsonValue
 from turnscore_models import Bundle, GraphSpec, Manifest, TensorSpec
 from turnscore_service.errors import InvalidRequestError
@@ -71,6 +73,19 @@ class FakeScorer:
 
     def counts_in_dialogue(self, turn: TurnToScore) -> bool:
         return any(each.speaker == "user" for each in turn.context)
+
+
+class FakeEncoder(FakeScorer):
+    """Texts of as many words have equal vectors; each word more turns a vector by half a radian."""
+
+    KIND: ClassVar[str] = "encoder"
+    vector_width = 2
+
+    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+        angles = [pack.width / 2 for pack in batch]
+        vectors = [np.array([math.cos(angle), math.sin(angle)], "<f4").tobytes() for angle in angles]
+        scores = zip(super().score(batch), vectors, strict=True)
+        return [RawScore(raw.value, vector=vector) for raw, vector in scores]
 
 
 def _mark(text: str) -> int:

@@ -6,12 +6,19 @@ from typing import Any
 from google.protobuf.message import Message
 from turnscore_wire.v1 import turnscore_pb2
 
-METHODS = {"score": "Score", "score_batch": "ScoreBatch", "score_dialogue": "ScoreDialogue", "rank": "Rank"}
+METHODS = {
+    "score": "Score",
+    "score_batch": "ScoreBatch",
+    "score_dialogue": "ScoreDialogue",
+    "rank": "Rank",
+    "similarity": "Similarity",
+}
 _MESSAGES: dict[str, type[Message]] = {
     "score": turnscore_pb2.ScoreRequest,
     "score_batch": turnscore_pb2.BatchRequest,
     "score_dialogue": turnscore_pb2.DialogueRequest,
     "rank": turnscore_pb2.RankRequest,
+    "similarity": turnscore_pb2.SimilarityRequest,
     "conversations": turnscore_pb2.ConversationMessage,
 }
 

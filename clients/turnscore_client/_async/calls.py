@@ -6,14 +6,14 @@ from types import TracebackType
 from typing import Protocol, Self, TypeVar, Unpack
 
 from pydantic import BaseModel
-from turnscore_wire import BatchReply, DialogueReply, ModelsReply, RankReply, ScoreReply
+from turnscore_wire import BatchReply, DialogueReply, ModelsReply, RankReply, ScoreReply, SimilarityReply
 
 from turnscore_client import _calls
 from turnscore_client._async.conversation import AsyncConversation, AsyncLine
 from turnscore_client._calls import Call
 from turnscore_client._clock import Clock, SystemClock
 from turnscore_client._errors import TurnScoreError
-from turnscore_client._options import CallOptions, ItemLike, ScoringOptions, TurnLike
+from turnscore_client._options import CallOptions, ItemLike, ScoringOptions, SimilarityOptions, TurnLike
 from turnscore_client._retry import Attempts, OutOfTimeError, Patience, RetryPolicy
 from turnscore_client._settings import CommonSettings
 
@@ -85,6 +85,16 @@ class AsyncCalls:
         patience = self._patience.with_timeout(given.get("timeout_seconds"))
         open_line = partial(self._door.open_line, _calls.checked_metadata(given.get("metadata")))
         return AsyncConversation(open_line, opening, _calls.checked_id(given.get("request_id")), patience, self._clock)
+
+    async def similarity(
+        self, texts: Iterable[str], references: Iterable[str] = (), **given: Unpack[SimilarityOptions]
+    ) -> SimilarityReply:
+        """How near each text is to each of `references`, or to the other texts without any, by the sentence encoder.
+
+        `texts[i].similarities[j]` is a cosine, -1 to 1, and `texts[i].best` the place of the greatest. A NotFoundError
+        where the service has no encoder loaded.
+        """
+        return await self._run(_calls.similarity_call(texts, references, given))
 
     async def models(self, **given: Unpack[CallOptions]) -> ModelsReply:
         """What the service has loaded, and how much it takes at once."""

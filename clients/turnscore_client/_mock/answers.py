@@ -11,6 +11,7 @@ from turnscore_wire import (
     DialogueReply,
     DialogueRequest,
     DialogueTurnScores,
+    EncodedText,
     ErrorCode,
     ErrorReply,
     Limits,
@@ -22,14 +23,26 @@ from turnscore_wire import (
     Score,
     ScoreReply,
     ScoreRequest,
+    SimilarityReply,
+    SimilarityRequest,
+    TextSimilarities,
     Timing,
     TokenCount,
 )
 
 from turnscore_client._endpoints import ENDPOINTS
-from turnscore_client._errors import ERROR_CLASSES, InvalidRequestError, NotFoundError, ServiceError
+from turnscore_client._errors import (
+    ERROR_CLASSES,
+    InvalidRequestError,
+    NotFoundError,
+    ServiceError,
+    TooLargeError,
+)
 
 Scores = Mapping[str, float] | Callable[[ScoreRequest], Mapping[str, float]]
+
+Similarity = Callable[[str, str], float]
+"""How near two texts are."""
 
 _BY_PATH = {endpoint.path: endpoint for endpoint in ENDPOINTS}
 
@@ -40,8 +53,14 @@ class MockAnswers:
     """Answers requests with the values that `scores` holds, or returns, under one request id."""
 
     def __init__(
-        self, scores: Scores, limits: Limits, request_id: str, thresholds: Mapping[str, float] | None = None
+        self,
+        scores: Scores,
+        limits: Limits,
+        request_id: str,
+        thresholds: Mapping[str, float] | None = None,
+        similarity: Similarity | None = None,
     ) -> None:
+        self._similarity = similarity or share_words
         self._scores = scores
         self._thresholds = thresholds or {}
         self._limits = limits
@@ -61,6 +80,8 @@ class MockAnswers:
                 return self._score_dialogue(request)
             case RankRequest() as request:
                 return self._rank(request)
+            case SimilarityRequest() as request:
+                return self._compare(request)
             case None:
                 return self.models()
 
@@ -123,6 +144,27 @@ class MockAnswers:
         known = [name for name in request.weights or () if name in self._scores]
         return known or (["quality"] if "quality" in self._scores else None)
 
+    def _compare(self, request: SimilarityRequest) -> SimilarityReply:
+        """As the service compares, by the mock's own similarity."""
+        others = request.references or request.texts
+        if len(request.texts) + len(others) > self._limits.max_items:
+            field = "references" if len(request.texts) < len(others) else "texts"
+            raise TooLargeError(f"together at most {self._limits.max_items} are taken", field)
+        texts = []
+        for place, text in enumerate(request.texts):
+            found = [self._similarity(text, other) for other in others]
+            rivals = [each for each in range(len(others)) if request.references or each != place]
+            best = max(rivals, key=found.__getitem__, default=None)
+            texts.append(TextSimilarities(similarities=found, best=best, tokens=_tokens_of(text), cached=False))
+        return SimilarityReply(
+            request_id=self.request_id,
+            texts=texts,
+            references=[EncodedText(tokens=_tokens_of(text), cached=False) for text in request.references],
+            model="encoder:0.0.0",
+            digest="0" * 64,
+            timing_ms=NO_TIME,
+        )
+
     def models(self) -> ModelsReply:
         """The scorers that `scores` names."""
         names = ["engagement"] if callable(self._scores) else list(self._scores)
@@ -138,6 +180,16 @@ class MockAnswers:
             for name in names
         ]
         return ModelsReply(request_id=self.request_id, models=models, limits=self._limits)
+
+
+def share_words(left: str, right: str) -> float:
+    """The share of words that both texts have, of all that they have; 1 for equal texts."""
+    own, other = set(left.lower().split()), set(right.lower().split())
+    return len(own & other) / max(1, len(own | other))
+
+
+def _tokens_of(text: str) -> TokenCount:
+    return TokenCount(used=len(text.split()), dropped=0)
 
 
 def _weights(request: RankRequest, names: list[str]) -> dict[str, float]:
@@ -162,7 +214,7 @@ def _score_of(name: str, value: float, response: str, threshold: float | None) -
         percentile=100 * min(max(value, 0.0), 1.0),
         details={},
         model=f"{name}:0.0.0",
-        tokens=TokenCount(used=len(response.split()), dropped=0),
+        tokens=_tokens_of(response),
         cached=False,
         label=None if threshold is None else "low" if value < threshold else "ok",
     )

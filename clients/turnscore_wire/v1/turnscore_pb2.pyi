@@ -155,6 +155,20 @@ class RankRequest(_message.Message):
     cache_namespace: str
     def __init__(self, scorers: _Optional[_Iterable[str]] = ..., options: _Optional[_Mapping[str, _struct_pb2.Struct]] = ..., deadline_ms: _Optional[int] = ..., context: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., candidates: _Optional[_Iterable[str]] = ..., weights: _Optional[_Mapping[str, float]] = ..., cache: _Optional[_Union[CacheMode, str]] = ..., cache_namespace: _Optional[str] = ...) -> None: ...
 
+class SimilarityRequest(_message.Message):
+    __slots__ = ("texts", "references", "deadline_ms", "cache", "cache_namespace")
+    TEXTS_FIELD_NUMBER: _ClassVar[int]
+    REFERENCES_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
+    CACHE_FIELD_NUMBER: _ClassVar[int]
+    CACHE_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    texts: _containers.RepeatedScalarFieldContainer[str]
+    references: _containers.RepeatedScalarFieldContainer[str]
+    deadline_ms: int
+    cache: CacheMode
+    cache_namespace: str
+    def __init__(self, texts: _Optional[_Iterable[str]] = ..., references: _Optional[_Iterable[str]] = ..., deadline_ms: _Optional[int] = ..., cache: _Optional[_Union[CacheMode, str]] = ..., cache_namespace: _Optional[str] = ...) -> None: ...
+
 class ModelsRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -359,6 +373,42 @@ class RankReply(_message.Message):
     weights: _containers.ScalarMap[str, float]
     timing_ms: Timing
     def __init__(self, request_id: _Optional[str] = ..., candidates: _Optional[_Iterable[_Union[RankedCandidate, _Mapping]]] = ..., weights: _Optional[_Mapping[str, float]] = ..., timing_ms: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
+
+class EncodedText(_message.Message):
+    __slots__ = ("tokens", "cached")
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_FIELD_NUMBER: _ClassVar[int]
+    tokens: TokenCount
+    cached: bool
+    def __init__(self, tokens: _Optional[_Union[TokenCount, _Mapping]] = ..., cached: _Optional[bool] = ...) -> None: ...
+
+class TextSimilarities(_message.Message):
+    __slots__ = ("similarities", "best", "tokens", "cached")
+    SIMILARITIES_FIELD_NUMBER: _ClassVar[int]
+    BEST_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_FIELD_NUMBER: _ClassVar[int]
+    similarities: _containers.RepeatedScalarFieldContainer[float]
+    best: int
+    tokens: TokenCount
+    cached: bool
+    def __init__(self, similarities: _Optional[_Iterable[float]] = ..., best: _Optional[int] = ..., tokens: _Optional[_Union[TokenCount, _Mapping]] = ..., cached: _Optional[bool] = ...) -> None: ...
+
+class SimilarityReply(_message.Message):
+    __slots__ = ("request_id", "texts", "references", "model", "digest", "timing_ms")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TEXTS_FIELD_NUMBER: _ClassVar[int]
+    REFERENCES_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    TIMING_MS_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    texts: _containers.RepeatedCompositeFieldContainer[TextSimilarities]
+    references: _containers.RepeatedCompositeFieldContainer[EncodedText]
+    model: str
+    digest: str
+    timing_ms: Timing
+    def __init__(self, request_id: _Optional[str] = ..., texts: _Optional[_Iterable[_Union[TextSimilarities, _Mapping]]] = ..., references: _Optional[_Iterable[_Union[EncodedText, _Mapping]]] = ..., model: _Optional[str] = ..., digest: _Optional[str] = ..., timing_ms: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
 
 class ModelDescription(_message.Message):
     __slots__ = ("scorer", "model", "digest", "graph", "token_limit", "option_limits", "is_default", "stand_in", "threshold")

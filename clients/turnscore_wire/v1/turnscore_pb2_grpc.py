@@ -55,6 +55,11 @@ class TurnScorerStub:
                 request_serializer=turnscore__wire_dot_v1_dot_turnscore__pb2.RankRequest.SerializeToString,
                 response_deserializer=turnscore__wire_dot_v1_dot_turnscore__pb2.RankReply.FromString,
                 _registered_method=True)
+        self.Similarity = channel.unary_unary(
+                '/turnscore.v1.TurnScorer/Similarity',
+                request_serializer=turnscore__wire_dot_v1_dot_turnscore__pb2.SimilarityRequest.SerializeToString,
+                response_deserializer=turnscore__wire_dot_v1_dot_turnscore__pb2.SimilarityReply.FromString,
+                _registered_method=True)
         self.Models = channel.unary_unary(
                 '/turnscore.v1.TurnScorer/Models',
                 request_serializer=turnscore__wire_dot_v1_dot_turnscore__pb2.ModelsRequest.SerializeToString,
@@ -99,6 +104,13 @@ class TurnScorerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Similarity(self, request, context):
+        """Compares texts with references by the sentence encoder.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Models(self, request, context):
         """The loaded models, and how much one request may carry.
         """
@@ -135,6 +147,11 @@ def add_TurnScorerServicer_to_server(servicer, server):
                     servicer.Rank,
                     request_deserializer=turnscore__wire_dot_v1_dot_turnscore__pb2.RankRequest.FromString,
                     response_serializer=turnscore__wire_dot_v1_dot_turnscore__pb2.RankReply.SerializeToString,
+            ),
+            'Similarity': grpc.unary_unary_rpc_method_handler(
+                    servicer.Similarity,
+                    request_deserializer=turnscore__wire_dot_v1_dot_turnscore__pb2.SimilarityRequest.FromString,
+                    response_serializer=turnscore__wire_dot_v1_dot_turnscore__pb2.SimilarityReply.SerializeToString,
             ),
             'Models': grpc.unary_unary_rpc_method_handler(
                     servicer.Models,
@@ -256,6 +273,33 @@ class TurnScorer:
             '/turnscore.v1.TurnScorer/Rank',
             turnscore__wire_dot_v1_dot_turnscore__pb2.RankRequest.SerializeToString,
             turnscore__wire_dot_v1_dot_turnscore__pb2.RankReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Similarity(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnscore.v1.TurnScorer/Similarity',
+            turnscore__wire_dot_v1_dot_turnscore__pb2.SimilarityRequest.SerializeToString,
+            turnscore__wire_dot_v1_dot_turnscore__pb2.SimilarityReply.FromString,
             options,
             channel_credentials,
             insecure,

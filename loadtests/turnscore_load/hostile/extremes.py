@@ -17,7 +17,7 @@ class Extreme:
     """One call with its body; `fields` are None where that is no request at all."""
 
     name: str
-    call: Literal["score", "score_batch", "score_dialogue", "rank", "conversations"]
+    call: Literal["score", "score_batch", "score_dialogue", "rank", "similarity", "conversations"]
     """Of conversations the body is the first message, which opens one."""
     body: bytes
     fields: dict[str, Any] | None = None
@@ -43,6 +43,13 @@ def _legal() -> list[Extreme]:
         _of("dialogue: 1,024 turns, 1 MiB", "score_dialogue", {"turns": _turns(1024, 950), **one}),
         _of("dialogue: 1,024 turns of a letter", "score_dialogue", {"turns": _turns(1024, 1), **one}),
         _of("rank: 64 of 8,000, 1 MiB", "rank", {"candidates": _texts(64, 8_000), "context": _turns(60, 7_900), **one}),
+        _of("similarity: 128 texts with each other, 1 MiB", "similarity", {"texts": _texts(128, 7_900)}),
+        _of(
+            "similarity: 128 with 128, 1 MiB",
+            "similarity",
+            {"texts": _texts(128, 4_000), "references": _texts(128, 4_001)},
+        ),
+        _of("similarity: 1 letter with 255", "similarity", {"texts": ["a"], "references": ["b"] * 255}),
         _of("own qualities: 256 of 16", "score", _asking_own(256, 16)),
         _of("own qualities: 20 of 200", "score", _asking_own(20, 200)),
         _of("a conversation opened with 1,023 turns, 1 MiB", "conversations", _opening(_turns(1023, 950), **one)),
@@ -59,6 +66,11 @@ def _refused() -> list[Extreme]:
         _of("batch: 256 wrong turns", "score_batch", {"items": [{"response": " " * 3_000}] * 256}),
         _of("dialogue: 30,000 turns", "score_dialogue", {"turns": [turn] * 30_000}, is_legal=False),
         _of("rank: 100,000 candidates", "rank", {"candidates": ["a"] * 100_000}, is_legal=False),
+        _of("similarity: 150,000 texts", "similarity", {"texts": ["a"] * 150_000}, is_legal=False),
+        _of(
+            "similarity: 100,000 spaced", "similarity", {"texts": ["b"], "references": ["a "] * 100_000}, is_legal=False
+        ),
+        _of("300,000 texts that are numbers", "similarity", {"texts": [1] * 300_000}, **_NO_MESSAGE),
         _of("a conversation opened with 25,000 turns", "conversations", _opening([turn] * 25_000), is_legal=False),
         _of("90,000 unknown fields", "score", _crowd(90_000), **_NO_MESSAGE),
         _of("a turn of 90,000 fields", "score", {"response": "a", "context": [_crowd(90_000)]}, **_NO_MESSAGE),

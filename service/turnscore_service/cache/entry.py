@@ -4,7 +4,8 @@ format  u8
 check   8 bytes, a hash of key and rest: an entry that was damaged or belongs to another key is told
 count   u8
 pieces  fingerprint (u8 length, bytes), value f64, tokens used and dropped u32, flags u8, warnings u8 (a bit each),
-        percentile f64 where flagged, details (u8 count; each u8 length, name, f64)
+        percentile f64 where flagged, details (u8 count; each u8 length, name, f64), vector (u16 count, f32 each) where
+        flagged
 """
 
 import struct
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from math import isfinite
 
+import numpy as np
 from turnscore_wire import TokenCount
 
 from turnscore_service.cache.key import ENTRY_FORMAT
@@ -26,7 +28,9 @@ _CHECK_BYTES = 8
 _HEAD = struct.Struct(f"<B{_CHECK_BYTES}sB")
 _BODY = struct.Struct("<dIIBBB")
 _NUMBER = struct.Struct("<d")
-_IS_COMPARABLE, _HAS_PERCENTILE = 1, 2
+_WIDTH = struct.Struct("<H")
+_VECTOR_TYPE = np.dtype("<f4")
+_IS_COMPARABLE, _HAS_PERCENTILE, _HAS_VECTOR = 1, 2, 4
 
 
 class UnreadableEntryError(Exception):
@@ -47,8 +51,8 @@ def encode_entry(key: str, parts: Mapping[bytes, ScorePart], secret: bytes = b""
     return _HEAD.pack(ENTRY_FORMAT, _check(key, body, secret), len(kept)) + body
 
 
-def decode_entry(key: str, entry: bytes, secret: bytes = b"") -> dict[bytes, ScorePart]:
-    """The pieces by fingerprint. Raises StaleEntryError or UnreadableEntryError."""
+def decode_entry(key: str, entry: bytes, secret: bytes = b"", vector_bytes: int = 0) -> dict[bytes, ScorePart]:
+    """The pieces by fingerprint, each with a vector of that size. Raises StaleEntryError or UnreadableEntryError."""
     if entry[:1] != bytes([ENTRY_FORMAT]):
         raise StaleEntryError if entry else UnreadableEntryError
     try:
@@ -59,7 +63,7 @@ def decode_entry(key: str, entry: bytes, secret: bytes = b"") -> dict[bytes, Sco
         parts = dict(reader.read_part() for _ in range(count))
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise UnreadableEntryError from error
-    if reader.place != len(entry):
+    if reader.place != len(entry) or any(len(part.raw.vector or b"") != vector_bytes for part in parts.values()):
         raise UnreadableEntryError
     return parts
 
@@ -71,6 +75,7 @@ def _check(key: str, body: bytes, secret: bytes) -> bytes:
 def _encode_part(fingerprint: bytes, part: ScorePart) -> bytes:
     raw, tokens = part.raw, part.tokens
     flags = _IS_COMPARABLE * raw.is_comparable | _HAS_PERCENTILE * (raw.percentile is not None)
+    flags |= _HAS_VECTOR * (raw.vector is not None)
     warnings = sum(1 << WARNINGS.index(each) for each in raw.warnings)
     pieces = [
         bytes([len(fingerprint)]),
@@ -82,6 +87,8 @@ def _encode_part(fingerprint: bytes, part: ScorePart) -> bytes:
     for name, value in raw.details.items():
         encoded = name.encode()
         pieces += bytes([len(encoded)]), encoded, _NUMBER.pack(value)
+    if raw.vector is not None:
+        pieces += _WIDTH.pack(len(raw.vector) // _VECTOR_TYPE.itemsize), raw.vector
     return b"".join(pieces)
 
 
@@ -101,7 +108,8 @@ class _Reader:
         percentile = self._read_number() if flags & _HAS_PERCENTILE else None
         details = {self._read_bytes().decode(): self._read_number() for _ in range(count)}
         warnings = tuple(each for place, each in enumerate(WARNINGS) if warned >> place & 1)
-        raw = RawScore(value, details, percentile, bool(flags & _IS_COMPARABLE), warnings)
+        vector = self._read_vector() if flags & _HAS_VECTOR else None
+        raw = RawScore(value, details, percentile, bool(flags & _IS_COMPARABLE), warnings, vector)
         return fingerprint, ScorePart(raw, TokenCount.model_construct(used=used, dropped=dropped))
 
     def _read_number(self) -> float:
@@ -110,6 +118,15 @@ class _Reader:
         if not isfinite(number):
             raise UnreadableEntryError  # no scorer gives such a number: it would be answered as null
         return float(number)
+
+    def _read_vector(self) -> bytes:
+        [width] = _WIDTH.unpack_from(self.entry, self.place)
+        start = self.place + _WIDTH.size
+        self.place = start + width * _VECTOR_TYPE.itemsize
+        vector = self.entry[start : self.place]
+        if self.place > len(self.entry) or not np.isfinite(np.frombuffer(vector, _VECTOR_TYPE)).all():
+            raise UnreadableEntryError
+        return vector
 
     def _read_bytes(self) -> bytes:
         end = self.place + 1 + self.entry[self.place]

@@ -17,10 +17,11 @@ from turnscore_service.cache.local_level import LocalLevel
 from turnscore_service.scorers.fields import Fields
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.scorers.parts import ScorePart, ScoresInParts, parts_reader
-from turnscore_service.scorers.scorer import TurnToScore
+from turnscore_service.scorers.scorer import EncodesTexts, TurnToScore
 from turnscore_service.settings.cache import CacheSettings
 
 _LOGGER = logging.getLogger("turnscore.cache")
+_BYTES_A_NUMBER = 4
 
 
 class SharedLevel(Protocol):
@@ -66,6 +67,8 @@ class _Keeping:
     keys: KeyMaker
     reader: ScoresInParts
     ttl_seconds: int
+    vector_bytes: int
+    """Of what is kept beside a score; 0 where nothing is."""
 
 
 class ScoreCache:
@@ -80,7 +83,12 @@ class ScoreCache:
         self._shared = shared
         self._models = {name: loaded.bundle.manifest.reference for name, loaded in scorers.items()}
         self._keeping = {
-            name: _Keeping(KeyMaker(loaded, self._secret), parts_reader(loaded.scorer), settings.ttl_of(name))
+            name: _Keeping(
+                KeyMaker(loaded, self._secret),
+                parts_reader(loaded.scorer),
+                settings.ttl_of(name),
+                _BYTES_A_NUMBER * loaded.scorer.vector_width if isinstance(loaded.scorer, EncodesTexts) else 0,
+            )
             for name, loaded in scorers.items()
         }
 
@@ -157,7 +165,8 @@ class ScoreCache:
         """Adds what the entry says to what is known; False, with the reason noted, where it cannot be read."""
         assert lookup.key is not None
         try:
-            lookup.known |= decode_entry(lookup.key, entry, self._secret)
+            vector_bytes = self._keeping[lookup.loaded.name].vector_bytes
+            lookup.known |= decode_entry(lookup.key, entry, self._secret, vector_bytes)
         except StaleEntryError:
             lookup.miss = "stale"
             return False

@@ -10,11 +10,14 @@ from turnscore_wire import (
     BatchRequest,
     DialogueReply,
     DialogueRequest,
+    ErrorCode,
     Limits,
     RankReply,
     RankRequest,
     ScoreReply,
     ScoreRequest,
+    SimilarityReply,
+    SimilarityRequest,
 )
 
 from turnscore_service.deadline import Deadline
@@ -41,6 +44,8 @@ class Call:
     decode: Callable[[bytes, Limits, Slices], Awaitable[Any]]
     validate: Callable[[object, Limits, Slices], Awaitable[Any]]
     do: Callable[[ScoringPipeline, Any, str, Deadline], Awaitable[BaseModel]]
+    own_errors: tuple[ErrorCode, ...] = ()
+    """What it may answer beside what every call may."""
 
     async def run(self, runtime: Runtime, wanted: Any, request_id: str, deadline_of: DeadlineOf) -> BaseModel:
         """The reply. Raises what the pipeline raises."""
@@ -53,6 +58,7 @@ def _single(
     request_type: type[BaseModel],
     reply_type: type[BaseModel],
     do: Callable[[ScoringPipeline, Any, str, Deadline], Awaitable[BaseModel]],
+    *own_errors: ErrorCode,
 ) -> Call:
     """A call whose request is right or wrong as a whole."""
 
@@ -64,7 +70,7 @@ def _single(
         await slices.pause()
         return validate(request_type, parsed, limits)
 
-    return Call(*names, summary, request_type, reply_type, decode_single, validate_single, do)
+    return Call(*names, summary, request_type, reply_type, decode_single, validate_single, do, own_errors)
 
 
 CALLS: tuple[Call, ...] = (
@@ -97,5 +103,13 @@ CALLS: tuple[Call, ...] = (
         RankRequest,
         RankReply,
         ScoringPipeline.rank,
+    ),
+    _single(
+        ("similarity", "Similarity"),
+        "Compares texts with references by the sentence encoder, where one is loaded.",
+        SimilarityRequest,
+        SimilarityReply,
+        ScoringPipeline.similarity,
+        ErrorCode.NOT_FOUND,
     ),
 )

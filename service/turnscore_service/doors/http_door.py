@@ -116,7 +116,7 @@ def _add_scoring(app: FastAPI, runtime: Runtime) -> None:
             name=call.name,
             description=call.summary,
             response_model=call.reply_type,
-            responses=describe_scoring_errors(),
+            responses=describe_scoring_errors(*call.own_errors),
             openapi_extra=takes(call.request_type),
         )(endpoint)
 

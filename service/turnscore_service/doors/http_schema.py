@@ -16,6 +16,7 @@ from turnscore_wire import (
     ErrorReply,
     RankRequest,
     ScoreRequest,
+    SimilarityRequest,
 )
 
 from turnscore_service.doors.request_examples import EXAMPLES
@@ -27,6 +28,7 @@ _REQUESTS: tuple[type[BaseModel], ...] = (
     BatchRequest,
     DialogueRequest,
     RankRequest,
+    SimilarityRequest,
     ConversationMessage,
 )
 _MESSAGES: tuple[type[BaseModel], ...] = (ConversationReply,)
@@ -58,6 +60,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "/v1/score_batch": ("scoring", "Score several turns"),
     "/v1/score_dialogue": ("scoring", "Score a dialogue"),
     "/v1/rank": ("scoring", "Rank responses"),
+    "/v1/similarity": ("similarity", "Compare texts"),
     "/v1/conversations": ("conversations", "Hold a conversation"),
     "/v1/models": ("models", "List the models"),
     "/livez": ("operations", "Is it alive?"),
@@ -75,9 +78,9 @@ def describe_errors(*codes: ErrorCode) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def describe_scoring_errors() -> dict[int | str, dict[str, Any]]:
-    """The `responses` of a path that takes a body."""
-    return {**describe_errors(), **_WRONG_MEDIA_TYPE}
+def describe_scoring_errors(*own: ErrorCode) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a path that takes a body, with those that only it has."""
+    return {**describe_errors(*_SCORING_ERRORS, *own), **_WRONG_MEDIA_TYPE}
 
 
 def takes(request: type[BaseModel]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from turnscore_service.doors.http_answers import request_id_of, send_answer, sen
 from turnscore_service.errors import UnauthenticatedError
 from turnscore_service.keys.callers import Caller
 from turnscore_service.path.answered_bodies import WAS_ANSWERED
+from turnscore_service.path.similarity import SIMILARITY
 from turnscore_service.process.runtime import Runtime
 
 _CALLS = {f"/v1/{call.name}": call.name for call in CALLS}
@@ -59,8 +60,12 @@ class SheddingDoor:
 
         A name that is written with JSON's escapes is not found, and the body is decoded.
         """
-        if not body or f'"{scorer}"'.encode() in body:
-            return bool(body)
+        if not body:
+            return False
+        if call == SIMILARITY or self._runtime.is_encoder(scorer):
+            return self._runtime.asks(call, scorer)
+        if f'"{scorer}"'.encode() in body:
+            return True
         return b'"scorers"' not in body and b'"weights"' not in body and self._runtime.asks(call, scorer)
 
     def _caller(self, scope: Scope) -> Caller | None:

@@ -90,6 +90,8 @@ class _Question:
                 outcome.queue = max(outcome.queue, time.monotonic() - self.boarded_at)
         whole = lookup.reader.join(lookup.turn, [parts[part] for part in lookup.parts])
         outcome.scores[self.name] = _score(lookup, whole, is_cached=not self.flights)
+        if whole.raw.vector is not None:
+            outcome.vectors[self.name] = whole.raw.vector
 
 
 class Answerer:

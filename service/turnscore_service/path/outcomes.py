@@ -15,6 +15,8 @@ class Outcome:
 
     scores: dict[str, Score] = field(default_factory=dict)
     errors: dict[str, ScoringError] = field(default_factory=dict)
+    vectors: dict[str, bytes] = field(default_factory=dict)
+    """Of the scorers that make one of a text."""
     tokenize: float = 0.0
     queue: float = 0.0
     inference: float = 0.0

@@ -19,8 +19,11 @@ from turnscore_wire import (
     RankRequest,
     ScoreReply,
     ScoreRequest,
+    SimilarityReply,
+    SimilarityRequest,
 )
 
+from turnscore_service.cache.choice import CacheChoice
 from turnscore_service.deadline import Deadline
 from turnscore_service.errors import ScoringError
 from turnscore_service.path.answerer import Answerer
@@ -36,8 +39,10 @@ from turnscore_service.path.request_checks import (
     check_item_count,
     check_rank_request,
     check_score_request,
+    check_similarity_request,
 )
 from turnscore_service.path.shedding import Shedding
+from turnscore_service.path.similarity import compare_texts, describe_texts
 from turnscore_service.scorers.history import History
 from turnscore_service.scorers.scorer import BoundsOptions
 
@@ -144,6 +149,28 @@ class ScoringPipeline:
             timing_ms=timing_of(outcomes, started_at),
         )
 
+    async def similarity(self, request: SimilarityRequest, request_id: str, deadline: Deadline) -> SimilarityReply:
+        """Compares texts with references, or with each other, by the encoder's vectors.
+
+        The texts are admitted, computed and paid for as turns are, together or not at all. Raises as `score` does, for
+        any text that fails; UnknownPathError where no encoder is loaded.
+        """
+        started_at = time.monotonic()
+        encoder = check_similarity_request(request, self._limits, self.roster)
+        cache = CacheChoice(request.cache or "use", request.cache_namespace)
+        asked: dict[str, object] = {encoder.name: None}
+        said = [*request.texts, *request.references]
+        outcomes = await self._answerer.answer([Item((), text, asked, deadline, cache=cache) for text in said])
+        texts, references = outcomes[: len(request.texts)], outcomes[len(request.texts) :]
+        return SimilarityReply(
+            request_id=request_id,
+            texts=compare_texts(encoder.name, texts, references),
+            references=describe_texts(encoder.name, references),
+            model=encoder.bundle.manifest.reference,
+            digest=encoder.bundle.digest,
+            timing_ms=timing_of(outcomes, started_at),
+        )
+
     async def score_turn(self, item: Item) -> Outcome:
         """What the scorers say of one checked turn. Raises OverloadedError, DeadlineExceededError without any work."""
         [outcome] = await self._answerer.answer([item])
@@ -168,7 +195,7 @@ class ScoringPipeline:
                 stand_in=loaded.bundle.manifest.stand_in,
                 threshold=loaded.threshold,
             )
-            for name, loaded in self._scorers.items()
+            for name, loaded in self.roster.loaded.items()
         ]
 
     async def stop(self) -> None:

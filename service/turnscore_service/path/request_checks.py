@@ -5,11 +5,20 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 from turnscore_models import BundleError
-from turnscore_wire import ConversationOpening, DialogueRequest, Limits, RankRequest, ScoreRequest, Turn
+from turnscore_wire import (
+    ConversationOpening,
+    DialogueRequest,
+    Limits,
+    RankRequest,
+    ScoreRequest,
+    SimilarityRequest,
+    Turn,
+)
 from turnscore_wire.requests import ScorerChoice
 
-from turnscore_service.errors import InvalidRequestError, ScoringError, TooLargeError
+from turnscore_service.errors import InvalidRequestError, ScoringError, TooLargeError, UnknownPathError
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
+from turnscore_service.scorers.scorer import EncodesTexts
 
 QUALITY = "quality"
 """The scorer that answers a ranking's question by itself."""
@@ -23,13 +32,23 @@ class Roster:
     defaults: Sequence[str]
     ranking: Sequence[str]
     """Those that a ranking asks."""
+    encoder: LoadedScorer | None = None
+    """What compares texts; it is asked of no turn."""
+
+    @property
+    def loaded(self) -> dict[str, LoadedScorer]:
+        """All that is loaded, by name."""
+        return {**self.scorers, **({} if self.encoder is None else {self.encoder.name: self.encoder})}
 
 
 def choose_defaults(scorers: Mapping[str, LoadedScorer], named: Sequence[str] = ()) -> Roster:
     """The scorers that `named` says, else all but stand-ins, or all where there is nothing else.
 
-    A ranking asks quality alone where it is one of them. Raises BundleError for a name that is not loaded.
+    A ranking asks quality alone where it is one of them. Raises BundleError for a name that is not loaded, or is the
+    encoder's.
     """
+    encoder = next((each for each in scorers.values() if isinstance(each.scorer, EncodesTexts)), None)
+    scorers = {name: each for name, each in scorers.items() if not isinstance(each.scorer, EncodesTexts)}
     for name in named:
         if name not in scorers:
             raise BundleError(
@@ -37,7 +56,7 @@ def choose_defaults(scorers: Mapping[str, LoadedScorer], named: Sequence[str] = 
             )
     meant = [name for name, loaded in scorers.items() if not loaded.bundle.manifest.stand_in]
     defaults = tuple(dict.fromkeys(named)) or tuple(meant) or tuple(scorers)
-    return Roster(scorers, defaults, (QUALITY,) if QUALITY in defaults else defaults)
+    return Roster(scorers, defaults, (QUALITY,) if QUALITY in defaults else defaults, encoder)
 
 
 def check_score_request(request: ScoreRequest, limits: Limits, roster: Roster) -> dict[str, object]:
@@ -88,6 +107,24 @@ def check_rank_request(
     return asked, weights
 
 
+def check_similarity_request(request: SimilarityRequest, limits: Limits, roster: Roster) -> LoadedScorer:
+    """The encoder that is to compare. Raises UnknownPathError where there is none, and TooLargeError."""
+    if roster.encoder is None:
+        raise UnknownPathError("no bundle of kind encoder is loaded, which compares texts; see docs/references.md")
+    texts, references = request.texts, request.references
+    count = len(texts) + len(references or texts)
+    if count > limits.max_items:
+        field = "references" if len(texts) < len(references) else "texts"
+        message = (
+            f"{len(texts)} texts against {len(references or texts)}; together at most {limits.max_items} are taken"
+        )
+        raise TooLargeError(message, field=field)
+    for field, listed in (("texts", texts), ("references", references)):
+        for index, text in enumerate(listed):
+            _check_text(f"{field}.{index}", text, limits)
+    return roster.encoder
+
+
 def check_opening(opening: ConversationOpening, limits: Limits, roster: Roster) -> dict[str, object]:
     """As `check_score_request`; the fields are named as those of the message that opens a conversation."""
     try:
@@ -107,11 +144,14 @@ def check_spoken_turn(turn: Turn, index: int, limits: Limits) -> None:
 
 
 def check_turn_counts(parsed: object, limits: Limits, path: str = "") -> None:
-    """Raises TooLargeError where a request that is not checked yet has more turns than one may carry."""
+    """Raises TooLargeError where a request that is not checked yet has more turns or texts than one may carry."""
     if isinstance(parsed, dict):
         for field in ("context", "turns"):
             if isinstance(turns := parsed.get(field), list):
                 _check_count(f"{path}{field}", turns, limits)
+        for field in ("texts", "references"):
+            if isinstance(texts := parsed.get(field), list) and len(texts) > limits.max_items:
+                raise TooLargeError(f"{len(texts)} texts; at most {limits.max_items} are taken at once", field=field)
         check_turn_counts(parsed.get("open"), limits, "open.")
 
 
@@ -146,6 +186,8 @@ def _check_choice(
             if name not in scorers:
                 where = place if field == "scorers" else name
                 raise InvalidRequestError(f"no such scorer is loaded; loaded: {known}", field=f"{field}.{where}")
+    if not scorers:
+        raise InvalidRequestError("no scorer of turns is loaded", field="scorers")
     asked = dict.fromkeys((*defaults, *(request.options or ())) if request.scorers is None else request.scorers)
     return {name: _read_options(scorers[name], (request.options or {}).get(name, {})) for name in asked}
 

@@ -27,6 +27,7 @@ from turnscore_service.path.computation import Workshop
 from turnscore_service.path.loop_time import LoopTime
 from turnscore_service.path.pipeline import ScoringPipeline
 from turnscore_service.path.request_checks import Roster, choose_defaults
+from turnscore_service.path.similarity import SIMILARITY
 from turnscore_service.path.stages import StageWatch
 from turnscore_service.path.tokenizer_stage import Tokenizing
 from turnscore_service.process.health import Health
@@ -117,7 +118,14 @@ class Runtime:
         if self._pipeline is None:
             return False
         roster = self._pipeline.roster
+        if call == SIMILARITY:
+            return roster.encoder is not None and scorer == roster.encoder.name
         return scorer in (roster.ranking if call == "rank" else roster.defaults)
+
+    def is_encoder(self, scorer: str) -> bool:
+        """Whether it is the one that only a comparison of texts asks."""
+        encoder = None if self._pipeline is None else self._pipeline.roster.encoder
+        return encoder is not None and scorer == encoder.name
 
     def full_scorer(self, caller: Caller) -> str | None:
         """The scorer whose requests by this caller may be refused undecoded, by `shed`; None where there is none."""
@@ -157,7 +165,7 @@ class Runtime:
         _LOGGER.info("ready", extra={"models": [each.bundle.manifest.reference for each in scorers.values()]})
 
     def _build_pipeline(self, roster: Roster) -> ScoringPipeline:
-        settings, scorers = self.settings, roster.scorers
+        settings, scorers = self.settings, roster.loaded
         watch = StageWatch(settings.runtime.stall_seconds, self.health.lose, self.health.regain, self._give_up)
         workshops = {
             name: Workshop(

@@ -49,7 +49,7 @@ class TextEncoder:
             raise InvalidManifestError(
                 f"bundle {bundle.manifest.reference}: its graph has no output `vector` of a width"
             )
-        self.width = widths[0]
+        self.vector_width = widths[0]
 
     def read_options(self, options: Mapping[str, JsonValue]) -> None:
         """The encoder takes no options: raises InvalidRequestError for the first one."""
@@ -94,7 +94,7 @@ class TextEncoder:
         return False
 
     def _score(self, before: _Vector, response: _Vector) -> RawScore:
-        watched = {f"number_{place % self.width}": float(response[place]) for place in _WATCHED}
+        watched = {f"number_{place % self.vector_width}": float(response[place]) for place in _WATCHED}
         return RawScore(float(before @ response), watched, vector=response.tobytes())
 
     def _pack(self, place: int, texts: Sequence[list[int]]) -> TokenPack:

@@ -76,7 +76,7 @@ class RawScore:
     warnings: tuple[str, ...] = ()
     """What to know before the score is believed: those of its pack, which who computes puts here."""
     vector: bytes | None = None
-    """What an EncodesTexts makes of the response: float32 in the machine's order, little-endian where we run."""
+    """What an EncodesTexts makes of the response: little-endian float32, of length 1."""
 
 
 class Scorer(Protocol):
@@ -136,7 +136,7 @@ class BuildsPlans(Protocol):
 class EncodesTexts(Protocol):
     """A scorer that makes vectors of texts: it is asked by /v1/similarity, and of no turn."""
 
-    width: int
+    vector_width: int
     """Numbers in a vector."""
 
 

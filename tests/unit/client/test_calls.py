@@ -4,7 +4,7 @@ import json
 
 import pytest
 from turnscore_client import InvalidRequestError, ScoreRequest, Turn
-from turnscore_client._calls import batch_call, dialogue_call, models_call, rank_call, score_call
+from turnscore_client._calls import batch_call, dialogue_call, models_call, rank_call, score_call, similarity_call
 
 HI = {"speaker": "user", "text": "hi"}
 
@@ -162,3 +162,28 @@ def test_a_rank_request_sends_its_weights_only_where_some_are_given():
         "weights": {"fed": 2.0},
         "deadline_ms": 300,
     }
+
+
+def test_texts_to_compare_may_be_any_series():
+    call = similarity_call(
+        ("a", "b"),
+        (text for text in ["c"]),
+        {"deadline_ms": 300, "cache": "bypass", "cache_namespace": "n"},
+    )
+    assert sent(call) == {
+        "texts": ["a", "b"],
+        "references": ["c"],
+        "deadline_ms": 300,
+        "cache": "bypass",
+        "cache_namespace": "n",
+    }
+
+
+@pytest.mark.parametrize(
+    ("texts", "references", "field"),
+    [("one text", (), "texts"), ([], (), "texts"), (["a", " "], (), "texts.1"), (["a"], ["b", 7], "references.1")],
+)
+def test_a_wrong_text_to_compare_is_named(texts: object, references: object, field: str):
+    with pytest.raises(InvalidRequestError) as raised:
+        similarity_call(texts, references, {})  # type: ignore[arg-type]
+    assert raised.value.field == field

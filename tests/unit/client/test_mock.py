@@ -2,7 +2,7 @@
 
 import httpx
 import pytest
-from turnscore_client import InvalidRequestError, NotFoundError, OverloadedError
+from turnscore_client import InvalidRequestError, NotFoundError, OverloadedError, TooLargeError
 from turnscore_client.testing import MockTurnScore
 
 
@@ -108,3 +108,28 @@ async def test_a_conversation_over_grpc_is_answered_by_the_same_mock(mock):
     async with mock.async_grpc_client() as client, client.conversation() as conversation:
         assert (await conversation.say("system", "a")).scores["engagement"].value == 0.5
     assert [request.method for request in mock.requests] == ["CONVERSATION", "CONVERSATION"]
+
+
+@pytest.mark.parametrize("door", ["client", "grpc_client"])
+def test_texts_are_compared_by_the_words_they_share_unless_the_test_says_otherwise(door: str):
+    mock = MockTurnScore()
+    with getattr(mock, door)() as client:
+        reply = client.similarity(["a b", "c"], ["b a", "a c"])
+        assert [each.similarities for each in reply.texts] == [[1.0, pytest.approx(1 / 3)], [0.0, 0.5]]
+        assert [each.best for each in reply.texts] == [0, 1]
+        assert [each.best for each in client.similarity(["a b", "a", "x"]).texts] == [1, 0, 0]
+        assert client.similarity(["a"]).texts[0].best is None
+        mock.similarity = lambda text, other: -1.0
+        assert client.similarity(["a"], ["a"]).texts[0].similarities == [-1.0]
+
+
+def test_too_many_texts_are_refused(mock):
+    with mock.client() as client, pytest.raises(TooLargeError) as raised:
+        client.similarity(["a"] * 129)
+    assert raised.value.field == "texts"
+
+
+async def test_texts_are_compared_in_the_world_of_asyncio_too(mock):
+    async with mock.async_client() as client, mock.async_grpc_client() as over_grpc:
+        assert await client.similarity(["a"], ["a"]) is not None
+        assert (await over_grpc.similarity(["a"], ["a", "b"])).texts[0].similarities == [1.0, 0.0]

@@ -17,7 +17,7 @@ from turnscore_client import (
 )
 
 FOLDER = Path(turnscore_client.__file__).parent
-CALLS = ["score", "score_batch", "score_dialogue", "rank", "models"]
+CALLS = ["score", "score_batch", "score_dialogue", "rank", "similarity", "models"]
 METHODS = [*CALLS, "conversation"]
 GRPC_MODULES = {f"_grpc/{name}.py" for name in ("async_door", "channel", "messages", "sync_door")}
 

@@ -25,6 +25,8 @@ from turnscore_wire import (
     Score,
     ScoreReply,
     ScoreRequest,
+    SimilarityReply,
+    SimilarityRequest,
     tell_refusal,
 )
 from turnscore_wire.v1 import to_fields, to_message, turnscore_pb2
@@ -48,12 +50,20 @@ SCORED = {"scores": {"fed": SCORE, "engagement": {**SCORE, "percentile": 0.0}}, 
 REPLY = {"request_id": "r-1", "timing_ms": TIMING}
 AGGREGATE = {"mean": 0.5, "min": -1.0, "max": 1e-9, "turns": 4}
 
+READ = {"tokens": {"used": 3, "dropped": 0}, "cached": False}
+COMPARED = {"texts": [{**READ, "similarities": [-0.5, 1.0], "best": 1}, {**READ, "similarities": [0.0], "best": None}]}
+
 SAMPLES = [
     (ScoreRequest, {"response": "hello"}),
     (ScoreRequest, {**CHOICE, "context": TURNS, "response": "hello"}),
     (BatchRequest, {"items": [{"response": "a"}, {**CHOICE, "response": "b"}]}),
     (DialogueRequest, {**CHOICE, "turns": TURNS}),
     (RankRequest, {**CHOICE, "candidates": ["a", "a"], "weights": {"fed": 0.0, "engagement": 2.0}}),
+    (SimilarityRequest, {"texts": ["a", "a"]}),
+    (
+        SimilarityRequest,
+        {"texts": ["a"], "references": ["b"], "deadline_ms": 3, "cache": "bypass", "cache_namespace": "n"},
+    ),
     (ConversationMessage, {"open": {}}),
     (ConversationMessage, {"open": {**CHOICE, "context": TURNS}}),
     (ConversationMessage, {"turn": {"speaker": "system", "text": "hello", "deadline_ms": 5}}),
@@ -65,6 +75,7 @@ SAMPLES = [
         RankReply,
         {**REPLY, "candidates": [{"index": 1, "combined": None, **SCORED}], "weights": {"fed": 1.0}},
     ),
+    (SimilarityReply, {**REPLY, **COMPARED, "references": [READ], "model": "encoder:1.0.0", "digest": "0" * 64}),
     (ModelsReply, {"request_id": "r", "models": [], "limits": {"max_turns": 7}}),
     (ErrorReply, {"error": {"code": "internal", "message": "m", "field": "a.0"}, "request_id": "r"}),
     (ConversationReply, {"opened": {"request_id": "r", "scorers": ["fed"], "turns": 0}}),

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from turnscore_service.cache.entry import (
     MAX_PARTS,
@@ -98,3 +99,38 @@ def test_a_number_that_no_scorer_gives_is_refused(field: str, forged: float):
     assert entry is not None
     with pytest.raises(UnreadableEntryError):
         decode_entry("k", entry)
+
+
+VECTOR = np.array([0.6, -0.8, 1e-30], "<f4").tobytes()
+
+
+def with_vector(vector: bytes | None) -> bytes:
+    part = ScorePart(RawScore(0.5, {"x": 0.25}, vector=vector), TokenCount(used=2, dropped=0))
+    entry = encode_entry("k", {WHOLE: part})
+    assert entry is not None
+    return entry
+
+
+def test_a_vector_comes_back_bit_for_bit():
+    [part] = decode_entry("k", with_vector(VECTOR), vector_bytes=len(VECTOR)).values()
+    assert (part.raw.vector, part.raw.details) == (VECTOR, {"x": 0.25})
+
+
+@pytest.mark.parametrize("vector", [None, VECTOR[:8], VECTOR + VECTOR[:4]])
+def test_a_vector_of_another_size_is_refused(vector: bytes | None):
+    with pytest.raises(UnreadableEntryError):
+        decode_entry("k", with_vector(vector), vector_bytes=len(VECTOR))
+
+
+@pytest.mark.parametrize("forged", [math.nan, math.inf])
+def test_a_vector_with_a_number_that_is_none_is_refused(forged: float):
+    vector = np.array([0.6, forged, 0.8], "<f4").tobytes()
+    with pytest.raises(UnreadableEntryError):
+        decode_entry("k", with_vector(vector), vector_bytes=len(vector))
+
+
+def test_an_entry_that_ends_within_its_vector_is_told():
+    entry = with_vector(VECTOR)
+    for length in range(len(entry)):
+        with pytest.raises(UnreadableEntryError):
+            decode_entry("k", entry[:length], vector_bytes=len(VECTOR))

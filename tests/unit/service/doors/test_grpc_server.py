@@ -81,7 +81,7 @@ async def test_a_tool_that_knows_nothing_lists_describes_and_calls_the_service()
     async with grpc_server(fake=FakeScorer()) as (server, _):
         told = await asyncio.to_thread(explore, f"127.0.0.1:{server.port}")
     assert told["services"] == sorted((SERVICE, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"))
-    assert told["methods"] == ["Score", "ScoreBatch", "ScoreDialogue", "Rank", "Models", "ScoreStream"]
+    assert told["methods"] == ["Score", "ScoreBatch", "ScoreDialogue", "Rank", "Similarity", "Models", "ScoreStream"]
     assert told["value"] == 0.03
 
 

@@ -35,7 +35,7 @@ def vector_of(score: RawScore) -> np.ndarray:
 def test_a_vector_has_length_1_and_near_texts_have_near_vectors(loaded: LoadedScorer):
     good, fine, bad = map(vector_of, encode(loaded, "good", "fine fine", "bad ugly"))
     assert isinstance(loaded.scorer, EncodesTexts)
-    assert loaded.scorer.width == len(good) == WIDTH
+    assert loaded.scorer.vector_width == len(good) == WIDTH
     assert good @ good == pytest.approx(1)
     assert good @ fine > 0.9
     assert good @ bad < -0.9
