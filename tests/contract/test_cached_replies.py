@@ -9,6 +9,7 @@ import httpx
 import pytest
 from conftest import ServeFakes
 from prometheus_client import REGISTRY
+from support.conditions import until
 from support.fakes import POISON, FakeScorer
 from support.fed_bundles import make_fed_scorer
 from turnscore_service.settings.service import AdmissionSettings, Settings
@@ -22,12 +23,6 @@ async def score(client: httpx.AsyncClient, response: str = "a b", **asked: Any) 
 
 def joins() -> float:
     return REGISTRY.get_sample_value("turnscore_cache_joins_total", {"scorer": "fake"}) or 0.0
-
-
-async def until(claim: Any) -> None:
-    async with asyncio.timeout(60):
-        while not claim():
-            await asyncio.sleep(0.001)
 
 
 @pytest.fixture

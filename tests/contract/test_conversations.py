@@ -10,6 +10,7 @@ import httpx
 import pytest
 from conftest import ServeFakes
 from prometheus_client import REGISTRY
+from support.conditions import until
 from support.fakes import FakeScorer
 from support.listening import listening
 from turnscore_service.doors.http_door import create_http_door
@@ -60,12 +61,6 @@ async def closing(socket: ClientConnection) -> tuple[int, str]:
         await asyncio.wait_for(socket.recv(), 30)
     assert closed.value.rcvd is not None
     return closed.value.rcvd.code, closed.value.rcvd.reason
-
-
-async def until(claim: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
-        while not claim():
-            await asyncio.sleep(0)
 
 
 async def test_a_conversation_is_scored_turn_by_turn(talk: Serve):

@@ -4,11 +4,11 @@ import asyncio
 import itertools
 import os
 from collections import Counter
-from collections.abc import Callable
 
 import httpx
 from conftest import ServeFakes
 from prometheus_client import REGISTRY
+from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
 from turnscore_service.doors.http_door import create_http_door
 from turnscore_service.process.runtime import Runtime
@@ -16,12 +16,6 @@ from turnscore_service.settings.service import AdmissionSettings, RuntimeSetting
 
 NUMBERS = itertools.count()
 """No two requests are equal: equal ones would be computed once."""
-
-
-async def until(claim: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not claim():
-            await asyncio.sleep(0.001)
 
 
 def sample(name: str, **labels: str) -> float:

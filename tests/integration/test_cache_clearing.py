@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.cache_loads import running_runtime, state_of, until, uses_redis
+from support.cache_loads import running_runtime, state_of, uses_redis
+from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
 from support.redis_servers import RedisServer, running_cluster, running_redis
 from turnscore_service.cache.cli import app

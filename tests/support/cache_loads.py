@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -15,6 +15,7 @@ from turnscore_service.settings.cache import CacheSettings
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ScoreRequest
 
+from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
 
 CALLERS = 4
@@ -49,12 +50,6 @@ def round_trips() -> float:
 
 def state_of(operation: str) -> float:
     return total(metrics.CACHE_BREAKER, "_state", operation=operation)
-
-
-async def until(claim: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not claim():
-            await asyncio.sleep(0.01)
 
 
 @dataclass

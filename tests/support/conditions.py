@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable
 
 
-async def until(claim: Callable[[], bool], seconds: float = 120) -> None:
+async def until(claim: Callable[[], object], seconds: float = 120) -> None:
     """Returns once the claim holds; fails where it never does."""
     end = time.monotonic() + seconds
     while not claim():
         assert time.monotonic() < end, "the condition never held"
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(0.001)

@@ -1,7 +1,7 @@
 """A live conversation over a channel that a test holds, on fakes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -78,9 +78,3 @@ async def talking(
 
 def bounded(**bounds: Any) -> Settings:
     return Settings(conversations=ConversationSettings(**bounds))
-
-
-async def until(claim: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not claim():
-            await asyncio.sleep(0)

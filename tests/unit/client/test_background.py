@@ -4,6 +4,7 @@ import asyncio
 import logging
 
 import pytest
+from support.conditions import until
 from turnscore_client import BackgroundScorer, InvalidRequestError, OverloadedError, Scored
 from turnscore_client._async.calls import AsyncCalls
 from turnscore_client.testing import MockTurnScore
@@ -27,12 +28,6 @@ class HeldClient:
 async def held(mock: MockTurnScore):
     async with mock.async_client(max_retries=0) as client:
         yield HeldClient(client)
-
-
-async def until(claim) -> None:
-    async with asyncio.timeout(30):
-        while not claim():
-            await asyncio.sleep(0)
 
 
 async def test_every_turn_gets_its_outcome_with_its_tag(held, mock):

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from prometheus_client import REGISTRY
 from support.certificates import certificate, private_key
-from support.conversations import until
+from support.conditions import until
 from support.fakes import POISON, FakeScorer
 from support.grpc_serving import grpc_server, settings_with
 from support.threaded import Threaded

@@ -2,7 +2,8 @@
 
 import pytest
 from prometheus_client import REGISTRY
-from support.conversations import talking, until
+from support.conditions import until
+from support.conversations import talking
 from support.fakes import POISON, FakeScorer
 from turnscore_service.deadline import Deadline
 from turnscore_service.errors import (

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 from prometheus_client import REGISTRY
-from support.conversations import HeldChannel, bounded, talking, until
+from support.conditions import until
+from support.conversations import HeldChannel, bounded, talking
 from support.fakes import FakeScorer
 from turnscore_service.errors import (
     CallerLeftError,

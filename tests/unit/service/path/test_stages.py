@@ -1,9 +1,9 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable
 
 import pytest
+from support.conditions import until
 from turnscore_service.errors import FailedScoringError, NotReadyError
 from turnscore_service.path.stages import Stage, StageWatch
 from turnscore_service.process.health import Health
@@ -27,12 +27,6 @@ def hang():
     hang = Hang()
     yield hang
     hang.gate.set()
-
-
-async def until(claim: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not claim():
-            await asyncio.sleep(0.001)
 
 
 def ready_health() -> Health:
