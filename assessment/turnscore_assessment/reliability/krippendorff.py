@@ -34,7 +34,7 @@ def measure_alpha(ratings: Floats, scale: Scale) -> float:
         observed, expected = _disagree_ratio(table)
     else:
         observed, expected = _disagree_squared(_rank(table) if scale == "ordinal" else table)
-    return 1 - observed / expected if expected > 0 else math.nan
+    return float(1 - observed / expected) if expected > 0 else math.nan
 
 
 def bound_alpha(ratings: Floats, scale: Scale, rounds: int, seed: int) -> Interval:

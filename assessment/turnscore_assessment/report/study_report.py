@@ -101,11 +101,12 @@ def _compare(
     of_system = group_rows(table.system_of[rows], len(table.systems))
     values = {name: means[rows[of_system[number_of[name]]]] for name in order}
     overall = draws[:, :, -1]
+    workers = len(np.unique(table.worker_of[rows]))
     differences: dict[tuple[str, str], Interval] = {}
     for first, second in combinations(order, 2):
         gap = float(values[first].mean() - values[second].mean())
         drawn = overall[:, number_of[first]] - overall[:, number_of[second]]
-        differences[first, second] = find_interval(gap, drawn)
+        differences[first, second] = find_interval(gap, drawn, workers)
     return compare_pairs(values, order, differences)
 
 

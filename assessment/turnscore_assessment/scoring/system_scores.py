@@ -99,11 +99,12 @@ def score_systems(
     names = [*table.description.names, OVERALL]
     means = [sums.average(sums.everyone) for sums in (standardized, raw)]
     counts = standardized.dialogues.sum(axis=0).astype(int)
+    workers = len(standardized.dialogues)
 
     def gather(kind: int, system: int) -> dict[str, Interval]:
         order = [len(names) - 1, *range(len(names) - 1)]
         return {
-            names[column]: find_interval(float(means[kind][system, column]), draws[kind][:, system, column])
+            names[column]: find_interval(float(means[kind][system, column]), draws[kind][:, system, column], workers)
             for column in order
         }
 

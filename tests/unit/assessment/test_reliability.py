@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.assessing import make_study
+from support.data_sets import find_data
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.figures import Floats
-from turnscore_assessment.ratings.rating_file import RatingFile, write_ratings
+from turnscore_assessment.ratings.rating_file import RatingFile, read_lines, write_ratings
 from turnscore_assessment.reliability import krippendorff
 from turnscore_assessment.reliability.intraclass import bound_intraclass, measure_intraclass, step_down, step_up
 from turnscore_assessment.reliability.krippendorff import SCALES, Scale, bound_alpha, measure_alpha
@@ -182,3 +183,24 @@ def test_items_that_were_rated_once_have_no_reliability(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["reliability", str(file)])
     assert done.exit_code == 1
     assert "dialogue: no line names one" in done.stderr
+
+
+def test_public_ratings_are_as_unreliable_as_docs_say() -> None:
+    """docs/assessment.md has these."""
+    breakdowns, dialogues = find_data("dbdc3_dev.jsonl.gz", "dstc9_interactive.jsonl.gz")
+    votes = [
+        turn["breakdown_votes"]
+        for _, row in read_lines(breakdowns)
+        for turn in row["turns"]
+        if "breakdown_votes" in turn
+    ]
+    judged = np.array([[1.0] * each["O"] + [0.5] * each["T"] + [0.0] * each["X"] for each in votes])
+    assert judged.shape == (3000, 30)
+    found = [measure_alpha(judged, scale) for scale in ("nominal", "ordinal", "interval")]
+    assert found == pytest.approx([0.113, 0.169, 0.169], abs=0.0005)
+    rated = [[each["human (overall)"] for each in row["ratings"]] for _, row in read_lines(dialogues)]
+    three = np.array([each for each in rated if len(each) == 3], dtype=np.float64)
+    assert len(three) == 1965
+    assert [measure_alpha(three, scale) for scale in ("interval", "ordinal")] == pytest.approx(
+        [0.051, 0.037], abs=0.0005
+    )
