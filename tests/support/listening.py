@@ -10,7 +10,7 @@ from turnscore_service.doors.server_protocols import bounded_protocols
 from turnscore_service.settings.service import Settings
 
 
-class _QuietServer(uvicorn.Server):
+class QuietServer(uvicorn.Server):
     """Leaves the process's signals alone."""
 
     @contextmanager
@@ -22,7 +22,7 @@ class _QuietServer(uvicorn.Server):
 async def listening(app: ASGIApp, settings: Settings | None = None) -> AsyncIterator[str]:
     """The app's address as `127.0.0.1:port`, configured as BentoML configures its server, with our protocols."""
     http, websocket = bounded_protocols(settings or Settings())
-    server = _QuietServer(
+    server = QuietServer(
         uvicorn.Config(
             app,
             host="127.0.0.1",

@@ -1,0 +1,227 @@
+"""Dialogues in the database: begun, talked, rated, given up. Every function is a part of one transaction.
+
+A dialogue goes waiting -> open -> rated, or, where its chatbot fails again and again, given_up. What is asked twice is
+done once: a message is known by its number, a rating by its dialogue.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, insert, select, update
+
+from turnscore_assessment.study.database import lock_study
+from turnscore_assessment.study.plan import StudyPlan
+from turnscore_assessment.study.refusals import Refusal, RefusedError
+from turnscore_assessment.study.tables import dialogues, turns, workers
+
+FAILURES_TO_GIVE_UP = 3
+"""Replies in a row that did not come, after which a worker may go on to the next system. Chosen."""
+ASKING_SLACK_SECONDS = 10.0
+"""Beyond `reply_seconds`: then whoever asked has died, and the message may be asked again. Chosen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dialogue:
+    """A dialogue as its worker may see it, and what is behind it."""
+
+    id: str
+    position: int
+    system: str
+    recorded: str | None
+    topic: str | None
+    texts: list[str]
+    """Even places were said by the worker, odd ones by the system."""
+    failures: int
+
+    @property
+    def inputs(self) -> int:
+        """Messages that the worker wrote."""
+        return (len(self.texts) + 1) // 2
+
+    @property
+    def replies(self) -> int:
+        """Messages of the worker that were answered."""
+        return len(self.texts) // 2
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the worker's last message has its reply."""
+        return len(self.texts) % 2 == 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """Where a worker stands; `open` is the dialogue under way."""
+
+    total: int
+    done: int
+    open: Dialogue | None
+
+
+def find_standing(connection: Connection, worker_id: int) -> Standing:
+    """Where the worker stands."""
+    rows = connection.execute(
+        select(dialogues).where(dialogues.c.worker_id == worker_id).order_by(dialogues.c.position)
+    ).all()
+    begun = [row for row in rows if row.state == "open"]
+    return Standing(
+        total=len(rows),
+        done=sum(row.state in ("rated", "given_up") for row in rows),
+        open=_build_dialogue(connection, begun[0]) if begun else None,
+    )
+
+
+def open_next(connection: Connection, study_id: int, worker_id: int, plan: StudyPlan, now: float) -> None:
+    """Begins the worker's next dialogue, unless one is open or none is left. RefusedError: FULL."""
+    lock_study(connection, study_id)
+    rows = connection.execute(
+        select(dialogues.c.id, dialogues.c.state)
+        .where(dialogues.c.worker_id == worker_id, dialogues.c.state.in_(["open", "waiting"]))
+        .order_by(dialogues.c.position)
+    ).all()
+    if not rows or any(row.state == "open" for row in rows):
+        return
+    since = now - 60 * plan.limits.idle_minutes
+    others = connection.scalar(
+        select(func.count())
+        .select_from(dialogues.join(workers, workers.c.id == dialogues.c.worker_id))
+        .where(dialogues.c.state == "open", dialogues.c.touched_at > since, workers.c.study_id == study_id)
+    )
+    if (others or 0) >= plan.limits.open_dialogues:
+        raise RefusedError(Refusal.FULL)
+    connection.execute(
+        update(dialogues).where(dialogues.c.id == rows[0].id).values(state="open", opened_at=now, touched_at=now)
+    )
+
+
+def take_message(
+    connection: Connection, worker_id: int, dialogue_id: str, number: int, text: str, plan: StudyPlan, now: float
+) -> Dialogue:
+    """Stores the worker's message `number` (from 0) unless it is there, and marks its reply as being asked for.
+
+    Where the message has its reply already, nothing is marked, and the dialogue `is_answered`. RefusedError:
+    NO_SUCH_DIALOGUE, NOT_OPEN (or it is recorded), NO_MORE_INPUTS, OUT_OF_TURN (another number is due, or the text is
+    another), BUSY.
+    """
+    row = _find_open(connection, worker_id, dialogue_id)
+    if row.recorded is not None:
+        raise RefusedError(Refusal.NOT_OPEN)
+    dialogue = _build_dialogue(connection, row)
+    if number < dialogue.inputs:
+        if dialogue.texts[2 * number] != text:
+            raise RefusedError(Refusal.OUT_OF_TURN)
+        if len(dialogue.texts) > 2 * number + 1:
+            return dialogue
+    elif number > dialogue.inputs or not dialogue.is_answered:
+        raise RefusedError(Refusal.OUT_OF_TURN)
+    elif number >= plan.chat.inputs_at_most:
+        raise RefusedError(Refusal.NO_MORE_INPUTS)
+    if _is_being_asked(row, plan, now):
+        raise RefusedError(Refusal.BUSY)
+    if number == dialogue.inputs:
+        connection.execute(insert(turns).values(dialogue_id=dialogue_id, number=2 * number, text=text, said_at=now))
+        dialogue.texts.append(text)
+    connection.execute(update(dialogues).where(dialogues.c.id == dialogue_id).values(asked_at=now, touched_at=now))
+    return dialogue
+
+
+def store_reply(connection: Connection, dialogue_id: str, number: int, text: str, now: float) -> None:
+    """Stores the reply to message `number`, unless the worker has left or another one came first."""
+    row = _lock_dialogue(connection, dialogue_id)
+    if row is None or row.state != "open":
+        return
+    place = 2 * number + 1
+    there = connection.scalar(select(turns.c.number).where(turns.c.dialogue_id == dialogue_id, turns.c.number == place))
+    if there is None:
+        connection.execute(insert(turns).values(dialogue_id=dialogue_id, number=place, text=text, said_at=now))
+    connection.execute(
+        update(dialogues).where(dialogues.c.id == dialogue_id).values(asked_at=None, failures=0, touched_at=now)
+    )
+
+
+def note_failure(connection: Connection, dialogue_id: str) -> None:
+    """Notes that a reply did not come; the message may be sent again."""
+    connection.execute(
+        update(dialogues).where(dialogues.c.id == dialogue_id).values(asked_at=None, failures=dialogues.c.failures + 1)
+    )
+
+
+def rate(
+    connection: Connection,
+    worker_id: int,
+    dialogue_id: str,
+    ratings: Mapping[str, float],
+    plan: StudyPlan,
+    now: float,
+) -> None:
+    """Stores the ratings and ends the dialogue; the same ratings a second time change nothing.
+
+    RefusedError: NO_SUCH_DIALOGUE, NOT_OPEN, TOO_FEW_INPUTS, BUSY, ALREADY_RATED (with other ratings).
+    """
+    row = _lock_dialogue(connection, dialogue_id)
+    if row is not None and row.worker_id == worker_id and row.state == "rated":
+        if row.ratings == dict(ratings):
+            return
+        raise RefusedError(Refusal.ALREADY_RATED)
+    row = _find_open(connection, worker_id, dialogue_id)
+    dialogue = _build_dialogue(connection, row)
+    if dialogue.recorded is None:
+        if _is_being_asked(row, plan, now):
+            raise RefusedError(Refusal.BUSY)
+        if dialogue.replies < plan.chat.inputs_at_least:
+            raise RefusedError(Refusal.TOO_FEW_INPUTS)
+    _end(connection, row, now, state="rated", rated_at=now, ratings=dict(ratings))
+
+
+def give_up(connection: Connection, worker_id: int, dialogue_id: str, now: float) -> None:
+    """Ends a dialogue whose chatbot fails, unrated. RefusedError: NO_SUCH_DIALOGUE, NOT_OPEN, STILL_ANSWERS."""
+    row = _find_open(connection, worker_id, dialogue_id)
+    if row.failures < FAILURES_TO_GIVE_UP:
+        raise RefusedError(Refusal.STILL_ANSWERS)
+    _end(connection, row, now, state="given_up")
+
+
+def _end(connection: Connection, row: Row[Any], now: float, **values: Any) -> None:
+    connection.execute(update(dialogues).where(dialogues.c.id == row.id).values(asked_at=None, **values))
+    left = connection.scalar(
+        select(func.count())
+        .select_from(dialogues)
+        .where(dialogues.c.worker_id == row.worker_id, dialogues.c.state.in_(["open", "waiting"]))
+    )
+    if not left:
+        connection.execute(update(workers).where(workers.c.id == row.worker_id).values(finished_at=now))
+
+
+def _is_being_asked(row: Row[Any], plan: StudyPlan, now: float) -> bool:
+    since = now - plan.limits.reply_seconds - ASKING_SLACK_SECONDS
+    return row.asked_at is not None and row.asked_at > since
+
+
+def _lock_dialogue(connection: Connection, dialogue_id: str) -> Row[Any] | None:
+    return connection.execute(select(dialogues).where(dialogues.c.id == dialogue_id).with_for_update()).one_or_none()
+
+
+def _find_open(connection: Connection, worker_id: int, dialogue_id: str) -> Row[Any]:
+    """Another worker's dialogue is answered for as one that does not exist."""
+    row = _lock_dialogue(connection, dialogue_id)
+    if row is None or row.worker_id != worker_id:
+        raise RefusedError(Refusal.NO_SUCH_DIALOGUE)
+    if row.state != "open":
+        raise RefusedError(Refusal.NOT_OPEN)
+    return row
+
+
+def _build_dialogue(connection: Connection, row: Row[Any]) -> Dialogue:
+    said = connection.execute(
+        select(turns.c.text).where(turns.c.dialogue_id == row.id).order_by(turns.c.number)
+    ).scalars()
+    return Dialogue(
+        id=row.id,
+        position=row.position,
+        system=row.system,
+        recorded=row.recorded,
+        topic=row.topic,
+        texts=list(said),
+        failures=row.failures,
+    )

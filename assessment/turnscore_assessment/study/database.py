@@ -1,0 +1,137 @@
+"""The database of a study: a SQLite file or Postgres, one transaction for each piece of work, in threads."""
+
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import anyio.to_thread
+from sqlalchemy import Connection, Engine, create_engine, event, insert, select
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
+
+from turnscore_assessment.errors import AssessmentError
+from turnscore_assessment.study.plan import StudyPlan
+from turnscore_assessment.study.tables import metadata, studies
+
+BUSY_SECONDS = 10
+"""How long SQLite waits for another process's transaction. Chosen: a hundred times the longest."""
+THREADS = 8
+"""Transactions at once. Chosen: each takes a millisecond or a few."""
+
+Taken = ParamSpec("Taken")
+Given = TypeVar("Given")
+
+
+class DatabaseError(AssessmentError):
+    """The database cannot be used; the message holds no password."""
+
+
+class StudyDatabase:
+    """One study in a database, its tables made where they are missing."""
+
+    def __init__(self, engine: Engine, study_id: int) -> None:
+        self._engine = engine
+        self._limiter = anyio.CapacityLimiter(THREADS)
+        self.study_id = study_id
+
+    async def run(
+        self, work: Callable[Concatenate[Connection, Taken], Given], *taken: Taken.args, **named: Taken.kwargs
+    ) -> Given:
+        """Runs the work in one transaction, in a thread. What it raises undoes what it did."""
+        return await anyio.to_thread.run_sync(lambda: self.run_here(work, *taken, **named), limiter=self._limiter)
+
+    def run_here(
+        self, work: Callable[Concatenate[Connection, Taken], Given], *taken: Taken.args, **named: Taken.kwargs
+    ) -> Given:
+        """The same in this thread."""
+        with self._engine.begin() as connection:
+            return work(connection, *taken, **named)
+
+    def close(self) -> None:
+        """Closes its connections."""
+        self._engine.dispose()
+
+
+def open_database(plan: StudyPlan) -> StudyDatabase:
+    """The plan's database; DatabaseError if it cannot be opened, or holds the study with other systems or criteria."""
+    engine = _make_engine(plan.database)
+    try:
+        metadata.create_all(engine)
+        with engine.begin() as connection:
+            study_id, fixed = _enter_study(connection, plan)
+    except (SQLAlchemyError, OSError) as error:
+        engine.dispose()
+        raise DatabaseError(f"the database of {plan.name!r} cannot be used: {_name_cause(error)}") from error
+    changed = sorted(key for key, value in plan.list_fixed().items() if fixed.get(key) != value)
+    if changed:
+        engine.dispose()
+        raise DatabaseError(
+            f"{changed[0]}: differ from those with which study {plan.name!r} began; give the study another name"
+        )
+    return StudyDatabase(engine, study_id)
+
+
+def lock_study(connection: Connection, study_id: int) -> None:
+    """Has other processes wait with what must be counted before it is done; SQLite writes one at a time anyway."""
+    connection.execute(select(studies.c.id).where(studies.c.id == study_id).with_for_update())
+
+
+def _enter_study(connection: Connection, plan: StudyPlan) -> tuple[int, dict[str, Any]]:
+    try:
+        with connection.begin_nested():
+            connection.execute(insert(studies).values(name=plan.name, fixed=plan.list_fixed()))
+    except IntegrityError:
+        pass  # it is there
+    row = connection.execute(select(studies.c.id, studies.c.fixed).where(studies.c.name == plan.name)).one()
+    return row.id, row.fixed
+
+
+def _make_engine(database: str) -> Engine:
+    if "://" not in database:
+        return _make_sqlite_engine(Path(database))
+    try:
+        url = make_url(database)
+    except ArgumentError:
+        raise DatabaseError("database: must be a file or postgresql://user@host/name") from None
+    if url.get_backend_name() not in ("postgresql", "postgres"):
+        raise DatabaseError(f"database: {url.drivername} is not supported; use a file or postgresql://")
+    try:
+        url = url.set(drivername="postgresql+pg8000", password=url.password or os.environ.get("PGPASSWORD"))
+        return create_engine(url, pool_size=THREADS, pool_pre_ping=True, hide_parameters=True)
+    except ModuleNotFoundError:
+        raise DatabaseError("Postgres needs a driver: pip install 'turnscore-assessment[postgres]'") from None
+
+
+def _make_sqlite_engine(path: Path) -> Engine:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # dialogues are for its owner alone
+    except OSError as error:
+        raise DatabaseError(f"database: {path} cannot be opened ({error.strerror})") from error
+    engine = create_engine(
+        URL.create("sqlite", database=str(path)),
+        connect_args={"timeout": BUSY_SECONDS},
+        pool_size=THREADS,
+        hide_parameters=True,
+    )
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
+    connection.isolation_level = None  # transactions begin in _begin_sqlite
+    for pragma in ("foreign_keys = on", "journal_mode = wal", "synchronous = full", "secure_delete = on"):
+        connection.execute(f"pragma {pragma}")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    """At once for writing: a transaction that reads first and then waits to write would fail instead of waiting."""
+    connection.exec_driver_sql("begin immediate")
+
+
+def _name_cause(error: Exception) -> str:
+    cause = getattr(error, "orig", None) or error
+    return f"{type(cause).__name__}: {str(cause).splitlines()[0][:300] if str(cause) else 'no reason given'}"

@@ -1,0 +1,130 @@
+"""A running study: what a worker may do, one method each. Knows no HTTP; the database keeps the order."""
+
+import logging
+import random
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+from turnscore_assessment.study import conversations, workers
+from turnscore_assessment.study.chatbots import Chatbots, NoReplyError
+from turnscore_assessment.study.database import StudyDatabase
+from turnscore_assessment.study.links import parse_link
+from turnscore_assessment.study.page_requests import check_ratings, check_text
+from turnscore_assessment.study.plan import StudyPlan
+from turnscore_assessment.study.recordings import Recordings
+from turnscore_assessment.study.refusals import Refusal, RefusedError
+from turnscore_assessment.study.worker_view import hash_consent, show_standing, show_study
+from turnscore_assessment.study.workers import Worker
+
+_log = logging.getLogger(__name__)
+
+
+class RunningStudy:
+    """A study with its database and its systems. Every method raises RefusedError for what may not be."""
+
+    def __init__(
+        self,
+        plan: StudyPlan,
+        database: StudyDatabase,
+        chatbots: Chatbots,
+        recordings: Recordings,
+        *,
+        on_rating: Callable[[], None] = lambda: None,
+        now: Callable[[], float] = time.time,
+        generator: random.Random | None = None,
+    ) -> None:
+        self.plan = plan
+        self._database = database
+        self._chatbots = chatbots
+        self._recordings = recordings
+        self._on_rating = on_rating
+        self._now = now
+        self._generator = generator or secrets.SystemRandom()
+
+    async def identify(self, link: str) -> Worker:
+        """Whose link it is."""
+        parsed = parse_link(link)
+        if parsed is None:
+            raise RefusedError(Refusal.UNKNOWN_LINK)
+        return await self._database.run(workers.find_worker, self._database.study_id, parsed)
+
+    async def show(self, worker: Worker) -> dict[str, Any]:
+        """The study, and where the worker stands."""
+        standing = await self._database.run(conversations.find_standing, worker.id)
+        recorded = None
+        if standing.open is not None and standing.open.recorded is not None:
+            recorded = self._recordings.find(standing.open.system, standing.open.recorded)
+            if recorded is None:
+                _log.error("system %r: dialogue %r is gone", standing.open.system, standing.open.recorded)
+                raise RefusedError(Refusal.BROKEN)
+        return {"study": show_study(self.plan), **show_standing(self.plan, worker, standing, recorded)}
+
+    async def show_again(self, worker: Worker) -> dict[str, Any]:
+        """The same after something was done, which may have ended the worker's study."""
+        return await self.show(await self._database.run(workers.read_worker, worker.id))
+
+    async def agree(self, worker: Worker, consent_hash: str) -> None:
+        """The worker agrees to the text with that hash, and is dealt dialogues."""
+        if consent_hash != hash_consent(self.plan):
+            raise RefusedError(Refusal.TEXT_CHANGED)
+        await self._database.run(
+            workers.agree,
+            self._database.study_id,
+            worker.id,
+            self.plan,
+            self._recordings.names,
+            consent_hash,
+            self._now(),
+            self._generator,
+        )
+
+    async def begin(self, worker: Worker) -> None:
+        """Opens the worker's next dialogue, unless one is open."""
+        _check_agreed(worker)
+        await self._database.run(conversations.open_next, self._database.study_id, worker.id, self.plan, self._now())
+
+    async def say(self, worker: Worker, dialogue_id: str, number: int, text: str) -> str:
+        """The system's reply to the worker's message; the same reply where the message was answered before."""
+        _check_agreed(worker)
+        dialogue = await self._database.run(
+            conversations.take_message,
+            worker.id,
+            dialogue_id,
+            number,
+            check_text(text, self.plan),
+            self.plan,
+            self._now(),
+        )
+        if len(dialogue.texts) > 2 * number + 1:
+            return dialogue.texts[2 * number + 1]
+        try:
+            reply = await self._chatbots.reply(self.plan.find_system(dialogue.system), dialogue.texts, dialogue_id)
+        except NoReplyError as error:
+            _log.warning("system %r gave no reply: %s", dialogue.system, error)
+            await self._database.run(conversations.note_failure, dialogue_id)
+            raise RefusedError(Refusal.NO_REPLY) from None
+        await self._database.run(conversations.store_reply, dialogue_id, number, reply, self._now())
+        return reply
+
+    async def rate(self, worker: Worker, dialogue_id: str, ratings: dict[str, float]) -> None:
+        """Stores the ratings of a dialogue and ends it."""
+        _check_agreed(worker)
+        checked = check_ratings(ratings, self.plan)
+        await self._database.run(conversations.rate, worker.id, dialogue_id, checked, self.plan, self._now())
+        self._on_rating()
+
+    async def give_up(self, worker: Worker, dialogue_id: str) -> None:
+        """Ends a dialogue whose chatbot fails again and again, unrated."""
+        _check_agreed(worker)
+        await self._database.run(conversations.give_up, worker.id, dialogue_id, self._now())
+
+    async def leave(self, worker: Worker) -> None:
+        """Deletes everything that the worker said and rated."""
+        await self._database.run(workers.leave, worker.id, self._now())
+
+
+def _check_agreed(worker: Worker) -> None:
+    if worker.consent_hash is None:
+        raise RefusedError(Refusal.NOT_AGREED)

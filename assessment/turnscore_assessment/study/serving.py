@@ -1,0 +1,103 @@
+"""Serving a study: its parts put together, and the web server around them."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.types import ASGIApp
+
+from turnscore_assessment.errors import AssessmentError
+from turnscore_assessment.study.chatbots import Chatbots
+from turnscore_assessment.study.database import StudyDatabase
+from turnscore_assessment.study.door import create_study_app
+from turnscore_assessment.study.plan import StudyPlan
+from turnscore_assessment.study.recordings import read_recordings
+from turnscore_assessment.study.running import RunningStudy
+from turnscore_assessment.study.unseen_scores import UnseenScores, make_scoring
+
+MOST_CONNECTIONS = 2000
+"""Beyond it, the server answers 503. Chosen: twenty times the dialogues that may be open unless set otherwise."""
+DRAIN_SECONDS = 40
+"""For replies that are under way when the server is stopped. Chosen: above `reply_seconds` unless set otherwise."""
+
+
+class BadAddressError(AssessmentError):
+    """The study cannot be served under that address."""
+
+
+def list_origins(host: str, port: int, public_url: str | None) -> list[str]:
+    """The origins of the study's page, the one for links first. BadAddressError for an address that cannot be one.
+
+    Without a public URL the study is for this machine alone, under all of its names for itself.
+    """
+    if public_url is not None:
+        parts = urlsplit(public_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
+            raise BadAddressError("--public-url: must be like https://study.example.org, without a path")
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise BadAddressError("--public-url: must be like https://study.example.org, with nothing behind it")
+        return [f"{parts.scheme}://{parts.netloc.lower()}"]
+    if not is_loopback(host):
+        raise BadAddressError(
+            f"--host {host}: others can reach the study there, so --public-url must say under which address"
+        )
+    return [f"http://{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def build_app(plan: StudyPlan, database: StudyDatabase, origins: list[str]) -> ASGIApp:
+    """The app of the study, which also asks turnscore for scores if the plan names a service."""
+    recordings = read_recordings(plan)
+    chatbots = Chatbots(plan)
+    client, scores = None, None
+    if plan.turnscore is not None:
+        client, score = make_scoring(plan.turnscore)
+        scores = UnseenScores(database, recordings, score)
+
+    @contextlib.asynccontextmanager
+    async def live(_app: Starlette) -> AsyncIterator[None]:
+        scoring = asyncio.create_task(scores.run()) if scores else None
+        try:
+            yield
+        finally:
+            if scoring is not None:
+                scoring.cancel()
+                await asyncio.gather(scoring, return_exceptions=True)
+            if client is not None:
+                await client.aclose()
+            await chatbots.close()
+            database.close()
+
+    on_rating = scores.wake if scores else lambda: None
+    study = RunningStudy(plan, database, chatbots, recordings, on_rating=on_rating)
+    return create_study_app(study, origins, live)
+
+
+def run_server(app: ASGIApp, host: str, port: int) -> None:
+    """Serves until SIGINT or SIGTERM. Keeps no log of requests."""
+    uvicorn.run(
+        app,
+        host=host,
+        port=port,
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_keep_alive=20,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+        ws="none",
+    )

@@ -1,0 +1,182 @@
+"""A study in Debian's Chromium: six raters, three chatbots and a degraded one, and axe-core on every page."""
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, select
+from support.simulated_raters import SimulatedRater
+from support.studies import on_a_port, plan_fields
+from turnscore_assessment.ratings.rating_file import read_ratings, write_ratings
+from turnscore_assessment.report.study_report import build_report
+from turnscore_assessment.study.database import StudyDatabase, open_database
+from turnscore_assessment.study.export import export_ratings
+from turnscore_assessment.study.links import Link
+from turnscore_assessment.study.plan import StudyPlan, read_plan
+from turnscore_assessment.study.recordings import read_recordings
+from turnscore_assessment.study.serving import build_app, list_origins
+from turnscore_assessment.study.tables import dialogues, workers
+from turnscore_assessment.study.toys.server import create_toy_app
+from turnscore_assessment.study.workers import invite_workers
+from turnscore_load.address import free_port
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
+playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
+axe = pytest.importorskip("axe_playwright_python", reason="axe-core (axe-playwright-python) is not installed")
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync"]  # fmt: skip
+GUESSERS = {1: 10, 4: 29}
+"""Raters who guess, and seeds with which they fail wherever the degraded system comes: every p is above .3."""
+AXE = files(axe).joinpath("axe.min.js").read_text(encoding="utf-8")
+
+
+@asynccontextmanager
+async def chromium() -> AsyncIterator[Any]:
+    async with playwright.async_playwright() as driver:
+        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+async def find_violations(page: Any) -> list[str]:
+    await page.evaluate(AXE)
+    found = await page.evaluate("axe.run()")
+    assert found["passes"], "axe-core looked at nothing"
+    return [f"{each['id']}: {node['html']}" for each in found["violations"] for node in each["nodes"]]
+
+
+def make_toy_plan(folder: Path, port: int) -> StudyPlan:
+    toys = files("turnscore_assessment.study.toys")
+    for name in ("STUDY.toml", "corpus.jsonl"):
+        text = toys.joinpath(name).read_text(encoding="utf-8")
+        (folder / name).write_text(text.replace(":8210/", f":{port}/"), encoding="utf-8")
+    return read_plan(folder / "STUDY.toml")
+
+
+@asynccontextmanager
+async def served(plan: StudyPlan, workers: int) -> AsyncIterator[tuple[str, StudyDatabase, list[Link]]]:
+    """The study's address, its database, and links of so many workers."""
+    port = free_port()
+    database = open_database(plan)
+    links = database.run_here(invite_workers, database.study_id, workers, 1.0)
+    async with on_a_port(build_app(plan, database, list_origins("127.0.0.1", port, None)), port) as url:
+        yield url, database, links
+
+
+async def test_the_report_leaves_out_the_two_of_six_raters_who_answer_at_random(tmp_path: Path) -> None:
+    bots = free_port()
+    plan = make_toy_plan(tmp_path, bots)
+    violations: dict[str, list[str]] = {}
+    complaints: list[str] = []
+
+    async def look(page: Any, name: str) -> None:
+        if name not in violations:
+            violations[name] = await find_violations(page)
+
+    async with (
+        on_a_port(create_toy_app(), bots),
+        served(plan, 6) as (url, database, links),
+        chromium() as browser,
+    ):
+        raters = []
+        for number, link in enumerate(links):
+            context = await browser.new_context()
+            context.on("console", lambda message: complaints.append(message.text))
+            context.on("weberror", lambda error: complaints.append(str(error.error)))
+            seed = GUESSERS.get(number, number)
+            raters.append(
+                SimulatedRater(
+                    context,
+                    f"{url}/#{link}",
+                    seed,
+                    guesses=number in GUESSERS,
+                    breaks_off=number == 2,
+                    look=None if number else look,
+                )
+            )
+        codes = await asyncio.gather(*(rater.take_part() for rater in raters))
+        ratings = database.run_here(export_ratings, database.study_id, plan, read_recordings(plan), with_texts=True)
+        guessers = set(database.run_here(_find_raters, [links[number].code for number in GUESSERS]))
+    assert codes == [link.code for link in links]
+    assert complaints == []
+    assert set(violations) == {"consent", "before a conversation", "conversation", "rating", "end"}
+    assert [each for found in violations.values() for each in found] == []
+    write_ratings(tmp_path / "ratings.jsonl", ratings)
+    report = build_report(read_ratings(tmp_path / "ratings.jsonl"), 100, 0)
+    assert {worker.worker for worker in report.workers if not worker.passes} == guessers
+    assert len(report.workers) == 6
+    assert [system.system for system in report.systems] == ["companion", "brief", "echo"]
+    assert [system.dialogues for system in report.systems] == [4, 4, 4]
+
+
+async def test_no_other_page_has_a_barrier_and_all_of_it_goes_by_keyboard(tmp_path: Path) -> None:
+    lines = [
+        {"id": f"d{n}", "turns": [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello"}]}
+        for n in (1, 2)
+    ]
+    (tmp_path / "recorded.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    systems = [{"name": "A", "dialogues": tmp_path / "recorded.jsonl"}]
+    plan = StudyPlan.model_validate(
+        plan_fields(database=str(tmp_path / "study.sqlite3"), systems=systems, dialogues_per_system=2)
+    )
+    async with served(plan, 1) as (url, database, [link]), chromium() as browser:
+        page = await (await browser.new_context(color_scheme="dark")).new_page()
+
+        async def see(heading: str) -> None:
+            await page.get_by_role("heading", name=heading, exact=True, level=1).wait_for()
+            assert await page.evaluate("document.activeElement.tagName") == "H1", heading
+            assert await find_violations(page) == [], heading
+
+        async def press(*keys: str) -> None:
+            for key in keys:
+                await page.keyboard.press(key)
+
+        await page.goto(url)
+        await see("A link is needed")
+        await page.goto(f"{url}/#nobody.nothing")
+        await see("The study cannot be shown")
+        await page.goto(f"{url}/#{link}")
+        await see("Before you begin")
+        await press("Tab", "Space", "Tab", "Enter")
+        await see("Next: conversation 1 of 2")
+        await press("Tab", "Enter")
+        await see("Conversation 1 of 2")
+        fun, repetitive = page.get_by_label("It was fun."), page.get_by_label("It repeated itself.")
+        await press("Tab", "Tab", "Home", "PageUp", "ArrowRight")  # the log, then the first slider
+        assert await fun.get_attribute("aria-valuetext") == "11, from 0 (strongly disagree) to 100 (strongly agree)"
+        await press("Tab", "Tab", "Enter")
+        alert = page.get_by_role("alert")
+        assert await alert.text_content() == "Please set every slider: “It repeated itself.” is not set yet."
+        assert await find_violations(page) == []
+        assert await repetitive.evaluate("slider => slider === document.activeElement")
+        await page.reload()
+        assert await fun.input_value() == "11"
+        await repetitive.press("Enter")  # the middle, as it stands
+        await press("Tab", "Enter")
+        await see("Next: conversation 2 of 2")
+        assert database.run_here(_read_ratings) == [{"fun": 11.0, "repetitive": 50.0}]
+        await page.get_by_role("button", name="Leave the study").press("Enter")
+        await see("Leave the study?")
+        await page.get_by_role("button", name="Delete my part and leave").press("Enter")
+        await see("You have left the study")
+        await page.reload()
+        await see("You have left the study")
+        assert database.run_here(_read_ratings) == []
+
+
+def _find_raters(connection: Connection, codes: list[str]) -> list[str]:
+    return list(connection.execute(select(workers.c.rater).where(workers.c.code.in_(codes))).scalars())
+
+
+def _read_ratings(connection: Connection) -> list[dict[str, float]]:
+    return list(connection.execute(select(dialogues.c.ratings).where(dialogues.c.state == "rated")).scalars())

@@ -1,0 +1,121 @@
+"""Studies made up here: plans, running ones, and servers for the browser."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+from starlette.types import ASGIApp
+from turnscore_assessment.study.chatbots import Chatbots
+from turnscore_assessment.study.database import StudyDatabase, open_database
+from turnscore_assessment.study.door import create_study_app
+from turnscore_assessment.study.links import Link
+from turnscore_assessment.study.plan import StudyPlan
+from turnscore_assessment.study.recordings import read_recordings
+from turnscore_assessment.study.running import RunningStudy
+from turnscore_assessment.study.toys.server import create_toy_app
+from turnscore_assessment.study.workers import invite_workers
+
+from support.conditions import until
+from support.listening import QuietServer
+
+ORIGIN = "http://study.test"
+
+
+def plan_fields(**changed: Any) -> dict[str, Any]:
+    """A plan of two systems by endpoint, of which one is degraded, with three inputs to a conversation."""
+    ends = {"low_end": "strongly disagree", "high_end": "strongly agree"}
+    return {
+        "name": "spring",
+        "title": "A study",
+        "consent": "We store what you write.\n\nYou may leave.",
+        "systems": [
+            {"name": "secretly-good", "url": "http://bots.test/v1/chat/completions", "model": "companion"},
+            {"name": "secretly-bad", "url": "http://bots.test/v1/chat/completions", "model": "echo", "degraded": True},
+        ],
+        "criteria": [
+            {"name": "fun", "statement": "It was fun.", **ends},
+            {"name": "repetitive", "statement": "It repeated itself.", "direction": "negative", **ends},
+        ],
+        "chat": {"inputs_at_least": 3, "inputs_at_most": 4, "input_characters": 50},
+        "limits": {"reply_seconds": 5},
+        **changed,
+    }
+
+
+class Clock:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Served:
+    """A study in this process, with a client that speaks as its page does."""
+
+    def __init__(self, database: StudyDatabase, study: RunningStudy, app: ASGIApp, clock: Clock) -> None:
+        self.database, self.study, self.clock = database, study, clock
+        self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app, raise_app_exceptions=False), base_url=ORIGIN)
+
+    def invite(self, count: int = 1) -> list[Link]:
+        return self.database.run_here(invite_workers, self.database.study_id, count, self.clock())
+
+    async def get(self, link: object) -> httpx.Response:
+        return await self.http.get("/api/standing", headers={"Authorization": f"Bearer {link}"})
+
+    async def post(self, link: object, act: str, **fields: Any) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {link}", "Origin": ORIGIN}
+        return await self.http.post(f"/api/{act}", json=fields, headers=headers)
+
+    async def agree(self, link: object) -> dict[str, Any]:
+        """The first dialogue's standing, after agreeing and beginning."""
+        seen = (await self.get(link)).json()
+        await self.post(link, "agreement", consent_hash=seen["study"]["consent_hash"])
+        return (await self.post(link, "begin")).json()
+
+    async def talk(self, link: object, dialogue: str, inputs: int = 3) -> list[str]:
+        """So many messages and their replies."""
+        said = [
+            await self.post(link, "message", dialogue=dialogue, number=number, text=f"hello {number}")
+            for number in range(inputs)
+        ]
+        return [answer.json()["reply"] for answer in said]
+
+
+@asynccontextmanager
+async def served_study(
+    folder: Path, bots: httpx.AsyncBaseTransport | None = None, database: str | None = None, **changed: Any
+) -> AsyncIterator[Served]:
+    """The study of `plan_fields`, its systems the toy chatbots unless `bots` says otherwise."""
+    plan = StudyPlan.model_validate(plan_fields(database=database or str(folder / "study.sqlite3"), **changed))
+    opened = open_database(plan)
+    clock = Clock()
+    chatbots = Chatbots(plan, bots or httpx.ASGITransport(create_toy_app()))
+    study = RunningStudy(plan, opened, chatbots, read_recordings(plan), now=clock, generator=random.Random(7))
+    served = Served(opened, study, create_study_app(study, [ORIGIN]), clock)
+    try:
+        yield served
+    finally:
+        await served.http.aclose()
+        await chatbots.close()
+        opened.close()
+
+
+@asynccontextmanager
+async def on_a_port(app: ASGIApp, port: int) -> AsyncIterator[str]:
+    """The app behind a real server at 127.0.0.1, in this event loop."""
+    server = QuietServer(uvicorn.Config(app, host="127.0.0.1", port=port, log_config=None, ws="none"))
+    serving = asyncio.create_task(server.serve())
+    await until(lambda: server.started)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        await serving

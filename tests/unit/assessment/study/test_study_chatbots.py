@@ -1,0 +1,201 @@
+"""Systems under test: what they are asked, and that a bad answer costs no more than its bounds."""
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+from support.studies import plan_fields
+from turnscore_assessment.degradation.reply_corpus import read_corpus
+from turnscore_assessment.study.chatbots import Chatbots, MissingKeyError, NoReplyError
+from turnscore_assessment.study.plan import StudyPlan
+from turnscore_assessment.study.toys.chatbots import CHATBOTS
+from turnscore_assessment.study.toys.server import create_toy_app
+
+LIMITS = {"reply_seconds": 0.2, "reply_bytes": 1000, "reply_characters": 100, "replies_at_once": 2}
+
+Answer = Callable[[httpx.Request], httpx.Response]
+
+
+def make_plan(**system: Any) -> StudyPlan:
+    systems = [{"name": "A", "url": "http://bots.test/v1", **system}]
+    return StudyPlan.model_validate(plan_fields(systems=systems, limits=LIMITS))
+
+
+def saying(content: object) -> bytes:
+    return json.dumps({"choices": [{"message": {"role": "assistant", "content": content}}]}).encode()
+
+
+def respond(status: int, content: bytes, **headers: str) -> httpx.Response:
+    """As it comes from a server: not read yet."""
+    return httpx.Response(status, headers=headers, stream=httpx.ByteStream(content))
+
+
+async def ask(answer: Answer, plan: StudyPlan | None = None) -> str:
+    plan = plan or make_plan()
+    chatbots = Chatbots(plan, httpx.MockTransport(answer))
+    try:
+        return await chatbots.reply(plan.systems[0], ["hi", "hello", "how are you"], "d1")
+    finally:
+        await chatbots.close()
+
+
+async def test_a_system_is_asked_in_openai_s_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOT_KEY", "k-1")
+    seen: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return respond(200, saying("  fine\n"))
+
+    plan = make_plan(model="m", prompt="Be kind.", key_variable="BOT_KEY", parameters={"temperature": 0.5})
+    assert await ask(answer, plan) == "fine"
+    assert json.loads(seen[0].content) == {
+        "model": "m",
+        "temperature": 0.5,
+        "stream": False,
+        "messages": [
+            {"role": "system", "content": "Be kind."},
+            {"role": "user", "content": "hi"},
+            {"role": "assistant", "content": "hello"},
+            {"role": "user", "content": "how are you"},
+        ],
+    }
+    assert seen[0].headers["authorization"] == "Bearer k-1"
+    assert seen[0].headers["accept-encoding"] == "identity"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (respond(500, saying("x")), "status 500"),
+        (respond(302, b"", location="http://elsewhere.test"), "status 302"),
+        (respond(200, b"<html>"), "not JSON"),
+        (respond(200, b"[" * 900), "not JSON"),
+        (respond(200, b"\xff\xfe"), "not JSON"),
+        (respond(200, b"[]"), "has no choices"),
+        (respond(200, b'{"choices": []}'), "has no choices"),
+        (respond(200, b'{"choices": [{"message": "x"}]}'), "has no choices"),
+        (respond(200, saying(None)), "has no choices"),
+        (respond(200, saying(" \n")), "empty"),
+        (respond(200, saying("x" * 101)), "longer than 100 characters"),
+        (respond(200, saying("x" * 1001)), "longer than 1000 bytes"),
+    ],
+)
+async def test_an_answer_that_cannot_be_shown_is_no_reply(answer: httpx.Response, reason: str) -> None:
+    with pytest.raises(NoReplyError, match=reason):
+        await ask(lambda _: answer)
+
+
+async def test_a_compressed_answer_is_never_unpacked() -> None:
+    packed = gzip.compress(saying("x" * 50))
+
+    def answer(_request: httpx.Request) -> httpx.Response:
+        return respond(200, packed, **{"content-encoding": "gzip"})
+
+    with pytest.raises(NoReplyError, match="compressed"):
+        await ask(answer)
+
+
+async def test_an_endless_answer_is_read_only_to_its_bound() -> None:
+    sent = 0
+
+    class Endless(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            nonlocal sent
+            while True:
+                sent += 1
+                yield b"x" * 400
+
+    with pytest.raises(NoReplyError, match="longer than 1000 bytes"):
+        await ask(lambda _: httpx.Response(200, stream=Endless()))
+    assert sent == 3
+
+
+async def test_a_slow_system_and_one_that_cannot_be_reached_give_no_reply() -> None:
+    async def wait(_request: httpx.Request) -> httpx.Response:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused", request=request)
+
+    with pytest.raises(NoReplyError, match=r"within 0\.2 seconds"):
+        await ask(wait)  # type: ignore[arg-type]
+    with pytest.raises(NoReplyError, match="ConnectError: refused"):
+        await ask(refuse)
+
+
+async def test_no_more_requests_are_under_way_than_allowed_and_the_wait_counts() -> None:
+    under_way = most = 0
+
+    async def wait(_request: httpx.Request) -> httpx.Response:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            under_way -= 1
+        raise AssertionError
+
+    plan = make_plan()
+    chatbots = Chatbots(plan, httpx.MockTransport(wait))
+    asked = [chatbots.reply(plan.systems[0], ["hi"], f"d{number}") for number in range(5)]
+    found = await asyncio.gather(*asked, return_exceptions=True)
+    await chatbots.close()
+    assert [type(each) for each in found] == [NoReplyError] * 5
+    assert most == 2
+
+
+def test_a_key_that_the_environment_lacks_stops_the_start() -> None:
+    with pytest.raises(MissingKeyError, match="the environment has no BOT_KEY"):
+        Chatbots(make_plan(key_variable="BOT_KEY"))
+
+
+async def test_a_degraded_system_draws_the_published_way_and_says_the_same_when_asked_again(tmp_path: Path) -> None:
+    file = tmp_path / "corpus.jsonl"
+    lines = [{"turns": ["question", f"{word} one two three four five"]} for word in ("red", "green", "blue", "white")]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    plan = StudyPlan.model_validate(
+        plan_fields(
+            systems=[
+                {"name": "A", "url": "http://bots.test/v1"},
+                {"name": "bad", "corpus": str(file), "degraded": True},
+            ]
+        )
+    )
+    chatbots = Chatbots(plan, httpx.MockTransport(lambda _: httpx.Response(500)))
+    bad = plan.systems[1]
+    first = [await chatbots.reply(bad, ["hi"], f"d{number}") for number in range(20)]
+    again = [await chatbots.reply(bad, ["bye"], f"d{number}") for number in range(20)]
+    later = [await chatbots.reply(bad, ["hi", "a", "b"], f"d{number}") for number in range(20)]
+    await chatbots.close()
+    assert first == again  # whatever was said
+    assert first != later
+    assert len(set(first)) > 5
+    known = set(read_corpus(file).replies)
+    assert all(len(reply.split()) == 6 for reply in first)
+    assert any(reply not in known for reply in first)
+
+
+def test_the_toys_speak_openai_s_form_and_each_says_what_it_should() -> None:
+    with TestClient(create_toy_app()) as client:
+        asked = {"model": "echo", "messages": [{"role": "user", "content": "It rains."}]}
+        answer = client.post("/v1/chat/completions", json=asked).json()
+        assert answer["choices"][0]["message"] == {"role": "assistant", "content": "It rains?"}
+        assert [model["id"] for model in client.get("/v1/models").json()["data"]] == ["companion", "brief", "echo"]
+        assert client.post("/v1/chat/completions", json={**asked, "model": "none"}).status_code == 404
+        assert client.post("/v1/chat/completions", json={**asked, "messages": []}).status_code == 400
+        assert client.post("/v1/chat/completions", content=b"{").status_code == 400
+        assert client.post("/v1/chat/completions", content=b" " * 1_000_001).status_code == 413
+    companion = CHATBOTS["companion"]
+    talked = ["my dog ran away", "the dog came back", "dogs are like that"]
+    said = [companion(talked[: place + 1]) for place in range(3)]
+    assert len(set(said)) == 3
+    assert companion(["xx"]) == "Tell me a little more about that. How did that begin for you?"

@@ -1,0 +1,108 @@
+"""The commands of a study: links, progress, export, forgetting; and addresses that would give links away."""
+
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from starlette.types import ASGIApp
+from turnscore_assessment.commands.main import app
+from turnscore_assessment.study import serving
+from turnscore_assessment.study.serving import BadAddressError, list_origins
+from typer.testing import CliRunner
+
+RUNNER = CliRunner()
+TOYS = files("turnscore_assessment.study.toys")
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    for name in ("STUDY.toml", "corpus.jsonl"):
+        (tmp_path / name).write_text(TOYS.joinpath(name).read_text(encoding="utf-8"))
+    return tmp_path / "STUDY.toml"
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[ASGIApp, str, int]]:
+    """What would have been served, and where."""
+    found: list[tuple[ASGIApp, str, int]] = []
+    monkeypatch.setattr(serving, "run_server", lambda *given: found.append(given))
+    return found
+
+
+def test_links_are_printed_once_and_progress_shows_codes_alone(plan: Path) -> None:
+    made = RUNNER.invoke(app, ["invite", str(plan), "--workers", "2", "--public-url", "https://study.test"])
+    assert made.exit_code == 0, made.output
+    links = made.output.split()
+    assert len(links) == 2
+    assert all(link.startswith("https://study.test/#") for link in links)
+    progress = RUNNER.invoke(app, ["progress", str(plan)]).output
+    for link in links:
+        code, secret = link.partition("#")[2].split(".")
+        assert f"{code}  -         0 of 0 rated" in progress
+        assert secret not in progress
+    done = RUNNER.invoke(app, ["forget", str(plan), "--worker", code])
+    assert done.output == f"deleted what {code} said and rated\n"
+    assert f"{code}  left" in RUNNER.invoke(app, ["progress", str(plan)]).output
+
+
+def test_serving_begins_with_links_and_stays_on_this_machine(
+    plan: Path, served: list[tuple[ASGIApp, str, int]]
+) -> None:
+    done = RUNNER.invoke(app, ["serve", str(plan), "--invite", "2", "--port", "8201"])
+    assert done.exit_code == 0, done.output
+    assert [line.partition("#")[0] for line in done.stdout.splitlines()] == ["http://127.0.0.1:8201/"] * 2
+    assert [(host, port) for _, host, port in served] == [("127.0.0.1", 8201)]
+
+
+def test_where_others_can_reach_it_the_address_must_be_said(plan: Path, served: list[tuple[ASGIApp, str, int]]) -> None:
+    refused = RUNNER.invoke(app, ["serve", str(plan), "--host", "0.0.0.0"])
+    assert refused.exit_code == 1
+    assert "--public-url must say under which address" in refused.stderr
+    assert served == []
+
+
+@pytest.mark.parametrize(
+    "url", ["study.test", "https://study.test/path", "https://me@study.test", "https://study.test/#x"]
+)
+def test_a_public_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(BadAddressError, match="--public-url"):
+        list_origins("127.0.0.1", 8200, url)
+
+
+def test_the_origins_are_this_machine_s_names_or_the_public_one() -> None:
+    assert list_origins("localhost", 1, None) == ["http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1"]
+    assert list_origins("0.0.0.0", 1, "https://Study.test/") == ["https://study.test"]
+
+
+def test_an_export_without_ratings_says_so(plan: Path, tmp_path: Path) -> None:
+    done = RUNNER.invoke(app, ["export-ratings", str(plan), "--output", str(tmp_path / "r.jsonl")])
+    assert (done.exit_code, done.stderr) == (1, "error: study 'toys' has no rated dialogue yet\n")
+    assert not (tmp_path / "r.jsonl").exists()
+
+
+@pytest.mark.parametrize("words", [[], ["--worker", "x", "--texts"]])
+def test_forgetting_needs_one_thing_to_forget(plan: Path, words: list[str]) -> None:
+    assert RUNNER.invoke(app, ["forget", str(plan), *words]).exit_code == 2
+
+
+def test_forgetting_texts_counts_them(plan: Path) -> None:
+    assert RUNNER.invoke(app, ["forget", str(plan), "--texts"]).output == "deleted 0 turns\n"
+
+
+def test_a_missing_key_stops_the_start_by_name(plan: Path) -> None:
+    plan.write_text(plan.read_text().replace('model = "echo"', 'model = "echo"\nkey_variable = "ECHO_KEY"'))
+    done = RUNNER.invoke(app, ["serve", str(plan)])
+    assert (done.exit_code, done.stderr) == (1, "error: key_variable: the environment has no ECHO_KEY\n")
+
+
+def test_the_toys_write_a_study_for_their_port_and_keep_one_that_is_there(
+    tmp_path: Path, served: list[tuple[ASGIApp, str, int]]
+) -> None:
+    folder = tmp_path / "toy-study"
+    assert RUNNER.invoke(app, ["toys", str(folder), "--port", "8333"]).exit_code == 0
+    text = (folder / "STUDY.toml").read_text()
+    assert text.count("http://127.0.0.1:8333/v1/chat/completions") == 3
+    (folder / "STUDY.toml").write_text("mine")
+    assert RUNNER.invoke(app, ["toys", str(folder)]).exit_code == 0
+    assert (folder / "STUDY.toml").read_text() == "mine"
+    assert [(host, port) for _, host, port in served] == [("127.0.0.1", 8333), ("127.0.0.1", 8210)]

@@ -1,0 +1,203 @@
+"""The database: the same study in SQLite and in Postgres, kept from a changed plan, from others and from races."""
+
+import asyncio
+import os
+import shutil
+import stat
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, func, select, text
+from support.studies import Served, plan_fields, served_study
+from turnscore_assessment.study.database import DatabaseError, open_database
+from turnscore_assessment.study.export import export_ratings
+from turnscore_assessment.study.plan import StudyPlan
+from turnscore_assessment.study.recordings import read_recordings
+from turnscore_assessment.study.tables import dialogues, turns
+from turnscore_assessment.study.workers import UnknownWorkerError, forget_worker
+from turnscore_load.address import free_port
+
+RATINGS = {"fun": 70, "repetitive": 20}
+
+
+def find_postgres() -> Path | None:
+    """The folder of Postgres' own programs."""
+    folders = [Path(found).resolve().parent for name in ("initdb", "postgres") if (found := shutil.which(name))]
+    folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    return next((folder for folder in folders if (folder / "initdb").exists() and (folder / "postgres").exists()), None)
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Postgres server of our own; skips, with the reason, where there is none."""
+    pytest.importorskip("pg8000", reason="pg8000 is not installed")
+    programs = find_postgres()
+    if programs is None:
+        pytest.skip("there is no Postgres server: apt-get install postgresql")
+    folder, port = tmp_path_factory.mktemp("postgres"), free_port()
+    user = "nobody" if os.getuid() == 0 else None  # it does not run as root
+    if user:
+        for each in (folder, *list(folder.parents)[:2]):
+            each.chmod(0o755)
+        shutil.chown(folder, user)
+    initdb = [
+        programs / "initdb",
+        "-D",
+        folder / "data",
+        "-U",
+        "study",
+        "--auth=trust",
+        "--no-sync",
+        "-E",
+        "UTF8",
+        "--locale=C",
+    ]
+    made = subprocess.run(initdb, user=user, cwd=folder, env={}, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    options = ["-c", "fsync=off", "-c", "listen_addresses=127.0.0.1", "-k", folder, "-p", str(port)]
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(
+            [programs / "postgres", "-D", folder / "data", *options],
+            user=user,
+            cwd=folder,
+            env={},
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        ready = [programs / "pg_isready", "-h", "127.0.0.1", "-p", str(port)]
+        end = time.monotonic() + 60
+        while subprocess.run(ready, env={}, capture_output=True, check=False).returncode:
+            assert time.monotonic() < end, (folder / "log").read_text()
+            assert server.poll() is None, (folder / "log").read_text()
+            time.sleep(0.05)
+        yield f"postgresql://study@127.0.0.1:{port}/postgres"
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where the study is kept."""
+    return str(tmp_path / "study.sqlite3") if request.param == "sqlite" else request.getfixturevalue("postgres")
+
+
+def count(connection: Connection) -> tuple[int, int]:
+    """Dialogues and turns."""
+    return tuple(connection.scalar(select(func.count()).select_from(table)) or 0 for table in (dialogues, turns))  # type: ignore[return-value]
+
+
+async def test_a_study_runs_from_the_link_to_the_export(tmp_path: Path, database: str) -> None:
+    async with served_study(tmp_path, database=database) as served:
+        [link, other] = served.invite(2)
+        standing = await served.agree(link)
+        for _ in range(2):
+            dialogue = standing["dialogue"]["id"]
+            await served.talk(link, dialogue)
+            await served.post(link, "rating", dialogue=dialogue, ratings=RATINGS)
+            await served.post(link, "rating", dialogue=dialogue, ratings=RATINGS)
+            standing = (await served.post(link, "begin")).json()
+        assert standing["finished"]
+        await served.agree(other)
+        plan, study = served.study.plan, served.database.study_id
+        ratings = served.database.run_here(export_ratings, study, plan, read_recordings(plan), with_texts=True)
+        assert [dialogue.ratings for dialogue in ratings.dialogues] == [RATINGS, RATINGS]
+        assert [len(dialogue.turns) for dialogue in ratings.dialogues] == [6, 6]
+        assert served.database.run_here(count) == (4, 12)
+        served.database.run_here(forget_worker, study, link.code, 1.0)
+        with pytest.raises(UnknownWorkerError, match="no worker of this study has the code 'nobody'"):
+            served.database.run_here(forget_worker, study, "nobody", 1.0)
+        assert served.database.run_here(count) == (2, 0)
+        served.database.run_here(forget_worker, study, other.code, 1.0)
+
+
+async def test_what_comes_at_once_is_done_once(tmp_path: Path, database: str) -> None:
+    async def together(served: Served, link: object, act: str, **fields: object) -> list[int]:
+        answers = await asyncio.gather(*(served.post(link, act, **fields) for _ in range(6)))
+        return sorted(answer.status_code for answer in answers)
+
+    async with served_study(
+        tmp_path, database=database, limits={"open_dialogues": 1}, name=f"at once {tmp_path}"
+    ) as served:
+        [link, other] = served.invite(2)
+        agreed = (await served.get(link)).json()["study"]["consent_hash"]
+        before = served.database.run_here(count)[0]
+        assert await together(served, link, "agreement", consent_hash=agreed) == [200] * 6
+        await served.post(other, "agreement", consent_hash=agreed)
+        assert served.database.run_here(count)[0] == before + 4
+        both = await asyncio.gather(*(served.post(each, "begin") for each in (link, other) * 3))
+        assert sorted(answer.status_code for answer in both) == [200, 200, 200, 503, 503, 503]
+        open_ones = {each: (await served.get(each)).json()["dialogue"] for each in (link, other)}
+        [link] = [each for each, dialogue in open_ones.items() if dialogue]
+        dialogue = open_ones[link]["id"]
+        said = await together(served, link, "message", dialogue=dialogue, number=0, text="hello")
+        assert set(said) <= {200, 409}
+        assert 200 in said
+        for number in (1, 2):
+            await served.post(link, "message", dialogue=dialogue, number=number, text="hello")
+        assert len((await served.get(link)).json()["dialogue"]["turns"]) == 6
+        assert await together(served, link, "rating", dialogue=dialogue, ratings=RATINGS) == [200] * 6
+
+
+async def test_two_servers_can_share_a_study(tmp_path: Path, database: str) -> None:
+    name = f"two servers {tmp_path}"
+    async with (
+        served_study(tmp_path, database=database, name=name) as first,
+        served_study(tmp_path, database=database, name=name) as second,
+    ):
+        [link] = first.invite()
+        dialogue = (await first.agree(link))["dialogue"]["id"]
+        replies = await first.talk(link, dialogue, inputs=2)
+        again = await second.talk(link, dialogue, inputs=2)
+        assert again == replies
+        assert (await second.get(link)).json() == (await first.get(link)).json()
+
+
+def test_a_study_whose_plan_changed_is_not_mixed_with_what_was_rated_before(tmp_path: Path, database: str) -> None:
+    fields = plan_fields(database=database, name=f"changing {tmp_path}")
+    open_database(StudyPlan.model_validate(fields)).close()
+    open_database(StudyPlan.model_validate({**fields, "consent": "Another text.", "title": "Another"})).close()
+    systems = [fields["systems"][0], {**fields["systems"][1], "degraded": False}]
+    with pytest.raises(DatabaseError, match="systems: differ from those with which study 'changing"):
+        open_database(StudyPlan.model_validate({**fields, "systems": systems}))
+    open_database(StudyPlan.model_validate({**fields, "systems": systems, "name": f"next {tmp_path}"})).close()
+
+
+async def test_one_study_s_links_open_no_other_in_the_same_database(tmp_path: Path, database: str) -> None:
+    async with (
+        served_study(tmp_path, database=database, name=f"one {tmp_path}") as one,
+        served_study(tmp_path, database=database, name=f"two {tmp_path}") as two,
+    ):
+        [link] = one.invite()
+        assert (await one.get(link)).status_code == 200
+        assert (await two.get(link)).status_code == 401
+
+
+def test_a_sqlite_file_is_its_owner_s_alone_and_overwrites_what_is_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "study?.sqlite3"
+    opened = open_database(StudyPlan.model_validate(plan_fields(database=str(path))))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert opened.run_here(lambda connection: connection.execute(text("pragma secure_delete")).scalar()) == 1
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    ("database", "reason"),
+    [
+        ("mysql://root@host/x", "mysql is not supported"),
+        ("postgresql://me:hush@127.0.0.1:1/x", "cannot be used"),
+        ("://", "must be a file or postgresql"),
+        ("/dev/null/study.sqlite3", "cannot be opened"),
+        (__file__, "cannot be used: DatabaseError: file is not a database"),
+    ],
+)
+def test_a_database_that_cannot_be_used_is_named_without_its_password(database: str, reason: str) -> None:
+    if database.startswith("postgresql"):
+        pytest.importorskip("pg8000")
+    with pytest.raises(DatabaseError, match=reason) as caught:
+        open_database(StudyPlan.model_validate(plan_fields(database=database)))
+    assert "hush" not in str(caught.value)
