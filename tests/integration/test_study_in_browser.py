@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection, select
+from support.conditions import until
 from support.simulated_raters import SimulatedRater
-from support.studies import on_a_port, plan_fields
+from support.studies import ScriptedBot, on_a_port, plan_fields
 from turnscore_assessment.ratings.rating_file import read_ratings, write_ratings
 from turnscore_assessment.report.study_report import build_report
 from turnscore_assessment.study.database import StudyDatabase, open_database
@@ -172,6 +173,69 @@ async def test_no_other_page_has_a_barrier_and_all_of_it_goes_by_keyboard(tmp_pa
         await page.reload()
         await see("You have left the study")
         assert database.run_here(_read_ratings) == []
+
+
+async def test_when_a_chatbot_or_the_network_fails_the_page_says_so_and_goes_on(tmp_path: Path) -> None:
+    bot, bots = ScriptedBot(), free_port()
+    systems = [{"name": name, "url": f"http://127.0.0.1:{bots}/v1/chat/completions"} for name in "AB"]
+    plan = StudyPlan.model_validate(plan_fields(database=str(tmp_path / "study.sqlite3"), systems=systems))
+    async with (
+        on_a_port(bot.app, bots),
+        served(plan, 1) as (url, _database, [link]),
+        chromium() as browser,
+    ):
+        context = await browser.new_context()
+        page, other = await context.new_page(), await context.new_page()
+        await page.goto(f"{url}/#{link}")
+        await page.get_by_role("checkbox").check()
+        await page.get_by_role("button", name="Begin").click()
+        await page.get_by_role("button", name="Start the conversation").click()
+        alert, again = page.get_by_role("alert"), page.get_by_role("button", name="Try again")
+        give_up = page.get_by_role("button", name="Go on without this conversation")
+
+        async def say(where: Any, text: str) -> None:
+            await where.get_by_label("Your message").fill(text)
+            await where.get_by_label("Your message").press("Enter")
+
+        await context.set_offline(True)
+        await say(page, "one")
+        await alert.get_by_text("The server cannot be reached.").wait_for()
+        assert await find_violations(page) == []
+        await context.set_offline(False)
+        await again.click()
+        await page.get_by_text("reply 1").wait_for()
+        assert await alert.text_content() == ""
+
+        bot.gate.clear()
+        await say(page, "two")
+        await page.get_by_role("status").get_by_text("The chatbot is answering").wait_for()
+        await other.goto(f"{url}/#{link}")  # a second tab waits for the same reply
+        await other.get_by_role("status").get_by_text("The chatbot is answering").wait_for()
+        bot.gate.set()
+        await page.get_by_text("reply 2").wait_for()
+        await other.get_by_text("reply 2").wait_for()
+        assert len(bot.asked) == 2
+        await say(other, "three")
+        await other.get_by_text("reply 3").wait_for()
+        await say(page, "another three")
+        await alert.get_by_text("The conversation has gone on elsewhere").wait_for()
+        assert await page.locator(".said").all_text_contents() == [
+            "one",
+            "reply 1",
+            "two",
+            "reply 2",
+            "three",
+            "reply 3",
+        ]
+
+        bot.status = 500
+        await say(page, "four")
+        await alert.get_by_text("The chatbot did not answer").wait_for()
+        await again.click()
+        await until(lambda: len(bot.asked) == 5)
+        await again.click()
+        await give_up.click()
+        await page.get_by_role("heading", name="Next: conversation 2 of 2", exact=True).wait_for()
 
 
 def _find_raters(connection: Connection, codes: list[str]) -> list[str]:

@@ -9,6 +9,10 @@ from typing import Any
 
 import httpx
 import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 from starlette.types import ASGIApp
 from turnscore_assessment.study.chatbots import Chatbots
 from turnscore_assessment.study.database import StudyDatabase, open_database
@@ -55,6 +59,30 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+class ScriptedBot:
+    """A system under test that counts, waits and fails as it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.status = 200
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    @property
+    def app(self) -> Starlette:
+        return Starlette(routes=[Route("/v1/chat/completions", self._answer, methods=["POST"])])
+
+    @property
+    def transport(self) -> httpx.ASGITransport:
+        return httpx.ASGITransport(self.app)
+
+    async def _answer(self, request: Request) -> Response:
+        self.asked.append(await request.json())
+        await self.gate.wait()
+        message = {"role": "assistant", "content": f"reply {len(self.asked)}"}
+        return JSONResponse({"choices": [{"message": message}]}, status_code=self.status)
 
 
 class Served:

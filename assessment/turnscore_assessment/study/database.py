@@ -20,6 +20,8 @@ BUSY_SECONDS = 10
 THREADS = 8
 """Transactions at once. Chosen: each takes a millisecond or a few."""
 
+_ONLY_READS = "turnscore_only_reads"
+
 Taken = ParamSpec("Taken")
 Given = TypeVar("Given")
 
@@ -42,11 +44,23 @@ class StudyDatabase:
         """Runs the work in one transaction, in a thread. What it raises undoes what it did."""
         return await anyio.to_thread.run_sync(lambda: self.run_here(work, *taken, **named), limiter=self._limiter)
 
+    async def read(
+        self, work: Callable[Concatenate[Connection, Taken], Given], *taken: Taken.args, **named: Taken.kwargs
+    ) -> Given:
+        """The same for work that only reads: it waits for no other transaction."""
+        return await anyio.to_thread.run_sync(lambda: self._read_here(work, *taken, **named), limiter=self._limiter)
+
     def run_here(
         self, work: Callable[Concatenate[Connection, Taken], Given], *taken: Taken.args, **named: Taken.kwargs
     ) -> Given:
         """The same in this thread."""
         with self._engine.begin() as connection:
+            return work(connection, *taken, **named)
+
+    def _read_here(
+        self, work: Callable[Concatenate[Connection, Taken], Given], *taken: Taken.args, **named: Taken.kwargs
+    ) -> Given:
+        with self._engine.execution_options(**{_ONLY_READS: True}).begin() as connection:
             return work(connection, *taken, **named)
 
     def close(self) -> None:
@@ -129,7 +143,8 @@ def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
 
 def _begin_sqlite(connection: Connection) -> None:
     """At once for writing: a transaction that reads first and then waits to write would fail instead of waiting."""
-    connection.exec_driver_sql("begin immediate")
+    only_reads = connection.get_execution_options().get(_ONLY_READS, False)
+    connection.exec_driver_sql("begin" if only_reads else "begin immediate")
 
 
 def _name_cause(error: Exception) -> str:

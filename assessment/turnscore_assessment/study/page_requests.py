@@ -1,6 +1,5 @@
 """What the page may ask: the bodies of its requests, checked. Bounds that the plan sets are checked with them."""
 
-import math
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
@@ -81,7 +80,7 @@ def check_ratings(ratings: Mapping[str, float], plan: StudyPlan) -> dict[str, fl
         rating = ratings.get(criterion.name)
         if rating is None:
             raise RefusedError(Refusal.INVALID, f"ratings.{criterion.name}: is missing")
-        if not math.isfinite(rating) or not criterion.low <= rating <= criterion.high:
+        if not criterion.low <= rating <= criterion.high:  # nor is NaN
             reason = f"must be from {criterion.low:g} to {criterion.high:g}"
             raise RefusedError(Refusal.INVALID, f"ratings.{criterion.name}: {reason}")
     return {name: float(ratings[name]) for name in names}

@@ -48,11 +48,11 @@ class RunningStudy:
         parsed = parse_link(link)
         if parsed is None:
             raise RefusedError(Refusal.UNKNOWN_LINK)
-        return await self._database.run(workers.find_worker, self._database.study_id, parsed)
+        return await self._database.read(workers.find_worker, self._database.study_id, parsed)
 
     async def show(self, worker: Worker) -> dict[str, Any]:
         """The study, and where the worker stands."""
-        standing = await self._database.run(conversations.find_standing, worker.id)
+        standing = await self._database.read(conversations.find_standing, worker.id)
         recorded = None
         if standing.open is not None and standing.open.recorded is not None:
             recorded = self._recordings.find(standing.open.system, standing.open.recorded)
@@ -63,7 +63,7 @@ class RunningStudy:
 
     async def show_again(self, worker: Worker) -> dict[str, Any]:
         """The same after something was done, which may have ended the worker's study."""
-        return await self.show(await self._database.run(workers.read_worker, worker.id))
+        return await self.show(await self._database.read(workers.read_worker, worker.id))
 
     async def agree(self, worker: Worker, consent_hash: str) -> None:
         """The worker agrees to the text with that hash, and is dealt dialogues."""

@@ -70,7 +70,7 @@ class UnseenScores:
 
     async def score_waiting(self) -> int:
         """Scores some dialogues that have none; how many it tried. TurnScoreError where the service does not answer."""
-        waiting = await self._database.run(_find_unscored, self._database.study_id, self._failed)
+        waiting = await self._database.read(_find_unscored, self._database.study_id, self._failed)
         for dialogue_id, system, recorded, texts in waiting:
             try:
                 scores = await self._score_turns(self._build_turns(system, recorded, texts))

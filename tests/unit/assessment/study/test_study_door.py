@@ -7,35 +7,11 @@ from typing import Any
 
 import httpx
 import pytest
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 from support.conditions import until
-from support.studies import ORIGIN, Served, served_study
+from support.studies import ORIGIN, ScriptedBot, Served, served_study
 from turnscore_assessment.study import links
 
 RATINGS = {"fun": 70, "repetitive": 20.5}
-
-
-class Bot:
-    """A system under test that counts, waits and fails as it is told to."""
-
-    def __init__(self) -> None:
-        self.asked: list[dict[str, Any]] = []
-        self.status = 200
-        self.gate = asyncio.Event()
-        self.gate.set()
-
-    @property
-    def transport(self) -> httpx.ASGITransport:
-        return httpx.ASGITransport(Starlette(routes=[Route("/v1/chat/completions", self._answer, methods=["POST"])]))
-
-    async def _answer(self, request: Request) -> Response:
-        self.asked.append(await request.json())
-        await self.gate.wait()
-        message = {"role": "assistant", "content": f"reply {len(self.asked)}"}
-        return JSONResponse({"choices": [{"message": message}]}, status_code=self.status)
 
 
 def code_of(answer: httpx.Response) -> tuple[int, str]:
@@ -77,7 +53,7 @@ async def test_nothing_that_a_worker_is_shown_names_a_system_or_which_one_is_deg
 
 
 async def test_a_message_that_is_sent_twice_is_stored_and_asked_once(tmp_path: Path) -> None:
-    bot = Bot()
+    bot = ScriptedBot()
     async with served_study(tmp_path, bot.transport) as served:
         link, dialogue = await begin(served)
         first = await served.post(link, "message", dialogue=dialogue, number=0, text=" hello ")
@@ -94,7 +70,7 @@ async def test_a_message_that_is_sent_twice_is_stored_and_asked_once(tmp_path: P
 
 
 async def test_while_a_reply_is_under_way_the_message_waits_and_nothing_else_is_taken(tmp_path: Path) -> None:
-    bot = Bot()
+    bot = ScriptedBot()
     async with served_study(tmp_path, bot.transport) as served:
         link, dialogue = await begin(served)
         bot.gate.clear()
@@ -109,7 +85,7 @@ async def test_while_a_reply_is_under_way_the_message_waits_and_nothing_else_is_
 
 
 async def test_who_asked_and_died_holds_a_message_up_only_for_a_while(tmp_path: Path) -> None:
-    bot = Bot()
+    bot = ScriptedBot()
     async with served_study(tmp_path, bot.transport) as served:
         link, dialogue = await begin(served)
         bot.gate.clear()
@@ -126,7 +102,7 @@ async def test_who_asked_and_died_holds_a_message_up_only_for_a_while(tmp_path: 
 
 
 async def test_a_system_that_fails_is_asked_again_and_given_up_after_three_times(tmp_path: Path) -> None:
-    bot = Bot()
+    bot = ScriptedBot()
     bot.status = 500
     async with served_study(tmp_path, bot.transport) as served:
         link, dialogue = await begin(served)
@@ -171,6 +147,7 @@ async def test_a_rating_needs_all_inputs_and_is_taken_once(tmp_path: Path) -> No
         ({**RATINGS, "kind": 3}, "ratings.kind: is no criterion of this study"),
         ({**RATINGS, "fun": 100.5}, "ratings.fun: must be from 0 to 100"),
         ({**RATINGS, "fun": float("nan")}, "ratings.fun: must be from 0 to 100"),
+        ({**RATINGS, "fun": 10**400}, "ratings.fun: must be from 0 to 100"),
         ({**RATINGS, "fun": "70"}, "ratings.fun"),
         ({**RATINGS, "fun": True}, "ratings.fun"),
     ],
