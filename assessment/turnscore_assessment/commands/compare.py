@@ -8,7 +8,7 @@ from rich.console import Console
 from turnscore_client import AsyncTurnScoreClient
 
 from turnscore_assessment.commands.options import SeedOption, reported_errors
-from turnscore_assessment.comparison.comparison import compare_files
+from turnscore_assessment.comparison.comparison import Comparison, compare_files
 from turnscore_assessment.comparison.difference import ROUNDS
 from turnscore_assessment.comparison.report import (
     describe_verdict,
@@ -68,28 +68,41 @@ def run(
     output: Annotated[Path | None, typer.Option(dir_okay=False, help="Where the result goes as JSON.")] = None,
 ) -> None:
     """Compare two of your systems: by scores of their dialogues, or, while ratings come in, by people."""
+    given = {"--method": method, "--bounds": bounds, "--margin": margin, "--systems": systems}
+    needless = {"--pair": paired, "--details": details or None} if sequential else given
+    for option, value in needless.items():
+        if value is not None:
+            raise typer.BadParameter(f"{'does not go' if sequential else 'goes'} with --sequential", param_hint=option)
     if len(files) != (1 if systems else 2):
         raise typer.BadParameter("two files of dialogues, or one of ratings with --sequential --systems A,B")
-    if systems and not sequential:
-        raise typer.BadParameter("goes with --sequential; `report` compares finished ratings", param_hint="--systems")
     names = _split(scorers, "--scorers") if scorers else None
     with reported_errors():
         if systems:
-            found = [_follow_ratings(files[0], systems, criterion, method, alpha, margin)]
-            _tell_sequences(found, output)
+            _tell_sequences([_follow_ratings(files[0], systems, criterion, method, alpha, margin)], output)
             return
         a, b = (_read(path, url, names) for path in files)
         if sequential:
-            span = _read_bounds(bounds)
-            chosen = method or (SequenceMethod.ASYMPTOTIC if span is None else SequenceMethod.BETTING)
-            _tell_sequences(
-                compare_scores_sequentially(
-                    a, b, scorers=names, method=chosen, bounds=span, alpha=alpha, margin=margin
-                ),
-                output,
-            )
+            _tell_sequences(_follow_scores(a, b, names, method, bounds, alpha, margin), output)
             return
         compared = compare_files(a, b, paired=paired, with_details=details, scorers=names, rounds=rounds, seed=seed)
+    _tell_comparison(compared, output)
+
+
+def _follow_scores(
+    a: ScoreFile,
+    b: ScoreFile,
+    scorers: list[str] | None,
+    method: SequenceMethod | None,
+    bounds: str | None,
+    alpha: float,
+    margin: float | None,
+) -> list[SequentialComparison]:
+    span = _read_bounds(bounds)
+    chosen = method or (SequenceMethod.ASYMPTOTIC if span is None else SequenceMethod.BETTING)
+    return compare_scores_sequentially(a, b, scorers=scorers, method=chosen, bounds=span, alpha=alpha, margin=margin)
+
+
+def _tell_comparison(compared: Comparison, output: Path | None) -> None:
     console = _open_console()
     console.print(make_comparison_table(compared))
     for remark in list_remarks(compared):

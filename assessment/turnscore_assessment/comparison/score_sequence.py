@@ -31,27 +31,17 @@ def compare_scores_sequentially(
     """
     pairs, unit = _pair(a, b)
     columns = [(left.values(with_details=False), right.values(with_details=False)) for left, right in pairs]
-    common = list(dict.fromkeys(name for left, right in columns for name in left if name in right))
-    names = scorers or common
-    missing = [name for name in names if name not in common]
-    if missing or not names:
-        raise TooFewError(
-            f"scorers: {', '.join(missing) or 'none'} scored in both files; these are: {', '.join(common)}"
-        )
+    names = _choose_names(columns, scorers)
     reach = np.inf if bounds is None else bounds[1] - bounds[0]
+    notes = [f"alpha {alpha:g} is shared by {len(names)} scorers"] if len(names) > 1 else []
     found = []
     for name in names:
         kept = [(left[name], right[name]) for left, right in columns if name in left and name in right]
         _check_bounds(name, kept, bounds)
-        observed = Observations(
-            differences=np.array([left - right for left, right in kept]),
-            reach=reach,
-            unit=unit,
-            notes=[f"alpha {alpha:g} is shared by {len(names)} scorers"] if len(names) > 1 else [],
-        )
+        differences = np.array([left - right for left, right in kept])
         found.append(
             compare_sequentially(
-                observed,
+                Observations(differences=differences, reach=reach, unit=unit, notes=notes),
                 a=str(a.path),
                 b=str(b.path),
                 what=name,
@@ -61,6 +51,16 @@ def compare_scores_sequentially(
             )
         )
     return found
+
+
+def _choose_names(columns: list[tuple[dict[str, float], dict[str, float]]], scorers: list[str] | None) -> list[str]:
+    common = list(dict.fromkeys(name for left, right in columns for name in left if name in right))
+    names = scorers or common
+    missing = [name for name in names if name not in common]
+    if missing or not names:
+        which = ", ".join(missing) or "none"
+        raise TooFewError(f"scorers: {which} scored in both files; these are: {', '.join(common)}")
+    return names
 
 
 def _pair(a: ScoreFile, b: ScoreFile) -> tuple[list[tuple[ScoredDialogue, ScoredDialogue]], str]:

@@ -129,35 +129,7 @@ def build_option_table(
 ) -> OptionTable:
     """`answers` are by rater and question, then by option, as `read_answer` returns them."""
     systems = sorted({item.system for item in key.items.values()})
-    numbers = [
-        {name: number for number, name in enumerate(sorted(names))}
-        for names in (
-            {question.rater for question in key.questions},
-            {item.dialogue for item in key.items.values()},
-            set(systems),
-            set(key.items),
-        )
-    ]
-    rows: list[tuple[float, ...]] = []
-    for number, (place, given) in enumerate(sorted(answers.items())):
-        question = questions[place]
-        standard = np.nan if question.standard is None else question.standard
-        for option in question.options:  # in the key's order, so that the last digits do not depend on the sheet's
-            value = given.get(option)
-            if value is None:
-                continue
-            item = key.items[option]
-            rows.append(
-                (
-                    numbers[0][question.rater],
-                    numbers[1][item.dialogue],
-                    numbers[2][item.system],
-                    numbers[3][option],
-                    number,
-                    value,
-                    standard,
-                )
-            )
+    rows = list(_number_rows(key, questions, answers))
     columns = np.array(rows, dtype=np.float64).reshape(-1, 7).T
     rater, dialogue, system, item_of, question_of = (column.astype(np.intp) for column in columns[:5])
     return OptionTable(
@@ -171,3 +143,27 @@ def build_option_table(
         standard=columns[6],
         unanswered=len(key.questions) - len(answers),
     )
+
+
+def _number_rows(
+    key: DesignKey,
+    questions: Mapping[tuple[str, int], Question],
+    answers: Mapping[tuple[str, int], Mapping[str, float]],
+) -> Iterator[tuple[float, ...]]:
+    """A row an option: the numbers of its rater, dialogue, system, item and question, the answer, the standard."""
+    raters = _number({question.rater for question in key.questions})
+    dialogues = _number({item.dialogue for item in key.items.values()})
+    systems = _number({item.system for item in key.items.values()})
+    items = _number(set(key.items))
+    for number, (place, given) in enumerate(sorted(answers.items())):
+        question = questions[place]
+        standard = np.nan if question.standard is None else question.standard
+        for option in question.options:  # in the key's order, so that the last digits do not depend on the sheet's
+            if option in given:
+                item = key.items[option]
+                who = raters[question.rater], dialogues[item.dialogue], systems[item.system]
+                yield *who, items[option], number, given[option], standard
+
+
+def _number(names: set[str]) -> dict[str, int]:
+    return {name: number for number, name in enumerate(sorted(names))}

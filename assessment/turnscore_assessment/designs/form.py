@@ -20,7 +20,7 @@ MOST_CRITERIA = 20
 MOST_SYSTEMS = 200
 MOST_ITEMS = 20_000
 MOST_QUESTIONS = 100_000
-MOST_SHOWN = 1_000_000
+MOST_SHOWN = 200_000
 """Options on all sheets together. All chosen: many times what any published study asks."""
 LARGEST_TUPLE = 10
 """Options of one question. Chosen: nobody puts more in order."""

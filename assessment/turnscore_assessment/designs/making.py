@@ -146,8 +146,7 @@ def _deal_options(
     places = {system: place for place, system in enumerate(systems)}
     if not wish.kind.is_choice:
         rows = [sorted(places[system] for system in blocks[dialogue]) for _, dialogue in asked]
-        if sum(map(len, rows)) > MOST_SHOWN:
-            raise DesignError(f"raters: all sheets together would show more than {MOST_SHOWN:,} options")
+        _check_shown(sum(map(len, rows)))
         return [[systems[place] for place in row] for row in balance_positions(rows, generator)]
     size = 2 if wish.kind is DesignKind.PAIRWISE else min(wish.tuple_size, len(systems))
     for dialogue, block in blocks.items():
@@ -158,8 +157,14 @@ def _deal_options(
             )
     if not 2 <= size <= LARGEST_TUPLE:
         raise DesignError(f"tuple-size: {wish.tuple_size}; a question compares 2 to {LARGEST_TUPLE} options")
+    _check_shown(size * len(asked))
     dealt = deal_tuples(len(systems), size, len(asked), generator)
     return [[systems[place] for place in dealt[row]] for row in generator.permutation(len(dealt)).tolist()]
+
+
+def _check_shown(options: int) -> None:
+    if options > MOST_SHOWN:
+        raise DesignError(f"raters: all sheets together would show more than {MOST_SHOWN:,} options")
 
 
 def _number(

@@ -16,6 +16,10 @@ Integers = NDArray[np.intp]
 
 PROPOSED_SWAPS = 60_000
 """Chosen: 10 units in 45 tuples of 4 meet evenly after some 500; half a second of work at most."""
+MOST_AT_ONCE = 2000
+"""Tuples that are made even together; more are even enough, and the work would grow with the square. Chosen."""
+FIRST = 1e9
+"""What an appearance costs beside a meeting: more than all meetings together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +38,7 @@ def deal_tuples(units: int, size: int, count: int, generator: np.random.Generato
         raise ValueError(f"a tuple has 2 to {units} of {units} units, not {size}")
     meetings = np.zeros((units, units), dtype=np.intp)
     dealt = _deal_greedily(units, size, count, meetings, generator)
-    if size < units:
+    if size < units and count <= MOST_AT_ONCE:
         _swap_evenly(dealt, meetings, generator)
     return balance_positions(dealt, generator)
 
@@ -55,17 +59,24 @@ def balance_positions(tuples: Sequence[Sequence[int]], generator: np.random.Gene
     """The same tuples, reordered so that each unit stands in each position equally often, or once more or less.
 
     A unit is cut into parts of at most as many appearances as there are positions; colouring the graph of tuples and
-    parts with the positions then gives each part every position once.
+    parts with the positions then gives each part every position once. Of very many tuples, runs of a multiple of as
+    many as there are units are balanced by themselves: there every unit is dealt equally often, so sums stay balanced.
     """
+    if len(tuples) > MOST_AT_ONCE:
+        units = max(map(max, tuples)) + 1
+        step = units * max(1, MOST_AT_ONCE // (4 * units))
+        parts = [tuples[start : start + step] for start in range(0, len(tuples), step)]
+        return [ordered for part in parts for ordered in balance_positions(part, generator)]
     size = max(map(len, tuples))
     seen: dict[int, int] = defaultdict(int)
     at_tuple: list[dict[int, tuple[int, int]]] = [{} for _ in tuples]  # position -> part
     at_part: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)  # position -> tuple
     for place in generator.permutation(len(tuples)).tolist():
+        positions = generator.permutation(size).tolist()
         for unit in generator.permutation(tuples[place]).tolist():
             part = (unit, seen[unit] // size)
             seen[unit] += 1
-            _colour(place, part, at_tuple, at_part, generator.permutation(size).tolist())
+            _colour(place, part, at_tuple, at_part, positions)
     return [[part[0] for _, part in sorted(positions.items())] for positions in at_tuple]
 
 
@@ -105,7 +116,7 @@ def _deal_greedily(
     for _ in range(count):
         chosen: list[int] = []
         for _ in range(size):
-            costs = appearances * (meetings.sum() + 1) + meetings[chosen].sum(axis=0) + generator.random(units)
+            costs = appearances * FIRST + meetings[chosen].sum(axis=0) + generator.random(units)
             costs[chosen] = np.inf
             chosen.append(int(np.argmin(costs)))
         _note(meetings, chosen)

@@ -198,7 +198,10 @@ def test_a_file_of_too_many_dialogues_is_refused(files: list[str], monkeypatch: 
         (["--sequential", "--bounds", "1,0"], 2, "the first the smaller one"),
         (["--sequential", "--bounds", "0,0.1"], 1, "bounds: quality has "),
         (["--sequential", "--method", "betting"], 1, "betting needs bounded scores"),
-        (["--systems", "A,B"], 2, "one of ratings with"),
+        (["--systems", "A,B"], 2, "goes with --sequential"),
+        (["--systems", "A,B", "--sequential"], 2, "one of ratings with"),
+        (["--margin", "3"], 2, "goes with --sequential"),
+        (["--details", "--sequential"], 2, "does not go with --sequential"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(files: list[str], options: list[str], code: int, reason: str) -> None:

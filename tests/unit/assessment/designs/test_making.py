@@ -144,8 +144,8 @@ def test_what_cannot_be_made_is_named() -> None:
         make(DesignKind.LIKERT, many)
     with pytest.raises(DesignError, match="tuple-size: 11; a question compares 2 to 10 options"):
         make(DesignKind.RANKING, many[:12], tuple_size=11)
-    with pytest.raises(DesignError, match="would show more than 1,000,000 options"):
-        make(DesignKind.LIKERT, many[:200], raters=5001)
+    with pytest.raises(DesignError, match="would show more than 200,000 options"):
+        make(DesignKind.LIKERT, many[:200], raters=1001)
     plain = [item.model_copy(update={"standard": None}) for item in make_items()]
     with pytest.raises(DesignError, match="the reference of dialogue 'd0' has no `standard`"):
         make(DesignKind.BIASED_MAGNITUDE, plain)

@@ -29,6 +29,14 @@ def test_units_and_positions_differ_by_one_at_most(units: int, size: int, count:
     assert balance.meetings[1] - balance.meetings[0] <= (1 if units <= 13 else 3)
 
 
+def test_very_many_tuples_are_balanced_in_bounded_time() -> None:
+    dealt = deal_tuples(12, 5, 2400, np.random.default_rng(0))
+    balance = measure_balance(dealt, 12)
+    assert balance.appearances == (1000, 1000)
+    assert balance.in_position == (200, 200)
+    assert balance.meetings[1] - balance.meetings[0] <= 12  # of 364
+
+
 PERFECT = [(10, 4, 15, 2), (7, 3, 14, 2), (13, 4, 13, 1), (10, 2, 45, 1)]
 
 
