@@ -24,17 +24,19 @@ app = typer.Typer(
 
 OpenClient = Callable[[str | None, str | None, float, Tls | None], AsyncTurnScoreClient]
 
-Url = Annotated[str | None, typer.Option(help=f"The service; else {_defaults.URL_VARIABLE}, else {_defaults.URL}.")]
+Url = Annotated[
+    str | None, typer.Option(help=f"The service's address; default: {_defaults.URL_VARIABLE}, else {_defaults.URL}.")
+]
 ApiKey = Annotated[
     str | None,
-    typer.Option(help=f"Better given as {_defaults.API_KEY_VARIABLE}: others can read a command's options."),
+    typer.Option(help=f"The API key; better set as {_defaults.API_KEY_VARIABLE}: others can read a command's options."),
 ]
 Timeout = Annotated[float, typer.Option(help="Seconds for one call, retries included.")]
 CaFile = Annotated[
-    Path | None, typer.Option(help="PEM: who may have signed the service's certificate; else the public.")
+    Path | None, typer.Option(help="PEM: the authority of the service's certificate; default: the public ones.")
 ]
-CertFile = Annotated[Path | None, typer.Option(help="PEM: your own certificate, for a service that asks for one.")]
-KeyFile = Annotated[Path | None, typer.Option(help="PEM: its private key.")]
+CertFile = Annotated[Path | None, typer.Option(help="PEM: your certificate, for a service that asks for one.")]
+KeyFile = Annotated[Path | None, typer.Option(help="PEM: the private key of your certificate.")]
 
 
 def _check_input(file: Path) -> Path:
@@ -46,14 +48,14 @@ def _check_input(file: Path) -> Path:
 
 
 InputFile = Annotated[
-    Path, typer.Argument(callback=_check_input, help="JSON lines; .gz is unpacked, - is the standard input.")
+    Path, typer.Argument(callback=_check_input, help="Input, JSON lines; .gz is unpacked, - is the standard input.")
 ]
 OutputFile = Annotated[
-    Path, typer.Option(dir_okay=False, help="Where JSON lines go; .gz is packed, - is the standard output.")
+    Path, typer.Option(dir_okay=False, help="Output, JSON lines; .gz is packed, - is the standard output.")
 ]
-ScorerNames = Annotated[str | None, typer.Option(help="Names, separated by commas; else the service's default ones.")]
-Concurrency = Annotated[int, typer.Option(min=1, help="Lines in flight.")]
-AsJson = Annotated[bool, typer.Option("--json", help="The whole reply, as JSON.")]
+ScorerNames = Annotated[str | None, typer.Option(help="Scorers, separated by commas; default: the service's.")]
+Concurrency = Annotated[int, typer.Option(min=1, help="Lines scored at once.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the whole reply as JSON.")]
 
 
 def _print_version(is_asked: bool) -> None:
@@ -84,7 +86,7 @@ def score(
     cert_file: CertFile = None,
     key_file: KeyFile = None,
 ) -> None:
-    """Scores a file: a line is a turn {"context", "response"} or a dialogue {"turns"}; a line out for each line in.
+    """Scores a file: each line is a turn {"context", "response"} or a dialogue {"turns"}, and gives one line of output.
 
     Blank lines are skipped. Other keys of a line, such as "id", are carried over. Exit code 1 if any line failed.
     """
@@ -109,7 +111,7 @@ def models(
     key_file: KeyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Lists what the service has loaded."""
+    """Lists the loaded models."""
     reply = run(fetch_models(_open_client(ctx, url, api_key, timeout, (ca_file, cert_file, key_file))))
     if as_json:
         typer.echo(reply.model_dump_json())

@@ -46,7 +46,7 @@ def show(reference: Reference) -> None:
 
 @app.command()
 def verify(reference: Reference) -> None:
-    """Checks every file of a bundle; exit code 1 and a sentence where one is wrong."""
+    """Checks every file of a bundle; exit code 1 and a sentence if one is wrong."""
     with _refusals():
         bundle = store.resolve(reference)
         bundle.calibration()
@@ -69,7 +69,7 @@ def import_(
 @app.command()
 def export(
     reference: Reference,
-    target: Annotated[Path, typer.Argument(help="The .tar.gz to write; must not exist.")],
+    target: Annotated[Path, typer.Argument(help="The .tar.gz to write; it must not exist.")],
 ) -> None:
     """Writes a bundle as one archive."""
     with _refusals():

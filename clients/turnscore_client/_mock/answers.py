@@ -70,7 +70,7 @@ class MockAnswers:
         """The reply to one request. Raises ValidationError or a ServiceError where the service would refuse it."""
         endpoint = _BY_PATH.get(path)
         if endpoint is None:
-            raise NotFoundError("nothing lives at this path")
+            raise NotFoundError("there is no such path")
         match None if endpoint.request_type is None else endpoint.request_type.model_validate_json(body):
             case ScoreRequest() as request:
                 return self.score(request)
@@ -149,7 +149,7 @@ class MockAnswers:
         others = request.references or request.texts
         if len(request.texts) + len(others) > self._limits.max_items:
             field = "references" if len(request.texts) < len(others) else "texts"
-            raise TooLargeError(f"together at most {self._limits.max_items} are taken", field)
+            raise TooLargeError(f"together at most {self._limits.max_items} are allowed", field)
         texts = []
         for place, text in enumerate(request.texts):
             found = [self._similarity(text, other) for other in others]
@@ -196,7 +196,7 @@ def _weights(request: RankRequest, names: list[str]) -> dict[str, float]:
     given = request.weights or {}
     for name in given:
         if name not in names:
-            raise InvalidRequestError("this scorer is not asked", f"weights.{name}")
+            raise InvalidRequestError("this scorer is not among those asked", f"weights.{name}")
     weights = {name: given.get(name, 1.0) for name in names}
     if not any(weights.values()):
         raise InvalidRequestError("at least one scorer must weigh more than 0", "weights")

@@ -23,15 +23,13 @@ add_version(app)  # and `clear` stays a command of its own
 
 @app.command()
 def clear(
-    model: Annotated[
-        str, typer.Argument(help="The bundle whose scores go, as `name:version`, which /v1/models tells.")
-    ],
-    url: Annotated[str, typer.Option(help="Instead of TURNSCORE_CACHE__URL.")] = "",
-    timeout_seconds: Annotated[float, typer.Option(min=1, help="For all of it.")] = 300,
+    model: Annotated[str, typer.Argument(help="The bundle, as `name:version`; /v1/models lists them.")],
+    url: Annotated[str, typer.Option(help="Address of the Redis; default: TURNSCORE_CACHE__URL.")] = "",
+    timeout_seconds: Annotated[float, typer.Option(min=1, help="Seconds for the whole command.")] = 300,
 ) -> None:
     """Remove a bundle's scores from the shared cache, in every namespace, and from the workers that use it.
 
-    Ends when no worker that reaches the Redis finds them any more: after TURNSCORE_CACHE__CLEAR_POLL_SECONDS and more.
+    Ends when no worker that reaches the Redis finds these scores: after TURNSCORE_CACHE__CLEAR_POLL_SECONDS at least.
     """
     settings = read_settings({"cache": {"url": url}} if url else {}).cache
     address = settings.address()

@@ -27,7 +27,7 @@ class Conversations:
         if self._is_draining:
             raise NotReadyError("draining: the service is shutting down", retry_after_ms=_RETRY_MS)
         if len(self._open) >= self._settings.conversations.max_open:
-            raise OverloadedError("as many conversations are open as this service takes", retry_after_ms=_RETRY_MS)
+            raise OverloadedError("this service has no room for another conversation", retry_after_ms=_RETRY_MS)
 
     async def hold(self, pipeline: ScoringPipeline, channel: Channel, request_id: str) -> None:
         """Answers one conversation until its caller has said everything.

@@ -42,7 +42,7 @@ async def read_request(message_class: type[Message], data: bytes, limits: Limits
 def _parse(message_class: type[_M], data: bytes, limits: Limits) -> _M:
     if len(data) > limits.max_body_bytes:
         raise TooLargeError(
-            f"the message has {len(data)} bytes; at most {limits.max_body_bytes} are taken", field=BODY_FIELD
+            f"the message has {len(data)} bytes; at most {limits.max_body_bytes} are allowed", field=BODY_FIELD
         )
     try:
         return message_class.FromString(data)

@@ -228,7 +228,7 @@ async def _read_body(request: Request, most: int) -> bytes:
     """The whole body. Raises TooLargeError as soon as it is known to be longer than `most` bytes."""
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > most:
-        raise TooLargeError(f"the body has {announced} bytes; at most {most} are taken", field=BODY_FIELD)
+        raise TooLargeError(f"the body has {announced} bytes; at most {most} are allowed", field=BODY_FIELD)
     chunks, size = [], 0
     try:
         async for chunk in request.stream():

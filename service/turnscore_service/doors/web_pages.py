@@ -22,7 +22,7 @@ def check_page(headers: Mapping[str, str], settings: HttpSettings) -> None:
     """Raises InvalidRequestError where a page of this origin, or anybody by this host's name, may not ask."""
     origin, authority = headers.get("origin"), headers.get("host", "").lower()
     if settings.allowed_hosts and authority and not _is_known(authority, settings):
-        raise InvalidRequestError("the service has another name: TURNSCORE_HTTP__ALLOWED_HOSTS", field=HOST_FIELD)
+        raise InvalidRequestError("this host is not in TURNSCORE_HTTP__ALLOWED_HOSTS", field=HOST_FIELD)
     if origin is None or origin in settings.allowed_origins:
         return
     is_own = origin.lower().partition("://")[2] == authority and _is_known(authority, settings)

@@ -81,7 +81,7 @@ class Access:
             if hmac.compare_digest(entry.sha256, digest):
                 found = caller
         if found is None:
-            raise UnauthenticatedError("the API key is not known")
+            raise UnauthenticatedError("the API key is unknown")
         return found
 
     def _read_if_changed(self) -> None:

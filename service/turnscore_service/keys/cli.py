@@ -22,9 +22,11 @@ _KEY_BYTES = 32
 
 @app.command()
 def new(
-    name: Annotated[str, typer.Argument(help="Whose key it is; may appear in logs and metrics.")],
-    file: Annotated[Path | None, typer.Option(help="Append its entry here, for TURNSCORE_AUTH__KEYS_FILE.")] = None,
-    turns_per_second: Annotated[float | None, typer.Option(help="How many turns it may ask for.")] = None,
+    name: Annotated[str, typer.Argument(help="Name of the key; it may appear in logs and metrics.")],
+    file: Annotated[
+        Path | None, typer.Option(help="File to append the entry to, for TURNSCORE_AUTH__KEYS_FILE.")
+    ] = None,
+    turns_per_second: Annotated[float | None, typer.Option(help="Turns per second that the key may ask for.")] = None,
 ) -> None:
     """Prints a new key, and the entry that lets it in."""
     if file is not None:
@@ -56,7 +58,7 @@ def _check_file(file: Path, name: str) -> None:
     except UnusableKeysError as error:
         raise typer.BadParameter(str(error)) from None
     if name in known:
-        raise typer.BadParameter(f"{file} has a key of that name")
+        raise typer.BadParameter(f"{file} has a key of that name already")
 
 
 if __name__ == "__main__":

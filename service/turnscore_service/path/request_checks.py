@@ -89,7 +89,7 @@ def check_rank_request(
     """
     if len(request.candidates) > limits.max_candidates:
         raise TooLargeError(
-            f"{len(request.candidates)} candidates; at most {limits.max_candidates} are taken at once",
+            f"{len(request.candidates)} candidates; at most {limits.max_candidates} are allowed at once",
             field="candidates",
         )
     for index, text in enumerate(request.candidates):
@@ -100,7 +100,7 @@ def check_rank_request(
     asked = _check_choice(request, roster.scorers, named or roster.ranking)
     for name in given:
         if name not in asked:
-            raise InvalidRequestError("this scorer is not asked", field=f"weights.{name}")
+            raise InvalidRequestError("this scorer is not among those asked", field=f"weights.{name}")
     weights = {name: given.get(name, 1.0) for name in asked}
     if not any(weights.values()):
         raise InvalidRequestError("at least one scorer must weigh more than 0", field="weights")
@@ -116,7 +116,7 @@ def check_similarity_request(request: SimilarityRequest, limits: Limits, roster:
     if count > limits.max_items:
         field = "references" if len(texts) < len(references) else "texts"
         message = (
-            f"{len(texts)} texts against {len(references or texts)}; together at most {limits.max_items} are taken"
+            f"{len(texts)} texts against {len(references or texts)}; together at most {limits.max_items} are allowed"
         )
         raise TooLargeError(message, field=field)
     for field, listed in (("texts", texts), ("references", references)):
@@ -137,7 +137,7 @@ def check_opening(opening: ConversationOpening, limits: Limits, roster: Roster) 
 def check_spoken_turn(turn: Turn, index: int, limits: Limits) -> None:
     """Raises TooLargeError or InvalidRequestError where it cannot be a conversation's turn number `index`."""
     if index >= limits.max_turns:
-        raise TooLargeError(f"at most {limits.max_turns} turns are taken in one conversation", field="turn")
+        raise TooLargeError(f"at most {limits.max_turns} turns are allowed in one conversation", field="turn")
     _check_text("turn.text", turn.text, limits)
     if turn.speaker == "system" and not turn.text.strip():
         raise InvalidRequestError("a system turn must not be empty", field="turn.text")
@@ -151,19 +151,19 @@ def check_turn_counts(parsed: object, limits: Limits, path: str = "") -> None:
                 _check_count(f"{path}{field}", turns, limits)
         for field in ("texts", "references"):
             if isinstance(texts := parsed.get(field), list) and len(texts) > limits.max_items:
-                raise TooLargeError(f"{len(texts)} texts; at most {limits.max_items} are taken at once", field=field)
+                raise TooLargeError(f"{len(texts)} texts; at most {limits.max_items} are allowed at once", field=field)
         check_turn_counts(parsed.get("open"), limits, "open.")
 
 
 def check_item_count(count: int, limits: Limits) -> None:
     """Raises TooLargeError where a batch has more items than one request may carry."""
     if count > limits.max_items:
-        raise TooLargeError(f"{count} items; at most {limits.max_items} are taken at once", field="items")
+        raise TooLargeError(f"{count} items; at most {limits.max_items} are allowed at once", field="items")
 
 
 def _check_count(field: str, turns: Sequence[object], limits: Limits) -> None:
     if len(turns) > limits.max_turns:
-        raise TooLargeError(f"{len(turns)} turns; at most {limits.max_turns} are taken at once", field=field)
+        raise TooLargeError(f"{len(turns)} turns; at most {limits.max_turns} are allowed at once", field=field)
 
 
 def _check_turns(field: str, turns: Sequence[Turn], limits: Limits) -> None:
@@ -174,7 +174,7 @@ def _check_turns(field: str, turns: Sequence[Turn], limits: Limits) -> None:
 
 def _check_text(field: str, text: str, limits: Limits) -> None:
     if len(text) > limits.max_text_chars:
-        raise TooLargeError(f"{len(text)} characters; at most {limits.max_text_chars} are taken", field=field)
+        raise TooLargeError(f"{len(text)} characters; at most {limits.max_text_chars} are allowed", field=field)
 
 
 def _check_choice(

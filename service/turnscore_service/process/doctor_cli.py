@@ -21,12 +21,12 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def doctor(
-    device: Annotated[str, typer.Option(help="Instead of TURNSCORE_RUNTIME__DEVICE.")] = "",
+    device: Annotated[str, typer.Option(help="Device to check; default: TURNSCORE_RUNTIME__DEVICE.")] = "",
     load: Annotated[bool, typer.Option("--load", help="Also load every graph and score its self-test.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     _version: VersionOption = False,
 ) -> None:
-    """Tell what this machine has, which graph would run where for each scorer, and what is wrong."""
+    """Report what this machine has, which graph of each scorer would run where, and what is wrong."""
     settings = read_settings({"runtime": {"device": device}} if device else {})
     found = diagnose(settings, ThisMachine(), with_load=load)
     if as_json:

@@ -45,7 +45,7 @@ def load_scorers(settings: Settings, *, worker: int = 0, machine: Machine | None
         if kind in scorers:
             raise BundleError(
                 f"{scorers[kind].bundle.manifest.reference} and {bundle.manifest.reference} are both of kind {kind}; "
-                "name one bundle a kind"
+                "name one bundle per kind"
             )
         bundle = _with_options(bundle, settings.options.get(kind, {}))
         variant, device = choose_graph(bundle, devices)

@@ -184,4 +184,4 @@ def read_settings(given: Mapping[str, Any] | None = None) -> Settings:
         field, message = tell_refusal(error)
         sys.exit(f"TURNSCORE_{field.upper().replace('.', '__')}: {message}")
     except SettingsError as error:  # which repeats no value
-        sys.exit(f"a setting under TURNSCORE_ that takes JSON holds none: {error}")
+        sys.exit(f"a TURNSCORE_ setting that takes JSON holds something else: {error}")

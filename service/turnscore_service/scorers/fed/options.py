@@ -99,15 +99,17 @@ def _bound_follow_ups(own: JsonValue) -> None:
     if not isinstance(own, Mapping):
         return
     if len(own) > MAX_OWN_QUALITIES:
-        raise InvalidRequestError(f"{len(own)} qualities; at most {MAX_OWN_QUALITIES} are taken", field="own_qualities")
+        raise InvalidRequestError(
+            f"{len(own)} qualities; at most {MAX_OWN_QUALITIES} are allowed", field="own_qualities"
+        )
     sizes = [len(each) if isinstance(each, str) else 0 for quality in own.values() for each in _values_of(quality)]
     if len(sizes) > MAX_FOLLOW_UPS:
         raise InvalidRequestError(
-            f"{len(sizes)} follow-ups together; at most {MAX_FOLLOW_UPS} are taken", field="own_qualities"
+            f"{len(sizes)} follow-ups together; at most {MAX_FOLLOW_UPS} are allowed", field="own_qualities"
         )
     if sum(sizes) > MAX_FOLLOW_UP_CHARS:
         raise InvalidRequestError(
-            f"the follow-ups have {sum(sizes)} characters together; at most {MAX_FOLLOW_UP_CHARS} are taken",
+            f"the follow-ups have {sum(sizes)} characters together; at most {MAX_FOLLOW_UP_CHARS} are allowed",
             field="own_qualities",
         )
 

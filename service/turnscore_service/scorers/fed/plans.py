@@ -155,12 +155,12 @@ class FedPlans:
         longest, limit = max(map(len, found.values()), default=0), self._questions.longest_allowed
         if longest > limit:
             raise InvalidRequestError(
-                f"a follow-up has {longest} tokens; at most {limit} are taken", field="own_qualities"
+                f"a follow-up has {longest} tokens; at most {limit} are allowed", field="own_qualities"
             )
         total = sum(map(len, found.values()))
         if total > self._max_tokens:
             raise InvalidRequestError(
-                f"the follow-ups have {total} tokens together; at most {self._max_tokens} are taken",
+                f"the follow-ups have {total} tokens together; at most {self._max_tokens} are allowed",
                 field="own_qualities",
             )
         return [found.get(text) or known[text] for text in texts]

@@ -73,7 +73,7 @@ def test_each_key_is_let_in_by_its_name(file: Path):
     "key", ["secret-4", "secret", "secret-11", " secret-1", "ſecret-1", "\udcff", digest("secret-1")]
 )
 def test_anything_else_is_turned_away(file: Path, key: str):
-    assert refused(access_to(file), key) == "the API key is not known"
+    assert refused(access_to(file), key) == "the API key is unknown"
 
 
 @pytest.mark.parametrize("key", [None, ""])
