@@ -46,13 +46,13 @@ class OneShape(LoadTestShape):
 def add_options(parser: LocustArgumentParser, **_: Any) -> None:
     """What can be set besides Locust's own options."""
     group = parser.add_argument_group("turnscore")
-    group.add_argument("--shape", choices=SHAPES, default="steady", help="How the number of users goes.")
-    group.add_argument("--seconds", type=float, default=40.0, help="How long the run takes.")
+    group.add_argument("--shape", choices=SHAPES, default="steady", help="Shape of the number of users.")
+    group.add_argument("--seconds", type=float, default=40.0, help="Duration of the run.")
     group.add_argument("--mix", default=DEFAULT_MIX, help="Users of each kind.")
     group.add_argument("--pace", type=float, default=1.0, help="2 makes the people twice as fast as people are.")
     group.add_argument("--seed", type=int, default=1, help="Seed of the traffic.")
     group.add_argument("--repeat-share", type=float, default=0.0, help="Share of the items that were asked before.")
-    group.add_argument("--scorers", default="", help="Names, separated by commas; all that are loaded when empty.")
+    group.add_argument("--scorers", default="", help="Scorers, separated by commas; empty: all that are loaded.")
     group.add_argument("--deadline-ms", type=int, default=5000, help="Deadline of every item.")
     group.add_argument("--door", choices=sorted(DOORS), default="http", help="The door that is used.")
     group.add_argument("--grpc-port", type=int, default=50_051, help="Port of the gRPC door.")

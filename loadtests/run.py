@@ -44,7 +44,7 @@ Port = Annotated[int, typer.Option(help="Port of a running service; where there 
 GrpcPort = Annotated[int, typer.Option(help="gRPC port of that service.")]
 Bentoml = Annotated[Path, typer.Option(help="The bentoml command that starts one.")]
 Reports = Annotated[Path, typer.Option(help="Folder of the reports.")]
-Scorers = Annotated[str, typer.Option(help="Names, separated by commas; all that are loaded when empty.")]
+Scorers = Annotated[str, typer.Option(help="Scorers, separated by commas; empty: all that are loaded.")]
 Mix = Annotated[str, typer.Option(help="Users of each kind: conversation, flood, batch, grpc, stream.")]
 Pace = Annotated[float, typer.Option(help="2 makes the people twice as fast as people are.")]
 BudgetFile = Annotated[Path, typer.Option(help="File of the budgets.")]
@@ -52,8 +52,8 @@ BudgetFile = Annotated[Path, typer.Option(help="File of the budgets.")]
 
 @app.command()
 def load(
-    shape: Annotated[ShapeName, typer.Option(help="How the number of users goes.")] = "steady",
-    seconds: Annotated[float, typer.Option(help="How long.")] = 40.0,
+    shape: Annotated[ShapeName, typer.Option(help="Shape of the number of users.")] = "steady",
+    seconds: Annotated[float, typer.Option(help="Duration in seconds.")] = 40.0,
     mix: Mix = DEFAULT_MIX,
     pace: Pace = 1.0,
     repeat_share: Annotated[float, typer.Option(help="Share of the items that were asked before.")] = 0.0,
@@ -81,7 +81,7 @@ def load(
 
 @app.command()
 def soak(
-    minutes: Annotated[float, typer.Option(min=0.2, max=120, help="How long.")] = 15.0,
+    minutes: Annotated[float, typer.Option(min=0.2, max=120, help="Duration in minutes.")] = 15.0,
     mix: Mix = DEFAULT_MIX,
     pace: Pace = 1.0,
     scorers: Scorers = "",
@@ -104,10 +104,10 @@ def soak(
 
 @app.command()
 def overload(
-    factor: Annotated[float, typer.Option(min=1, max=50, help="Times the peak goodput that is sent.")] = 10.0,
-    seconds: Annotated[float, typer.Option(min=6, max=600, help="How long.")] = 60.0,
+    factor: Annotated[float, typer.Option(min=1, max=50, help="Load, as a multiple of the peak goodput.")] = 10.0,
+    seconds: Annotated[float, typer.Option(min=6, max=600, help="Duration in seconds.")] = 60.0,
     stage_seconds: Annotated[
-        float, typer.Option(min=1, max=60, help="For each step of the search for the peak.")
+        float, typer.Option(min=1, max=60, help="Seconds of each step of the search for the peak.")
     ] = 6.0,
     deadline_ms: Annotated[int, typer.Option(min=50, max=30_000, help="Deadline of every request.")] = 1000,
     scorers: Scorers = "",
@@ -137,11 +137,11 @@ def overload(
 def streams(
     number: Annotated[int, typer.Option("--streams", help="Conversations open at once.")] = 1000,
     connections: Annotated[int, typer.Option(help="Connections that they share.")] = 50,
-    seconds: Annotated[float, typer.Option(min=1, max=600, help="How long they talk.")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=1, max=600, help="Seconds for which they talk.")] = 60.0,
     pace: Pace = 1.0,
     cut_share: Annotated[float, typer.Option(help="Share of the connections that is cut in the middle.")] = 0.3,
     workers: Annotated[int, typer.Option(min=1, max=16, help="Workers of the service, where one is started.")] = 2,
-    scorers: Annotated[str, typer.Option(help="Names, separated by commas.")] = "engagement",
+    scorers: Annotated[str, typer.Option(help="Scorers, separated by commas.")] = "engagement",
     seed: Annotated[int, typer.Option(help="Seed of the traffic.")] = 1,
     settle_seconds: Annotated[float, typer.Option(min=0.5, help="Rest before memory is read.")] = 4.0,
     host: Host = LOOPBACK,
@@ -174,7 +174,7 @@ def streams(
 
 @app.command()
 def hostile(
-    seconds: Annotated[float, typer.Option(min=1, max=120, help="How long each flood lasts.")] = 30.0,
+    seconds: Annotated[float, typer.Option(min=1, max=120, help="Seconds of each flood.")] = 30.0,
     scorer: Annotated[str, typer.Option(help="The scorer that is flooded.")] = "engagement",
     host: Host = LOOPBACK,
     port: Port = 3000,

@@ -61,18 +61,22 @@ def agreement(
     file: InputFile,
     scorers: Annotated[list[str], typer.Option("--scorer", help="A scorer to measure; repeatable.")],
     parts: Parts = None,
-    url: Annotated[str | None, typer.Option(help="The service; else TURNSCORE_URL, else localhost.")] = None,
+    url: Annotated[
+        str | None, typer.Option(help="The service's address; default: TURNSCORE_URL, else localhost.")
+    ] = None,
     bundles: Bundles = None,
     form: Form = FormName.JUDGED,
     output: Annotated[Path, typer.Option(file_okay=False, help="Folder for the figures.")] = Path("build/agreement"),
-    level: Annotated[LevelName, typer.Option(help="`both`: what the file has judgements for.")] = LevelName.BOTH,
+    level: Annotated[
+        LevelName, typer.Option(help="`both`: every level that the file has judgements for.")
+    ] = LevelName.BOTH,
     bootstrap: Annotated[int, typer.Option(min=1, help="Resamples of dialogues for an interval.")] = BOOTSTRAP_ROUNDS,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     concurrency: Annotated[int, typer.Option(min=1, help="Dialogues in flight at the service.")] = CALLS_IN_FLIGHT,
     timeout: Annotated[float, typer.Option(help="Seconds for one dialogue, retries included.")] = CALL_SECONDS,
     _version: VersionOption = False,
 ) -> None:
-    """Correlate scores, and the trivial baselines beside them, with what people thought of the same turns."""
+    """Correlate scores, and trivial baselines, with people's judgements of the same turns."""
     from turnscore_assessment.agreement.job import AgreementJob, run_agreement_job, write_report
     from turnscore_assessment.agreement.report import make_table
 
@@ -101,7 +105,7 @@ def agreement(
 @convert_app.command()
 def convert(
     source: InputFile,
-    target: Annotated[Path, typer.Argument(dir_okay=False, help="Where to write; gzipped if it ends in .gz.")],
+    target: Annotated[Path, typer.Argument(dir_okay=False, help="File to write; gzipped if it ends in .gz.")],
     form: Form = FormName.DBDC3,
     _version: VersionOption = False,
 ) -> None:

@@ -30,14 +30,14 @@ def agreement_table(
         list[str] | None,
         typer.Option("--bundle", help="A bundle's folder (with a /) or name; repeatable. Default: all starters."),
     ] = None,
-    turns: Annotated[int, typer.Option(min=10, help="Turns a set at most.")] = MOST_TURNS,
-    fed_turns: Annotated[int, typer.Option(min=10, help="The same for fed, which is slow.")] = SLOW_TURNS,
-    contexts: Annotated[int, typer.Option(min=3, help="Contexts of adversarial responses a split.")] = MOST_CONTEXTS,
+    turns: Annotated[int, typer.Option(min=10, help="Turns per set, at most.")] = MOST_TURNS,
+    fed_turns: Annotated[int, typer.Option(min=10, help="Turns per set for fed, which is slow.")] = SLOW_TURNS,
+    contexts: Annotated[int, typer.Option(min=3, help="Contexts of adversarial responses per split.")] = MOST_CONTEXTS,
     bootstrap: Annotated[int, typer.Option(min=1, help="Resamples of dialogues for an interval.")] = ROUNDS,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     _version: VersionOption = False,
 ) -> None:
-    """Write one page on how every scorer, its parts, their sums, length and position go with people's judgements."""
+    """Write one page on how every scorer, its parts, their sums, length and position agree with people's judgements."""
     from turnscore_models import starter_bundles
 
     from turnscore_assessment.agreement_table.job import TableJob, run_table_job

@@ -41,31 +41,33 @@ Files = Annotated[
     ),
 ]
 Pairing = Annotated[
-    bool | None, typer.Option("--pair/--no-pair", help="By `id`; unless said, where most dialogues have a namesake.")
+    bool | None, typer.Option("--pair/--no-pair", help="Pair dialogues by `id`; default: if most have a namesake.")
 ]
-Names = Annotated[str | None, typer.Option("--scorers", help="Names, separated by commas; else all that both have.")]
+Names = Annotated[
+    str | None, typer.Option("--scorers", help="Scorers, separated by commas; default: all that both files have.")
+]
 Systems = Annotated[str | None, typer.Option(help="Two systems of the ratings, as in `A,B`.")]
-Bounds = Annotated[
-    str | None, typer.Option(help="Between which numbers every score lies, as in `0,1`: betting needs them.")
-]
+Bounds = Annotated[str | None, typer.Option(help="Least and greatest possible score, as in `0,1`; betting needs them.")]
 
 
 def run(
     files: Files,
     scorers: Names = None,
-    url: Annotated[str | None, typer.Option(help="Service for unscored dialogues; else TURNSCORE_URL.")] = None,
+    url: Annotated[str | None, typer.Option(help="Service for unscored dialogues; default: TURNSCORE_URL.")] = None,
     paired: Pairing = None,
-    details: Annotated[bool, typer.Option("--details", help="The scores' details, too.")] = False,
+    details: Annotated[bool, typer.Option("--details", help="Compare the scores' details, too.")] = False,
     rounds: Annotated[int, typer.Option(min=200, max=100_000, help="Resamples of dialogues.")] = ROUNDS,
     seed: SeedOption = 0,
-    sequential: Annotated[bool, typer.Option("--sequential", help="A look after every observation.")] = False,
+    sequential: Annotated[bool, typer.Option("--sequential", help="Look after every observation.")] = False,
     systems: Systems = None,
-    criterion: Annotated[str, typer.Option(help="Of the ratings.")] = OVERALL,
-    method: Annotated[SequenceMethod | None, typer.Option(help="Unless said, betting where bounds are known.")] = None,
+    criterion: Annotated[str, typer.Option(help="Criterion of the ratings.")] = OVERALL,
+    method: Annotated[
+        SequenceMethod | None, typer.Option(help="Method of the sequence; default: betting if bounds are known.")
+    ] = None,
     bounds: Bounds = None,
-    alpha: Annotated[float, typer.Option(min=0.0001, max=0.5, help="Of the sequence.")] = 0.05,
-    margin: Annotated[float | None, typer.Option(min=0, help="No smaller difference matters.")] = None,
-    output: Annotated[Path | None, typer.Option(dir_okay=False, help="Where the result goes as JSON.")] = None,
+    alpha: Annotated[float, typer.Option(min=0.0001, max=0.5, help="Level of the sequence.")] = 0.05,
+    margin: Annotated[float | None, typer.Option(min=0, help="Smallest difference that matters.")] = None,
+    output: Annotated[Path | None, typer.Option(dir_okay=False, help="File for the result, as JSON.")] = None,
 ) -> None:
     """Compare two of your systems: by scores of their dialogues, or, while ratings come in, by people."""
     given = {"--method": method, "--bounds": bounds, "--margin": margin, "--systems": systems}

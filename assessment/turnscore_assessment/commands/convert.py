@@ -11,14 +11,16 @@ from turnscore_assessment.reported_errors import reported_errors
 
 Sources = Annotated[
     list[Path],
-    typer.Argument(exists=True, dir_okay=False, help="All files of one run: of workers who passed and who failed."),
+    typer.Argument(
+        exists=True, dir_okay=False, help="All files of one run: workers who passed and workers who failed."
+    ),
 ]
 
 
 def run(
     sources: Sources,
-    output: Annotated[Path, typer.Option(dir_okay=False, help="Where to write; gzipped if it ends in .gz.")],
-    study: Annotated[str, typer.Option(help="The study's name; unless said, the output's.")] = "",
+    output: Annotated[Path, typer.Option(dir_okay=False, help="File to write; gzipped if it ends in .gz.")],
+    study: Annotated[str, typer.Option(help="The study's name; default: the output's.")] = "",
 ) -> None:
     """Write the published conversations of one run as a ratings file."""
     if any(output.exists() and output.samefile(source) for source in sources):

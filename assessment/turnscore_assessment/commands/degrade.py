@@ -17,11 +17,13 @@ DialogueFile = Annotated[
 
 def run(
     dialogues: DialogueFile,
-    output: Annotated[Path, typer.Option(dir_okay=False, help="Where to write; gzipped if it ends in .gz.")],
+    output: Annotated[Path, typer.Option(dir_okay=False, help="File to write; gzipped if it ends in .gz.")],
     corpus: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="Where replies come from; else the same file.")
+        Path | None, typer.Option(exists=True, dir_okay=False, help="File of the replies; default: the same file.")
     ] = None,
-    count: Annotated[int | None, typer.Option(min=1, help="How many of the file's first dialogues.")] = None,
+    count: Annotated[
+        int | None, typer.Option(min=1, help="Number of dialogues, from the beginning of the file.")
+    ] = None,
     seed: SeedOption = 0,
 ) -> None:
     """Give recorded dialogues random, distorted replies that ignore the user, as the published quality control does."""

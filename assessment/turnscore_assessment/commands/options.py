@@ -12,4 +12,4 @@ RatingsFile = Annotated[
     Path, typer.Argument(exists=True, dir_okay=False, help="Ratings (docs/assessment.md); .gz is unpacked.")
 ]
 RoundsOption = Annotated[int, typer.Option(min=1, max=MOST_ROUNDS, help="Resamples for an interval.")]
-SeedOption = Annotated[int, typer.Option(min=0, help="Where chance starts; the same seed gives the same figures.")]
+SeedOption = Annotated[int, typer.Option(min=0, help="Seed of the random draws; the same seed gives the same figures.")]

@@ -22,16 +22,19 @@ def run(
     pilot: RatingsFile,
     systems: Annotated[str, typer.Option(help="Two systems of the pilot, as in `A,B`.")],
     difference: Annotated[
-        float | None, typer.Option(help="The smallest that matters, in the unit of --transform; else the pilot's own.")
+        float | None,
+        typer.Option(help="Smallest difference that matters, in the unit of --transform; default: the pilot's own."),
     ] = None,
-    criterion: Annotated[str, typer.Option(help="Of the pilot.")] = OVERALL,
-    transform: Annotated[Transform, typer.Option(help="Of ratings: z per worker, or raw points.")] = Transform.Z,
-    dialogues: Annotated[int, typer.Option(min=1, max=100, help="Of each system, by a worker.")] = 1,
-    level: Annotated[float, typer.Option(min=0.00001, max=0.5, help="Of the test.")] = LEVEL,
-    power: Annotated[float, typer.Option(min=0.1, max=0.99, help="The share of studies that must see it.")] = POWER,
+    criterion: Annotated[str, typer.Option(help="Criterion of the pilot.")] = OVERALL,
+    transform: Annotated[Transform, typer.Option(help="Unit of ratings: z per worker, or raw points.")] = Transform.Z,
+    dialogues: Annotated[int, typer.Option(min=1, max=100, help="Dialogues of each system that a worker rates.")] = 1,
+    level: Annotated[float, typer.Option(min=0.00001, max=0.5, help="Level of the test.")] = LEVEL,
+    power: Annotated[
+        float, typer.Option(min=0.1, max=0.99, help="Share of studies that must see the difference.")
+    ] = POWER,
     simulations: Annotated[int, typer.Option(min=100, max=MOST_SIMULATIONS, help="Studies simulated.")] = SIMULATIONS,
     seed: SeedOption = 0,
-    output: Annotated[Path | None, typer.Option(dir_okay=False, help="Where the plan goes as JSON.")] = None,
+    output: Annotated[Path | None, typer.Option(dir_okay=False, help="File for the plan, as JSON.")] = None,
 ) -> None:
     """How many workers and dialogues show a difference between two systems, from the ratings of a pilot study."""
     names = [name.strip() for name in systems.split(",")]

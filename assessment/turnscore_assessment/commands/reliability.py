@@ -20,7 +20,7 @@ def run(
             exists=True, dir_okay=False, help="Ratings in which `dialogue` names items, or CSV of item, rater, value."
         ),
     ],
-    output: Annotated[Path | None, typer.Option(dir_okay=False, help="Where to write the figures as JSON.")] = None,
+    output: Annotated[Path | None, typer.Option(dir_okay=False, help="File for the figures, as JSON.")] = None,
     rounds: RoundsOption = ROUNDS,
     seed: SeedOption = 0,
 ) -> None:

@@ -113,8 +113,10 @@ def count_covered(sizes: tuple[int, int], studies: int, *, paired: bool, seed: i
 
 def main(
     studies: Annotated[int, typer.Option(min=10)] = 4000,
-    ratings: Annotated[Path | None, typer.Option(exists=True, help="A study whose differences are drawn, too.")] = None,
-    systems: Annotated[str, typer.Option(help="Two of its systems.")] = "A,B",
+    ratings: Annotated[
+        Path | None, typer.Option(exists=True, help="A study whose differences are drawn as well.")
+    ] = None,
+    systems: Annotated[str, typer.Option(help="Two systems of that study.")] = "A,B",
     seed: int = 0,
 ) -> None:
     """Prints both tables."""

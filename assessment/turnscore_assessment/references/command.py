@@ -58,9 +58,9 @@ def run(
         Path | None, typer.Option(exists=True, dir_okay=False, help="METEOR 1.5's jar, its data beside it.")
     ] = None,
     tokenisation: Annotated[str, typer.Option(help="`blanks` for tokenised text, `words` for any other.")] = "blanks",
-    json: Annotated[Path | None, typer.Option(dir_okay=False, help="Where to write everything as JSON.")] = None,
+    json: Annotated[Path | None, typer.Option(dir_okay=False, help="File for everything, as JSON.")] = None,
     plot: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Where to draw correlation by references (SVG).")
+        Path | None, typer.Option(dir_okay=False, help="File for the plot of correlation by references (SVG).")
     ] = None,
     multiref: Annotated[
         bool, typer.Option("--multiref", help="FILE is the folder of the multi-reference data.")

@@ -41,7 +41,7 @@ def bench_cache(
     write_page: Annotated[Path | None, typer.Option("--page", help="Page whose tables are written anew.")] = None,
     count: Annotated[int, typer.Option("--rounds", min=1)] = 3,
     turns: Annotated[int, typer.Option(min=8, help="Engagement turns a measurement; FED has a third.")] = 100,
-    batches: Annotated[bool, typer.Option(help="Also 16 turns per request.")] = True,
+    batches: Annotated[bool, typer.Option(help="Also measure 16 turns per request.")] = True,
     only: Annotated[str, typer.Option(help="`costs`, `faults` or `locks`; the rest stays as it was.")] = "",
     where: Annotated[str, typer.Option("--machine", help="Told on the page; read from the system when empty.")] = "",
 ) -> None:

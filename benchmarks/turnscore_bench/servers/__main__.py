@@ -42,7 +42,7 @@ def bench(
     rounds: Annotated[int, typer.Option(min=1)] = 3,
     turns: Annotated[int, typer.Option(min=50, help="Mixed turns a measurement.")] = 300,
     clients: Annotated[str, typer.Option(help="Numbers of clients.")] = "1,8,32,128",
-    mixes: Annotated[str, typer.Option(help="Of short, mixed, long.")] = "short,mixed,long",
+    mixes: Annotated[str, typer.Option(help="Mixes of lengths: short, mixed, long.")] = "short,mixed,long",
     add: Annotated[bool, typer.Option(help="Add these rounds to those of the run before.")] = False,
     only: Annotated[str, typer.Option(help="Keys of the contenders to measure; all when empty.")] = "",
     where: Annotated[str, typer.Option("--machine", help="Told on the page; read from the system when empty.")] = "",

@@ -22,13 +22,13 @@ def calibrate(
     ],
     scorer: Annotated[str, typer.Option(help="The scorer to calibrate.")] = "quality",
     bundle: Annotated[
-        str | None, typer.Option(help="Its bundle: a folder (with a /) or a name; else the scorer's name.")
+        str | None, typer.Option(help="The scorer's bundle: a folder (with a /) or a name; default: the scorer's name.")
     ] = None,
     url: Annotated[str | None, typer.Option(help="A running service that scores the turns by this bundle.")] = None,
     output: Annotated[Path, typer.Option(file_okay=False, help="Folder for the new version; empty or missing.")] = Path(
         "build/calibrated"
     ),
-    new_version: Annotated[str | None, typer.Option(help="The new bundle's; else the next one.")] = None,
+    new_version: Annotated[str | None, typer.Option(help="Version of the new bundle; default: the next one.")] = None,
     good_from: Annotated[float | None, typer.Option(help="The rating from which a turn is good.")] = None,
     false_alarms: Annotated[
         float, typer.Option(min=0.001, max=0.5, help="The largest share of good turns that may be called low.")

@@ -11,7 +11,7 @@ from turnscore_exporters.commands.options import DISTRIBUTION, Fp16ToleranceOpti
 from turnscore_exporters.commands.sentiment import export_sentiment_stop
 from turnscore_exporters.errors import ExporterError
 
-LicenceOption = Annotated[str, typer.Option(help="What the manifest says of the weights' licence.")]
+LicenceOption = Annotated[str, typer.Option(help="Licence of the weights, for the manifest.")]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Make bundles that turnscore serves.")
 add_version(app, DISTRIBUTION)
@@ -102,7 +102,7 @@ def encoder(
     turns: Annotated[int, typer.Option(min=200, help="Real turns for parity and percentiles.")] = 4000,
     graph: GraphsOption = None,
     pooling: Annotated[str | None, typer.Option(help="`mean` or `cls`, in place of what the folder asks for.")] = None,
-    token_limit: Annotated[int, typer.Option(min=8, help="Tokens of a text; what is beyond is not read.")] = 256,
+    token_limit: Annotated[int, typer.Option(min=8, help="Tokens of a text that the encoder reads.")] = 256,
     int8_tolerance: Int8ToleranceOption = 0.05,
     fp16_tolerance: Fp16ToleranceOption = 0.02,
     licence: LicenceOption = "that of the encoder",
@@ -144,7 +144,7 @@ def fed(
         bool, typer.Option("--verify", help="Only compare with the published way; needs no data.")
     ] = False,
     dialogues: Annotated[list[Path] | None, typer.Option(help="Dialogues for the percentiles; repeatable.")] = None,
-    turns: Annotated[int, typer.Option(min=100, help="Their system turns that are scored for that.")] = 300,
+    turns: Annotated[int, typer.Option(min=100, help="System turns of these dialogues to score.")] = 300,
     graph: GraphsOption = None,
     qualities: Annotated[Path | None, typer.Option(help="A JSON file of qualities in place of the published.")] = None,
     join: Annotated[str, typer.Option(help="`stripped` or `spaced`: spaces beside the separators.")] = "stripped",
@@ -180,9 +180,9 @@ def fed(
 def self_test(
     bundle: Annotated[Path, typer.Option(help="Folder of a bundle, of any age.")],
     version: Annotated[str, typer.Option(help="Version of the new bundle, such as 1.0.2.")],
-    output: Annotated[Path, typer.Option(help="Folder for it; must be empty or missing.")],
+    output: Annotated[Path, typer.Option(help="Folder for the new bundle; empty or missing.")],
 ) -> None:
-    """Write a bundle anew with the self-test of today: what its graphs give is kept, weights stay byte for byte."""
+    """Write a bundle anew with the outputs of its own graphs as self-test; weights stay byte for byte."""
     from turnscore_models import BundleError, read_bundle
 
     from turnscore_exporters.bundles.self_test import renew_self_test
@@ -200,8 +200,8 @@ def percentiles(
     bundle: Annotated[str, typer.Option(help="A bundle's folder (with a /), or its name.")],
     data: Annotated[Path, typer.Option(help="Folder with the data files under their published names.")],
     version: Annotated[str, typer.Option(help="Version of the new bundle, such as 1.0.3.")],
-    output: Annotated[Path, typer.Option(help="Folder for it; must be empty or missing.")],
-    turns: Annotated[int | None, typer.Option(min=100, help="At most so many of the population's turns.")] = None,
+    output: Annotated[Path, typer.Option(help="Folder for the new bundle; empty or missing.")],
+    turns: Annotated[int | None, typer.Option(min=100, help="Turns of the population, at most.")] = None,
 ) -> None:
     """Write a bundle anew with its percentiles among turns that no shipped model was trained on; weights stay."""
     from turnscore_assessment.data.population import read_population
@@ -223,7 +223,7 @@ def threshold(
     bundle: Annotated[str, typer.Option(help="A bundle of quality: its folder (with a /), or its name.")],
     data: Annotated[Path, typer.Option(help="Folder with the development sets under their published names.")],
     version: Annotated[str, typer.Option(help="Version of the new bundle, such as 1.0.1.")],
-    output: Annotated[Path, typer.Option(help="Folder for it; must be empty or missing.")],
+    output: Annotated[Path, typer.Option(help="Folder for the new bundle; empty or missing.")],
     false_alarms: Annotated[
         float, typer.Option(min=0.001, max=0.5, help="The largest share of good turns that may be called low.")
     ] = 0.05,

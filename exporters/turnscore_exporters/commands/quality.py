@@ -16,12 +16,12 @@ def train_quality(
     teacher: Annotated[str, typer.Option(help="The engagement bundle that the head `engaging` learns from.")] = (
         "engagement"
     ),
-    negatives: Annotated[int, typer.Option(min=1, help="Made-up responses beside each real one.")] = 4,
+    negatives: Annotated[int, typer.Option(min=1, help="Made-up responses per real one.")] = 4,
     without: Annotated[list[str] | None, typer.Option(help="A kind of made-up responses to leave out.")] = None,
-    scale: Annotated[float, typer.Option(min=0.001, max=4, help="Of the turns that are drawn; small for a try.")] = 1.0,
-    learning_rate: Annotated[float, typer.Option(min=0, help="Of the encoder.")] = 5e-5,
+    scale: Annotated[float, typer.Option(min=0.001, max=4, help="Share of the turns to draw; small for a try.")] = 1.0,
+    learning_rate: Annotated[float, typer.Option(min=0, help="Learning rate of the encoder.")] = 5e-5,
     with_dailydialog: Annotated[
-        bool, typer.Option(help="Also what descends from DailyDialog, licensed for non-commercial use.")
+        bool, typer.Option(help="Also use data made from DailyDialog, licensed for non-commercial use.")
     ] = False,
     seed: int = 0,
     threads: ThreadsOption = 0,

@@ -25,19 +25,21 @@ def train_sentiment_stop(
     output: OutputOption,
     encoder: EncoderOption = "minilm-l6",
     target: Annotated[str, typer.Option(help="`two`, or a published variant: `sentiment`, or their `sum`.")] = "two",
-    pooling: Annotated[str, typer.Option(help="Of a row's tokens: `mean`, `first`, or `response`.")] = "mean",
+    pooling: Annotated[str, typer.Option(help="Pooling of a row's tokens: `mean`, `first`, or `response`.")] = "mean",
     context_turns: Annotated[int, typer.Option(min=0, help="Latest turns of the context that are read.")] = 3,
-    turn_marks: Annotated[Marks, typer.Option(help="Between turns, or before each its speaker's.")] = "separator",
+    turn_marks: Annotated[
+        Marks, typer.Option(help="Separators between turns, or the speaker's mark before each.")
+    ] = "separator",
     response_segment: Annotated[int, typer.Option(min=0, max=1, help="Segment id of the response.")] = 1,
     token_limit: Annotated[int, typer.Option(min=16, help="Tokens of context and response together.")] = 80,
-    short_answers: Annotated[bool, typer.Option(help="A `no` to a question is no complaint.")] = True,
-    complaint_weight: Annotated[float, typer.Option(min=0, help="What a complaint takes from a sentiment.")] = 0.6,
-    negatives: Annotated[float, typer.Option(min=0, max=1, help="Made-up bad responses, a real one.")] = 0.5,
+    short_answers: Annotated[bool, typer.Option(help="Do not count a `no` to a question as a complaint.")] = True,
+    complaint_weight: Annotated[float, typer.Option(min=0, help="Sentiment that a complaint loses.")] = 0.6,
+    negatives: Annotated[float, typer.Option(min=0, max=1, help="Made-up bad responses per real one.")] = 0.5,
     epochs: Annotated[int, typer.Option(min=1)] = 2,
     learning_rate: Annotated[float, typer.Option(min=0)] = 1e-4,
     frozen_layers: Annotated[int, typer.Option(min=-1, help="Layers left as they are; -1: train it all.")] = 2,
     steps: Annotated[int | None, typer.Option(help="At most this many steps; for a try.")] = None,
-    sets: Annotated[Path | None, typer.Option(help="Own descriptions of the sets of dialogues, JSON.")] = None,
+    sets: Annotated[Path | None, typer.Option(help="Your own descriptions of the sets of dialogues, JSON.")] = None,
     seed: int = 0,
     threads: ThreadsOption = 0,
 ) -> None:
@@ -74,7 +76,7 @@ def export_sentiment_stop(
     graph: GraphsOption = None,
     int8_tolerance: Int8ToleranceOption = 0.15,
     fp16_tolerance: Fp16ToleranceOption = 0.02,
-    licence: Annotated[str, typer.Option(help="What the manifest says of the weights' licence.")] = (
+    licence: Annotated[str, typer.Option(help="Licence of the weights, for the manifest.")] = (
         "that of the encoder and of the training data"
     ),
     threads: ThreadsOption = 0,

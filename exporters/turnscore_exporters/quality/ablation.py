@@ -204,7 +204,7 @@ def tell_apart(
 def main(
     data: Annotated[Path, typer.Option(help="Folder with the data files under their published names.")],
     output: Annotated[Path, typer.Option(help="Folder for checkpoints and figures; an interrupted command goes on.")],
-    scale: Annotated[float, typer.Option(min=0.001, max=1, help="Of the starter's training.")] = 0.04,
+    scale: Annotated[float, typer.Option(min=0.001, max=1, help="Share of the starter's training.")] = 0.04,
     seeds: Annotated[int, typer.Option(min=1, help="Runs with all kinds: how far a run is from the next.")] = 3,
 ) -> None:
     """Print the table of what each kind of made-up responses is worth."""
