@@ -82,7 +82,7 @@ serve: $(SERVE)/.ready  ## Starts the service on the starter bundles: HOST, PORT
 test: $(DEV)/.ready  ## Runs every test
 	$(DEV)/bin/pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-check: $(DEV)/.ready  ## Style, types, import rules, generated files
+check: $(DEV)/.ready  ## Checks style, types, import rules and generated files
 	$(DEV)/bin/ruff check .
 	$(DEV)/bin/ruff format --check .
 	$(DEV)/bin/mypy
@@ -104,10 +104,10 @@ GENERATED := $(PROTO)_pb2.py $(PROTO)_pb2.pyi $(PROTO)_pb2_grpc.py
 generate_proto = $(DEV)/bin/python -m grpc_tools.protoc -I clients \
 	--python_out=$(1) --pyi_out=$(1) --grpc_python_out=$(1) clients/$(PROTO).proto
 
-proto: $(DEV)/.ready  ## Writes the code of turnscore.proto anew
+proto: $(DEV)/.ready  ## Writes the generated code of turnscore.proto anew
 	$(call generate_proto,clients)
 
-sync-client: $(DEV)/.ready  ## Makes the client for threads anew of the one for asyncio
+sync-client: $(DEV)/.ready  ## Makes the client for threads anew from the one for asyncio
 	$(DEV)/bin/python clients/sync_twins.py
 
 check-proto: $(DEV)/.ready
@@ -126,7 +126,7 @@ bento: wheels  ## Builds the bento from the wheels into BentoML's store; REQUIRE
 train-engagement: $(DEV)/.ready  ## Trains the engagement model: DATA=folder OUTPUT=build/engagement
 	$(DEV)/bin/turnscore-train engagement --data $(DATA) --output $(OUTPUT)
 
-export-engagement: $(DEV)/.ready  ## Exports one as a bundle: CHECKPOINT=folder VERSION=1.0.0 DATA=folder
+export-engagement: $(DEV)/.ready  ## Exports an engagement checkpoint as a bundle: CHECKPOINT=folder VERSION=1.0.0 DATA=folder
 	$(DEV)/bin/turnscore-export engagement --checkpoint $(CHECKPOINT) --version $(VERSION) --data $(DATA) \
 		--output build/bundles/engagement
 
@@ -141,7 +141,7 @@ reading: $(DEV)/.ready  ## Writes the examples of docs/reading-the-scores.md ane
 train-sentiment-stop: $(DEV)/.ready  ## Trains the sentiment/stop model: DATA=folder OUTPUT=folder
 	$(DEV)/bin/turnscore-train sentiment-stop --data $(DATA) --output $(OUTPUT)
 
-export-sentiment-stop: $(DEV)/.ready  ## Exports one as a bundle: CHECKPOINT=folder VERSION=1.0.0 DATA=folder
+export-sentiment-stop: $(DEV)/.ready  ## Exports a sentiment/stop checkpoint as a bundle: CHECKPOINT=folder VERSION=1.0.0 DATA=folder
 	$(DEV)/bin/turnscore-export sentiment-stop --checkpoint $(CHECKPOINT) --version $(VERSION) --data $(DATA) \
 		--output build/bundles/sentiment_stop
 
@@ -150,23 +150,23 @@ export-quality: $(DEV)/.ready  ## Exports a quality checkpoint as a bundle: CHEC
 	$(DEV)/bin/turnscore-export quality --checkpoint $(CHECKPOINT) --version $(VERSION) --data $(DATA) \
 		--output build/bundles/quality
 
-simulate-designs: $(DEV)/.ready  ## Whether each design of rating studies finds what is true, over 1,000 simulated studies
+simulate-designs: $(DEV)/.ready  ## Tests by 1,000 simulated studies whether each design of rating studies finds the truth
 	$(DEV)/bin/python -m turnscore_assessment.designs.simulation
 
-simulate-comparison: $(DEV)/.ready  ## Whether comparisons keep their promises, over 4,000 simulated studies of each kind
+simulate-comparison: $(DEV)/.ready  ## Tests by 4,000 simulated studies of each kind whether comparisons keep their promises
 	$(DEV)/bin/python -m turnscore_assessment.comparison.simulation
 
-simulate-calibration: $(DEV)/.ready  ## How often a calibrated threshold breaks its promise, over 500 draws of simulated raters
+simulate-calibration: $(DEV)/.ready  ## Counts over 500 draws of simulated raters how often a calibrated threshold breaks its promise
 	$(DEV)/bin/python -m turnscore_exporters.calibration.simulation --draws 500
 
-scores: $(DEV)/.ready  ## Writes the committed scores of 200 requests anew; the tests compare them
+scores: $(DEV)/.ready  ## Writes the committed scores of 200 requests anew, with which the tests compare
 	PYTHONPATH=tests $(DEV)/bin/python -m support.score_table
 
 latency: $(SERVE)/.ready  ## Times a running service: PORT=3000
 	$(SERVE)/bin/python loadtests/latency.py --port $(PORT)
 
 equal: TURNS = 500
-equal: $(SERVE)/.ready $(DEV)/.ready  ## Scores turns in every way they can be asked, and compares: DATA=dialogues.jsonl.gz TURNS=500
+equal: $(SERVE)/.ready $(DEV)/.ready  ## Scores the same turns in every way, and compares: DATA=dialogues.jsonl.gz TURNS=500
 	PYTHONPATH=loadtests $(DEV)/bin/python loadtests/equal.py $(DATA) --turns $(TURNS) --bentoml $(SERVE)/bin/bentoml
 
 BENCH = $(BENCH_PATH) $(DEV)/bin/python -m turnscore_bench.servers --serving $(SERVE)/bin
@@ -176,7 +176,7 @@ bench: TURNS = 300
 bench: $(SERVE)/.ready $(DEV)/.ready  ## Measures turnscore, the bare runtime and other servers: ROUNDS=3 TURNS=300
 	$(BENCH) --rounds $(ROUNDS) --turns $(TURNS) --page docs/benchmarks.md
 
-bench-quick: $(SERVE)/.ready $(DEV)/.ready  ## The same for mixed lengths and 1 and 32 clients; writes build/bench alone
+bench-quick: $(SERVE)/.ready $(DEV)/.ready  ## Runs a short `make bench`: mixed lengths, 1 and 32 clients; writes build/bench alone
 	$(BENCH) --rounds 2 --turns 200 --mixes mixed --clients 1,32
 
 bench-cache: ROUNDS = 3
@@ -189,11 +189,11 @@ bench-gpu: $(GPU)/.ready  ## Measures models, torch and the service on a GPU: DE
 	$(BENCH_PATH) $(GPU)/bin/python -m turnscore_bench.gpu --device $(DEVICE) --workers $(WORKERS) \
 		--serving $(GPU)/bin --page docs/benchmarks.md
 
-bench-gpu-tiny: $(DEV)/.ready  ## The same with tiny models on the CPU: whether it works, no figures
+bench-gpu-tiny: $(DEV)/.ready  ## Runs `make bench-gpu` with tiny models on the CPU: shows that it works, gives no figures
 	$(BENCH_PATH) $(DEV)/bin/python -m turnscore_bench.gpu --device cpu --tiny \
 		--serving $(DEV)/bin --output build/bench-gpu-tiny
 
-load: $(SERVE)/.ready $(DEV)/.ready  ## Loads the service at HOST, PORT (or its own): SHAPE=steady SECONDS=40 MIX=... REPEAT=0
+load: $(SERVE)/.ready $(DEV)/.ready  ## Puts load on the service at HOST, PORT (or on its own): SHAPE=steady SECONDS=40 MIX=... REPEAT=0
 	$(LOAD) load --shape $(SHAPE) --seconds $(SECONDS) --mix $(MIX) --door $(DOOR) --repeat-share $(REPEAT) \
 		--grpc-port $(GRPC_PORT) $(LOAD_TARGET)
 
@@ -203,7 +203,7 @@ soak: $(SERVE)/.ready $(DEV)/.ready  ## Watches memory, file handles and threads
 overload: $(SERVE)/.ready $(DEV)/.ready  ## Sends more than the service can carry: FACTOR=10 SECONDS=60 DEADLINE_MS=1000
 	$(LOAD) overload --factor $(FACTOR) --seconds $(SECONDS) --deadline-ms $(DEADLINE_MS) $(LOAD_TARGET)
 
-hostile: $(SERVE)/.ready $(DEV)/.ready  ## Does what a hostile caller would, bounded, on loopback only: SECONDS=30
+hostile: $(SERVE)/.ready $(DEV)/.ready  ## Attacks the service like a hostile caller, bounded, on loopback only: SECONDS=30
 	$(LOAD) hostile --seconds $(SECONDS) --host $(HOST) --port $(PORT) --bentoml $(SERVE)/bin/bentoml --reports build/load
 
 streams: $(SERVE)/.ready $(DEV)/.ready  ## Holds conversations open over gRPC: STREAMS=1000 CONNECTIONS=50 PACE=1 SECONDS=60

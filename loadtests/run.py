@@ -206,7 +206,7 @@ def _target(
     grpc_port: int = 50_051,
     settings: Mapping[str, str] = NO_SETTINGS,
 ) -> Iterator[Target]:
-    """The service, its bundles told; the end of the process with a sentence where there is none."""
+    """The service, with its bundles printed; the end of the process with a sentence if there is none."""
     reports.mkdir(parents=True, exist_ok=True)
     try:
         checked = port_of(f"http://{host}:{port}")

@@ -18,7 +18,7 @@ SECONDS = 0.3
 
 
 def choose(client: TurnScoreClient, context: Sequence[TurnLike], candidates: Sequence[str]) -> str:
-    """The best of the candidates in 300 ms; the first one where nobody can tell in that time."""
+    """The best of the candidates if the service answers in 300 ms; else the first one."""
     try:
         ranking = client.rank(
             candidates, context=context, scorers=list(WEIGHTS), weights=WEIGHTS, timeout_seconds=SECONDS

@@ -66,8 +66,8 @@ async def answer(update: Update, _: ContextTypes.DEFAULT_TYPE) -> None:
 def show(scored: Scored) -> None:
     """What is done with the scores; dialogue text stays where it was."""
     scores = scored.reply.scores if scored.reply is not None else {}
-    told = scored.error or {name: score.percentile for name, score in scores.items()}
-    print(f"chat {scored.tag}: {told}", flush=True)
+    shown = scored.error or {name: score.percentile for name, score in scores.items()}
+    print(f"chat {scored.tag}: {shown}", flush=True)
 
 
 def build(bot: ScoredBot) -> Application[Any, Any, Any, Any, Any, Any]:

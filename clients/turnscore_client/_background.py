@@ -130,6 +130,6 @@ class BackgroundScorer:
         return Scored(job.tag, reply, None)
 
     async def _tell(self, scored: Scored) -> None:
-        told = self._on_scored(scored)
-        if told is not None:
-            await told
+        waiting = self._on_scored(scored)
+        if waiting is not None:
+            await waiting

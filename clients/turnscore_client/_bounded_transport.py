@@ -85,7 +85,7 @@ class BoundedStream(httpcore.NetworkStream):
         self._stream.close()
 
     def get_extra_info(self, info: str) -> Any:
-        """What the stream tells of itself."""
+        """What the stream knows of itself."""
         return self._stream.get_extra_info(info)
 
 

@@ -1,4 +1,4 @@
-"""Defaults: every number and name the client uses unless told otherwise, with its origin."""
+"""Defaults: every number and name that the client uses by default, with its origin."""
 
 from typing import Final
 

@@ -4,8 +4,8 @@ TurnScoreError                    code
 ├── ServiceError                                       the service refused; .message .field .retry_after_ms .request_id
 │   ├── InvalidRequestError       invalid_request      a field is wrong and named; found here before anything is sent
 │   ├── UnauthenticatedError      unauthenticated      the API key is missing or wrong
-│   ├── NotFoundError             not_found            nothing lives at that path
-│   ├── TooLargeError             too_large            beyond the service's limits, which `models()` tells
+│   ├── NotFoundError             not_found            there is no such path
+│   ├── TooLargeError             too_large            beyond the service's limits, which `models()` returns
 │   ├── OverloadedError           overloaded           no room at this moment; retried
 │   ├── InternalError             internal             the service failed on this request
 │   ├── NotReadyError             not_ready            models are loading or the service is draining; retried
@@ -66,7 +66,7 @@ class UnauthenticatedError(ServiceError):
 
 
 class NotFoundError(ServiceError):
-    """Nothing lives at that path: an older service, or a wrong base URL."""
+    """There is no such path: an older service, or a wrong base URL."""
 
     code = ErrorCode.NOT_FOUND
 

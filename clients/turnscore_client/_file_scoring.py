@@ -67,10 +67,10 @@ async def score_line(client: AsyncTurnScoreClient, line: Line, scorers: Sequence
         if asked.get("scorers") is None:
             asked["scorers"] = scorers
         reply = await _ask(client, asked)
-        told = _plain(reply)
+        plain = _plain(reply)
     except TurnScoreError as error:
         return Outcome(line, {**carried, "line": line.number, "error": describe(error)}, str(error))
-    written = {**carried, "line": line.number, **told}
+    written = {**carried, "line": line.number, **plain}
     return Outcome(line, written, _partial_failure(reply))
 
 
@@ -89,12 +89,12 @@ async def _ask(client: AsyncTurnScoreClient, asked: Fields) -> ScoreReply | Dial
 
 def _plain(reply: ScoreReply | DialogueReply) -> Fields:
     """The reply as it is written; UnexpectedReplyError where a number in it is infinite or none."""
-    told = reply.model_dump(mode="json")
+    plain = reply.model_dump(mode="json")
     try:
-        json.dumps(told, allow_nan=False)
+        json.dumps(plain, allow_nan=False)
     except ValueError:
         raise UnexpectedReplyError("the reply holds a number that is not JSON", 200) from None
-    return told
+    return plain
 
 
 def _partial_failure(reply: ScoreReply | DialogueReply) -> str | None:

@@ -50,7 +50,7 @@ class WebSocketLine:
             raise _refusal(error, url) from error
 
     def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
-        """Sends one message. On a connection that has ended it waits for nothing: `receive` tells why it ended."""
+        """Sends one message. On a connection that has ended it waits for nothing: `receive` reports why it ended."""
         try:
             self._socket.send(_encode(message))
         except ConnectionClosed:
@@ -90,7 +90,7 @@ class AsyncWebSocketLine:
             raise _refusal(error, url) from error
 
     async def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
-        """Sends one message. On a connection that has ended it waits for nothing: `receive` tells why it ended."""
+        """Sends one message. On a connection that has ended it waits for nothing: `receive` reports why it ended."""
         try:
             async with asyncio.timeout(seconds_left()):
                 await self._socket.send(_encode(message))

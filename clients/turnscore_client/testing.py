@@ -171,7 +171,7 @@ class MockTurnScore:
         self._planned.extend([lambda _request: httpx.Response(status, content=body, headers=headers)] * times)
 
     def begin_drain(self) -> None:
-        """From now on every conversation is told, with its next answer, that the service is shutting down."""
+        """From now on every conversation learns, with its next answer, that the service is shutting down."""
         self.is_draining = True
 
     def _handle(self, request: httpx.Request) -> httpx.Response:

@@ -23,7 +23,7 @@ class ErrorCode(StrEnum):
 
 @dataclass(frozen=True)
 class ErrorRule:
-    """How one code is told over each door, and whether the same call may be sent again."""
+    """How each door reports one code, and whether the same call may be sent again."""
 
     http_status: int
     grpc_code: str

@@ -1,4 +1,4 @@
-"""Limits: how much one request may carry. A service tells its own in `GET /v1/models`."""
+"""Limits: how much one request may carry. A service returns its own in `GET /v1/models`."""
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 

@@ -1,4 +1,4 @@
-"""Refusals: how a value the wire types refuse is told, alike by the service and by its clients."""
+"""Refusals: how a refusal of the wire types is reported, alike by the service and by its clients."""
 
 from pydantic import ValidationError
 

@@ -40,7 +40,7 @@ class Generator:
     ) -> Stage:
         """That many clients for that long, each calling again as soon as it is answered.
 
-        A refused one waits as it is told, but not longer than `most_obedient_seconds`.
+        A refused one waits as the service asks, but not longer than `most_obedient_seconds`.
         """
         began_at = self._loop.time()
         calls: list[CallRecord] = []

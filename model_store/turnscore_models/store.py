@@ -66,7 +66,7 @@ class KnownBundle:
         return f"{self.name}:{self.version}"
 
     def read(self) -> Bundle:
-        """The bundle, checked. Raises what `read_bundle` raises, also where the manifest tells another name."""
+        """The bundle, checked. Raises what `read_bundle` raises, also if the manifest has another name."""
         bundle = read_bundle(self.folder)
         if bundle.manifest.reference != self.reference:
             raise InvalidManifestError(f"{self.reference} calls itself {bundle.manifest.reference} (in {self.folder})")

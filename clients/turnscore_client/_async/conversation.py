@@ -86,7 +86,7 @@ class AsyncConversation:
             except OutOfTimeError:
                 self._exchange.give_up()
                 raise attempts.out_of_time(self._exchange.request_id) from None
-            except BaseException:  # whoever is cancelled or interrupted does not hear the answer that comes
+            except BaseException:  # a caller that is cancelled or interrupted does not get the answer that comes
                 self._exchange.give_up()
                 raise
 
@@ -104,7 +104,7 @@ class AsyncConversation:
 
     @property
     def is_draining(self) -> bool:
-        """Whether the service has told that it is shutting down: finish the exchange and open another conversation."""
+        """Whether the service has said that it is shutting down: finish the exchange and open another conversation."""
         return self._exchange.is_draining
 
     async def close(self) -> None:

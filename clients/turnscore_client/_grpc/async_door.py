@@ -35,7 +35,7 @@ R = TypeVar("R", bound=BaseModel)
 T = TypeVar("T")
 
 _OF_A_WRITE = (grpc.StatusCode.INTERNAL, "Internal error from Core")
-"""The status by which grpc.aio tells that something was written after the end (grpcio, aio/call.pyx.pxi)."""
+"""The status by which grpc.aio reports a write after the end (grpcio, aio/call.pyx.pxi)."""
 
 
 class AsyncGrpcDoor:
@@ -93,7 +93,7 @@ class _AsyncStreamLine:
         self._has_ended = False
 
     async def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
-        """Sends one message. On a stream that has ended it waits for nothing: `receive` tells why it ended."""
+        """Sends one message. On a stream that has ended it waits for nothing: `receive` reports why it ended."""
         self._writing = asyncio.ensure_future(self._write(self._writing, write_message(message)))
         await _wait_for(self._writing, seconds_left())
 

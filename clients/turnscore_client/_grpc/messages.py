@@ -36,7 +36,7 @@ _BEYOND_THE_TRANSPORT = "larger than max"
 
 
 class StatusError(grpc.RpcError):
-    """An unsuccessful status, with what the libraries' own errors tell."""
+    """An unsuccessful status, with the contents of the libraries' own errors."""
 
     def __init__(
         self, code: grpc.StatusCode, details: str, trailers: Iterable[tuple[str, str | bytes]] | None = None
@@ -89,12 +89,12 @@ def read_message(data: bytes, reply_type: type[R]) -> R:
 def error_of(failed: Any, address: str) -> TurnScoreError | OutOfTimeError:
     """A call's unsuccessful status, in this package's words. `failed` is what grpc or grpc.aio raised.
 
-    Where turnscore sent the status, it is the error that its details tell. Otherwise a gRPC library or a proxy did:
+    If turnscore sent the status, it is the error in its details. Otherwise a gRPC library or a proxy did:
     of these UNAVAILABLE, and CANCELLED by the other side, mean that the call did not get there and may be sent again.
     """
-    told = _told_by_the_service(failed)
-    if told is not None:
-        error = error_from_reply(told)
+    reported = _reported_by_the_service(failed)
+    if reported is not None:
+        error = error_from_reply(reported)
         error.retry_after_ms = _pushback_ms(failed) if error.retry_after_ms is None else error.retry_after_ms
         return error
     code, sentence = failed.code(), failed.details() or ""
@@ -113,17 +113,17 @@ def error_of(failed: Any, address: str) -> TurnScoreError | OutOfTimeError:
 
 
 def last_reply(failed: Any, address: str, *, is_open: bool) -> ConversationReply:
-    """The status that ended a conversation as its last message, which is how a WebSocket tells it.
+    """The status that ended a conversation as its last message, like a WebSocket's.
 
     Raises the error of one that was never open, and of one that broke.
     """
-    told = _told_by_the_service(failed) if is_open else None
-    if told is None:
+    reported = _reported_by_the_service(failed) if is_open else None
+    if reported is None:
         raise error_of(failed, address) from failed
-    return ConversationReply(error=told.error)
+    return ConversationReply(error=reported.error)
 
 
-def _told_by_the_service(failed: Any) -> ErrorReply | None:
+def _reported_by_the_service(failed: Any) -> ErrorReply | None:
     """The error reply in the trailers, where turnscore sent the status."""
     try:
         [detail] = turnscore_pb2.Status.FromString(_trailers(failed).get(_DETAILS_KEY, b"")).details
@@ -136,7 +136,7 @@ def _told_by_the_service(failed: Any) -> ErrorReply | None:
 
 
 def _pushback_ms(failed: Any) -> int | None:
-    """When to come back, as gRPC's own retries are told it (gRPC proposal A6); None for anything but a number."""
+    """When to come back, in the form for gRPC's own retries (gRPC proposal A6); None for anything but a number."""
     pushback = str(_trailers(failed).get(_PUSHBACK_KEY, ""))
     return int(pushback) if pushback.isascii() and pushback.isdecimal() and len(pushback) < 10 else None
 

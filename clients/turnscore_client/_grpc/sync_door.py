@@ -82,7 +82,7 @@ class _StreamLine:
         self._reading.start()
 
     def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
-        """Sends one message. On a stream that has ended it waits for nothing: `receive` tells why it ended."""
+        """Sends one message. On a stream that has ended it waits for nothing: `receive` reports why it ended."""
         self._outgoing.put(write_message(message))
 
     def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
@@ -94,7 +94,7 @@ class _StreamLine:
         if isinstance(received, bytes):
             self._is_open = True
             return read_message(received, ConversationReply)
-        self._incoming.put(None)  # for whoever asks again
+        self._incoming.put(None)  # for a caller that asks again
         if received is None:
             raise ConnectionFailedError(f"the conversation with {self._address} has ended")
         return last_reply(received, self._address, is_open=self._is_open)

@@ -66,14 +66,14 @@ async def beside_flood(port: int, scorer: str, kind: str, seconds: float) -> Bes
     try:
         await asyncio.sleep(_SETTLE_SECONDS)
         flooded = await single_turns()
-        told, _ = await flooder.communicate()
+        printed, _ = await flooder.communicate()
     finally:
         if flooder.returncode is None:
             flooder.kill()
     generator.close()
     after = batch_buckets(port, scorer)
     batch = alone or _quantile({edge: after[edge] - before.get(edge, 0.0) for edge in after}, 1.0)
-    return Beside(kind=kind, quiet=quiet, flooded=flooded, statuses=json.loads(told), batch_seconds=batch)
+    return Beside(kind=kind, quiet=quiet, flooded=flooded, statuses=json.loads(printed), batch_seconds=batch)
 
 
 def known_batch_seconds(port: int, scorer: str) -> float:

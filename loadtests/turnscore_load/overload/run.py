@@ -81,21 +81,21 @@ class TooMuchError(Exception):
 
 
 async def run_overload(
-    port: int, processes: Sequence[psutil.Process], settings: OverloadSettings, tell: Callable[[str], None]
+    port: int, processes: Sequence[psutil.Process], settings: OverloadSettings, say: Callable[[str], None]
 ) -> OverloadRun:
     """Does all of it. Raises TooMuchError, and ProcessesChangedError where a process of the service ended."""
     traffic = Traffic(TrafficSettings(settings.seed, 0.0, settings.scorers, settings.deadline_ms))
     generator = Generator(port, settings.deadline_ms)
-    tell("one caller, for the normal latency")
+    say("one caller, for the normal latency")
     await generator.run_closed(1, 1.0, _probes(generator, traffic))  # warms up
     normal = await generator.run_closed(1, settings.probe_seconds, _probes(generator, traffic))
-    steps = await _search_peak(generator, settings, traffic, tell)
-    peak = await _measure_peak(generator, settings, traffic, tell, steps)
+    steps = await _search_peak(generator, settings, traffic, say)
+    peak = await _measure_peak(generator, settings, traffic, say, steps)
     rate = settings.factor * peak.stage.goodput(settings.deadline_ms)
     wanted = int(rate * settings.seconds)
     if not 0 < wanted <= MAX_REQUESTS:
         raise TooMuchError(f"{wanted} requests would be needed; from 1 to {MAX_REQUESTS} can be prepared")
-    tell(f"{rate:.0f} requests per second for {settings.seconds:g} s")
+    say(f"{rate:.0f} requests per second for {settings.seconds:g} s")
     requests = [generator.request(traffic.next_ask().item) for _ in range(wanted)]
     probes = _probes(generator, traffic)
     probe_seconds = settings.recovery_seconds + settings.probe_seconds
@@ -111,7 +111,7 @@ async def run_overload(
 
 
 async def _search_peak(
-    generator: Generator, settings: OverloadSettings, traffic: Traffic, tell: Callable[[str], None]
+    generator: Generator, settings: OverloadSettings, traffic: Traffic, say: Callable[[str], None]
 ) -> list[Step]:
     """Closed-loop stages with 1, 2, 4... clients, until two in a row bring no progress."""
     requests = _asks(generator, traffic)
@@ -120,7 +120,7 @@ async def _search_peak(
     while clients <= MAX_CLIENTS and without_progress < 2:
         stage = await generator.run_closed(clients, settings.stage_seconds, requests)
         goodput = stage.goodput(settings.deadline_ms)
-        tell(f"{clients} clients: {goodput:.1f} good answers per second")
+        say(f"{clients} clients: {goodput:.1f} good answers per second")
         steps.append(Step(clients, stage))
         without_progress = 0 if goodput > _LEAST_GAIN * best else without_progress + 1
         best, clients = max(best, goodput), 2 * clients
@@ -131,14 +131,14 @@ async def _measure_peak(
     generator: Generator,
     settings: OverloadSettings,
     traffic: Traffic,
-    tell: Callable[[str], None],
+    say: Callable[[str], None],
     steps: Sequence[Step],
 ) -> Step:
     """The best of the steps once more: the greatest of several short measurements is greater than it should be."""
     clients = max(steps, key=lambda step: step.stage.goodput(settings.deadline_ms)).clients
     seconds = _PEAK_STAGES * settings.stage_seconds
     stage = await generator.run_closed(clients, seconds, _asks(generator, traffic))
-    tell(f"{clients} clients for {seconds:g} s: {stage.goodput(settings.deadline_ms):.1f} good answers per second")
+    say(f"{clients} clients for {seconds:g} s: {stage.goodput(settings.deadline_ms):.1f} good answers per second")
     return Step(clients, stage)
 
 

@@ -16,7 +16,7 @@ _LEAST_SAMPLES = 100
 """In a run too short for one a second."""
 
 
-def run_soak(run: LocustRun, service: Target, tell: Callable[[str], None]) -> bool:
+def run_soak(run: LocustRun, service: Target, say: Callable[[str], None]) -> bool:
     """Whether the budgets were kept and nothing grew. Writes `soak_samples.csv` and `soak.png` among the reports."""
     processes = service.processes()
     with Sampler(processes, min(_SAMPLE_SECONDS, run.seconds / _LEAST_SAMPLES)) as sampler:
@@ -24,16 +24,16 @@ def run_soak(run: LocustRun, service: Target, tell: Callable[[str], None]) -> bo
     write_csv(sampler.samples, run.reports / "soak_samples.csv")
     first, last = soak_windows(run.seconds)
     plot_samples(sampler.samples, (first, last), run.reports / "soak.png")
-    tell(f"\nMedians of seconds {first[0]:.0f} to {first[1]:.0f} and {last[0]:.0f} to {last[1]:.0f}:")
+    say(f"\nMedians of seconds {first[0]:.0f} to {first[1]:.0f} and {last[0]:.0f} to {last[1]:.0f}:")
     try:
         sampler.check()
         if {each.pid for each in service.processes()} != {each.pid for each in processes}:
             raise ProcessesChangedError("the service's processes are not those that it began with")
         found = growths(sampler.samples, first, last)
     except (ProcessesChangedError, ValueError) as error:
-        tell(f"- BROKEN {error}")
+        say(f"- BROKEN {error}")
         return False
     for growth in found:
-        tell(f"- {'kept' if growth.is_kept else 'BROKEN'} {growth}")
-    tell(f"\nReports: {run.reports}/soak.html, soak.png, soak_samples.csv")
+        say(f"- {'kept' if growth.is_kept else 'BROKEN'} {growth}")
+    say(f"\nReports: {run.reports}/soak.html, soak.png, soak_samples.csv")
     return is_in_budget and all(growth.is_kept for growth in found)

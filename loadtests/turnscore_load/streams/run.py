@@ -144,13 +144,13 @@ class StreamsTest:
 
     def __init__(
         self, ports: Ports, processes: Sequence[psutil.Process], settings: StreamsSettings,
-        tell: Callable[[str], None],
+        say: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._metrics_url = f"http://{LOOPBACK}:{ports.http}/metrics"
         self._target = f"{LOOPBACK}:{ports.grpc}"
         self._processes = processes
         self._settings = settings
-        self._tell = tell
+        self._say = say
         self._sampler = Sampler(processes, _SAMPLE_SECONDS)
         self._tally = Tally()
 
@@ -216,7 +216,7 @@ class StreamsTest:
         samples = self._sampler.samples
         latest = [each.rss_bytes for each in samples if each.seconds >= since] or [samples[-1].rss_bytes]
         moment = Moment(median(latest), open_streams, at_work)
-        self._tell(f"{what}: {moment.open_streams:.0f} streams open, {moment.rss_bytes / 2**20:.1f} MiB")
+        self._say(f"{what}: {moment.open_streams:.0f} streams open, {moment.rss_bytes / 2**20:.1f} MiB")
         return moment
 
     async def _wait_for(self, streams: int) -> tuple[float, float]:

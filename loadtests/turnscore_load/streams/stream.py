@@ -43,16 +43,16 @@ def check_reply(reply: Any, kind: str, index: int, scorers: Sequence[str]) -> No
     found = reply.WhichOneof("message")
     if found != kind:
         raise WrongReplyError(f"{found or 'a message of no known kind'} instead of {kind}")
-    told = getattr(reply, found)
+    answer = getattr(reply, found)
     if found == "opened":
         return
-    if told.index != index:
+    if answer.index != index:
         raise WrongReplyError("an answer out of order")
     if found == "scored":
-        if told.errors:
-            codes = sorted({turnscore_pb2.ErrorCode.Name(each.code) for each in told.errors.values()})
+        if answer.errors:
+            codes = sorted({turnscore_pb2.ErrorCode.Name(each.code) for each in answer.errors.values()})
             raise WrongReplyError(f"not scored: {', '.join(codes)}")
-        if set(told.scores) != set(scorers):
+        if set(answer.scores) != set(scorers):
             raise WrongReplyError("not every scorer answered")
 
 

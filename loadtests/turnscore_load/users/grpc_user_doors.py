@@ -92,10 +92,10 @@ class GrpcStream:
 
     def score(self, text: str) -> Answer:
         """Says a system turn."""
-        told = self._ask(turnscore_pb2.ConversationMessage(turn=_turn({"speaker": "system", "text": text})), "scored")
-        if told is None:
+        answer = self._ask(turnscore_pb2.ConversationMessage(turn=_turn({"speaker": "system", "text": text})), "scored")
+        if answer is None:
             return self._problem or Answer("failed", why="no scores")
-        return judge_grpc("OK", to_fields(told), told.ByteSize())
+        return judge_grpc("OK", to_fields(answer), answer.ByteSize())
 
     def close(self) -> None:
         """Says that everything is said; where the service does not end the stream then, leaves."""
