@@ -152,7 +152,7 @@ def _checked(request_type: type[Q], fields: Mapping[str, Any]) -> Q:
 
 
 def invalid_request(error: ValidationError) -> InvalidRequestError:
-    """The error of the first field at fault, as the service reports it: the rule and the path, never the field's value."""
+    """The error of the first field at fault, as the service reports it: rule and path, never the field's value."""
     field, message = tell_refusal(error)
     return InvalidRequestError(message, field)
 

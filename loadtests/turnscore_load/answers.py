@@ -48,7 +48,7 @@ def judge_http(status: int, retry_after: str | None, body: bytes, why: str = "")
 def judge_grpc(status: str, reply: Mapping[str, Any], size: int, pushback: str | None = None) -> Answer:
     """The answer that a gRPC reply is: the name of its status, its fields, its bytes, and the advice in its trailers.
 
-    A deadline that no service reported, because none has answered, is the status DEADLINE_EXCEEDED too: name it otherwise.
+    A deadline that no service reported, since none answered, is the status DEADLINE_EXCEEDED too: name it otherwise.
     """
     if status == "OK":
         return _judge_fields(reply, size, "OK")

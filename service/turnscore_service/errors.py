@@ -3,7 +3,7 @@
 ScoringError                  code                 raised when
 ├── InvalidRequestError       invalid_request      a field is wrong; it is named
 ├── UnauthenticatedError      unauthenticated      the API key is missing or unknown
-├── UnknownPathError          not_found            nothing lives at that path
+├── UnknownPathError          not_found            there is no such path
 ├── TooLargeError             too_large            a size is beyond the limits
 ├── OverloadedError           overloaded           there is no room for more work at this moment
 ├── NotReadyError             not_ready            models are loading, were refused, or the service is draining
@@ -49,7 +49,7 @@ class UnauthenticatedError(ScoringError):
 
 
 class UnknownPathError(ScoringError):
-    """Nothing lives at the path."""
+    """There is no such path."""
 
     code = ErrorCode.NOT_FOUND
 

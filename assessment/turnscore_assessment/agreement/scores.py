@@ -7,7 +7,7 @@ VALUE = "value"
 """The part of a score that is its value; the others are the entries of its details."""
 
 Advance = Callable[[int], None]
-"""Told how many dialogues were scored since it was last called."""
+"""Called with the number of dialogues scored since the last call."""
 
 
 @dataclass(frozen=True)

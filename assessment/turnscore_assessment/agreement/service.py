@@ -84,10 +84,10 @@ def _read_scores(scorer: str, reply: DialogueReply) -> DialogueScores:
 
 
 def _average_counted(turns: Sequence[Mapping[str, float]], aggregate: DialogueAggregate) -> dict[str, float]:
-    """The means of the details over the turns that count; empty where the reply does not tell which these are.
+    """The means of the details over the turns that count; empty where the reply does not show which these are.
 
-    It tells how many count and the mean of their values. Turns that do not count are those before the user has said
-    anything, so the last ones are taken, if their mean is the one told.
+    The reply has their number and the mean of their values. Turns that do not count are those before the user has said
+    anything, so the last ones are taken, if their mean is the reply's.
     """
     means = average_parts(turns[len(turns) - aggregate.turns :])
     is_told = math.isclose(means[VALUE], aggregate.mean, rel_tol=_RELATIVE_ROUNDING, abs_tol=_RELATIVE_ROUNDING)

@@ -19,7 +19,7 @@ LARGE_SHARE = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class LengthEffect:
-    """One kind of length beside one score. `at_equal_length` is None where length and system cannot be told apart."""
+    """One kind of length beside one score. `at_equal_length` is None where length and system cannot be separated."""
 
     kind: str
     mean_a: float
@@ -88,7 +88,7 @@ def _find_warning(
 ) -> str | None:
     """Only a difference that is seen can be explained; one that only shows at equal length is said, too."""
     if adjusted is None:
-        return f"{kind}: length and system cannot be told apart" if found.is_decided and longer else None
+        return f"{kind}: length and system cannot be separated" if found.is_decided and longer else None
     is_decided = adjusted.low > 0 or adjusted.high < 0
     if found.is_decided and not is_decided:
         return f"{kind}: at equal length no difference is seen"

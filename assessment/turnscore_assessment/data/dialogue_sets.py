@@ -52,7 +52,7 @@ class DialogueSet(BaseModel):
 class ObservedTurn:
     """A system turn and what became of it. `next_user` is None where no user turn follows.
 
-    `goes_on` is None where the set does not tell, or the user had said goodbye before the response.
+    `goes_on` is None where the set does not show it, or the user had said goodbye before the response.
     """
 
     set_name: str
@@ -102,7 +102,7 @@ def _name_speakers(described: DialogueSet, dialogue: Dialogue, row: int) -> list
 
 
 def observe_turns(described: DialogueSet, turns: Sequence[Spoken]) -> Iterator[ObservedTurn]:
-    """Every system turn that has a context and that a user turn follows, or nothing, where the set tells stops."""
+    """Every system turn that has a context and that a user turn follows, or nothing, where the set shows stops."""
     for place, (speaker, text) in enumerate(turns):
         context = tuple(turns[:place])
         if speaker != SYSTEM or not context or not text.strip():

@@ -43,7 +43,7 @@ def bench_cache(
     turns: Annotated[int, typer.Option(min=8, help="Engagement turns a measurement; FED has a third.")] = 100,
     batches: Annotated[bool, typer.Option(help="Also measure 16 turns per request.")] = True,
     only: Annotated[str, typer.Option(help="`costs`, `faults` or `locks`; the rest stays as it was.")] = "",
-    where: Annotated[str, typer.Option("--machine", help="Told on the page; read from the system when empty.")] = "",
+    where: Annotated[str, typer.Option("--machine", help="The machine on the page; empty: from the system.")] = "",
 ) -> None:
     """Measure hits, misses, repeats and faults, print each target with its verdict."""
     output = output.resolve()

@@ -95,7 +95,7 @@ class Services:
     def let_run(self, key: str, seconds: float) -> None:
         """Lets a service run that long without being asked."""
         self._servers[key].resume()
-        time.sleep(seconds)  # what it does then, such as probing its Redis, tells nobody
+        time.sleep(seconds)  # its later work, such as probing its Redis, is reported to nobody
         self._servers[key].pause()
 
     def stop(self) -> None:

@@ -24,7 +24,7 @@ class Verdict:
     measured: str
     target: str
     is_met: bool | None
-    """None where it is told, and not judged."""
+    """None where it is reported, and not judged."""
 
     @property
     def word(self) -> str:

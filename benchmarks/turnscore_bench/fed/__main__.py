@@ -23,7 +23,7 @@ app = typer.Typer(add_completion=False)
 def bench_fed(
     tokenizer: Annotated[Path, typer.Option(help="Folder with GPT-2's vocab.json and merges.txt.")],
     output: Annotated[Path, typer.Option(help="Folder for the page and the plot.")] = Path("docs/benchmarks"),
-    machine: Annotated[str, typer.Option(help="Told on the page.")] = "an unnamed machine",
+    machine: Annotated[str, typer.Option(help="The machine's name on the page.")] = "an unnamed machine",
     rounds: Annotated[int, typer.Option(min=1)] = 3,
     layers: Annotated[int, typer.Option(min=1, help="Fewer than DialoGPT-small's 12 for a try.")] = 12,
     threads: Annotated[int, typer.Option(min=0, help="0 takes every CPU the process may use.")] = 0,

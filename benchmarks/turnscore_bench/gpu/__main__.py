@@ -68,7 +68,7 @@ def _parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--serving", type=Path, help="folder of the serving environment's bentoml; none: no service")
     parser.add_argument("--workers", default="1,4", help="numbers of worker processes of the encoder's service")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
-    parser.add_argument("--machine", default="", help="told in the tables; read from the system when empty")
+    parser.add_argument("--machine", default="", help="the machine's name in the tables; empty: read from the system")
     options = parser.parse_args(words)
     options.output = options.output.resolve()
     return options

@@ -30,7 +30,7 @@ def open_backend(graph: Path, device: Device) -> Backend:
 
 
 def free_bytes(device: Device) -> int | None:
-    """Device memory that nobody has taken; None where nobody tells."""
+    """Device memory that nobody has taken; None where nobody reports it."""
     if device.kind == "cuda":
         with suppress(CudaDriverError):
             return ThisMachine().free_bytes(device.index)

@@ -17,7 +17,7 @@ class Start:
     open_seconds: float
     first_run_seconds: float
     device_bytes: int | None
-    """Device memory taken by weights and the first run; None where nobody tells."""
+    """Device memory taken by weights and the first run; None where nobody reports it."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Findings:
         """Runs one part; what stops it is kept as the reason, and the parts that follow are run."""
         try:
             run()
-        except Exception as error:  # a benchmark on a machine nobody has seen: every reason is worth telling
+        except Exception as error:  # a benchmark on a machine nobody has seen: every reason is worth reporting
             self.not_run[what] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
     def write(self, path: Path) -> None:

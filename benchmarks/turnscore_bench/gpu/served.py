@@ -75,7 +75,7 @@ class Serving:
         return {**own, "TURNSCORE_RUNTIME__DEVICE": str(self.device)}
 
     def drive(self, module: str, job: Mapping[str, Any]) -> dict[str, Any]:
-        """What a load generator tells of one job."""
+        """What a load generator reports on one job."""
         file = self.output / "job.json"
         file.write_text(json.dumps(job))
         told: dict[str, Any] = json.loads(run_quietly([sys.executable, "-m", module, str(file)]))

@@ -74,7 +74,7 @@ class Caller:
             self.done.set_exception(ConnectionError(reply.why))
             return
         self._tally.count(reply.status, reply.body)
-        if reply.status in _REFUSED:  # a well-behaved caller comes back when it was told to
+        if reply.status in _REFUSED:  # a well-behaved caller comes back when the service asks it to
             asyncio.get_running_loop().call_later(_retry_after_ms(reply.body) / 1000, self._send)
             return
         self._tally.latencies_ms.append(1000 * (time.perf_counter() - self._sent_at))

@@ -7,7 +7,7 @@ _WORTH_TELLING = {"avx512_vnni": "AVX-512 VNNI", "avx_vnni": "AVX-VNNI", "amx_in
 
 
 def describe(cpus: int, cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """`2 cores of an AMD EPYC (AVX-512 VNNI)`, from what Linux tells; elsewhere only the number of cores."""
+    """`2 cores of an AMD EPYC (AVX-512 VNNI)`, from what Linux reports; elsewhere only the number of cores."""
     text = cpuinfo.read_text() if cpuinfo.is_file() else ""
     model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     flags = re.search(r"^flags\s*:\s*(.+)$", text, re.MULTILINE)

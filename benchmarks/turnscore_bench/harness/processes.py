@@ -118,7 +118,7 @@ def run_quietly(command: Sequence[str], environment: Mapping[str, str] | None = 
 def drive(
     server: Server, client: str, job: Mapping[str, Any], folder: Path, settle_seconds: float = 0.0
 ) -> dict[str, Any]:
-    """What the load generator, the module `client`, tells of the job, and the CPU seconds of the server meanwhile.
+    """What the load generator, the module `client`, reports on the job, and the CPU seconds of the server meanwhile.
 
     The server runs only as long, and `settle_seconds` more for what it does after it has answered. Raises StartError
     where the load generator fails, as it does on a closed connection.
@@ -129,7 +129,7 @@ def drive(
     try:
         before = server.cpu_seconds()
         told = run_quietly([sys.executable, "-m", client, str(file)])
-        time.sleep(settle_seconds)  # what a server does after it has answered tells nobody
+        time.sleep(settle_seconds)  # a server's work after its answer is reported to nobody
         return {**json.loads(told), "cpu_seconds": server.cpu_seconds() - before}
     finally:
         server.pause()

@@ -45,7 +45,7 @@ def bench(
     mixes: Annotated[str, typer.Option(help="Mixes of lengths: short, mixed, long.")] = "short,mixed,long",
     add: Annotated[bool, typer.Option(help="Add these rounds to those of the run before.")] = False,
     only: Annotated[str, typer.Option(help="Keys of the contenders to measure; all when empty.")] = "",
-    where: Annotated[str, typer.Option("--machine", help="Told on the page; read from the system when empty.")] = "",
+    where: Annotated[str, typer.Option("--machine", help="The machine on the page; empty: from the system.")] = "",
 ) -> None:
     """Measure CPU and wall seconds per 1,000 turns, alternating, and print the ratios."""
     output = output.resolve()

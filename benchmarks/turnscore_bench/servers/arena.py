@@ -94,7 +94,7 @@ class Arena:
     def _drive(
         self, contender: Contender, bodies: list[str], clients: int, *, keeps_replies: bool = False
     ) -> Mapping[str, Any]:
-        """What the contender's load generator tells, and the CPU seconds of the server's tree meanwhile."""
+        """What the contender's load generator reports, and the CPU seconds of the server's tree meanwhile."""
         server = self._servers[contender.server.key]
         job = {
             "port": contender.port or server.port,

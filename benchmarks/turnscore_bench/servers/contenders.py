@@ -18,7 +18,7 @@ def furthest(found: Sequence[float], expected: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Answers:
-    """How to tell that a server answers rightly: its values for some turns, compared with the expected ones."""
+    """How to check that a server answers rightly: its values for some turns, compared with the expected ones."""
 
     read: Callable[[Any], Sequence[float]]
     """The numbers in one reply, parsed from JSON."""

@@ -25,7 +25,7 @@ class Measurement:
     p50_ms: float = 0.0
     p99_ms: float = 0.0
     refused: int = 0
-    """Requests told to come again, which they did."""
+    """Requests that were refused and came again."""
     failed: int = 0
     """Requests, or items of a batch, answered with another error."""
     first_error: str = ""

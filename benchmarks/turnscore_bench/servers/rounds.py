@@ -49,7 +49,7 @@ def enter(
     results: Results,
     tell: Tell,
 ) -> list[Contender]:
-    """The contenders that start and answer rightly; of the others `results` tells the reason."""
+    """The contenders that start and answer rightly; for the others `results` has the reason."""
     entered = []
     for contender in contenders:
         tell(f"starting {contender.label}")

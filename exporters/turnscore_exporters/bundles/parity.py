@@ -12,7 +12,7 @@ from turnscore_wire import Turn
 from turnscore_exporters.errors import ParityError
 
 PACKS_AT_ONCE = 32
-# Chosen: fp16 costs nothing that a person or a ranking could see. int8's order is measured and told, not judged.
+# Chosen: fp16 costs nothing that a person or a ranking could see. int8's order is measured and reported, not judged.
 MIN_SPEARMAN: dict[GraphVariant, float] = {"cuda-fp16": 0.999}
 
 

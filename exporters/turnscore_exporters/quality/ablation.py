@@ -1,8 +1,8 @@
 """`python -m turnscore_exporters.quality.ablation`: what each kind of made-up responses is worth, at a small scale.
 
 One short training with all kinds for each seed, and one without each kind; nothing but the kinds differs. Each is
-measured on the development sets, and on whether it tells made-up responses of the kind from real ones in dialogues that
-it has not seen. A run that was measured before is read, so that an interrupted command goes on.
+measured on the development sets, and on whether it separates made-up responses of the kind from real ones in dialogues
+that it has not seen. A run that was measured before is read, so that an interrupted command goes on.
 """
 
 import json
@@ -50,7 +50,7 @@ from turnscore_exporters.training.encoders import Encoder
 POOL = 5
 """Turns are drawn from a pool so many times as large as the share trained on: a near miss needs many to choose from."""
 UNSEEN_SHARE = 0.1
-"""Of the pool's dialogues, kept to make the responses of which the kinds are told apart."""
+"""Of the pool's dialogues, kept to make the responses that the kinds are separated by."""
 TOLD_APART = 100
 """Made-up responses of each kind for that: an area under the curve is known to some .04. Chosen."""
 DBDC3_STEP, CONTEXTS = 3, 75

@@ -20,7 +20,7 @@ HEAD_OF: Mapping[NegativeKind, str] = {
 
 @dataclass(frozen=True)
 class RunFigures:
-    """What one run was measured to be worth: figures by set, by kind of negatives, and by kind that is told apart."""
+    """The figures of one run: by set, by kind of negatives, and by kind that the model separates."""
 
     without: NegativeKind | None
     seed: int

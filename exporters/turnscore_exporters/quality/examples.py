@@ -130,7 +130,7 @@ class ExampleMaker:
         )
 
     def _fitting_mood(self, turn: SpokenTurn, generator: random.Random) -> str | None:
-        """A short reaction in the mood of the user's turn, so that its words alone do not tell a misfit."""
+        """A short reaction in the mood of the user's turn, so that its words alone do not show a misfit."""
         mood = score_vader(turn.context[-1][1])
         if mood <= BAD_NEWS:
             return generator.choice(GLOOMY)

@@ -1,6 +1,6 @@
 """Turns to learn from: what people said to each other and to systems, and what systems said to people. Labels nothing.
 
-Every turn is told from its speaker's side: in `context` the speaker is `system` and the other side `user`, so that a
+Every turn is seen from its speaker's side: in `context` the speaker is `system` and the other side `user`, so that a
 person's turn and a system's turn look alike to the model. `said_by_person` keeps them apart for the labels.
 """
 

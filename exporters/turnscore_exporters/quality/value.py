@@ -18,7 +18,7 @@ from turnscore_exporters.quality.model import HEADS
 
 VALUE_FILE = "value.json"
 CLIP = 1e-4
-"""A probability is kept so far from 0 and 1: int8 arithmetic tells nothing beyond."""
+"""A probability is kept so far from 0 and 1: int8 arithmetic says nothing beyond."""
 
 Floats = NDArray[np.float64]
 

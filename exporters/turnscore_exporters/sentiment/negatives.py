@@ -35,7 +35,7 @@ class NegativeRecipe:
     sentiment_shift: float = -0.5
     """Their sentiment label is the real response's plus this."""
     stop_weight: float = 0.25
-    """Weight of their label "stops" in the loss; a real one's is 1. None where the set does not tell stops."""
+    """Weight of their label "stops" in the loss; a real one's is 1. None where the set does not show stops."""
 
 
 class BadResponses:

@@ -33,7 +33,7 @@ class FailedAnswerError(Exception):
 
 
 class ScoringUser(User):
-    """Someone with a connection of their own and endless seeded dialogues. After a refusal it comes back when the service asks it to."""
+    """A user with a connection and endless seeded dialogues. Refused, it comes back when the service asks it to."""
 
     abstract = True
     kind: ClassVar[str]

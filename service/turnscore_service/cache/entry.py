@@ -1,7 +1,7 @@
 """Entries: the pieces of one turn's score as bytes, and back. Refuses what it cannot read, or what is another key's.
 
 format  u8
-check   8 bytes, a hash of key and rest: an entry that was damaged or belongs to another key is told
+check   8 bytes, a hash of key and rest: shows an entry that was damaged or belongs to another key
 count   u8
 pieces  fingerprint (u8 length, bytes), value f64, tokens used and dropped u32, flags u8, warnings u8 (a bit each),
         percentile f64 where flagged, details (u8 count; each u8 length, name, f64), vector (u16 count, f32 each) where

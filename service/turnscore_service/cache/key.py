@@ -32,7 +32,7 @@ class KeyMaker:
     """Makes the keys of one loaded scorer's turns. Resolves everything that does not depend on the turn once."""
 
     def __init__(self, loaded: LoadedScorer, secret: bytes = b"") -> None:
-        """With `secret`, at most 64 bytes, only who has it can tell whether a text they guess was scored."""
+        """With `secret`, at most 64 bytes, only its owner can test whether a guessed text was scored."""
         self._secret = secret
         self._fields = loaded.name, loaded.bundle.digest, loaded.variant, loaded.code_version
         self._model = loaded.bundle.manifest.reference

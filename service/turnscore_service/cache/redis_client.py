@@ -1,6 +1,6 @@
 """The Redis behind an address: one server, whom Sentinels name as master, or a Cluster. Reads and writes entries.
 
-One round trip is bounded by whoever calls: a command that is cancelled closes its connection, so that no reply of it
+The caller bounds a round trip: a command that is cancelled closes its connection, so that no reply of it
 can be taken for another's. Nothing is tried twice. redis-py's own defaults wait for seconds and try again.
 """
 

@@ -51,7 +51,7 @@ class RedisLevel:
         self._on_mark: Callable[[str, bytes], object] = _ignore
 
     def start(self, models: Sequence[str], on_mark: Callable[[str, bytes], object]) -> None:
-        """Begins to connect. `on_mark` is told the mark of each of the models before anything is read, and then often:
+        """Begins to connect. `on_mark` gets the mark of each of the models before anything is read, and then often:
 
         at the latest `clear_poll_seconds` after it has changed, while the Redis is in use.
         """

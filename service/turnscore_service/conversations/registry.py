@@ -47,7 +47,7 @@ class Conversations:
             self._count()
 
     def begin_drain(self) -> None:
-        """Tells every conversation that the process is shutting down; further ones are refused."""
+        """Warns every conversation that the process is shutting down; further ones are refused."""
         self._is_draining = True
         for conversation in self._open:
             conversation.tell_draining()

@@ -119,7 +119,7 @@ class Conversation:
             raise self._end
 
     def tell_draining(self) -> None:
-        """Tells the caller, after the answers that are due, that the service is shutting down."""
+        """Warns the caller, after the answers that are due, that the service is shutting down."""
         ends_in_ms = int(1000 * self._settings.drain_seconds)
         self._outbox.put_nowait(ConversationReply(draining=ConversationDraining(ends_in_ms=ends_in_ms)))
 

@@ -40,7 +40,7 @@ async def answer(
 ) -> Answer:
     """Does the work of one request; raises nothing but CallerLeftError, when there is nobody to answer.
 
-    Counts the request once, by door, call and code. An unforeseen exception is logged and told as `internal`.
+    Counts the request once, by door, call and code. An unforeseen exception is logged and reported as `internal`.
     """
     started_at = time.perf_counter()
     token, key_token, caller_token = REQUEST_ID.set(request_id), KEY_NAME.set(None), CALLER.set(ANYBODY)
@@ -65,7 +65,7 @@ async def converse(
 ) -> ScoringError | None:
     """Holds one conversation and returns the error that ended it, if one did; raises nothing but CallerLeftError.
 
-    Counts it once, when it ends. An unforeseen exception is logged and told as `internal`.
+    Counts it once, when it ends. An unforeseen exception is logged and reported as `internal`.
     """
     token, key_token, caller_token = REQUEST_ID.set(request_id), KEY_NAME.set(None), CALLER.set(ANYBODY)
     code = "departed"

@@ -109,7 +109,7 @@ class GrpcDoor:
             try:
                 error = await converse("grpc", request_id, work, log=runtime.settings.log_requests)
             except CallerLeftError:
-                return  # nobody is there to be told
+                return  # nobody is there to get the error
             if error is not None:
                 await context.abort(*status_of(ErrorReply(error=error.detail(), request_id=request_id)))
             context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))

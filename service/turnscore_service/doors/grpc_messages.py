@@ -16,7 +16,7 @@ REQUEST_ID_KEY = "x-request-id"
 DETAILS_KEY = "grpc-status-details-bin"
 """The trailer in which every gRPC library looks for a google.rpc.Status."""
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
-"""The trailer by which a server tells a library's own retries when to come back (gRPC proposal A6)."""
+"""The trailer that says to a library's own retries when to come back (gRPC proposal A6)."""
 
 _M = TypeVar("_M", bound=Message)
 Metadata = tuple[tuple[str, str | bytes], ...]

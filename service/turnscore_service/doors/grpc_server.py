@@ -129,7 +129,7 @@ class GrpcServer:
         return server
 
     async def _follow_health(self) -> None:
-        """Tells grpc.health.v1 what /readyz tells; on a draining process takes no more calls after `drain_seconds`."""
+        """Reports /readyz in grpc.health.v1; on a draining process takes no more calls after `drain_seconds`."""
         while True:
             self._health_changed.clear()
             is_ready = self._runtime.health.is_ready

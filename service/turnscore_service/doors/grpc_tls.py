@@ -50,7 +50,7 @@ class _CertificateFiles:
         return grpc.ssl_server_certificate_configuration([pair], authorities)
 
     def read_if_changed(self) -> grpc.ServerCertificateConfiguration | None:
-        """Called before each handshake; None for no change. Files that do not fit change nothing, and are told once."""
+        """Called before each handshake; None for no change. Files that do not fit change nothing; reported once."""
         try:
             return None if self._look() == self._stamps else self.read()
         except (OSError, UnusableCertificateError) as error:

@@ -32,7 +32,7 @@ def listens_elsewhere(host: str, port: int) -> bool:
     ours = {child.pid for child in psutil.Process().parent().children()}
     try:
         connections = psutil.net_connections("tcp")
-    except psutil.AccessDenied:  # macOS tells only root
+    except psutil.AccessDenied:  # macOS answers only root
         return False
     hosts = {host, *_EVERY_ADDRESS} if host not in _EVERY_ADDRESS else None
     return any(

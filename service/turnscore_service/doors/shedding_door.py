@@ -38,7 +38,7 @@ class SheddingDoor:
             await self._app(scope, receive, send)
             return
         messages: list[Message] = []
-        with suppress(TimeoutError):  # the door behind tells whoever is too slow
+        with suppress(TimeoutError):  # the door behind refuses callers that are too slow
             async with asyncio.timeout(self._runtime.settings.default_deadline_ms / 1000):
                 await _read(receive, self._runtime.settings.limits.max_body_bytes, messages)
         body = _whole_body(messages)

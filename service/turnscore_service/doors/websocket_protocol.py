@@ -98,7 +98,7 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
             self.handle_parser_exception()
 
     def handle_parser_exception(self) -> None:
-        """Tells the caller and the app why it is over; what still comes is thrown away."""
+        """Says to the caller and the app why it is over; bytes that still come are thrown away."""
         assert self.conn.close_sent is not None
         code, reason = self.conn.close_sent.code, self.conn.close_sent.reason
         self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})

@@ -1,4 +1,4 @@
-"""ONNX Runtime on a CUDA device: opens sessions there, refuses those that fell back to the CPU, tells when memory ends.
+"""ONNX Runtime on a CUDA device: opens sessions there, refuses a fall back to the CPU, reports when memory ends.
 
 The provider options keep fp32 where fp16 is not enough: sums of layer norms, and fp32 graphs without TF32.
 """

@@ -119,7 +119,7 @@ def _read_driver(build: OnnxBuild, machine: Machine) -> CudaDevices:
 
 
 def _prove(index: int, build: OnnxBuild, machine: Machine) -> None:
-    """A CUDA that cannot start is left out by ONNX Runtime with a line in its log, so a session must tell."""
+    """A CUDA that cannot start is left out by ONNX Runtime with a line in its log, so only a session shows it."""
     missing = machine.missing_library()
     if missing is not None:
         raise DeviceError(f"{CUDA_PROVIDER} needs {missing}, which cannot be loaded: {_INSTALL_LIBRARIES}")

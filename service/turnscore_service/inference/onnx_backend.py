@@ -51,7 +51,7 @@ class RunCount:
 
     @contextmanager
     def enter(self) -> Iterator[bool]:
-        """Counts one batch while the block runs; tells whether it is the only one."""
+        """Counts one batch while the block runs; returns whether it is the only one."""
         with self._lock:
             is_alone = self._running == 0
             self._running += 1

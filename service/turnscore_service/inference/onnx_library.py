@@ -1,4 +1,4 @@
-"""The runtime library: loads it and tells what was installed. Refuses with the extra that installs it."""
+"""The runtime library: loads it and reports what was installed. Refuses with the extra that installs it."""
 
 import contextlib
 import ctypes
@@ -82,7 +82,7 @@ def load_cuda_libraries() -> None:
     """Loads the CUDA libraries that pip installed, which the runtime does not find by itself."""
     preload = getattr(load_onnxruntime(), "preload_dlls", None)
     if preload is not None:
-        with contextlib.redirect_stdout(io.StringIO()):  # it prints what it misses; `missing_library` tells it better
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints what it misses; `missing_library` says it better
             preload()
 
 

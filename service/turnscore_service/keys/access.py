@@ -77,7 +77,7 @@ class Access:
         found = None
         digest = hashlib.sha256(key.encode(errors="replace")).hexdigest()
         for entry, caller in self._callers.values():
-            # Every key is compared, each in constant time: the time tells neither the key nor its place.
+            # Every key is compared, each in constant time: the time shows neither the key nor its place.
             if hmac.compare_digest(entry.sha256, digest):
                 found = caller
         if found is None:

@@ -11,7 +11,7 @@ from turnscore_service.keys.turn_budget import TurnBudget
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whoever has called: a key's name, or nobody in particular where no key is needed."""
+    """A caller: a key's name, or nobody in particular if no key is needed."""
 
     key_name: str | None = None
     budget: TurnBudget | None = None

@@ -31,7 +31,7 @@ class TurnBudget:
             )
 
     def take(self, turns: int) -> None:
-        """Takes so many turns, whatever there is: whoever must not overdraw asks `require` in the same moment."""
+        """Takes so many turns, whatever there is: a caller that must not overdraw asks `require` in the same moment."""
         self._fill()
         self._level -= turns
 

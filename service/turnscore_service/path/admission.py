@@ -59,7 +59,7 @@ class Admission:
     def __init__(
         self, settings: AdmissionSettings, paces: Mapping[str, Callable[[], float | None]] | None = None
     ) -> None:
-        """`paces` tells for each scorer the seconds that a token takes of late, or None while that is unknown."""
+        """`paces` returns for each scorer the seconds that a token took in the latest batches, or None if unknown."""
         self._settings = settings
         self._paces = paces or {}
         self._in_flight: dict[str, Demand] = {}

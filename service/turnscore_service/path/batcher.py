@@ -41,7 +41,7 @@ from turnscore_service.settings.service import BatchingSettings
 _PackResult = tuple[RawScore | FailedScoringError, ...] | Exception
 
 _PACE_WEIGHT = 0.2
-"""Weight of the latest batch in the pace that waits are told by. Chosen."""
+"""Weight of the latest batch in the pace that waits are estimated by. Chosen."""
 
 _LEAST_SHARE = 8
 """While several callers wait, who has little queued need not wait for a full batch of the others': its batch is filled

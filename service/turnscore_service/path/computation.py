@@ -1,4 +1,4 @@
-"""Computing: turns of one request for one scorer through tokenizer and batcher, for whoever waits for their flights.
+"""Computing: turns of one request for one scorer through tokenizer and batcher, for the callers that wait for them.
 
 Knows no caller: it goes on while a flight is wanted, and takes out of the queue what no longer is.
 """
@@ -57,7 +57,7 @@ class Computation:
         on_tokenized: Callable[[int], None],
         on_done: Callable[[], None],
     ) -> None:
-        """`on_tokenized` is told how many tokens there are.
+        """`on_tokenized` gets the number of tokens.
 
         `on_done` is called once, when nothing of it is being computed any more.
         """
@@ -102,7 +102,7 @@ class Computation:
                 self._submit(pack)
 
     def _submit(self, pack: TokenPack) -> None:
-        # How long to wait is told by those who wait: another may join who has more time than whoever began it.
+        # The callers that wait say for how long: one may join that has more time than the first.
         future = self._workshop.batcher.submit(pack, Deadline.after_ms(MAX_DEADLINE_MS))
         self._stop_unwanted(pack.answers, lambda expired: expire(future) if expired else future.cancel())
         future.add_done_callback(lambda _: self._end(pack, future))

@@ -1,14 +1,14 @@
 """Fair shares: whose turn it is among callers who wait for the same thing. Pure; a caller is a word to it.
 
 Fair queueing by what each caller has had (as in Start-time Fair Queueing: Goyal, Vin, Cheng, SIGCOMM 1996): the one who
-has had least is served next, and whoever begins to wait counts as having had what that one has. So callers who keep
-asking get equal parts, whatever they ask at once, and nobody saves up for later.
+has had least is served next, and a caller that begins to wait counts as having had as much as that one. So callers that
+keep asking get equal parts, whatever they ask at once, and nobody saves up for later.
 """
 
 from collections.abc import Iterable
 
 MOST_CALLERS = 1024
-"""Callers remembered; beyond, whoever began to wait longest ago is forgotten, and counts as new. Chosen."""
+"""Callers remembered; beyond, the one that began to wait longest ago is forgotten, and counts as new. Chosen."""
 
 
 class FairOrder:

@@ -1,6 +1,6 @@
 """Flights: scores that are being computed, so that equal turns are computed once. Computes nothing itself.
 
-A flight lasts while anybody waits for it, whoever began it. How long one waits is each one's own business; the last
+A flight lasts while any caller waits for it. Each caller decides for itself how long it waits; the last
 to leave ends it. A failure lands at everyone who waits and is forgotten.
 """
 

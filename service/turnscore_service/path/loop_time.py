@@ -33,7 +33,7 @@ class LoopTime:
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[tuple[int, int, asyncio.Future[None]]]] = {}
-        """By caller, a heap: place of the request, and a number that tells its parts apart."""
+        """By caller, a heap: place of the request, and a number that differs for each of its parts."""
         self._numbers = count()
         self._order = FairOrder()
         self._is_due = False

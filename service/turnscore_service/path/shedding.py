@@ -24,7 +24,7 @@ SHED_A_WITNESS = 31
 
 
 MOST_CALLERS = 1024
-"""Callers whose refusals are remembered; beyond, whoever has been silent longest is forgotten. Chosen."""
+"""Callers whose refusals are remembered; beyond, the one silent for longest is forgotten. Chosen."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ def _tell_nobody(stage: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StageWatch:
-    """Who is told of a stage's death and return, and when a piece of work counts as hung."""
+    """Who hears of a stage's death and return, and when a piece of work counts as hung."""
 
     stall_seconds: float = 60.0
     on_death: Callable[[str], None] = _tell_nobody
@@ -103,7 +103,7 @@ class Stage:
         else:
             job.started_at = time.monotonic()
             result, error = _attempt(job.work)
-        with suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+        with suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
             job.loop.call_soon_threadsafe(self._settle, job, result, error)
 
     def _settle(self, job: _Job, result: object, error: BaseException | None) -> None:
@@ -189,5 +189,5 @@ def _attempt(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
         return None, RuntimeError(repr(error))
     except Exception as error:
         return None, error
-    except BaseException as error:  # would end the event loop of whoever awaits it
+    except BaseException as error:  # would end the event loop of the caller that awaits it
         return None, RuntimeError(f"{type(error).__name__} in a thread")

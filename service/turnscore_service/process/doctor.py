@@ -131,7 +131,7 @@ def _look_at_runtime(found: Diagnosis, machine: Machine) -> None:
     try:
         build = machine.build
     except DeviceError:
-        return  # told with the device
+        return  # reported with the device
     extras = {"onnxruntime": "cpu", "onnxruntime-gpu": "gpu"}
     found.extras += [extras[name] for name in build.packages if name in extras]
     found.runtime = RuntimeFacts(

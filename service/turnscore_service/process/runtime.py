@@ -77,7 +77,7 @@ class Runtime:
             await self._loading
 
     def begin_drain(self) -> None:
-        """Turns readiness off and tells live conversations; requests that still come are answered."""
+        """Turns readiness off and warns live conversations; requests that still come are answered."""
         self.health.become("draining", "the service is shutting down")
         self.conversations.begin_drain()
 

@@ -66,6 +66,6 @@ def widest_packs(loaded: LoadedScorer, tokens: int) -> Iterator[TokenPack]:
 
 
 def _long_turn(number: int, words: int) -> TurnToScore:
-    """Context and response of that many words and a few more; whichever end is cut, the other tells turns apart."""
+    """Context and response of that many words and a few more; whichever end is cut, turns differ by the other."""
     text = f"{number} {'and then ' * (words // 2)}{number}"
     return TurnToScore([Turn(speaker="user", text=text)], text)

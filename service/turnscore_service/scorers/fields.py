@@ -1,4 +1,4 @@
-"""Fields: what a scorer reads of a turn as bytes from which every field can be told again. Pure; hashes, keeps nothing.
+"""Fields: what a scorer reads of a turn as bytes from which every field can be read again. Pure; hashes, keeps nothing.
 
 Each field begins with its type and its length, so that no two different sequences of fields give the same bytes.
 """

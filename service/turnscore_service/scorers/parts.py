@@ -94,5 +94,5 @@ class WholeScores:
 
 
 def parts_reader(scorer: object) -> ScoresInParts:
-    """Who tells the pieces of this scorer's scores."""
+    """The scorer's own splitter, or one that keeps scores whole."""
     return scorer if isinstance(scorer, ScoresInParts) else WholeScores(scorer)

@@ -1,6 +1,6 @@
 """Text rows: each text of a turn as rows of tokens of its own, the response in windows. Shared with training.
 
-A row is `[CLS] text [SEP]`, whoever said the text and wherever it stands: a text of a dialogue is computed once for all
+A row is `[CLS] text [SEP]`, for either speaker, anywhere in the dialogue: a text of a dialogue is computed once for all
 the turns that read it. A context turn is one row and keeps its end; a response that does not fit one window is read in
 overlapping windows, so that nothing of it up to `response_tokens` stays unread.
 """

@@ -1,4 +1,4 @@
-"""Door settings: what the doors can be told. A part of settings.py; reads nothing by itself."""
+"""Settings of the doors. A part of service.py; reads nothing by itself."""
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from typing import Annotated, Literal
@@ -121,7 +121,7 @@ KeyName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 
 
 TurnsPerSecond = Annotated[float, Field(ge=0.001, allow_inf_nan=False)]
-"""Slower, a dialogue as long as the limits allow might be paid off later than 32 bits of milliseconds can tell."""
+"""At a lower rate, the longest legal dialogue could be paid off later than 32 bits of milliseconds hold."""
 
 
 class KeyEntry(SettingsGroup):

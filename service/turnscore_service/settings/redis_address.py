@@ -2,7 +2,7 @@
 
     redis://[user:password@]host[:port][/database]                                     one server
     unix://[user:password@]/path/of/the/socket[?db=database]                           one server on this machine
-    redis+sentinel://[user:password@]host[:port][,host[:port]...]/service[/database]   the master, told by Sentinels
+    redis+sentinel://[user:password@]host[:port][,host[:port]...]/service[/database]   the master that Sentinels name
     redis+cluster://[user:password@]host[:port][,host[:port]...]                       a Cluster, found through these
 
 `rediss` in place of `redis` encrypts; `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile` and `ssl_check_hostname` may then

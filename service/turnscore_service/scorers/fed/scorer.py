@@ -84,7 +84,7 @@ class FollowUpLosses:
 
 
 class FedScorer:
-    """Differences of losses in nats, higher is better; what they mean is told by their percentiles."""
+    """Differences of losses in nats, higher is better; their percentiles say what they mean."""
 
     KIND: ClassVar[str] = "fed"
 
@@ -142,7 +142,7 @@ class FedScorer:
         return min(self._window, conversation) + self._question_of(turn).fed_tokens
 
     def inputs_of(self, turn: TurnToScore) -> Fields:
-        """The texts that the model reads, whoever said them; the question is what the parts are about."""
+        """The texts that the model reads, of both speakers; the question is what the parts are about."""
         texts = [each.text for each in turn.context if each.text.strip()]
         return tuple(map(self._tokenizer.spoken, texts)), self._tokenizer.spoken(turn.response)
 

@@ -128,7 +128,7 @@ def test_length_that_only_goes_with_the_system_cannot_be_told_apart_from_it() ->
     found = measure_difference(x, y, paired=False)
     effect = measure_length_effect("turns", found, (x, y), ([12] * 30, [8] * 30))
     assert effect is not None
-    assert effect.warning == "turns: length and system cannot be told apart"
+    assert effect.warning == "turns: length and system cannot be separated"
     assert measure_length_effect("turns", found, (x, y), ([8] * 30, [8] * 30)) is None
 
 
