@@ -88,7 +88,7 @@ class ConversationReply(Reply):
     opened: ConversationOpened | None = None
     heard: ConversationHeard | None = None
     scored: ConversationScored | None = None
-    error: ErrorDetail | None = Field(default=None, description="Why the message it answers was not taken.")
+    error: ErrorDetail | None = Field(default=None, description="Why the service refused the message that it answers.")
     draining: ConversationDraining | None = None
 
 

@@ -10,7 +10,7 @@ REQUEST_ID_PATTERN = r"[A-Za-z0-9._:-]{1,128}"
 
 
 class Limits(BaseModel):
-    """Beyond any of these a request is refused as `too_large`, before any work is done.
+    """A request beyond any of these is refused as `too_large`, before any work is done.
 
     The defaults are chosen: above the longest of the public dialogues turnscore was built on (measured in ConvAI 2017,
     DSTC9 and DBDC3: 630 turns, 4,924 characters a turn).

@@ -18,11 +18,11 @@ class TokenCount(Reply):
     """Tokens the model saw, and tokens cut because they were more than it takes."""
 
     used: int
-    dropped: int = Field(description="At least so many where `truncated` is true.")
+    dropped: int = Field(description="Tokens that were cut; at least so many if `truncated` is true.")
     truncated: bool = Field(
         default=False,
-        description="Whether text was left out before it was made into tokens, which `dropped` then does not count: "
-        "what is too long by its characters, or turns older than the scorer reads.",
+        description="Whether text was left out before tokenizing, because it has too many characters or its turns "
+        "are older than the scorer reads. `dropped` does not count its tokens.",
     )
 
 
@@ -34,8 +34,8 @@ class Score(Reply):
 
     value: float = Field(description="The score as its paper defines it; see the scorer's page.")
     percentile: float | None = Field(
-        description="Share of the bundle's reference turns (0 to 100) that score lower: the number to read. "
-        "Null where none was scored this way: for qualities of the caller's own."
+        description="Share of the bundle's reference turns (0 to 100) that score lower: the number to read. Null if "
+        "no reference turn was scored this way: for qualities of the caller's own."
     )
     details: dict[str, float] = Field(description="The parts the value is made of; empty for engagement.")
     model: str = Field(description="The bundle that answered, as `name:version`.")
@@ -48,18 +48,18 @@ class Score(Reply):
     )
     label: Label | None = Field(
         default=None,
-        description="`low` where the value is below the threshold of the bundle or the deployment, else `ok`. "
-        "Null where there is no threshold, or none for what was asked.",
+        description="`low` if the value is below the threshold of the bundle or the deployment, else `ok`. Null if "
+        "there is no threshold, or none for what was asked.",
     )
     stand_in: bool = Field(
         default=False,
-        description="Whether the model only stands in for the one that the scorer is meant for: it shows that the "
-        "scorer works, and its numbers are not to be acted on.",
+        description="Whether the model only stands in for the one that the scorer is meant for. It shows that the "
+        "scorer works; do not act on its numbers.",
     )
 
 
 class Timing(Reply):
-    """Where the time of a request went, in milliseconds. Of several items, the slowest."""
+    """Where the time of a request went, in milliseconds; of several items, that of the slowest."""
 
     total: float = Field(description="From the decoded request to the finished reply.")
     tokenize: float = Field(description="Turning text into tokens, waiting for a thread included.")
@@ -73,8 +73,8 @@ class Timing(Reply):
 Errors = Annotated[
     dict[str, ErrorDetail],
     Field(
-        description="Scorers that failed while others answered, by name. "
-        "When all fail, the request fails with the first one's error."
+        description="Errors of scorers that failed while others answered, by name. If all fail, the request fails "
+        "with the first one's error."
     ),
 ]
 
@@ -89,7 +89,7 @@ class ScoreReply(Reply):
 
 
 class BatchReply(Reply):
-    """One result an item, in the order asked for."""
+    """One result per item, in the order of the request."""
 
     request_id: str
     results: list[ScoreReply | ErrorReply]
@@ -109,9 +109,9 @@ class DialogueAggregate(Reply):
     mean: float = Field(description="The dialogue's score as the papers define it.")
     min: float
     max: float
-    turns: int = Field(description="How many turns it was taken over.")
+    turns: int = Field(description="Number of those turns.")
     percentile_mean: float | None = Field(
-        default=None, description="Of those turns' percentiles; null where one has none."
+        default=None, description="Mean of those turns' percentiles; null if one has none."
     )
     percentile_min: float | None = None
     percentile_max: float | None = None
@@ -131,8 +131,8 @@ class RankedCandidate(Reply):
 
     index: int
     combined: float | None = Field(
-        description="Weighted mean of the scorers' percentiles, 0 to 100, by which the order is made. "
-        "Null where a scorer that counts failed; the candidate then comes after those that have one."
+        description="Weighted mean of the scorers' percentiles, 0 to 100; it decides the order. Null if a scorer "
+        "that counts failed; the candidate then comes after those that have one."
     )
     scores: dict[str, Score]
     errors: Errors = Field(default_factory=dict)
@@ -143,7 +143,7 @@ class RankReply(Reply):
 
     request_id: str
     candidates: list[RankedCandidate]
-    weights: dict[str, float] = Field(description="How much each scorer asked counted.")
+    weights: dict[str, float] = Field(description="Weight of each scorer asked.")
     timing_ms: Timing
 
 
@@ -157,14 +157,14 @@ class ModelDescription(Reply):
     token_limit: int = Field(description="Tokens the model takes for one text.")
     option_limits: dict[str, int] = Field(
         default_factory=dict,
-        description="The most that this scorer takes in one request's options, such as FED's `own_follow_ups`.",
+        description="Bounds of one request's options for this scorer, such as FED's `own_follow_ups`.",
     )
-    is_default: bool = Field(default=True, description="Whether it is asked where a request names no scorers.")
+    is_default: bool = Field(default=True, description="Whether requests that name no scorers ask it.")
     stand_in: bool = Field(
         default=False, description="Whether the model only stands in for the one that the scorer is meant for."
     )
     threshold: float | None = Field(
-        default=None, description="Below this value a turn's `label` is `low`; null where there is no threshold."
+        default=None, description="Value below which a turn's `label` is `low`; null if there is no threshold."
     )
 
 

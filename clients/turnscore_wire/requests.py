@@ -63,13 +63,13 @@ class ScorerChoice(WireRequest):
 
     scorers: Annotated[list[ScorerName], Field(min_length=1, max_length=64)] | None = Field(
         default=None,
-        description="Names of the scorers to ask. When left out, the service's default ones, in a ranking those that "
-        "`weights` names, else quality alone where it is loaded; and those that `options` names.",
+        description="Names of the scorers to ask. When left out: the service's default scorers, in a ranking those "
+        "that `weights` names, else quality alone if it is loaded; and those that `options` names.",
     )
     options: Annotated[dict[ScorerName, dict[str, JsonValue]] | None, AfterValidator(_refuse_unsendable)] = Field(
         default=None,
-        description="Options for each scorer, by its name. FED's `own_qualities` are 16 at most, with 256 follow-ups "
-        "and 4,096 characters together; what their tokens may come to stands in `option_limits` of `GET /v1/models`.",
+        description="Options for each scorer, by its name. FED's `own_qualities` are 16 at most, with 256 "
+        "follow-ups and 4,096 characters together; `option_limits` of `GET /v1/models` bounds their tokens.",
     )
     deadline_ms: Annotated[int, Field(ge=1, le=MAX_DEADLINE_MS)] | None = Field(
         default=None,
@@ -98,7 +98,7 @@ class ScoreRequest(ScorerChoice):
 
 
 class BatchRequest(WireRequest):
-    """Several independent turns to score in one call; each is answered, or refused, on its own."""
+    """Several independent turns to score in one call; each is scored, or refused, by itself."""
 
     items: Annotated[list[ScoreRequest], Field(min_length=1), FailFast()]
 
@@ -122,6 +122,6 @@ class RankRequest(ScorerChoice):
     )
     weights: Annotated[dict[ScorerName, Weight], Field(max_length=64)] | None = Field(
         default=None,
-        description="How much each scorer counts, 0 or more; 1 where none is named. Without `scorers`, those named "
-        "here are asked. One that weighs 0 is told and does not count; at least one must weigh more.",
+        description="Weight of each scorer, 0 or more; 1 by default. Without `scorers`, the scorers named here are "
+        "asked. A scorer that weighs 0 is returned and does not count; at least one must weigh more.",
     )

@@ -84,7 +84,7 @@ class TurnScorerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ScoreBatch(self, request, context):
-        """Scores independent system turns; each is answered, or refused, on its own.
+        """Scores independent system turns; each is scored, or refused, by itself.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -119,7 +119,7 @@ class TurnScorerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ScoreStream(self, request_iterator, context):
-        """One live conversation: every message of the caller is answered by one of the service, in order.
+        """One live conversation: the service answers every message of the caller by one of its own, in order.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
