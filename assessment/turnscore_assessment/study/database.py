@@ -115,7 +115,9 @@ def _make_engine(database: str) -> Engine:
         url = url.set(drivername="postgresql+pg8000", password=url.password or os.environ.get("PGPASSWORD"))
         return create_engine(url, pool_size=THREADS, pool_pre_ping=True, hide_parameters=True)
     except ModuleNotFoundError:
-        raise DatabaseError("Postgres needs a driver; in a checkout of turnscore: pip install './assessment[postgres]'") from None
+        raise DatabaseError(
+            "Postgres needs a driver; in a checkout of turnscore: pip install './assessment[postgres]'"
+        ) from None
 
 
 def _make_sqlite_engine(path: Path) -> Engine:
