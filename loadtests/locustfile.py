@@ -99,7 +99,12 @@ def set_up(environment: Environment, **_: Any) -> None:
         mix = read_mix(options.mix, USERS)
         shape_class.shape = Shape(options.shape, sum(mix.values()), options.seconds)
         options.scorers = tuple(name.strip() for name in options.scorers.split(",") if name.strip())
-        TrafficSettings(options.seed, options.repeat_share, options.scorers, options.deadline_ms)
+        TrafficSettings(
+            seed=options.seed,
+            repeat_share=options.repeat_share,
+            scorers=options.scorers,
+            deadline_ms=options.deadline_ms,
+        )
         if options.pace <= 0:
             raise ValueError("the pace must be more than 0")
         budgets = read_budgets(options.budgets)

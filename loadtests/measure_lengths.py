@@ -51,9 +51,9 @@ def main(files: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False
         "# Words are what blanks separate. Means leave out what is beyond the last quantile.",
         f"levels_percent = [{', '.join(f'{each:g}' for each in LEVELS)}]",
         "",
-        *_rows("system_turns_a_dialogue", [sum(s == "system" for s, _ in turns) for turns in answered]),
-        *_rows("words_a_user_turn", [n for turns in answered for s, n in turns if s == "user" and n]),
-        *_rows("words_a_system_turn", [n for turns in answered for s, n in turns if s == "system" and n]),
+        *_rows("system_turns_per_dialogue", [sum(s == "system" for s, _ in turns) for turns in answered]),
+        *_rows("words_per_user_turn", [n for turns in answered for s, n in turns if s == "user" and n]),
+        *_rows("words_per_system_turn", [n for turns in answered for s, n in turns if s == "system" and n]),
     ]
     TABLE.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
 

@@ -71,9 +71,20 @@ def load(
     """Runs one shape with Locust and holds it against the budgets; the exit code says whether they were kept."""
     with _target(host, port, bentoml, reports, grpc_port) as found:
         run = LocustRun(
-            found.url, shape, seconds, reports, mix, pace, repeat_share, scorers, deadline_ms, seed, budgets,
-            found.grpc_port, door,
-        )  # fmt: skip
+            url=found.url,
+            shape=shape,
+            seconds=seconds,
+            reports=reports,
+            mix=mix,
+            pace=pace,
+            repeat_share=repeat_share,
+            scorers=scorers,
+            deadline_ms=deadline_ms,
+            seed=seed,
+            budgets=budgets,
+            grpc_port=found.grpc_port,
+            door=door,
+        )
         code = run.run()
     typer.echo(f"Reports: {reports}/{shape}.html, {reports}/{shape}_stats.csv")
     raise typer.Exit(code)
@@ -95,9 +106,16 @@ def soak(
     """Watches the service's memory, file handles and threads while it serves; growth sets the exit code."""
     with _target(host, port, bentoml, reports, grpc_port, SOAK_SETTINGS) as found:
         run = LocustRun(
-            found.url, "soak", 60 * minutes, reports, mix, pace, scorers=scorers, budgets=budgets,
+            url=found.url,
+            shape="soak",
+            seconds=60 * minutes,
+            reports=reports,
+            mix=mix,
+            pace=pace,
+            scorers=scorers,
+            budgets=budgets,
             grpc_port=found.grpc_port,
-        )  # fmt: skip
+        )
         is_kept = run_soak(run, found, typer.echo)
     raise typer.Exit(0 if is_kept else 1)
 
@@ -118,7 +136,11 @@ def overload(
 ) -> None:
     """Sends many times more than the service can carry; the exit code says whether it stayed honest."""
     settings = OverloadSettings(
-        factor, seconds, stage_seconds, deadline_ms=deadline_ms, scorers=tuple(filter(None, scorers.split(",")))
+        factor=factor,
+        seconds=seconds,
+        stage_seconds=stage_seconds,
+        deadline_ms=deadline_ms,
+        scorers=tuple(filter(None, scorers.split(","))),
     )
     with _target(host, port, bentoml, reports) as found, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
@@ -153,7 +175,16 @@ def streams(
     """Holds very many conversations open and cuts some; the exit code says whether all were answered and none stays."""
     names = tuple(name.strip() for name in scorers.split(",") if name.strip())
     try:
-        settings = StreamsSettings(number, connections, seconds, pace, cut_share, names, seed, settle_seconds)
+        settings = StreamsSettings(
+            streams=number,
+            connections=connections,
+            seconds=seconds,
+            pace=pace,
+            cut_share=cut_share,
+            scorers=names,
+            seed=seed,
+            settle_seconds=settle_seconds,
+        )
     except ValueError as error:
         sys.exit(f"streams: {error}")
     with _target(

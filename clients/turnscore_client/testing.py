@@ -63,7 +63,7 @@ class ClientOptions(TypedDict, total=False):
     max_retries: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RecordedRequest:
     """One request as it reached the mock. Header names are in lower case; `body` is the decoded JSON.
 
@@ -178,10 +178,10 @@ class MockTurnScore:
         body = request.content
         self.requests.append(
             RecordedRequest(
-                request.method,
-                request.url.path,
-                {name.lower(): value for name, value in request.headers.items()},
-                httpx.Response(200, content=body).json() if body else None,
+                method=request.method,
+                path=request.url.path,
+                headers={name.lower(): value for name, value in request.headers.items()},
+                body=httpx.Response(200, content=body).json() if body else None,
             )
         )
         if self._planned:
@@ -198,7 +198,9 @@ class MockTurnScore:
 
         def next_error(message: ConversationMessage) -> ServiceError | None:
             body = message.model_dump(exclude_unset=True)
-            self.requests.append(RecordedRequest("CONVERSATION", "/v1/conversations", own, body))
+            self.requests.append(
+                RecordedRequest(method="CONVERSATION", path="/v1/conversations", headers=own, body=body)
+            )
             return self._planned_error()
 
         return MockConversation(self._answers, next_error, lambda: self.is_draining)

@@ -18,7 +18,7 @@ EXPIRED_GRPC_STATUS = ERROR_TABLE[ErrorCode.DEADLINE_EXCEEDED].grpc_code
 _HONEST: Mapping[str, Outcome] = {ErrorCode.OVERLOADED: "refused", ErrorCode.DEADLINE_EXCEEDED: "expired"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What became of one call.
 
@@ -38,11 +38,11 @@ def judge_http(status: int, retry_after: str | None, body: bytes, why: str = "")
         return _judge_reply(body)
     if status == REFUSED_STATUS:
         if retry_after is None or not retry_after.isdecimal():
-            return Answer("failed", len(body), "429 without a Retry-After in seconds")
-        return Answer("refused", len(body), retry_after_seconds=float(retry_after))
+            return Answer(outcome="failed", size=len(body), why="429 without a Retry-After in seconds")
+        return Answer(outcome="refused", size=len(body), retry_after_seconds=float(retry_after))
     if status == EXPIRED_STATUS:
-        return Answer("expired", len(body))
-    return Answer("failed", len(body), why or f"status {status}")
+        return Answer(outcome="expired", size=len(body))
+    return Answer(outcome="failed", size=len(body), why=why or f"status {status}")
 
 
 def judge_grpc(status: str, reply: Mapping[str, Any], size: int, pushback: str | None = None) -> Answer:
@@ -54,11 +54,11 @@ def judge_grpc(status: str, reply: Mapping[str, Any], size: int, pushback: str |
         return _judge_fields(reply, size, "OK")
     if status == REFUSED_GRPC_STATUS:
         if pushback is None or not pushback.isdecimal():
-            return Answer("failed", size, f"{status} without advice in milliseconds")
-        return Answer("refused", size, retry_after_seconds=int(pushback) / 1000)
+            return Answer(outcome="failed", size=size, why=f"{status} without advice in milliseconds")
+        return Answer(outcome="refused", size=size, retry_after_seconds=int(pushback) / 1000)
     if status == EXPIRED_GRPC_STATUS:
-        return Answer("expired", size)
-    return Answer("failed", size, status)
+        return Answer(outcome="expired", size=size)
+    return Answer(outcome="failed", size=size, why=status)
 
 
 def _judge_reply(body: bytes) -> Answer:
@@ -73,11 +73,11 @@ def _judge_fields(reply: Any, size: int, status: str) -> Answer:
     try:
         codes = set(_error_codes(reply))
     except (ValueError, KeyError, TypeError, AttributeError):
-        return Answer("failed", size, f"{status} with a body that is no reply")
+        return Answer(outcome="failed", size=size, why=f"{status} with a body that is no reply")
     if wrong := sorted(codes - set(_HONEST)):
-        return Answer("failed", size, f"{status} with {', '.join(wrong)} inside")
+        return Answer(outcome="failed", size=size, why=f"{status} with {', '.join(wrong)} inside")
     outcomes = {_HONEST[code] for code in codes}
-    return Answer("expired" if "expired" in outcomes else "refused" if outcomes else "answered", size)
+    return Answer(outcome="expired" if "expired" in outcomes else "refused" if outcomes else "answered", size=size)
 
 
 def _error_codes(reply: Any) -> Iterator[str]:

@@ -7,7 +7,7 @@ from statistics import quantiles
 from turnscore_load.answers import Answer, Outcome
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallRecord:
     """One call. Seconds are of the event loop's clock; a call is due when its caller wanted to make it."""
 

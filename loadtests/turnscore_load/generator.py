@@ -81,15 +81,15 @@ class Generator:
             if sent_at - due_at < self._patience_seconds:
                 reply = await self._exchange(request)
             else:
-                reply = RawReply(0, why="not sent: every connection was waiting for an answer")
+                reply = RawReply(status=0, why="not sent: every connection was waiting for an answer")
         answer = judge_http(reply.status, reply.retry_after, reply.body, reply.why)
-        return CallRecord(due_at, sent_at, self._loop.time(), answer)
+        return CallRecord(due_at=due_at, sent_at=sent_at, done_at=self._loop.time(), answer=answer)
 
     async def _exchange(self, request: bytes) -> RawReply:
         try:
             connection = self._take_idle() or await open_connection(self._port, self._address)
         except OSError as error:
-            return RawReply(0, why=f"no connection: {type(error).__name__}")
+            return RawReply(status=0, why=f"no connection: {type(error).__name__}")
         replied: asyncio.Future[RawReply] = self._loop.create_future()
         patience = self._loop.call_later(self._patience_seconds, connection.abort, "no answer")
         connection.send(request, replied.set_result)

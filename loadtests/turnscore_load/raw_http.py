@@ -13,7 +13,7 @@ from turnscore_load.address import LOOPBACK
 _END_OF_HEAD = b"\r\n\r\n"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RawReply:
     """A reply; status 0 where there was none, `why` then says the reason."""
 
@@ -49,7 +49,7 @@ class RawConnection(asyncio.Protocol):
         assert self._on_reply is None, "one call at a time"
         self._on_reply = on_reply
         if self._transport is None or self._transport.is_closing():
-            self._finish(RawReply(0, why="the connection was closed"))
+            self._finish(RawReply(status=0, why="the connection was closed"))
             return
         self._transport.write(request)
 
@@ -57,7 +57,7 @@ class RawConnection(asyncio.Protocol):
         """Gives the call up and closes the connection."""
         if self._transport is not None:
             self._transport.abort()
-        self._finish(RawReply(0, why=why))
+        self._finish(RawReply(status=0, why=why))
 
     def close(self) -> None:
         """Closes the connection; a call on it ends without a reply."""
@@ -69,7 +69,7 @@ class RawConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._finish(RawReply(0, why=f"the connection was lost: {type(exc).__name__ if exc else 'closed'}"))
+        self._finish(RawReply(status=0, why=f"the connection was lost: {type(exc).__name__ if exc else 'closed'}"))
 
     def data_received(self, data: bytes) -> None:
         self._received += data
@@ -89,7 +89,7 @@ class RawConnection(asyncio.Protocol):
         self._received.clear()
         if headers.get("connection", "").lower() == "close" and self._transport is not None:
             self._transport.close()
-        self._finish(RawReply(status, headers.get("retry-after"), body))
+        self._finish(RawReply(status=status, retry_after=headers.get("retry-after"), body=body))
 
     def _finish(self, reply: RawReply) -> None:
         on_reply, self._on_reply = self._on_reply, None

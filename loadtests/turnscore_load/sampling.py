@@ -12,7 +12,7 @@ from typing import Self
 import psutil
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """The sums over all processes of the service at one moment."""
 
@@ -84,7 +84,14 @@ class Sampler:
                 cpu += times.user + times.system
         machine = psutil.cpu_times()
         busy = sum(machine) - machine.idle - getattr(machine, "iowait", 0.0)
-        return Sample(self.seconds(), rss, handles, threads, cpu, busy)
+        return Sample(
+            seconds=self.seconds(),
+            rss_bytes=rss,
+            handles=handles,
+            threads=threads,
+            cpu_seconds=cpu,
+            machine_cpu_seconds=busy,
+        )
 
 
 def write_csv(samples: Sequence[Sample], file: Path) -> None:

@@ -14,7 +14,7 @@ from turnscore_load.sampling import Sample
 _NOISE_DEVIATIONS = 3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
     """What is compared: its name, how to read it off a sample, its unit, and the least growth that counts."""
 
@@ -30,14 +30,14 @@ class Figure:
 _MIB = 1024 * 1024
 FIGURES: tuple[Figure, ...] = (
     # Memory is a high-water mark: the longest dialogues come rarely, and each longest one yet may raise it a little.
-    Figure("memory", lambda sample: sample.rss_bytes / _MIB, "MiB", share=0.02),
+    Figure(name="memory", read=lambda sample: sample.rss_bytes / _MIB, unit="MiB", share=0.02),
     # A connection that is being replaced is counted twice for a moment.
-    Figure("file handles", lambda sample: sample.handles, "", amount=1),
-    Figure("threads", lambda sample: sample.threads, ""),
+    Figure(name="file handles", read=lambda sample: sample.handles, unit="", amount=1),
+    Figure(name="threads", read=lambda sample: sample.threads, unit=""),
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
     """One figure in the first and in the last window, and how much more it may be."""
 
@@ -87,4 +87,4 @@ def _growth(figure: Figure, first: Sequence[Sample], last: Sequence[Sample]) -> 
     middle = median(values)
     noise = _NOISE_DEVIATIONS * median(abs(value - middle) for value in values)
     allowed = max(noise, figure.share * middle, figure.amount)
-    return Growth(figure, middle, median(figure.read(sample) for sample in last), allowed)
+    return Growth(figure=figure, first=middle, last=median(figure.read(sample) for sample in last), allowed=allowed)

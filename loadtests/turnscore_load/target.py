@@ -28,7 +28,7 @@ class NoServiceError(Exception):
     """No service could be started."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """A ready service. `started` is the process that was started for it, or None."""
 
@@ -70,7 +70,7 @@ def target(
     end. All its workers are ready. Raises NoServiceError where it does not become so.
     """
     if models := _models_at(port):
-        yield Target(port, models, grpc_port)
+        yield Target(port=port, models=models, grpc_port=grpc_port)
         return
     free, free_too = free_port(), free_port()
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def target(
             raise NoServiceError(f"{bentoml} cannot be started: {error.strerror}") from None
     try:
         models = _wait_for_models(free, process, log)
-        found = Target(free, models, free_too, process)
+        found = Target(port=free, models=models, grpc_port=free_too, started=process)
         if workers > 1:
             _wait_for_workers(found, process, workers, log)
         yield found

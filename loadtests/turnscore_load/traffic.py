@@ -49,9 +49,9 @@ class Lengths:
         return int(max(1, round(low + share * (high - low))))
 
 
-SYSTEM_TURNS = Lengths("system_turns_a_dialogue")
-USER_WORDS = Lengths("words_a_user_turn")
-SYSTEM_WORDS = Lengths("words_a_system_turn")
+SYSTEM_TURNS = Lengths("system_turns_per_dialogue")
+USER_WORDS = Lengths("words_per_user_turn")
+SYSTEM_WORDS = Lengths("words_per_system_turn")
 
 
 def _made_up_words(count: int) -> list[str]:
@@ -69,7 +69,7 @@ _EACH_MADE_UP = MADE_UP_SHARE / (1 - MADE_UP_SHARE) * sum(_ZIPF) / len(_MADE_UP)
 _CUMULATIVE = list(accumulate(chain(_ZIPF, [_EACH_MADE_UP] * len(_MADE_UP))))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficSettings:
     """What is asked. A `repeat_share` of the items were asked before, word for word, by the same user."""
 
@@ -84,7 +84,7 @@ class TrafficSettings:
             raise ValueError("the repeat share must be at least 0 and less than 1")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
     """One item to score, and what the two sides said just before it is asked."""
 
@@ -108,7 +108,9 @@ class Traffic:
         """The next turn of the dialogue, or, at the repeat share, an item asked before."""
         if self._asked and self._chance.random() < self._settings.repeat_share:
             earlier = self._chance.choice(self._asked)
-            return Ask(earlier.item, True, earlier.user_words, earlier.system_words)
+            return Ask(
+                item=earlier.item, is_repeat=True, user_words=earlier.user_words, system_words=earlier.system_words
+            )
         ask = next(self._fresh)
         self._asked.append(ask)
         return ask
@@ -129,7 +131,7 @@ class Traffic:
                 context.append(_turn("user", self._text(user_words)))
                 response = self._text(system_words)
                 item = {"context": list(context), "response": response, **self._choice}
-                yield Ask(item, False, user_words, system_words)
+                yield Ask(item=item, is_repeat=False, user_words=user_words, system_words=system_words)
                 context.append(_turn("system", response))
 
     def _text(self, words: int) -> str:

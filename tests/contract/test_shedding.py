@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 from support.conditions import until
 from support.fakes import FakeScorer
 from support.served_app import served_app
-from turnscore_service.path.shedding import REFUSALS_IN_A_ROW, SHED_A_WITNESS
+from turnscore_service.path.shedding import REFUSALS_IN_A_ROW, SHED_PER_WITNESS
 from turnscore_service.settings.service import AdmissionSettings, Settings
 
 TIGHT = Settings(admission=AdmissionSettings(max_items=1))
@@ -56,14 +56,14 @@ async def test_who_is_refused_undecoded_is_told_as_whoever_was_decoded():
     async with serve(fake=scorer) as client:
         held = await fill(client, scorer)
         shed_before, refused_before = count_shed(), count_refused()
-        answers = [await ask(client) for _ in range(REFUSALS_IN_A_ROW + SHED_A_WITNESS)]
+        answers = [await ask(client) for _ in range(REFUSALS_IN_A_ROW + SHED_PER_WITNESS)]
         nonsense = await client.post(
             "/v1/score", content=b"not JSON", headers={"content-type": "application/json"}
         )  # the next is decoded
         scorer.gate.set()
         assert (await held).status_code == 200
-    assert count_shed() - shed_before == SHED_A_WITNESS
-    assert count_refused() - refused_before == REFUSALS_IN_A_ROW + SHED_A_WITNESS
+    assert count_shed() - shed_before == SHED_PER_WITNESS
+    assert count_refused() - refused_before == REFUSALS_IN_A_ROW + SHED_PER_WITNESS
     for answer in answers:
         assert answer.status_code == 429
         assert answer.headers["x-request-id"] == answer.json()["request_id"] == "told"

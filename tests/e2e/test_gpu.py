@@ -59,12 +59,12 @@ def test_all_of_the_benchmark_but_the_compiler_runs_with_tiny_models_and_gives_n
     assert found["not_run"].keys() - {"nominal peak"} == left_out, found["not_run"]
     assert {each["qualities"] for each in found["fed"]} == {8, 18}
     assert {each["model"] for each in found["starts"]} == {"tiny-bert", "tiny-dialogpt"}
-    served = [(each["model"], each["clients"], each["turns_a_request"], each["failed"]) for each in found["served"]]
+    served = [(each["model"], each["clients"], each["turns_per_request"], each["failed"]) for each in found["served"]]
     assert served == [
         *(("tiny-bert", clients, turns, 0) for turns in (1, 16) for clients in (1, 4)),
         *[("tiny-dialogpt", clients, 1, 0) for _ in (8, 18) for clients in (0, 1, 4)],
     ]
-    assert all(each["turns_a_second"] > 0 and each["p99_ms"] >= each["p50_ms"] > 0 for each in found["served"])
+    assert all(each["turns_per_second"] > 0 and each["p99_ms"] >= each["p50_ms"] > 0 for each in found["served"])
     assert "| tiny-bert | the service, 1 workers |" in (tmp_path / "tables.md").read_text()
 
 

@@ -30,7 +30,11 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
 
 
 def loaded(scorer: FakeScorer, bundle: Bundle) -> dict[str, LoadedScorer]:
-    return {"engagement": LoadedScorer(scorer, bundle, "fp32", tuple(index / 100 for index in range(101)))}
+    return {
+        "engagement": LoadedScorer(
+            scorer=scorer, bundle=bundle, variant="fp32", percentiles=tuple(index / 100 for index in range(101))
+        )
+    }
 
 
 async def ask(url: str, scorers: dict[str, LoadedScorer]) -> list[Score]:

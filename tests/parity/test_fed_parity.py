@@ -64,7 +64,14 @@ def bundle(published: PublishedFed, tmp_path_factory: pytest.TempPathFactory) ->
         reference=REFERENCE_FILE,
     )
     turns = [(f"hi {number}", "what did you do?", "I saw whales " * (number % 4)) for number in range(100)]
-    job = FedExport(checkpoint, "1.0.0", options, turns, "made up", graphs=("fp32", "cpu-int8", "cuda-fp16"))
+    job = FedExport(
+        checkpoint=checkpoint,
+        version="1.0.0",
+        options=options,
+        reference=turns,
+        source="made up",
+        graphs=("fp32", "cpu-int8", "cuda-fp16"),
+    )
     return export_fed(job, tmp_path_factory.mktemp("fed") / "bundle")
 
 

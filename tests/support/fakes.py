@@ -113,4 +113,11 @@ def loaded_fake(scorer: Any, name: str = "fake") -> LoadedScorer:
     tokenizing = getattr(scorer, "tokenizing", TokenizingPace())
     threshold = getattr(scorer, "threshold", None)
     percentiles = tuple(index / 100 for index in range(101))
-    return LoadedScorer(scorer, bundle, "fp32", percentiles, tokenizing=tokenizing, threshold=threshold)
+    return LoadedScorer(
+        scorer=scorer,
+        bundle=bundle,
+        variant="fp32",
+        percentiles=percentiles,
+        tokenizing=tokenizing,
+        threshold=threshold,
+    )

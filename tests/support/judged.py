@@ -22,7 +22,9 @@ class OracleScorer(FakeScorer):
         for start in range(0, len(turns), 2):
             places = range(start, min(start + 2, len(turns)))[::-1]
             rows = tuple((int(turns[place].response.split()[-1]), len(turns[place].context)) for place in places)
-            packs.append(TokenPack(rows, tuple(places), tuple(TokenCount(used=2, dropped=0) for _ in places)))
+            packs.append(
+                TokenPack(rows=rows, answers=tuple(places), tokens=tuple(TokenCount(used=2, dropped=0) for _ in places))
+            )
         return packs[::-1]
 
     def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:

@@ -6,12 +6,14 @@ from turnscore_service.inference.cuda_driver import CudaDriverError, Gpu
 from turnscore_service.inference.machine import CudaDevices
 from turnscore_service.inference.onnx_library import CUDA_PROVIDER, DeviceError, OnnxBuild
 
-CPU_BUILD = OnnxBuild("1.31.1", ("onnxruntime",), ("CPUExecutionProvider",), None)
+CPU_BUILD = OnnxBuild(
+    version="1.31.1", packages=("onnxruntime",), providers=("CPUExecutionProvider",), cuda_version=None
+)
 GPU_BUILD = OnnxBuild(
-    "1.31.1",
-    ("onnxruntime-gpu",),
-    ("CUDAExecutionProvider", "CPUExecutionProvider"),
-    (13, 0),
+    version="1.31.1",
+    packages=("onnxruntime-gpu",),
+    providers=("CUDAExecutionProvider", "CPUExecutionProvider"),
+    cuda_version=(13, 0),
 )
 
 
@@ -41,7 +43,10 @@ class FakeMachine:
     def cuda_devices(self) -> CudaDevices:
         if self.driver is not None:
             raise CudaDriverError(self.driver)
-        gpus = tuple(Gpu(index, "Made-Up 9000", 24 << 30, (9, 0)) for index in range(self.devices))
+        gpus = tuple(
+            Gpu(index=index, name="Made-Up 9000", memory_bytes=24 << 30, compute=(9, 0))
+            for index in range(self.devices)
+        )
         return CudaDevices(self.driver_cuda, gpus)
 
     def free_bytes(self, index: int) -> int:

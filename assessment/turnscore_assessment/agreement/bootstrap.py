@@ -31,7 +31,7 @@ LEAST_DIALOGUES = 3
 """Fewer dialogues say nothing about those not drawn; such figures get no interval. Chosen."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Correlations:
     """How one column goes with people's judgements; NaN where that is undefined."""
 
@@ -49,7 +49,12 @@ def correlate(
     dialogue_of = np.unique(dialogue_of, return_inverse=True)[1]
     if len(scores) < LEAST_OBSERVATIONS:
         nothing = find_interval(float("nan"), [])
-        return Correlations(nothing, nothing, nothing, {kind: dict.fromkeys(_METHODS, nothing) for kind in given})
+        return Correlations(
+            pearson=nothing,
+            spearman=nothing,
+            kendall=nothing,
+            given={kind: dict.fromkeys(_METHODS, nothing) for kind in given},
+        )
     draws = draw_dialogues(int(dialogue_of.max()) + 1, rounds, seed)
     columns = np.stack([scores, qualities, *given.values()])
     resampled = {name: method(columns, dialogue_of, draws) for name, method in _METHODS.items()}

@@ -59,7 +59,13 @@ def score_with_bundle(loaded: LoadedScorer, dialogues: Sequence[JudgedDialogue],
         scored += _score_chunk(loaded, chunk)
         advance(len(chunk))
     manifest = loaded.bundle.manifest
-    return ScoredFile(loaded.name, manifest.reference, loaded.bundle.digest, loaded.variant, scored)
+    return ScoredFile(
+        scorer=loaded.name,
+        model=manifest.reference,
+        digest=loaded.bundle.digest,
+        graph=loaded.variant,
+        dialogues=scored,
+    )
 
 
 def _find_bundle(reference: str) -> Bundle:
@@ -96,7 +102,9 @@ def _score_chunk(loaded: LoadedScorer, dialogues: Sequence[JudgedDialogue]) -> l
     placed: list[_PlacedPack] = []
     turns: list[TurnToScore] = []
     for dialogue in dialogues:
-        own = [TurnToScore(dialogue.turns[:at], dialogue.turns[at].text, options) for at in dialogue.system_places]
+        own = [
+            TurnToScore(dialogue.turns[:at], dialogue.turns[at].text, options=options) for at in dialogue.system_places
+        ]
         placed += [
             _PlacedPack(pack, [len(turns) + answer for answer in pack.answers]) for pack in loaded.scorer.encode(own)
         ]

@@ -90,7 +90,16 @@ def agreement(
             raise typer.BadParameter(str(error)) from error
 
     job = AgreementJob(
-        file, form, scorers, parts or ["value"], bundles or [], open_client, concurrency, level, bootstrap, seed
+        file=file,
+        form=form,
+        scorers=scorers,
+        parts=parts or ["value"],
+        bundles=bundles or [],
+        open_client=open_client,
+        concurrency=concurrency,
+        level=level,
+        rounds=bootstrap,
+        seed=seed,
     )
     with reported_errors():
         report = run_agreement_job(job, show_progress)

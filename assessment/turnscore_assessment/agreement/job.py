@@ -19,7 +19,7 @@ from turnscore_assessment.agreement.scoring import ScorerChoice, ShowProgress, s
 from turnscore_assessment.errors import AgreementError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AgreementJob:
     """What was asked for. Without bundles the service is asked that `open_client` reaches."""
 
@@ -37,7 +37,9 @@ class AgreementJob:
     @property
     def choice(self) -> ScorerChoice:
         """What scores the dialogues."""
-        return ScorerChoice(self.scorers, self.bundles, self.open_client, self.concurrency)
+        return ScorerChoice(
+            scorers=self.scorers, bundles=self.bundles, open_client=self.open_client, concurrency=self.concurrency
+        )
 
     @property
     def command(self) -> str:

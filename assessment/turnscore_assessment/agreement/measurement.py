@@ -12,7 +12,7 @@ from turnscore_assessment.agreement.observations import Column, Observations
 ALL_SYSTEMS = "all"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Row:
     """One line of the table; baselines have nothing in `figures.given`."""
 
@@ -23,7 +23,7 @@ class Row:
     figures: Correlations
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Group:
     """One system's dialogues, or those of all."""
 
@@ -48,7 +48,7 @@ def measure(observations: Observations, rounds: int, seed: int) -> list[Group]:
 def _measure_group(observations: Observations, system: str, chosen: NDArray[np.bool_], rounds: int, seed: int) -> Group:
     dialogues = len(np.unique(observations.dialogue_of[chosen]))
     rows = [_measure_row(observations, column, chosen, rounds, seed) for column in observations.columns]
-    return Group(system, int(chosen.sum()), dialogues, rows)
+    return Group(system=system, observations=int(chosen.sum()), dialogues=dialogues, rows=rows)
 
 
 def _measure_row(observations: Observations, column: Column, chosen: NDArray[np.bool_], rounds: int, seed: int) -> Row:
@@ -62,4 +62,4 @@ def _measure_row(observations: Observations, column: Column, chosen: NDArray[np.
         rounds,
         seed,
     )
-    return Row(column.name, column.is_baseline, int(kept.sum()), figures)
+    return Row(name=column.name, is_baseline=column.is_baseline, observations=int(kept.sum()), figures=figures)

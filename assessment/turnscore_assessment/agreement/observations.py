@@ -32,7 +32,7 @@ class Column:
     is_baseline: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Observations:
     """What is compared at one level, side by side."""
 

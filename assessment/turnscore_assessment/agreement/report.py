@@ -35,7 +35,7 @@ class MeasuredLevel:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AgreementReport:
     """Everything there is to say, and what it takes to get it again."""
 

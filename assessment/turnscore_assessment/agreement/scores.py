@@ -20,7 +20,7 @@ class DialogueScores:
     """The means of the same over the turns that count; what is not known, or has no such turn, is left out."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ScoredFile:
     """What one scorer says of every dialogue, in the file's order."""
 

@@ -17,7 +17,7 @@ ShowProgress = Callable[[str, int], AbstractContextManager[Advance]]
 """Opens a progress bar with a title and a number of dialogues."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ScorerChoice:
     """Scorers by name. Without bundles the service is asked that `open_client` reaches."""
 

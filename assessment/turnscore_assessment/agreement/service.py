@@ -42,7 +42,13 @@ async def score_with_service(
         raise errors.exceptions[0] from errors
     replies = [task.result() for task in tasks]
     return [
-        ScoredFile(name, model.model, model.digest, model.graph, [_read_scores(name, reply) for reply in replies])
+        ScoredFile(
+            scorer=name,
+            model=model.model,
+            digest=model.digest,
+            graph=model.graph,
+            dialogues=[_read_scores(name, reply) for reply in replies],
+        )
         for name, model in models.items()
     ]
 

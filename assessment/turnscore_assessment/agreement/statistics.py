@@ -102,7 +102,7 @@ def bootstrap(
     return find_interval(statistic(x, y), values)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Agreement:
     """How one score agrees with binary judgements of people."""
 

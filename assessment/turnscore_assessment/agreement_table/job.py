@@ -50,4 +50,5 @@ def run_table_job(job: TableJob, say: Say) -> TablePage:
 
 
 def _measure(scored: ScoredSet, draws: Draws) -> MeasuredSet:
-    return MeasuredSet(scored, measure_set(scored, draws), *order_systems(scored, draws))
+    people_order, systems = order_systems(scored, draws)
+    return MeasuredSet(scored=scored, groups=measure_set(scored, draws), people_order=people_order, systems=systems)

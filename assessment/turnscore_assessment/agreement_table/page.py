@@ -21,7 +21,7 @@ FITTED = "(fitted on)"
 PUBLISHED = Path(__file__).with_name("published.json")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MeasuredSet:
     """A set with its figures by system and column, and by column those of the systems' order."""
 

@@ -23,7 +23,7 @@ SCORER, PART = "quality", "relevant"
 _RELEVANT, *NEGATIVES = ADVERSARIAL_KINDS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Accuracy:
     """Of one split against one kind of negatives, with an interval from resampled contexts."""
 
@@ -48,7 +48,14 @@ def measure_relevance(loaded: LoadedScorer, folder: Path, most_contexts: int, dr
         for place, kind in enumerate(NEGATIVES, start=1):
             right = (shares[:, 0] + 1 - shares[:, place]) / 2
             resampled = drawn @ right / len(members)
-            found.append(Accuracy(split, kind, len(members), find_interval(float(right.mean()), resampled)))
+            found.append(
+                Accuracy(
+                    split=split,
+                    negatives=kind,
+                    contexts=len(members),
+                    accuracy=find_interval(float(right.mean()), resampled),
+                )
+            )
     return found
 
 

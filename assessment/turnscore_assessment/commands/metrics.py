@@ -52,7 +52,9 @@ def run(
     job = MetricsJob(
         ratings=ratings,
         scores=scores or [],
-        choice=ScorerChoice(scorers or [], bundles or [], open_client, CALLS_IN_FLIGHT),
+        choice=ScorerChoice(
+            scorers=scorers or [], bundles=bundles or [], open_client=open_client, concurrency=CALLS_IN_FLIGHT
+        ),
         parts=["value", *(parts or [])],
         per_system=per_system,
         keep=keep,

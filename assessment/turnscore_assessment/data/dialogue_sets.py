@@ -48,7 +48,7 @@ class DialogueSet(BaseModel):
     most_turns: PositiveInt | None = Field(None, description="A random draw of this many turns.")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedTurn:
     """A system turn and what became of it. `next_user` is None where no user turn follows.
 
@@ -110,10 +110,18 @@ def observe_turns(described: DialogueSet, turns: Sequence[Spoken]) -> Iterator[O
         is_last = place + 1 == len(turns)
         if is_last and described.goes_on == "observed":
             left_anyway = context[-1][0] == USER and says_goodbye(context[-1][1])
-            yield ObservedTurn(described.name, context, text, None, None if left_anyway else False)
+            yield ObservedTurn(
+                set_name=described.name,
+                context=context,
+                response=text,
+                next_user=None,
+                goes_on=None if left_anyway else False,
+            )
         elif not is_last and turns[place + 1][0] == USER:
             goes_on = None if described.goes_on == "unknown" else True
-            yield ObservedTurn(described.name, context, text, turns[place + 1][1], goes_on)
+            yield ObservedTurn(
+                set_name=described.name, context=context, response=text, next_user=turns[place + 1][1], goes_on=goes_on
+            )
 
 
 def says_goodbye(utterance: str) -> bool:

@@ -21,7 +21,7 @@ class Turn:
     thumb: int = THUMB_NONE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dialogue:
     """One conversation, oldest turn first. `ratings` and `participants` are as released and may be empty.
 

@@ -32,7 +32,7 @@ class Interval:
     high: float = math.nan
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
     """How one column goes with the ratings."""
 
@@ -57,10 +57,10 @@ def correlate(scores: Floats, ratings: Floats, contexts: Sequence[str], rounds: 
         orders.append(_pearson(_ranks(codes[0], weights), _ranks(codes[1], weights), weights))
     every = np.ones(len(scores))
     return Agreement(
-        len(scores),
-        count,
-        _interval(pearson(scores, ratings), products),
-        _interval(_pearson(_ranks(codes[0], every), _ranks(codes[1], every), every), orders),
+        rows=len(scores),
+        contexts=count,
+        pearson=_interval(pearson(scores, ratings), products),
+        spearman=_interval(_pearson(_ranks(codes[0], every), _ranks(codes[1], every), every), orders),
     )
 
 

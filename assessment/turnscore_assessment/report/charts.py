@@ -21,7 +21,7 @@ ROW = 26.0
 TICKS = 6
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Axis:
     """Maps values to places on the page."""
 
@@ -77,8 +77,8 @@ def draw_histogram(title: str, edges: Sequence[float], series: Mapping[str, Sequ
     """Bars side by side for each series: shares of its own total, in percent."""
     shares = {name: [100 * value / max(sum(values), 1) for value in values] for name, values in series.items()}
     highest = max((share for values in shares.values() for share in values), default=0.0)
-    across = Axis(edges[0], edges[-1], 50, WIDTH - 20)
-    up = Axis(0, max(highest, 1) * 1.05, 240, 30)
+    across = Axis(low=edges[0], high=edges[-1], start=50, end=WIDTH - 20)
+    up = Axis(low=0, high=max(highest, 1) * 1.05, start=240, end=30)
     parts = [_line(50, up.place(tick), WIDTH - 20, up.place(tick), GRID) for tick in up.ticks()]
     parts += [_text(44, up.place(tick) + 4, f"{_number(tick)} %", "end", FAINT) for tick in up.ticks()]
     parts += [_text(across.place(tick), 258, _number(tick), "middle", FAINT) for tick in across.ticks()]
@@ -120,7 +120,7 @@ def draw_lines(title: str, across_name: str, series: Mapping[str, Sequence[tuple
 def _fit_axis(values: Sequence[float], start: float, end: float) -> Axis:
     low, high = min(values), max(values)
     room = (high - low) * 0.05 or 0.5
-    return Axis(low - room, high + room, start, end)
+    return Axis(low=low - room, high=high + room, start=start, end=end)
 
 
 def _round_step(step: float) -> float:

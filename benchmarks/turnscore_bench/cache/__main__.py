@@ -51,11 +51,17 @@ def bench_cache(
     bundles = {folder.name: folder for folder in starter_bundles()}
     bundle = read_bundle(bundles["engagement"])
     traffic = Traffic(bundle.path_of(bundle.manifest.tokenizer), bundle.manifest.token_limit)
-    sizes = rounds.Sizes(turns, turns // 3, hits=8 * turns, faults=2 * turns)
-    redis, services, findings = RedisProcess(output / "redis"), Services(serving, bundles, output), Findings()
+    sizes = rounds.Sizes(engagement=turns, fed=turns // 3, hits=8 * turns, faults=2 * turns)
+    redis, services, findings = (
+        RedisProcess(output / "redis"),
+        Services(serving=serving, bundles=bundles, output=output),
+        Findings(),
+    )
     if only:
         findings = read_findings(output / RESULTS_FILE)
-    run = rounds.Run(services, redis, Requests(traffic, 64), sizes, findings, typer.echo)
+    run = rounds.Run(
+        services=services, redis=redis, requests=Requests(traffic, 64), sizes=sizes, findings=findings, tell=typer.echo
+    )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was started is ended
     try:
         redis.start()

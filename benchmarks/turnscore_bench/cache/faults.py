@@ -102,4 +102,14 @@ def _measure(run: Run, number: int, service: str, state: str) -> None:
         for operation in ("read", "write")
     }
     failed = told["failed_requests"] + told["failed_items"]
-    run.findings.faults.append(FaultSample(number, state, told["answered"], p50, p99, failed, breakers))
+    run.findings.faults.append(
+        FaultSample(
+            round=number,
+            state=state,
+            requests=told["answered"],
+            p50_ms=p50,
+            p99_ms=p99,
+            failed=failed,
+            breakers=breakers,
+        )
+    )

@@ -20,12 +20,12 @@ _ALIKE = 1e-3
 _WARM_UP_TRIES = 4
 """The first keeps the scores, the second finds them; another one where the service was paused while it wrote."""
 _DUPLICATED = Question("engagement", 1, 4)
-_TURNS_A_CLIENT = 2
-_BATCHES_A_CLIENT = 3
+_TURNS_PER_CLIENT = 2
+_BATCHES_PER_CLIENT = 3
 """At least, so that the last requests, which run alone, do not decide the time that all of them took."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sizes:
     """How many turns one measurement has."""
 
@@ -41,12 +41,12 @@ class Sizes:
         wanted = self.hits if way.sent == "known" else getattr(self, question.scorer)
         if way.sent != "known" and question.scorer == "engagement" and question.clients > 1:
             wanted *= 3
-        least = question.clients * (_TURNS_A_CLIENT if question.turns_a_request == 1 else _BATCHES_A_CLIENT)
-        requests = max(wanted // question.turns_a_request, least)
-        return int(requests + requests % 2) * question.turns_a_request
+        least = question.clients * (_TURNS_PER_CLIENT if question.turns_per_request == 1 else _BATCHES_PER_CLIENT)
+        requests = max(wanted // question.turns_per_request, least)
+        return int(requests + requests % 2) * question.turns_per_request
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Run:
     """What one run works with."""
 
@@ -87,7 +87,7 @@ def run_round(run: Run, number: int, questions: Sequence[Question]) -> None:
     """Measures every way for every question once."""
     start = number % len(WAYS)
     for question in questions:
-        size, clients = question.turns_a_request, question.clients
+        size, clients = question.turns_per_request, question.clients
         run.tell(f"round {number + 1}: {question.scorer}, {size} a request, {clients} clients")
         for way in (*WAYS[start:], *WAYS[:start]):
             run.findings.samples.append(_measure(run, number, way, question))
@@ -102,7 +102,7 @@ def _measure(run: Run, number: int, way: Way, question: Question) -> Sample:
         round=number,
         way=way.key,
         question=question,
-        turns=told["answered"] * question.turns_a_request - told["failed_items"],
+        turns=told["answered"] * question.turns_per_request - told["failed_items"],
         wall_seconds=told["wall_seconds"],
         cpu_seconds=told["cpu_seconds"],
         redis_cpu_seconds=run.redis.cpu_seconds() - before,
@@ -132,8 +132,15 @@ def count_duplicates(run: Run, services: Sequence[str]) -> None:
         before = _count_scored(run, services)
         with ThreadPoolExecutor(2) as pool:
             told = list(pool.map(partial(_ask_all, run), services, (bodies, later)))
-        counts = 2 * len(bodies), len(bodies), round(_count_scored(run, services) - before)
-        run.findings.duplicates.append(Duplicates(traffic, *counts, sum(each["cpu_seconds"] for each in told)))
+        run.findings.duplicates.append(
+            Duplicates(
+                traffic=traffic,
+                turns=2 * len(bodies),
+                distinct=len(bodies),
+                computed=round(_count_scored(run, services) - before),
+                cpu_seconds=sum(each["cpu_seconds"] for each in told),
+            )
+        )
 
 
 def _ask_all(run: Run, service: str, bodies: Sequence[str]) -> dict[str, Any]:

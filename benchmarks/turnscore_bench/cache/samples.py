@@ -12,7 +12,7 @@ from turnscore_bench.cache.ways import Question
 Measure = Callable[["Sample"], float]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sample:
     """One way in one round."""
 
@@ -44,7 +44,7 @@ class Sample:
         return 1000 * self.redis_cpu_seconds / self.turns
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FaultSample:
     """Latency under load in one state of the Redis, in one round."""
 
@@ -58,7 +58,7 @@ class FaultSample:
     """Their states afterwards by operation: 0 closed, 2 open; 1 while being probed."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Duplicates:
     """What two processes computed of turns of which each was sent to both."""
 
@@ -74,7 +74,7 @@ class Duplicates:
         return (self.computed - self.distinct) / max(self.turns - self.distinct, 1)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Findings:
     """Everything one run measured."""
 

@@ -51,7 +51,7 @@ def process_specs(redis_url: str) -> list[ServiceSpec]:
     return [ServiceSpec(key, {"URL": redis_url}, ("engagement",)) for key in ("one", "other")]
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Services:
     """Started services, of which only the one that is measured runs: the others are paused."""
 

@@ -15,7 +15,7 @@ NEARLY_TWICE = 1.8
 CLOSED_MS = 60.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """One claim about one condition."""
 
@@ -38,7 +38,9 @@ def judge(findings: Findings) -> list[Verdict]:
 
 def describe(question: Question) -> str:
     """`fed, 16 turns per request, 32 clients`"""
-    size = "one turn per request" if question.turns_a_request == 1 else f"{question.turns_a_request} turns per request"
+    size = (
+        "one turn per request" if question.turns_per_request == 1 else f"{question.turns_per_request} turns per request"
+    )
     return f"{question.scorer}, {size}, {question.clients} client{'s' * (question.clients > 1)}"
 
 
@@ -49,12 +51,24 @@ def _costs(findings: Findings) -> Iterator[Verdict]:
         hit = findings.ratio("hit_redis", "miss_redis", question, lambda each: each.cpu_ms)
         if hit is not None:
             claim = "CPU of a Redis hit over a miss"
-            yield Verdict(claim, where, f"1/{1 / max(hit, 1e-3):.1f}", f"at most 1/{1 / share:.0f}", hit <= share)
+            yield Verdict(
+                claim=claim,
+                where=where,
+                measured=f"1/{1 / max(hit, 1e-3):.1f}",
+                target=f"at most 1/{1 / share:.0f}",
+                is_met=hit <= share,
+            )
         for way, label in (("miss_local", "in-process level"), ("miss_both", "both levels")):
             miss = findings.ratio(way, "off", question, lambda each: each.cpu_ms)
             if miss is not None:
                 claim = f"CPU of a miss over no cache, {label}"
-                yield Verdict(claim, where, f"{miss:.3f}", f"at most {MISS_OVERHEAD}", miss <= MISS_OVERHEAD)
+                yield Verdict(
+                    claim=claim,
+                    where=where,
+                    measured=f"{miss:.3f}",
+                    target=f"at most {MISS_OVERHEAD}",
+                    is_met=miss <= MISS_OVERHEAD,
+                )
         twice = findings.ratio("half_both", "off", question, _throughput)
         if twice is not None:
             claim = "Throughput at 50 % repeats over no cache and none"
@@ -63,8 +77,20 @@ def _costs(findings: Findings) -> Iterator[Verdict]:
 
 def _throughput_verdict(claim: str, question: Question, twice: float) -> Verdict:
     if question.clients == 1:  # leaves CPUs idle
-        return Verdict(claim, describe(question), f"{twice:.2f}", "none: one client's is its latency", None)
-    return Verdict(claim, describe(question), f"{twice:.2f}", f"at least {NEARLY_TWICE}", twice >= NEARLY_TWICE)
+        return Verdict(
+            claim=claim,
+            where=describe(question),
+            measured=f"{twice:.2f}",
+            target="none: one client's is its latency",
+            is_met=None,
+        )
+    return Verdict(
+        claim=claim,
+        where=describe(question),
+        measured=f"{twice:.2f}",
+        target=f"at least {NEARLY_TWICE}",
+        is_met=twice >= NEARLY_TWICE,
+    )
 
 
 def _throughput(sample: Sample) -> float:
@@ -81,9 +107,17 @@ def _latencies(findings: Findings) -> Iterator[Verdict]:
         most, target = spread, f"nothing: at most the healthy rounds' spread, {spread:.1f} ms"
         if "closed" in state:
             most, target = CLOSED_MS, f"at most {CLOSED_MS:.0f} ms"
-        yield Verdict("Rise of p99", f"Redis {state}", f"{rise:+.1f} ms", target, rise <= most)
+        yield Verdict(
+            claim="Rise of p99", where=f"Redis {state}", measured=f"{rise:+.1f} ms", target=target, is_met=rise <= most
+        )
 
 
 def _answers(findings: Findings) -> Iterator[Verdict]:
     failed = findings.failures()
-    yield Verdict("Requests not answered with scores", "all of the run", f"{failed}", "0", failed == 0)
+    yield Verdict(
+        claim="Requests not answered with scores",
+        where="all of the run",
+        measured=f"{failed}",
+        target="0",
+        is_met=failed == 0,
+    )

@@ -15,7 +15,7 @@ NO_CACHE = "off"
 _MIX = LENGTH_MIXES["mixed"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
     """What is sent to which service: `fresh` turns, `known` ones, or half of them repeats of the other half."""
 
@@ -26,14 +26,14 @@ class Way:
 
 
 WAYS = (
-    Way("off", "no cache", NO_CACHE, "fresh"),
-    Way("miss_local", "miss, in the process alone", "local", "fresh"),
-    Way("miss_redis", "miss, Redis alone", "redis", "fresh"),
-    Way("miss_both", "miss, both levels", "both", "fresh"),
-    Way("hit_local", "hit, in the process", "both", "known"),
-    Way("hit_redis", "hit, Redis", "redis", "known"),
-    Way("half_off", "50 % repeats, no cache", NO_CACHE, "half"),
-    Way("half_both", "50 % repeats, both levels", "both", "half"),
+    Way(key="off", label="no cache", service=NO_CACHE, sent="fresh"),
+    Way(key="miss_local", label="miss, in the process alone", service="local", sent="fresh"),
+    Way(key="miss_redis", label="miss, Redis alone", service="redis", sent="fresh"),
+    Way(key="miss_both", label="miss, both levels", service="both", sent="fresh"),
+    Way(key="hit_local", label="hit, in the process", service="both", sent="known"),
+    Way(key="hit_redis", label="hit, Redis", service="redis", sent="known"),
+    Way(key="half_off", label="50 % repeats, no cache", service=NO_CACHE, sent="half"),
+    Way(key="half_both", label="50 % repeats, both levels", service="both", sent="half"),
 )
 
 
@@ -42,12 +42,12 @@ class Question:
     """A scorer, the turns of one request, and the clients that ask at once."""
 
     scorer: str
-    turns_a_request: int
+    turns_per_request: int
     clients: int
 
     @property
     def path(self) -> str:
-        return "/v1/score" if self.turns_a_request == 1 else "/v1/score_batch"
+        return "/v1/score" if self.turns_per_request == 1 else "/v1/score_batch"
 
 
 class Requests:
@@ -82,7 +82,7 @@ class Requests:
 
 def pack(turns: Sequence[BenchTurn], question: Question, *, bypass: bool = False) -> list[str]:
     """The bodies that ask for these turns."""
-    size = question.turns_a_request
+    size = question.turns_per_request
     choice = {"cache": "bypass"} if bypass else {}
     items = [{**_item(turn, question.scorer), **choice} for turn in turns]
     if size == 1:

@@ -21,7 +21,7 @@ LONG_TURN_TOKENS = 48
 """Chosen: with twenty such turns and a follow-up the window of 1,024 is full."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Setting:
     """A dialogue whose every second turn is the system's, and what is asked of those."""
 
@@ -35,17 +35,19 @@ class Setting:
     graph: Graph = "fp32"
 
 
-SWEEP = tuple(Setting(qualities, turns) for qualities in (1, TURN_LEVEL, ALL) for turns in (4, 10, 20, 40))
+SWEEP = tuple(
+    Setting(qualities=qualities, turns=turns) for qualities in (1, TURN_LEVEL, ALL) for turns in (4, 10, 20, 40)
+)
 OTHERS = (
-    *(Setting(qualities, 20, SHORT_TURN_TOKENS) for qualities in (TURN_LEVEL, ALL)),
-    *(Setting(qualities, 20, LONG_TURN_TOKENS) for qualities in (TURN_LEVEL, ALL)),
-    *(Setting(qualities, 20, with_context=True) for qualities in (TURN_LEVEL, ALL)),
-    *(Setting(qualities, 20, graph="int8") for qualities in (TURN_LEVEL, ALL)),
-    Setting(TURN_LEVEL, 20, qualities_at_end=ALL),
+    *(Setting(qualities=qualities, turns=20, turn_tokens=SHORT_TURN_TOKENS) for qualities in (TURN_LEVEL, ALL)),
+    *(Setting(qualities=qualities, turns=20, turn_tokens=LONG_TURN_TOKENS) for qualities in (TURN_LEVEL, ALL)),
+    *(Setting(qualities=qualities, turns=20, with_context=True) for qualities in (TURN_LEVEL, ALL)),
+    *(Setting(qualities=qualities, turns=20, graph="int8") for qualities in (TURN_LEVEL, ALL)),
+    Setting(qualities=TURN_LEVEL, turns=20, qualities_at_end=ALL),
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DialogueTiming:
     """A dialogue in one row and turn by turn, and how many times less arithmetic the row needs."""
 
@@ -68,7 +70,7 @@ def measure_dialogues(bench: FedBench, settings: Iterable[Setting], rounds: int)
         ways = {"row": _job(backend, [row]), "turn by turn": _job(backend, turn_by_turn)}
         work = count_operations(turn_by_turn, bench.shape) / count_operations([row], bench.shape)
         timings = time_alternating(ways, rounds, warm_up_rounds=2)  # of a new shape two runs find new memory
-        found.append(DialogueTiming(setting, timings[0], timings[1], work))
+        found.append(DialogueTiming(setting=setting, row=timings[0], turn_by_turn=timings[1], work_ratio=work))
     return found
 
 

@@ -22,7 +22,7 @@ DIALOGUE_COLUMNS = [
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BenchResult:
     """Everything one run measured."""
 

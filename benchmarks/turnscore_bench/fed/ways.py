@@ -23,7 +23,7 @@ Way = tuple[int, Callable[[], object]]
 """The tokens that a way computes, and what runs it; it has ended when the call returns."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Timing:
     """Median seconds over the rounds, the 99th percentile, and the tokens that the model computes."""
 
@@ -103,4 +103,7 @@ def time_alternating(ways: Mapping[str, Way], rounds: int, warm_up_rounds: int =
                 if round_number >= warm_up_rounds:
                     seconds[name].append(time.perf_counter() - started_at)
                 bar.update()
-    return [Timing(name, median(took), ways[name][0], float(np.percentile(took, 99))) for name, took in seconds.items()]
+    return [
+        Timing(name=name, seconds=median(took), tokens=ways[name][0], p99_seconds=float(np.percentile(took, 99)))
+        for name, took in seconds.items()
+    ]

@@ -42,7 +42,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except DeviceError as error:
         sys.stderr.write(f"{options.device} cannot be measured: {error}\n")
         return 1
-    findings = Findings(_conditions(options, device))
+    findings = Findings(conditions=_conditions(options, device))
     graphs = options.output / "graphs"
     for folder in (graphs, options.output / "bundles"):
         shutil.rmtree(folder, ignore_errors=True)  # of an earlier run
@@ -104,7 +104,7 @@ def _serve(scale: Scale, device: Device, options: argparse.Namespace, findings: 
         findings.not_run["the service"] = f"turnscore is not installed beside the benchmark: {error}"
         return
     workers = [int(each) for each in options.workers.split(",")]
-    serving = Serving(options.serving.absolute(), device, options.output, workers)
+    serving = Serving(programs=options.serving.absolute(), device=device, output=options.output, workers=workers)
     if _is_wanted(scale.encoder, options):
         _tell(f"the service with {scale.encoder.name}")
         findings.attempt(f"the service with {scale.encoder.name}", lambda: serve_encoder(scale, serving, findings))

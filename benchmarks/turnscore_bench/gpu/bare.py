@@ -48,7 +48,14 @@ def start_graph(
     ran_at, after = time.perf_counter(), free_bytes(device)
     taken = None if before is None or after is None else before - after
     size = sum(path.stat().st_size for path in graph.parent.glob(f"{graph.name}*"))
-    return backend, Start(model, size, export_seconds, opened_at - started_at, ran_at - opened_at, taken)
+    return backend, Start(
+        model=model,
+        graph_bytes=size,
+        export_seconds=export_seconds,
+        open_seconds=opened_at - started_at,
+        first_run_seconds=ran_at - opened_at,
+        device_bytes=taken,
+    )
 
 
 def time_runs(run: Callable[[], object], runs: int, warm_up_runs: int = 3) -> float:
@@ -62,7 +69,7 @@ def time_runs(run: Callable[[], object], runs: int, warm_up_runs: int = 3) -> fl
     return median(took)
 
 
-def seconds_a_batch(backend: Backend, feeds: Feeds, lanes: int, runs: int) -> float:
+def seconds_per_batch(backend: Backend, feeds: Feeds, lanes: int, runs: int) -> float:
     """Wall seconds divided by batches, so many of them at once."""
     with ThreadPoolExecutor(lanes) as pool:
         list(pool.map(lambda _: backend.run(feeds), range(4 * lanes)))  # every thread has its buffers
@@ -71,10 +78,10 @@ def seconds_a_batch(backend: Backend, feeds: Feeds, lanes: int, runs: int) -> fl
         return (time.perf_counter() - started_at) / runs
 
 
-def best_rows_a_second(backend: Backend, batches: Sequence[Feeds], runs: int, axis: str = "input_ids") -> float:
+def best_rows_per_second(backend: Backend, batches: Sequence[Feeds], runs: int, axis: str = "input_ids") -> float:
     """The most rows per second over the batches and lanes."""
     return max(
-        len(feeds[axis]) / seconds_a_batch(backend, feeds, lanes, max(runs, 2 * lanes))
+        len(feeds[axis]) / seconds_per_batch(backend, feeds, lanes, max(runs, 2 * lanes))
         for feeds in batches
         for lanes in LANES
     )

@@ -72,4 +72,12 @@ def _run_model(model: Callable[..., torch.Tensor], feeds: Mapping[str, object], 
 
 def _speed(shape: Shape, way: str, rows: int, tokens: int, seconds: float) -> RowSpeed:
     a_second = rows / seconds
-    return RowSpeed(shape.name, way, rows, tokens, 1000 * seconds, a_second, a_second * shape.row_operations(tokens))
+    return RowSpeed(
+        model=shape.name,
+        way=way,
+        rows=rows,
+        tokens=tokens,
+        batch_ms=1000 * seconds,
+        rows_per_second=a_second,
+        operations_per_second=a_second * shape.row_operations(tokens),
+    )

@@ -117,9 +117,14 @@ def _time(ways: Mapping[str, Way], turn: PackedTurn, shape: Shape, qualities: in
     passes = {PUBLISHED: len(turn.rows), PUBLISHED_FP16: len(turn.rows), BATCHED: -(-len(turn.rows) // 8)}
     return [
         FedSpeed(
-            *(shape.name, qualities, each.name, passes.get(each.name, 1), each.tokens),
-            *(1000 * each.seconds, 1000 * each.p99_seconds),
-            operations_a_second=work / each.seconds if each.name not in passes else None,
+            model=shape.name,
+            qualities=qualities,
+            way=each.name,
+            passes=passes.get(each.name, 1),
+            tokens=each.tokens,
+            p50_ms=1000 * each.seconds,
+            p99_ms=1000 * each.p99_seconds,
+            operations_per_second=work / each.seconds if each.name not in passes else None,
         )
         for each in time_alternating(ways, rounds, warm_up_rounds=min(3, rounds))
     ]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Start:
     """What it takes until a model can answer."""
 
@@ -20,7 +20,7 @@ class Start:
     """Device memory taken by weights and the first run; None where nobody reports it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RowSpeed:
     """Rows of one length in batches of one size."""
 
@@ -30,11 +30,11 @@ class RowSpeed:
     tokens: int
     batch_ms: float
     """Median, from arrays here to arrays here."""
-    rows_a_second: float
-    operations_a_second: float
+    rows_per_second: float
+    operations_per_second: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FedSpeed:
     """One turn with so many qualities."""
 
@@ -45,37 +45,37 @@ class FedSpeed:
     tokens: int
     p50_ms: float
     p99_ms: float
-    operations_a_second: float | None = None
+    operations_per_second: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Served:
     """The real service under one load."""
 
     model: str
     load: str
     clients: int
-    turns_a_request: int
+    turns_per_request: int
     turn_tokens: int
     workers: int
-    turns_a_second: float
+    turns_per_second: float
     p50_ms: float
     p95_ms: float
     p99_ms: float
     refused: int
     failed: int
-    bare_turns_a_second: float | None = None
+    bare_turns_per_second: float | None = None
     """Of the bare runtime on the same turns in its best batches."""
 
     @property
     def over_bare(self) -> float | None:
         """Time a turn, over the bare runtime's."""
-        if self.bare_turns_a_second is None or not self.turns_a_second:
+        if self.bare_turns_per_second is None or not self.turns_per_second:
             return None
-        return self.bare_turns_a_second / self.turns_a_second
+        return self.bare_turns_per_second / self.turns_per_second
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ServiceStart:
     """What it takes until the service is ready."""
 
@@ -85,7 +85,7 @@ class ServiceStart:
     device_bytes: int | None
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Findings:
     """Everything that was found."""
 

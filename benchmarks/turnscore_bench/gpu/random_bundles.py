@@ -50,7 +50,13 @@ def write_encoder_bundle(shape: Shape, variant: GraphVariant, output: Path) -> B
     self_test = build_self_test(tested, values)
     choice = GraphChoice((variant,), INT8_TOLERANCE)
     output.mkdir(parents=True)
-    write_files(BundleSource(model, encoder, CONTRACT, values, SOURCE, self_test), choice, output)
+    write_files(
+        BundleSource(
+            model=model, encoder=encoder, contract=CONTRACT, expected=values, reference=SOURCE, self_test=self_test
+        ),
+        choice,
+        output,
+    )
     rest = {"token_limit": TOKEN_LIMIT, "training": {"model": shape.name}, "agreement": {}, "licence": LICENCE}
     bundle = start_bundle(output, "engagement", VERSION, choice.promises(), **rest)
     return finish_bundle(bundle, {each: {} for each in bundle.manifest.graphs}, choice.kept, {})

@@ -19,7 +19,7 @@ from turnscore_service.scorers.engagement import EngagementScorer
 from turnscore_service.scorers.scorer import TokenPack, TurnToScore
 from turnscore_wire import Turn
 
-from turnscore_bench.gpu.bare import Feeds, best_rows_a_second, free_bytes, open_backend
+from turnscore_bench.gpu.bare import Feeds, best_rows_per_second, free_bytes, open_backend
 from turnscore_bench.gpu.findings import Findings, Served, ServiceStart
 from turnscore_bench.gpu.random_bundles import write_encoder_bundle, write_fed_bundle
 from turnscore_bench.gpu.shapes import CONTEXT_TOKENS, MEASURED_QUALITIES, Scale, Shape
@@ -39,7 +39,7 @@ ADMITTED = {
 """512 clients with 64 turns each are all let in: what is measured is how they are computed, not how refused."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Serving:
     """Where and how the service runs."""
 
@@ -65,7 +65,11 @@ class Serving:
             after = free_bytes(self.device)
             taken = None if before is None or after is None else before - after
             name = str(bundle.manifest.training["model"])
-            findings.service_starts.append(ServiceStart(name, workers, time.perf_counter() - started_at, taken))
+            findings.service_starts.append(
+                ServiceStart(
+                    model=name, workers=workers, ready_seconds=time.perf_counter() - started_at, device_bytes=taken
+                )
+            )
             yield server
         finally:
             server.stop()
@@ -86,21 +90,23 @@ def serve_encoder(scale: Scale, serving: Serving, findings: Findings) -> None:
     """Turns of fixed length, one or many a request, by ever more clients; the bare runtime first."""
     bundle = write_encoder_bundle(scale.encoder, serving.variant, serving.output / "bundles" / scale.encoder.name)
     traffic = Traffic(bundle.path_of(bundle.manifest.tokenizer), bundle.manifest.token_limit)
-    mixes = [LengthMix(f"{tokens} tokens", tokens, tokens, 1) for tokens in scale.turn_tokens]
-    bare = {mix.name: _bare_turns_a_second(bundle, serving, traffic, mix, scale.runs) for mix in mixes}
+    mixes = [
+        LengthMix(name=f"{tokens} tokens", least=tokens, most=tokens, turns_factor=1) for tokens in scale.turn_tokens
+    ]
+    bare = {mix.name: _bare_turns_per_second(bundle, serving, traffic, mix, scale.runs) for mix in mixes}
     for workers in serving.workers:
         with serving.run(bundle, workers, findings) as server:
-            for mix, size in product(mixes, scale.turns_a_request):
-                crowd = _Crowd(serving, server.port, traffic, mix, size)
+            for mix, size in product(mixes, scale.turns_per_request):
+                crowd = _Crowd(serving=serving, port=server.port, traffic=traffic, mix=mix, turns_per_request=size)
                 crowd.call(8, WARM_UP_REQUESTS * workers)
                 for clients in scale.clients:
-                    told = crowd.call(clients, min(scale.requests_a_client * clients, scale.most_turns // size))
+                    told = crowd.call(clients, min(scale.requests_per_client * clients, scale.most_turns // size))
                     load = f"closed loop, {mix.name}"
                     served = _summarise(scale.encoder, load, told, clients, size, mix.least, workers)
-                    findings.served.append(replace(served, bare_turns_a_second=bare[mix.name]))
+                    findings.served.append(replace(served, bare_turns_per_second=bare[mix.name]))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Crowd:
     """Clients that each send the next request when the last is answered."""
 
@@ -108,12 +114,12 @@ class _Crowd:
     port: int
     traffic: Traffic
     mix: LengthMix
-    turns_a_request: int
+    turns_per_request: int
 
     def call(self, clients: int, requests: int) -> dict[str, Any]:
         """What became of that many requests, at least one a client."""
-        turns = self.traffic.turns(self.mix, max(clients, requests) * self.turns_a_request)
-        parts = [turns[at : at + self.turns_a_request] for at in range(0, len(turns), self.turns_a_request)]
+        turns = self.traffic.turns(self.mix, max(clients, requests) * self.turns_per_request)
+        parts = [turns[at : at + self.turns_per_request] for at in range(0, len(turns), self.turns_per_request)]
         bodies = [json.dumps({"items": [_item(turn) for turn in part]}) for part in parts]
         job = {"port": self.port, "path": "/v1/score_batch", "keeps_replies": False}
         return self.serving.drive("turnscore_bench.harness.load_client", {**job, "bodies": bodies, "clients": clients})
@@ -130,13 +136,13 @@ def serve_fed(scale: Scale, shape: Shape, serving: Serving, findings: Findings) 
                 bodies = _fed_bodies(chance, qualities, count)
                 return serving.drive(module, {"port": server.port, "path": "/v1/score", "bodies": bodies, **rest})
 
-            count = max(10, round(scale.requests_a_second * scale.paced_seconds))
+            count = max(10, round(scale.requests_per_second * scale.paced_seconds))
             for number in (count // 4, count):  # the first to warm up
-                told = drive("turnscore_bench.gpu.paced_client", number, per_second=scale.requests_a_second)
-            load = f"{scale.requests_a_second:g} requests/s at random, {qualities} qualities"
+                told = drive("turnscore_bench.gpu.paced_client", number, per_second=scale.requests_per_second)
+            load = f"{scale.requests_per_second:g} requests/s at random, {qualities} qualities"
             findings.served.append(_summarise(shape, load, told, 0, 1, CONTEXT_TOKENS, 1))
             for clients in scale.clients:
-                number = max(clients, min(scale.requests_a_client * clients, scale.fed_turns))
+                number = max(clients, min(scale.requests_per_client * clients, scale.fed_turns))
                 told = drive("turnscore_bench.harness.load_client", number, clients=clients, keeps_replies=False)
                 load = f"closed loop, {qualities} qualities"
                 findings.served.append(_summarise(shape, load, told, clients, 1, CONTEXT_TOKENS, 1))
@@ -159,14 +165,14 @@ def _fed_bodies(chance: random.Random, qualities: int, count: int) -> list[str]:
     return bodies
 
 
-def _bare_turns_a_second(bundle: Bundle, serving: Serving, traffic: Traffic, mix: LengthMix, runs: int) -> float:
+def _bare_turns_per_second(bundle: Bundle, serving: Serving, traffic: Traffic, mix: LengthMix, runs: int) -> float:
     """Of the rows that the service's own scorer makes of such turns."""
     backend = open_backend(bundle.path_of(bundle.manifest.graphs[serving.variant].file), serving.device)
     scorer = EngagementScorer(bundle, backend)
     turns = traffic.turns(mix, max(BARE_BATCHES))
     packs = scorer.encode([TurnToScore([Turn(speaker="user", text=each.query)], each.reply) for each in turns])
     batches = [_feeds(packs[:size]) for size in BARE_BATCHES]
-    return best_rows_a_second(backend, batches, runs, axis="query_row")
+    return best_rows_per_second(backend, batches, runs, axis="query_row")
 
 
 def _feeds(packs: Sequence[TokenPack]) -> Feeds:
@@ -186,8 +192,17 @@ def _summarise(
 ) -> Served:
     p50, p95, p99 = np.percentile(told["latencies_ms"], (50, 95, 99)).tolist()
     answered = told["answered"] * size - told["failed_items"]
-    a_second = answered / told["wall_seconds"]
-    failed = told["failed_requests"] + told["failed_items"]
     return Served(
-        *(shape.name, load, clients, size, turn_tokens, workers, a_second, p50, p95, p99), told["refused"], failed
+        model=shape.name,
+        load=load,
+        clients=clients,
+        turns_per_request=size,
+        turn_tokens=turn_tokens,
+        workers=workers,
+        turns_per_second=answered / told["wall_seconds"],
+        p50_ms=p50,
+        p95_ms=p95,
+        p99_ms=p99,
+        refused=told["refused"],
+        failed=told["failed_requests"] + told["failed_items"],
     )

@@ -7,7 +7,7 @@ MEASURED_QUALITIES = (8, 18)
 CONTEXT_TOKENS = 100
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Shape:
     """A transformer's. The MLP is four times as wide as the states."""
 
@@ -23,7 +23,7 @@ class Shape:
         return 2 * self.layers * (12 * self.width**2 * tokens + 2 * self.width * tokens**2)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Scale:
     """How much is measured."""
 
@@ -40,24 +40,24 @@ class Scale:
     clients: tuple[int, ...]
     turn_tokens: tuple[int, ...]
     """Tokens of a served turn, both rows together."""
-    turns_a_request: tuple[int, ...]
-    requests_a_client: int
+    turns_per_request: tuple[int, ...]
+    requests_per_client: int
     most_turns: int
     """Of one measurement, unless the clients are more."""
     fed_turns: int
     """The same of FED, whose turns take longer."""
-    requests_a_second: float
+    requests_per_second: float
     """Of FED, arriving at random."""
     paced_seconds: float
 
 
 # Specified: BERT-base (Devlin et al. 2019); DialoGPT's three sizes are GPT-2's (Zhang et al. 2020).
 FULL = Scale(
-    Shape("bert-base", 12, 768, 12, 30_522, 512),
-    (
-        Shape("dialogpt-small", 12, 768, 12, 50_257, 1024),
-        Shape("dialogpt-medium", 24, 1024, 16, 50_257, 1024),
-        Shape("dialogpt-large", 36, 1280, 20, 50_257, 1024),
+    encoder=Shape(name="bert-base", layers=12, width=768, heads=12, vocabulary=30_522, positions=512),
+    language_models=(
+        Shape(name="dialogpt-small", layers=12, width=768, heads=12, vocabulary=50_257, positions=1024),
+        Shape(name="dialogpt-medium", layers=24, width=1024, heads=16, vocabulary=50_257, positions=1024),
+        Shape(name="dialogpt-large", layers=36, width=1280, heads=20, vocabulary=50_257, positions=1024),
     ),
     batches=(1, 4, 16, 64, 256),
     lengths=(16, 32, 64, 128),
@@ -66,16 +66,16 @@ FULL = Scale(
     matmul=8192,
     clients=(1, 8, 32, 128, 512),
     turn_tokens=(32, 64),
-    turns_a_request=(1, 16, 64),
-    requests_a_client=30,
+    turns_per_request=(1, 16, 64),
+    requests_per_client=30,
     most_turns=64_000,
     fed_turns=1500,
-    requests_a_second=50,
+    requests_per_second=50,
     paced_seconds=30,
 )
 TINY = Scale(
-    Shape("tiny-bert", 2, 64, 2, 3000, 128),
-    (Shape("tiny-dialogpt", 2, 64, 2, 3000, 256),),
+    encoder=Shape(name="tiny-bert", layers=2, width=64, heads=2, vocabulary=3000, positions=128),
+    language_models=(Shape(name="tiny-dialogpt", layers=2, width=64, heads=2, vocabulary=3000, positions=256),),
     batches=(1, 4),
     lengths=(8, 32),
     runs=3,
@@ -83,10 +83,10 @@ TINY = Scale(
     matmul=256,
     clients=(1, 4),
     turn_tokens=(32,),
-    turns_a_request=(1, 16),
-    requests_a_client=4,
+    turns_per_request=(1, 16),
+    requests_per_client=4,
     most_turns=128,
     fed_turns=8,
-    requests_a_second=20,
+    requests_per_second=20,
     paced_seconds=1.5,
 )

@@ -37,7 +37,7 @@ def build_encoder(shape: Shape, attention: str = "eager") -> EngagementModel:
         max_position_embeddings=shape.positions,
         attn_implementation=attention,
     )
-    return EngagementModel(BertModel(config, add_pooling_layer=False), ModelSettings(shape.name)).eval()
+    return EngagementModel(BertModel(config, add_pooling_layer=False), ModelSettings(encoder=shape.name)).eval()
 
 
 def build_language_model(shape: Shape) -> GPT2LMHeadModel:
@@ -65,7 +65,7 @@ def as_encoder(model: EngagementModel, shape: Shape) -> Encoder:
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[(each, known[each]) for each in ("[CLS]", "[SEP]")]
     )
-    return Encoder(shape.name, model.encoder, tokenizer, TOKEN_LIMIT)
+    return Encoder(name=shape.name, model=model.encoder, tokenizer=tokenizer, token_limit=TOKEN_LIMIT)
 
 
 def build_dialogue_tokenizer() -> tuple[Tokenizer, int]:

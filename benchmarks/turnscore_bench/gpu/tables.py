@@ -36,8 +36,8 @@ def _served(findings: Findings) -> str:
     head += ["over bare", "refused", "failed"]
     lines = [
         [
-            *(each.model, each.load, str(each.workers), str(each.clients or "-"), str(each.turns_a_request)),
-            *(f"{each.turns_a_second:,.0f}", f"{each.p50_ms:.1f}", f"{each.p95_ms:.1f}", f"{each.p99_ms:.1f}"),
+            *(each.model, each.load, str(each.workers), str(each.clients or "-"), str(each.turns_per_request)),
+            *(f"{each.turns_per_second:,.0f}", f"{each.p50_ms:.1f}", f"{each.p95_ms:.1f}", f"{each.p99_ms:.1f}"),
             *(_number(each.over_bare, 2), str(each.refused), str(each.failed)),
         ]
         for each in findings.served
@@ -56,7 +56,7 @@ def _fed_line(each: FedSpeed, findings: Findings) -> list[str]:
     times = _number(published / each.p50_ms if published else None, 1)
     return [
         *(each.model, str(each.qualities), each.way, str(each.passes), f"{each.tokens:,}"),
-        *(f"{each.p50_ms:.2f}", f"{each.p99_ms:.2f}", times, _share(each.operations_a_second, findings)),
+        *(f"{each.p50_ms:.2f}", f"{each.p99_ms:.2f}", times, _share(each.operations_per_second, findings)),
     ]
 
 
@@ -68,7 +68,7 @@ def _rows(findings: Findings) -> str:
 def _row_line(each: RowSpeed, findings: Findings) -> list[str]:
     return [
         *(each.model, each.way, str(each.tokens), str(each.rows)),
-        *(f"{each.batch_ms:.2f}", f"{each.rows_a_second:,.0f}", _share(each.operations_a_second, findings)),
+        *(f"{each.batch_ms:.2f}", f"{each.rows_per_second:,.0f}", _share(each.operations_per_second, findings)),
     ]
 
 
@@ -102,9 +102,9 @@ def _not_run(findings: Findings) -> str:
     return "\n".join(f"- {what}: `{why.replace('`', chr(39))}`" for what, why in findings.not_run.items())
 
 
-def _share(operations_a_second: float | None, findings: Findings) -> str:
+def _share(operations_per_second: float | None, findings: Findings) -> str:
     peak = findings.peaks.get("float16")
-    return "-" if operations_a_second is None or not peak else f"{100 * operations_a_second / peak:.1f} %"
+    return "-" if operations_per_second is None or not peak else f"{100 * operations_per_second / peak:.1f} %"
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -9,7 +9,7 @@ from turnscore_bench.gpu.ways import PACKED, PUBLISHED, PUBLISHED_FP16
 
 MODEL = "dialogpt-medium"
 LEAST_BATCH = 16
-TURNS_A_SECOND, FED_P99_MS, FED_RATIO, MOST_OVER_BARE = 10_000, 25.0, 20.0, 1.15
+TURNS_PER_SECOND, FED_P99_MS, FED_RATIO, MOST_OVER_BARE = 10_000, 25.0, 20.0, 1.15
 
 
 @dataclass(frozen=True)
@@ -38,22 +38,22 @@ def _aims(findings: Findings) -> list[Aim]:
 
 
 def _encoder_aims(served: Iterable[Served], tokens: int) -> list[Aim]:
-    batched = [each for each in served if each.bare_turns_a_second and each.turns_a_request >= LEAST_BATCH]
+    batched = [each for each in served if each.bare_turns_per_second and each.turns_per_request >= LEAST_BATCH]
     best = max(
         (each for each in batched if each.turn_tokens == tokens and not each.failed),
-        key=lambda each: each.turns_a_second,
+        key=lambda each: each.turns_per_second,
         default=None,
     )
     kind = f"BERT-base, turns of {tokens} tokens (two rows of {tokens // 2}), {LEAST_BATCH} and more a request"
     texts = [
-        f"{kind}: {TURNS_A_SECOND:,} turns/s and more",
+        f"{kind}: {TURNS_PER_SECOND:,} turns/s and more",
         f"the same, time over the bare runtime's: {MOST_OVER_BARE}",
     ]
     if best is None or best.over_bare is None:
         return [_missing(text) for text in texts]
-    where = f"{best.clients} clients, {best.turns_a_request} a request, {best.workers} workers"
+    where = f"{best.clients} clients, {best.turns_per_request} a request, {best.workers} workers"
     return [
-        Aim(texts[0], f"{best.turns_a_second:,.0f} ({where})", best.turns_a_second >= TURNS_A_SECOND),
+        Aim(texts[0], f"{best.turns_per_second:,.0f} ({where})", best.turns_per_second >= TURNS_PER_SECOND),
         Aim(texts[1], f"{best.over_bare:.2f} ({where})", best.over_bare <= MOST_OVER_BARE),
     ]
 

@@ -26,7 +26,7 @@ _PUSHBACK = "grpc-retry-pushback-ms"
 async def drive(port: int, path: str, bodies: Iterable[str], clients: int, keeps_replies: bool) -> dict[str, Any]:
     """Sends all bodies, each the JSON form of a score request, over that many connections."""
     requests = deque(Parse(body, ScoreRequest()).SerializeToString() for body in bodies)
-    tally = Tally(keeps_replies)
+    tally = Tally(keeps_replies=keeps_replies)
     options = [("grpc.use_local_subchannel_pool", 1)]  # else all channels would share a connection
     channels = [grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) for _ in range(clients)]
     await asyncio.gather(*(channel.channel_ready() for channel in channels))

@@ -22,7 +22,7 @@ REFUSED_WAIT_MS = 50
 """Between a refusal that names no time and the next attempt; chosen."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Tally:
     """What became of the requests."""
 
@@ -94,7 +94,10 @@ def _retry_after_ms(body: bytes) -> float:
 
 async def drive(port: int, path: str, bodies: Iterable[str], clients: int, keeps_replies: bool) -> dict[str, Any]:
     """Sends all bodies over that many connections; raises ConnectionError where the server hangs up."""
-    requests, tally = deque(post_bytes(path, port, body.encode()) for body in bodies), Tally(keeps_replies)
+    requests, tally = (
+        deque(post_bytes(path, port, body.encode()) for body in bodies),
+        Tally(keeps_replies=keeps_replies),
+    )
     callers = [Caller(await open_connection(port), requests, tally) for _ in range(clients)]
     cpu, started_at = time.process_time(), time.perf_counter()
     for caller in callers:

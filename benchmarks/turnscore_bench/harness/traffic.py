@@ -21,7 +21,7 @@ class BenchTurn:
     reply: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LengthMix:
     """Tokens of a turn, both rows and their special tokens together: drawn evenly on a logarithmic scale."""
 
@@ -41,7 +41,11 @@ class LengthMix:
 
 LENGTH_MIXES = {
     mix.name: mix
-    for mix in (LengthMix("short", 8, 24, 2), LengthMix("mixed", 8, 256, 1), LengthMix("long", 224, 256, 0.5))
+    for mix in (
+        LengthMix(name="short", least=8, most=24, turns_factor=2),
+        LengthMix(name="mixed", least=8, most=256, turns_factor=1),
+        LengthMix(name="long", least=224, most=256, turns_factor=0.5),
+    )
 }
 """256 tokens are two rows of 128: all that the starter bundle's model takes."""
 

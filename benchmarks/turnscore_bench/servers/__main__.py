@@ -53,7 +53,10 @@ def bench(
     bundle = next(folder for folder in starter_bundles() if folder.name == "engagement")
     rows = EngagementRows(bundle)
     schedule = Schedule(
-        [LENGTH_MIXES[each] for each in _words(mixes)], [int(each) for each in _words(clients)], rounds, turns
+        mixes=[LENGTH_MIXES[each] for each in _words(mixes)],
+        clients=[int(each) for each in _words(clients)],
+        rounds=rounds,
+        turns=turns,
     )
     contenders = _contenders(serving, output, rows, _words(only))
     results = read_results(output) if add else Results()

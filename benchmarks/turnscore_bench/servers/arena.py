@@ -60,7 +60,7 @@ class Arena:
     def warm_up(self, contender: Contender, mixes: Sequence[LengthMix]) -> None:
         """A few turns of each mix. Raises StartError where the server hangs up."""
         for mix in mixes:
-            turns = self._traffic.turns(mix, _WARM_UP_TURNS * contender.turns_a_request)
+            turns = self._traffic.turns(mix, _WARM_UP_TURNS * contender.turns_per_request)
             self._drive(contender, self._bodies(contender, turns), _WARM_UP_CLIENTS)
 
     def measure(self, contender: Contender, mix: LengthMix, clients: int, count: int) -> Measurement:
@@ -71,7 +71,7 @@ class Arena:
             contender=contender.key,
             mix=mix.name,
             clients=clients,
-            turns=done["answered"] * contender.turns_a_request - done["failed_items"],
+            turns=done["answered"] * contender.turns_per_request - done["failed_items"],
             wall_seconds=done["wall_seconds"],
             cpu_seconds=done["cpu_seconds"],
             client_cpu_seconds=done["client_cpu_seconds"],
@@ -88,7 +88,7 @@ class Arena:
             server.stop()
 
     def _bodies(self, contender: Contender, turns: Sequence[Any]) -> list[str]:
-        size = contender.turns_a_request
+        size = contender.turns_per_request
         return [json.dumps(contender.body(turns[at : at + size])) for at in range(0, len(turns), size)]
 
     def _drive(

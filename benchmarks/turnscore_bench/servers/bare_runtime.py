@@ -39,7 +39,7 @@ class BareRuntime:
         unrounded = replace(best, width_step=1)
         tried[unrounded] = self._cpu_seconds(turns, unrounded)
         self._best[mix] = min(tried, key=lambda plan: tried[plan])
-        told = [{**asdict(plan), "cpu_ms_a_turn": 1000 * each / len(turns)} for plan, each in tried.items()]
+        told = [{**asdict(plan), "cpu_ms_per_turn": 1000 * each / len(turns)} for plan, each in tried.items()]
         return {"best": asdict(self._best[mix]), "tried": told}
 
     def run_batches(self, turns: Sequence[Rows], plan: Plan) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class BareRuntime:
 
     def run_singly(self, turns: Sequence[Rows]) -> dict[str, Any]:
         """Each turn as a batch of one: median milliseconds with the number of threads that is faster."""
-        feeds = [_feeds([turn], Plan(1, 1, 1)) for turn in turns]
+        feeds = [_feeds([turn], Plan(max_tokens=1, runs=1, threads=1)) for turn in turns]
         return {"p50_ms": min(_median_ms(session, feeds) for session in self._sessions.values())}
 
     def _cpu_seconds(self, turns: Sequence[Rows], plan: Plan) -> float:

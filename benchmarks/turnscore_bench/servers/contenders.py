@@ -16,7 +16,7 @@ def furthest(found: Sequence[float], expected: Sequence[float]) -> float:
     return max(abs(one - other) for one, other in zip(found, expected, strict=True))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Answers:
     """How to check that a server answers rightly: its values for some turns, compared with the expected ones."""
 
@@ -29,7 +29,7 @@ class Answers:
     """How far the numbers are from the right ones: at most `tolerance`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ServerSpec:
     """A server: several contenders may ask the same one."""
 
@@ -45,7 +45,7 @@ class ServerSpec:
     """Where it has to be started; a folder of its own when None."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Contender:
     """A way to ask a server."""
 
@@ -56,7 +56,7 @@ class Contender:
     body: Callable[[Sequence[BenchTurn]], Any]
     """What is sent as JSON for the turns of one request."""
     answers: Answers
-    turns_a_request: int = 1
+    turns_per_request: int = 1
     client: str = "turnscore_bench.harness.load_client"
     """The module that drives it: takes a job's file, prints what it measured; for another protocol, another module."""
     port: int | None = None
@@ -67,13 +67,13 @@ def turnscore_contenders(bentoml: Path, bundle: Path, environment: Mapping[str, 
     """turnscore on one bundle, as it comes but for the cache: turn by turn, in batches of 16, and over gRPC."""
     grpc_port = free_port()
     spec = ServerSpec(
-        "turnscore",
-        lambda port: [
+        key="turnscore",
+        command=lambda port: [
             *(str(bentoml), "serve", "turnscore_service.bento:TurnScore"),
             *("--host", "127.0.0.1", "--port", str(port)),
         ],
-        "/readyz",
-        {
+        ready_path="/readyz",
+        environment={
             "BENTOML_DO_NOT_TRACK": "True",
             "TURNSCORE_MODELS": str(bundle),
             "TURNSCORE_GRPC__PORT": str(grpc_port),
@@ -82,15 +82,21 @@ def turnscore_contenders(bentoml: Path, bundle: Path, environment: Mapping[str, 
         },
     )
     single = Contender(
-        *("turnscore", "turnscore", spec, "/v1/score"),
+        key="turnscore",
+        label="turnscore",
+        server=spec,
+        path="/v1/score",
         body=lambda turns: _score_request(turns[0]),
-        answers=Answers(lambda reply: [_value(reply)], tolerance=1e-4),
+        answers=Answers(read=lambda reply: [_value(reply)], tolerance=1e-4),
     )
     batch = Contender(
-        *("turnscore-16", "turnscore, 16 turns per request", spec, "/v1/score_batch"),
+        key="turnscore-16",
+        label="turnscore, 16 turns per request",
+        server=spec,
+        path="/v1/score_batch",
         body=lambda turns: {"items": [_score_request(turn) for turn in turns]},
-        answers=Answers(lambda reply: [_value(each) for each in reply["results"]], tolerance=1e-4),
-        turns_a_request=16,
+        answers=Answers(read=lambda reply: [_value(each) for each in reply["results"]], tolerance=1e-4),
+        turns_per_request=16,
     )
     over_grpc = replace(
         single,

@@ -27,19 +27,22 @@ def bentoml_contenders(output: Path, files: Mapping[str, str]) -> list[Contender
     folder = output / "environments" / "bentoml"
     environment = {"BENTOML_DO_NOT_TRACK": "True", "BENTOML_HOME": str(output / "bentoml"), **files}
     spec = ServerSpec(
-        "bentoml",
-        lambda port: [
+        key="bentoml",
+        command=lambda port: [
             *(str(folder / "bin" / "bentoml"), "serve", "bentoml_service:Engagement"),
             *("--working-dir", str(_SERVERS), "--host", "127.0.0.1", "--port", str(port)),
         ],
-        "/readyz",
-        environment,
-        lambda: make_environment(folder, environments.BENTOML),
+        ready_path="/readyz",
+        environment=environment,
+        prepare=lambda: make_environment(folder, environments.BENTOML),
     )
     plain = Contender(
-        *("bentoml", "plain BentoML", spec, "/score"),
+        key="bentoml",
+        label="plain BentoML",
+        server=spec,
+        path="/score",
         body=lambda turns: {"turns": [{"query": turn.query, "reply": turn.reply} for turn in turns]},
-        answers=Answers(lambda reply: [float(each) for each in reply], tolerance=1e-4),
+        answers=Answers(read=lambda reply: [float(each) for each in reply], tolerance=1e-4),
     )
     quiet = replace(spec, key="bentoml-quiet", environment={**environment, "BENCH_QUIET": "1"})
     return [plain, replace(plain, key="bentoml-quiet", label="plain BentoML, no logs and tracing", server=quiet)]
@@ -49,16 +52,19 @@ def litserve_contender(output: Path, files: Mapping[str, str]) -> Contender:
     """LitServe with batching on."""
     folder = output / "environments" / "litserve"
     spec = ServerSpec(
-        "litserve",
-        lambda port: [str(folder / "bin" / "python"), str(_SERVERS / "litserve_server.py"), str(port)],
-        "/health",
-        files,
-        lambda: make_environment(folder, environments.LITSERVE),
+        key="litserve",
+        command=lambda port: [str(folder / "bin" / "python"), str(_SERVERS / "litserve_server.py"), str(port)],
+        ready_path="/health",
+        environment=files,
+        prepare=lambda: make_environment(folder, environments.LITSERVE),
     )
     return Contender(
-        *("litserve", "LitServe", spec, "/predict"),
+        key="litserve",
+        label="LitServe",
+        server=spec,
+        path="/predict",
         body=lambda turns: {"query": turns[0].query, "reply": turns[0].reply},
-        answers=Answers(lambda reply: [float(reply["value"])], tolerance=1e-4),
+        answers=Answers(read=lambda reply: [float(reply["value"])], tolerance=1e-4),
     )
 
 
@@ -74,15 +80,18 @@ def infinity_contenders(output: Path, graph: Path) -> list[Contender]:
         return found
 
     contender = Contender(
-        *("infinity-int8", "infinity, int8 encoder", replace(cut, key="infinity-int8", folder=int8), "/embeddings"),
+        key="infinity-int8",
+        label="infinity, int8 encoder",
+        server=replace(cut, key="infinity-int8", folder=int8),
+        path="/embeddings",
         body=lambda turns: {
             "model": _MODEL,
             "input": [text for turn in turns for text in (turn.query, turn.reply)],
             "encoding_format": "base64",
         },
-        answers=Answers(_read_vectors, tolerance=0.01, expect=expect),
+        answers=Answers(read=_read_vectors, tolerance=0.01, expect=expect),
     )
-    fp32 = Answers(_read_vectors, _CHECKPOINT_TOLERANCE, expect, least_cosine_distance)
+    fp32 = Answers(read=_read_vectors, tolerance=_CHECKPOINT_TOLERANCE, expect=expect, distance=least_cosine_distance)
     return [contender, replace(contender, key="infinity", label="infinity, torch fp32", server=torch, answers=fp32)]
 
 
@@ -94,14 +103,18 @@ def _infinity(output: Path, graph: Path, engine: Sequence[str]) -> ServerSpec:
         infinity_model.write_int8_folder(graph, output / "infinity-int8")
 
     return ServerSpec(
-        "infinity",
-        lambda port: [
+        key="infinity",
+        command=lambda port: [
             *(str(folder / "bin" / "infinity_emb"), "v2", *engine, "--served-model-name", _MODEL, "--device", "cpu"),
             *("--no-bettertransformer", "--no-vector-disk-cache", "--host", "127.0.0.1", "--port", str(port)),
         ],
-        "/health",
-        {"HF_HUB_OFFLINE": "1", "HF_HOME": str(output / "huggingface"), "INFINITY_ANONYMOUS_USAGE_STATS": "0"},
-        prepare,
+        ready_path="/health",
+        environment={
+            "HF_HUB_OFFLINE": "1",
+            "HF_HOME": str(output / "huggingface"),
+            "INFINITY_ANONYMOUS_USAGE_STATS": "0",
+        },
+        prepare=prepare,
     )
 
 

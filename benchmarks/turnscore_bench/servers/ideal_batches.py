@@ -8,7 +8,7 @@ Rows = Sequence[Row]
 """A turn as the model sees it: the query's token ids and the reply's."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """How the bare runtime runs: padded tokens of a batch at most, batches at once, threads for each."""
 
@@ -25,7 +25,8 @@ class Plan:
 def candidate_plans(cpus: int) -> list[Plan]:
     """Among these the best is found by measuring: all CPUs on one batch, or a batch for each."""
     layouts = dict.fromkeys([(1, cpus), (cpus, 1)])
-    return [Plan(tokens, *layout) for layout in layouts for tokens in (128, 256, 512, 1024, 2048, 4096)]
+    budgets = (128, 256, 512, 1024, 2048, 4096)
+    return [Plan(max_tokens=each, runs=runs, threads=threads) for runs, threads in layouts for each in budgets]
 
 
 def ideal_batches(turns: Sequence[Rows], plan: Plan) -> list[list[int]]:

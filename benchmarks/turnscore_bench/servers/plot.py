@@ -20,7 +20,7 @@ def draw(results: Results, path: Path) -> None:
     FigureCanvasSVG(figure)
     panels = figure.subplots(2, len(mixes), squeeze=False)
     for column, mix in enumerate(mixes):
-        for row, (label, name) in enumerate((("CPU ms per turn", "cpu_ms"), ("turns per second", "turns_a_second"))):
+        for row, (label, name) in enumerate((("CPU ms per turn", "cpu_ms"), ("turns per second", "turns_per_second"))):
             _draw_panel(panels[row][column], results, mix, name)
             panels[row][column].set_ylabel(label)
             panels[row][column].set_title(mix)

@@ -9,7 +9,7 @@ from typing import Any
 BARE = "bare"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Measurement:
     """One contender in one round, with one mix of lengths and one number of clients."""
 
@@ -31,7 +31,7 @@ class Measurement:
     first_error: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Cell:
     """Medians over the rounds."""
 
@@ -46,11 +46,11 @@ class Cell:
     failed: float
 
     @property
-    def turns_a_second(self) -> float:
+    def turns_per_second(self) -> float:
         return 1000 / self.wall_ms
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Results:
     """Everything one run measured, and what it could not."""
 

@@ -18,7 +18,7 @@ _MOST_BATCHED_TURNS = 2048
 Tell = Callable[[str], None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Schedule:
     """What one run measures."""
 
@@ -28,12 +28,12 @@ class Schedule:
     turns: int
     """Of mixed lengths in one measurement; more where the clients would not be busy for several turns each."""
 
-    def turns_for(self, mix: LengthMix, clients: int, turns_a_request: int = 1) -> int:
+    def turns_for(self, mix: LengthMix, clients: int, turns_per_request: int = 1) -> int:
         """Whole requests; fewer for one client, who takes longer for them."""
         wanted = self.turns * mix.turns_factor / (4 if clients == 1 else 1)
-        in_flight = clients * turns_a_request
-        least = 3 * in_flight if turns_a_request == 1 else max(in_flight, min(2 * in_flight, _MOST_BATCHED_TURNS))
-        return -(-round(max(wanted, least)) // turns_a_request) * turns_a_request
+        in_flight = clients * turns_per_request
+        least = 3 * in_flight if turns_per_request == 1 else max(in_flight, min(2 * in_flight, _MOST_BATCHED_TURNS))
+        return -(-round(max(wanted, least)) // turns_per_request) * turns_per_request
 
     def conditions(self) -> Iterator[tuple[LengthMix, int]]:
         """Every mix with every number of clients."""
@@ -101,7 +101,16 @@ def run_rounds(
 def _measure_bare(schedule: Schedule, mix: LengthMix, bare: BareProcess, traffic: Traffic, results: Results) -> None:
     turns = traffic.turns(mix, round(schedule.turns * mix.turns_factor))
     found = bare.order("run_best", mix.name, turns)
-    results.measurements.append(Measurement(BARE, mix.name, 0, len(turns), found["wall_seconds"], found["cpu_seconds"]))
+    results.measurements.append(
+        Measurement(
+            contender=BARE,
+            mix=mix.name,
+            clients=0,
+            turns=len(turns),
+            wall_seconds=found["wall_seconds"],
+            cpu_seconds=found["cpu_seconds"],
+        )
+    )
     single = bare.order("run_singly", mix.name, traffic.turns(mix, _SINGLE_TURNS))
     results.bare_single_p50_ms.setdefault(mix.name, []).append(single["p50_ms"])
 
@@ -109,7 +118,7 @@ def _measure_bare(schedule: Schedule, mix: LengthMix, bare: BareProcess, traffic
 def _measure(
     schedule: Schedule, contender: Contender, mix: LengthMix, clients: int, arena: Arena, results: Results
 ) -> None:
-    count = schedule.turns_for(mix, clients, contender.turns_a_request)
+    count = schedule.turns_for(mix, clients, contender.turns_per_request)
     try:
         results.measurements.append(arena.measure(contender, mix, clients, count))
     except StartError as error:

@@ -57,7 +57,7 @@ def _cell_cells(cell: Cell, bare: Cell | None) -> list[str]:
         number(cell.cpu_ms, 2),
         number(cell.cpu_ms / bare.cpu_ms if bare else None, 2),
         number(cell.wall_ms, 2),
-        number(cell.turns_a_second, 0),
+        number(cell.turns_per_second, 0),
         number(cell.p50_ms, 1),
         number(cell.p99_ms, 1),
         f"{100 * cell.client_share:.1f} %",

@@ -51,7 +51,7 @@ class GraphChoice:
         return {variant: GraphPromise(PRECISIONS[variant], tolerances[variant]) for variant in written}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BundleSource:
     """What a bundle's files are made of. `expected` are the checkpoint's values of the reference turns."""
 

@@ -16,7 +16,7 @@ PACKS_AT_ONCE = 32
 MIN_SPEARMAN: dict[GraphVariant, float] = {"cuda-fp16": 0.999}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Drift:
     """Absolute differences of a graph's scores from the checkpoint's, and the rank correlation of the two."""
 
@@ -64,7 +64,12 @@ def check_parity(
             f"the checkpoint as {expected[worst]:.6f}; "
             f"the difference {differences[worst]:.2e} exceeds the tolerance {tolerance:.0e}"
         )
-    drift = Drift(len(turns), float(differences[worst]), float(differences.mean()), compute_spearman(served, expected))
+    drift = Drift(
+        turns=len(turns),
+        max_abs=float(differences[worst]),
+        mean_abs=float(differences.mean()),
+        spearman=compute_spearman(served, expected),
+    )
     check_order(graph, drift)
     return drift
 

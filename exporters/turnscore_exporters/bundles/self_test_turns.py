@@ -115,7 +115,7 @@ def build_turn(texts: Sequence[str], options: object = None) -> TurnToScore:
     """The last text as the response to those before it."""
     last = len(texts) - 1
     context = [Turn(speaker="system" if (last - i) % 2 == 0 else "user", text=texts[i]) for i in range(last)]
-    return TurnToScore(context, texts[-1], options)
+    return TurnToScore(context, texts[-1], options=options)
 
 
 def self_test_turns(kind: str) -> list[TurnToScore]:

@@ -24,7 +24,7 @@ from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import write_json
 
 QUALITY = "quality"
-ITEMS_A_CALL = 64
+ITEMS_PER_CALL = 64
 """Turns in one batch request. Chosen: what a service admits beside others' work."""
 
 
@@ -43,7 +43,7 @@ class CalibrationJob:
     """Where a running service scores the turns instead of the bundle here."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Calibrated:
     """What was made, for people to read."""
 
@@ -69,7 +69,7 @@ def run_calibration_job(job: CalibrationJob) -> Calibrated:
     if job.scorer != QUALITY:
         threshold = make_threshold([each.value for each in scores], rated.good, job.rate, source)
         bundle = _write(job, loaded.bundle, threshold, None, loaded.bundle.calibration())
-        return Calibrated(bundle, rated, threshold, len(scores), None)
+        return Calibrated(bundle=bundle, rated=rated, threshold=threshold, threshold_turns=len(scores), choice=None)
     heads = RatedHeads(
         np.array([[each.details[name] for name in HEADS] for each in scores]), np.array(rated.good), rated.dialogues
     )
@@ -77,7 +77,9 @@ def run_calibration_job(job: CalibrationJob) -> Calibrated:
     made = calibrate_formula(heads, shipped, rate=job.rate, source=source)
     curve = _new_curve(loaded.bundle, made.choice, shipped, heads)
     bundle = _write(job, loaded.bundle, made.threshold, made.choice, curve)
-    return Calibrated(bundle, rated, made.threshold, made.threshold_turns, made.choice)
+    return Calibrated(
+        bundle=bundle, rated=rated, threshold=made.threshold, threshold_turns=made.threshold_turns, choice=made.choice
+    )
 
 
 def _score(job: CalibrationJob, loaded: LoadedScorer, turns: Sequence[TurnToScore]) -> list[RawScore]:
@@ -98,10 +100,10 @@ async def score_by_service(
                 raise AgreementError(
                     f"the service does not serve this bundle of {scorer}; --bundle names the one it does"
                 )
-            for start in range(0, len(turns), ITEMS_A_CALL):
+            for start in range(0, len(turns), ITEMS_PER_CALL):
                 items = [
                     {"context": list(turn.context), "response": turn.response, "scorers": [scorer]}
-                    for turn in turns[start : start + ITEMS_A_CALL]
+                    for turn in turns[start : start + ITEMS_PER_CALL]
                 ]
                 for place, result in enumerate((await client.score_batch(items)).results):
                     if not isinstance(result, ScoreReply):

@@ -23,7 +23,7 @@ LIKING = np.array([0.9, 0.2, 0.1, 0.8, 0.0, 0.4])
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Tally:
     """What came out of the draws."""
 
@@ -61,7 +61,13 @@ def run_draws(draws: int, turns: int = 200, rate: float = 0.05, seed: int = 0) -
         recalls.append(float(low[~good].mean()))
         broken += alarms[-1] > rate
         reweighted += not made.choice.keeps_order
-    return Tally(draws, broken, float(np.mean(alarms)), float(np.mean(recalls)), reweighted)
+    return Tally(
+        draws=draws,
+        broken=broken,
+        false_alarms=float(np.mean(alarms)),
+        recall=float(np.mean(recalls)),
+        reweighted=reweighted,
+    )
 
 
 def main(

@@ -53,7 +53,11 @@ def engagement(
         reference = read_reference_turns(data, turns)
         data_to_use = ExportData(reference, judged)
         graphs = GraphChoice(choose_graphs(graph), int8_tolerance, fp16_tolerance)
-        bundle = export_engagement(EngagementExport(checkpoint, version, output, data_to_use, graphs, licence))
+        bundle = export_engagement(
+            EngagementExport(
+                checkpoint=checkpoint, version=version, output=output, data=data_to_use, graphs=graphs, licence=licence
+            )
+        )
     for variant, spec in bundle.manifest.graphs.items():
         typer.echo(f"{variant}: {spec.parity_measured}")
     typer.echo(f"{bundle.manifest.reference} written to {output}")
@@ -84,7 +88,16 @@ def quality(
     with reported_errors(ExporterError):
         reference = read_quality_reference(data, turns)
         graphs = GraphChoice(choose_graphs(graph), int8_tolerance, fp16_tolerance)
-        bundle = export_quality(QualityExport(checkpoint, version, output, reference, graphs, licence))
+        bundle = export_quality(
+            QualityExport(
+                checkpoint=checkpoint,
+                version=version,
+                output=output,
+                reference=reference,
+                graphs=graphs,
+                licence=licence,
+            )
+        )
     for variant, spec in bundle.manifest.graphs.items():
         typer.echo(f"{variant}: {spec.parity_measured}")
     typer.echo(f"{bundle.manifest.reference} written to {output}")
@@ -159,19 +172,19 @@ def fed(
     with reported_errors(ExporterError):
         run_fed_job(
             FedJob(
-                checkpoint,
-                version,
-                output,
-                verify,
-                dialogues or [],
-                turns,
-                graph,
-                qualities,
-                join,
-                loss,
-                licence,
-                threads,
-                stand_in,
+                checkpoint=checkpoint,
+                version=version,
+                output=output,
+                is_verification=verify,
+                dialogues=dialogues or [],
+                turns=turns,
+                graphs=graph,
+                qualities=qualities,
+                join=join,
+                loss=loss,
+                licence=licence,
+                threads=threads,
+                stand_in=stand_in,
             )
         )
 

@@ -60,11 +60,26 @@ def train_sentiment_stop(
     labels = LabelRules(short_answers, complaint_weight)
     with reported_errors(ExporterError):
         read, wanted = parse_choice(RowPooling, pooling, "pooling"), parse_choice(Target, target, "target")
-        settings = ModelSettings(encoder, layout, read, wanted, token_limit)
+        settings = ModelSettings(encoder=encoder, layout=layout, pooling=read, target=wanted, token_limit=token_limit)
         recipe = SentimentRecipe(
-            labels, NegativeRecipe(negatives), epochs, learning_rate=learning_rate, frozen_layers=frozen_layers
+            labels=labels,
+            negatives=NegativeRecipe(negatives),
+            epochs=epochs,
+            learning_rate=learning_rate,
+            frozen_layers=frozen_layers,
         )
-        run_sentiment_job(SentimentJob(data, output, settings, recipe, sets or DEFAULT_SETS, steps, seed, threads))
+        run_sentiment_job(
+            SentimentJob(
+                data=data,
+                output=output,
+                settings=settings,
+                recipe=recipe,
+                sets=sets or DEFAULT_SETS,
+                steps=steps,
+                seed=seed,
+                threads=threads,
+            )
+        )
 
 
 def export_sentiment_stop(
@@ -97,7 +112,9 @@ def export_sentiment_stop(
     with reported_errors(ExporterError):
         reference = read_sentiment_reference(data, turns)
         graphs = GraphChoice(choose_graphs(graph), int8_tolerance, fp16_tolerance)
-        job = SentimentExport(checkpoint, version, output, reference, graphs, licence)
+        job = SentimentExport(
+            checkpoint=checkpoint, version=version, output=output, reference=reference, graphs=graphs, licence=licence
+        )
         bundle = export_sentiment(job)
     for variant, spec in bundle.manifest.graphs.items():
         typer.echo(f"{variant}: {spec.parity_measured}")

@@ -37,7 +37,18 @@ def engagement(
     from turnscore_exporters.engagement.job import EngagementJob, run_engagement_job
 
     job = EngagementJob(
-        data, output, encoder, recipe, labels, pooling, fine_tune, transfer, steps, seed, threads, not any_counts
+        data=data,
+        output=output,
+        encoder=encoder,
+        recipe=recipe,
+        labels=labels,
+        pooling=pooling,
+        is_fine_tuned=fine_tune,
+        with_transfer=transfer,
+        steps=steps,
+        seed=seed,
+        threads=threads,
+        check_counts=not any_counts,
     )
     with reported_errors(ExporterError):
         run_engagement_job(job)
@@ -78,6 +89,8 @@ def dialogue_lm(
     from turnscore_exporters.fed.language_model import LanguageModelSize
     from turnscore_exporters.fed.language_model_job import LanguageModelJob, run_language_model_job
 
-    size = LanguageModelSize(vocabulary, positions, width, layers, heads)
+    size = LanguageModelSize(vocabulary=vocabulary, positions=positions, width=width, layers=layers, heads=heads)
     with reported_errors(ExporterError):
-        run_language_model_job(LanguageModelJob(data, output, size, steps, seed, threads))
+        run_language_model_job(
+            LanguageModelJob(data=data, output=output, size=size, steps=steps, seed=seed, threads=threads)
+        )

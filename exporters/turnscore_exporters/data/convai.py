@@ -114,7 +114,7 @@ def build_pairs(dialogues: Iterable[Dialogue], labels: Labels) -> list[Engagemen
         for index in range(0, len(turns) - 1, step):
             query, reply = turns[index], turns[index + 1]
             if labels is Labels.PUBLISHED or _was_rated(reply, dialogue):
-                pairs.append(EngagementPair(query.text, reply.text, label, dialogue.id))
+                pairs.append(EngagementPair(query=query.text, reply=reply.text, label=label, dialogue_id=dialogue.id))
     return pairs
 
 
@@ -130,7 +130,9 @@ def _thumb_pairs_of(dialogue: Dialogue) -> Iterable[EngagementPair]:
         if dialogue.participants.get(turn.speaker) == "bot":
             human_spoke_last = False
             if turn.thumb != THUMB_NONE:
-                yield EngagementPair(" ".join(said), turn.text, int(turn.thumb == THUMB_UP), dialogue.id)
+                yield EngagementPair(
+                    query=" ".join(said), reply=turn.text, label=int(turn.thumb == THUMB_UP), dialogue_id=dialogue.id
+                )
         else:
             said = [*said, turn.text] if human_spoke_last else [turn.text]
             human_spoke_last = True

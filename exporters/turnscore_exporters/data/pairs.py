@@ -7,7 +7,7 @@ from pathlib import Path
 from turnscore_assessment.errors import BadDataError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngagementPair:
     """What one person said and what came back. An empty `query` means that the reply opens the dialogue."""
 
@@ -42,5 +42,5 @@ def _build_pair(record: dict[str, str | None], path: Path, row: int) -> Engageme
     if label not in ("0", "1"):
         raise BadDataError(path, row, f"has label {label!r}, expected 0 or 1")
     return EngagementPair(
-        query.strip(), reply.strip(), int(label), dialogue_id=f"{path.stem}:{record.get('id') or row}"
+        query=query.strip(), reply=reply.strip(), label=int(label), dialogue_id=f"{path.stem}:{record.get('id') or row}"
     )

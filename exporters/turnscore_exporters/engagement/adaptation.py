@@ -26,7 +26,7 @@ MISSING_QUERY_EVERY = 12
 CONTRAST = "contrast"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Question:
     """A batch of one question: what was said, what came back, and the answer for each."""
 
@@ -124,7 +124,7 @@ def ask_contrast(contrast: ContrastText, step: int, seed: int) -> Question:
             queries.append(pair.query if has_query else reply)
             replies.append(reply)
             answers.append(answer)
-    return Question(CONTRAST, queries, replies, answers)
+    return Question(name=CONTRAST, queries=queries, replies=replies, answers=answers)
 
 
 def _ask_labels(name: str, pairs: Sequence[EngagementPair], step: int, seed: int) -> Question:
@@ -133,4 +133,9 @@ def _ask_labels(name: str, pairs: Sequence[EngagementPair], step: int, seed: int
         pair.reply if not pair.query or (step + place) % MISSING_QUERY_EVERY == 0 else pair.query
         for place, pair in enumerate(chosen)
     ]
-    return Question(name, queries, [pair.reply for pair in chosen], [float(pair.label) for pair in chosen])
+    return Question(
+        name=name,
+        queries=queries,
+        replies=[pair.reply for pair in chosen],
+        answers=[float(pair.label) for pair in chosen],
+    )

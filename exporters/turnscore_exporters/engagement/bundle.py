@@ -50,7 +50,7 @@ class GraphFindings:
     auc: dict[str, float]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EngagementExport:
     """What to export, in which graphs, and where to."""
 
@@ -79,7 +79,14 @@ def _write(job: EngagementExport) -> Bundle:
     tested = self_test_turns(KIND)
     pairs = [(turn.context[-1].text if turn.context else "", turn.response) for turn in tested]
     self_test = build_self_test(tested, score_pairs(model, encoder, pairs))
-    source = BundleSource(model, encoder, CONTRACT, expected, data.reference.source, self_test)
+    source = BundleSource(
+        model=model,
+        encoder=encoder,
+        contract=CONTRACT,
+        expected=expected,
+        reference=data.reference.source,
+        self_test=self_test,
+    )
     write_files(source, job.graphs, output)
     bundle = _start(job, model)
     findings = {variant: _examine(bundle, variant, data, expected) for variant in bundle.manifest.graphs}

@@ -7,7 +7,7 @@ from turnscore_exporters.data.convai import ConvaiSplits, check_published_counts
 from turnscore_exporters.data.pairs import EngagementPair, read_pair_csv
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EngagementPaths:
     """The files; `text` (dialogues without labels) may be missing where no recipe needs it."""
 
@@ -32,7 +32,7 @@ class EngagementPaths:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EngagementData:
     """Everything that carries a label. `judged` are the pairs raters judged; no model may train on them."""
 

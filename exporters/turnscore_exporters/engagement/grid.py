@@ -65,7 +65,7 @@ def run_grid(
 def _list_recipes(with_fine_tuned: bool) -> Iterator[PaperRecipe]:
     for is_fine_tuned in (False, True) if with_fine_tuned else (False,):
         for pooling, labels in product(Pooling, Labels):
-            yield PaperRecipe(labels, pooling, is_fine_tuned)
+            yield PaperRecipe(labels=labels, pooling=pooling, is_fine_tuned=is_fine_tuned)
 
 
 class Grid:
@@ -99,7 +99,7 @@ class Grid:
     def _freeze(self, pooling: Pooling) -> tuple[Encoder, TextVectors]:
         if pooling not in self._frozen:
             encoder = load_encoder(self._encoder_name)
-            model = EngagementModel(encoder.model, ModelSettings(encoder.name, pooling))
+            model = EngagementModel(encoder.model, ModelSettings(encoder=encoder.name, pooling=pooling))
             self._frozen[pooling] = encoder, TextVectors(model, encoder)
         return self._frozen[pooling]
 

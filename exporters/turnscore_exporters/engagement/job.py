@@ -41,7 +41,7 @@ class Recipe(StrEnum):
     MIXED = "mixed"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EngagementJob:
     """What the command line says."""
 

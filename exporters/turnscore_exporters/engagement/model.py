@@ -42,7 +42,7 @@ class Combination(StrEnum):
     COMPARE = "compare"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelSettings:
     """What, besides the weights, makes the model.
 

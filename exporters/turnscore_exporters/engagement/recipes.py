@@ -25,7 +25,7 @@ from turnscore_exporters.training.encoders import Encoder, load_encoder
 from turnscore_exporters.training.loop import LoopSettings
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PaperRecipe:
     """One model as in Ghazarian et al. (2020), or with the encoder fine-tuned; then the transfer step if asked.
 
@@ -47,7 +47,7 @@ class PaperRecipe:
         return f"{self.labels}-{self.pooling}-{encoder}" + ("-transfer" if self.with_transfer else "")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MixedRecipe:
     """Adapt the encoder, freeze it, train heads on one source each; the transfer step fits their blend.
 
@@ -84,16 +84,22 @@ def train_paper_recipe(
 ) -> EngagementModel:
     """Trains on one reading of ConvAI. `vectors` (of the frozen encoder and this pooling) may be shared by runs."""
     torch.manual_seed(seed)
-    model = EngagementModel(encoder.model, ModelSettings(encoder.name, recipe.pooling, token_limit=encoder.token_limit))
+    model = EngagementModel(
+        encoder.model, ModelSettings(encoder=encoder.name, pooling=recipe.pooling, token_limit=encoder.token_limit)
+    )
     vectors = vectors or TextVectors(model, encoder)
     pairs = data.convai.pairs[recipe.labels][Split.TRAIN]
     source = Source(vectors.features(texts_of(pairs)), labels_of(pairs), 128)
     steps = recipe.head_steps
-    settings = LoopSettings(steps, f"head {recipe.name} {steps} seed {seed}", seed, description="training the head")
+    settings = LoopSettings(
+        steps=steps, run_key=f"head {recipe.name} {steps} seed {seed}", seed=seed, description="training the head"
+    )
     train_head(model.first_head, source, settings, state_path=_state(state_folder, "head"))
     if recipe.is_fine_tuned:
         steps = recipe.fine_tune_steps or -(-len(pairs) // recipe.batch_size)
-        settings = LoopSettings(steps, f"fine-tune {recipe.name} {steps} seed {seed}", seed, description="fine-tuning")
+        settings = LoopSettings(
+            steps=steps, run_key=f"fine-tune {recipe.name} {steps} seed {seed}", seed=seed, description="fine-tuning"
+        )
         fine_tune(
             model, encoder, pairs, settings, batch_size=recipe.batch_size, state_path=_state(state_folder, "tuned")
         )
@@ -110,7 +116,9 @@ def transfer(
     `vectors` are those of the model's encoder as it is.
     """
     source = Source(vectors.features(texts_of(pairs)), labels_of(pairs), 64)
-    settings = LoopSettings(steps, f"transfer {steps} seed {seed}", seed, warm_up_steps=1, description="transfer")
+    settings = LoopSettings(
+        steps=steps, run_key=f"transfer {steps} seed {seed}", seed=seed, warm_up_steps=1, description="transfer"
+    )
     for head in model.each_head:
         train_head(head, source, settings, learning_rate=3e-4, keep_scale=True)
 
@@ -127,18 +135,20 @@ def train_mixed_recipe(
     contrast = read_contrast_text(text, recipe.contrast_pairs, seed)
     encoder = load_encoder(encoder_name, recipe.token_limit)
     run_key = f"adapt {encoder_name} {recipe.pooling} {recipe.adaptation_steps} seed {seed}"
-    settings = LoopSettings(recipe.adaptation_steps, run_key, seed, description="adapting the encoder")
+    settings = LoopSettings(
+        steps=recipe.adaptation_steps, run_key=run_key, seed=seed, description="adapting the encoder"
+    )
     adapt_encoder(encoder, contrast, _labelled(data), recipe.pooling, settings, _state(state_folder, "adapted"))
     torch.manual_seed(seed)
     model = EngagementModel(
         encoder.model,
         ModelSettings(
-            encoder_name,
-            recipe.pooling,
-            Combination.COMPARE,
-            recipe.heads,
-            encoder.token_limit,
-            recipe.dropout,
+            encoder=encoder_name,
+            pooling=recipe.pooling,
+            combination=Combination.COMPARE,
+            heads=recipe.heads,
+            token_limit=encoder.token_limit,
+            dropout=recipe.dropout,
             is_blended=True,
         ),
     )
@@ -177,7 +187,9 @@ def train_mixed_heads(
     """Trains every head in place on its source, each with a seed of its own."""
     plan = [(name, steps) for name, steps in recipe.head_steps for _ in range(recipe.heads_per_source)]
     for number, (head, (name, steps)) in enumerate(zip(model.each_head, plan, strict=True)):
-        settings = LoopSettings(steps, "", seed + number, description=f"head {number + 1} of {len(plan)}: {name}")
+        settings = LoopSettings(
+            steps=steps, run_key="", seed=seed + number, description=f"head {number + 1} of {len(plan)}: {name}"
+        )
         train_head(head, sources[name], settings)
 
 

@@ -61,7 +61,7 @@ REFERENCE_FILE = "reference.npz"
 MIN_REFERENCE_TURNS = 100
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FedExport:
     """What to export and how; `graphs` are those that the bundle keeps."""
 
@@ -149,7 +149,9 @@ def _examine(
             f"the tolerance is {TOLERANCES[variant]}"
         )
     spearman = compute_spearman(values.tolist(), wanted_values.tolist())
-    drift = Drift(len(values), float(differences.max()), float(differences.mean()), spearman)
+    drift = Drift(
+        turns=len(values), max_abs=float(differences.max()), mean_abs=float(differences.mean()), spearman=spearman
+    )
     check_order(variant, drift)
     by_quality = [
         compute_spearman(served[:, each].tolist(), wanted[:, each].tolist()) for each in range(wanted.shape[1])

@@ -9,7 +9,7 @@ from transformers import AutoTokenizer, GPT2LMHeadModel
 from turnscore_exporters.errors import CheckpointError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FedCheckpoint:
     """A language model in fp32, and how its text becomes tokens."""
 
@@ -47,7 +47,7 @@ def load_checkpoint(name: str) -> FedCheckpoint:
     eos_id = wrapped.eos_token_id
     if eos_id is None or eos_id >= model.config.vocab_size:
         raise CheckpointError(f"{name}: its tokenizer has no end-of-text token that the model knows")
-    return FedCheckpoint(name, model.eval(), tokenizer, int(eos_id))
+    return FedCheckpoint(name=name, model=model.eval(), tokenizer=tokenizer, eos_id=int(eos_id))
 
 
 def _ids_in_text(tokenizer: Tokenizer) -> list[int]:

@@ -32,7 +32,7 @@ STAND_IN_TURNS = tuple((f"hi, this is number {number}", "ok.") for number in ran
 Value = TypeVar("Value", bound=str)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FedJob:
     """What the command line says."""
 
@@ -80,10 +80,10 @@ def _describe(job: FedJob, checkpoint: FedCheckpoint, reference: Sequence[Sequen
         reference=REFERENCE_FILE,
     )
     return FedExport(
-        checkpoint,
-        job.version,
-        options,
-        reference,
+        checkpoint=checkpoint,
+        version=job.version,
+        options=options,
+        reference=reference,
         source=f"system turns of {', '.join(path.name for path in job.dialogues)}",
         graphs=choose_graphs(job.graphs),
         training=_read_training(job.checkpoint),

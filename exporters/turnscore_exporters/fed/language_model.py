@@ -15,7 +15,7 @@ END_OF_TEXT = "<|endoftext|>"
 TOKENIZER_FILE = "tokenizer.json"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LanguageModelSize:
     """How large the model is. Chosen: its int8 bundle stays under 12 MB, and 256 positions hold about 15 chat turns."""
 

@@ -36,12 +36,12 @@ from turnscore_exporters.training.loop import LoopSettings, choose_batch, run_lo
 from turnscore_exporters.training.runs import TRAINING_FILE
 
 STATE_FILE = "state.pt"
-TOKENS_A_STEP = 2048  # chosen: half a second on one core with bf16 instructions
+TOKENS_PER_STEP = 2048  # chosen: half a second on one core with bf16 instructions
 LEARNING_RATE, WEIGHT_DECAY, WARM_UP_STEPS = 2e-3, 0.1, 100
 IGNORED = -100
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LanguageModelJob:
     """What the command line says."""
 
@@ -75,10 +75,15 @@ def run_language_model_job(job: LanguageModelJob) -> None:
 def train_model(model: GPT2LMHeadModel, windows: Sequence[Sequence[int]], eos_id: int, job: LanguageModelJob) -> None:
     """Trains in place on the mean loss of every token but the first of each window."""
     optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE, betas=(0.9, 0.95), weight_decay=WEIGHT_DECAY)
-    groups = group_windows(windows, TOKENS_A_STEP)
+    groups = group_windows(windows, TOKENS_PER_STEP)
     key = f"dialogue-lm {asdict(job.size)} steps {job.steps} seed {job.seed} windows {len(windows)}"
     settings = LoopSettings(
-        job.steps, key, seed=job.seed, warm_up_steps=WARM_UP_STEPS, save_every=100, description="dialogue-lm"
+        steps=job.steps,
+        run_key=key,
+        seed=job.seed,
+        warm_up_steps=WARM_UP_STEPS,
+        save_every=100,
+        description="dialogue-lm",
     )
 
     def step_loss(step: int) -> Tensor:
@@ -108,7 +113,7 @@ def measure_perplexity(model: GPT2LMHeadModel, windows: Sequence[Sequence[int]],
     """exp of the mean loss a token, in fp32; the separators after turns count as tokens."""
     total, tokens = 0.0, 0
     with torch.inference_mode():
-        for group in group_windows(windows, TOKENS_A_STEP):
+        for group in group_windows(windows, TOKENS_PER_STEP):
             loss, count = compute_loss(model, [windows[number] for number in group], eos_id)
             total, tokens = total + float(loss), tokens + count
     return math.exp(total / tokens)
@@ -134,7 +139,7 @@ def _describe(job: LanguageModelJob, texts: DialogueTexts, tokens: dict[str, int
     return {
         "size": asdict(job.size),
         "steps": job.steps,
-        "tokens_a_step": TOKENS_A_STEP,
+        "tokens_per_step": TOKENS_PER_STEP,
         "seed": job.seed,
         "data": [source.file for source in SOURCES if source.file in texts.words],
         "words": texts.words,

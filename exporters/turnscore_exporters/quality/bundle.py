@@ -69,7 +69,7 @@ class QualityReference:
     rated: Mapping[str, tuple[Sequence[TurnToScore], Sequence[float]]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class QualityExport:
     """What to export, in which graphs, and where to."""
 
@@ -133,7 +133,18 @@ def _write(job: QualityExport) -> Bundle:
     values, heads = expected.worst(formula)
     tested = self_test_turns(KIND)
     self_test = build_self_test(tested, score_windows(model, encoder, tested).worst(formula)[0])
-    write_files(BundleSource(model, encoder, CONTRACT, values, reference.source, self_test), job.graphs, job.output)
+    write_files(
+        BundleSource(
+            model=model,
+            encoder=encoder,
+            contract=CONTRACT,
+            expected=values,
+            reference=reference.source,
+            self_test=self_test,
+        ),
+        job.graphs,
+        job.output,
+    )
     curves = {name: calibrate(heads[:, place].tolist(), reference.source) for place, name in enumerate(HEADS)}
     write_json(job.output / HEADS_FILE, HeadCurves.model_validate({"curves": curves}))
     bundle = _start(job, model)

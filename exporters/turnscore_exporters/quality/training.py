@@ -58,7 +58,7 @@ class QualityRecipe:
     weights: HeadWeights = field(default_factory=HeadWeights)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingBatch:
     """Pairs with their labels. `real` are the places of what was really said, `groups` each pair's group or -1."""
 
@@ -80,12 +80,12 @@ def form_batches(
     batches: list[TrainingBatch] = []
     for start in range(0, len(laid_out), SORTED_TOGETHER):
         chunk = sorted(laid_out[start : start + SORTED_TOGETHER], key=lambda each: _width(each[1]))
-        batch, rows = TrainingBatch([], [], [], []), 0
+        batch, rows = TrainingBatch(pairs=[], examples=[], groups=[], real=[]), 0
         for group, pairs in chunk:
             added = len({row for pair in pairs for row in (pair.window, *pair.context)})
             if batch.pairs and (rows + added) * _width(pairs) > batch_tokens:
                 batches.append(batch)
-                batch, rows = TrainingBatch([], [], [], []), 0
+                batch, rows = TrainingBatch(pairs=[], examples=[], groups=[], real=[]), 0
             _append(batch, group, pairs)
             rows += added
         batches.append(batch)
@@ -179,8 +179,8 @@ def train_model(
     model.train()
     optimizer = _build_optimizer(model, recipe)
     loop = LoopSettings(
-        len(batches),
-        run_key,
+        steps=len(batches),
+        run_key=run_key,
         seed=seed,
         warm_up_steps=max(1, int(recipe.warm_up_share * len(batches))),
         save_every=SAVE_EVERY,

@@ -43,7 +43,7 @@ CONTRACT = GraphContract(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SentimentReference:
     """Real turns for parity and calibration, where they come from, and judged ones to see what int8 costs."""
 
@@ -53,7 +53,7 @@ class SentimentReference:
     qualities: Sequence[float] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SentimentExport:
     """What to export, in which graphs, and where to."""
 
@@ -77,7 +77,7 @@ def read_sentiment_reference(folder: Path, limit: int, seed: int = 0) -> Sentime
     path = folder / DEVELOPMENT_FILE
     judged = read_judged_responses(path, DEVELOPMENT_FORM) if path.exists() else []
     to_score = [_turn(each.context, each.response) for each in judged]
-    return SentimentReference(drawn, source, to_score, [each.quality for each in judged])
+    return SentimentReference(turns=drawn, source=source, judged=to_score, qualities=[each.quality for each in judged])
 
 
 def _turn(context: Sequence[Spoken], response: str) -> TurnToScore:
@@ -101,7 +101,14 @@ def _write(job: SentimentExport) -> Bundle:
     expected = score_turns(model, encoder, reference.turns)
     tested = self_test_turns(KIND)
     self_test = build_self_test(tested, score_turns(model, encoder, tested))
-    source = BundleSource(model, encoder, CONTRACT, expected, reference.source, self_test)
+    source = BundleSource(
+        model=model,
+        encoder=encoder,
+        contract=CONTRACT,
+        expected=expected,
+        reference=reference.source,
+        self_test=self_test,
+    )
     write_files(source, job.graphs, job.output)
     bundle = _start(job, model)
     spearman: dict[str, JsonValue] = {}

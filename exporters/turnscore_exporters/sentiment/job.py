@@ -28,7 +28,7 @@ DEVELOPMENT_FILE, DEVELOPMENT_FORM = "dbdc3_dev.jsonl.gz", "dbdc3"
 """Judged turns to measure on, where the data folder has them. Never trained on."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SentimentJob:
     """What the command line says."""
 

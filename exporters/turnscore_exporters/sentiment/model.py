@@ -40,7 +40,7 @@ class RowPooling(StrEnum):
     RESPONSE = "response"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelSettings:
     """What, besides the weights, makes the model."""
 
@@ -95,7 +95,10 @@ class RowBuilder:
         self._encoder = encoder
         self._settings = settings
         self._special = SpecialTokens(
-            *(encoder.special(token) for token in ("[CLS]", "[SEP]", "[unused0]", "[unused1]"))
+            first=encoder.special("[CLS]"),
+            separator=encoder.special("[SEP]"),
+            user=encoder.special("[unused0]"),
+            system=encoder.special("[unused1]"),
         )
         self._ids: dict[str, list[int]] = {}
 

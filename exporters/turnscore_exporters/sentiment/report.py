@@ -31,7 +31,7 @@ LABELLINGS: Mapping[str, LabelRules] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedResponse:
     """A system turn that people judged, in the middle of its dialogue."""
 
@@ -52,7 +52,15 @@ def read_judged_responses(path: Path, form: str) -> list[JudgedResponse]:
             next_user = after[0][1] if after and after[0][0] == USER else None
             if spoken[place][1].strip():
                 context = tuple(spoken[:place])
-                found.append(JudgedResponse(dialogue.system or "", context, spoken[place][1], next_user, quality))
+                found.append(
+                    JudgedResponse(
+                        system=dialogue.system or "",
+                        context=context,
+                        response=spoken[place][1],
+                        next_user=next_user,
+                        quality=quality,
+                    )
+                )
     return found
 
 

@@ -31,7 +31,7 @@ SORTED_TOGETHER = 2048  # chosen: long enough to sort by length, short enough to
 SAVE_EVERY = 100
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SentimentRecipe:
     """How to train. The defaults are the starter's; see docs/models/sentiment_stop.md."""
 
@@ -49,7 +49,7 @@ class SentimentRecipe:
     warm_up_share: float = 0.06
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledRow:
     """A row with its labels; UNKNOWN where there is none."""
 
@@ -76,7 +76,7 @@ class TrainingRows:
         if turn.next_user is not None:
             sentiment = label_sentiment(turn.next_user, turn.response, self._recipe.labels)
         goes_on = UNKNOWN if turn.goes_on is None else float(turn.goes_on)
-        return LabelledRow(self._rows.build(turn.context, turn.response), sentiment, goes_on)
+        return LabelledRow(row=self._rows.build(turn.context, turn.response), sentiment=sentiment, goes_on=goes_on)
 
     def epoch(self, number: int) -> list[LabelledRow]:
         """The real rows and the epoch's negatives."""
@@ -89,7 +89,14 @@ class TrainingRows:
             if response.strip() and response != turn.response:
                 stops = UNKNOWN if turn.next_user is not None and turn.goes_on is None else 0.0
                 row = self._rows.build(turn.context, response)
-                negatives.append(LabelledRow(row, real.sentiment + recipe.sentiment_shift, stops, recipe.stop_weight))
+                negatives.append(
+                    LabelledRow(
+                        row=row,
+                        sentiment=real.sentiment + recipe.sentiment_shift,
+                        goes_on=stops,
+                        goes_on_weight=recipe.stop_weight,
+                    )
+                )
         return self.real + negatives
 
     def batches(self) -> list[list[LabelledRow]]:
@@ -164,8 +171,8 @@ def train_model(
     _start_at_the_mean(model, rows.mean_sentiment())
     optimizer = _build_optimizer(model, recipe)
     loop = LoopSettings(
-        len(batches),
-        f"sentiment_stop {settings} {recipe} {seed} {len(batches)}",
+        steps=len(batches),
+        run_key=f"sentiment_stop {settings} {recipe} {seed} {len(batches)}",
         seed=seed,
         warm_up_steps=max(1, int(recipe.warm_up_share * len(batches))),
         save_every=SAVE_EVERY,

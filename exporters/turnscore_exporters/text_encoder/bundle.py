@@ -61,7 +61,16 @@ def _write(job: TextEncoderExport, model: TextEncoderModel, encoder: Encoder) ->
     pairs = [(turn.context[-1].text if turn.context else "", turn.response) for turn in tested]
     self_test = build_self_test(tested, compare_pairs(model, encoder, pairs))
     write_files(
-        BundleSource(model, encoder, CONTRACT, expected, job.reference.source, self_test), job.graphs, job.output
+        BundleSource(
+            model=model,
+            encoder=encoder,
+            contract=CONTRACT,
+            expected=expected,
+            reference=job.reference.source,
+            self_test=self_test,
+        ),
+        job.graphs,
+        job.output,
     )
     bundle = start_bundle(
         job.output,

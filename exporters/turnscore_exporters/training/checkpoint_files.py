@@ -43,4 +43,6 @@ def read_checkpoint(
         tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
     except Exception as error:
         raise CheckpointError(f"{folder}: is no {kind} checkpoint ({error})") from error
-    return model.eval(), Encoder(settings["encoder"], bert, tokenizer, settings["token_limit"])
+    return model.eval(), Encoder(
+        name=settings["encoder"], model=bert, tokenizer=tokenizer, token_limit=settings["token_limit"]
+    )

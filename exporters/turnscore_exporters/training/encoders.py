@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoTokenizer, BertModel
 from turnscore_exporters.errors import EncoderError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Encoder:
     """A BERT and its tokenizer. `name` is what the user asked for; `token_limit` counts [CLS] and [SEP]."""
 
@@ -63,7 +63,9 @@ def load_encoder(name: str, token_limit: int = 128) -> Encoder:
     except (OSError, ValueError) as error:
         raise EncoderError(f"encoder {name}: cannot be loaded ({error})") from error
     limit = min(token_limit, int(config.max_position_embeddings))
-    return Encoder(name, model.eval(), plain_tokenizer(tokenizer.backend_tokenizer), limit)
+    return Encoder(
+        name=name, model=model.eval(), tokenizer=plain_tokenizer(tokenizer.backend_tokenizer), token_limit=limit
+    )
 
 
 def plain_tokenizer(tokenizer: Tokenizer) -> Tokenizer:

@@ -14,7 +14,7 @@ from turnscore_exporters.errors import CheckpointError
 StepLoss = Callable[[int], Tensor]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LoopSettings:
     """How long to train and how. `run_key` names the run: a state of another run is refused."""
 

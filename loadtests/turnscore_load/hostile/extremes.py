@@ -12,7 +12,7 @@ _DEADLINE_MS = 1
 _NO_MESSAGE = {"is_legal": False, "has_fields": False}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Extreme:
     """One call with its body; `fields` are None where that is no request at all."""
 
@@ -77,16 +77,21 @@ def _refused() -> list[Extreme]:
         _of("weights for 80,000 scorers", "rank", {"candidates": ["a"], "weights": _crowd(80_000)}, **_NO_MESSAGE),
         _of("options for 60,000 scorers", "score", {"response": "a", "options": _crowd(60_000)}, **_NO_MESSAGE),
         _of("300,000 candidates that are numbers", "rank", {"candidates": [1] * 300_000}, **_NO_MESSAGE),
-        Extreme("500,000 open brackets", "score", b"[" * 500_000, is_legal=False),
-        Extreme("1 MiB of no UTF-8", "score", b"\xff" * MAX_BODY_BYTES, is_legal=False),
-        Extreme("1 MiB that ends too early", "score", b'{"response": "' + b"a" * (MAX_BODY_BYTES - 20), is_legal=False),
+        Extreme(name="500,000 open brackets", call="score", body=b"[" * 500_000, is_legal=False),
+        Extreme(name="1 MiB of no UTF-8", call="score", body=b"\xff" * MAX_BODY_BYTES, is_legal=False),
+        Extreme(
+            name="1 MiB that ends too early",
+            call="score",
+            body=b'{"response": "' + b"a" * (MAX_BODY_BYTES - 20),
+            is_legal=False,
+        ),
     ]
 
 
 def _of(name: str, call: Any, fields: dict[str, Any], *, is_legal: bool = True, has_fields: bool = True) -> Extreme:
     body = json.dumps(fields, ensure_ascii=False).encode()
     assert len(body) <= MAX_BODY_BYTES, (name, len(body))
-    return Extreme(name, call, body, fields if has_fields else None, is_legal)
+    return Extreme(name=name, call=call, body=body, fields=fields if has_fields else None, is_legal=is_legal)
 
 
 def _opening(context: list[dict[str, str]], **options: int) -> dict[str, Any]:

@@ -33,7 +33,7 @@ _PROBE_RESPONSE_WORDS = 10
 """A probe is as long as turns are on average (dialogue_lengths.toml), always, so that times can be compared."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OverloadSettings:
     """What is done to the service. Seconds of each part; the goodput counts answers within the deadline."""
 
@@ -57,7 +57,7 @@ class Step:
     stage: Stage
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OverloadRun:
     """Everything that was measured."""
 
@@ -84,7 +84,11 @@ async def run_overload(
     port: int, processes: Sequence[psutil.Process], settings: OverloadSettings, say: Callable[[str], None]
 ) -> OverloadRun:
     """Does all of it. Raises TooMuchError, and ProcessesChangedError where a process of the service ended."""
-    traffic = Traffic(TrafficSettings(settings.seed, 0.0, settings.scorers, settings.deadline_ms))
+    traffic = Traffic(
+        TrafficSettings(
+            seed=settings.seed, repeat_share=0.0, scorers=settings.scorers, deadline_ms=settings.deadline_ms
+        )
+    )
     generator = Generator(port, settings.deadline_ms)
     say("one caller, for the normal latency")
     await generator.run_closed(1, 1.0, _probes(generator, traffic))  # warms up
@@ -107,7 +111,16 @@ async def run_overload(
         recovery = await recovering
     sampler.check()
     generator.close()
-    return OverloadRun(settings, normal, steps, peak, overload, recovery, sampler.samples, cpu_share)
+    return OverloadRun(
+        settings=settings,
+        normal=normal,
+        steps=steps,
+        peak=peak,
+        overload=overload,
+        recovery=recovery,
+        samples=sampler.samples,
+        generator_cpu_share=cpu_share,
+    )
 
 
 async def _search_peak(

@@ -39,7 +39,7 @@ _OPEN = "turnscore_open_conversations"
 _AT_WORK = ("turnscore_items_in_flight", "turnscore_tokens_in_flight", "turnscore_queued_items")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StreamsSettings:
     """What is done. Of the connections the first `cut_share` are cut, with all streams on them."""
 
@@ -71,7 +71,7 @@ class Moment:
     at_work: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Talk:
     """The part in which all streams talk and some are cut."""
 
@@ -86,7 +86,7 @@ class Talk:
     service_cpus: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StreamsRun:
     """Everything that was measured."""
 
@@ -108,7 +108,7 @@ class _Crowd:
     def __init__(self, target: str, settings: StreamsSettings, tally: Tally, streams: int, connections: int) -> None:
         options = [("grpc.use_local_subchannel_pool", 1)]  # else all channels would share a connection
         self.channels = [grpc.aio.insecure_channel(target, options=options) for _ in range(connections)]
-        asked = TrafficSettings(settings.seed)
+        asked = TrafficSettings(seed=settings.seed)
         self.streams = []
         for number in range(streams):
             label = f"stream {number}"
@@ -166,8 +166,17 @@ class StreamsTest:
             closed = await self._settle(0, "all closed")
             rounds = [await self._open_and_cut_all(number) for number in range(1, ROUNDS + 1)]
         self._sampler.check()
-        moments = (rest, silent, talk, closed, rounds)
-        return StreamsRun(settings, len(self._processes), *moments, self._tally, self._sampler.samples)
+        return StreamsRun(
+            settings=settings,
+            processes=len(self._processes),
+            rest=rest,
+            silent=silent,
+            talk=talk,
+            closed=closed,
+            rounds=rounds,
+            tally=self._tally,
+            samples=self._sampler.samples,
+        )
 
     def _crowd(self) -> _Crowd:
         settings = self._settings
@@ -202,7 +211,14 @@ class StreamsTest:
             for now, before in zip(self._cpu_seconds(), cpus, strict=True)
         )
         finished = await together(stream.finish() for stream in stay)
-        return Talk(full, cut, cut_streams, sum(finished), generator, service)
+        return Talk(
+            full=full,
+            cut=cut,
+            cut_streams=cut_streams,
+            finished=sum(finished),
+            generator_cpus=generator,
+            service_cpus=service,
+        )
 
     async def _settle(self, streams: int, what: str) -> Moment:
         """The moment when so many streams are open and the service was left alone for a while."""

@@ -22,7 +22,7 @@ class WrongReplyError(Exception):
     """A reply that the message it answers must not get; a sentence of a few, without what was said."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Tally:
     """What became of the messages of all streams."""
 

@@ -94,7 +94,7 @@ class GrpcStream:
         """Says a system turn."""
         answer = self._ask(turnscore_pb2.ConversationMessage(turn=_turn({"speaker": "system", "text": text})), "scored")
         if answer is None:
-            return self._problem or Answer("failed", why="no scores")
+            return self._problem or Answer(outcome="failed", why="no scores")
         return judge_grpc("OK", to_fields(answer), answer.ByteSize())
 
     def close(self) -> None:
@@ -116,14 +116,14 @@ class GrpcStream:
         except grpc.RpcError as error:
             self._problem = _judge_error(error)
         except StopIteration:
-            self._problem = Answer("failed", why="the stream ended")
+            self._problem = Answer(outcome="failed", why="the stream ended")
         except NoReplyError:
-            self._problem = Answer("failed", why="no reply in time")
+            self._problem = Answer(outcome="failed", why="no reply in time")
         else:
             found = reply.WhichOneof("message")
             if found == kind:
                 return getattr(reply, found)
-            self._problem = Answer("failed", reply.ByteSize(), f"{found} instead of {kind}")
+            self._problem = Answer(outcome="failed", size=reply.ByteSize(), why=f"{found} instead of {kind}")
         return None
 
 
@@ -146,7 +146,7 @@ def _call(send: Any, message: Message) -> Answer:
 def _judge_error(error: Any) -> Answer:
     status, trailers = error.code().name, dict(error.trailing_metadata() or ())
     if status == EXPIRED_GRPC_STATUS and _DETAILS not in trailers:
-        return Answer("failed", why="no reply in time")
+        return Answer(outcome="failed", why="no reply in time")
     return judge_grpc(status, {}, 0, trailers.get(_PUSHBACK))
 
 

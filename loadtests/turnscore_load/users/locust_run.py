@@ -14,7 +14,7 @@ DoorName = Literal["http", "grpc"]
 BUDGETS = LOCUSTFILE.with_name("budgets.toml")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LocustRun:
     """One run and where its reports go: `<reports>/<shape>.html`, `.json` and `_stats.csv` among others."""
 

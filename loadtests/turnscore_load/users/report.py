@@ -19,7 +19,7 @@ class Entry(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """What became of the calls of one kind of user. The times are those of the answered ones, in milliseconds."""
 
@@ -66,7 +66,7 @@ def _measured(kind: str, by_outcome: dict[str, Entry], seconds: float) -> Measur
     p50, p95, p99 = (
         (answered.get_response_time_percentile(each) for each in (0.5, 0.95, 0.99)) if answered else (0, 0, 0)
     )
-    return Measured(kind, seconds, **counts, p50_ms=p50, p95_ms=p95, p99_ms=p99)
+    return Measured(kind=kind, seconds=seconds, **counts, p50_ms=p50, p95_ms=p95, p99_ms=p99)
 
 
 def table(rows: Sequence[Measured], broken: Sequence[str]) -> str:

@@ -48,7 +48,12 @@ class ScoringUser(User):
         self.pace: float = options.pace
         self._numbers[self.kind] += 1
         self.label = f"{self.kind} {self._numbers[self.kind]}"
-        settings = TrafficSettings(options.seed, options.repeat_share, options.scorers, options.deadline_ms)
+        settings = TrafficSettings(
+            seed=options.seed,
+            repeat_share=options.repeat_share,
+            scorers=options.scorers,
+            deadline_ms=options.deadline_ms,
+        )
         self.traffic = Traffic(settings, self.label)
         ports = Ports(port_of(environment.host or ""), options.grpc_port)
         self.door: Door = DOORS[self.door_name or options.door](ports)

@@ -109,7 +109,14 @@ class _Reader:
         details = {self._read_bytes().decode(): self._read_number() for _ in range(count)}
         warnings = tuple(each for place, each in enumerate(WARNINGS) if warned >> place & 1)
         vector = self._read_vector() if flags & _HAS_VECTOR else None
-        raw = RawScore(value, details, percentile, bool(flags & _IS_COMPARABLE), warnings, vector)
+        raw = RawScore(
+            value,
+            details,
+            percentile=percentile,
+            is_comparable=bool(flags & _IS_COMPARABLE),
+            warnings=warnings,
+            vector=vector,
+        )
         return fingerprint, ScorePart(raw, TokenCount.model_construct(used=used, dropped=dropped))
 
     def _read_number(self) -> float:

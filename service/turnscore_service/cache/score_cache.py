@@ -34,7 +34,7 @@ class SharedLevel(Protocol):
         """Takes the entry to be written later, or drops it."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Lookup:
     """One turn asked of one scorer, and what is known of its score."""
 
@@ -60,7 +60,7 @@ class Lookup:
         return [place for place, part in enumerate(self.parts) if part not in self.known]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Keeping:
     """How one scorer's scores are kept."""
 
@@ -84,10 +84,12 @@ class ScoreCache:
         self._models = {name: loaded.bundle.manifest.reference for name, loaded in scorers.items()}
         self._keeping = {
             name: _Keeping(
-                KeyMaker(loaded, self._secret),
-                parts_reader(loaded.scorer),
-                settings.ttl_of(name),
-                _BYTES_A_NUMBER * loaded.scorer.vector_width if isinstance(loaded.scorer, EncodesTexts) else 0,
+                keys=KeyMaker(loaded, self._secret),
+                reader=parts_reader(loaded.scorer),
+                ttl_seconds=settings.ttl_of(name),
+                vector_bytes=_BYTES_A_NUMBER * loaded.scorer.vector_width
+                if isinstance(loaded.scorer, EncodesTexts)
+                else 0,
             )
             for name, loaded in scorers.items()
         }
@@ -97,7 +99,13 @@ class ScoreCache:
     ) -> Lookup:
         """The turn, trimmed already, with what this process knows of its score; `hashes` are those of its request."""
         keeping = self._keeping[loaded.name]
-        lookup = Lookup(loaded, turn, keeping.reader, keeping.reader.parts_of(turn), keeping.reader.inputs_of(turn))
+        lookup = Lookup(
+            loaded=loaded,
+            turn=turn,
+            reader=keeping.reader,
+            parts=keeping.reader.parts_of(turn),
+            inputs=keeping.reader.inputs_of(turn),
+        )
         if choice.mode == "bypass":
             lookup.miss = choice.mode
             return lookup
@@ -125,7 +133,14 @@ class ScoreCache:
         """Keeps pieces of a finished score, beside those known already."""
         if lookup.key is None or not lookup.is_kept:
             return
-        latest = Lookup(lookup.loaded, lookup.turn, lookup.reader, lookup.parts, lookup.inputs, lookup.key)
+        latest = Lookup(
+            loaded=lookup.loaded,
+            turn=lookup.turn,
+            reader=lookup.reader,
+            parts=lookup.parts,
+            inputs=lookup.inputs,
+            key=lookup.key,
+        )
         self._read_local(latest)  # another request may have found other pieces meanwhile
         entry = encode_entry(lookup.key, lookup.known | latest.known | dict(found), self._secret)
         if entry is None:

@@ -1,4 +1,4 @@
-"""Conversations: the live dialogues of one process, their number and their end. Knows no door and scores nothing."""
+"""The registry of one process's live conversations: their number and their end. Knows no door and scores nothing."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ _RETRY_MS = 1000
 """Advice to a caller for whom there is no conversation at this moment. Chosen."""
 
 
-class Conversations:
+class ConversationRegistry:
     """Belongs to one event loop."""
 
     def __init__(self, settings: Settings) -> None:

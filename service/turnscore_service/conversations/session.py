@@ -61,7 +61,7 @@ class Channel(Protocol):
         """Hands one message to the caller; returns when there is room for another."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Dialogue:
     opening: ConversationOpening
     """What the opening settled, and what was said since."""
@@ -72,7 +72,7 @@ class _Dialogue:
     tally: DialogueTally
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _TurnInWork:
     index: int
     item: Item
@@ -179,7 +179,11 @@ class Conversation:
         asked = check_opening(opening, self._settings.limits, self._pipeline.roster)
         deadline_ms = opening.deadline_ms or self._settings.default_deadline_ms
         self._dialogue = _Dialogue(
-            opening, asked, deadline_ms, list(opening.context), DialogueTally(self._pipeline.roster.scorers, asked)
+            opening=opening,
+            asked=asked,
+            deadline_ms=deadline_ms,
+            turns=list(opening.context),
+            tally=DialogueTally(self._pipeline.roster.scorers, asked),
         )
         opened = ConversationOpened(request_id=self._request_id, scorers=list(asked), turns=len(self._dialogue.turns))
         return ConversationReply(opened=opened)
@@ -196,7 +200,7 @@ class Conversation:
         work = asyncio.create_task(self._score(item))
         self._in_work.add(work)
         work.add_done_callback(self._in_work.discard)
-        return _TurnInWork(index, item, time.monotonic(), work)
+        return _TurnInWork(index=index, item=item, started_at=time.monotonic(), outcome=work)
 
     async def _score(self, item: Item) -> Outcome:
         """The turn's outcome; what refuses or breaks its scoring as a whole is every scorer's error."""

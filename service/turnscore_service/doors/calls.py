@@ -30,7 +30,7 @@ DeadlineOf = Callable[[int | None], Deadline]
 """Makes the deadline of a request from the `deadline_ms` that it names, if any."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One call that scores. `wanted` is what `decode` or `validate` made of the request."""
 
@@ -70,7 +70,18 @@ def _single(
         await slices.pause()
         return validate(request_type, parsed, limits)
 
-    return Call(*names, summary, request_type, reply_type, decode_single, validate_single, do, own_errors)
+    name, method = names
+    return Call(
+        name=name,
+        method=method,
+        summary=summary,
+        request_type=request_type,
+        reply_type=reply_type,
+        decode=decode_single,
+        validate=validate_single,
+        do=do,
+        own_errors=own_errors,
+    )
 
 
 CALLS: tuple[Call, ...] = (
@@ -82,13 +93,14 @@ CALLS: tuple[Call, ...] = (
         ScoringPipeline.score,
     ),
     Call(
-        *("score_batch", "ScoreBatch"),
-        "Scores independent system turns; each is answered, or refused, on its own.",
-        BatchRequest,
-        BatchReply,
-        decode_batch,
-        validate_batch,
-        ScoringPipeline.score_batch,
+        name="score_batch",
+        method="ScoreBatch",
+        summary="Scores independent system turns; each is answered, or refused, on its own.",
+        request_type=BatchRequest,
+        reply_type=BatchReply,
+        decode=decode_batch,
+        validate=validate_batch,
+        do=ScoringPipeline.score_batch,
     ),
     _single(
         ("score_dialogue", "ScoreDialogue"),

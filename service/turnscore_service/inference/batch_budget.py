@@ -20,7 +20,7 @@ class WasteLimit:
     most: float = 1.0
     """As a multiple. Measured on 2 CPUs with an int8 MiniLM, 32 clients: 1.1 costs 1 to 2 % more CPU for turns of 8 to
     256 tokens, 1.25 another 3 to 4 %."""
-    cells_a_run: int = 0
+    cells_per_run: int = 0
     """What may be added for each run that the batch saves. A run costs a CPU 4,600, and yet turns of one width that
     meet later save more than unlike turns that go together now (measured likewise: 1,024 costs 5 to 10 % more CPU for
     turns of 8 to 24 tokens)."""
@@ -40,7 +40,7 @@ class BatchBudget:
 def cuda_budget(most_tokens: int) -> BatchBudget:
     """A GPU takes several small batches hardly faster than one after the other, so little is dealt out. Chosen."""
     return BatchBudget(
-        most_tokens, least_split_tokens=max(FIRST_TOKENS, most_tokens // 8), waste=WasteLimit(1.1, cells_a_run=1024)
+        most_tokens, least_split_tokens=max(FIRST_TOKENS, most_tokens // 8), waste=WasteLimit(1.1, cells_per_run=1024)
     )
 
 

@@ -17,7 +17,7 @@ class CudaDriverError(Exception):
     """There is no driver, or it refuses; the message has its words."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Gpu:
     """One device that the process sees; `compute` is its compute capability."""
 
@@ -77,7 +77,7 @@ class CudaDriver:
         self._call("cuDeviceGetName", name, _NAME_BYTES, device)
         self._call("cuDeviceTotalMem_v2", ctypes.byref(memory), device)
         compute = (self._attribute(_COMPUTE_MAJOR, device), self._attribute(_COMPUTE_MINOR, device))
-        return Gpu(index, name.value.decode(errors="replace"), memory.value, compute)
+        return Gpu(index=index, name=name.value.decode(errors="replace"), memory_bytes=memory.value, compute=compute)
 
     def _device(self, index: int) -> ctypes.c_int:
         device = ctypes.c_int()

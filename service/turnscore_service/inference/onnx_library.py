@@ -19,7 +19,7 @@ class DeviceError(Exception):
     """What was configured cannot compute here; the message has the reason and what to do about it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class OnnxBuild:
     """The installed runtime: its version, the packages that bring it, what it can run on, and the CUDA it is for."""
 
@@ -59,10 +59,10 @@ def describe_build() -> OnnxBuild:
     module = load_onnxruntime()
     found = {(each.metadata["Name"] or "").lower().replace("_", "-") for each in distributions()}
     return OnnxBuild(
-        module.__version__,
-        tuple(sorted(name for name in found if name.startswith("onnxruntime"))),
-        tuple(module.get_available_providers()),
-        _cuda_version(),
+        version=module.__version__,
+        packages=tuple(sorted(name for name in found if name.startswith("onnxruntime"))),
+        providers=tuple(module.get_available_providers()),
+        cuda_version=_cuda_version(),
     )
 
 

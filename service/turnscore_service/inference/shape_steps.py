@@ -1,6 +1,6 @@
 """Shape steps: the few sizes that the axes of a batch are padded to on a device that pays for every new shape."""
 
-STEPS_AN_OCTAVE = 4
+STEPS_PER_OCTAVE = 4
 """Sizes between one power of two and the next. At most a quarter is padding, a tenth on average. Chosen."""
 TOKEN_STEP = 8
 """Widths are multiples of this: fp16 kernels want it, and `packing` makes no others. Specified."""
@@ -14,7 +14,7 @@ TOKEN_AXES = frozenset({"tokens"})
 def round_up(size: int, least: int = 1) -> int:
     """The next of `least` times 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, ..."""
     units = -(-size // least)
-    step = max(1, (1 << (units - 1).bit_length()) // 2 // STEPS_AN_OCTAVE) if units > 1 else 1
+    step = max(1, (1 << (units - 1).bit_length()) // 2 // STEPS_PER_OCTAVE) if units > 1 else 1
     return -(-units // step) * step * least
 
 

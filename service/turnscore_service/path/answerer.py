@@ -36,7 +36,7 @@ _CHARS_PER_CHARGED_TOKEN = 256
 to 116 us a token; the starter bundles, one thread of a Xeon, 2026-11-22)."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class _Question:
     """One turn asked of one scorer, and the flights that it waits for."""
 
@@ -141,7 +141,7 @@ class Answerer:
             for name in item.asked:
                 loaded = self._workshops[name].loaded
                 lookup = self._cache.look_up(loaded, item.turn_for(loaded), item.cache, hashes)
-                questions.append(_Question(lookup, item.deadline, outcome))
+                questions.append(_Question(lookup=lookup, deadline=item.deadline, outcome=outcome))
         return questions
 
     async def _ask_cache(self, questions: Sequence[_Question]) -> None:
@@ -189,7 +189,13 @@ class Answerer:
             turn, computed = lookup.reader.narrow(lookup.turn, places)
         question.own = self._flights.begin(lookup.key, [lookup.parts[place] for place in computed])
         question.board(question.own)
-        return Lead(turn, count_chars(lookup.inputs), lookup.reader, question.own, partial(self._cache.keep, lookup))
+        return Lead(
+            turn=turn,
+            chars=count_chars(lookup.inputs),
+            reader=lookup.reader,
+            flight=question.own,
+            keep=partial(self._cache.keep, lookup),
+        )
 
     def _compute(self, name: str, leads: Sequence[Lead], demand: Demand, reservation: Reservation) -> None:
         def learn(real_tokens: int) -> None:

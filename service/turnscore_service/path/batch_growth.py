@@ -40,7 +40,7 @@ def grow_batch(packs: Sequence[TokenPack], place: int, budget: float, waste: Was
     return low, high
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSize:
     """Packs, rows and longest row of a batch, its tokens without padding, and what its packs would cost one by one."""
 
@@ -57,11 +57,15 @@ class BatchSize:
     def pays(self, waste: WasteLimit) -> bool:
         """Whether it costs no more than it may."""
         cost = self.rows * padded_width(self.width) ** 2
-        return cost <= max(waste.most * self.alone, self.alone + waste.cells_a_run * (self.packs - 1))
+        return cost <= max(waste.most * self.alone, self.alone + waste.cells_per_run * (self.packs - 1))
 
     def plus(self, pack: TokenPack) -> "BatchSize":
         rows = len(pack.rows)
         alone = self.alone + rows * padded_width(pack.width) ** 2
         return BatchSize(
-            self.packs + 1, self.rows + rows, max(self.width, pack.width), self.real + pack.real_tokens, alone
+            packs=self.packs + 1,
+            rows=self.rows + rows,
+            width=max(self.width, pack.width),
+            real=self.real + pack.real_tokens,
+            alone=alone,
         )

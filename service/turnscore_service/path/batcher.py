@@ -66,7 +66,7 @@ class PackScores:
     inference_seconds: float
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class _Entry:
     pack: TokenPack
     number: int
@@ -121,7 +121,7 @@ class Batcher:
         caller = CALLER.get().share
         if caller not in self._waiting:
             self._order.join(caller)
-        entry = _Entry(pack, next(self._numbers), caller, future, timer)
+        entry = _Entry(pack=pack, number=next(self._numbers), caller=caller, future=future, timer=timer)
         future.add_done_callback(lambda _: self._settle(entry))
         insort(self._by_width, entry, key=lambda each: each.order)
         self._queue_changed([entry], 1)
@@ -129,7 +129,7 @@ class Batcher:
         self._call_pump(loop)
         return future
 
-    def seconds_a_token(self) -> float | None:
+    def seconds_per_token(self) -> float | None:
         """Seconds that one more token adds to the queue, at the pace of late; None before the first batch."""
         return None if self._pace is None else self._pace / self._lanes
 
@@ -189,9 +189,9 @@ class Batcher:
         metrics.RUNNING_BATCHES.labels(self._loaded.name).set(len(self._running))
         self._call_pump(asyncio.get_running_loop())
 
-    def _learn(self, seconds_a_token: float) -> None:
-        known = seconds_a_token if self._pace is None else self._pace
-        self._pace = known + _PACE_WEIGHT * (seconds_a_token - known)
+    def _learn(self, seconds_per_token: float) -> None:
+        known = seconds_per_token if self._pace is None else self._pace
+        self._pace = known + _PACE_WEIGHT * (seconds_per_token - known)
 
     def _drop_departed(self) -> None:
         departed = [entry for entry in self._by_width if entry.future.done()]

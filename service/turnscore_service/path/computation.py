@@ -25,7 +25,7 @@ from turnscore_service.scorers.scorer import MergesPieces, RawScore, TokenPack, 
 _LOGGER = logging.getLogger("turnscore.computing")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lead:
     """A turn to compute, as its scorer is to see it, and the flight on which its pieces land."""
 
@@ -145,7 +145,14 @@ class Computation:
         pieces = lead.reader.split(lead.turn, ScorePart(raw, tokens))
         found = dict(zip(lead.reader.parts_of(lead.turn), pieces, strict=True))
         lead.keep(found)
-        lead.flight.land(Computed(found, self._tokenize_seconds, scores.queue_seconds, scores.inference_seconds))
+        lead.flight.land(
+            Computed(
+                parts=found,
+                tokenize_seconds=self._tokenize_seconds,
+                queue_seconds=scores.queue_seconds,
+                inference_seconds=scores.inference_seconds,
+            )
+        )
 
     def _land(self, error: BaseException, places: Sequence[int]) -> None:
         if not isinstance(error, ScoringError):

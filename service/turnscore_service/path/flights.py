@@ -12,7 +12,7 @@ from turnscore_service.errors import ScoringError
 from turnscore_service.scorers.parts import ScorePart
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Computed:
     """Pieces of a score by fingerprint, and where their time went."""
 

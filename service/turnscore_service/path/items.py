@@ -13,7 +13,7 @@ from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.scorers.scorer import TurnToScore
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
     """One turn to score with everything that is asked of it."""
 
@@ -38,12 +38,20 @@ class Item:
     ) -> "Item":
         """A turn of a request, with what the request chose for all of its turns."""
         cache = CacheChoice(choice.cache or "use", choice.cache_namespace)
-        return cls(context, response, asked, deadline, choice.options or {}, cache)
+        return cls(
+            context=context,
+            response=response,
+            asked=asked,
+            deadline=deadline,
+            options=choice.options or {},
+            cache=cache,
+        )
 
     def turn_for(self, loaded: LoadedScorer) -> TurnToScore:
         """The turn as that scorer takes it, without what it cannot read; made once."""
         turn = self._turns.get(loaded.name)
         if turn is None:
-            options = self.asked[loaded.name], self.options.get(loaded.name, {})
-            turn = self._turns[loaded.name] = loaded.trim(TurnToScore(self.context, self.response, *options))
+            options, asked = self.asked[loaded.name], self.options.get(loaded.name, {})
+            whole = TurnToScore(self.context, self.response, options=options, asked=asked)
+            turn = self._turns[loaded.name] = loaded.trim(whole)
         return turn

@@ -9,7 +9,7 @@ from turnscore_wire import ErrorDetail, Score, ScoreReply, Timing
 from turnscore_service.errors import ScoringError
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Outcome:
     """What the scorers said of one item, and the slowest one's times in seconds."""
 

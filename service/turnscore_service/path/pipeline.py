@@ -160,7 +160,9 @@ class ScoringPipeline:
         cache = CacheChoice(request.cache or "use", request.cache_namespace)
         asked: dict[str, object] = {encoder.name: None}
         said = [*request.texts, *request.references]
-        outcomes = await self._answerer.answer([Item((), text, asked, deadline, cache=cache) for text in said])
+        outcomes = await self._answerer.answer(
+            [Item(context=(), response=text, asked=asked, deadline=deadline, cache=cache) for text in said]
+        )
         texts, references = outcomes[: len(request.texts)], outcomes[len(request.texts) :]
         return SimilarityReply(
             request_id=request_id,

@@ -24,7 +24,7 @@ QUALITY = "quality"
 """The scorer that answers a ranking's question by itself."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Roster:
     """The loaded scorers by name, and which of them are asked where a request names none."""
 
@@ -56,7 +56,9 @@ def choose_defaults(scorers: Mapping[str, LoadedScorer], named: Sequence[str] = 
             )
     meant = [name for name, loaded in scorers.items() if not loaded.bundle.manifest.stand_in]
     defaults = tuple(dict.fromkeys(named)) or tuple(meant) or tuple(scorers)
-    return Roster(scorers, defaults, (QUALITY,) if QUALITY in defaults else defaults, encoder)
+    return Roster(
+        scorers=scorers, defaults=defaults, ranking=(QUALITY,) if QUALITY in defaults else defaults, encoder=encoder
+    )
 
 
 def check_score_request(request: ScoreRequest, limits: Limits, roster: Roster) -> dict[str, object]:

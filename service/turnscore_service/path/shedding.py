@@ -19,7 +19,7 @@ from turnscore_service.path.answered_bodies import WAS_ANSWERED
 
 REFUSALS_IN_A_ROW = 16
 """Before anything is shed. Chosen: where one request in five can be answered, 97 of 100 such rows are broken."""
-SHED_A_WITNESS = 31
+SHED_PER_WITNESS = 31
 """Shed for each refusal that was decoded: decoding then takes a thirty-second of what it took. Chosen."""
 
 
@@ -84,7 +84,7 @@ class Shedding:
     def full_scorer(self, caller: str = "") -> str | None:
         """The scorer whose next request by this caller may be shed; None where none may."""
         row = self._rows.get(caller)
-        if row is None or row.in_a_row < REFUSALS_IN_A_ROW or row.shed == SHED_A_WITNESS:
+        if row is None or row.in_a_row < REFUSALS_IN_A_ROW or row.shed == SHED_PER_WITNESS:
             return None
         refusal = self._refusal(row, caller)
         return None if refusal is None else refusal.scorer

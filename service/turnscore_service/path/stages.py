@@ -29,7 +29,7 @@ def _tell_nobody(stage: str) -> None:
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageWatch:
     """Who hears of a stage's death and return, and when a piece of work counts as hung."""
 
@@ -39,7 +39,7 @@ class StageWatch:
     on_hopeless: Callable[[str], None] = _tell_nobody
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class _Job:
     work: Callable[[], Any]
     future: "asyncio.Future[Any]"
@@ -71,7 +71,7 @@ class Stage:
         `close`.
         """
         loop = asyncio.get_running_loop()
-        job = _Job(functools.partial(work, *args, **kwargs), loop.create_future(), loop)
+        job = _Job(work=functools.partial(work, *args, **kwargs), future=loop.create_future(), loop=loop)
         self._submit(job)
         return job.future
 
@@ -163,7 +163,7 @@ class Stage:
 
     def _prove(self) -> None:
         loop = asyncio.get_running_loop()
-        job = _Job(self._proof, loop.create_future(), loop, is_proof=True)
+        job = _Job(work=self._proof, future=loop.create_future(), loop=loop, is_proof=True)
         job.future.add_done_callback(self._judge)
         self._submit(job)
 

@@ -23,7 +23,7 @@ _DRIVER_FILE = Path("/proc/driver/nvidia/version")
 _EXPORT_MODULES = ("torch", "transformers", "onnx")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GpuFacts:
     """One device; `free_bytes` is None where the driver does not say."""
 
@@ -33,7 +33,7 @@ class GpuFacts:
     compute: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RuntimeFacts:
     """The installed ONNX Runtime."""
 
@@ -45,7 +45,7 @@ class RuntimeFacts:
     """The first library that the build's CUDA provider needs and this machine cannot load."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ScorerFacts:
     """What would run for one bundle, or why nothing would."""
 
@@ -64,7 +64,7 @@ class Problem:
     is_fatal: bool
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Diagnosis:
     """Everything that was found."""
 
@@ -121,7 +121,12 @@ def _look_at_driver(found: Diagnosis, machine: Machine) -> None:
         return  # no problem on a machine without a GPU; where CUDA was asked for, the device's problem has the words
     found.driver_cuda = ".".join(map(str, cuda.cuda_version))
     found.gpus = [
-        GpuFacts(gpu.name, gpu.memory_bytes, _free_bytes(gpu.index, machine), ".".join(map(str, gpu.compute)))
+        GpuFacts(
+            name=gpu.name,
+            memory_bytes=gpu.memory_bytes,
+            free_bytes=_free_bytes(gpu.index, machine),
+            compute=".".join(map(str, gpu.compute)),
+        )
         for gpu in cuda.gpus
     ]
 
@@ -135,11 +140,11 @@ def _look_at_runtime(found: Diagnosis, machine: Machine) -> None:
     extras = {"onnxruntime": "cpu", "onnxruntime-gpu": "gpu"}
     found.extras += [extras[name] for name in build.packages if name in extras]
     found.runtime = RuntimeFacts(
-        build.version,
-        build.packages,
-        build.providers,
-        build.cuda_version and ".".join(map(str, build.cuda_version)),
-        machine.missing_library() if build.has_cuda else None,
+        version=build.version,
+        packages=build.packages,
+        providers=build.providers,
+        built_for_cuda=build.cuda_version and ".".join(map(str, build.cuda_version)),
+        cuda_lacks=machine.missing_library() if build.has_cuda else None,
     )
 
 
@@ -164,9 +169,9 @@ def _look_at_bundle(name: str, devices: Sequence[Device], *, with_load: bool) ->
         if with_load:
             load_scorer(bundle, variant, device=device)
     except (BundleError, DeviceError) as error:
-        return ScorerFacts(name, problem=str(error))
+        return ScorerFacts(bundle=name, problem=str(error))
     provider = CUDA_PROVIDER if device.kind == "cuda" else "CPUExecutionProvider"
-    return ScorerFacts(bundle.manifest.reference, variant, str(device), provider)
+    return ScorerFacts(bundle=bundle.manifest.reference, graph=variant, device=str(device), provider=provider)
 
 
 def _bundle_names(settings: Settings) -> list[str]:

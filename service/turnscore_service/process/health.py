@@ -10,7 +10,7 @@ from turnscore_service.errors import NotReadyError
 State = Literal["starting", "ready", "refused", "draining"]
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Health:
     """The state of one process; readers call `require_ready`."""
 

@@ -14,7 +14,7 @@ from turnscore_wire import ModelsReply
 from turnscore_service.cache.redis_client import open_store
 from turnscore_service.cache.redis_level import RedisLevel
 from turnscore_service.cache.score_cache import ScoreCache
-from turnscore_service.conversations.registry import Conversations
+from turnscore_service.conversations.registry import ConversationRegistry
 from turnscore_service.errors import OverloadedError
 from turnscore_service.inference.onnx_library import DeviceError
 from turnscore_service.keys.access import Access
@@ -57,7 +57,7 @@ class Runtime:
         self._worker = 0
         self.health = Health()
         self.loop_time = LoopTime()
-        self.conversations = Conversations(settings)
+        self.conversations = ConversationRegistry(settings)
         self.answered = AnsweredBodies()
         self._pipeline: ScoringPipeline | None = None
         self._shared: RedisLevel | None = None
@@ -166,7 +166,12 @@ class Runtime:
 
     def _build_pipeline(self, roster: Roster) -> ScoringPipeline:
         settings, scorers = self.settings, roster.loaded
-        watch = StageWatch(settings.runtime.stall_seconds, self.health.lose, self.health.regain, self._give_up)
+        watch = StageWatch(
+            stall_seconds=settings.runtime.stall_seconds,
+            on_death=self.health.lose,
+            on_revival=self.health.regain,
+            on_hopeless=self._give_up,
+        )
         workshops = {
             name: Workshop(
                 loaded,
@@ -176,7 +181,7 @@ class Runtime:
             for name, loaded in scorers.items()
         }
         admission = Admission(
-            settings.admission, {name: each.batcher.seconds_a_token for name, each in workshops.items()}
+            settings.admission, {name: each.batcher.seconds_per_token for name, each in workshops.items()}
         )
         if address := settings.cache.address():
             self._shared = RedisLevel(open_store(address, settings.cache), settings.cache)

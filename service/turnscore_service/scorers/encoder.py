@@ -25,7 +25,7 @@ from turnscore_service.scorers.turn_warnings import reading_warnings
 
 KIND = "encoder"
 _Vector = NDArray[np.float32]
-_CHARS_A_TOKEN = 2
+_CHARS_PER_TOKEN = 2
 """As engagement's: half of what English text has. Chosen."""
 _LEAST_LENGTH = 1e-12
 """Of a vector, that it may be divided by. Specified: as sentence-transformers' normalisation has it."""
@@ -58,7 +58,7 @@ class TextEncoder:
 
     def estimate_tokens(self, turn: TurnToScore) -> int:
         """Tokens of all texts, from their characters."""
-        return sum(min(self._token_limit, len(text) // _CHARS_A_TOKEN + 2) for text in _texts_of(turn))
+        return sum(min(self._token_limit, len(text) // _CHARS_PER_TOKEN + 2) for text in _texts_of(turn))
 
     def trim(self, turn: TurnToScore) -> TurnToScore:
         """The response and the text before it, each from its beginning."""
@@ -107,7 +107,7 @@ class TextEncoder:
             context_read=is_alone or len(texts[0]) <= room, response_read=len(texts[-1]) <= room
         )
         tokens = TokenCount(used=sum(map(len, rows)), dropped=dropped)
-        return TokenPack(rows, (place,), (tokens,), warnings=(warnings,))
+        return TokenPack(rows=rows, answers=(place,), tokens=(tokens,), warnings=(warnings,))
 
 
 def _texts_of(turn: TurnToScore) -> tuple[str, ...]:

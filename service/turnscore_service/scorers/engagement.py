@@ -23,7 +23,7 @@ from turnscore_service.scorers.scorer import RawScore, TokenPack, TokenRow, Turn
 from turnscore_service.scorers.text_ends import CHARS_PER_TOKEN, keep_beginning, keep_end
 from turnscore_service.scorers.turn_warnings import reading_warnings
 
-_CHARS_A_TOKEN = 2
+_CHARS_PER_TOKEN = 2
 """English text has four to five characters a token; half of that is on the safe side for other scripts. Chosen."""
 
 
@@ -45,7 +45,7 @@ class EngagementScorer:
     def estimate_tokens(self, turn: TurnToScore) -> int:
         """Tokens of query and reply together, from their characters."""
         lengths = (sum(map(len, last_user_run(turn.context))), len(turn.response))
-        return sum(min(self._token_limit, length // _CHARS_A_TOKEN + 2) for length in lengths)
+        return sum(min(self._token_limit, length // _CHARS_PER_TOKEN + 2) for length in lengths)
 
     def trim(self, turn: TurnToScore) -> TurnToScore:
         """The user's last run of messages as one, from its end, and the response from its beginning."""
@@ -101,7 +101,7 @@ class EngagementScorer:
         dropped = len(query) + len(reply) - sum(map(len, kept))
         warnings = reading_warnings(context_read=len(query) <= room, response_read=len(reply) <= room)
         tokens = TokenCount(used=sum(map(len, rows)), dropped=dropped)
-        return TokenPack(rows, (place,), (tokens,), warnings=(warnings,))
+        return TokenPack(rows=rows, answers=(place,), tokens=(tokens,), warnings=(warnings,))
 
 
 def last_user_run(context: Sequence[Turn]) -> tuple[str, ...]:

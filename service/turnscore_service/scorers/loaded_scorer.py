@@ -27,7 +27,7 @@ _RANKS = np.arange(101.0)
 _PREFERENCE: dict[str, tuple[GraphVariant, ...]] = {"cpu": ("cpu-int8", "fp32"), "cuda": ("cuda-fp16", "fp32")}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LoadedScorer:
     """A scorer, the bundle it came from and the graph it runs."""
 
@@ -139,7 +139,13 @@ def load_scorer(
     percentiles = tuple(bundle.calibration().percentiles)
     turns = [read_turn(each) for each in bundle.self_test().turns]
     return LoadedScorer(
-        *(scorer, bundle, variant, percentiles, concurrency, turns[0], device),
+        scorer=scorer,
+        bundle=bundle,
+        variant=variant,
+        percentiles=percentiles,
+        concurrency=concurrency,
+        proof=turns[0],
+        device=device,
         tokenizing=measure_tokenizing(scorer, turns),
         code_version=code_version,
         threshold=None if bundle.manifest.threshold is None else bundle.manifest.threshold.value,

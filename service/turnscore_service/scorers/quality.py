@@ -45,7 +45,7 @@ NO_ROW = -1
 _SENTIMENT = HEADS.index("sentiment")
 _CLIP = 1e-4
 """A probability is kept so far from 0 and 1: int8 arithmetic says nothing beyond. Chosen."""
-_CHARS_A_TOKEN = 2
+_CHARS_PER_TOKEN = 2
 _RANKS = np.arange(101.0)
 
 Floats = NDArray[np.float64]
@@ -171,9 +171,9 @@ class QualityScorer:
     def estimate_tokens(self, turn: TurnToScore) -> int:
         """Tokens of all rows, from the characters of what they may hold."""
         layout = self._layout
-        response = min(layout.response_tokens, len(turn.response) // _CHARS_A_TOKEN + 1)
+        response = min(layout.response_tokens, len(turn.response) // _CHARS_PER_TOKEN + 1)
         windows = len(window_starts(response, layout))
-        said = [len(each.text) // _CHARS_A_TOKEN + 1 for each in self._latest(turn, layout.context_turns)]
+        said = [len(each.text) // _CHARS_PER_TOKEN + 1 for each in self._latest(turn, layout.context_turns)]
         context = sum(min(layout.turn_tokens, each) + ROW_MARKS for each in said)
         return context + windows * (min(response, layout.window_tokens) + ROW_MARKS)
 
@@ -263,7 +263,9 @@ class QualityScorer:
             *find_repeats(self._latest(turn, REPEAT_TURNS), turn.response),
             *((NOT_IN_LANGUAGE,) if self._language == "en" and is_foreign(turn.response, len(response)) else ()),
         )
-        return TokenPack(rows, (place,), (count,), len(laid.windows), warnings=(warnings,))
+        return TokenPack(
+            rows=rows, answers=(place,), tokens=(count,), structure=len(laid.windows), warnings=(warnings,)
+        )
 
 
 def windows_of(pack: TokenPack) -> int:

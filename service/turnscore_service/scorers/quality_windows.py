@@ -43,7 +43,7 @@ class WindowLayout(BaseModel):
         return max(self.turn_tokens, self.window_tokens) + ROW_MARKS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TextRows:
     """The rows of one turn: of the latest context turns, the latest first, and of the response's windows in order.
 

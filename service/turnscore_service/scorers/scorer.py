@@ -1,7 +1,7 @@
 """What every scorer is: text to token rows, token rows to raw scores. The pipeline and the batcher know only this."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar, Protocol, runtime_checkable
 
 from pydantic import JsonValue
@@ -21,6 +21,7 @@ class TurnToScore:
 
     context: Sequence[Turn]
     response: str
+    _: KW_ONLY
     options: object = None
     """What the scorer's `read_options` made of the caller's options."""
     asked: Mapping[str, JsonValue] = field(default_factory=dict)
@@ -30,10 +31,10 @@ class TurnToScore:
 
     def trimmed(self, context: Sequence[Turn], response: str, *, is_cut: bool) -> "TurnToScore":
         """The turn of which only this is left."""
-        return TurnToScore(context, response, self.options, self.asked, is_cut or self.is_cut)
+        return TurnToScore(context, response, options=self.options, asked=self.asked, is_cut=is_cut or self.is_cut)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TokenPack:
     """Turns as the model will see them, computed together: rows of token ids, special tokens included.
 
@@ -69,6 +70,7 @@ class RawScore:
 
     value: float
     details: dict[str, float] = field(default_factory=dict)
+    _: KW_ONLY
     percentile: float | None = None
     """The scorer's own, where the bundle's calibration curve does not fit what was asked; None leaves it to that."""
     is_comparable: bool = True

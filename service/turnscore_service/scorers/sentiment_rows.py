@@ -22,7 +22,7 @@ class RowLayout(BaseModel):
     """Segment id of the response and its [SEP]; the context's is 0."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SpecialTokens:
     """Ids of the tokens that mark a row's parts."""
 

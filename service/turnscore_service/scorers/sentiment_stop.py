@@ -24,7 +24,7 @@ from turnscore_service.scorers.sentiment_rows import DialogueRow, RowLayout, Spe
 from turnscore_service.scorers.text_ends import CHARS_PER_TOKEN, keep_beginning, keep_end
 from turnscore_service.scorers.turn_warnings import reading_warnings
 
-_CHARS_A_TOKEN = 2
+_CHARS_PER_TOKEN = 2
 ROW_MARKS = 2
 """[CLS] and the [SEP] before the response."""
 _GLANCE = 8
@@ -64,7 +64,7 @@ class SentimentStopScorer:
     def estimate_tokens(self, turn: TurnToScore) -> int:
         """Tokens of the row, from the characters of what it may hold."""
         chars = len(turn.response) + sum(len(each.text) for each in turn.context)
-        return min(self._token_limit, chars // _CHARS_A_TOKEN + 3)
+        return min(self._token_limit, chars // _CHARS_PER_TOKEN + 3)
 
     def inputs_of(self, turn: TurnToScore) -> Fields:
         """Context and response; who spoke where the row marks it."""
@@ -107,7 +107,9 @@ class SentimentStopScorer:
         row = lay_out_row(context, ids[turn.response], self._layout, self._special, self._token_limit)
         count = TokenCount(used=len(row.ids), dropped=row.dropped)
         warnings = self._warnings([ids for _, ids in context if ids], ids[turn.response], row)
-        return TokenPack((row.ids,), (place,), (count,), row.response_start, warnings=(warnings,))
+        return TokenPack(
+            rows=(row.ids,), answers=(place,), tokens=(count,), structure=row.response_start, warnings=(warnings,)
+        )
 
     def _warnings(self, context: Sequence[Sequence[int]], response: Sequence[int], row: DialogueRow) -> tuple[str, ...]:
         marks = 1 if self._layout.turn_marks == "speaker" else 0

@@ -21,12 +21,12 @@ _LONG_CHARS = 2000
 class TokenizingPace:
     """Seconds for a turn, and for each character of what the scorer reads. Infinite where nobody measured."""
 
-    seconds_a_turn: float = math.inf
-    seconds_a_char: float = 0.0
+    seconds_per_turn: float = math.inf
+    seconds_per_char: float = 0.0
 
     def seconds(self, turns: int, chars: int) -> float:
         """Seconds that the turns, of so many characters together, take; more rather than less."""
-        return turns * self.seconds_a_turn + chars * self.seconds_a_char
+        return turns * self.seconds_per_turn + chars * self.seconds_per_char
 
 
 def measure_tokenizing(scorer: Scorer, turns: Sequence[TurnToScore]) -> TokenizingPace:
@@ -35,7 +35,7 @@ def measure_tokenizing(scorer: Scorer, turns: Sequence[TurnToScore]) -> Tokenizi
     shortest = min(turns, key=lambda turn: count_chars(reader.inputs_of(turn)))
     text = " ".join(turn.response for turn in turns)
     text = " ".join([text] * math.ceil(_LONG_CHARS / len(text)))
-    long = TurnToScore([Turn(speaker="user", text=text)], text, shortest.options)
+    long = TurnToScore([Turn(speaker="user", text=text)], text, options=shortest.options)
     return TokenizingPace(_seconds(scorer, shortest), _seconds(scorer, long) / count_chars(reader.inputs_of(long)))
 
 

@@ -23,7 +23,7 @@ def test_the_bare_runtime_gives_the_service_s_values_in_the_order_of_the_turns(r
     scorer = load_scorer(rows.bundle, "cpu-int8", threads=1).scorer
     asked = [TurnToScore([Turn(speaker="user", text=turn.query)], turn.reply) for turn in turns]
     expected = [score.value for pack in scorer.encode(asked) for score in scorer.score([pack])]
-    found = BareRuntime(str(rows.graph), 1).run_batches(rows.of(turns), Plan(512, runs=2, threads=1))
+    found = BareRuntime(str(rows.graph), 1).run_batches(rows.of(turns), Plan(max_tokens=512, runs=2, threads=1))
     assert found["values"] == pytest.approx(expected, abs=1e-4)
     assert len(set(found["values"])) > 1
     assert found["cpu_seconds"] > 0

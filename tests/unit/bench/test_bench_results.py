@@ -3,7 +3,9 @@ from turnscore_bench.servers.results import BARE, Measurement, Results
 
 
 def measured(contender: str, clients: int, turns: int, wall: float, cpu: float, **more: float) -> Measurement:
-    return Measurement(contender, "mixed", clients, turns, wall, cpu, **more)  # type: ignore[arg-type]
+    return Measurement(
+        contender=contender, mix="mixed", clients=clients, turns=turns, wall_seconds=wall, cpu_seconds=cpu, **more
+    )  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -23,7 +25,7 @@ def results() -> Results:
 def test_a_cell_holds_medians_a_turn(results: Results) -> None:
     cell = results.cell("turnscore", "mixed", 32)
     assert cell is not None
-    assert (cell.cpu_ms, cell.wall_ms, cell.turns_a_second) == (10.0, 10.0, 100.0)
+    assert (cell.cpu_ms, cell.wall_ms, cell.turns_per_second) == (10.0, 10.0, 100.0)
     assert cell.client_share == pytest.approx(0.2)
     assert cell.refused == 3
 

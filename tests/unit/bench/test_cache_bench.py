@@ -28,7 +28,17 @@ def requests() -> Requests:
 
 
 def sample(way: str, cpu_ms: float, wall_ms: float = 1.0, number: int = 0, question: Question = SINGLE) -> Sample:
-    return Sample(number, way, question, 1000, wall_ms, cpu_ms, 0.0, 1.0, 2.0)
+    return Sample(
+        round=number,
+        way=way,
+        question=question,
+        turns=1000,
+        wall_seconds=wall_ms,
+        cpu_seconds=cpu_ms,
+        redis_cpu_seconds=0.0,
+        p50_ms=1.0,
+        p99_ms=2.0,
+    )
 
 
 def verdict(findings: Findings, claim: str) -> list[bool | None]:
@@ -69,8 +79,8 @@ def test_turns_of_a_batch_are_its_items():
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.key)
 def test_a_measurement_has_whole_requests_and_some_for_each_client(way: Way, question: Question):
     count = Sizes(engagement=90, fed=30, hits=720, faults=180).of(way, question)
-    assert count % (2 * question.turns_a_request) == 0
-    assert count // question.turns_a_request >= 2 * question.clients
+    assert count % (2 * question.turns_per_request) == 0
+    assert count // question.turns_per_request >= 2 * question.clients
 
 
 def test_scores_are_read_from_replies_of_either_call():
@@ -119,7 +129,7 @@ def faults(**p99s: tuple[float, ...]) -> Findings:
     }
     return Findings(
         faults=[
-            FaultSample(number, named[state], 100, 1.0, p99)
+            FaultSample(round=number, state=named[state], requests=100, p50_ms=1.0, p99_ms=p99)
             for state, several in p99s.items()
             for number, p99 in enumerate(several)
         ]
@@ -140,7 +150,7 @@ def test_latency_is_compared_with_that_of_every_healthy_round():
 
 def test_one_request_without_scores_is_told():
     assert verdict(Findings(samples=[sample("off", 1)]), "Requests") == [True]
-    failed = Findings(faults=[FaultSample(0, "healthy", 100, 1.0, 2.0, failed=1)])
+    failed = Findings(faults=[FaultSample(round=0, state="healthy", requests=100, p50_ms=1.0, p99_ms=2.0, failed=1)])
     assert verdict(failed, "Requests") == [False]
 
 
@@ -148,7 +158,7 @@ def test_the_tables_hold_everything_that_was_measured():
     findings = faults(healthy=(10.0,), closed=(99.0,))
     findings.told = {"costs": "Measured nowhere.", "faults": "Measured nowhere."}
     findings.samples = [sample("miss_redis", 10.0), sample("hit_redis", 5.0)]
-    findings.duplicates = [Duplicates("repeats at once", 128, 64, 80, 1.28)]
+    findings.duplicates = [Duplicates(traffic="repeats at once", turns=128, distinct=64, computed=80, cpu_seconds=1.28)]
     findings.lock_us = {1: 87.4}
     text = write_tables(findings)
     assert text.startswith("Measured nowhere.")
@@ -162,7 +172,10 @@ def test_the_tables_hold_everything_that_was_measured():
 def test_what_a_run_wrote_can_be_read_again(tmp_path: Path):
     findings = faults(healthy=(10.0,), closed=(99.0,))
     findings.told, findings.lock_us = {"costs": "Measured nowhere."}, {32: 56.0}
-    findings.samples, findings.duplicates = [sample("off", 10.0)], [Duplicates("at once", 128, 64, 80, 1.28)]
+    findings.samples, findings.duplicates = (
+        [sample("off", 10.0)],
+        [Duplicates(traffic="at once", turns=128, distinct=64, computed=80, cpu_seconds=1.28)],
+    )
     file = tmp_path / "results.json"
     file.write_text(json.dumps(findings.to_json()))
     assert read_findings(file) == findings
@@ -170,7 +183,7 @@ def test_what_a_run_wrote_can_be_read_again(tmp_path: Path):
 
 
 def test_a_verdict_says_in_a_word_whether_it_was_met():
-    words = [Verdict("", "", "", "", is_met).word for is_met in (True, False, None)]
+    words = [Verdict(claim="", where="", measured="", target="", is_met=is_met).word for is_met in (True, False, None)]
     assert words == ["met", "**missed**", "-"]
 
 

@@ -13,7 +13,21 @@ from turnscore_bench.gpu.verdict import judge
 from turnscore_bench.gpu.ways import PACKED, PUBLISHED, PUBLISHED_FP16, RUNTIME
 
 RATE = "50 requests/s at random, 18 qualities"
-ENCODER = Served("bert-base", "closed loop, 32 tokens", 128, 16, 32, 4, 12_000, 9, 14, 20, 0, 0, 13_200)
+ENCODER = Served(
+    model="bert-base",
+    load="closed loop, 32 tokens",
+    clients=128,
+    turns_per_request=16,
+    turn_tokens=32,
+    workers=4,
+    turns_per_second=12_000,
+    p50_ms=9,
+    p95_ms=14,
+    p99_ms=20,
+    refused=0,
+    failed=0,
+    bare_turns_per_second=13_200,
+)
 
 
 @pytest.fixture
@@ -21,18 +35,69 @@ def findings() -> Findings:
     return Findings(
         conditions={"told": "Measured nowhere."},
         peaks={"float16": 600e12},
-        starts=[Start("bert-base", 220_000_000, 30.0, 2.0, 0.5, 500_000_000)],
-        rows=[RowSpeed("bert-base", RUNTIME, 64, 32, 2.0, 32_000, 150e12)],
-        fed=[
-            FedSpeed("dialogpt-medium", 18, PUBLISHED, 73, 7784, 730.0, 760.0),
-            FedSpeed("dialogpt-medium", 18, PUBLISHED_FP16, 73, 7784, 500.0, 520.0),
-            FedSpeed("dialogpt-medium", 18, PACKED, 1, 361, 10.0, 11.0, 60e12),
+        starts=[
+            Start(
+                model="bert-base",
+                graph_bytes=220_000_000,
+                export_seconds=30.0,
+                open_seconds=2.0,
+                first_run_seconds=0.5,
+                device_bytes=500_000_000,
+            )
         ],
-        service_starts=[ServiceStart("bert-base", 4, 21.0, None)],
+        rows=[
+            RowSpeed(
+                model="bert-base",
+                way=RUNTIME,
+                rows=64,
+                tokens=32,
+                batch_ms=2.0,
+                rows_per_second=32_000,
+                operations_per_second=150e12,
+            )
+        ],
+        fed=[
+            FedSpeed(
+                model="dialogpt-medium", qualities=18, way=PUBLISHED, passes=73, tokens=7784, p50_ms=730.0, p99_ms=760.0
+            ),
+            FedSpeed(
+                model="dialogpt-medium",
+                qualities=18,
+                way=PUBLISHED_FP16,
+                passes=73,
+                tokens=7784,
+                p50_ms=500.0,
+                p99_ms=520.0,
+            ),
+            FedSpeed(
+                model="dialogpt-medium",
+                qualities=18,
+                way=PACKED,
+                passes=1,
+                tokens=361,
+                p50_ms=10.0,
+                p99_ms=11.0,
+                operations_per_second=60e12,
+            ),
+        ],
+        service_starts=[ServiceStart(model="bert-base", workers=4, ready_seconds=21.0, device_bytes=None)],
         served=[
             ENCODER,
-            replace(ENCODER, turn_tokens=64, turns_a_second=6000, bare_turns_a_second=7500),
-            Served("dialogpt-medium", RATE, 0, 1, 100, 1, 50, 12, 18, 24.5, 0, 0),
+            replace(ENCODER, turn_tokens=64, turns_per_second=6000, bare_turns_per_second=7500),
+            Served(
+                model="dialogpt-medium",
+                load=RATE,
+                clients=0,
+                turns_per_request=1,
+                turn_tokens=100,
+                workers=1,
+                turns_per_second=50,
+                p50_ms=12,
+                p95_ms=18,
+                p99_ms=24.5,
+                refused=0,
+                failed=0,
+            ),
         ],
         not_run={"torch.compile, encoder": "RuntimeError: no `triton`"},
     )
@@ -50,7 +115,7 @@ def test_every_aim_is_judged_by_its_own_figure(findings: Findings) -> None:
 
 
 def test_single_turns_and_failing_runs_reach_no_aim(findings: Findings) -> None:
-    findings.served[:2] = [replace(ENCODER, turns_a_request=1), replace(ENCODER, failed=1)]
+    findings.served[:2] = [replace(ENCODER, turns_per_request=1), replace(ENCODER, failed=1)]
     assert met(findings)[:4] == [None] * 4
 
 
@@ -96,7 +161,7 @@ def test_a_part_that_fails_is_kept_with_its_reason_and_the_next_one_runs(tmp_pat
 
 
 def test_a_row_s_arithmetic_is_that_of_its_matmuls() -> None:
-    shape = Shape("tiny", layers=1, width=2, heads=1, vocabulary=10, positions=8)
+    shape = Shape(name="tiny", layers=1, width=2, heads=1, vocabulary=10, positions=8)
     # Query, key, value, output: 4 matmuls of 2 x 2; the MLP 2 x 8 and 8 x 2; scores and their use 3 x 3 x 2 each.
     assert shape.row_operations(3) == 2 * (3 * (4 * 4 + 16 + 16) + 2 * 3 * 3 * 2)
     assert FULL.encoder.row_operations(32) == pytest.approx(2 * 85e6 * 32, rel=0.02)

@@ -23,7 +23,7 @@ def test_every_turn_is_in_exactly_one_batch_and_no_batch_is_beyond_the_budget(st
 
 def test_batches_hold_neighbours_in_length_and_come_widest_first() -> None:
     turns = draw_turns(300)
-    batches = ideal_batches(turns, Plan(1024, 1, 1))
+    batches = ideal_batches(turns, Plan(max_tokens=1024, runs=1, threads=1))
     widths = [[max(map(len, turns[place])) for place in batch] for batch in batches]
     for wider, narrower in itertools.pairwise(widths):
         assert min(wider) >= max(narrower)
@@ -31,4 +31,4 @@ def test_batches_hold_neighbours_in_length_and_come_widest_first() -> None:
 
 def test_a_turn_beyond_the_budget_is_a_batch_of_its_own() -> None:
     turns = [([1] * 4, [1] * 4), ([1] * 100, [1] * 100), ([1] * 101, [1] * 101)]
-    assert ideal_batches(turns, Plan(64, 1, 1)) == [[2], [1], [0]]
+    assert ideal_batches(turns, Plan(max_tokens=64, runs=1, threads=1)) == [[2], [1], [0]]

@@ -10,7 +10,7 @@ from turnscore_bench.servers.contenders import Answers, Contender, ServerSpec
 from turnscore_bench.servers.results import BARE, Measurement, Results
 from turnscore_bench.servers.rounds import Schedule, enter, run_rounds
 
-SCHEDULE = Schedule([LENGTH_MIXES["short"], LENGTH_MIXES["long"]], [1, 8], rounds=3, turns=100)
+SCHEDULE = Schedule(mixes=[LENGTH_MIXES["short"], LENGTH_MIXES["long"]], clients=[1, 8], rounds=3, turns=100)
 
 
 @dataclass
@@ -31,7 +31,9 @@ class FakeArena:
         if (contender.key, clients) == ("fragile", 8):
             raise StartError("hung up")
         self.measured.append((contender.key, mix.name, clients))
-        return Measurement(contender.key, mix.name, clients, count, 1.0, 1.0)
+        return Measurement(
+            contender=contender.key, mix=mix.name, clients=clients, turns=count, wall_seconds=1.0, cpu_seconds=1.0
+        )
 
 
 class FakeBare:
@@ -45,8 +47,10 @@ class FakeTraffic:
 
 
 def contender(key: str) -> Contender:
-    spec = ServerSpec(key, lambda _: [], "/")
-    return Contender(key, key, spec, "/", lambda _: {}, Answers(lambda _: [], 0.0))
+    spec = ServerSpec(key=key, command=lambda _: [], ready_path="/")
+    return Contender(
+        key=key, label=key, server=spec, path="/", body=lambda _: {}, answers=Answers(read=lambda _: [], tolerance=0.0)
+    )
 
 
 def run(contenders: list[Contender], arena: FakeArena) -> Results:

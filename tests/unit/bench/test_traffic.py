@@ -32,7 +32,7 @@ def test_calls_alike_give_the_same_lengths_and_never_the_same_text() -> None:
 
 def test_a_text_that_was_given_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("turnscore_bench.harness.traffic.read_words", lambda _: ["one", "two"])
-    turns = Traffic(TOKENIZER, ROW_LIMIT).turns(LengthMix("tiny", 8, 8, 1), 2)
+    turns = Traffic(TOKENIZER, ROW_LIMIT).turns(LengthMix(name="tiny", least=8, most=8, turns_factor=1), 2)
     assert {turn.query for turn in turns} | {turn.reply for turn in turns} == {
         "one one",
         "one two",

@@ -15,7 +15,7 @@ BUDGET = Budget(
     p50_ms=10, p95_ms=20, p99_ms=30, max_failed_share=0.01, max_refused_share=0.02, max_expired_share=0.03,
     min_answered_per_second=9,
 )  # fmt: skip
-KEPT = Measured("flood", seconds=10, answered=94, failed=1, refused=2, expired=3, p50_ms=10, p95_ms=20, p99_ms=30)
+KEPT = Measured(kind="flood", seconds=10, answered=94, failed=1, refused=2, expired=3, p50_ms=10, p95_ms=20, p99_ms=30)
 
 
 def test_a_run_exactly_within_its_budget_breaks_nothing():
@@ -88,13 +88,15 @@ def test_refusals_and_failures_stand_beside_the_answers():
         Entry(statistics_name("batch", "refused"), 1),
     ]
     flood, batch, conversation = measure(entries, ["flood", "batch", "conversation"], seconds=2)
-    assert flood == Measured("flood", 2, 7, 5, 4, 2, 1, 2, 3)
+    assert flood == Measured(
+        kind="flood", seconds=2, answered=7, refused=5, expired=4, failed=2, p50_ms=1, p95_ms=2, p99_ms=3
+    )
     assert flood.answered_per_second == 3.5
     assert (batch.answered, batch.refused, conversation.calls) == (0, 1, 0)
 
 
 def test_the_table_shows_each_kind_and_what_was_broken():
-    text = table([KEPT, Measured("batch", 10)], ["batch: not one call was answered"])
+    text = table([KEPT, Measured(kind="batch", seconds=10)], ["batch: not one call was answered"])
     assert "| flood | 94 | 2 | 3 | 1 | 9.40 | 10 | 20 | 30 |" in text
     assert "| batch | 0 | 0 | 0 | 0 | 0.00 | - | - | - |" in text
     assert "BROKEN batch: not one call was answered" in text

@@ -208,7 +208,7 @@ async def test_a_refused_client_waits_as_advised():
 
 def call(outcome: str, took_ms: float, done_at: float = 1.0) -> CallRecord:
     answer = type("A", (), {"outcome": outcome})()
-    return CallRecord(done_at - took_ms / 1000, done_at - took_ms / 1000, done_at, answer)
+    return CallRecord(due_at=done_at - took_ms / 1000, sent_at=done_at - took_ms / 1000, done_at=done_at, answer=answer)
 
 
 def test_goodput_counts_complete_answers_in_time_within_the_stage():

@@ -16,7 +16,14 @@ RIGHT = Attack(name="a form", outcome="200", is_right=True, waited_seconds=0.09,
 
 
 def stage(*calls: tuple[Outcome, float]) -> Stage:
-    return Stage([CallRecord(0.0, 0.0, seconds, Answer(outcome)) for outcome, seconds in calls], 0.0, 1.0)
+    return Stage(
+        [
+            CallRecord(due_at=0.0, sent_at=0.0, done_at=seconds, answer=Answer(outcome=outcome))
+            for outcome, seconds in calls
+        ],
+        0.0,
+        1.0,
+    )
 
 
 def beside(*flooded: tuple[Outcome, float]) -> Beside:

@@ -43,15 +43,15 @@ BROKEN_RUNS = [
     (honest_run(overload=Stage(calls(17 * 60, 60, 800), 0, 60)), "goodput"),
     (honest_run(overload=Stage(calls(30 * 60, 60, 1100), 0, 60)), "goodput"),
     (with_calls(calls(30, 60, 1500)), "p99 of the accepted"),
-    (with_calls(calls(1, 60, 5, Answer("failed", why="status 503"))), "every request answered"),
-    (with_calls(calls(1, 60, 5, Answer("failed", why="no answer"))), "every request answered"),
+    (with_calls(calls(1, 60, 5, Answer(outcome="failed", why="status 503"))), "every request answered"),
+    (with_calls(calls(1, 60, 5, Answer(outcome="failed", why="no answer"))), "every request answered"),
     (with_samples(rss_bytes=520 * MIB), "memory flat"),
     (with_samples(threads=21), "threads flat"),
     (after(calls(70, 7, 80)), "normal latency"),
     (after([*calls(100, 7, 50), *calls(20, 7, 120)]), "normal latency"),
-    (after([*calls(100, 7, 50), *calls(1, 7, 5, Answer("refused"))]), "normal latency"),
+    (after([*calls(100, 7, 50), *calls(1, 7, 5, Answer(outcome="refused"))]), "normal latency"),
     (after(calls(10, 1, 50)), "normal latency"),
-    (with_calls(calls(200, 60, 900, Answer("refused"), late_ms=400)), "the generator kept up"),
+    (with_calls(calls(200, 60, 900, Answer(outcome="refused"), late_ms=400)), "the generator kept up"),
 ]
 
 

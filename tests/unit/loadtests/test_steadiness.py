@@ -17,7 +17,14 @@ def run(
     threads: Callable[[float], float] = lambda _: 20,
 ) -> list[Growth]:
     samples = [
-        Sample(second, int(rss_mib(second) * MIB), round(handles(second)), round(threads(second)), 0.0, 0.0)
+        Sample(
+            seconds=second,
+            rss_bytes=int(rss_mib(second) * MIB),
+            handles=round(handles(second)),
+            threads=round(threads(second)),
+            cpu_seconds=0.0,
+            machine_cpu_seconds=0.0,
+        )
         for second in range(SECONDS)
     ]
     return growths(samples, *soak_windows(SECONDS))
@@ -70,7 +77,11 @@ def test_the_verdict_names_both_windows_and_what_is_allowed():
 
 def test_a_window_without_samples_is_refused():
     with pytest.raises(ValueError, match="too few"):
-        growths([Sample(1, 1, 1, 1, 0, 0)], (0, 10), (20, 30))
+        growths(
+            [Sample(seconds=1, rss_bytes=1, handles=1, threads=1, cpu_seconds=0, machine_cpu_seconds=0)],
+            (0, 10),
+            (20, 30),
+        )
 
 
 def test_the_windows_of_a_quarter_of_an_hour():

@@ -51,12 +51,34 @@ def test_any_other_answer_is_a_problem(reply: turnscore_pb2.ConversationReply, s
 
 def honest_run() -> StreamsRun:
     settings = StreamsSettings(streams=100, connections=10)
-    samples = [Sample(float(each), 500 * MIB, 50, 20, 0.0, 0.0) for each in range(100)]
-    talk = Talk(Moment(510 * MIB, 100, 3), Moment(509 * MIB, 70, 2), 30, 70, 0.3, 1.2)
+    samples = [
+        Sample(
+            seconds=float(each), rss_bytes=500 * MIB, handles=50, threads=20, cpu_seconds=0.0, machine_cpu_seconds=0.0
+        )
+        for each in range(100)
+    ]
+    talk = Talk(
+        full=Moment(510 * MIB, 100, 3),
+        cut=Moment(509 * MIB, 70, 2),
+        cut_streams=30,
+        finished=70,
+        generator_cpus=0.3,
+        service_cpus=1.2,
+    )
     rest, silent = Moment(500 * MIB, 0, 0), Moment(504 * MIB, 100, 0)
     closed = Moment(506 * MIB, 0, 0)
-    tally = Tally(500, 500, [10.0] * 500)
-    return StreamsRun(settings, 3, rest, silent, talk, closed, [closed] * 3, tally, samples)
+    tally = Tally(said=500, heard=500, took_ms=[10.0] * 500)
+    return StreamsRun(
+        settings=settings,
+        processes=3,
+        rest=rest,
+        silent=silent,
+        talk=talk,
+        closed=closed,
+        rounds=[closed] * 3,
+        tally=tally,
+        samples=samples,
+    )
 
 
 def broken(run: StreamsRun) -> list[str]:

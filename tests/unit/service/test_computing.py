@@ -13,7 +13,9 @@ from turnscore_wire import TokenCount
 
 
 def pack(answers: Sequence[int], pieces: int = 1) -> TokenPack:
-    return TokenPack(((1,),), tuple(answers), (TokenCount(used=1, dropped=0),) * len(answers), pieces=pieces)
+    return TokenPack(
+        rows=((1,),), answers=tuple(answers), tokens=(TokenCount(used=1, dropped=0),) * len(answers), pieces=pieces
+    )
 
 
 class Kitchen:
@@ -43,7 +45,9 @@ class CountedFlight(Flight):
 
 def begin(kitchen: Kitchen, turns: int) -> list[Flight]:
     flights: list[Flight] = [CountedFlight(Flights(), None, [b"a"]) for _ in range(turns)]
-    leads = [Lead(TurnToScore([], "ok"), 2, None, flight, lambda _: None) for flight in flights]  # type: ignore[arg-type]
+    leads = [
+        Lead(turn=TurnToScore([], "ok"), chars=2, reader=None, flight=flight, keep=lambda _: None) for flight in flights
+    ]  # type: ignore[arg-type]
     for flight in flights:
         flight.enter()
     Computation(kitchen.workshop, leads, lambda _: None, lambda: None).begin()

@@ -27,7 +27,7 @@ NGrams = tuple[dict[Tokens, int], ...]
 """How often each n-gram stands in a text, for n = 1, 2, ..."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class BleuCounts:
     """What BLEU is made of, for one hypothesis or added up over many."""
 
@@ -87,7 +87,7 @@ class Bleu:
 
     def compare_corpus(self, groups: Sequence[Group]) -> float:
         """BLEU of the counts of all hypotheses added up."""
-        pooled = BleuCounts(self._order)
+        pooled = BleuCounts(order=self._order)
         for group in groups:
             pooled.add(self.count(*group))
         return pooled.score()
@@ -100,7 +100,9 @@ class Bleu:
         nearest = min((known for _, known in read), key=lambda known: (abs(known - length), known))
         matches = [_overlap(counted, clips[place]) for place, counted in enumerate(own)]
         totals = [max(1, length - place) for place in range(self._order)]
-        return BleuCounts(self._order, length, nearest, matches, totals)
+        return BleuCounts(
+            order=self._order, hypothesis_words=length, reference_words=nearest, matches=matches, totals=totals
+        )
 
 
 def _count_ngrams(words: Tokens, order: int) -> tuple[NGrams, int]:

@@ -23,7 +23,7 @@ KEPT_BYTES = 4 * 1024 * 1024
 """Of all plans together; FED's own question takes 40 KB, a caller's largest 300 KB. Chosen."""
 MAX_TREE_TOKENS = 512
 """Of a caller's question in one pass: half of what a batch may have on a CPU. FED's own have 260. Chosen."""
-_BYTES_A_TEXT = 400
+_BYTES_PER_TEXT = 400
 """What Python takes for a follow-up beside the trees: its text, its places and their lists. Measured, more rather than
 less: up to 200 characters of one byte each, 350."""
 
@@ -55,7 +55,7 @@ class FedPlan:
     @property
     def size_bytes(self) -> int:
         """About what it takes in memory."""
-        return sum(tree.size_bytes + _BYTES_A_TEXT * len(tree.lengths) for tree in self.trees)
+        return sum(tree.size_bytes + _BYTES_PER_TEXT * len(tree.lengths) for tree in self.trees)
 
     def first_of(self, tree: int) -> int:
         """The place of the tree's first follow-up among all."""

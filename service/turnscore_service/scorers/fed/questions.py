@@ -13,7 +13,7 @@ from turnscore_service.scorers.fed.dialogue_tokens import DialogueTokenizer
 from turnscore_service.scorers.fed.options import FedBundleOptions, Loss, Quality, read_request
 from turnscore_service.scorers.fields import fingerprint
 
-_BYTES_A_TOKEN = 2
+_BYTES_PER_TOKEN = 2
 """Of a caller's follow-up, for admission: English has four to five, other scripts two or less. Chosen."""
 _FOLLOW_UP_SHARE = 4
 """A follow-up may take a quarter of the window, the context has the rest. Chosen."""
@@ -103,7 +103,7 @@ class FedQuestions:
     def _ask_callers(self, asked: Sequence[tuple[str, Quality]], loss: Loss, texts: Sequence[str]) -> FedQuestion:
         described = ((name, quality.positive, quality.negative) for name, quality in asked)
         part = fingerprint((loss, *(each for three in described for each in three)))
-        estimate = sum(len(text.encode()) // _BYTES_A_TOKEN + 1 for text in set(texts))
+        estimate = sum(len(text.encode()) // _BYTES_PER_TOKEN + 1 for text in set(texts))
         return FedQuestion(
             key=(loss, part), qualities=tuple(asked), loss=loss, parts=(part,), room=None, fed_tokens=estimate
         )

@@ -35,14 +35,14 @@ from turnscore_service.scorers.parts import ScorePart
 from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
 from turnscore_service.scorers.text_ends import CHARS_PER_TOKEN, keep_end
 
-_CHARS_A_TOKEN = 2
+_CHARS_PER_TOKEN = 2
 """English text has four to five characters a token; half of that is on the safe side for other scripts. Chosen."""
-_WINDOWS_A_PACK = 4
+_WINDOWS_PER_PACK = 4
 """Trunk and branches computed at once, in windows of the model. Measured with one of 256 tokens, a dialogue of 12 turns
 on 2 CPUs: 4 windows cost 54 ms of CPU per turn and 265 MiB, 8 cost 59 and 336, 16 cost 58 and 446."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
     """A pack's structure: a conversation, and which of its branches gives each answer."""
 
@@ -53,7 +53,7 @@ class _Layout:
     """Which of the plan's trees the branches end in."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FollowUpLosses:
     """What one turn's pass found, and the qualities that it is rated on."""
 
@@ -103,7 +103,7 @@ class FedScorer:
         self._backend = backend
         self._questions = FedQuestions(self._tokenizer, self._options, self._window)
         self._reference = FedReference(bundle.path_of(self._options.reference), self._options)
-        max_tokens = _WINDOWS_A_PACK * self._window
+        max_tokens = _WINDOWS_PER_PACK * self._window
         self._plans = FedPlans(self._tokenizer, self._questions, self._reference, max_tokens=max_tokens)
         self.option_limits = {
             "own_qualities": MAX_OWN_QUALITIES,
@@ -134,11 +134,11 @@ class FedScorer:
 
     def estimate_tokens(self, turn: TurnToScore) -> int:
         """Tokens of the conversation, from its characters, and of the follow-ups."""
-        conversation = len(turn.response) // _CHARS_A_TOKEN + 2
+        conversation = len(turn.response) // _CHARS_PER_TOKEN + 2
         for each in reversed(turn.context):
             if conversation >= self._window:
                 break
-            conversation += len(each.text) // _CHARS_A_TOKEN + 2
+            conversation += len(each.text) // _CHARS_PER_TOKEN + 2
         return min(self._window, conversation) + self._question_of(turn).fed_tokens
 
     def inputs_of(self, turn: TurnToScore) -> Fields:
@@ -196,7 +196,7 @@ class FedScorer:
                     [turn for turn, _ in cut],
                     tree,
                     with_context=plan.with_context,
-                    max_tokens=_WINDOWS_A_PACK * self._window,
+                    max_tokens=_WINDOWS_PER_PACK * self._window,
                 )
                 packs += [_pack(each, places, counts, plan, number) for each in shared]
         return packs
@@ -219,7 +219,9 @@ class FedScorer:
         losses = []
         for each in layouts:
             branches = [
-                FollowUpLosses(each.plan, each.tree, next(found), branch.context_tokens - 1)
+                FollowUpLosses(
+                    plan=each.plan, tree=each.tree, found=next(found), context_tokens=branch.context_tokens - 1
+                )
                 for branch in each.conversation.branches
             ]
             losses += [branches[number] for number in each.branches]
@@ -269,6 +271,8 @@ def _pack(
         rows=(conversation.trunk, *(branch.ids for branch in conversation.branches)),
         answers=tuple(places[turn] for _, turn in answers),
         tokens=tuple(counts[turn] for _, turn in answers),
-        structure=_Layout(conversation, tuple(branch for branch, _ in answers), plan, tree),
+        structure=_Layout(
+            conversation=conversation, branches=tuple(branch for branch, _ in answers), plan=plan, tree=tree
+        ),
         pieces=len(plan.trees),
     )

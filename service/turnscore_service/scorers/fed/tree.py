@@ -21,7 +21,7 @@ CONTEXT_END = -1
 """Stands for the last token of the context, from which a follow-up's first token is predicted."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FollowUpTree:
     """The nodes in depth-first order, and the losses that come out of a pass over them.
 

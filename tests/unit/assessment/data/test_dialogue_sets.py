@@ -80,7 +80,7 @@ def test_a_wrong_description_is_refused_by_its_field(tmp_path: Path) -> None:
 
 def turn(response: str, *context: str) -> ObservedTurn:
     spoken = tuple((("system", "user")[place % 2], text) for place, text in enumerate(context))
-    return ObservedTurn("own", spoken, response, "ok", True)
+    return ObservedTurn(set_name="own", context=spoken, response=response, next_user="ok", goes_on=True)
 
 
 def test_bad_responses_are_of_every_kind() -> None:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,11 +49,17 @@ def test_row_and_turn_by_turn_hold_the_same_turns(at_end: int | None) -> None:
 
 
 def test_the_page_holds_every_measurement(tmp_path: Path) -> None:
-    timings = [Timing("25", 0.2, 300), Timing("50", 0.1, 330)]
-    times = Timing("row", 1.0, 3000), Timing("turn by turn", 2.5, 4500)
-    dialogue = DialogueTiming(Setting(18, 20), *times, work_ratio=2.7)
-    other = DialogueTiming(Setting(8, 20, 9, with_context=True, qualities_at_end=18, graph="int8"), *times, 2.7)
-    write_report(BenchResult(timings, timings, timings, [dialogue], [other]), tmp_path, "Measured nowhere.")
+    timings = [Timing(name="25", seconds=0.2, tokens=300), Timing(name="50", seconds=0.1, tokens=330)]
+    setting, measured = Setting(qualities=18, turns=20), Timing(name="row", seconds=1.0, tokens=3000)
+    slow = Timing(name="turn by turn", seconds=2.5, tokens=4500)
+    dialogue = DialogueTiming(setting=setting, row=measured, turn_by_turn=slow, work_ratio=2.7)
+    other_setting = Setting(qualities=8, turns=20, turn_tokens=9, with_context=True, qualities_at_end=18, graph="int8")
+    other = replace(dialogue, setting=other_setting)
+    write_report(
+        BenchResult(ways=timings, contexts=timings, qualities=timings, dialogues=[dialogue], other_dialogues=[other]),
+        tmp_path,
+        "Measured nowhere.",
+    )
     page = (tmp_path / "fed.md").read_text()
     assert "| 50 | 330 | 100 | 2.0 |" in page
     assert "| 18 | 20 | 3,000 | 4,500 | 2.7 | 1,000 | 2,500 | 2.5 |" in page

@@ -24,7 +24,15 @@ def build_population(count: int) -> Population:
     turns = []
     for number in range(count):
         context = (("user", f"what about {WORDS[number % 7]} ?"),)
-        turns.append(ObservedTurn("made up", context, f"{WORDS[number % 10]} {number % 17}", None, None))
+        turns.append(
+            ObservedTurn(
+                set_name="made up",
+                context=context,
+                response=f"{WORDS[number % 10]} {number % 17}",
+                next_user=None,
+                goes_on=None,
+            )
+        )
     return Population(turns, frozenset())
 
 

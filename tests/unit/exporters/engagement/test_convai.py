@@ -85,7 +85,7 @@ def test_thumb_pairs_take_what_the_human_said_last() -> None:
         Turn("Bob", "four", 2),
         Turn("Bob", "five", 0),
     )
-    dialogue = Dialogue("x", 0, turns, {"Alice": "human", "Bob": "bot"}, {})
+    dialogue = Dialogue(id="x", order=0, turns=turns, participants={"Alice": "human", "Bob": "bot"}, ratings={})
     found = [(pair.query, pair.reply, pair.label) for pair in build_thumb_pairs([dialogue])]
     assert found == [("", "welcome", 1), ("one two", "three", 0), ("one two", "four", 1)]
 

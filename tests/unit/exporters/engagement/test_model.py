@@ -27,7 +27,7 @@ from turnscore_exporters.training.encoders import load_encoder
 def build_model(tiny_bert: Path, **settings: object) -> EngagementModel:
     torch.manual_seed(1)
     encoder = load_encoder(str(tiny_bert))
-    return EngagementModel(encoder.model, ModelSettings("tiny", **settings)).eval()  # type: ignore[arg-type]
+    return EngagementModel(encoder.model, ModelSettings(encoder="tiny", **settings)).eval()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("pooling", list(Pooling))

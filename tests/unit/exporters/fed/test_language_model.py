@@ -70,7 +70,10 @@ def test_the_tokenizer_reads_any_text_and_puts_the_separator_last() -> None:
 def test_an_interrupted_run_ends_with_the_weights_of_one_that_was_not(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, halted = (LanguageModelJob(data, tmp_path / name, SIZE, 6, 0, 1) for name in ("whole", "halted"))
+    whole, halted = (
+        LanguageModelJob(data=data, output=tmp_path / name, size=SIZE, steps=6, seed=0, threads=1)
+        for name in ("whole", "halted")
+    )
     run_language_model_job(whole)
     monkeypatch.setattr("turnscore_exporters.fed.language_model_job.measure_perplexity", _stop)
     with monkeypatch.context() as patch:
@@ -85,7 +88,7 @@ def test_an_interrupted_run_ends_with_the_weights_of_one_that_was_not(
 
 
 def test_the_saved_model_is_a_checkpoint_that_fed_can_export(data: Path, tmp_path: Path) -> None:
-    run_language_model_job(LanguageModelJob(data, tmp_path / "lm", SIZE, 1, 0, 1))
+    run_language_model_job(LanguageModelJob(data=data, output=tmp_path / "lm", size=SIZE, steps=1, seed=0, threads=1))
     checkpoint = load_checkpoint(str(tmp_path / "lm"))
     assert checkpoint.window == 64
     assert checkpoint.tokenizer.id_to_token(checkpoint.eos_id) == "<|endoftext|>"
@@ -102,10 +105,10 @@ def _stop(*_: object) -> float:
     raise AssertionError("an interrupted run measures nothing")
 
 
-def _halting_settings(*arguments: object, **settings: object) -> object:
+def _halting_settings(**settings: object) -> object:
     from turnscore_exporters.training.loop import LoopSettings
 
-    return LoopSettings(*arguments, **{**settings, "save_every": 2})  # type: ignore[arg-type]
+    return LoopSettings(**{**settings, "save_every": 2})  # type: ignore[arg-type]
 
 
 def _failing_from(step: int) -> object:

@@ -30,7 +30,7 @@ def graphs(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     paths = {name: folder / f"{name}.onnx" for name in ("fp32", "fp16", "emulated")}
     encoder = load_encoder(str(tiny_bert))
     torch.manual_seed(0)
-    model = EngagementModel(encoder.model, ModelSettings("tiny", heads=2))
+    model = EngagementModel(encoder.model, ModelSettings(encoder="tiny", heads=2))
     export_fp32(model, CONTRACT, paths["fp32"])
     convert_fp16(paths["fp32"], paths["fp16"])
     emulate_fp16(paths["fp16"], paths["emulated"])

@@ -83,7 +83,9 @@ def checkpoint(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def bundle(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     output = tmp_path_factory.mktemp("quality_bundle") / "bundle"
     graphs = GraphChoice(("fp32", "cpu-int8", "cuda-fp16"), int8_tolerance=0.5, fp16_tolerance=0.05)
-    return export_quality(QualityExport(checkpoint, "0.0.1", output, reference(), graphs))
+    return export_quality(
+        QualityExport(checkpoint=checkpoint, version="0.0.1", output=output, reference=reference(), graphs=graphs)
+    )
 
 
 def test_every_graph_serves_what_the_checkpoint_computes(bundle: Bundle, checkpoint: Path):
@@ -176,7 +178,13 @@ def test_a_head_that_disagrees_stops_the_export_by_its_name(
     monkeypatch.setattr(QualityModel, "forward", shift)
     with pytest.raises(ParityError, match="sound: graph fp32"):
         export_quality(
-            QualityExport(checkpoint, "0.0.1", tmp_path / "bundle", reference(), GraphChoice(("fp32",), 0.5))
+            QualityExport(
+                checkpoint=checkpoint,
+                version="0.0.1",
+                output=tmp_path / "bundle",
+                reference=reference(),
+                graphs=GraphChoice(("fp32",), 0.5),
+            )
         )
     assert not (tmp_path / "bundle").exists()
 
@@ -208,4 +216,6 @@ def test_a_checkpoint_without_its_formula_is_refused(checkpoint: Path, tmp_path:
         if file.name != "value.json":
             (copied / file.name).write_bytes(file.read_bytes())
     with pytest.raises(CheckpointError, match=r"value\.json"):
-        export_quality(QualityExport(copied, "0.0.1", tmp_path / "bundle", reference()))
+        export_quality(
+            QualityExport(checkpoint=copied, version="0.0.1", output=tmp_path / "bundle", reference=reference())
+        )

@@ -22,7 +22,7 @@ TOLD = TurnSource(name="told", files=("told.jsonl.gz",), stops_observed=True, pe
 
 
 def dialogue(*texts: str, speakers: tuple[str, str] = ("user", "system")) -> Dialogue:
-    return Dialogue("d", 0, tuple(Turn(speakers[place % 2], text) for place, text in enumerate(texts)))
+    return Dialogue(id="d", order=0, turns=tuple(Turn(speakers[place % 2], text) for place, text in enumerate(texts)))
 
 
 def test_every_turn_is_told_from_its_speakers_side() -> None:

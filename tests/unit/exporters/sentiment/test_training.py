@@ -35,10 +35,15 @@ from turnscore_service.scorers.sentiment_rows import DialogueRow, RowLayout
 
 CONTEXT = (("user", "hi"), ("system", "what did you do"), ("user", "i saw whales"))
 TURNS = [
-    ObservedTurn("own", CONTEXT, "i like whales", "i like you", True),
-    ObservedTurn("own", CONTEXT[:1], "no", None, False),
-    ObservedTurn("own", CONTEXT, "ok", "what ?", None),
-    *(ObservedTurn("own", CONTEXT, f"word{number} and the sea", "yes", True) for number in range(30)),
+    ObservedTurn(set_name="own", context=CONTEXT, response="i like whales", next_user="i like you", goes_on=True),
+    ObservedTurn(set_name="own", context=CONTEXT[:1], response="no", next_user=None, goes_on=False),
+    ObservedTurn(set_name="own", context=CONTEXT, response="ok", next_user="what ?", goes_on=None),
+    *(
+        ObservedTurn(
+            set_name="own", context=CONTEXT, response=f"word{number} and the sea", next_user="yes", goes_on=True
+        )
+        for number in range(30)
+    ),
 ]
 RECIPE = SentimentRecipe(epochs=2, batch_tokens=120, frozen_layers=1)
 
@@ -48,7 +53,7 @@ class InterruptionError(Exception):
 
 
 def settings(tiny_bert: Path, **changes: object) -> ModelSettings:
-    return ModelSettings(str(tiny_bert), token_limit=32, **changes)  # type: ignore[arg-type]
+    return ModelSettings(encoder=str(tiny_bert), token_limit=32, **changes)  # type: ignore[arg-type]
 
 
 def build_rows(tiny_bert: Path, recipe: SentimentRecipe = RECIPE) -> TrainingRows:
@@ -80,7 +85,10 @@ def test_each_epoch_has_the_real_rows_and_other_negatives(tiny_bert: Path) -> No
 
 
 def test_batches_hold_every_row_once_and_keep_the_budget() -> None:
-    rows = [LabelledRow(DialogueRow(tuple(range(3 + number % 9)), 1, 0), 0.0, 1.0) for number in range(50)]
+    rows = [
+        LabelledRow(row=DialogueRow(tuple(range(3 + number % 9)), 1, 0), sentiment=0.0, goes_on=1.0)
+        for number in range(50)
+    ]
     batches = form_batches(rows, 40, random.Random(0))
     assert sorted(len(row.row.ids) for batch in batches for row in batch) == sorted(len(row.row.ids) for row in rows)
     assert all(len(batch) * max(len(row.row.ids) for row in batch) <= 40 for batch in batches)
@@ -88,7 +96,10 @@ def test_batches_hold_every_row_once_and_keep_the_budget() -> None:
 
 def test_unknown_labels_cost_nothing() -> None:
     row = DialogueRow((1, 2), 1, 0)
-    batch = [LabelledRow(row, UNKNOWN, UNKNOWN), LabelledRow(row, 1.0, UNKNOWN)]
+    batch = [
+        LabelledRow(row=row, sentiment=UNKNOWN, goes_on=UNKNOWN),
+        LabelledRow(row=row, sentiment=1.0, goes_on=UNKNOWN),
+    ]
     outputs = torch.tensor([[5.0, 5.0], [0.0, 5.0]])
     assert compute_loss(outputs, batch, Target.TWO).item() == pytest.approx(0.5)
     assert compute_loss(outputs, batch, Target.SENTIMENT).item() == pytest.approx(0.5)
@@ -96,7 +107,7 @@ def test_unknown_labels_cost_nothing() -> None:
 
 
 def test_two_targets_add_the_weighted_cross_entropy() -> None:
-    batch = [LabelledRow(DialogueRow((1, 2), 1, 0), UNKNOWN, 0.0, 0.25)]
+    batch = [LabelledRow(row=DialogueRow((1, 2), 1, 0), sentiment=UNKNOWN, goes_on=0.0, goes_on_weight=0.25)]
     loss = compute_loss(torch.tensor([[9.0, 0.0]]), batch, Target.TWO)
     assert loss.item() == pytest.approx(0.25 * math.log(2))
 

@@ -27,7 +27,7 @@ def train(state: Path | None, *, stop_at: int | None = None, run_key: str = "a")
         loss: Tensor = (model(INPUTS[chosen]) - INPUTS[chosen].sum(1, keepdim=True)).square().mean()
         return loss
 
-    run_loop(model, optimizer, step_loss, LoopSettings(20, run_key, warm_up_steps=3, save_every=4), state)
+    run_loop(model, optimizer, step_loss, LoopSettings(steps=20, run_key=run_key, warm_up_steps=3, save_every=4), state)
     return [weight.detach() for weight in model.parameters()]
 
 

@@ -20,7 +20,13 @@ from turnscore_wire import TokenCount
 PARTS = {
     WHOLE: ScorePart(RawScore(0.1 + 0.2), TokenCount(used=24, dropped=0)),
     b"twelve bytes": ScorePart(
-        RawScore(-1e-300, {"sentiment": 1 / 3, "ütter": -0.0}, 12.5, False, (WARNINGS[0], WARNINGS[-1])),
+        RawScore(
+            -1e-300,
+            {"sentiment": 1 / 3, "ütter": -0.0},
+            percentile=12.5,
+            is_comparable=False,
+            warnings=(WARNINGS[0], WARNINGS[-1]),
+        ),
         TokenCount(used=2**32 - 1, dropped=7),
     ),
 }
@@ -94,7 +100,7 @@ def test_a_score_that_does_not_fit_is_not_written(part: ScorePart):
 @pytest.mark.parametrize("field", ["value", "percentile", "detail"])
 def test_a_number_that_no_scorer_gives_is_refused(field: str, forged: float):
     numbers = {"value": 0.5, "percentile": 50.0, "detail": 0.5, field: forged}
-    raw = RawScore(numbers["value"], {"sentiment": numbers["detail"]}, numbers["percentile"])
+    raw = RawScore(numbers["value"], {"sentiment": numbers["detail"]}, percentile=numbers["percentile"])
     entry = encode_entry("k", {WHOLE: ScorePart(raw, TokenCount(used=2, dropped=0))})
     assert entry is not None
     with pytest.raises(UnreadableEntryError):

@@ -17,7 +17,7 @@ INPUTS: Fields = (("a b", "hello"), "c")
 
 def loaded(bundle: Bundle, **changes: Any) -> LoadedScorer:
     fields: dict[str, Any] = {"variant": "fp32", "percentiles": (), "code_version": "1", **changes}
-    return LoadedScorer(FakeScorer(), bundle, **fields)
+    return LoadedScorer(scorer=FakeScorer(), bundle=bundle, **fields)
 
 
 def key(bundle: Bundle, inputs: Fields = INPUTS, namespace: str = "n", secret: bytes = b"", **changes: Any) -> str:

@@ -28,7 +28,12 @@ def part(value: float) -> ScorePart:
 def fake(version: str = "1.0.0", name: str = "fake") -> LoadedScorer:
     loaded = loaded_fake(FakeScorer(), name)
     manifest = loaded.bundle.manifest.model_copy(update={"version": version})
-    return LoadedScorer(loaded.scorer, type(loaded.bundle)(loaded.bundle.folder, manifest), "fp32", loaded.percentiles)
+    return LoadedScorer(
+        scorer=loaded.scorer,
+        bundle=type(loaded.bundle)(loaded.bundle.folder, manifest),
+        variant="fp32",
+        percentiles=loaded.percentiles,
+    )
 
 
 def cache_of(
@@ -46,7 +51,7 @@ def cache_with_mark(loaded: LoadedScorer, shared: DictLevel) -> ScoreCache:
 async def ask(
     cache: ScoreCache, loaded: LoadedScorer, text: str = "hi", choice: CacheChoice = USE, options: Any = None
 ) -> Lookup:
-    lookup = cache.look_up(loaded, TurnToScore([Turn(speaker="user", text="hello")], text, options), choice)
+    lookup = cache.look_up(loaded, TurnToScore([Turn(speaker="user", text="hello")], text, options=options), choice)
     await cache.find([lookup], 1)
     return lookup
 

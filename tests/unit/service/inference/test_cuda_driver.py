@@ -69,8 +69,8 @@ def test_devices_are_told_with_name_memory_and_compute_capability():
     driver = CudaDriver(FakeLibrary())
     assert driver.cuda_version == (13, 1)
     assert driver.gpus() == (
-        Gpu(0, "Made-Up 100", 24 * GIGABYTE, (9, 0)),
-        Gpu(1, "Made-Up 101", 48 * GIGABYTE, (9, 0)),
+        Gpu(index=0, name="Made-Up 100", memory_bytes=24 * GIGABYTE, compute=(9, 0)),
+        Gpu(index=1, name="Made-Up 101", memory_bytes=48 * GIGABYTE, compute=(9, 0)),
     )
 
 

@@ -47,7 +47,9 @@ def test_auto_computes_on_the_cpu_there_and_says_why(machine: FakeMachine, reaso
 @pytest.mark.parametrize("asked", ["auto", "cpu", "cuda:0"])
 @pytest.mark.parametrize("providers", [CPU_BUILD.providers, GPU_BUILD.providers])
 def test_two_runtimes_at_once_are_refused_whichever_came_last(asked: str, providers: tuple[str, ...]):
-    both = OnnxBuild("1.31.1", ("onnxruntime", "onnxruntime-gpu"), providers, None)
+    both = OnnxBuild(
+        version="1.31.1", packages=("onnxruntime", "onnxruntime-gpu"), providers=providers, cuda_version=None
+    )
     with pytest.raises(DeviceError, match="both installed and overwrite each other: pip uninstall -y"):
         choose_devices(asked, FakeMachine(both))
 

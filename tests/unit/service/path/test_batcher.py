@@ -61,7 +61,7 @@ def test_batch_leaves_out_a_turn_that_would_mostly_add_padding():
 
 def test_short_turns_go_together_where_padding_costs_less_than_the_runs_it_saves():
     turns = [encoded(width) for width in (4, 8, 12, 16, 64)]
-    on_a_gpu = WasteLimit(1.1, cells_a_run=1024)
+    on_a_gpu = WasteLimit(1.1, cells_per_run=1024)
     assert grow_batch(turns, 0, 4096, on_a_gpu) == (0, 4)
     assert grow_batch(turns, 4, 4096, on_a_gpu) == (4, 5)
 
@@ -200,9 +200,9 @@ async def test_the_pace_of_a_token_is_shared_by_the_lanes(fake_scorer: FakeScore
     for lanes in (1, 2):
         loaded = dataclasses.replace(loaded_fake(fake_scorer), concurrency=Concurrency(lanes=lanes))
         batcher = Batcher(loaded, BatchingSettings())
-        assert batcher.seconds_a_token() is None
+        assert batcher.seconds_per_token() is None
         found = await batcher.submit(encoded(100), LATER)
-        paces.append(batcher.seconds_a_token() / found.inference_seconds)
+        paces.append(batcher.seconds_per_token() / found.inference_seconds)
         batcher.close()
     assert paces == pytest.approx([1 / 100, 1 / 200])
 

@@ -2,7 +2,7 @@ import pytest
 from turnscore_service.deadline import Deadline
 from turnscore_service.errors import OverloadedError
 from turnscore_service.path.admission import Admission, Demand, Reservation
-from turnscore_service.path.shedding import MOST_CALLERS, REFUSALS_IN_A_ROW, SHED_A_WITNESS, Shedding
+from turnscore_service.path.shedding import MOST_CALLERS, REFUSALS_IN_A_ROW, SHED_PER_WITNESS, Shedding
 from turnscore_service.settings.service import AdmissionSettings
 
 LATER = Deadline.after_ms(86_400_000)
@@ -37,15 +37,15 @@ def test_everything_is_decoded_until_enough_was_refused_in_a_row():
     refuse(shedding, REFUSALS_IN_A_ROW - 1)
     assert shed(shedding) == 0
     refuse(shedding, 1)
-    assert shed(shedding) == SHED_A_WITNESS
+    assert shed(shedding) == SHED_PER_WITNESS
 
 
 def test_one_is_decoded_again_after_a_number_of_them_were_shed():
     shedding, _ = full()
     refuse(shedding, REFUSALS_IN_A_ROW)
-    assert shed(shedding) == SHED_A_WITNESS
+    assert shed(shedding) == SHED_PER_WITNESS
     refuse(shedding, 1)
-    assert shed(shedding) == SHED_A_WITNESS
+    assert shed(shedding) == SHED_PER_WITNESS
 
 
 def test_everything_is_decoded_while_there_is_room_for_what_was_refused_last():
@@ -60,7 +60,7 @@ def test_whoever_takes_the_room_that_came_back_shows_nothing_about_the_others():
     refuse(shedding, REFUSALS_IN_A_ROW)
     reservation.release("fed")
     shedding.hold(one(), LATER)
-    assert shed(shedding) == SHED_A_WITNESS
+    assert shed(shedding) == SHED_PER_WITNESS
 
 
 def test_who_is_answered_without_room_shows_that_decoding_is_worth_its_while():
@@ -97,7 +97,7 @@ def test_who_is_answered_while_there_is_room_shows_nothing():
     reservation.release("fed")
     shedding.note_known({"fed", "engagement"})
     shedding.hold(one(), LATER)
-    assert shed(shedding) == SHED_A_WITNESS
+    assert shed(shedding) == SHED_PER_WITNESS
 
 
 def test_a_witness_waits_no_longer_than_it_would_have_waited():

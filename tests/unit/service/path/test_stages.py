@@ -65,7 +65,7 @@ async def test_work_that_hangs_fails_and_what_waits_behind_it_is_done(hang: Hang
 
 async def test_a_dead_stage_is_not_ready_until_its_proof_has_run(hang: Hang):
     health = ready_health()
-    stage = Stage("s", 1, hang, StageWatch(0.05, health.lose, health.regain))
+    stage = Stage("s", 1, hang, StageWatch(stall_seconds=0.05, on_death=health.lose, on_revival=health.regain))
     hung = stage.run(hang)
     await until(lambda: not health.is_ready)
     assert "s" in health.not_ready().message
@@ -92,7 +92,7 @@ async def test_a_lane_that_works_is_not_hurt_by_one_that_hangs(hang: Hang):
 
 async def test_a_stage_that_keeps_dying_is_given_up(hang: Hang):
     given_up = []
-    stage = Stage("s", 1, hang, StageWatch(0.02, on_hopeless=given_up.append))
+    stage = Stage("s", 1, hang, StageWatch(stall_seconds=0.02, on_hopeless=given_up.append))
     with pytest.raises(FailedScoringError):
         await stage.run(hang)
     await until(lambda: given_up)

@@ -14,7 +14,9 @@ from turnscore_service.process import doctor, doctor_cli
 from typer.testing import CliRunner, Result
 
 STARTER = f"{starter_bundles()[0]}/"
-BOTH = OnnxBuild("1.31.1", ("onnxruntime", "onnxruntime-gpu"), GPU_BUILD.providers, (13, 0))
+BOTH = OnnxBuild(
+    version="1.31.1", packages=("onnxruntime", "onnxruntime-gpu"), providers=GPU_BUILD.providers, cuda_version=(13, 0)
+)
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,7 @@ def turn(*texts: str, options: object = None) -> TurnToScore:
     """A turn whose context is spoken by user and system in turns, the user first; the last text is the response."""
     speakers = itertools.cycle(("user", "system"))
     context = [Turn(speaker=speaker, text=text) for speaker, text in zip(speakers, texts[:-1], strict=False)]
-    return TurnToScore(context, texts[-1], options)
+    return TurnToScore(context, texts[-1], options=options)
 
 
 def small_turns() -> Iterator[TurnToScore]:
@@ -83,7 +83,7 @@ def test_no_two_sequences_of_fields_give_the_same_bytes():
 def test_a_scorer_that_does_not_say_what_it_reads_is_taken_to_read_everything():
     reader = parts_reader(object())
     asked = [
-        TurnToScore([Turn(speaker=speaker, text=text)], response, None, options)
+        TurnToScore([Turn(speaker=speaker, text=text)], response, options=None, asked=options)
         for speaker in ("user", "system")
         for text in ("a", "a b")
         for response in ("c", "b c")

@@ -2,7 +2,7 @@ import pytest
 from turnscore_service.scorers.sentiment_rows import DialogueRow, RowLayout, SpecialTokens, lay_out_row
 
 FIRST, SEPARATOR, USER, SYSTEM = 1, 2, 3, 4
-SPECIAL = SpecialTokens(FIRST, SEPARATOR, USER, SYSTEM)
+SPECIAL = SpecialTokens(first=FIRST, separator=SEPARATOR, user=USER, system=SYSTEM)
 CONTEXT = [("user", [10, 11]), ("system", [20]), ("user", [30, 31, 32])]
 RESPONSE = [40, 41]
 

@@ -190,5 +190,10 @@ def test_sentiment_stop_counts_a_turn_out_of_its_sight_as_cut_and_forgets_what_i
 
 def test_an_item_is_trimmed_once_for_each_scorer(scorer: Any):
     loaded = loaded_fake(scorer, scorer.KIND)
-    item = Item([Turn(speaker="user", text="hi")], "so", {scorer.KIND: None}, Deadline.after_ms(1000))
+    item = Item(
+        context=[Turn(speaker="user", text="hi")],
+        response="so",
+        asked={scorer.KIND: None},
+        deadline=Deadline.after_ms(1000),
+    )
     assert item.turn_for(loaded) is item.turn_for(loaded)

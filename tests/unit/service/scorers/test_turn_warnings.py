@@ -266,7 +266,7 @@ class WarningScorer(FakeScorer):
         for place in range(len(turns)):
             pack = encoded(2, place=place)
             warnings: tuple[tuple[str, ...], ...] = ((WARNINGS[1], WARNINGS[4]),) if place % 2 else ()
-            packs.append(TokenPack(pack.rows, pack.answers, pack.tokens, warnings=warnings))
+            packs.append(TokenPack(rows=pack.rows, answers=pack.answers, tokens=pack.tokens, warnings=warnings))
         return packs
 
 

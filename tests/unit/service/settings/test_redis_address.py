@@ -10,34 +10,59 @@ from turnscore_wire import tell_refusal
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("redis://cache", RedisAddress("single", (("cache", 6379),))),
-        ("redis://cache:7000/3", RedisAddress("single", (("cache", 7000),), database=3)),
-        ("redis://[::1]:7000", RedisAddress("single", (("::1", 7000),))),
-        ("redis://:p%40ss%2F@h", RedisAddress("single", (("h", 6379),), password="p@ss/")),
-        ("redis://me:@h", RedisAddress("single", (("h", 6379),), username="me", password="")),
-        ("rediss://me:pw@h/1", RedisAddress("single", (("h", 6379),), "", "", 1, True, {}, "me", "pw")),
+        ("redis://cache", RedisAddress(kind="single", hosts=(("cache", 6379),))),
+        ("redis://cache:7000/3", RedisAddress(kind="single", hosts=(("cache", 7000),), database=3)),
+        ("redis://[::1]:7000", RedisAddress(kind="single", hosts=(("::1", 7000),))),
+        ("redis://:p%40ss%2F@h", RedisAddress(kind="single", hosts=(("h", 6379),), password="p@ss/")),
+        ("redis://me:@h", RedisAddress(kind="single", hosts=(("h", 6379),), username="me", password="")),
+        (
+            "rediss://me:pw@h/1",
+            RedisAddress(
+                kind="single",
+                hosts=(("h", 6379),),
+                path="",
+                service="",
+                database=1,
+                is_encrypted=True,
+                tls={},
+                username="me",
+                password="pw",
+            ),
+        ),
         (
             "rediss://h?ssl_ca_certs=/etc/ca.pem&ssl_check_hostname=false",
             RedisAddress(
-                "single",
-                (("h", 6379),),
+                kind="single",
+                hosts=(("h", 6379),),
                 is_encrypted=True,
                 tls={"ssl_ca_certs": "/etc/ca.pem", "ssl_check_hostname": "false"},
             ),
         ),
-        ("unix:///run/redis.sock", RedisAddress("unix", path="/run/redis.sock")),
+        ("unix:///run/redis.sock", RedisAddress(kind="unix", path="/run/redis.sock")),
         (
             "unix://me:pw@/run/redis.sock?db=2",
-            RedisAddress("unix", path="/run/redis.sock", database=2, username="me", password="pw"),
+            RedisAddress(kind="unix", path="/run/redis.sock", database=2, username="me", password="pw"),
         ),
         (
             "redis+sentinel://:pw@a,b:26380,[::2]/main/4",
-            RedisAddress("sentinel", (("a", 26379), ("b", 26380), ("::2", 26379)), "", "main", 4, password="pw"),
+            RedisAddress(
+                kind="sentinel",
+                hosts=(("a", 26379), ("b", 26380), ("::2", 26379)),
+                path="",
+                service="main",
+                database=4,
+                password="pw",
+            ),
         ),
-        ("rediss+sentinel://a/main", RedisAddress("sentinel", (("a", 26379),), "", "main", 0, True)),
+        (
+            "rediss+sentinel://a/main",
+            RedisAddress(
+                kind="sentinel", hosts=(("a", 26379),), path="", service="main", database=0, is_encrypted=True
+            ),
+        ),
         (
             "redis+cluster://me:pw@a:7000,b",
-            RedisAddress("cluster", (("a", 7000), ("b", 6379)), username="me", password="pw"),
+            RedisAddress(kind="cluster", hosts=(("a", 7000), ("b", 6379)), username="me", password="pw"),
         ),
     ],
 )

@@ -24,7 +24,7 @@ DIALOGUE = ["hi", "hello", "how are you?", "fine", "and your dog?", "my dog died
 def turn(texts: Sequence[str], options: object = None) -> TurnToScore:
     speakers = ["user", "system"]
     context = [Turn(speaker=speakers[place % 2], text=text) for place, text in enumerate(texts[:-1])]  # type: ignore[arg-type]
-    return TurnToScore(context, texts[-1], options)
+    return TurnToScore(context, texts[-1], options=options)
 
 
 def score(scorer: FedScorer, turns: Sequence[TurnToScore]) -> list[RawScore]:
