@@ -1,5 +1,6 @@
 """Pooling, combination, heads and blend of the torch model, and what its checkpoint keeps."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +62,7 @@ def test_long_query_loses_its_beginning_and_long_reply_its_end(tiny_bert: Path) 
 def test_score_alone_equals_score_in_a_batch(tiny_bert: Path, combination: Combination) -> None:
     model = build_model(tiny_bert, combination=combination, heads=2)
     encoder = load_encoder(str(tiny_bert))
-    encoder = type(encoder)("tiny", model.encoder, encoder.tokenizer, encoder.token_limit)
+    encoder = replace(encoder, name="tiny", model=model.encoder)
     pairs = [("hi", "hello you"), ("", "whales"), ("what did you do today", "i saw a film about the sea")]
     together = score_pairs(model, encoder, pairs)
     assert together == pytest.approx([score_pairs(model, encoder, [pair])[0] for pair in pairs], abs=1e-5)
@@ -70,7 +71,7 @@ def test_score_alone_equals_score_in_a_batch(tiny_bert: Path, combination: Combi
 def test_checkpoint_scores_as_the_model_it_came_from(tiny_bert: Path, tmp_path: Path) -> None:
     model = build_model(tiny_bert, combination=Combination.COMPARE, heads=2, is_blended=True)
     encoder = load_encoder(str(tiny_bert))
-    encoder = type(encoder)("tiny", model.encoder, encoder.tokenizer, encoder.token_limit)
+    encoder = replace(encoder, name="tiny", model=model.encoder)
     save_model(model, encoder, tmp_path)
     loaded, loaded_encoder = load_model(tmp_path)
     pairs = [("hi", "hello you"), ("", "whales")]
