@@ -38,7 +38,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve test check format lock wheels bento latency scores schema proto check-proto sync-client bench-fed train-dialogue-lm
-.PHONY: bench bench-quick equal bench-cache bench-gpu bench-gpu-tiny load soak overload streams hostile
+.PHONY: bench bench-quick equal bench-cache bench-gpu bench-gpu-tiny bench-scorers load soak overload streams hostile
 .PHONY: train-engagement export-engagement train-sentiment-stop export-sentiment-stop export-quality simulate-calibration simulate-comparison simulate-designs train-quality reading
 
 help:  ## Lists the targets
@@ -220,6 +220,9 @@ train-dialogue-lm: $(DEV)/.ready  ## Trains the small language model of FED: DAT
 
 bench-fed: $(DEV)/.ready  ## Measures FED against the published way: TOKENIZER=folder with GPT-2's vocab.json, merges.txt
 	$(BENCH_PATH) $(DEV)/bin/python -m turnscore_bench.fed --tokenizer $(TOKENIZER) --machine "$(MACHINE)"
+
+bench-scorers: $(DEV)/.ready  ## Measures what a turn costs each scorer, one thread, in one run: DATA=dialogues.jsonl.gz
+	$(BENCH_PATH) $(DEV)/bin/python -m turnscore_bench.scorers $(DATA)
 
 lock: $(DEV)/.ready  ## Pins the dependencies anew
 	$(DEV)/bin/pip install --quiet pip-tools

@@ -1,0 +1,1 @@
+"""What a turn costs each scorer, and several together."""
