@@ -256,3 +256,16 @@ def threshold(
         typer.echo(line)
     assert made.manifest.threshold is not None
     typer.echo(f"{made.manifest.reference} written to {output}: threshold {made.manifest.threshold.value:.4f}")
+
+
+@app.command()
+def release(
+    checkpoint: Annotated[Path, typer.Option(help="Folder that turnscore-train wrote.")],
+    output: Annotated[Path, typer.Option(dir_okay=False, help="The file, such as quality-checkpoint-1.0.0.tar.")],
+) -> None:
+    """Pack a checkpoint into one file to keep, and print its checksum as sha256sum does."""
+    from turnscore_exporters.training.release import pack_checkpoint
+
+    with reported_errors(ExporterError):
+        digest = pack_checkpoint(checkpoint, output)
+    typer.echo(f"{digest}  {output}")

@@ -67,6 +67,8 @@ class Ablation:
     seeds: int
     encoder: str = "minilm-l6"
     teacher: str = "engagement"
+    kinds: Sequence[NegativeKind] = tuple(NegativeKind)
+    """That are left out in turn."""
     told_apart: int = TOLD_APART
 
 
@@ -89,7 +91,7 @@ Spoilt = Mapping[NegativeKind, Sequence[tuple[SpokenTurn, str]]]
 def run_ablation(job: Ablation) -> list[RunFigures]:
     """The figures of every run, in order; each is kept in the output folder once it is measured."""
     torch.set_num_threads(1)
-    runs = [Run(None, seed) for seed in range(job.seeds)] + [Run(kind, 0) for kind in NegativeKind]
+    runs = [Run(None, seed) for seed in range(job.seeds)] + [Run(kind, 0) for kind in job.kinds]
     job.output.mkdir(parents=True, exist_ok=True)
     files = [job.output / f"{run.name}.json" for run in runs]
     if not all(file.exists() for file in files):
@@ -206,10 +208,14 @@ def main(
     output: Annotated[Path, typer.Option(help="Folder for checkpoints and figures; an interrupted command goes on.")],
     scale: Annotated[float, typer.Option(min=0.001, max=1, help="Share of the starter's training.")] = 0.04,
     seeds: Annotated[int, typer.Option(min=1, help="Runs with all kinds: how far a run is from the next.")] = 3,
+    kind: Annotated[list[NegativeKind] | None, typer.Option(help="A kind to leave out; repeatable. Default: each.")] = (
+        None
+    ),
 ) -> None:
     """Print the table of what each kind of made-up responses is worth."""
     with reported_errors(ExporterError):
-        runs = run_ablation(Ablation(data=data, output=output, scale=scale, seeds=seeds))
+        kinds = kind or list(NegativeKind)
+        runs = run_ablation(Ablation(data=data, output=output, scale=scale, seeds=seeds, kinds=kinds))
     typer.echo(format_runs(runs))
 
 

@@ -15,6 +15,7 @@ from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.scorers.scorer import TurnToScore
 from turnscore_wire import Turn
 
+from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.quality.dailydialog import read_dailydialog
 from turnscore_exporters.quality.examples import (
     Example,
@@ -28,6 +29,7 @@ from turnscore_exporters.quality.negatives import Negatives
 from turnscore_exporters.quality.spoken_turns import SOURCES, SpokenTurn, TurnSource, read_source
 from turnscore_exporters.training.encoders import load_encoder
 
+TEACHER = "engagement"
 TAUGHT_CHARACTERS = 4000
 """Of a text the teacher sees so many characters; it reads no more tokens than that anyway."""
 
@@ -99,7 +101,7 @@ def write_parts(material: Material, files: Sequence[Path], wanted: Preparation) 
     bots = list(material.bots)
     random.Random(wanted.seed).shuffle(bots)  # noqa: S311
     remaining = iter(bots)
-    teacher = load_bundles([wanted.teacher])[wanted.teacher]
+    teacher = load_teacher(wanted.teacher)
     for part, file in enumerate(files):
         drawn = list(islice(groups, wanted.group_counts[part]))
         drawn += ask_systems(list(islice(remaining, wanted.bot_counts[part])), wanted.recipe)
@@ -115,13 +117,21 @@ def prepare_dailydialog(folder: Path, output: Path, wanted: Preparation) -> Path
         near_misses = NearMisses(turns, load_encoder(wanted.encoder), wanted.seed)
         groups += ExampleMaker(turns, Negatives(turns, near_misses), wanted.recipe, wanted.seed).epoch(0)
         random.Random(wanted.seed).shuffle(groups)  # noqa: S311
-        write_groups(file, teach_engagement(groups, load_bundles([wanted.teacher])[wanted.teacher]))
+        write_groups(file, teach_engagement(groups, load_teacher(wanted.teacher)))
     return file
 
 
 def ask_systems(turns: Sequence[SpokenTurn], recipe: ExampleRecipe) -> list[Group]:
     """A group of its own for each turn of a system."""
     return [[example] for example in make_bot_examples(turns, recipe.labels)]
+
+
+def load_teacher(reference: str) -> LoadedScorer:
+    """The engagement bundle of that name or folder; ExporterError where it is another scorer's."""
+    loaded = load_bundles([reference]).get(TEACHER)
+    if loaded is None:
+        raise ExporterError(f"--teacher {reference} is no bundle of the scorer {TEACHER}")
+    return loaded
 
 
 def teach_engagement(groups: Sequence[Group], teacher: LoadedScorer) -> list[Group]:

@@ -1,0 +1,164 @@
+"""From data files to a quality checkpoint on a tiny BERT: with and without DailyDialog's lineage, and the ablation."""
+
+import gzip
+import hashlib
+import json
+import random
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.exporter_data import build_sentence, write_rows
+from support.sentiment_data import write_sentiment_data
+from turnscore_exporters.commands.export import app as export_app
+from turnscore_exporters.commands.train import app
+from turnscore_exporters.quality.ablation import Ablation, run_ablation
+from turnscore_exporters.quality.ablation_page import format_runs
+from turnscore_exporters.quality.model import HEADS, load_model
+from turnscore_exporters.quality.negatives import NegativeKind
+from turnscore_exporters.quality.preparation import read_groups
+from turnscore_models import starter_bundles
+from typer.testing import CliRunner
+
+TEACHER = next(f"{folder}/" for folder in starter_bundles() if folder.name == "engagement")
+SOURCES = ("synthetic_persona_chat", "topical_chat", "sgd")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every file that the training reads, small."""
+    folder = write_sentiment_data(tmp_path_factory.mktemp("road"))
+    chance = random.Random(2)
+    talk: list[object] = [
+        {"source": SOURCES[number % 3], "turns": [build_sentence(chance, 5) for _ in range(6)]} for number in range(60)
+    ]
+    write_rows(folder / "dialogue_text.jsonl.gz", talk)
+    rated: list[object] = [
+        {
+            "set": name,
+            "context": [f"{build_sentence(chance, 6)} {name} {number}"],
+            "response": build_sentence(chance, 2 + number % 7),
+            "rating": 1 + (number * 7 % 17) / 4,
+        }
+        for name in ("persona-zhao", "dailydialog-zhao", "convai2-grade")
+        for number in range(40)
+    ]
+    write_rows(folder / "turn_ratings.jsonl.gz", rated)
+    replies = ("relevant", "adversarial", "random")
+    write_rows(folder / "several_responses.jsonl.gz", [make_context(chance, ("relevant",)) for _ in range(12)])
+    judged = [make_context(chance, replies) | {"split": ("dev", "test")[number % 2]} for number in range(16)]
+    write_rows(folder / "adversarial_responses.jsonl.gz", list(judged))
+    return folder
+
+
+def make_context(chance: random.Random, kinds: tuple[str, ...]) -> dict[str, Any]:
+    context = [f"{build_sentence(chance, 6)} {chance.random()}"]
+    return {"context": context, **{kind: [build_sentence(chance, 4) for _ in range(5)] for kind in kinds}}
+
+
+def train(data: Path, output: Path, encoder: Path, *options: str) -> None:
+    given = ["--data", str(data), "--output", str(output), "--encoder", str(encoder), "--scale", "0.003"]
+    result = CliRunner().invoke(app, ["quality", *given, "--threads", "1", "--teacher", TEACHER, *options])
+    assert result.exit_code == 0, result.output
+
+
+@pytest.fixture(scope="module")
+def trained(data: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("trained") / "with"
+    train(data, output, tiny_bert, "--with-dailydialog")
+    return output
+
+
+def test_with_dailydialog_its_texts_are_learned_and_fitted_to_but_not_those_measured_on(trained: Path, data: Path):
+    described = json.loads((trained / "training.json").read_text())
+    assert described["with_dailydialog"] is True
+    assert described["command"].endswith("--with-dailydialog")
+    assert "dailydialog-zhao" in json.loads((trained / "value.json").read_text())["fitted_on"]
+    groups = read_groups(trained / "state/dailydialog.jsonl.gz")
+    seen = {each.context[-1][1] for group in groups for each in group}
+    assert any(each.kind == "adversarial" for group in groups for each in group)
+    rows = [json.loads(line) for line in read_lines(data / "adversarial_responses.jsonl.gz")]
+    splits = {row["context"][-1]: row["split"] for row in rows}
+    assert {splits.get(text, "several") for text in seen} == {"dev", "several"}
+    report = json.loads((trained / "report.json").read_text())
+    assert set(report["adversarial_responses"]) == {"dev", "test"}
+    assert set(report["ratings"]["dbdc3"]) == {"turns", "value", *HEADS, "length"}
+
+
+def read_lines(path: Path) -> list[str]:
+    return gzip.decompress(path.read_bytes()).decode().splitlines()
+
+
+def test_without_it_nothing_of_its_lineage_is_read(data: Path, tiny_bert: Path, trained: Path, tmp_path: Path):
+    train(data, tmp_path / "out", tiny_bert, "--without", "hostile", "--without", "random")
+    assert not (tmp_path / "out/state/dailydialog.jsonl.gz").exists()
+    assert "dailydialog" not in json.loads((tmp_path / "out/value.json").read_text())["fitted_on"]
+    kinds = {
+        each.kind
+        for part in (0, 1)
+        for group in read_groups(tmp_path / f"out/state/groups{part}.jsonl.gz")
+        for each in group
+    }
+    assert {"garbled", "dull"} <= kinds
+    assert not {"hostile", "random"} & kinds
+
+
+def test_a_run_that_was_interrupted_at_its_end_gives_the_same_model(data: Path, tiny_bert: Path, trained: Path):
+    before = load_model(trained)[0].state_dict()
+    (trained / "value.json").unlink()
+    train(data, trained, tiny_bert, "--with-dailydialog")
+    after = load_model(trained)[0].state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_checkpoint_is_released_as_one_file_of_the_same_checksum(trained: Path, tmp_path: Path):
+    lines = []
+    for name in ("a.tar", "b.tar"):
+        given = ["release", "--checkpoint", str(trained), "--output", str(tmp_path / name)]
+        lines.append(CliRunner().invoke(export_app, given).output.split())
+    assert lines[0][0] == lines[1][0] == hashlib.sha256((tmp_path / "a.tar").read_bytes()).hexdigest()
+    with tarfile.open(tmp_path / "a.tar") as archive:
+        names = archive.getnames()
+        archive.extractall(tmp_path / "again", filter="data")
+    assert not any(name.startswith("state") for name in names)
+    before, after = load_model(trained)[0].state_dict(), load_model(tmp_path / "again")[0].state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    refused = CliRunner().invoke(
+        export_app, ["release", "--checkpoint", str(tmp_path), "--output", str(tmp_path / "c.tar")]
+    )
+    assert refused.exit_code == 1
+    assert "no finished checkpoint" in " ".join(refused.output.split())
+    assert not (tmp_path / "c.tar").exists()
+
+
+def test_the_ablation_has_a_row_for_each_kind_and_reads_what_it_measured(data: Path, tiny_bert: Path, tmp_path: Path):
+    job = Ablation(
+        data=data,
+        output=tmp_path / "out",
+        scale=0.003,
+        seeds=1,
+        encoder=str(tiny_bert),
+        teacher=TEACHER,
+        kinds=(NegativeKind.DULL,),
+        told_apart=5,
+    )
+    runs = run_ablation(job)
+    kinds = [
+        {each.kind for group in read_groups(tmp_path / f"out/{name}/groups1.jsonl.gz") for each in group}
+        for name in ("all-0", "without-dull-0")
+    ]
+    assert kinds[0] - kinds[1] == {"dull"}
+    assert runs[0].figures != runs[1].figures
+    lines = format_runs(runs).splitlines()
+    assert [line.split(" | ")[0].strip("| ") for line in lines[2:]] == [
+        "all kinds, mean of 1",
+        "largest less smallest",
+        "without dull",
+    ]
+    assert "engaging" in lines[-1]
+    file = tmp_path / "out/all-0.json"
+    stamp = file.stat().st_mtime_ns
+    assert run_ablation(job) == runs
+    assert file.stat().st_mtime_ns == stamp
