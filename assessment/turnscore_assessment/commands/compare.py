@@ -75,6 +75,8 @@ def run(
     for option, value in needless.items():
         if value is not None:
             raise typer.BadParameter(f"{'does not go' if sequential else 'goes'} with --sequential", param_hint=option)
+    if margin is not None and not margin > 0:
+        raise typer.BadParameter("must be above 0", param_hint="--margin")
     if len(files) != (1 if systems else 2):
         raise typer.BadParameter("two files of dialogues, or one of ratings with --sequential --systems A,B")
     names = _split(scorers, "--scorers") if scorers else None

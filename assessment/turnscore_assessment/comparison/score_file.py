@@ -19,12 +19,17 @@ from turnscore_assessment.ratings.rating_file import describe_problem, read_line
 MOST_DIALOGUES = 100_000
 """In one file. Chosen: far above any study, and a few hundred MB of memory."""
 
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+LARGEST_SCORE = 1e100
+"""In size. Chosen: squares and sums of such numbers are still numbers."""
+MOST_TOKENS = 10**9
+"""Of one turn. Chosen: far above what any model reads."""
+
+Finite = Annotated[float, Field(ge=-LARGEST_SCORE, le=LARGEST_SCORE, allow_inf_nan=False)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class _Tokens(BaseModel):
-    used: Annotated[int, Field(ge=0)]
+    used: Annotated[int, Field(ge=0, le=MOST_TOKENS)]
 
 
 class _Score(BaseModel):

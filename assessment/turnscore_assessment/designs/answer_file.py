@@ -18,6 +18,9 @@ from turnscore_assessment.ratings.rating_file import LINE_CHARACTERS, describe_p
 
 CSV_NEEDED = ("rater", "question", "criterion", "item", "answer")
 
+LONGEST_NUMBER = 9
+"""Digits of a question's number. Chosen: far above the most questions."""
+
 Given = tuple[str, int, str, Mapping[str, Any], int]
 """Rater, question, criterion, the answer in the form of a JSON-lines sheet, line."""
 
@@ -107,7 +110,7 @@ def _read_csv(path: Path, key: DesignKey) -> Iterator[Given]:
         try:
             for row in reader:
                 number = str(row["question"] or "").strip()
-                if not number.isdecimal():
+                if not number.isdecimal() or len(number) > LONGEST_NUMBER:
                     raise BadFileError(path, reader.line_num, "question: must be a whole number")
                 place = str(row["rater"] or "").strip(), int(number), str(row["criterion"] or "").strip()
                 cells, _ = groups.setdefault(place, ({}, reader.line_num))

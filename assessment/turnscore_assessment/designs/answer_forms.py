@@ -67,7 +67,7 @@ def _read_number(option: str, value: object, scale: Scale) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadAnswerError(f".{option}: must be a number")
     if not scale.low <= value <= scale.high:
-        raise BadAnswerError(f".{option}: {value:g} is not within {scale.low:g} and {scale.high:g}")
+        raise BadAnswerError(f".{option}: {str(value)[:20]} is not within {scale.low:g} and {scale.high:g}")
     if scale.whole and value != int(value):
         raise BadAnswerError(f".{option}: {value:g} is no whole number")
     return float(value)

@@ -86,8 +86,8 @@ def plan_study(
 ) -> Plan:
     """The fewest workers with that power; `difference` is the pilot's own unless said. AssessmentError for none."""
     planned = pilot.difference if difference is None else difference
-    if not planned:
-        raise AssessmentError("difference: must not be 0; no study sees that there is none")
+    if not planned or not math.isfinite(planned):
+        raise AssessmentError("difference: must be a number other than 0; no study sees that there is none")
 
     def simulate(workers: int, shift: float = planned) -> PowerPoint:
         return simulate_power(

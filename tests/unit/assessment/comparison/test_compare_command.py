@@ -167,6 +167,9 @@ def test_a_service_that_fails_is_named_with_the_line(tmp_path: Path, monkeypatch
         ({"id": "x"}, "line 2: has neither `scores` nor `turns`"),
         ({"turns": []}, "line 2: has neither `scores` nor `turns`"),
         ({"scores": {"q": {"value": "high"}}}, "line 2: scores.q.value: "),
+        ({"scores": {"q": {"value": 1e200}}}, "line 2: scores.q.value: "),
+        ({"scores": {"q": {"value": 10**400}}}, "line 2: scores.q.value: "),
+        ({"scores": {"q": {"value": 1, "tokens": {"used": 10**400}}}}, "line 2: scores.q.tokens.used: "),
         ('{"scores": {"q": {"value": NaN}}}', "line 2: scores.q.value: "),
         (
             {"turns": [{"scores": {"q": {"value": 1, "tokens": {"used": -1}}}}]},
@@ -201,6 +204,7 @@ def test_a_file_of_too_many_dialogues_is_refused(files: list[str], monkeypatch: 
         (["--systems", "A,B"], 2, "goes with --sequential"),
         (["--systems", "A,B", "--sequential"], 2, "one of ratings with"),
         (["--margin", "3"], 2, "goes with --sequential"),
+        (["--sequential", "--margin", "0"], 2, "must be above 0"),
         (["--details", "--sequential"], 2, "does not go with --sequential"),
     ],
 )

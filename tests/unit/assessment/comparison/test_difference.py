@@ -65,6 +65,13 @@ def test_a_difference_without_any_spread_has_no_p_value() -> None:
     assert (found.p_value, found.effect, found.difference.low, found.is_decided) == (None, None, 1.0, True)
 
 
+@pytest.mark.parametrize("size", [1e-90, 1e100])
+def test_scores_of_any_size_are_compared(size: float) -> None:
+    plain, scaled = (measure_difference(A * factor, B * factor, paired=False) for factor in (1.0, size))
+    assert scaled.difference.low / size == pytest.approx(plain.difference.low)
+    assert scaled.p_value == plain.p_value
+
+
 def test_too_few_dialogues_are_refused() -> None:
     with pytest.raises(TooFewError, match="2 dialogues of a system; at least 3 are needed"):
         measure_difference([1, 2], [1, 2, 3], paired=False)

@@ -153,6 +153,7 @@ def put(place: str, value: object) -> Callable[[dict[str, Any]], None]:
     ("kind", "change", "reason"),
     [
         ("likert", put("first", 7), r"7 is not within 1 and 6"),
+        ("likert", put("first", 10**400), r"10000000000000000000 is not within 1 and 6"),
         ("likert", put("first", 2.5), r"2.5 is no whole number"),
         ("likert", put("first", "6"), r"must be a number"),
         ("likert", put("first", True), r"must be a number"),
@@ -219,6 +220,9 @@ def test_a_table_without_the_columns_is_refused(tmp_path: Path) -> None:
     done = RUNNER.invoke(app, ["design", "analyse", str(study / "key.json"), str(sheet)])
     assert "sheet.csv, line 1: has no column `answer`" in done.stderr
     sheet.write_text("rater,question,criterion,item,answer\nr1,first,fun,x,3\n")
+    done = RUNNER.invoke(app, ["design", "analyse", str(study / "key.json"), str(sheet)])
+    assert "sheet.csv, line 2: question: must be a whole number" in done.stderr
+    sheet.write_text(f"rater,question,criterion,item,answer\nr1,{'9' * 5000},fun,x,3\n")
     done = RUNNER.invoke(app, ["design", "analyse", str(study / "key.json"), str(sheet)])
     assert "sheet.csv, line 2: question: must be a whole number" in done.stderr
 

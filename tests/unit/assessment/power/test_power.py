@@ -102,8 +102,9 @@ def test_a_difference_too_small_to_see_is_not_simulated(monkeypatch: pytest.Monk
 
 
 def test_no_difference_cannot_be_planned_for() -> None:
-    with pytest.raises(AssessmentError, match="difference: must not be 0"):
-        plan_study(make_pilot(), difference=0.0)
+    for none in (0.0, float("nan"), float("inf")):
+        with pytest.raises(AssessmentError, match="difference: must be a number other than 0"):
+            plan_study(make_pilot(), difference=none)
 
 
 def row(worker: str, system: str, fun: float, *, hit: str = "h", degraded: bool = False) -> dict[str, Any]:
