@@ -80,12 +80,14 @@ class Chatbots:
 
 
 def find_key(variable: str | None) -> str | None:
-    """The value of an environment variable that the plan names; MissingKeyError where it has none."""
+    """The value of an environment variable that the plan names; MissingKeyError where it has none, or no key."""
     if variable is None:
         return None
     key = os.environ.get(variable, "")
     if not key:
         raise MissingKeyError(f"key_variable: the environment has no {variable}")
+    if not key.isascii() or not key.isprintable():
+        raise MissingKeyError(f"key_variable: {variable} must be of printable ASCII characters")
     return key
 
 

@@ -1,5 +1,6 @@
 """The plan of a study: what STUDY.toml may hold. Checks it, and names the field that is wrong; opens no database."""
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -65,6 +66,10 @@ class SystemPlan(_Part):
         reserved = sorted({"messages", "model", "stream", "n"} & set(parameters))
         if reserved:
             raise ValueError(f"may not set {reserved[0]!r}, which the study sets itself")
+        try:
+            json.dumps(parameters, allow_nan=False)
+        except (TypeError, ValueError):
+            raise ValueError("must be what JSON can hold: no dates, no nan, no inf") from None
         return parameters
 
     @model_validator(mode="after")

@@ -105,6 +105,9 @@ class RunningStudy:
             _log.warning("system %r gave no reply: %s", dialogue.system, error)
             await self._database.run(conversations.note_failure, dialogue_id)
             raise RefusedError(Refusal.NO_REPLY) from None
+        except Exception:
+            await self._database.run(conversations.note_failure, dialogue_id)  # so that it can be asked again at once
+            raise
         await self._database.run(conversations.store_reply, dialogue_id, number, reply, self._now())
         return reply
 

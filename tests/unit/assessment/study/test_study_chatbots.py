@@ -153,8 +153,11 @@ async def test_no_more_requests_are_under_way_than_allowed_and_the_wait_counts()
     assert most == 2
 
 
-def test_a_key_that_the_environment_lacks_stops_the_start() -> None:
+def test_a_key_that_cannot_be_sent_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingKeyError, match="the environment has no BOT_KEY"):
+        Chatbots(make_plan(key_variable="BOT_KEY"))
+    monkeypatch.setenv("BOT_KEY", "k\u00e9y\n")
+    with pytest.raises(MissingKeyError, match="BOT_KEY must be of printable ASCII characters"):
         Chatbots(make_plan(key_variable="BOT_KEY"))
 
 

@@ -10,6 +10,7 @@ import pytest
 from support.conditions import until
 from support.studies import ORIGIN, ScriptedBot, Served, served_study
 from turnscore_assessment.study import links
+from turnscore_assessment.study.chatbots import Chatbots
 
 RATINGS = {"fun": 70, "repetitive": 20.5}
 
@@ -120,6 +121,19 @@ async def test_a_system_that_fails_is_asked_again_and_given_up_after_three_times
         standing = (await served.post(link, "giving-up", dialogue=dialogue)).json()
         assert (standing["done"], standing["dialogue"]) == (1, None)
         assert code_of(await served.post(link, "rating", dialogue=dialogue, ratings=RATINGS)) == (409, "not_open")
+
+
+async def test_a_fault_of_our_own_while_asking_leaves_the_message_to_be_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served_study(tmp_path) as served:
+        link, dialogue = await begin(served)
+        with monkeypatch.context() as broken:
+            broken.setattr(Chatbots, "reply", lambda *_: 1 / 0)
+            failed = await served.post(link, "message", dialogue=dialogue, number=0, text="hello")
+            assert code_of(failed) == (500, "broken")
+        again = await served.post(link, "message", dialogue=dialogue, number=0, text="hello")
+        assert again.status_code == 200
 
 
 async def test_a_rating_needs_all_inputs_and_is_taken_once(tmp_path: Path) -> None:

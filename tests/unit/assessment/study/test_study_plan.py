@@ -1,5 +1,6 @@
 """STUDY.toml: what is wrong is named by its field, and nothing is opened."""
 
+from datetime import date
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,11 @@ def test_the_page_about_studies_names_every_field_that_is_ours() -> None:
         ({"systems": [{"name": "A", "url": "ftp://bots.test"}]}, "systems.0.url: must be an http"),
         ({"systems": [{"name": "A", "url": "http://me:secret@bots.test/"}]}, "systems.0.url: must be an http"),
         ({"systems": [{**ENDPOINT, "parameters": {"stream": True}}]}, "systems.0.parameters: may not set 'stream'"),
+        (
+            {"systems": [{**ENDPOINT, "parameters": {"since": date(2026, 1, 1)}}]},
+            "systems.0.parameters: must be what JSON",
+        ),
+        ({"systems": [{**ENDPOINT, "parameters": {"top_p": float("nan")}}]}, "systems.0.parameters: must be what JSON"),
         ({"criteria": [{**CRITERION, "statement": ""}]}, "criterion 'fun' has no statement"),
         ({"criteria": [{**CRITERION, "high_end": ""}]}, "criterion 'fun' must name both ends"),
         ({"chat": {"inputs_at_least": 10, "inputs_at_most": 9}}, "chat: inputs_at_most must not be below"),
