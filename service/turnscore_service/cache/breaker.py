@@ -1,8 +1,8 @@
-"""The circuit breaker: whether a sick Redis is left alone. Knows no clock and no network.
+"""The circuit breaker: whether a failing Redis is left alone. Knows no clock and no network.
 
-Closed, calls go through and their ends are recorded. Open, none does, so that nobody waits for what will not come. Half
-open, one probe is under way in the background: no caller ever pays for finding out. Libraries for this let callers'
-own calls be the probe, all that arrive at once.
+Closed, calls go through and their ends are recorded. Open, none does, so that no caller waits for an answer that will
+not come. Half open, one probe is under way in the background, and no caller pays for it. Libraries for this probe with
+the callers' own calls, with all that arrive at once.
 """
 
 import asyncio

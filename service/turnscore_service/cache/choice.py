@@ -1,4 +1,4 @@
-"""What a request wants of the cache. Reads no request and no cache."""
+"""How a request wants to use the cache. Reads no request and no cache."""
 
 from dataclasses import dataclass
 
@@ -11,8 +11,8 @@ class CacheChoice:
 
     mode: CacheMode = "use"
     namespace: str | None = None
-    """None for the service's own."""
+    """None for the service's own namespace."""
 
 
 UNSAID = CacheChoice()
-"""Of a request that says nothing of the cache."""
+"""The choice of a request that does not name the cache."""

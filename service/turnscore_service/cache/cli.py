@@ -1,4 +1,4 @@
-"""`turnscore-cache`: removes a model's scores from the shared cache. Exit status 1 where the Redis cannot be used."""
+"""`turnscore-cache`: removes a model's scores from the shared cache. Exit status 1 if the Redis cannot be used."""
 
 import asyncio
 import re
@@ -15,7 +15,7 @@ from turnscore_service.settings.redis_address import RedisAddress
 from turnscore_service.settings.service import read_settings
 
 _CONNECT_MS = 5000
-"""For who waits at a terminal, far from the Redis perhaps. Chosen."""
+"""For a person at a terminal, perhaps far from the Redis. Chosen."""
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="The score cache that processes share.")
 add_version(app)  # and `clear` stays a command of its own

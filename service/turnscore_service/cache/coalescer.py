@@ -55,7 +55,7 @@ class Coalescer:
         self._begin()
 
     def _take(self) -> list[_Wish]:
-        """As many as one round trip takes, without those that nobody waits for any more."""
+        """As many lookups as one round trip takes, without those that no caller waits for any more."""
         taken: list[_Wish] = []
         count = 0
         while self._wishes and (not taken or count + len(self._wishes[0].keys) <= _MAX_KEYS):

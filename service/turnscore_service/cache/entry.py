@@ -1,4 +1,4 @@
-"""Entries: the pieces of one turn's score as bytes, and back. Refuses what it cannot read, or what is another key's.
+"""Entries: the pieces of one turn's score as bytes, and back. Refuses what it cannot read, and another key's entry.
 
 format  u8
 check   8 bytes, a hash of key and rest: shows an entry that was damaged or belongs to another key

@@ -1,4 +1,4 @@
-"""The level in the process: entries as bytes, the least recently used thrown out first, each with an end of its own."""
+"""The level in the process: entries as bytes, the least recently used thrown out first, each with a time to live."""
 
 import time
 from collections.abc import Callable

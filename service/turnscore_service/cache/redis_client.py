@@ -98,7 +98,7 @@ def _tls_options(address: RedisAddress) -> dict[str, Any]:
 
 
 class _SingleStore:
-    """One server, also where it is another from time to time."""
+    """One server, also a master that changes from time to time."""
 
     def __init__(self, client: Redis) -> None:
         self._client = client
@@ -175,7 +175,7 @@ async def _by_thousands(keys: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]
 
 
 def _checked(found: object, count: int) -> list[bytes | None]:
-    """The entries, where that is what came."""
+    """The entries, if the answer holds entries."""
     if isinstance(found, list) and len(found) == count and all(each is None or type(each) is bytes for each in found):
         return found
     raise GarbageError

@@ -20,7 +20,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 
 class GarbageError(Exception):
-    """What answered is no Redis, or not in its right mind."""
+    """The answer is not a Redis', or is garbage."""
 
 
 _CAUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...] = (

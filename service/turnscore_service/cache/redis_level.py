@@ -1,4 +1,4 @@
-"""The level that processes share: a Redis that may be sick at any time. Nothing in here raises into a request.
+"""The level that processes share: a Redis that may fail at any time. Nothing in here raises into a request.
 
 Reads are bounded in time and go together; writes follow the answers. Each has a breaker of its own, since a Redis that
 is full or read-only still answers. While a breaker is open no caller waits: the Redis is probed in the background.
@@ -22,17 +22,17 @@ from turnscore_service.settings.cache import CacheSettings
 _CONNECT_SECONDS = 1.0
 """For a probe to open all connections, in the background; a lookup then finds them open. Chosen."""
 _STOP_SECONDS = 0.5
-"""For writing what waits when the process ends. Chosen."""
+"""Time to write waiting entries when the process ends. Chosen."""
 
 _PROBE_KEYS = [PROBE_KEY] * 3
-"""Several, as a lookup has: what gives one answer to everything does not pass."""
+"""Several keys, like a lookup: a server with one answer to everything does not pass."""
 
 _LOGGER = logging.getLogger("turnscore.cache")
 _Result = TypeVar("_Result")
 
 
 def _ignore(_: str, __: bytes) -> None:
-    """Where nobody wants to know what was cleared."""
+    """For callers that need not know what was cleared."""
 
 
 class RedisLevel:
@@ -64,7 +64,7 @@ class RedisLevel:
         ]
 
     async def stop(self) -> None:
-        """Writes what waits, for a moment, and closes the connections."""
+        """Writes waiting entries, for a moment, and closes the connections."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

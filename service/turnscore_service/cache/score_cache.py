@@ -1,6 +1,6 @@
-"""The score cache: what is known of a turn, from the level in the process and the one that is shared.
+"""The score cache: the known pieces of a turn's score, from the level in the process and the shared one.
 
-Whatever fails here is a miss, counted by cause. Nothing that is not a finished score is ever kept.
+Every failure here is a miss, counted by cause. Only finished scores are kept.
 """
 
 import logging
@@ -36,7 +36,7 @@ class SharedLevel(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Lookup:
-    """One turn asked of one scorer, and what is known of its score."""
+    """One turn for one scorer, and the known pieces of its score."""
 
     loaded: LoadedScorer
     turn: TurnToScore
@@ -50,7 +50,7 @@ class Lookup:
     is_read: bool = False
     is_kept: bool = False
     known: dict[bytes, ScorePart] = field(default_factory=dict)
-    """What was found, also pieces that nobody asked for."""
+    """The pieces that were found, also pieces that the request does not need."""
     miss: str = "absent"
     """Why something is missing."""
 
@@ -68,7 +68,7 @@ class _Keeping:
     reader: ScoresInParts
     ttl_seconds: int
     vector_bytes: int
-    """Of what is kept beside a score; 0 where nothing is."""
+    """Size of the vector kept beside a score; 0 if there is none."""
 
 
 class ScoreCache:
@@ -177,7 +177,7 @@ class ScoreCache:
                 self._put_local(each, whole or entry, self._settings.ttl_of(each.loaded.name))
 
     def _take(self, lookup: Lookup, entry: bytes, level: str) -> bool:
-        """Adds what the entry says to what is known; False, with the reason noted, where it cannot be read."""
+        """Adds the entry's pieces to the known ones; False, with the reason noted, if it cannot be read."""
         assert lookup.key is not None
         try:
             vector_bytes = self._keeping[lookup.loaded.name].vector_bytes

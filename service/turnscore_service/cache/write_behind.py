@@ -1,4 +1,4 @@
-"""Write-behind: entries are written after the answers they came from, together, and at most so many wait."""
+"""Write-behind: entries are written together, after their answers; the number that waits is bounded."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -42,7 +42,7 @@ class WriteBehind:
         self._is_due.set()
 
     async def run(self) -> None:
-        """Writes what is put, until it is cancelled."""
+        """Writes entries as they are put, until it is cancelled."""
         while True:
             await self._is_due.wait()
             await asyncio.sleep(self._delay_seconds)

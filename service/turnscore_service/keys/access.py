@@ -58,7 +58,7 @@ class Access:
         self._take(read_keys(self._file) if self._file is not None else {})
 
     def admit(self, key: str | None, peer: str = "", forwarded: str | None = None) -> Caller:
-        """Who calls, as `recognize` has it; from here on work is done in their name, and log lines have the key's."""
+        """The caller, as `recognize` returns it; work from here on is done in its name, and log lines have it."""
         caller = self.recognize(key, peer, forwarded)
         KEY_NAME.set(caller.key_name)
         CALLER.set(caller)
@@ -102,7 +102,7 @@ class Access:
             _LOGGER.info("API keys read", extra={"keys": sorted(self._callers)})
 
     def _take(self, of_file: Mapping[str, KeyEntry]) -> None:
-        """Replaces the keys; one that stays as it was keeps what is left of its budget."""
+        """Replaces the keys; an unchanged key keeps the rest of its budget."""
         callers = {}
         for name, entry in {**self._fixed, **of_file}.items():
             known = self._callers.get(name)

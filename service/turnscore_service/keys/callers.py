@@ -16,7 +16,7 @@ class Caller:
     key_name: str | None = None
     budget: TurnBudget | None = None
     network: str = ""
-    """Where they call from (`network_of`), where that is all that is known of them."""
+    """The network it calls from (`network_of`), if nothing else is known of it."""
 
     @property
     def share(self) -> str:
@@ -51,7 +51,7 @@ CALLER: ContextVar[Caller] = ContextVar("turnscore_caller", default=ANYBODY)
 def network_of(address: str) -> str:
     """The network that shares as one caller: an IPv4 address, or the /64 of an IPv6 one, which one host may have whole.
 
-    What is no address is a caller of that name.
+    A text that is no address counts as a caller of that name.
     """
     try:
         found = ip_address(address)
@@ -66,12 +66,12 @@ def network_of(address: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Proxies:
-    """The proxies that are believed about whom they forward."""
+    """The proxies whose X-Forwarded-For counts."""
 
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
 
     def address_of(self, peer: str, forwarded: str | None) -> str:
-        """Who called: the peer; where that is a proxy, the last in its X-Forwarded-For that is none of them."""
+        """The caller: the peer, or of a trusted proxy the last in its X-Forwarded-For that is none of them."""
         hops = [*(forwarded or "").split(","), peer]
         while len(hops) > 1 and self._include(hops[-1]) and hops[-2].strip():
             hops.pop()

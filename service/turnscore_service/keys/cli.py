@@ -1,4 +1,4 @@
-"""`turnscore-keys`: makes API keys. Shows a key once; what is kept is its hash."""
+"""`turnscore-keys`: makes API keys. Shows a key once and keeps its hash."""
 
 import hashlib
 import secrets
@@ -17,7 +17,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Makes API ke
 add_version(app)  # and `new` stays a command of its own
 
 _KEY_BYTES = 32
-"""256 random bits: what makes one round of SHA-256 without salt enough, as nobody can try them out. Chosen."""
+"""256 random bits are too many to try, so one round of SHA-256 without salt is enough. Chosen."""
 
 
 @app.command()

@@ -1,6 +1,6 @@
 """Admission: decides at once whether there is room for more work. Never waits, never queues.
 
-Every scorer has room of its own, so that a burst for one leaves the others theirs.
+Every scorer has room of its own, so that a burst for one does not take the others'.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,11 +15,11 @@ from turnscore_service.settings.service import AdmissionSettings
 _RETRY_MS = (20, 10_000)
 """Least and greatest advice to a refused caller. Chosen."""
 _SHARE_OF_DEADLINE = 0.7
-"""A queue that would take more of the time left than this is refused: the rest is for the turn itself. Chosen."""
+"""The largest share of the time left that the queue may take: the rest is for the turn itself. Chosen."""
 _SHARE_WEIGHT = 0.1
 """Weight of the latest request in the ratio of real to estimated tokens. Chosen."""
 _UNKNOWN_RETRY_MS = 1000
-"""The advice while nothing is known of the drain rate. Chosen."""
+"""The advice while the drain rate is unknown. Chosen."""
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Admission:
         self._paces = paces or {}
         self._in_flight: dict[str, Demand] = {}
         self._callers: dict[str, dict[str, Demand]] = {}
-        """What each caller has in flight, by scorer; who has nothing is not in it."""
+        """What each caller has in flight, by scorer; callers with nothing in flight are left out."""
         self._real_shares: dict[str, float] = {}
 
     def hold(self, demands: Mapping[str, Demand], deadline: Deadline, caller: str = "") -> Reservation:
@@ -156,7 +156,7 @@ class Admission:
 
 
 def _advice(wait_seconds: float | None, share: float) -> int:
-    """Milliseconds until that share of what is queued is done, from the rate at which the queue drains."""
+    """Milliseconds until that share of the queue is done, from the rate at which the queue drains."""
     if wait_seconds is None:
         return _UNKNOWN_RETRY_MS
     least, greatest = _RETRY_MS

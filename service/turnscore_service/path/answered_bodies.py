@@ -1,4 +1,4 @@
-"""Answered bodies: which requests were answered lately, by a hash of their bytes. Holds no text and no answer.
+"""Answered bodies: the latest answered requests, by a hash of their bytes. Holds no text and no answer.
 
 A request that comes again in the same bytes is most likely in the cache, so that it is worth decoding while others are
 refused undecoded.
@@ -10,7 +10,7 @@ from hashlib import blake2b
 from cachetools import LRUCache
 
 MOST_BODIES = 16_384
-"""Some 3 MiB of hashes. Chosen: beyond, those that were answered longest ago are forgotten."""
+"""Some 3 MiB of hashes. Chosen: beyond, the oldest answers are forgotten."""
 _HASH_BYTES = 16
 
 WAS_ANSWERED: ContextVar[bool] = ContextVar("turnscore_was_answered", default=False)

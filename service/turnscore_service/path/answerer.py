@@ -1,6 +1,6 @@
 """Answering: every turn is answered from the cache, by work in flight for an equal turn, or by work of its own.
 
-What is known or being computed already needs no room, so that it is answered while the service is too full to compute.
+A score that is known, or being computed, needs no room, so it is returned while the service is too full to compute.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from turnscore_service.scorers.parts import ScorePart
 from turnscore_service.scorers.scorer import TurnToScore
 
 _CACHE_SHARE = 0.5
-"""Of the time left, what asking the cache may take at most: the rest is for computing. Chosen."""
+"""The largest share of the time left that asking the cache may take: the rest is for computing. Chosen."""
 
 _CHARS_PER_CHARGED_TOKEN = 256
 """Chosen: to tokenize 354 to 444 characters took as much CPU as to compute one token (0.24 to 0.33 us a character, 105
@@ -45,7 +45,7 @@ class _Question:
     outcome: Outcome
     flights: list[Flight] = field(default_factory=list)
     own: Flight | None = None
-    """The one of them that was begun for it."""
+    """The flight that this question started."""
     boarded_at: float = 0.0
 
     @property
@@ -63,7 +63,7 @@ class _Question:
         self.flights = []
 
     def give_up(self) -> None:
-        """What its time ran out for."""
+        """The work that its time ran out for."""
         self.outcome.errors[self.name] = DeadlineExceededError("the deadline passed before the turn was scored")
         self.leave(expired=True)
 
@@ -72,7 +72,7 @@ class _Question:
         return {flight.future for flight in self.flights if not flight.future.done()}
 
     def conclude(self) -> None:
-        """Puts the score together, of what was known and what has landed."""
+        """Puts the score together from known pieces and landed ones."""
         if self.name in self.outcome.errors:
             return
         lookup, outcome, parts = self.lookup, self.outcome, dict(self.lookup.known)
@@ -169,7 +169,7 @@ class Answerer:
             self._compute(name, [lead for _, lead in pairs], demands[name], reservation)
 
     def _board(self, question: _Question) -> Lead | None:
-        """The work that nobody has begun yet."""
+        """The work that has not begun yet."""
         lookup = question.lookup
         missing = lookup.missing
         places = []
@@ -209,12 +209,12 @@ class Answerer:
 
 
 def _tokenizing_charge(leads: Sequence[Lead]) -> int:
-    """What making tokens of the turns costs, in tokens to compute."""
+    """The cost of tokenizing the turns, in tokens to compute."""
     return sum(lead.chars for lead in leads) // _CHARS_PER_CHARGED_TOKEN
 
 
 async def _wait(questions: Sequence[_Question]) -> None:
-    """Returns when all has landed that is waited for. Who runs out of time before that leaves."""
+    """Returns when every flight that is waited for has landed. Questions that run out of time before that leave."""
     for expiry in sorted({each.deadline.expires_at for each in questions}):
         open_ = set().union(*(each.waits_for for each in questions))
         if not open_:

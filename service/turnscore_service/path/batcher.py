@@ -1,4 +1,4 @@
-"""Batching: token-budget batches of similar width, one queue a scorer. Answers every caller, always.
+"""Batching: token-budget batches of similar width, one queue per scorer. Answers every caller, always.
 
 An idle lane starts at once: there is no wait window, and what is queued is dealt out evenly to the lanes that are idle.
 The turn whose time has come (fair_shares.py; a single caller's oldest) is in the next batch, and every few batches the
@@ -52,7 +52,7 @@ _OLDEST_EVERY = 8
 """While several callers wait, one batch in so many begins with the oldest turn of all. Chosen."""
 
 _MEMORY_RETRY_MS = 1000
-"""When memory may be there that others took. Chosen."""
+"""Seconds after which other processes may have given memory back. Chosen."""
 
 _LOGGER = logging.getLogger("turnscore.batching")
 
@@ -130,7 +130,7 @@ class Batcher:
         return future
 
     def seconds_per_token(self) -> float | None:
-        """Seconds that one more token adds to the queue, at the pace of late; None before the first batch."""
+        """Seconds that one more token adds to the queue, at the latest pace; None before the first batch."""
         return None if self._pace is None else self._pace / self._lanes
 
     async def stop(self) -> None:
@@ -139,7 +139,7 @@ class Batcher:
         await self._idle.wait()
 
     def close(self) -> None:
-        """Ends the stage; what still waits is dropped."""
+        """Ends the stage; waiting work is dropped."""
         self._stage.close()
 
     def _call_pump(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -276,7 +276,7 @@ class Batcher:
         metrics.RUNNING_BATCHES.labels(name).set(len(self._running))
 
     def _settle(self, entry: _Entry) -> None:
-        """Counts what became of a pack's turns; called once, whatever that is."""
+        """Counts the outcome of a pack's turns; called once."""
         entry.timer.cancel()
         if entry.future.cancelled():
             outcomes = ["departed"] * len(entry.pack.answers)
@@ -309,6 +309,6 @@ def _tell(cause: BaseException) -> ScoringError:
 
 
 def expire(future: "asyncio.Future[PackScores]") -> None:
-    """Takes a pack out of the queue because its time ran out; does nothing where it was answered."""
+    """Takes a pack out of the queue because its time ran out; does nothing if it was answered."""
     if not future.done():
         future.set_exception(DeadlineExceededError("the deadline passed before the turn was scored"))

@@ -1,6 +1,6 @@
 """Computing: turns of one request for one scorer through tokenizer and batcher, for the callers that wait for them.
 
-Knows no caller: it goes on while a flight is wanted, and takes out of the queue what no longer is.
+Knows no caller: it goes on while a flight is wanted, and takes unwanted turns out of the queue.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class Lead:
 
     turn: TurnToScore
     chars: int
-    """Of what the scorer reads of it."""
+    """Characters that the scorer reads of it."""
     reader: ScoresInParts
     flight: Flight
     keep: Callable[[Mapping[bytes, ScorePart]], None]
@@ -48,7 +48,7 @@ class Workshop:
 
 
 class Computation:
-    """The turns of one request that nobody else computes. Belongs to one event loop."""
+    """The turns of one request that no other request computes. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Computation:
         encoding.add_done_callback(lambda _: self._take(encoding.result))
 
     def _take(self, encoded: Callable[[], Encoded]) -> None:
-        """Submits the packs that somebody still waits for. Turns that cannot be tokenized land as their errors."""
+        """Submits the packs that callers still wait for. Turns that cannot be tokenized land as their errors."""
         try:
             self._submit_all(*encoded())
         except asyncio.CancelledError:
@@ -165,7 +165,7 @@ class Computation:
         return any(self._leads[place].flight.is_wanted for place in places)
 
     def _stop_unwanted(self, places: Sequence[int], stop: Callable[[bool], object]) -> None:
-        """Calls `stop` when the last who waits for any of these has left."""
+        """Calls `stop` when the last caller that waits for any of these has left."""
 
         flights = [self._leads[place].flight for place in places]
         left = list(flights)

@@ -1,4 +1,4 @@
-"""Fair shares: whose turn it is among callers who wait for the same thing. Pure; a caller is a word to it.
+"""Fair shares: whose turn it is among callers that wait for the same thing. Pure; a caller is a name to it.
 
 Fair queueing by what each caller has had (as in Start-time Fair Queueing: Goyal, Vin, Cheng, SIGCOMM 1996): the one who
 has had least is served next, and a caller that begins to wait counts as having had as much as that one. So callers that

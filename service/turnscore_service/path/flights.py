@@ -1,7 +1,7 @@
 """Flights: scores that are being computed, so that equal turns are computed once. Computes nothing itself.
 
 A flight lasts while any caller waits for it. Each caller decides for itself how long it waits; the last
-to leave ends it. A failure lands at everyone who waits and is forgotten.
+to leave ends it. A failure goes to every caller that waits and is not kept.
 """
 
 import asyncio
@@ -29,22 +29,22 @@ class Flight:
         self.future: asyncio.Future[Computed | ScoringError] = asyncio.get_running_loop().create_future()
         self.parts = frozenset(parts)
         self.on_empty: list[Callable[[bool], None]] = []
-        """Called when the last one has left before it landed; with whether their time ran out."""
+        """Called if the last caller leaves before it lands; with whether its time ran out."""
         self._flights = flights
         self._key = key
         self._waiting = 0
 
     @property
     def is_wanted(self) -> bool:
-        """Whether anybody waits for it."""
+        """Whether a caller waits for it."""
         return self._waiting > 0 and not self.future.done()
 
     def enter(self) -> None:
-        """One more waits."""
+        """One more caller waits."""
         self._waiting += 1
 
     def leave(self, *, expired: bool = False) -> None:
-        """One no longer waits."""
+        """One caller no longer waits."""
         self._waiting -= 1
         if not self._waiting and not self.future.done():
             self._flights.remove(self._key, self)
@@ -52,7 +52,7 @@ class Flight:
                 stop(expired)
 
     def land(self, result: Computed | ScoringError) -> None:
-        """Gives everybody what came of it; only the first time counts."""
+        """Gives the result to every caller; only the first result counts."""
         if not self.future.done():
             self._flights.remove(self._key, self)
             self.future.set_result(result)
@@ -69,7 +69,7 @@ class Flights:
         return None if key is None else self._by_part.get((key, part))
 
     def begin(self, key: str | None, parts: Iterable[bytes]) -> Flight:
-        """A flight with these pieces; those that are on another already stay there for who asks next."""
+        """A flight with these pieces; pieces that are on another flight stay there for the next question."""
         flight = Flight(self, key, parts)
         if key is not None:
             for part in flight.parts:
@@ -77,7 +77,7 @@ class Flights:
         return flight
 
     def remove(self, key: str | None, flight: Flight) -> None:
-        """Lets nobody else join."""
+        """Lets no other caller join."""
         if key is not None:
             for part in flight.parts:
                 if self._by_part.get((key, part)) is flight:

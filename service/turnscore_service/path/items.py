@@ -1,4 +1,4 @@
-"""Items: one turn to score with everything that is asked of it, as it travels from a request to the scorers."""
+"""Items: one turn to score with the request's choices, on its way from the request to the scorers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from turnscore_service.scorers.scorer import TurnToScore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """One turn to score with everything that is asked of it."""
+    """One turn to score with the request's choices."""
 
     context: Sequence[Turn]
     response: str

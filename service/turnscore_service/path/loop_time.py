@@ -1,4 +1,4 @@
-"""Loop time: the event loop's own time, dealt out to requests that need much of it, so that it is never silent long.
+"""Loop time: the event loop's own time, divided among requests that need much of it, so that it is never silent long.
 
 Work that takes longer than a slice pauses after each one and waits for its turn; the loop gives one turn each time it
 comes round, callers in fair order, and does everything else in between. Small requests never wait for a turn.
@@ -17,7 +17,7 @@ from turnscore_service.keys.callers import CALLER
 from turnscore_service.path.fair_shares import FairOrder
 
 SLICE_SECONDS = 0.002
-"""What is done in one go before everything else has its turn. Chosen: a turn that is scored meanwhile takes some eight
+"""Work done at once before all other work has its turn. Chosen: a turn that is scored meanwhile takes some eight
 rounds of the loop, each of which may hold a slice."""
 LARGE_BYTES = 16 * 1024
 LARGE_TURNS = 16
@@ -29,7 +29,7 @@ _PLACE: ContextVar[int | None] = ContextVar("turnscore_loop_place", default=None
 
 
 class LoopTime:
-    """Who may go on when. Belongs to one event loop."""
+    """Decides which work may go on. Belongs to one event loop."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[tuple[int, int, asyncio.Future[None]]]] = {}
@@ -85,7 +85,7 @@ class Slices:
         self._ends_at = 0.0 if is_large else time.perf_counter() + SLICE_SECONDS
 
     async def pause(self) -> None:
-        """Called before each part: waits for a turn where the slice is used up, and else returns at once."""
+        """Called before each part: waits for a turn if the slice is used up; else returns at once."""
         if time.perf_counter() >= self._ends_at:
             await self._loop_time.turn()
             self._ends_at = time.perf_counter() + SLICE_SECONDS

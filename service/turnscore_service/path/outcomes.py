@@ -16,7 +16,7 @@ class Outcome:
     scores: dict[str, Score] = field(default_factory=dict)
     errors: dict[str, ScoringError] = field(default_factory=dict)
     vectors: dict[str, bytes] = field(default_factory=dict)
-    """Of the scorers that make one of a text."""
+    """The text's vector, from scorers that make one."""
     tokenize: float = 0.0
     queue: float = 0.0
     inference: float = 0.0
@@ -34,7 +34,7 @@ def score_reply(outcome: Outcome, request_id: str, started_at: float) -> ScoreRe
 
 
 def raise_if_none(outcomes: Sequence[Outcome]) -> None:
-    """Raises the first error where no scorer answered for any item."""
+    """Raises the first error if no scorer answered for any item."""
     if not any(outcome.scores for outcome in outcomes):
         raise next(error for outcome in outcomes for error in outcome.errors.values())
 

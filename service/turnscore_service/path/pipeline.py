@@ -180,7 +180,7 @@ class ScoringPipeline:
 
     @property
     def shedding(self) -> Shedding:
-        """What is to be refused undecoded."""
+        """The shedding of requests, refused undecoded."""
         return self._answerer.shedding
 
     def models(self) -> list[ModelDescription]:
@@ -205,7 +205,7 @@ class ScoringPipeline:
         await asyncio.gather(*(each.batcher.stop() for each in self._workshops.values()))
 
     def close(self) -> None:
-        """Ends the threads; what still waits is dropped."""
+        """Ends the threads; waiting work is dropped."""
         for each in self._workshops.values():
             each.batcher.close()
             each.tokenizing.close()

@@ -31,9 +31,9 @@ class Roster:
     scorers: Mapping[str, LoadedScorer]
     defaults: Sequence[str]
     ranking: Sequence[str]
-    """Those that a ranking asks."""
+    """The scorers that a ranking asks."""
     encoder: LoadedScorer | None = None
-    """What compares texts; it is asked of no turn."""
+    """The encoder that compares texts; it scores no turn."""
 
     @property
     def loaded(self) -> dict[str, LoadedScorer]:
@@ -42,7 +42,7 @@ class Roster:
 
 
 def choose_defaults(scorers: Mapping[str, LoadedScorer], named: Sequence[str] = ()) -> Roster:
-    """The scorers that `named` says, else all but stand-ins, or all where there is nothing else.
+    """The scorers in `named`, else all but stand-ins, or all if there are only stand-ins.
 
     A ranking asks quality alone where it is one of them. Raises BundleError for a name that is not loaded, or is the
     encoder's.

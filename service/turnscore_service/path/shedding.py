@@ -2,9 +2,9 @@
 
 Decoding a request only to refuse it takes time from the turns that were admitted. So each refusal is kept as a witness
 for its caller: what was asked for, and with how much time. While the witness would be refused again, some of those that
-come after it and ask the scorer that it found full are shed, and then one is decoded again. Whatever else that scorer
-answers this caller meanwhile, from the cache or because it asks less, shows that decoding is worth its while: nothing
-is shed until there have been enough refusals in a row again. What one caller is refused says nothing about another.
+come after it and ask the scorer that it found full are shed, and then one is decoded again. If this scorer answers
+another request of this caller meanwhile, from the cache or because it asks less, decoding pays: nothing is shed until
+there have been enough refusals in a row again. One caller's refusals say nothing about another's.
 """
 
 from collections.abc import Mapping
@@ -78,7 +78,7 @@ class Shedding:
             del self._rows[caller]
 
     def has_refused(self) -> bool:
-        """Whether anybody was refused of late, and asked nothing since that was answered instead."""
+        """Whether a caller's latest requests were refused, and none since was answered."""
         return bool(self._rows)
 
     def full_scorer(self, caller: str = "") -> str | None:
@@ -90,7 +90,7 @@ class Shedding:
         return None if refusal is None else refusal.scorer
 
     def shed(self, caller: str = "") -> OverloadedError | None:
-        """The error for a request that asks the full scorer and has just come; None where it is to be decoded."""
+        """The error for a request that asks the full scorer and has just come; None if it should be decoded."""
         row = self._rows.get(caller)
         if row is None or self.full_scorer(caller) is None or (refusal := self._refusal(row, caller)) is None:
             return None

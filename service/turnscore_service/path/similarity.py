@@ -1,4 +1,4 @@
-"""Similarity: vectors of texts into how near they are to each other, as replies say it. Pure; reads no text."""
+"""Similarity: how near the vectors of texts are to each other, in the form of replies. Pure; reads no text."""
 
 from collections.abc import Sequence
 

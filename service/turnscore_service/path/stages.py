@@ -76,7 +76,7 @@ class Stage:
         return job.future
 
     def close(self) -> None:
-        """Takes no more work. What runs goes on; what waits is dropped."""
+        """Takes no more work. Running work goes on; waiting work is dropped."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -14,8 +14,8 @@ Encoded = tuple[list[TokenPack], Mapping[int, ScoringError]]
 """The packs, and by its place the error of each turn that could not be tokenized."""
 
 _AT_ONCE_SECONDS = 0.0004
-"""What is done on the event loop at most. Chosen: to hand work over and take it back costs 0.1 to 0.15 ms of CPU
-(measured on 2 CPUs), and whatever else the loop has to do waits meanwhile."""
+"""The longest work done on the event loop. Chosen: to hand work over and take it back costs 0.1 to 0.15 ms of CPU
+(measured on 2 CPUs), and the loop's other work waits meanwhile."""
 
 
 class Tokenizing:
@@ -41,5 +41,5 @@ class Tokenizing:
         return self._stage.run(encode_isolating, self._loaded, turns)
 
     def close(self) -> None:
-        """Ends the stage; what still waits is dropped."""
+        """Ends the stage; waiting work is dropped."""
         self._stage.close()

@@ -12,7 +12,7 @@ State = Literal["starting", "ready", "refused", "draining"]
 
 @dataclass(kw_only=True)
 class Health:
-    """The state of one process; readers call `require_ready`."""
+    """The state of one process; readers look at `is_ready`."""
 
     state: State = "starting"
     reason: str = "the models are being loaded"

@@ -1,4 +1,4 @@
-"""Warming: runs the largest batches that a scorer may meet, so that the memory they need is taken at the start."""
+"""Warm-up: runs the largest batches that a scorer may meet, so that the memory they need is taken at the start."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +22,7 @@ _LONGEST_WORDS = 10_000
 def fill_arenas(loaded: LoadedScorer, most_tokens: int) -> None:
     """Runs batches of `most_tokens` of several forms, on all lanes at once.
 
-    ONNX Runtime keeps what the largest batch yet needed, for each form anew: what is not taken now would be taken bit
+    ONNX Runtime keeps the memory of the largest batch of each form. Memory that is not taken now would be taken bit
     by bit while the service runs, for minutes.
     """
     lanes = loaded.concurrency.lanes
