@@ -23,7 +23,7 @@ class ConversationRegistry:
         self._is_draining = False
 
     def require_room(self) -> None:
-        """Raises NotReadyError on a draining process, OverloadedError where as many are open as may be."""
+        """Raises NotReadyError on a draining process, OverloadedError if the most conversations are open."""
         if self._is_draining:
             raise NotReadyError("draining: the service is shutting down", retry_after_ms=_RETRY_MS)
         if len(self._open) >= self._settings.conversations.max_open:

@@ -52,7 +52,7 @@ class Received:
 
 
 class Channel(Protocol):
-    """What a door gives a conversation. Both methods raise CallerLeftError once the connection is gone."""
+    """A door's side of a conversation. Both methods raise CallerLeftError once the connection is gone."""
 
     async def receive(self) -> Received | None:
         """The next message; None when the caller has said everything and still listens."""
@@ -64,7 +64,7 @@ class Channel(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Dialogue:
     opening: ConversationOpening
-    """What the opening settled, and what was said since."""
+    """The opening's choices, and the turns since."""
 
     asked: dict[str, object]
     deadline_ms: int
@@ -264,6 +264,6 @@ class Conversation:
             self._reading.reschedule(when)
 
     def _stop_if_broken(self, answering: "asyncio.Task[None]") -> None:
-        """Without anybody to answer nothing more is read."""
+        """Reads nothing more once there is no caller to answer."""
         if not answering.cancelled() and answering.exception() is not None:
             self.end(CallerLeftError())

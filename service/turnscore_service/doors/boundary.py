@@ -23,7 +23,7 @@ _LOGGER = logging.getLogger("turnscore.requests")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a door sends: the reply, or the error in its place."""
+    """The reply that a door sends, or the error in its place."""
 
     reply: BaseModel
     code: ErrorCode | None = None

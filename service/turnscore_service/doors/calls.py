@@ -45,7 +45,7 @@ class Call:
     validate: Callable[[object, Limits, Slices], Awaitable[Any]]
     do: Callable[[ScoringPipeline, Any, str, Deadline], Awaitable[BaseModel]]
     own_errors: tuple[ErrorCode, ...] = ()
-    """What it may answer beside what every call may."""
+    """Its own error codes, besides those of every call."""
 
     async def run(self, runtime: Runtime, wanted: Any, request_id: str, deadline_of: DeadlineOf) -> BaseModel:
         """The reply. Raises what the pipeline raises."""

@@ -43,7 +43,7 @@ class GrpcDoor:
         self._idle.set()
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """What a server calls. Messages come and go as bytes, so that a broken one is refused and counted here."""
+        """The methods of a server. Messages come and go as bytes, so that a broken one is refused and counted here."""
         handlers = {call.method: self._unary(call.name, self._scoring(call)) for call in CALLS}
         handlers["Models"] = self._unary("models", self._models)
         handlers["ScoreStream"] = self._stream()

@@ -99,11 +99,11 @@ class GrpcServer:
             else:
                 bound = server.add_secure_port(address, self._credentials)
         except RuntimeError:  # somebody was quicker
-            return "somebody else listens there"
+            return "another process listens there"
         await server.start()
         if self._is_shared and listens_elsewhere(host, bound):
             await server.stop(None)
-            return "somebody else listens there"
+            return "another process listens there"
         self._server, self.port = server, bound
         _LOGGER.info("gRPC door open", extra={"host": host, "port": bound, "tls": self._credentials is not None})
         return None

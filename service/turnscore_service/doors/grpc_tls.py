@@ -36,7 +36,7 @@ class _CertificateFiles:
         self._stamps: _Stamps | None = None
 
     def read(self) -> grpc.ServerCertificateConfiguration:
-        """What the files hold. Raises UnusableCertificateError."""
+        """The contents of the files. Raises UnusableCertificateError."""
         try:
             self._stamps = self._look()
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._cert, self._key)

@@ -16,7 +16,7 @@ _NARROWER: dict[tuple[ErrorCode, str | None], int] = {
 }
 REQUEST_ID_HEADER = "x-request-id"
 _REQUEST_ID = "turnscore.request_id"
-"""Where a request's id stands in its ASGI scope."""
+"""The key of a request's id in its ASGI scope."""
 
 
 def request_id_of(request: Request) -> str:

@@ -242,7 +242,7 @@ async def _read_body(request: Request, most: int) -> bytes:
 
 
 async def _unless_disconnected(request: Request, work: Awaitable[BaseModel]) -> BaseModel:
-    """The work's result; CallerLeftError when the caller goes away first, and nothing is computed for nobody."""
+    """The work's result; CallerLeftError if the caller leaves first, and the work then stops."""
     working = asyncio.current_task()
     assert working is not None
     has_left = False

@@ -15,7 +15,7 @@ from turnscore_service.errors import DeadlineExceededError, InvalidRequestError,
 from turnscore_service.settings.doors import HttpSettings
 
 _MOST_HEADERS = 128
-"""What the server's WebSocket library takes in a handshake, too."""
+"""The limit of the server's WebSocket library for a handshake, too."""
 _MOST_WAITING = 128
 """Requests sent ahead on one connection. Chosen: making their scopes takes some 2 ms of the event loop."""
 _FAREWELL_SECONDS = 1.0
@@ -100,7 +100,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or a chunked body's trailer, which nobody reads."""
+        """A header, or a chunked body's trailer, which is not read."""
         self._count_head(len(name) + len(value))
         if not self._is_within_head:
             return

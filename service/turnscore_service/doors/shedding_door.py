@@ -69,7 +69,7 @@ class SheddingDoor:
         return b'"scorers"' not in body and b'"weights"' not in body and self._runtime.asks(call, scorer)
 
     def _caller(self, scope: Scope) -> Caller | None:
-        """Who calls; None for a stranger, whom the door behind turns away."""
+        """The caller; None for an unknown one, which the door behind refuses."""
         try:
             return self._runtime.access.recognize(*sender_of(HTTPConnection(scope)))
         except UnauthenticatedError:

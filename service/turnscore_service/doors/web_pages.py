@@ -39,7 +39,7 @@ def check_content_type(headers: Mapping[str, str]) -> None:
 
 
 def _is_known(authority: str, settings: HttpSettings) -> bool:
-    """Whether nobody else decides where the name leads."""
+    """Whether no other owner decides where the name leads."""
     try:
         host = urlsplit(f"//{authority}").hostname or ""
     except ValueError:

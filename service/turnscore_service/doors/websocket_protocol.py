@@ -69,13 +69,13 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         self._next: asyncio.Handle | None = None
 
     def data_received(self, data: bytes) -> None:
-        """Takes what came; it is parsed piece by piece, so that nobody else has to wait for all of it."""
+        """Takes what came; it is parsed piece by piece, so that no other caller has to wait for all of it."""
         if not self._is_over:
             self._unread += data
             self._read_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """What was not read yet never will be."""
+        """Drops everything that was not read yet."""
         self._unread = b""
         super().connection_lost(exc)
 

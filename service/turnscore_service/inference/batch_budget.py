@@ -8,7 +8,7 @@ from turnscore_service.inference.onnx_backend import OutOfMemoryError
 
 FIRST_TOKENS = 1024
 MOST_CUDA_TOKENS = 65_536
-"""More tokens per batch keep a GPU no busier and make everybody wait longer. Chosen."""
+"""More tokens per batch keep a GPU no busier and make all callers wait longer. Chosen."""
 _RECOVERY_SHARE = 1 / 64
 """How much a good batch adds to a limit that memory made smaller: it doubles in 45 batches. Chosen."""
 

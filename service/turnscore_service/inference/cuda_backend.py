@@ -19,7 +19,7 @@ _OUT_OF_MEMORY = re.compile(
     r"Failed to allocate memory|out of memory|OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED"
     r"|Available memory of \d+ is smaller than requested"
 )
-"""What ONNX Runtime's arena, the CUDA runtime, cuBLAS and cuDNN say."""
+"""The messages of ONNX Runtime's arena, the CUDA runtime, cuBLAS and cuDNN."""
 
 
 @dataclass(frozen=True)

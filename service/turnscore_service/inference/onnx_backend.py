@@ -30,7 +30,7 @@ class OutOfMemoryError(Exception):
 
 
 class Backend(Protocol):
-    """What a scorer needs of a runtime."""
+    """The methods of a runtime that a scorer needs."""
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]

@@ -55,7 +55,7 @@ def load_onnxruntime() -> Any:
 
 
 def describe_build() -> OnnxBuild:
-    """What is installed. Raises DeviceError as `load_onnxruntime` does."""
+    """The installed packages. Raises DeviceError as `load_onnxruntime` does."""
     module = load_onnxruntime()
     found = {(each.metadata["Name"] or "").lower().replace("_", "-") for each in distributions()}
     return OnnxBuild(

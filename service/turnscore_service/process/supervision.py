@@ -1,4 +1,4 @@
-"""Supervision: what BentoML's supervisor says when it cannot start, and how a worker ends when it has lost it."""
+"""Supervision: the sentence of BentoML's supervisor that cannot start, and the end of a worker that has lost it."""
 
 import asyncio
 import errno

@@ -63,7 +63,7 @@ class EngagementScorer:
         return " ".join(last_user_run(turn.context)), turn.response
 
     def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
-        """One pack of two rows per turn, query and reply; only the reply's where nobody asked anything.
+        """One pack of two rows per turn, query and reply; only the reply's if there is no query.
 
         A query beyond the token limit loses its beginning, a reply its end. Each distinct text is tokenized once.
         """

@@ -11,7 +11,7 @@ Claim = Callable[[Turn], bool]
 
 
 class _Dialogue:
-    """What is known of a dialogue's turns, found out in one pass over them."""
+    """Facts about a dialogue's turns, from one pass over them."""
 
     def __init__(self, turns: Sequence[Turn]) -> None:
         self.spoken: list[Turn] = []
@@ -104,5 +104,5 @@ class History(Sequence[Turn]):
 
 
 def history_of(context: Sequence[Turn]) -> History:
-    """The context as a history; one that is one already as it is."""
+    """The context as a history; a history unchanged."""
     return context if isinstance(context, History) else History(context)

@@ -70,7 +70,7 @@ class WholeScores:
         self._reader = scorer if isinstance(scorer, KnowsInputs) else None
 
     def inputs_of(self, turn: TurnToScore) -> Fields:
-        """What the scorer says it reads; everything, with the options as they were sent, where it says nothing."""
+        """The parts that the scorer reads; without such a list everything, with the options as they were sent."""
         if self._reader is not None:
             return self._reader.inputs_of(turn)
         return (*context_fields(turn.context), turn.response, json.dumps(dict(turn.asked)))

@@ -94,7 +94,7 @@ def _refuse_many_turns(layout: WindowLayout) -> WindowLayout:
 
 
 class QualityOptions(BaseModel):
-    """What a quality bundle's manifest says in `options`."""
+    """The `options` of a quality bundle's manifest."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -12,7 +12,7 @@ from turnscore_service.inference.onnx_backend import Backend
 
 TokenRow = tuple[int, ...]
 PERCENTILE_SUFFIX = "_percentile"
-"""Of the name of a detail that is another one's place among the bundle's reference turns."""
+"""Suffix of a detail that is another detail's percentile among the bundle's reference turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class TurnToScore:
     response: str
     _: KW_ONLY
     options: object = None
-    """What the scorer's `read_options` made of the caller's options."""
+    """The caller's options, as the scorer's `read_options` returned them."""
     asked: Mapping[str, JsonValue] = field(default_factory=dict)
     """The caller's options as they were sent."""
     is_cut: bool = False
@@ -38,20 +38,20 @@ class TurnToScore:
 class TokenPack:
     """Turns as the model will see them, computed together: rows of token ids, special tokens included.
 
-    Most scorers make one pack a turn; one that can share work between the turns of a dialogue packs several.
+    Most scorers make one pack per turn; one that can share work between the turns of a dialogue packs several.
     """
 
     rows: tuple[TokenRow, ...]
     answers: tuple[int, ...]
-    """Which of the turns given to `encode` this pack answers, in the order of its scores."""
+    """The places, among the turns given to `encode`, that this pack answers, in the order of its scores."""
     tokens: tuple[TokenCount, ...]
     """Tokens used and dropped, one for each answer."""
     structure: object = None
-    """What else the scorer that made the pack needs to lay it out; nobody else looks at it."""
+    """Whatever else the pack's own scorer needs to lay it out; no other module reads it."""
     pieces: int = 1
     """In how many packs each of its turns is answered: where it is several, the scorer is a MergesPieces."""
     warnings: tuple[tuple[str, ...], ...] = ()
-    """Of turnscore_service.scorers.turn_warnings, for each answer; empty where nothing is said of any."""
+    """Of turnscore_service.scorers.turn_warnings, for each answer; empty if there are none."""
 
     @property
     def width(self) -> int:
@@ -66,7 +66,7 @@ class TokenPack:
 
 @dataclass(frozen=True, slots=True)
 class RawScore:
-    """What a scorer makes of one turn: its paper's value, and the parts it was made of."""
+    """A scorer's result for one turn: its paper's value, and the value's parts."""
 
     value: float
     details: dict[str, float] = field(default_factory=dict)
@@ -76,9 +76,9 @@ class RawScore:
     is_comparable: bool = True
     """False where no reference turn was scored this way: the reply then carries no percentile and no label."""
     warnings: tuple[str, ...] = ()
-    """What to know before the score is believed: those of its pack, which who computes puts here."""
+    """Warnings about the score: those of its pack, which the computation copies here."""
     vector: bytes | None = None
-    """What an EncodesTexts makes of the response: little-endian float32, of length 1."""
+    """The response's vector, from an EncodesTexts: little-endian float32, of length 1."""
 
 
 class Scorer(Protocol):
@@ -120,7 +120,7 @@ class Scorer(Protocol):
 
 @runtime_checkable
 class MergesPieces(Protocol):
-    """A scorer that deals out what is asked of one turn to several packs, so that none is larger than a batch."""
+    """A scorer that divides the questions about one turn among several packs, so that none is larger than a batch."""
 
     def merge(self, pack: TokenPack, pieces: Sequence[RawScore]) -> RawScore:
         """The turn's score, of what `score` gave for each of its packs, in any order; `pack` is one of them."""

@@ -95,7 +95,7 @@ class SentimentStopScorer:
         return True
 
     def _has_tokens(self, turn: Turn) -> bool:
-        """Whether the turn stands in a row: not where it is empty, white space or characters that nobody sees."""
+        """Whether the turn stands in a row: not if it is empty, white space or invisible characters."""
         text, _ = keep_end(turn.text.strip(), CHARS_PER_TOKEN * self._token_limit)
         if any(map(_is_seen, text[-_GLANCE:])):
             return True

@@ -19,7 +19,7 @@ _LONG_CHARS = 2000
 
 @dataclass(frozen=True, slots=True)
 class TokenizingPace:
-    """Seconds for a turn, and for each character of what the scorer reads. Infinite where nobody measured."""
+    """Seconds for a turn, and for each character of what the scorer reads. Infinite without a measurement."""
 
     seconds_per_turn: float = math.inf
     seconds_per_char: float = 0.0

@@ -63,7 +63,7 @@ _ENGLISH, _FOREIGN = frozenset(_ENGLISH_WORDS.split()), frozenset(_FOREIGN_WORDS
 
 
 def reading_warnings(*, context_read: bool, response_read: bool) -> tuple[str, ...]:
-    """What the scorer did not read whole: the turn before the response, and the response."""
+    """The texts that the scorer did not read whole: the turn before the response, and the response."""
     return (CONTEXT_NOT_READ,) * (not context_read) + (RESPONSE_CUT,) * (not response_read)
 
 

@@ -17,7 +17,7 @@ QualityName = Annotated[str, StringConstraints(min_length=1, max_length=64, patt
 FollowUp = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
 MAX_OWN_QUALITIES = 16  # chosen: as many as FED has, about
 MAX_FOLLOW_UPS = 256
-"""Of a caller's own qualities together: four times as many as FED's own. Chosen."""
+"""Follow-ups of a caller's own qualities together: four times as many as FED's own. Chosen."""
 MAX_FOLLOW_UP_CHARS = 4096
 """Of those: FED's own eighteen have 1,758. Chosen."""
 

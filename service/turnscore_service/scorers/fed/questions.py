@@ -125,7 +125,7 @@ def _part(quality: Quality, loss: Loss, room: int) -> bytes:
 
 def _number_prefixes(tokens: Mapping[str, Sequence[int]]) -> dict[str, int]:
     """Of each text the beginnings that something follows, a bit each: what a tree of several texts feeds, in a tree
-    that nobody has to build."""
+    that need not be built."""
     numbers: dict[tuple[int, ...], int] = {}
     return {
         text: sum(1 << numbers.setdefault(tuple(ids[:end]), len(numbers)) for end in range(1, len(ids)))
