@@ -38,7 +38,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve test check format lock wheels bento latency scores schema proto check-proto sync-client bench-fed train-dialogue-lm
-.PHONY: bench bench-quick equal bench-cache bench-gpu bench-gpu-tiny bench-scorers load soak overload streams hostile
+.PHONY: bench bench-quick equal bench-cache bench-gpu bench-gpu-tiny bench-scorers bench-references load soak overload streams hostile
 .PHONY: train-engagement export-engagement train-sentiment-stop export-sentiment-stop export-quality simulate-calibration simulate-comparison simulate-designs train-quality reading
 
 help:  ## Lists the targets
@@ -217,6 +217,9 @@ streams: SCORERS = engagement
 
 train-dialogue-lm: $(DEV)/.ready  ## Trains the small language model of FED: DATA=folder OUTPUT=build/dialogue-lm
 	$(DEV)/bin/turnscore-train dialogue-lm --data $(DATA) --output $(OUTPUT)
+
+bench-references: $(DEV)/.ready  ## Measures reference metrics on a million pairs: DATA=folder with multiref/ ENCODER=bundle
+	$(BENCH_PATH) $(DEV)/bin/python -m turnscore_bench.references.pairs --data '$(DATA)/multiref' $(if $(ENCODER),--encoder '$(ENCODER)')
 
 bench-fed: $(DEV)/.ready  ## Measures FED against the published way: TOKENIZER=folder with GPT-2's vocab.json, merges.txt
 	$(BENCH_PATH) $(DEV)/bin/python -m turnscore_bench.fed --tokenizer $(TOKENIZER) --machine "$(MACHINE)"

@@ -62,7 +62,7 @@ def _measure(
         distinct_within_rows=(
             {order: float(np.mean([distinct(each, order) for each in within])) for order in ORDERS} if several else None
         ),
-        self_bleu={order: self_bleu(several, order, tokenisation) for order in SELF_BLEU_ORDERS} if several else None,
+        self_bleu=self_bleu(several, tokenisation) if several else None,
     )
 
 
@@ -84,14 +84,15 @@ def adjusted_distinct(texts: Sequence[Tokens], order: int, vocabulary: int) -> f
     return len(set(ngrams)) / expected
 
 
-def self_bleu(sets: Sequence[Sequence[str]], order: int, tokenisation: str = "blanks") -> float:
-    """Mean over the sets, each of two or more texts, of the mean BLEU of a text against the set's others together."""
-    bleu = Bleu(order, tokenisation)
-    means = []
+def self_bleu(sets: Sequence[Sequence[str]], tokenisation: str = "blanks") -> dict[int, float]:
+    """By order, the mean over sets of two or more texts of the BLEU of a text against the set's others together."""
+    bleu = Bleu(max(SELF_BLEU_ORDERS), tokenisation)
+    means = np.zeros(len(SELF_BLEU_ORDERS))
     for texts in sets:
-        groups = [(text, [*texts[:place], *texts[place + 1 :]]) for place, text in enumerate(texts)]
-        means.append(float(bleu.compare_jointly(groups).mean()))
-    return float(np.mean(means))
+        for place, text in enumerate(texts):
+            counts = bleu.count(text, [*texts[:place], *texts[place + 1 :]])
+            means += [counts.score(order) / len(texts) for order in SELF_BLEU_ORDERS]
+    return dict(zip(SELF_BLEU_ORDERS, (means / len(sets)).tolist(), strict=True))
 
 
 def find_ngrams(words: Tokens, order: int) -> Iterator[Tokens]:

@@ -6,8 +6,8 @@ from typing import Final, Literal
 
 import numpy as np
 
-from turnscore_assessment.figures import Williams, williams_test
-from turnscore_assessment.references.comparisons import Comparison, Floats, by_system
+from turnscore_assessment.figures import Floats, Williams, williams_test
+from turnscore_assessment.references.comparisons import Comparison, by_system
 from turnscore_assessment.references.correlation import Agreement, correlate
 from turnscore_assessment.references.diversity import Diversity, measure_diversity
 from turnscore_assessment.references.metrics.metric import ComparesCorpus, Metric

@@ -22,7 +22,7 @@ HUMAN, HUMAN_PLACE = "human", 1
 
 def read_rated(folder: Path) -> list[Comparison]:
     """The 500 rows of Table 4, each with all five references, the original first. Raises ReferencesError."""
-    known = _read_references(folder)
+    known = read_replies(folder)
     rows = read_comparisons(folder / RATINGS_FILE)
     for row in rows:
         if row.context_id not in known:
@@ -40,7 +40,7 @@ def read_human(folder: Path, *, is_single: bool) -> list[Comparison]:
             hypotheses=(texts[HUMAN_PLACE],),
             references=tuple(texts[place] for place in places),
         )
-        for name, texts in _read_references(folder).items()
+        for name, texts in read_replies(folder).items()
     ]
 
 
@@ -60,8 +60,8 @@ def read_outputs(folder: Path, outputs: Path, mapping: Mapping[str, int], *, is_
     return rows
 
 
-def _read_references(folder: Path) -> dict[str, Sequence[str]]:
-    """The references of every turn that has some, by dialogue and place: `73_4` is turn 4 of dialogue 73, from 0."""
+def read_replies(folder: Path) -> dict[str, Sequence[str]]:
+    """The five replies to every turn that has some, by dialogue and place: `73_4` is turn 4 of dialogue 73, from 0."""
     found: dict[str, Sequence[str]] = {}
     for number, (place, dialogue) in enumerate(read_lines(folder / TEST_FILE)):
         for turn_number, turn in enumerate(_read_turns(dialogue, place)):

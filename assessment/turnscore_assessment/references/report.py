@@ -4,9 +4,8 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
-from turnscore_assessment.references.correlation import Interval
+from turnscore_assessment.figures import Interval, jsonable
 from turnscore_assessment.references.diversity import Diversity
 from turnscore_assessment.references.evaluation import Evaluation
 
@@ -16,7 +15,7 @@ _LEAST_SHOWN = 0.0001
 
 def to_json(evaluation: Evaluation) -> str:
     """Everything, in JSON; what is no number is null."""
-    return json.dumps(_finite(asdict(evaluation)), ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+    return json.dumps(jsonable(asdict(evaluation)), ensure_ascii=False, indent=2, allow_nan=False) + "\n"
 
 
 def to_table(evaluation: Evaluation) -> str:
@@ -98,11 +97,3 @@ def _number(value: float) -> str:
     if not math.isfinite(value):
         return "-"
     return f"{value:.4f}" if value >= _LEAST_SHOWN else f"< {_LEAST_SHOWN}"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -7,7 +7,6 @@ Chen and Cherry 2014), but a hypothesis that shares no word scores 0. NLTK's `se
 """
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -49,13 +48,14 @@ class BleuCounts:
             self.matches[place] += other.matches[place]
             self.totals[place] += other.totals[place]
 
-    def score(self) -> float:
-        """BLEU, 0 to 1."""
+    def score(self, order: int | None = None) -> float:
+        """BLEU, 0 to 1; of a lower order where one is named."""
+        order = order or self.order
         if not self.matches[0]:
             return 0.0
         # The operations are NLTK's one by one, so that replies that tie there tie here and rank correlations agree.
-        weight = 1 / self.order
-        precisions = zip(self.matches, self.totals, strict=True)
+        weight = 1 / order
+        precisions = zip(self.matches[:order], self.totals[:order], strict=True)
         logs = math.fsum([weight * math.log((matched or _EPSILON) / total) for matched, total in precisions])
         is_brief = self.hypothesis_words <= self.reference_words
         brevity = math.exp(1 - self.reference_words / self.hypothesis_words) if is_brief else 1.0
@@ -96,9 +96,8 @@ class Bleu:
         """The counts of one hypothesis against its references."""
         own, length = self._read(hypothesis)
         read = [self._read(reference) for reference in references]
-        clips = read[0][0] if len(read) == 1 else _clip([ngrams for ngrams, _ in read], self._order)
         nearest = min((known for _, known in read), key=lambda known: (abs(known - length), known))
-        matches = [_overlap(counted, clips[place]) for place, counted in enumerate(own)]
+        matches = [_overlap(counted, [ngrams[place] for ngrams, _ in read]) for place, counted in enumerate(own)]
         totals = [max(1, length - place) for place in range(self._order)]
         return BleuCounts(
             order=self._order, hypothesis_words=length, reference_words=nearest, matches=matches, totals=totals
@@ -115,17 +114,14 @@ def _count_ngrams(words: Tokens, order: int) -> tuple[NGrams, int]:
     return tuple(counted), len(words)
 
 
-def _overlap(own: dict[Tokens, int], others: dict[Tokens, int]) -> int:
+def _overlap(own: dict[Tokens, int], references: Sequence[dict[Tokens, int]]) -> int:
+    """How many n-grams the references have too, each as often as the one that has it most."""
     matched = 0
-    for ngram in own.keys() & others.keys():
-        matched += min(own[ngram], others[ngram])
+    if len(references) == 1:
+        [other] = references
+        for ngram in own.keys() & other.keys():
+            matched += min(own[ngram], other[ngram])
+        return matched
+    for ngram, count in own.items():
+        matched += min(count, max(other.get(ngram, 0) for other in references))
     return matched
-
-
-def _clip(references: Sequence[NGrams], order: int) -> NGrams:
-    """The most that any one reference has of each n-gram."""
-    clips: list[Counter[Tokens]] = [Counter() for _ in range(order)]
-    for ngrams in references:
-        for place, counts in enumerate(ngrams):
-            clips[place] |= Counter(counts)
-    return tuple(clips)

@@ -77,9 +77,13 @@ def test_adjusted_distinct_does_not_punish_length():
 
 
 def test_self_bleu_by_hand():
-    assert self_bleu([["a b", "a b", "a b"]], 2) == 1
-    assert self_bleu([["a b", "c d"]], 2) == 0
-    assert self_bleu([["a b", "a c"], ["x", "y"]], 1) == 0.25
+    assert self_bleu([["a b", "a b", "a b"]])[2] == 1
+    assert self_bleu([["a b", "c d"]])[2] == 0
+    assert self_bleu([["a b", "a c"], ["x", "y"]])[1] == 0.25
+    texts = ["a b c d", "a b c e f", "a c d"]
+    for order, found in self_bleu([texts]).items():
+        groups = [(text, [other for other in texts if other != text]) for text in texts]
+        assert found == pytest.approx(Bleu(order).compare_jointly(groups).mean())
 
 
 def test_diversity_is_told_by_system_and_within_rows_only_where_there_are_several():
