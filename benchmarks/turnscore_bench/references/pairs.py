@@ -65,10 +65,8 @@ def main() -> None:
     for metric in ("bleu-2", "bleu-4", "rouge-l", *(["encoder"] if given.encoder else [])):
         options = ["--encoder", given.encoder] if metric == "encoder" else []
         seconds, mebibytes = measure([references, str(file), "--metric", metric, *options])
-        print(
-            f"| `{metric}` | {seconds:.0f} s of CPU | {1e6 * seconds / pairs:.0f} us | {mebibytes:.0f} MiB |",
-            flush=True,
-        )
+        figures = f"{seconds:.0f} s of CPU | {1e6 * seconds / pairs:.0f} us | {mebibytes:.0f} MiB"
+        print(f"| `{metric}` | {figures} |", flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":
