@@ -117,6 +117,17 @@ class Served:
         return [answer.json()["reply"] for answer in said]
 
 
+def code_of(answer: httpx.Response) -> tuple[int, str]:
+    """The status and the code of a refusal."""
+    return answer.status_code, answer.json()["error"]["code"]
+
+
+async def begin(served: Served) -> tuple[Link, str]:
+    """A new worker's link, and the dialogue that the worker has begun."""
+    [link] = served.invite()
+    return link, (await served.agree(link))["dialogue"]["id"]
+
+
 @asynccontextmanager
 async def served_study(
     folder: Path, bots: httpx.AsyncBaseTransport | None = None, database: str | None = None, **changed: Any
