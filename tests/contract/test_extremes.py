@@ -129,7 +129,7 @@ async def test_no_request_at_its_extremes_silences_the_loop(
     opened: Opened, slowness: float, door: Callable[[Opened, Extreme], int]
 ):
     silences: dict[str, float] = {}
-    for extreme in extremes():
+    for extreme in extremes(with_encoder=True):
         if door is over_grpc and extreme.fields is None:
             continue
         statuses: list[int] = []
@@ -146,7 +146,7 @@ async def test_no_request_at_its_extremes_silences_the_loop(
 
 async def test_what_is_refused_leaves_nothing_in_memory(opened: Opened):
     process, growth = psutil.Process(), {}
-    for extreme in extremes():
+    for extreme in extremes(with_encoder=True):
         if extreme.is_legal and "512 of 200" not in extreme.name:
             continue
         for _ in range(3):

@@ -25,9 +25,9 @@ class Extreme:
     """To be answered; else to be refused as a whole. A batch is answered though each of its turns may be refused."""
 
 
-def extremes() -> list[Extreme]:
-    """All of them, the same each time."""
-    return [*_legal(), *_refused()]
+def extremes(*, with_encoder: bool = False) -> list[Extreme]:
+    """All of them, the same each time; comparisons of texts are legal where a service has an encoder."""
+    return [*_legal(), *(_compared() if with_encoder else ()), *_refused()]
 
 
 def _legal() -> list[Extreme]:
@@ -43,17 +43,19 @@ def _legal() -> list[Extreme]:
         _of("dialogue: 1,024 turns, 1 MiB", "score_dialogue", {"turns": _turns(1024, 950), **one}),
         _of("dialogue: 1,024 turns of a letter", "score_dialogue", {"turns": _turns(1024, 1), **one}),
         _of("rank: 64 of 8,000, 1 MiB", "rank", {"candidates": _texts(64, 8_000), "context": _turns(60, 7_900), **one}),
-        _of("similarity: 128 texts with each other, 1 MiB", "similarity", {"texts": _texts(128, 7_900)}),
-        _of(
-            "similarity: 128 with 128, 1 MiB",
-            "similarity",
-            {"texts": _texts(128, 4_000), "references": _texts(128, 4_001)},
-        ),
-        _of("similarity: 1 letter with 255", "similarity", {"texts": ["a"], "references": ["b"] * 255}),
         _of("own qualities: 256 of 16", "score", _asking_own(256, 16)),
         _of("own qualities: 20 of 200", "score", _asking_own(20, 200)),
         _of("a conversation opened with 1,023 turns, 1 MiB", "conversations", _opening(_turns(1023, 950), **one)),
         _of("a conversation opened with 1,023 turns of a letter", "conversations", _opening(_turns(1023, 1), **one)),
+    ]
+
+
+def _compared() -> list[Extreme]:
+    both = {"texts": _texts(128, 4_000), "references": _texts(128, 4_001)}
+    return [
+        _of("similarity: 128 texts with each other, 1 MiB", "similarity", {"texts": _texts(128, 7_900)}),
+        _of("similarity: 128 with 128, 1 MiB", "similarity", both),
+        _of("similarity: 1 letter with 255", "similarity", {"texts": ["a"], "references": ["b"] * 255}),
     ]
 
 

@@ -61,8 +61,9 @@ def test_a_wrong_answer_a_silent_service_and_memory_that_grows_break_it(wrong: d
 
 
 def test_the_extremes_are_within_a_body_and_always_the_same():
-    found = extremes()
-    assert [each.body for each in found] == [each.body for each in extremes()]
+    found = extremes(with_encoder=True)
+    assert [each.body for each in found] == [each.body for each in extremes(with_encoder=True)]
+    assert {each.name for each in extremes()} < {each.name for each in found}
     assert max(len(each.body) for each in found) <= MAX_BODY_BYTES
     assert len({each.name for each in found}) == len(found)
 
