@@ -182,7 +182,7 @@ def _show_criteria(report: StudyReport) -> Section:
     return Section(
         heading="How the criteria go together",
         paragraphs=["Over systems, by raw scores as published: Pearson above the diagonal, Spearman below."],
-        tables=[Table("Correlations of criteria", ["", *names], rows)],
+        tables=[Table("Correlations of criteria", ["criterion", *names], rows)],
     )
 
 
