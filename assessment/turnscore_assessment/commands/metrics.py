@@ -3,7 +3,7 @@
 import shlex
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from turnscore_client import AsyncTurnScoreClient
@@ -11,6 +11,9 @@ from turnscore_client import AsyncTurnScoreClient
 from turnscore_assessment.agreement.command import CALL_SECONDS, CALLS_IN_FLIGHT, show_progress
 from turnscore_assessment.commands.options import RatingsFile, RoundsOption, SeedOption, reported_errors
 from turnscore_assessment.figures import ROUNDS
+
+if TYPE_CHECKING:
+    from turnscore_assessment.metrics.metrics_job import MetricsJob
 
 
 def run(
@@ -61,15 +64,19 @@ def run(
         rounds=rounds,
         seed=seed,
     )
-    words = ["turnscore-assess", "metrics", ratings.name, *(path.name for path in job.scores)]
-    words += [word for name in job.choice.scorers for word in ("--scorer", name)]
-    words += [word for name in job.choice.bundles for word in ("--bundle", Path(name).name)]
-    words += [word for name in parts or [] for word in ("--part", name)]
-    words += ["--per-system", str(per_system)] if per_system else []
-    words += ["--rounds", str(rounds), "--seed", str(seed)]
     with reported_errors():
         report = run_metrics_job(job, show_progress)
-        written = write_metrics(report, output, shlex.join(words), datetime.now(UTC).date().isoformat())
+        written = write_metrics(report, output, _describe(job), datetime.now(UTC).date().isoformat())
     for sentence in summarize(report):
         typer.echo(sentence)
     typer.echo(f"wrote {', '.join(str(path) for path in written)}")
+
+
+def _describe(job: "MetricsJob") -> str:
+    """The command that gives the same figures, whatever the files and bundles are called elsewhere."""
+    words = ["turnscore-assess", "metrics", job.ratings.name, *(path.name for path in job.scores)]
+    words += [word for name in job.choice.scorers for word in ("--scorer", name)]
+    words += [word for name in job.choice.bundles for word in ("--bundle", Path(name).name)]
+    words += [word for name in job.parts[1:] for word in ("--part", name)]
+    words += ["--per-system", str(job.per_system)] if job.per_system else []
+    return shlex.join([*words, "--rounds", str(job.rounds), "--seed", str(job.seed)])

@@ -48,21 +48,7 @@ def to_json(report: StudyReport) -> dict[str, Any]:
                     "confidence": CONFIDENCE,
                     "unit": "worker",
                 },
-                "workers": {
-                    "total": len(report.workers),
-                    "passed": report.passing,
-                    "outcomes": [
-                        {
-                            "number": number,
-                            "outcome": str(worker.verdict),
-                            "passes": worker.passes,
-                            "p": worker.p,
-                            "degraded_ratings": worker.degraded_ratings,
-                            "ordinary_ratings": worker.ordinary_ratings,
-                        }
-                        for number, worker in enumerate(report.workers, start=1)
-                    ],
-                },
+                "workers": _describe_workers(report),
                 "systems": [
                     vars(system) | {"scores": dict(system.scores), "raw": dict(system.raw)} for system in report.systems
                 ],
@@ -74,20 +60,39 @@ def to_json(report: StudyReport) -> dict[str, Any]:
                     {"first": first, "second": second, "pearson": pearson, "spearman": spearman}
                     for (first, second), (pearson, spearman) in report.criteria.items()
                 ],
-                "rater_agreement": {
-                    group: {
-                        "pairs": len(found.correlations),
-                        "undefined": found.undefined,
-                        "median": found.median,
-                        "edges": list(BIN_EDGES),
-                        "histogram": found.histogram,
-                    }
-                    for group, found in report.agreement.items()
-                },
+                "rater_agreement": _describe_agreement(report),
                 "effort": {group: vars(found) for group, found in report.effort.items()},
             }
         )
     )
+
+
+def _describe_workers(report: StudyReport) -> dict[str, Any]:
+    outcomes = [
+        {
+            "number": number,
+            "outcome": str(worker.verdict),
+            "passes": worker.passes,
+            "p": worker.p,
+            "degraded_ratings": worker.degraded_ratings,
+            "ordinary_ratings": worker.ordinary_ratings,
+        }
+        for number, worker in enumerate(report.workers, start=1)
+    ]
+    return {"total": len(report.workers), "passed": report.passing, "outcomes": outcomes}
+
+
+def _describe_agreement(report: StudyReport) -> dict[str, Any]:
+    return {
+        group: {
+            "pairs": len(found.correlations),
+            "undefined": found.undefined,
+            "median": found.median,
+            "edges": list(BIN_EDGES),
+            "histogram": found.histogram,
+        }
+        for group, found in report.agreement.items()
+    }
 
 
 def _list_systems(report: StudyReport) -> Iterator[dict[str, Any]]:
