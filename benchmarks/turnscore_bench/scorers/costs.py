@@ -4,14 +4,13 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.scorers.scorer import TurnToScore
 from turnscore_wire import Turn
 
 TOGETHER = 16
-"""Turns of as many dialogues in one batch: what a busy service makes of its callers' requests."""
+"""Turns, each of another dialogue, in one batch at most: what a busy service makes of its callers' requests."""
 
 Dialogue = Sequence[Turn]
 Work = Sequence[Sequence[TurnToScore]]
@@ -35,12 +34,13 @@ class Cost:
 def plan_ways(dialogues: Sequence[Dialogue]) -> dict[str, Work]:
     """The same turns asked alone, in batches of other dialogues' turns, and a dialogue at a time."""
     by_dialogue = [_system_turns(dialogue) for dialogue in dialogues]
-    places = range(max(map(len, by_dialogue)))
-    mixed = iter([turns[place] for place in places for turns in by_dialogue if place < len(turns)])
-    batches = list(iter(lambda: list(islice(mixed, TOGETHER)), []))
+    batches: list[list[TurnToScore]] = []
+    for place in range(max(map(len, by_dialogue))):
+        at_place = [turns[place] for turns in by_dialogue if place < len(turns)]
+        batches += [at_place[start : start + TOGETHER] for start in range(0, len(at_place), TOGETHER)]
     return {
         "each turn alone": [[turn] for turns in by_dialogue for turn in turns],
-        f"{TOGETHER} turns of {TOGETHER} dialogues in a batch": batches,
+        f"up to {TOGETHER} turns of as many dialogues in a batch": batches,
         "all turns of a dialogue in a batch": [turns for turns in by_dialogue if turns],
     }
 
