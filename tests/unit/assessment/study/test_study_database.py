@@ -7,7 +7,9 @@ import stat
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from sqlalchemy import Connection, func, select, text
@@ -31,42 +33,32 @@ def find_postgres() -> Path | None:
 
 
 @pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres() -> Iterator[str]:
     """The address of a Postgres server of our own; skips, with the reason, where there is none."""
     pytest.importorskip("pg8000", reason="pg8000 is not installed")
     programs = find_postgres()
     if programs is None:
         pytest.skip("there is no Postgres server: apt-get install postgresql")
-    folder, port = tmp_path_factory.mktemp("postgres"), free_port()
     user = "nobody" if os.getuid() == 0 else None  # it does not run as root
-    if user:
-        for each in (folder, *list(folder.parents)[:2]):
-            each.chmod(0o755)
-        shutil.chown(folder, user)
-    initdb = [
-        programs / "initdb",
-        "-D",
-        folder / "data",
-        "-U",
-        "study",
-        "--auth=trust",
-        "--no-sync",
-        "-E",
-        "UTF8",
-        "--locale=C",
-    ]
-    made = subprocess.run(initdb, user=user, cwd=folder, env={}, capture_output=True, text=True, check=False)
-    assert made.returncode == 0, made.stderr
+    with TemporaryDirectory(prefix="postgres-") as path:  # pytest's own folders are closed to every other user
+        folder, port = Path(path), free_port()
+        if user:
+            shutil.chown(folder, user)
+        initdb = [programs / "initdb", "-D", folder / "data", "-U", "study", "--auth=trust", "--no-sync"]
+        initdb += ["-E", "UTF8", "--locale=C"]
+        made = subprocess.run(initdb, user=user, cwd=folder, env={}, capture_output=True, text=True, check=False)
+        assert made.returncode == 0, made.stderr
+        with _running_postgres(programs, folder, port, user):
+            yield f"postgresql://study@127.0.0.1:{port}/postgres"
+
+
+@contextmanager
+def _running_postgres(programs: Path, folder: Path, port: int, user: str | None) -> Iterator[None]:
+    """The server, ready for connections while the block runs."""
     options = ["-c", "fsync=off", "-c", "listen_addresses=127.0.0.1", "-k", folder, "-p", str(port)]
+    command = [programs / "postgres", "-D", folder / "data", *options]
     with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(
-            [programs / "postgres", "-D", folder / "data", *options],
-            user=user,
-            cwd=folder,
-            env={},
-            stdout=log,
-            stderr=log,
-        )
+        server = subprocess.Popen(command, user=user, cwd=folder, env={}, stdout=log, stderr=log)
     try:
         ready = [programs / "pg_isready", "-h", "127.0.0.1", "-p", str(port)]
         end = time.monotonic() + 60
@@ -74,7 +66,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             assert time.monotonic() < end, (folder / "log").read_text()
             assert server.poll() is None, (folder / "log").read_text()
             time.sleep(0.05)
-        yield f"postgresql://study@127.0.0.1:{port}/postgres"
+        yield
     finally:
         server.terminate()
         server.wait(60)
