@@ -51,5 +51,7 @@ def test_every_make_target_and_page_named_exists():
     assert set(re.findall(r"`make ([a-z-]+)|^make ([a-z-]+)", README)) <= {
         pair for target in targets for pair in ((target, ""), ("", target))
     }
-    for page in re.findall(r"\]\(([^h)][^)]*)\)", README):
+    for page, _, heading in (link.partition("#") for link in re.findall(r"\]\(([^h)][^)]*)\)", README)):
         assert (ROOT / page).exists()
+        headings = re.findall(r"^#+ (.+)$", (ROOT / page).read_text(), re.MULTILINE) if heading else []
+        assert not heading or heading in [each.lower().replace(" ", "-") for each in headings]
