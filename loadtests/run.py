@@ -1,6 +1,7 @@
 """Runs a load test against the service on this machine; starts one where none runs. `make load` calls it."""
 
 import asyncio
+import shutil
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -11,23 +12,34 @@ from typing import Annotated
 import typer
 import uvloop
 from turnscore_load.address import LOOPBACK, ForeignHostError, Ports, port_of
+from turnscore_load.alerts.run import RULES, run_alerts, silent_alerts
+from turnscore_load.alerts.run import report as alerts_report
+from turnscore_load.alerts.watch import SilentAlertError
 from turnscore_load.hostile.attacks import attack_all, silence_seconds
 from turnscore_load.hostile.neighbours import beside_flood
 from turnscore_load.hostile.report import checks as hostile_checks
 from turnscore_load.hostile.report import report as hostile_report
 from turnscore_load.overload.report import checks, report
 from turnscore_load.overload.run import OverloadSettings, TooMuchError, run_overload
+from turnscore_load.programs import NoProgramError
+from turnscore_load.replicas.run import checks as replicas_checks
+from turnscore_load.replicas.run import report as replicas_report
+from turnscore_load.replicas.run import run_replicas
 from turnscore_load.sampling import ProcessesChangedError, write_csv
 from turnscore_load.soak.run import SOAK_SETTINGS, run_soak
 from turnscore_load.streams.report import checks as streams_checks
 from turnscore_load.streams.report import report as streams_report
 from turnscore_load.streams.run import STREAMS_SETTINGS, StreamsSettings, StreamsTest
+from turnscore_load.switches.report import checks as switches_checks
+from turnscore_load.switches.report import report as switches_report
+from turnscore_load.switches.run import SwitchesSettings, run_switches
 from turnscore_load.target import NO_SETTINGS, NoServiceError, Target, target
 from turnscore_load.users.locust_run import BUDGETS, DoorName, LocustRun
 from turnscore_load.users.mix import DEFAULT_MIX
 from turnscore_load.users.shapes import ShapeName
 
 BENTOML = Path(".venv/bin/bentoml")
+SERVE = Path(".venv/bin/turnscore-serve")
 REPORTS = Path("build/load")
 
 app = typer.Typer(add_completion=False)
@@ -48,6 +60,53 @@ Scorers = Annotated[str, typer.Option(help="Scorers, separated by commas; empty:
 Mix = Annotated[str, typer.Option(help="Users of each kind: conversation, flood, batch, grpc, stream.")]
 Pace = Annotated[float, typer.Option(help="2 makes the people twice as fast as people are.")]
 BudgetFile = Annotated[Path, typer.Option(help="File of the budgets.")]
+
+
+@app.command()
+def replicas(
+    serve: Annotated[Path, typer.Option(help="The turnscore-serve command that starts each.")] = SERVE,
+    reports: Reports = REPORTS,
+) -> None:
+    """Three services behind haproxy with one Redis: one is killed, all restart, the Redis is lost, one is slow."""
+    found, most = uvloop.run(run_replicas(serve, reports / "replicas"))
+    text = replicas_report(found, most)
+    (reports / "replicas.md").write_text(text)
+    typer.echo(text)
+    raise typer.Exit(0 if all(each.is_kept for each in replicas_checks(found)) else 1)
+
+
+@app.command()
+def switches(
+    serve: Annotated[Path, typer.Option(help="The turnscore-serve command that starts the service.")] = SERVE,
+    count: Annotated[int, typer.Option(help="Switches that succeed, and as many that are refused.", min=2)] = 50,
+    load: Annotated[float, typer.Option(help="Share of what the service carries.", min=0.05, max=1.0)] = 0.4,
+    reports: Reports = REPORTS,
+) -> None:
+    """Switches the model of a service under load again and again, and has it refuse broken versions as often."""
+    settings = SwitchesSettings(serve=serve, folder=reports.absolute() / "switches", count=count, load=load)
+    found = uvloop.run(run_switches(settings))
+    text = switches_report(found)
+    (reports / "switches.md").write_text(text)
+    typer.echo(text)
+    raise typer.Exit(0 if all(each.is_kept for each in switches_checks(found)) else 1)
+
+
+@app.command()
+def alerts(
+    serve: Annotated[Path, typer.Option(help="The turnscore-serve command that starts each service.")] = SERVE,
+    reports: Reports = REPORTS,
+) -> None:
+    """Makes the cause of every alert in real services beside a real Prometheus, and sees each fire and clear."""
+    rules, folder = RULES.read_text(), reports / "alerts"
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        found, besides, seconds = asyncio.run(run_alerts(serve, folder.absolute(), typer.echo))
+    except (SilentAlertError, NoProgramError) as error:
+        sys.exit(f"alerts: {error}; logs are in {folder}")
+    text = alerts_report(found, besides, seconds, rules)
+    (reports / "alerts.md").write_text(text)
+    typer.echo(text)
+    raise typer.Exit(1 if silent_alerts(found, rules) else 0)
 
 
 @app.command()

@@ -12,6 +12,7 @@ from turnscore_service.doors.shedding_door import SheddingDoor
 from turnscore_service.inference.devices import Device, choose_devices
 from turnscore_service.inference.machine import ThisMachine
 from turnscore_service.inference.onnx_library import DeviceError
+from turnscore_service.path.split import VersionsBeside
 from turnscore_service.process.runtime import Runtime
 from turnscore_service.settings.service import Settings
 
@@ -50,10 +51,11 @@ def serve() -> ServeFakes:
 
     @asynccontextmanager
     async def start(
-        settings: Settings | None = None, **scorers: Any
+        settings: Settings | None = None, beside: VersionsBeside | None = None, **scorers: Any
     ) -> AsyncIterator[tuple[httpx.AsyncClient, Runtime]]:
         loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
-        runtime = Runtime(settings or Settings(), load=lambda _: loaded)
+        versions = beside or VersionsBeside()
+        runtime = Runtime(settings or Settings(), load=lambda _: loaded, load_beside=lambda *_: versions)
         runtime.start()
         await runtime.wait_until_loaded()
         transport = httpx.ASGITransport(SheddingDoor(create_http_door(runtime), runtime), raise_app_exceptions=False)
@@ -61,7 +63,8 @@ def serve() -> ServeFakes:
             try:
                 yield client, runtime
             finally:
-                for scorer in scorers.values():
+                others = [each.loaded.scorer for each in (*versions.shadows, *versions.splits)]
+                for scorer in (*scorers.values(), *others):
                     if isinstance(scorer, FakeScorer):  # a test that failed must not leave a thread waiting
                         scorer.gate.set()
                         scorer.tokenizer_gate.set()

@@ -2,11 +2,13 @@
 
 from turnscore_wire import (
     BatchReply,
+    ChatMessage,
     ConversationScored,
     DialogueReply,
     ErrorCode,
     ErrorDetail,
     ErrorReply,
+    MappedMessages,
     ModelsReply,
     RankedCandidate,
     RankReply,
@@ -22,6 +24,7 @@ from turnscore_client._async.client import AsyncTurnScoreClient
 from turnscore_client._async.conversation import AsyncConversation
 from turnscore_client._async.grpc_client import AsyncTurnScoreGrpcClient
 from turnscore_client._background import BackgroundScorer, Scored
+from turnscore_client._calls import read_messages
 from turnscore_client._clock import Clock
 from turnscore_client._errors import (
     ConnectionFailedError,
@@ -42,6 +45,7 @@ from turnscore_client._errors import (
 from turnscore_client._options import (
     CallOptions,
     ItemLike,
+    MessageLike,
     Options,
     ScoringOptions,
     SimilarityOptions,
@@ -61,6 +65,7 @@ __all__ = [
     "BackgroundScorer",
     "BatchReply",
     "CallOptions",
+    "ChatMessage",
     "Clock",
     "ConnectionFailedError",
     "Conversation",
@@ -73,6 +78,8 @@ __all__ = [
     "InternalError",
     "InvalidRequestError",
     "ItemLike",
+    "MappedMessages",
+    "MessageLike",
     "ModelsReply",
     "NotFoundError",
     "NotReadyError",
@@ -102,4 +109,5 @@ __all__ = [
     "__version__",
     "error_from_detail",
     "error_from_reply",
+    "read_messages",
 ]

@@ -5,15 +5,16 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 from turnscore_wire import ScoreReply
 
 from turnscore_client import _defaults
 from turnscore_client._async.calls import AsyncCalls
 from turnscore_client._errors import TurnScoreError
-from turnscore_client._options import ScoringOptions, TurnLike, check_names
+from turnscore_client._options import MessageLike, ScoringOptions, TurnLike, check_names
 
+T = TypeVar("T")
 _LOGGER = logging.getLogger("turnscore_client.background")
 
 
@@ -29,11 +30,12 @@ class Scored:
 OnScored = Callable[[Scored], Awaitable[None] | None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Job:
     tag: object
     context: Iterable[TurnLike]
-    response: str
+    response: str | None
+    messages: Iterable[MessageLike] | None
 
 
 class BackgroundScorer:
@@ -69,13 +71,23 @@ class BackgroundScorer:
         self.dropped = 0
         """Turns that nobody will score: there was no room, or no time at the end."""
 
-    def score(self, response: str, context: Iterable[TurnLike] = (), *, tag: object = None) -> bool:
-        """Hands over a turn and returns at once; False where it is dropped. Errors go to `on_scored` alone."""
+    def score(
+        self,
+        response: str | None = None,
+        context: Iterable[TurnLike] = (),
+        *,
+        messages: Iterable[MessageLike] | None = None,
+        tag: object = None,
+    ) -> bool:
+        """Hands over a turn and returns at once; False where it is dropped. Errors go to `on_scored` alone.
+
+        The turn is `response` after `context`, or as in a client's `score` what `messages` say.
+        """
         try:
             if not self._is_open:
                 raise asyncio.QueueFull
-            said_before = tuple(context) if isinstance(context, Iterable) else context  # the caller's list goes on
-            self._waiting.put_nowait(_Job(tag, said_before, response))
+            job = _Job(tag=tag, context=_kept(context), response=response, messages=_kept(messages))
+            self._waiting.put_nowait(job)
         except asyncio.QueueFull:
             self.dropped += 1
             return False
@@ -113,7 +125,7 @@ class BackgroundScorer:
         while True:
             job = await self._waiting.get()
             try:
-                await self._tell(await self._score(job))
+                await self._deliver(await self._score(job))
             except asyncio.CancelledError:
                 self.dropped += 1
                 raise
@@ -124,12 +136,19 @@ class BackgroundScorer:
 
     async def _score(self, job: _Job) -> Scored:
         try:
-            reply = await self._client.score(context=job.context, response=job.response, **self._given)
+            reply = await self._client.score(
+                context=job.context, response=job.response, messages=job.messages, **self._given
+            )
         except TurnScoreError as error:
             return Scored(job.tag, None, error)
         return Scored(job.tag, reply, None)
 
-    async def _tell(self, scored: Scored) -> None:
+    async def _deliver(self, scored: Scored) -> None:
         waiting = self._on_scored(scored)
         if waiting is not None:
             await waiting
+
+
+def _kept(given: T) -> T | tuple[Any, ...]:
+    """A copy of a series: the caller's list goes on."""
+    return tuple(given) if isinstance(given, Iterable) else given

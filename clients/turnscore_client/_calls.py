@@ -10,16 +10,20 @@ from turnscore_wire import (
     REQUEST_ID_PATTERN,
     BatchReply,
     BatchRequest,
+    ChatMessage,
     ConversationMessage,
+    ConversationMessages,
     ConversationOpening,
     DialogueReply,
+    MappedMessages,
     ModelsReply,
     RankReply,
     ScoreReply,
     ScoreRequest,
     SimilarityReply,
     Speaker,
-    tell_refusal,
+    describe_refusal,
+    map_messages,
 )
 
 from turnscore_client._endpoints import (
@@ -37,6 +41,7 @@ from turnscore_client._options import (
     CHOICES,
     CallOptions,
     ItemLike,
+    MessageLike,
     ScoringOptions,
     SimilarityOptions,
     TurnLike,
@@ -78,9 +83,15 @@ class Call(Generic[R]):
         return None if request is None else request.model_dump_json(exclude_unset=True).encode()
 
 
-def score_call(context: Iterable[TurnLike], response: str, given: ScoringOptions) -> Call[ScoreReply]:
+def score_call(
+    context: Iterable[TurnLike],
+    response: str | None,
+    given: ScoringOptions,
+    messages: Iterable[MessageLike] | None = None,
+) -> Call[ScoreReply]:
     """One system turn."""
-    return _call(SCORE, given, {"context": _turns(context), "response": response, **_choice(given)})
+    own = {} if response is None else {"response": response}
+    return _call(SCORE, given, {**_dialogue("context", context, messages), **own, **_choice(given)})
 
 
 def batch_call(items: Iterable[ItemLike], given: ScoringOptions) -> Call[BatchReply]:
@@ -89,9 +100,11 @@ def batch_call(items: Iterable[ItemLike], given: ScoringOptions) -> Call[BatchRe
     return _call(SCORE_BATCH, given, {"items": [_item(item, choice) for item in items] if _is_series(items) else items})
 
 
-def dialogue_call(turns: Iterable[TurnLike], given: ScoringOptions) -> Call[DialogueReply]:
+def dialogue_call(
+    turns: Iterable[TurnLike], given: ScoringOptions, messages: Iterable[MessageLike] | None = None
+) -> Call[DialogueReply]:
     """A whole dialogue."""
-    return _call(SCORE_DIALOGUE, given, {"turns": _turns(turns), **_choice(given)})
+    return _call(SCORE_DIALOGUE, given, {**_dialogue("turns", turns, messages), **_choice(given)})
 
 
 def rank_call(
@@ -99,9 +112,10 @@ def rank_call(
     candidates: Iterable[str],
     weights: Mapping[str, float] | None,
     given: ScoringOptions,
+    messages: Iterable[MessageLike] | None = None,
 ) -> Call[RankReply]:
     """Several responses to one context."""
-    fields = {"context": _turns(context), "candidates": _plain(candidates), **_choice(given)}
+    fields = {**_dialogue("context", context, messages), "candidates": _plain(candidates), **_choice(given)}
     if weights is not None:
         fields["weights"] = _plain(weights)
     return _call(RANK, given, fields)
@@ -120,9 +134,11 @@ def models_call(given: CallOptions) -> Call[ModelsReply]:
     return _call(MODELS, cast("ScoringOptions", given))  # of which it has some
 
 
-def opening_of(context: Iterable[TurnLike], given: ScoringOptions) -> ConversationOpening:
+def opening_of(
+    context: Iterable[TurnLike], given: ScoringOptions, messages: Iterable[MessageLike] | None = None
+) -> ConversationOpening:
     """What opens a conversation."""
-    return _checked(ConversationOpening, {"context": _turns(context), **_choice(given)})
+    return _checked(ConversationOpening, {**_dialogue("context", context, messages), **_choice(given)})
 
 
 def turn_message(speaker: Speaker, text: str, deadline_ms: int | None) -> ConversationMessage:
@@ -131,6 +147,22 @@ def turn_message(speaker: Speaker, text: str, deadline_ms: int | None) -> Conver
     return _checked(
         ConversationMessage, {"turn": turn if deadline_ms is None else {**turn, "deadline_ms": deadline_ms}}
     )
+
+
+def said_message(messages: Iterable[MessageLike], deadline_ms: int | None) -> ConversationMessage:
+    """What hands over messages in a conversation."""
+    said: dict[str, Any] = {"messages": _messages(messages)}
+    return _checked(
+        ConversationMessage, {"said": said if deadline_ms is None else {**said, "deadline_ms": deadline_ms}}
+    )
+
+
+def read_messages(messages: Iterable[MessageLike]) -> MappedMessages:
+    """The turns in a chatbot's messages, as the service reads them: `turns`, and for each its message in `indices`.
+
+    Raises InvalidRequestError with the field at fault, such as `messages.3.content.1.type`.
+    """
+    return map_messages(_checked(ConversationMessages, {"messages": _messages(messages)}).messages)
 
 
 def _call(endpoint: Endpoint[R], given: ScoringOptions, fields: Mapping[str, Any] | None = None) -> Call[R]:
@@ -153,7 +185,7 @@ def _checked(request_type: type[Q], fields: Mapping[str, Any]) -> Q:
 
 def invalid_request(error: ValidationError) -> InvalidRequestError:
     """The error of the first field at fault, as the service reports it: rule and path, never the field's value."""
-    field, message = tell_refusal(error)
+    field, message = describe_refusal(error)
     return InvalidRequestError(message, field)
 
 
@@ -194,7 +226,7 @@ def _item(item: Any, choice: Mapping[str, Any]) -> Any:
     if not isinstance(item, Mapping):
         return item
     own = {name: value for name, value in item.items() if value is not None}
-    return {**choice, **own, **_chosen(own), "context": _turns(own.get("context", ()))}
+    return {**choice, **own, **_chosen(own), **_dialogue("context", own.get("context", ()), own.get("messages"))}
 
 
 def _plain(value: Any) -> Any:
@@ -202,6 +234,25 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: dict(own) if isinstance(own, Mapping) else own for name, own in value.items()}
     return list(value) if _is_series(value) else value
+
+
+def _dialogue(field: str, turns: Any, messages: Any) -> dict[str, Any]:
+    """The field that holds the turns, or `messages`; both where both are given, to be refused."""
+    if messages is None:
+        return {field: _turns(turns)}
+    given = {field: read} if (read := _turns(turns)) else {}
+    return {**given, "messages": _messages(messages)}
+
+
+def _messages(messages: Any) -> Any:
+    return [_message(each) for each in messages] if _is_series(messages) else messages
+
+
+def _message(message: Any) -> Any:
+    """A mapping or the wire's own type; what a library keeps as a model of its own is asked for its fields."""
+    if isinstance(message, ChatMessage | Mapping) or not hasattr(message, "model_dump"):
+        return message
+    return message.model_dump()
 
 
 def _turns(turns: Any) -> Any:

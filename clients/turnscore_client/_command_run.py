@@ -1,27 +1,34 @@
-"""The work behind the `turnscore` command, with a progress bar and a summary on stderr; stdout is for results only."""
+"""The work behind the `turnscore` command, with its progress and summary on stderr; stdout is for results only."""
 
 import asyncio
-import json
-import sys
-import time
+import signal
 import zlib
-from collections.abc import Coroutine
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import ExitStack, aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, TypeVar
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from turnscore_wire import ModelsReply
 
+from turnscore_client import _defaults
 from turnscore_client._async.client import AsyncTurnScoreClient
+from turnscore_client._clock import Clock, SystemClock
 from turnscore_client._errors import TurnScoreError
-from turnscore_client._file_scoring import Outcome, score_lines
-from turnscore_client._line_files import open_output, read_lines, size_of
+from turnscore_client._files.lines import Line, read_lines, size_of
+from turnscore_client._files.output import NotOurOutputError, Row, RowOutput, open_rows, rows_in
+from turnscore_client._files.pace import Pace
+from turnscore_client._files.progress import show_progress
+from turnscore_client._files.rows import is_row_of
+from turnscore_client._files.scoring import Patient, StoppedError, UndeliveredError, score_lines
+from turnscore_client._files.summary import Summary
 
 T = TypeVar("T")
+Deliver = Callable[[Row], Awaitable[None]]
+
+STOPPED = 3
+"""The exit code of a run that the same command goes on with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,27 +39,12 @@ class FileJob:
     output: Path
     scorers: list[str] | None
     concurrency: int
-
-
-@dataclass
-class Tally:
-    """How many lines there were, how many failed, and the first failure."""
-
-    lines: int = 0
-    failed: int = 0
-    first_failure: str = ""
-
-    def add(self, outcome: Outcome) -> None:
-        """Counts one line."""
-        self.lines += 1
-        if outcome.error is not None:
-            self.failed += 1
-            self.first_failure = self.first_failure or f"line {outcome.line.number}: {outcome.error}"
-
-    def summary(self, seconds: float) -> str:
-        """One sentence for a person."""
-        sentence = f"scored {self.lines - self.failed} of {self.lines} lines in {seconds:.1f} s"
-        return f"{sentence}; {self.failed} failed, the first: {self.first_failure}" if self.failed else sentence
+    timeout_seconds: float = _defaults.TIMEOUT_SECONDS
+    wait_seconds: float = _defaults.WAIT_SECONDS
+    clock: Clock | None = None
+    deliver: Deliver | None = None
+    """Gets every row in order before it is written. What the output holds was delivered; after a crash the rows that
+    were in flight are delivered again, so let the receiver know a row by its `line`. UndeliveredError stops the run."""
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -72,44 +64,98 @@ async def fetch_models(client: AsyncTurnScoreClient) -> ModelsReply:
         return await client.models()
 
 
-async def score_file(client: AsyncTurnScoreClient, job: FileJob) -> Tally:
-    """Scores the file and says on stderr how it went. An unreachable service is found before the output is opened."""
-    started_at = time.monotonic()
+async def score_file(client: AsyncTurnScoreClient, job: FileJob) -> int:
+    """Scores what the output does not hold yet, and says on stderr how it went; the exit code.
+
+    An unreachable service, and an output that is not this input's, are found before anything is written.
+    """
+    clock = job.clock or SystemClock()
+    began_at = clock.now()
+    summary, stopped = Summary(), None
     async with client:
-        await client.models()
+        lines = _lines_left(job, summary)
+        if summary.rows:
+            typer.echo(f"turnscore: {summary.rows} lines are in {job.output}; going on behind them", err=True)
+        patient = Patient(
+            pace=Pace(job.concurrency, clock),
+            clock=clock,
+            wait_seconds=job.wait_seconds,
+            timeout_seconds=job.timeout_seconds,
+            probe=lambda timeout: client.score(response="ok.", scorers=job.scorers, timeout_seconds=timeout),
+        )
         try:
-            output = open_output(job.output)
-        except OSError as error:
-            raise typer.BadParameter(str(error), param_hint="--output") from None
-        with output as destination:
-            tally = await _score_lines(client, job, destination)
-            destination.flush()
-    typer.echo(tally.summary(time.monotonic() - started_at), err=True)
-    return tally
+            with _interruptible():
+                await _score_left(client, job, lines, patient, summary)
+        except (StoppedError, UndeliveredError) as error:
+            stopped = str(error)
+        except asyncio.CancelledError:
+            stopped = "interrupted"
+            if (task := asyncio.current_task()) is not None:
+                task.uncancel()
+    typer.echo(summary.text(clock.now() - began_at), err=True)
+    if stopped is not None:
+        typer.echo(f"turnscore: stopped: {stopped}; the same command goes on from here", err=True)
+        return STOPPED
+    return summary.exit_code()
 
 
-async def _score_lines(client: AsyncTurnScoreClient, job: FileJob, destination: TextIO) -> Tally:
-    tally = Tally()
-    with _progress(destination) as progress:
-        bar = progress.add_task("scoring", total=size_of(job.file), lines=0)
-        outcomes = score_lines(client, read_lines(job.file), job.scorers, job.concurrency)
+async def _score_left(
+    client: AsyncTurnScoreClient, job: FileJob, lines: Iterator[Line], patient: Patient, summary: Summary
+) -> None:
+    models = await patient.ask(lambda timeout: client.models(timeout_seconds=timeout))
+    with ExitStack() as stack:
+        output = _open(job.output, stack)
+        shown = stack.enter_context(show_progress(size_of(job.file), job.output, patient.clock))
+        outcomes = score_lines(client, lines, job.scorers, patient, models.limits)
         async with aclosing(outcomes):
             async for outcome in outcomes:
-                destination.write(json.dumps(outcome.written, allow_nan=False) + "\n")
-                tally.add(outcome)
-                progress.update(bar, completed=outcome.line.position_bytes, lines=tally.lines)
-    return tally
+                if job.deliver is not None:
+                    await job.deliver(outcome.row)
+                output.append(outcome.row)
+                summary.add(outcome.row)
+                shown.note(outcome.line, summary.failed)
 
 
-def _progress(destination: TextIO) -> Progress:
-    """A bar over the bytes read: how many lines there are is not known before the end."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[lines]} lines"),
-        TimeRemainingColumn(),
-    )
-    is_hidden = not console.is_terminal or (destination is sys.stdout and sys.stdout.isatty())
-    return Progress(*columns, console=console, redirect_stdout=False, redirect_stderr=False, disable=is_hidden)
+def _lines_left(job: FileJob, summary: Summary) -> Iterator[Line]:
+    """The lines of the input behind those that the output holds, which are counted."""
+    last: Row | None = None
+    try:
+        for last in rows_in(job.output):
+            summary.add(last)
+    except (NotOurOutputError, KeyError, TypeError, ValueError) as error:
+        reason = str(error) if isinstance(error, NotOurOutputError) else "exists, and is no output of this command"
+        raise typer.BadParameter(f"'{job.output}' {reason}", param_hint="--output") from None
+    lines = read_lines(job.file)
+    if last is None:
+        return lines
+    for done, line in enumerate(lines, start=1):
+        if line.number == last["line"] and done == summary.rows and is_row_of(last, line.raw):
+            return lines
+        if line.number >= last["line"]:
+            break
+    message = f"'{job.output}' exists, and holds the scores of another file than '{job.file}'; name another output"
+    raise typer.BadParameter(message, param_hint="--output")
+
+
+def _open(path: Path, stack: ExitStack) -> RowOutput:
+    try:
+        return stack.enter_context(open_rows(path))
+    except (OSError, NotOurOutputError) as error:
+        raise typer.BadParameter(f"'{path}': {error}", param_hint="--output") from None
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Lets SIGTERM and SIGINT end the run between two rows, where the system has them."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    taken = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with suppress(NotImplementedError, RuntimeError, ValueError):  # Windows, or another thread than the main one
+            loop.add_signal_handler(number, task.cancel)
+            taken.append(number)
+    try:
+        yield
+    finally:
+        for number in taken:
+            loop.remove_signal_handler(number)

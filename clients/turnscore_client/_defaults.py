@@ -31,6 +31,9 @@ GOODBYE_SECONDS: Final = 1.0
 MAX_RETRIES: Final = 5
 """Chosen: with the delays below they span at most 3.1 s, so a call survives a short restart of the service."""
 
+MAX_REOPENINGS: Final = 3
+"""Of one conversation. Chosen: a rolling restart moves a conversation as often as there are replicas, mostly less."""
+
 FIRST_DELAY_SECONDS: Final = 0.1
 """Before the first retry, doubled for each one after it. Chosen: several times the usual answer of a busy service."""
 
@@ -52,7 +55,17 @@ BODY_START_CHARS: Final = 200
 """How much of a body that is not ours goes into the error. Chosen: the title of a proxy's page fits."""
 
 CONCURRENCY: Final = 8
-"""Lines in flight for `turnscore score`. Chosen: fills a batch without crowding out live traffic."""
+"""Lines in flight for `turnscore score` at the most, and at its beginning. Chosen: fills a batch without crowding out
+live traffic."""
+
+WAIT_SECONDS: Final = 600.0
+"""How long `turnscore score` waits for a service that takes no line. Chosen: the restart of a machine."""
+
+LONGEST_PAUSE_SECONDS: Final = 5.0
+"""Between two questions whether a service is back. Chosen: a person hardly notices it after a restart."""
+
+PROGRESS_SECONDS: Final = 10.0
+"""Between two lines of progress where there is no terminal. Chosen: a log of a night has some thousands."""
 
 LINES_AHEAD: Final = 4
 """Lines held for each one in flight while an earlier, slower line is awaited. Chosen."""
@@ -62,3 +75,27 @@ BACKGROUND_WAITING: Final = 256
 
 BACKGROUND_GOODBYE_SECONDS: Final = 5.0
 """How long a chatbot's end waits for the last of them. Chosen: well within the 30 s that Kubernetes gives a process."""
+
+WATCH_THREADS: Final = 4
+"""In which an integration scores. Chosen: a service on the same machine answers 4 callers at a few hundred turns a
+second, and a chatbot's process keeps its cores."""
+
+WATCH_PAUSE_SECONDS: Final = 0.01
+"""Between a turn's handing over and its scoring. Chosen: the reply leaves first, since one thread at a time has the
+interpreter; without it the hook's thread kept replies waiting for up to 1.5 ms (p99, 2 busy cores, 2026-11-22)."""
+
+WATCH_MESSAGES: Final = 64
+"""How many of a dialogue's last messages an integration sends. Chosen: more than any starter model reads."""
+
+WATCH_GOODBYE_SECONDS: Final = 2.0
+"""How long a chatbot's end waits for turns handed over last. Chosen: a person who stops a program waits so long."""
+
+GATE_BUDGET_SECONDS: Final = 2.0
+"""For judging a reply, answering again and judging that. Chosen: about what a person waits for without wondering."""
+
+GATE_THREADS: Final = 8
+"""Replies that one gate judges at once for asyncio. Chosen."""
+
+GATE_FAILURES: Final = 3
+GATE_OPEN_SECONDS: Final = 10.0
+"""After so many failures in a row the gate lets all replies pass for so long, and asks again then. Chosen."""

@@ -1,9 +1,10 @@
 """The exchange of one conversation: what was said, which answers are due, which come too late. Pure; sends nothing."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from turnscore_wire import (
+    ChatMessage,
     ConversationMessage,
     ConversationOpened,
     ConversationOpening,
@@ -11,19 +12,29 @@ from turnscore_wire import (
     ConversationScored,
     Speaker,
     Turn,
+    map_messages,
 )
+from turnscore_wire.transcript import Transcript
 
-from turnscore_client._calls import turn_message
+from turnscore_client._calls import said_message, turn_message
 from turnscore_client._errors import ServiceError, UnexpectedReplyError, error_from_detail
+from turnscore_client._options import MessageLike
+from turnscore_client._reopening import Dialogue, join
+
+_Said = Turn | list[ChatMessage]
 
 
 class Exchange:
     """Counts one answer for each message, in order; an answer nobody waits for any more is left out."""
 
-    def __init__(self, opening: ConversationOpening, request_id: str | None) -> None:
+    def __init__(self, opening: ConversationOpening, request_id: str | None, before: Dialogue | None = None) -> None:
+        """`before` are the aggregates of the turns that the conversation scored before it was opened anew."""
         self._opening = opening
-        self._taken = list(opening.context)
-        self._due: deque[Turn | None] = deque()
+        self._before = dict(before or {})
+        self.dialogue: Dialogue = self._before
+        """The last aggregates, over every turn that was scored since the first opening."""
+        self._taken: list[_Said] = [*opening.context]
+        self._due: deque[_Said | None] = deque()
         """What is still to be answered; None stands for the opening."""
         self._late = 0
         """How many of these, the first ones, nobody waits for."""
@@ -34,7 +45,20 @@ class Exchange:
     @property
     def turns(self) -> Sequence[Turn]:
         """What the service has heard, and what it may have heard because its answer did not come."""
-        return (*self._taken, *(turn for turn in self._due if turn is not None))
+        return self.turns_before(None)
+
+    def turns_before(self, message: ConversationMessage | None) -> Sequence[Turn]:
+        """The same without what this message, the last one, says."""
+        last = None if message is None else message.turn or (message.said and message.said.messages)
+        transcript = Transcript([], 0)
+        for entry in (*self._taken, *(entry for entry in self._due if entry is not None)):
+            if entry is last:
+                continue
+            if isinstance(entry, Turn):
+                transcript.say(entry)
+            else:
+                transcript.hear(entry)
+        return (*transcript.turns, *map_messages(transcript.waiting).turns)
 
     @property
     def deadline_ms(self) -> int | None:
@@ -52,6 +76,13 @@ class Exchange:
         self._due.append(message.turn)
         return message
 
+    def hand_over(self, messages: Iterable[MessageLike], deadline_ms: int) -> ConversationMessage:
+        """The message that hands over a chatbot's messages. Raises InvalidRequestError for what the wire refuses."""
+        message = said_message(messages, deadline_ms)
+        assert message.said is not None
+        self._due.append(message.said.messages)
+        return message
+
     def give_up(self) -> None:
         """Nobody waits for the answers that are due."""
         self._late = len(self._due)
@@ -64,15 +95,21 @@ class Exchange:
         if reply.opened is None and reply.heard is None and reply.scored is None and reply.error is None:
             return None  # of a kind that this client does not know
         if self._due:
-            turn = self._due.popleft()
-            if turn is not None and reply.error is None:
-                self._taken.append(turn)
+            said = self._due.popleft()
+            if said is not None and reply.error is None:
+                self._taken.append(said)
         if reply.opened is not None:
             self.opened, self.request_id = reply.opened, reply.opened.request_id
+        if reply.scored is not None:
+            reply = self._joined(reply, reply.scored)
         if self._late:
             self._late -= 1
             return None
         return reply
+
+    def _joined(self, reply: ConversationReply, scored: ConversationScored) -> ConversationReply:
+        self.dialogue = join(self._before, scored.dialogue) if self._before else scored.dialogue
+        return reply.model_copy(update={"scored": scored.model_copy(update={"dialogue": dict(self.dialogue)})})
 
 
 def read_answer(reply: ConversationReply, request_id: str | None) -> ConversationScored | None:

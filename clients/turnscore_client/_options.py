@@ -1,13 +1,24 @@
 """Options: what a caller may give, each documented and typed once; both worlds, both doors and the mock take them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, Protocol, TypedDict
 
 from pydantic import JsonValue
-from turnscore_wire import CacheMode, ScoreRequest, Turn
+from turnscore_wire import CacheMode, ChatMessage, ScoreRequest, Turn
+
+
+class SupportsModelDump(Protocol):
+    """A message of a library that keeps them as pydantic models, such as openai's."""
+
+    def model_dump(self) -> dict[str, Any]:
+        """The message as a mapping."""
+
 
 TurnLike = Turn | Mapping[str, str] | tuple[str, str]
 """A turn: the wire's own type, a mapping with `speaker` and `text`, or such a pair."""
+
+MessageLike = ChatMessage | Mapping[str, Any] | SupportsModelDump
+"""A message as chatbots keep it: the wire's own type, a mapping in OpenAI's chat form, or an object of a library."""
 
 ItemLike = ScoreRequest | Mapping[str, Any]
 """One item of a batch: the wire's own type, or a mapping with `response` and what else `score` takes."""
@@ -45,6 +56,8 @@ class ScoringChoice(ReadingChoice, total=False):
     """Who scores; else the service's default ones."""
     options: Options | None
     """The scorers' own options."""
+    conversation: str | None
+    """Your name for the conversation, the same for each of its turns: one version of each scorer answers all of it."""
 
 
 class ScoringOptions(ScoringChoice, CallOptions, total=False):

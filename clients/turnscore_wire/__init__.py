@@ -4,6 +4,7 @@ from turnscore_wire.conversations import (
     ConversationDraining,
     ConversationHeard,
     ConversationMessage,
+    ConversationMessages,
     ConversationOpened,
     ConversationOpening,
     ConversationReply,
@@ -12,7 +13,8 @@ from turnscore_wire.conversations import (
 )
 from turnscore_wire.errors import ERROR_TABLE, ErrorCode, ErrorDetail, ErrorReply, ErrorRule
 from turnscore_wire.limits import MAX_DEADLINE_MS, REQUEST_ID_PATTERN, Limits
-from turnscore_wire.refusals import BODY_FIELD, tell_refusal
+from turnscore_wire.messages import ChatMessage, MappedMessages, MessagePart, MessageRole, map_messages
+from turnscore_wire.refusals import BODY_FIELD, describe_refusal
 from turnscore_wire.replies import (
     BatchReply,
     DialogueAggregate,
@@ -36,10 +38,9 @@ from turnscore_wire.requests import (
     DialogueRequest,
     RankRequest,
     ScoreRequest,
-    Speaker,
-    Turn,
 )
 from turnscore_wire.similarity import EncodedText, SimilarityReply, SimilarityRequest, TextSimilarities
+from turnscore_wire.turns import Speaker, Turn
 
 __all__ = [
     "BODY_FIELD",
@@ -50,9 +51,11 @@ __all__ = [
     "BatchRequest",
     "CacheMode",
     "CacheNamespace",
+    "ChatMessage",
     "ConversationDraining",
     "ConversationHeard",
     "ConversationMessage",
+    "ConversationMessages",
     "ConversationOpened",
     "ConversationOpening",
     "ConversationReply",
@@ -70,6 +73,9 @@ __all__ = [
     "HealthReply",
     "Label",
     "Limits",
+    "MappedMessages",
+    "MessagePart",
+    "MessageRole",
     "ModelDescription",
     "ModelsReply",
     "RankReply",
@@ -85,5 +91,6 @@ __all__ = [
     "Timing",
     "TokenCount",
     "Turn",
-    "tell_refusal",
+    "describe_refusal",
+    "map_messages",
 ]

@@ -2,28 +2,34 @@
 
 The caller's first message is `open`; without one the conversation begins with the defaults. Every message of the
 caller is answered by exactly one, in order: `open` by `opened`, a user's turn by `heard`, a system turn by `scored`,
-and any of them that is not taken by `error`; the conversation then goes on as if it had not been sent. `draining` comes
-at any time and answers nothing.
+`said` by one of the two, and any of them that is not taken by `error`; the conversation then goes on as if it had not
+been sent. `draining` comes at any time and answers nothing.
 """
 
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import BaseModel, FailFast, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from turnscore_wire.errors import ErrorDetail
 from turnscore_wire.limits import MAX_DEADLINE_MS
-from turnscore_wire.replies import DialogueAggregate, Errors, Reply, Score, Timing
-from turnscore_wire.requests import ScorerChoice, Turn, WireRequest
+from turnscore_wire.replies import SKIPPED, DialogueAggregate, Errors, Reply, Score, Timing
+from turnscore_wire.requests import Messages, TakesMessages
+from turnscore_wire.turns import Turn, WireRequest
 
 
-class ConversationOpening(ScorerChoice):
+class ConversationOpening(TakesMessages):
     """What holds for the whole conversation; `deadline_ms` for each of its turns, from the turn's arrival."""
 
     context: Annotated[list[Turn], FailFast()] = Field(
         default_factory=list,
         description="The turns before this conversation, oldest first; may be empty. They are not scored.",
     )
+
+    @model_validator(mode="after")
+    def _take_messages(self) -> Self:
+        self.settle_context()
+        return self
 
 
 class ConversationTurn(Turn):
@@ -34,16 +40,29 @@ class ConversationTurn(Turn):
     )
 
 
+class ConversationMessages(WireRequest):
+    """What was said since the last time, in OpenAI's chat form. If it ends with the assistant's text, that is scored.
+
+    While tools are at work the service waits for the rest of the assistant's turn in the next ones.
+    """
+
+    messages: Messages = Field(description="The messages since the last ones, oldest first.")
+    deadline_ms: Annotated[int, Field(ge=1, le=MAX_DEADLINE_MS)] | None = Field(
+        default=None, description="Milliseconds to score the last turn in, instead of the opening's."
+    )
+
+
 class ConversationMessage(WireRequest):
     """One message of the caller: exactly one of its fields."""
 
     open: ConversationOpening | None = None
     turn: ConversationTurn | None = None
+    said: ConversationMessages | None = None
 
     @model_validator(mode="after")
     def _holds_one(self) -> "ConversationMessage":
         if _count_set(self) != 1:
-            raise PydanticCustomError("not_one_field", "must hold exactly one of open and turn")
+            raise PydanticCustomError("not_one_field", "must hold exactly one of open, turn and said")
         return self
 
 
@@ -52,13 +71,17 @@ class ConversationOpened(Reply):
 
     request_id: str
     scorers: list[str] = Field(description="The scorers that every system turn is scored with.")
-    turns: int = Field(description="Turns of context taken; the first turn said has this index.")
+    turns: int = Field(description="Turns, or messages, of context taken; the first one said has this index.")
 
 
 class ConversationHeard(Reply):
-    """A user's turn is part of the context; `index` is its place in the dialogue, the opening's context included."""
+    """A user's turn is part of the context; `index` is its place in the dialogue, the opening's context included.
+
+    Of messages it is the last one's place.
+    """
 
     index: int
+    skipped: int = SKIPPED
 
 
 class ConversationScored(Reply):
@@ -67,13 +90,17 @@ class ConversationScored(Reply):
     The turn is part of the context whether or not it could be scored.
     """
 
-    index: int = Field(description="Its place in the dialogue, the opening's context included, from 0.")
+    index: int = Field(
+        description="Its place in the dialogue, the opening's context included, from 0; of messages the place of the "
+        "one that holds its last text."
+    )
     scores: dict[str, Score]
     errors: Errors = Field(default_factory=dict)
     dialogue: dict[str, DialogueAggregate] = Field(
         description="Each scorer's mean, least and greatest value over the turns that this conversation scored."
     )
     timing_ms: Timing
+    skipped: int = SKIPPED
 
 
 class ConversationDraining(Reply):

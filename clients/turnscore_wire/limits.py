@@ -19,7 +19,10 @@ class Limits(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     max_text_chars: PositiveInt = Field(default=8_000, description="Characters in one turn or response.")
-    max_turns: PositiveInt = Field(default=1024, description="Turns in one context or dialogue.")
+    max_turns: PositiveInt = Field(
+        default=1024,
+        description="Turns in one context or dialogue; as many messages, and four times as many parts in them.",
+    )
     max_items: PositiveInt = Field(default=256, description="Items in one batch request.")
     max_candidates: PositiveInt = Field(default=64, description="Candidates in one rank request.")
     max_body_bytes: PositiveInt = Field(default=1024 * 1024, description="Bytes in one request body.")

@@ -16,7 +16,7 @@ _JSON_WORDS = {
 """What pydantic says when it reads JSON; of parsed values it speaks of dictionaries, lists and our classes' names."""
 
 
-def tell_refusal(error: ValidationError, prefix: str = "") -> tuple[str, str]:
+def describe_refusal(error: ValidationError, prefix: str = "") -> tuple[str, str]:
     """The first fault as (field, message): the field's path from the root, the broken rule, never what was sent."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     path = ".".join([*filter(None, [prefix]), *map(str, first["loc"])])

@@ -79,6 +79,11 @@ Errors = Annotated[
 ]
 
 
+SKIPPED: int = Field(
+    default=0, description="Parts of the messages that hold no text to score: images, audio, video, files."
+)
+
+
 class ScoreReply(Reply):
     """The scores of one system turn, by scorer."""
 
@@ -86,6 +91,12 @@ class ScoreReply(Reply):
     scores: dict[str, Score]
     errors: Errors = Field(default_factory=dict)
     timing_ms: Timing
+    index: int | None = Field(
+        default=None,
+        description="Of a request's messages the place, from 0, of the one that holds the last text of the turn that "
+        "was scored. Null without messages, and where `response` stood beside them.",
+    )
+    skipped: int = SKIPPED
 
 
 class BatchReply(Reply):
@@ -96,7 +107,10 @@ class BatchReply(Reply):
 
 
 class DialogueTurnScores(Reply):
-    """The scores of one system turn of a dialogue; `index` is its place in the request's turns, from 0."""
+    """The scores of one system turn of a dialogue; `index` is its place in the request's turns, from 0.
+
+    Of messages it is the place of the one that holds the turn's last text.
+    """
 
     index: int
     scores: dict[str, Score]
@@ -124,6 +138,7 @@ class DialogueReply(Reply):
     turns: list[DialogueTurnScores]
     dialogue: dict[str, DialogueAggregate]
     timing_ms: Timing
+    skipped: int = SKIPPED
 
 
 class RankedCandidate(Reply):
@@ -145,6 +160,7 @@ class RankReply(Reply):
     candidates: list[RankedCandidate]
     weights: dict[str, float] = Field(description="Weight of each scorer asked.")
     timing_ms: Timing
+    skipped: int = SKIPPED
 
 
 class ModelDescription(Reply):
@@ -165,6 +181,9 @@ class ModelDescription(Reply):
     )
     threshold: float | None = Field(
         default=None, description="Value below which a turn's `label` is `low`; null if there is no threshold."
+    )
+    threshold_percentile: float | None = Field(
+        default=None, description="The threshold's percentile, as a score of that value would have it."
     )
 
 

@@ -1,34 +1,25 @@
 """Requests: what a caller may send. Shape and characters are checked here, sizes by the service's limits."""
 
 import json
-from typing import Annotated, Literal
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, JsonValue
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from turnscore_wire.limits import MAX_DEADLINE_MS
+from turnscore_wire.messages import ChatMessage, MappedMessages, map_messages, refuse_field, refuse_missing
+from turnscore_wire.turns import SpokenText, Turn, WireRequest
 
-Speaker = Literal["user", "system"]
-
-
-def _refuse_broken(text: str) -> str:
-    if "\x00" in text:
-        raise PydanticCustomError("nul_character", "must not contain a NUL character")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise PydanticCustomError("lone_surrogate", "must not contain a lone surrogate") from None
-    return text
-
-
-def _refuse_blank(text: str) -> str:
-    if not text.strip():
-        raise PydanticCustomError("blank_text", "must not be empty")
-    return text
-
-
-Text = Annotated[str, AfterValidator(_refuse_broken)]
-SpokenText = Annotated[Text, AfterValidator(_refuse_blank), Field(json_schema_extra={"minLength": 1})]
 ScorerName = Annotated[str, Field(min_length=1, max_length=64)]
 Weight = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 
@@ -41,21 +32,9 @@ def _refuse_unsendable(options: dict[str, dict[str, JsonValue]] | None) -> dict[
     return options
 
 
-class WireRequest(BaseModel):
-    """What everything a caller sends shares: no type is converted, no unknown field is taken."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-
-class Turn(WireRequest):
-    """One turn of a dialogue. The text of a context turn may be empty; it is then ignored."""
-
-    speaker: Speaker
-    text: Text
-
-
 CacheMode = Literal["use", "bypass", "refresh"]
 CacheNamespace = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+ConversationName = Annotated[str, Field(pattern=r"^[!-~]{1,128}$")]
 
 
 class ScorerChoice(WireRequest):
@@ -86,15 +65,95 @@ class ScorerChoice(WireRequest):
         description="Only scores kept under this name answer, and they are kept under it: one for each tenant or "
         "experiment that must not see what others asked. The service's own when left out.",
     )
+    conversation: ConversationName | None = Field(
+        default=None,
+        description="The caller's name for the conversation, the same for each of its turns: 1 to 128 printable ASCII "
+        "characters without spaces. A service that splits conversations between versions of a scorer answers all of "
+        "this one by one version. When left out, the user's first turn tells conversations apart.",
+    )
 
 
-class ScoreRequest(ScorerChoice):
-    """One system turn to score."""
+Messages = Annotated[list[ChatMessage], Field(min_length=1), FailFast()]
+
+
+_HELD_BY_MESSAGES = frozenset({"context", "turns", "response"})
+
+
+class TakesMessages(ScorerChoice):
+    """A request whose turns may be given as messages. Once it is checked, its turns are there either way.
+
+    Dumped, it has the one form in which the caller gave them.
+    """
+
+    messages: Messages = Field(
+        default_factory=list,
+        description="The dialogue as a chatbot keeps it, in OpenAI's chat form, oldest message first, instead of the "
+        "other fields that hold turns; docs/messages.md has the rules.",
+    )
+
+    @cached_property
+    def mapped(self) -> MappedMessages:
+        """The turns in its messages."""
+        return map_messages(self.messages)
+
+    @model_serializer(mode="wrap")
+    def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = dump(self)
+        for field in _HELD_BY_MESSAGES - self.model_fields_set if self.messages else ("messages",):
+            fields.pop(field, None)
+        return fields
+
+    def settle_context(self) -> None:
+        """Puts the turns that stand in the messages, if there are any, into `context`."""
+        if self.messages:
+            self._refuse_both("context")
+            self._settle(context=self.mapped.turns)
+
+    def _settle(self, **turns: Any) -> None:
+        self.__dict__.update(turns)
+
+    def _refuse_both(self, field: str) -> None:
+        if getattr(self, field) and field in self.model_fields_set:
+            refuse_field((field,), "two_dialogues", "must not stand beside `messages`")
+
+
+def _or_messages(field: str) -> dict[str, Any]:
+    return {"anyOf": [{"required": [field]}, {"required": ["messages"]}]}
+
+
+class ScoreRequest(TakesMessages):
+    """One system turn to score. Of `messages` it is the last turn, unless `response` is given too."""
+
+    model_config = ConfigDict(json_schema_extra=_or_messages("response"))
 
     context: Annotated[list[Turn], FailFast()] = Field(
         default_factory=list, description="The turns before the response, oldest first; may be empty."
     )
-    response: SpokenText = Field(description="The system turn to score.")
+    response: SpokenText = Field(default_factory=str, description="The system turn to score.")
+
+    @model_validator(mode="after")
+    def _take_messages(self) -> Self:
+        if not self.messages:
+            if not self.response:
+                refuse_missing(("response",))
+            return self
+        self._refuse_both("context")
+        mapped = self.mapped
+        if self.response:
+            self._settle(context=mapped.turns)
+            return self
+        if not mapped.turns or mapped.turns[-1].speaker != "system" or mapped.ends_silent:
+            refuse_field(("messages",), "no_response", "must end with a text of the assistant's, or beside `response`")
+        self._settle(context=mapped.turns[:-1], response=mapped.turns[-1].text)
+        return self
+
+    def place(self) -> dict[str, int]:
+        """The fields of its reply that say what of its messages was scored; none without messages."""
+        if not self.messages:
+            return {}
+        mapped = self.mapped
+        is_apart = "response" in self.model_fields_set
+        return {"skipped": mapped.skipped, **({} if is_apart else {"index": mapped.indices[-1]})}
 
 
 class BatchRequest(WireRequest):
@@ -103,15 +162,27 @@ class BatchRequest(WireRequest):
     items: Annotated[list[ScoreRequest], Field(min_length=1), FailFast()]
 
 
-class DialogueRequest(ScorerChoice):
+class DialogueRequest(TakesMessages):
     """A dialogue whose every system turn is to be scored."""
 
+    model_config = ConfigDict(json_schema_extra=_or_messages("turns"))
+
     turns: Annotated[list[Turn], Field(min_length=1), FailFast()] = Field(
-        description="The dialogue, oldest turn first; at least one turn must be the system's."
+        default_factory=list, description="The dialogue, oldest turn first; at least one turn must be the system's."
     )
 
+    @model_validator(mode="after")
+    def _take_messages(self) -> Self:
+        if self.messages:
+            self._refuse_both("turns")
+            self._settle(turns=self.mapped.turns)
+        elif not self.turns:
+            # In the words for an empty list, from which gRPC cannot tell a missing one.
+            refuse_field(("turns",), "too_short", "List should have at least 1 item after validation, not 0")
+        return self
 
-class RankRequest(ScorerChoice):
+
+class RankRequest(TakesMessages):
     """Several responses to one context, to be put in order."""
 
     context: Annotated[list[Turn], FailFast()] = Field(
@@ -125,3 +196,8 @@ class RankRequest(ScorerChoice):
         description="Weight of each scorer, 0 or more; 1 by default. Without `scorers`, the scorers named here are "
         "asked. A scorer that weighs 0 is returned and does not count; at least one must weigh more.",
     )
+
+    @model_validator(mode="after")
+    def _take_messages(self) -> Self:
+        self.settle_context()
+        return self

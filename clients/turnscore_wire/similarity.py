@@ -6,7 +6,8 @@ from pydantic import FailFast, Field
 
 from turnscore_wire.limits import MAX_DEADLINE_MS
 from turnscore_wire.replies import Reply, Timing, TokenCount
-from turnscore_wire.requests import CacheMode, CacheNamespace, SpokenText, WireRequest
+from turnscore_wire.requests import CacheMode, CacheNamespace
+from turnscore_wire.turns import SpokenText, WireRequest
 
 
 class SimilarityRequest(WireRequest):

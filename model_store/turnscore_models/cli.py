@@ -1,4 +1,4 @@
-"""`turnscore-models`: lists, shows, checks, imports and exports bundles. Prints; decides nothing itself."""
+"""`turnscore-models`: lists, shows, checks, imports, exports and fetches bundles, has them served. Decides nothing."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from turnscore_models import store
+from turnscore_models.admin import FOLDER_VARIABLE, AdminOrder, ask_workers, describe
+from turnscore_models.archive import fetch_archive
 from turnscore_models.bundle import read_manifest
 from turnscore_models.errors import BundleError
 from turnscore_models.starter import starter_bundles
@@ -79,6 +81,57 @@ def export(
         except OSError as error:
             raise BundleError(f"{target} cannot be written: {error.strerror}") from error
     typer.echo(f"wrote {target}")
+
+
+@app.command()
+def fetch(
+    url: Annotated[str, typer.Argument(help="A .tar.gz of bundle folders, by http or https.")],
+    sha256: Annotated[str, typer.Option(help="The archive's SHA-256, in hexadecimal.")],
+    folder: Annotated[Path, typer.Option(help="An existing folder to unpack into.", exists=True, file_okay=False)],
+) -> None:
+    """Fetches bundles, signed for a bucket where AWS_ACCESS_KEY_ID is set; checks the archive before it is unpacked."""
+    with _refusals():
+        fetch_archive(url, sha256, folder)
+    typer.echo(f"unpacked into {folder}: {', '.join(sorted(each.name for each in folder.iterdir()))}")
+
+
+AdminFolder = Annotated[
+    Path,
+    typer.Option(
+        envvar=FOLDER_VARIABLE, help="The folder of the service's admin sockets.", exists=True, file_okay=False
+    ),
+]
+
+
+@app.command()
+def serve(reference: Reference, folder: AdminFolder) -> None:
+    """Has a running service serve another version of a bundle: each worker loads and proves it beside the one that
+    serves, and switches between two requests. Exit code 1, and nothing is changed, where a worker refuses it."""
+    if "/" in reference:
+        reference = str(Path(reference).resolve())  # the service may have been started elsewhere
+    _ask(folder, AdminOrder(action="serve", reference=reference))
+
+
+@app.command()
+def reload(folder: AdminFolder) -> None:
+    """Has a running service serve what its settings name at this moment, as SIGHUP does, and prints what it did."""
+    _ask(folder, AdminOrder(action="reload"))
+
+
+@app.command()
+def serving(folder: AdminFolder) -> None:
+    """Prints what each worker of a running service serves."""
+    _ask(folder, AdminOrder(action="status"))
+
+
+def _ask(folder: Path, order: AdminOrder) -> None:
+    """Prints a line for each worker; ends with 1 after a refusal."""
+    with _refusals():
+        for report in ask_workers(folder, order):
+            is_refused = report.outcome == "refused"
+            typer.secho(describe(report), err=is_refused, fg=typer.colors.RED if is_refused else None)
+            if is_refused:
+                raise typer.Exit(1)
 
 
 def _row(reference: str, folder: Path) -> tuple[str, str, str]:

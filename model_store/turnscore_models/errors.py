@@ -7,7 +7,8 @@ BundleError
 ├── MissingBundleFileError   a file that the manifest lists is not there
 ├── CorruptBundleError       a file's checksum is not the manifest's
 ├── MismatchedGraphError     a graph's inputs, outputs or scores are not what the manifest says
-└── BundleExistsError        the store already holds that version, with other content
+├── BundleExistsError        the store already holds that version, with other content
+└── FetchError               an archive could not be had, or is not the one that was named
 """
 
 
@@ -41,3 +42,7 @@ class MismatchedGraphError(BundleError):
 
 class BundleExistsError(BundleError):
     """The store already holds this name and version with other content."""
+
+
+class FetchError(BundleError):
+    """An archive of bundles could not be had, or is not the one that was named."""

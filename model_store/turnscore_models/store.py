@@ -103,7 +103,7 @@ def resolve(reference: str) -> Bundle:
     known += [each for each in _list_starters() if each.name == name and version in ("", LATEST, each.version)]
     if not known:
         raise BundleNotFoundError(
-            f"no bundle {reference}; stored: {_tell(list_bundles())}; starter bundles: {_tell(_list_starters())}"
+            f"no bundle {reference}; stored: {_names(list_bundles())}; starter bundles: {_names(_list_starters())}"
         )
     return known[0].read()
 
@@ -193,7 +193,7 @@ def _list_starters() -> list[KnownBundle]:
     return known
 
 
-def _tell(known: list[KnownBundle]) -> str:
+def _names(known: list[KnownBundle]) -> str:
     return ", ".join(each.reference for each in known) or "none"
 
 

@@ -16,20 +16,30 @@ from turnscore_service.doors.shedding_door import SheddingDoor
 from turnscore_service.keys.access import UnusableKeysError
 from turnscore_service.log_setup import set_up_logging
 from turnscore_service.metrics_folder import FullDiskError, refuse_full_disk
+from turnscore_service.process.admin_socket import AdminSocket, UnusableFolderError, prepare_folder, unusable
+from turnscore_service.process.hangup import pass_hangup_on, reload_on_hangup
 from turnscore_service.process.runtime import Runtime
 from turnscore_service.process.supervision import end_with, explain_taken_address, is_worker
 from turnscore_service.process.termination import drain_before_stopping
 from turnscore_service.settings.service import Settings, read_settings
+from turnscore_service.telemetry.opening import MissingExporterError, require_exporter
 
 
 def _prepare(settings: Settings) -> tuple[Runtime, GrpcServer]:
     """What this process runs, or its end with a sentence that names the files at fault."""
     try:
         refuse_full_disk()
+        require_exporter(settings.telemetry)
+        if settings.admin.folder is not None:
+            prepare_folder(settings.admin.folder)
         runtime = Runtime(settings)
         return runtime, GrpcServer(runtime)
     except FullDiskError as error:
         sys.exit(f"BENTOML_HOME: {error}")
+    except MissingExporterError as error:
+        sys.exit(f"TURNSCORE_TELEMETRY__ENDPOINT: {error}")
+    except UnusableFolderError as error:
+        sys.exit(unusable(error))
     except UnusableKeysError as error:
         sys.exit(f"TURNSCORE_AUTH__KEYS_FILE: {error}")
     except UnusableCertificateError as error:
@@ -40,16 +50,34 @@ def _prepare(settings: Settings) -> tuple[Runtime, GrpcServer]:
 os.environ.setdefault("FORWARDED_ALLOW_IPS", "")
 if not is_worker():
     explain_taken_address()
+    pass_hangup_on()
 _SUPERVISOR = os.getppid()
 _SETTINGS = read_settings()
 set_up_logging(_SETTINGS.log_level)  # BentoML has set its own up before; so its supervisor's lines are JSON too
-install_protocols(_SETTINGS)
 _RUNTIME, _GRPC = _prepare(_SETTINGS)
+_DOOR = SheddingDoor(create_http_door(_RUNTIME), _RUNTIME)
+install_protocols(_SETTINGS, _DOOR)
 _LOGGER = logging.getLogger("turnscore.bento")
 
 
+async def _open_admin_socket(worker: int) -> AdminSocket | None:
+    """This worker's socket, where there are any; one that cannot be opened ends the process with a sentence."""
+    folder, switch = _SETTINGS.admin.folder, _RUNTIME.switch
+    if folder is None or switch is None:
+        return None
+    admin = AdminSocket(folder, worker, switch)
+    try:
+        await admin.start()
+    except UnusableFolderError as error:
+        sys.exit(unusable(error))
+    return admin
+
+
 class FrontDoor:
-    """Sends every request straight to the HTTP door, so that all paths, /livez too, have one error shape."""
+    """Sends every request straight to the HTTP door, so that all paths, /livez too, have one error shape.
+
+    Under BentoML's server none comes here (`install_protocols`); under another one that runs the app all do.
+    """
 
     def __init__(self, app: ASGIApp, door: ASGIApp) -> None:
         self._app = app
@@ -77,19 +105,25 @@ class TurnScore:
     @bentoml.on_startup  # type: ignore[untyped-decorator]
     async def start(self) -> None:
         """Begins to load the models and takes over SIGTERM."""
-        _RUNTIME.start(worker=(bentoml.server_context.worker_index or 1) - 1)
+        worker = (bentoml.server_context.worker_index or 1) - 1
+        _RUNTIME.start(worker=worker)
         await _GRPC.start()
+        reload_on_hangup(_RUNTIME.reload)
+        self._admin = await _open_admin_socket(worker)
         drain_before_stopping(
             _RUNTIME.begin_drain, _RUNTIME.end_conversations, _SETTINGS.drain_seconds, _SETTINGS.shutdown_seconds
         )
-        self._watching = asyncio.create_task(end_with(_SUPERVISOR))
+        self._watching = asyncio.create_task(end_with(_SUPERVISOR)) if is_worker() else None
 
     @bentoml.on_shutdown  # type: ignore[untyped-decorator]
     async def stop(self) -> None:
         """Lets work in flight finish."""
-        self._watching.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
+        if self._admin is not None:
+            await self._admin.stop()
         await _GRPC.stop()
         await _RUNTIME.stop()
 
 
-TurnScore.add_asgi_middleware(FrontDoor, door=SheddingDoor(create_http_door(_RUNTIME), _RUNTIME))  # type: ignore[attr-defined]
+TurnScore.add_asgi_middleware(FrontDoor, door=_DOOR)  # type: ignore[attr-defined]

@@ -9,6 +9,7 @@ ScoringError                  code                 raised when
 ├── NotReadyError             not_ready            models are loading, were refused, or the service is draining
 ├── DeadlineExceededError     deadline_exceeded    the caller's time ran out
 └── FailedScoringError        internal             the runtime failed on this item
+    └── NotComputableError                         ... and returned something that is not a number
 """
 
 from typing import ClassVar
@@ -82,3 +83,7 @@ class FailedScoringError(ScoringError):
     """The runtime failed on this item, or returned something that is not a number."""
 
     code = ErrorCode.INTERNAL
+
+
+class NotComputableError(FailedScoringError):
+    """What the model gave for this item is not a number."""

@@ -4,16 +4,21 @@ import os
 from pathlib import Path
 
 import psutil
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from turnscore_service import metrics_folder
+from turnscore_service.series import Counter, Gauge, Histogram, buffer_files
+from turnscore_service.series import write_out as write_out
 
 metrics_folder.claim_folder()  # before the first series, which opens its file
+buffer_files()
 
 _SECONDS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _TOKENS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+PERCENTILE_BOUNDS = tuple(range(10, 101, 10))
+_SHIFTS = (1, 2, 5, 10, 20, 50, 100)
 _SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75)
 
 REQUESTS = Counter(
@@ -146,11 +151,109 @@ CACHE_DROPPED_WRITES = Counter(
 CACHE_LOCAL_BYTES = Gauge(
     "turnscore_cache_local_bytes", "Memory of the cache in the process.", multiprocess_mode="livesum"
 )
+SCORE_PERCENTILE = Histogram(
+    "turnscore_score_percentile",
+    "Percentiles of the turns that were said, among the bundle's reference turns; without those that have none.",
+    ["scorer", "model", "tenant"],
+    buckets=PERCENTILE_BOUNDS,
+)
+SAID_TURNS = Counter(
+    "turnscore_said_turns_total",
+    "Turns that were said and scored, by label: low, ok, or none (no threshold). Candidates of `rank` are not said.",
+    ["scorer", "model", "tenant", "label"],
+)
+SAID_DIALOGUES = Counter(
+    "turnscore_said_dialogues_total",
+    "Dialogues: said turns that were scored and have no turn of the system before them.",
+    ["scorer", "model", "tenant"],
+)
+CUT_TURNS = Counter(
+    "turnscore_cut_turns_total",
+    "Said turns of which the scorer did not read all that it would.",
+    ["scorer", "model", "tenant"],
+)
+WARNED_TURNS = Counter(
+    "turnscore_warned_turns_total",
+    "Said turns whose score carries a warning, by warning: those of the reply, such as `not_in_language`.",
+    ["scorer", "model", "tenant", "warning"],
+)
+NOT_COMPUTABLE_TURNS = Counter(
+    "turnscore_not_computable_turns_total",
+    "Said turns without a score because what the model gave is not a number.",
+    ["scorer", "model", "tenant"],
+)
+SAID_TOKENS = Counter(
+    "turnscore_said_tokens_total",
+    "Tokens that the scorer made of said turns and their contexts; not of scores from the cache, nor of more than "
+    "16 turns.",
+    ["scorer", "model", "tenant"],
+)
+SAID_CHARS = Counter(
+    "turnscore_said_chars_total",
+    "Characters that became those tokens.",
+    ["scorer", "model", "tenant"],
+)
+SHADOW_TURNS = Counter(
+    "turnscore_shadow_turns_total",
+    "Said turns that were drawn for a shadow, by outcome: compared, failed, or dropped because too many waited (full) "
+    "or it waited too long (late).",
+    ["scorer", "model", "served", "outcome"],
+)
+SHADOW_SHIFT = Histogram(
+    "turnscore_shadow_percentile_shift",
+    "How far a compared turn's percentile by the shadow is from the served one's, up or down.",
+    ["scorer", "model", "served"],
+    buckets=_SHIFTS,
+)
+SHADOW_PERCENTILES = Counter(
+    "turnscore_shadow_percentiles_total",
+    "Percentiles of compared turns, added up, by whose they are: served or shadow.",
+    ["scorer", "model", "served", "by"],
+)
+SHADOW_LABELS = Counter(
+    "turnscore_shadow_labels_total",
+    "Compared turns by their label, low, ok or none, by the served version and by the shadow.",
+    ["scorer", "model", "served", "served_label", "shadow_label"],
+)
+SHADOW_CORRELATION = Gauge(
+    "turnscore_shadow_rank_correlation",
+    "Spearman's correlation of both versions' percentiles over the latest 1,000 compared turns of a worker, from 30 "
+    "on; of the worker where it is least.",
+    ["scorer", "model", "served"],
+    multiprocess_mode="livemin",
+)
+SHADOW_SECONDS = Counter(
+    "turnscore_shadow_cpu_seconds_total",
+    "CPU time that shadows took in their thread.",
+    ["scorer", "model", "served"],
+)
+MODEL_SWITCHES = Counter(
+    "turnscore_model_switches_total",
+    "Times that other versions of the models were asked for, by outcome: `switched`, `unchanged` (they are served "
+    "already) or `refused` (nothing was changed; the log says why).",
+    ["outcome"],
+)
 READY = Gauge("turnscore_ready", "1 while this process scores, else 0.", multiprocess_mode="livemin")
+
+
+MOST_MODELS = 64
+"""Different models whose series a process tells apart: a series stays for as long as its process. Chosen."""
+OTHER_MODELS = "other"
+_models: set[str] = set()
+
+
+def model_label(reference: str) -> str:
+    """The value of the label `model` for that one: its reference, or `other` beyond the first 64 of a process."""
+    if reference not in _models:
+        if len(_models) >= MOST_MODELS:
+            return OTHER_MODELS
+        _models.add(reference)
+    return reference
 
 
 def registry() -> CollectorRegistry:
     """Where to read the series from: all worker processes' files where the server keeps them, else this process."""
+    write_out()
     folder = os.environ.get(metrics_folder.VARIABLE, "")
     if not Path(folder or "-").is_dir():
         return REGISTRY

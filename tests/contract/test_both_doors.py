@@ -20,16 +20,24 @@ from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 
 SMALL = {"limits": Limits(max_text_chars=20, max_turns=2, max_items=2, max_candidates=2, max_body_bytes=300)}
 USER, SYSTEM = {"speaker": "user", "text": "a"}, {"speaker": "system", "text": "b c"}
+FILE = {"type": "file"}
+ASKED, SAID = {"role": "user", "content": [{"type": "text", "text": "a"}, FILE]}, {"role": "assistant", "content": "b"}
 
 GOOD = [
     ("score", {"response": "one two three"}),
     ("score", {"response": "grüß dich 🙂", "context": [USER, SYSTEM], "scorers": ["fake"], "deadline_ms": 9000}),
     ("score", {"response": "a", "options": {"fake": {"known": 1}}}),
+    ("score", {"response": "a", "conversation": "c-1"}),
     ("score_batch", {"items": [{"response": "a b"}, {"response": POISON}]}),
     ("score_batch", {"items": [{"response": ""}, {"response": "a", "context": [USER, USER, USER]}]}),
     ("score_batch", {"items": [{"response": "a", "scorers": ["mood"]}, {"response": "a" * 21}]}),
     ("score_dialogue", {"turns": [USER, SYSTEM]}),
     ("rank", {"candidates": ["a", "b c"], "context": [USER], "weights": {"fake": 2.0}}),
+    ("score", {"messages": [ASKED, SAID]}),
+    ("score", {"messages": [ASKED], "response": "a b"}),
+    ("score_batch", {"items": [{"messages": [SAID]}, {"messages": [ASKED, ASKED, SAID]}]}),
+    ("score_dialogue", {"messages": [ASKED, SAID]}),
+    ("rank", {"candidates": ["a"], "messages": [ASKED]}),
     ("similarity", {"texts": ["a"], "references": ["a b"]}),
     ("similarity", {"texts": ["a"], "cache": "bypass"}),
 ]
@@ -45,6 +53,9 @@ WRONG = [
     ("score", {"response": "a", "deadline_ms": 0}),
     ("score", {"response": "a", "deadline_ms": -5}),
     ("score", {"response": "a", "deadline_ms": 600_001}),
+    ("score", {"response": "a", "conversation": "two words"}),
+    ("rank", {"candidates": ["a"], "conversation": ""}),
+    ("score_dialogue", {"turns": [SYSTEM], "conversation": "a" * 129}),
     ("score", {"response": "a" * 21}),
     ("score", {"response": "a", "context": [USER, USER, SYSTEM]}),
     ("score", {"response": "a", "context": [{**USER, "text": "a" * 21}]}),
@@ -64,6 +75,13 @@ WRONG = [
     ("rank", {"candidates": ["a"], "weights": {"fake": -1.0}}),
     ("rank", {"candidates": ["a"], "weights": {"fake": 0.0}}),
     ("rank", {"candidates": ["a"], "weights": {"mood": 1.0}}),
+    ("score", {"messages": [ASKED]}),
+    ("score", {"messages": [SAID, ASKED, SAID]}),
+    ("score", {"messages": [{**ASKED, "content": [FILE] * 9}, SAID]}),
+    ("score", {"messages": [ASKED, {**SAID, "content": "a" * 21}]}),
+    ("score", {"messages": [SAID], "response": "a" * 21}),
+    ("score_dialogue", {"messages": [ASKED]}),
+    ("rank", {"candidates": ["a"], "messages": [SAID], "context": [USER]}),
     ("similarity", {"texts": []}),
     ("similarity", {"texts": ["a", " "]}),
     ("similarity", {"texts": ["a"], "references": ["a\0"]}),
@@ -108,7 +126,7 @@ def without_times(reply: Any) -> Any:
         return [without_times(each) for each in reply]
     if not isinstance(reply, dict):
         return reply
-    return {name: without_times(value) for name, value in reply.items() if name != "timing_ms"}
+    return {name: without_times(value) if name != "timing_ms" else {} for name, value in reply.items()}
 
 
 @pytest.mark.parametrize(("call", "fields"), GOOD)
@@ -130,10 +148,13 @@ def with_defaults(reply: Any) -> Any:
         told = {"warnings": [], "label": None, **told}
     if "scorer" in told:
         told.setdefault("threshold", None)
+        told.setdefault("threshold_percentile", None)
     if "texts" in told:
         told.setdefault("references", [])
     if "scores" in told:
         told.setdefault("errors", {})
+    if "scores" in told and "timing_ms" in told:
+        told.setdefault("index", None)
     if "message" in told:
         told = {"field": None, "retry_after_ms": None, **told}
     return told

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 from support.every_way import EveryWay, UnsayableError, every_way
-from support.request_table import Request, requests
+from support.request_table import LIMITS, Request, requests
 from support.score_table import instruction_set, is_alike, read_table, row_of, scores_of, table_settings, tolerances
+from turnscore_service.engine import Dialogue, DialogueResult, Engine
+from turnscore_wire import DialogueReply, Turn
 
 _NOT_SHARED = ("request_id", "timing_ms")
 _ROUNDING = 2.0**-22
@@ -71,6 +73,52 @@ def test_every_way_in_gives_the_same_answer(ways: EveryWay, request_: Request):
         assert ask(ways, way, request_) == wanted, way
 
 
+_CHAT = [
+    {"role": "system", "content": "be brief"},
+    {"role": "user", "content": [{"type": "text", "text": "hi, what did you do?"}, {"type": "image_url"}]},
+    {"role": "assistant", "content": "let me think.", "tool_calls": [{}]},
+    {"role": "tool", "content": "volcano"},
+    {"role": "assistant", "parts": [{"type": "text", "content": "i hiked up a volcano!"}]},
+]
+_CHAT_TURNS = [
+    {"speaker": "user", "text": "hi, what did you do?"},
+    {"speaker": "system", "text": "let me think. i hiked up a volcano!"},
+]
+_SPOKEN = {"context": _CHAT_TURNS[:1], "response": _CHAT_TURNS[1]["text"]}
+_RIVALS = {"candidates": ["ok.", "i hiked up a volcano!"]}
+_ASKED = {"scorers": ["engagement", "sentiment_stop"]}
+
+
+@pytest.mark.parametrize(
+    ("call", "messages", "turns", "places"),
+    [
+        ("score", {"messages": _CHAT}, _SPOKEN, {"index": 4, "skipped": 1}),
+        ("score", {"messages": _CHAT, "response": "ok."}, {"context": _CHAT_TURNS, "response": "ok."}, {"skipped": 1}),
+        ("score_dialogue", {"messages": _CHAT}, {"turns": _CHAT_TURNS}, {"skipped": 1}),
+        ("rank", {"messages": _CHAT[:2], **_RIVALS}, {"context": _CHAT_TURNS[:1], **_RIVALS}, {}),
+        ("score_batch", {"items": [{"messages": _CHAT, **_ASKED}]}, {"items": [{**_SPOKEN, **_ASKED}]}, {}),
+    ],
+)
+def test_messages_have_the_scores_of_their_turns_and_the_same_reply_every_way(
+    ways: EveryWay, call: Any, messages: dict[str, Any], turns: dict[str, Any], places: dict[str, int]
+):
+    own = {} if call == "score_batch" else _ASKED
+    told = ask(ways, "http", Request("messages", "good", call, {**messages, **own}))
+    spoken = ask(ways, "http", Request("turns", "good", call, {**turns, **own}))
+    assert without_places(told) == without_places(spoken)
+    assert {name: told[name] for name in places} == places
+    if call == "score_dialogue":
+        assert [turn["index"] for turn in told["turns"]] == [4]
+    for way in ways.ways:
+        assert ask(ways, way, Request("messages", "good", call, {**messages, **own})) == told, way
+
+
+def without_places(part: Any) -> Any:
+    if isinstance(part, dict):
+        return {name: without_places(each) for name, each in part.items() if name not in ("index", "skipped")}
+    return [without_places(each) for each in part] if isinstance(part, list) else part
+
+
 def test_no_score_is_another_than_in_the_committed_table(ways: EveryWay):
     """To the last bit where this machine computes as the one that made it; else within what each bundle states."""
     table = read_table()
@@ -104,6 +152,69 @@ def test_in_a_crowd_every_turn_has_the_score_that_it_has_alone(ways: EveryWay):
             for name, score in here.items():
                 assert score.value == pytest.approx(there[name].value, abs=_ROUNDING), request.name
                 assert (score.tokens, score.model) == (there[name].tokens, there[name].model)
+
+
+_FED_TOGETHER = 1e-6
+"""How far a FED value of an engine's call may be from the service's: the dialogue's pass is the same."""
+
+
+@pytest.fixture(scope="module")
+def engine(ways: EveryWay) -> Iterator[Engine]:
+    every = table_settings().default_scorers
+    loaded = {name: ways.loaded[name] for name in every}
+    with Engine([], limits=LIMITS, load=lambda _: loaded) as engine:
+        yield engine
+
+
+def dialogues() -> list[Request]:
+    """The good dialogues of the table that are asked without options."""
+    return [each for each in requests() if each.call == "score_dialogue" and each.kind != "broken"]
+
+
+def as_dialogue(request: Request) -> Dialogue:
+    return Dialogue(request.name, [Turn(**turn) for turn in request.fields["turns"]])
+
+
+def test_the_engine_gives_a_dialogue_the_bits_of_the_service_s_reply(ways: EveryWay, engine: Engine):
+    assert len(dialogues()) > 10
+    for request in dialogues():
+        reply = ways.ways["core"](Request(request.name, "good", "score_dialogue", {"turns": request.fields["turns"]}))
+        assert isinstance(reply, DialogueReply)
+        [result] = engine.score([as_dialogue(request)])
+        assert [turn.index for turn in result.turns] == [turn.index for turn in reply.turns]
+        assert [bits(dict(turn.scores)) for turn in result.turns] == [bits(turn.scores) for turn in reply.turns]
+        assert bits(dict(result.aggregates)) == bits(reply.dialogue)
+
+
+def test_dialogues_that_the_engine_scores_together_have_the_scores_that_they_have_alone(ways: EveryWay, engine: Engine):
+    before = engine.turns_computed
+    asked = dialogues() * 2
+    together = engine.score([as_dialogue(each) for each in asked])
+    assert engine.turns_computed - before <= 3 * sum(len(each.turns) for each in together[: len(asked) // 2])
+    assert [bits(vars_of(each)) for each in together[len(asked) // 2 :]] == [
+        bits(vars_of(each)) for each in together[: len(asked) // 2]
+    ]
+    for request, result in zip(asked, together, strict=True):
+        [alone] = engine.score([as_dialogue(request)])
+        for here, there in zip(result.turns, alone.turns, strict=True):
+            assert list(here.scores) == list(there.scores) == list(engine.models)
+            for name, score in here.scores.items():
+                most = _FED_TOGETHER if name == "fed" else _ROUNDING
+                assert score.value == pytest.approx(there.scores[name].value, abs=most), (request.name, name)
+
+
+def vars_of(result: DialogueResult) -> dict[str, Any]:
+    return {"turns": [dict(turn.scores) for turn in result.turns], "dialogue": dict(result.aggregates)}
+
+
+def test_the_engine_refuses_in_the_words_of_the_service(ways: EveryWay, engine: Engine):
+    turns = [Turn(speaker="user", text="hi")] * (LIMITS.max_turns + 1)
+    [result] = engine.score([Dialogue("long", turns)])
+    told = ways.ways["core"](
+        Request("long", "broken", "score_dialogue", {"turns": [each.model_dump() for each in turns]})
+    )
+    assert told == ("too_large", "turns")
+    assert result.error == f"turns: {len(turns)} turns; at most {LIMITS.max_turns} are allowed at once"
 
 
 def test_the_table_is_always_the_same_two_hundred():

@@ -2,16 +2,17 @@
 
 import asyncio
 import gc
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc
-import httpx
 import psutil
 import pytest
+import pytest_asyncio
+from support import plain_http
 from support.encoder_bundles import make_encoder_bundle
 from support.grpc_messages import METHODS, message_of
 from support.listening import listening
@@ -28,6 +29,7 @@ from turnscore_service.process.runtime import Runtime
 from turnscore_service.settings.service import Settings
 from turnscore_wire import DialogueRequest
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 LONGEST_SILENCE_SECONDS = 0.05
 """Promised in docs/security.md: CPU time of the loop's thread, from which a busy machine takes nothing."""
 _CONTROL_SECONDS = 0.0008
@@ -37,6 +39,9 @@ MOST_GROWTH_BYTES = 1024 * 1024
 _BOUND_BY_TOKENS = "own qualities: 2"
 """Legal by their characters: whether their tokens are too many is said where tokenizing ends before the deadline."""
 _REPEATS = 12
+_TRIES = 3
+"""What leaks grows every time; an allocator that takes another arena grows once. What silences the loop does so each
+time; a machine that takes long to give the process its pages does so once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +54,14 @@ class Opened:
 
 
 @pytest.fixture(scope="module")
-def slowness() -> float:
+def every() -> list[Extreme]:
+    return extremes(with_encoder=True)
+
+
+@pytest.fixture(scope="module")
+def slowness(every: list[Extreme]) -> float:
     """How many times slower than the machine of the figures this one is; at least 1."""
-    control = next(each for each in extremes() if each.name == "dialogue: 1,024 turns, 1 MiB")
+    control = next(each for each in every if each.name == "dialogue: 1,024 turns, 1 MiB")
 
     def once() -> float:
         began = time.thread_time()
@@ -61,10 +71,11 @@ def slowness() -> float:
     return max(1.0, min(once() for _ in range(10)) / _CONTROL_SECONDS)
 
 
-@pytest.fixture
-async def opened(tmp_path: Path) -> AsyncIterator[Opened]:
-    make_encoder_bundle(tmp_path / "encoder", token_limit=256)
-    bundles = [*map(str, starter_bundles()), f"{tmp_path / 'encoder'}/"]
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:
+    encoder = tmp_path_factory.mktemp("extremes") / "encoder"
+    make_encoder_bundle(encoder, token_limit=256)
+    bundles = [*map(str, starter_bundles()), f"{encoder}/"]
     changes = {"cache": Settings().cache, "limits": Settings().limits, "models": bundles}
     runtime = Runtime(table_settings().model_copy(update=changes))
     server = GrpcServer(runtime)
@@ -82,7 +93,7 @@ def over_http(opened: Opened, extreme: Extreme) -> int:
     if extreme.call == "conversations":
         return open_conversation(int(opened.http.rpartition(":")[2]), extreme)
     headers = {"content-type": "application/json"}
-    reply = httpx.post(f"{opened.http}/v1/{extreme.call}", content=extreme.body, headers=headers, timeout=120)
+    reply = plain_http.post(f"{opened.http}/v1/{extreme.call}", content=extreme.body, headers=headers)
     return reply.status_code
 
 
@@ -126,35 +137,58 @@ async def silence_of(ask: Callable[[], Awaitable[object]]) -> float:
 
 @pytest.mark.parametrize("door", [over_http, over_grpc])
 async def test_no_request_at_its_extremes_silences_the_loop(
-    opened: Opened, slowness: float, door: Callable[[Opened, Extreme], int]
+    opened: Opened, every: list[Extreme], slowness: float, door: Callable[[Opened, Extreme], int]
 ):
-    silences: dict[str, float] = {}
-    for extreme in extremes(with_encoder=True):
+    limit, silences = LONGEST_SILENCE_SECONDS * slowness, {}
+    for extreme in every:
         if door is over_grpc and extreme.fields is None:
             continue
-        statuses: list[int] = []
-
-        async def ask(extreme: Extreme = extreme, statuses: list[int] = statuses) -> None:
-            statuses.append(await asyncio.to_thread(door, opened, extreme))
-
-        silences[extreme.name] = await silence_of(ask)
-        answers = (200, 400, 504) if extreme.name.startswith(_BOUND_BY_TOKENS) else (200, 504)
-        assert extreme.is_legal == (statuses[0] in answers), (extreme.name, statuses)
-    limit = LONGEST_SILENCE_SECONDS * slowness
+        for number in range(_TRIES):
+            silences[extreme.name] = await _silence_beside(opened, _of_other_texts(extreme, number), door)
+            if silences[extreme.name] <= limit:
+                break
     assert {name: round(each, 4) for name, each in silences.items() if each > limit} == {}
 
 
-async def test_what_is_refused_leaves_nothing_in_memory(opened: Opened):
-    process, growth = psutil.Process(), {}
-    for extreme in extremes(with_encoder=True):
+def _of_other_texts(extreme: Extreme, number: int) -> Extreme:
+    """The same request of texts that the service has not seen: each began with an x."""
+    body = extreme.body.replace(b'"x', b'"' + b"xyz"[number : number + 1])
+    return replace(extreme, body=body, fields=None if extreme.fields is None else json.loads(body))
+
+
+async def _silence_beside(opened: Opened, extreme: Extreme, door: Callable[[Opened, Extreme], int]) -> float:
+    """The loop's longest silence while it answers the request, which it answers or refuses as it should."""
+    statuses: list[int] = []
+
+    async def ask() -> None:
+        statuses.append(await asyncio.to_thread(door, opened, extreme))
+
+    silence = await silence_of(ask)
+    answers = (200, 400, 504) if extreme.name.startswith(_BOUND_BY_TOKENS) else (200, 504)
+    assert extreme.is_legal == (statuses[0] in answers), (extreme.name, statuses)
+    return silence
+
+
+async def test_what_is_refused_leaves_nothing_in_memory(opened: Opened, every: list[Extreme]):
+    growth = {}
+    for extreme in every:
         if extreme.is_legal and "512 of 200" not in extreme.name:
             continue
-        for _ in range(3):
-            await asyncio.to_thread(over_http, opened, extreme)
-        gc.collect()
-        before = process.memory_info().rss
-        for _ in range(_REPEATS):
-            await asyncio.to_thread(over_http, opened, extreme)
-        gc.collect()
-        growth[extreme.name] = (process.memory_info().rss - before) / _REPEATS
+        for _ in range(_TRIES):
+            growth[extreme.name] = await _growth(opened, extreme)
+            if growth[extreme.name] <= MOST_GROWTH_BYTES:
+                break
     assert {name: round(each / 2**20, 2) for name, each in growth.items() if each > MOST_GROWTH_BYTES} == {}
+
+
+async def _growth(opened: Opened, extreme: Extreme) -> float:
+    """Bytes of resident memory for each of several such requests, after some that warm the allocator."""
+    process = psutil.Process()
+    for _ in range(3):
+        await asyncio.to_thread(over_http, opened, extreme)
+    gc.collect()
+    before = process.memory_info().rss
+    for _ in range(_REPEATS):
+        await asyncio.to_thread(over_http, opened, extreme)
+    gc.collect()
+    return (process.memory_info().rss - before) / _REPEATS

@@ -81,6 +81,14 @@ def test_a_value_that_no_reference_turn_was_scored_as_has_no_label():
     assert loaded.label(RawScore(0.4, is_comparable=False)) is None
 
 
+async def test_a_threshold_has_the_percentile_that_a_score_of_its_value_has(serve: ServeFakes):
+    async with serve(fake=fake(threshold=0.02), other=fake()) as (client, _):
+        score = (await client.post("/v1/score", json={"response": "a b", "scorers": ["fake"]})).json()["scores"]["fake"]
+        models = (await client.get("/v1/models")).json()["models"]
+    assert score["value"] == models[0]["threshold"]
+    assert [each["threshold_percentile"] for each in models] == [score["percentile"], None]
+
+
 @pytest.fixture
 def bundle(tmp_path: Path) -> Bundle:
     made = make_quality_bundle(tmp_path / "quality")

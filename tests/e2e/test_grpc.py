@@ -2,8 +2,7 @@
 
 import re
 import ssl
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,7 +11,9 @@ import httpx
 import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from support import plain_http
 from support.certificates import certificate, private_key
+from support.conditions import wait_until
 from support.processes import RunningService, running_service
 from turnscore_client import TurnScoreClient
 from turnscore_wire.v1 import to_fields, turnscore_pb2
@@ -28,13 +29,6 @@ DIALOGUE = [("user", "hi, what did you do today?"), ("system", "i hiked up a vol
 def stub(service: RunningService) -> Iterator[TurnScorerStub]:
     with grpc.insecure_channel(service.grpc_target) as channel:
         yield TurnScorerStub(channel)
-
-
-def wait_until(claim: Callable[[], bool], seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not claim():
-        assert time.monotonic() < end, "the condition never held"
-        time.sleep(0.02)  # polling another process: there is nothing to wait on
 
 
 def turns() -> list[dict[str, str]]:
@@ -70,7 +64,8 @@ def test_a_stream_is_scored_as_it_is_said(stub: TurnScorerStub):
 
 def test_calls_are_counted_by_their_door(service: RunningService, stub: TurnScorerStub):
     stub.Models(turnscore_pb2.ModelsRequest())
-    assert 'turnscore_requests_total{call="models",code="ok",door="grpc"}' in httpx.get(service.url + "/metrics").text
+    metrics = plain_http.get(service.url + "/metrics").text
+    assert 'turnscore_requests_total{call="models",code="ok",door="grpc"}' in metrics
 
 
 @pytest.mark.parametrize("snippet", re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
@@ -118,7 +113,7 @@ def is_serving(channel: grpc.Channel) -> bool:
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
     """Two workers on one gRPC port, mutual TLS on both doors; the last test here ends it."""
-    environment = {"TURNSCORE_WORKERS": "2", "TURNSCORE_MODELS": "engagement", "TURNSCORE_DRAIN_SECONDS": "2"}
+    environment = {"TURNSCORE_WORKERS": "2", "TURNSCORE_MODELS": "engagement", "TURNSCORE_DRAIN_SECONDS": "6"}
     environment |= {name: str(file) for name, file in CERTIFICATES.items()}
     options = [str(word) for word in (*OVER_HTTPS, *MUTUALLY)]
     folder = tmp_path_factory.mktemp("guarded")
@@ -143,13 +138,16 @@ def test_two_workers_share_the_grpc_port(guarded: RunningService):
         channels = [opened.enter_context(secure_channel(guarded)) for _ in range(24)]
         assert all(is_serving(channel) for channel in channels)
         workers = psutil.Process(guarded.process.pid).children()
-        shares = [count for worker in workers if (count := connections_of(worker, port))]
-    assert len(shares) == 2
-    assert sum(shares) == len(channels)
+
+        def shares() -> list[int]:
+            return [count for worker in workers if (count := connections_of(worker, port))]
+
+        wait_until(lambda: sum(shares()) == len(channels))  # closed ones of before may take a moment to go
+        assert len(shares()) == 2
 
 
 def test_sigterm_turns_health_off_and_loses_no_call(guarded: RunningService):
-    batch = turnscore_pb2.BatchRequest(items=[{"response": f"turn number {n} of a long batch"} for n in range(200)])
+    batch = turnscore_pb2.BatchRequest(items=[{"response": f"turn number {n} of a long batch"} for n in range(64)])
     with secure_channel(guarded) as channel:
         stub = TurnScorerStub(channel)
         asked = stub.ScoreBatch.future(batch, timeout=60)
@@ -158,5 +156,5 @@ def test_sigterm_turns_health_off_and_loses_no_call(guarded: RunningService):
         wait_until(lambda: not is_serving(channel))
         late = stub.Score(turnscore_pb2.ScoreRequest(response="still answered while draining"), timeout=60)
         assert "engagement" in late.scores
-        assert len(asked.result(60).results) == 200
+        assert len(asked.result(60).results) == 64
     assert guarded.process.wait(120) == 0

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from support import plain_http
 from support.processes import RunningService
 from turnscore_load.address import free_port
 
@@ -40,7 +41,7 @@ def test_the_service_that_was_started_for_a_load_is_stopped_after_it(tmp_path: P
     url, _, rest = done.stdout.partition(", ")
     assert rest.startswith("started for this: engagement:")
     with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{url}/livez")
+        plain_http.get(f"{url}/livez")
 
 
 def test_five_streams_at_once_are_answered_by_the_real_service_and_leave_nothing(

@@ -1,15 +1,16 @@
-"""Two services of one user side by side, and what is left when a supervisor is killed."""
+"""Two services of one user side by side, and what is left when a supervisor, or the one process, is killed."""
 
 import os
 import re
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
-import httpx
 import psutil
 import pytest
+from support import plain_http
 from support.processes import running_service
 
 pytestmark = pytest.mark.e2e
@@ -18,14 +19,14 @@ SMALL = {"TURNSCORE_MODELS": "engagement", "TURNSCORE_RUNTIME__THREADS": "1"}
 
 def scored(url: str) -> float:
     """Turns that the service says it has scored."""
-    text = httpx.get(url + "/metrics", timeout=60).text
+    text = plain_http.get(url + "/metrics").text
     found = re.search(r'^turnscore_items_total\{.*outcome="scored".*\} (\S+)$', text, re.MULTILINE)
     return float(found[1]) if found else 0.0
 
 
 def score(url: str, response: str) -> None:
     body = {"response": response, "scorers": ["engagement"]}
-    assert httpx.post(url + "/v1/score", json=body, timeout=60).status_code == 200
+    assert plain_http.post(url + "/v1/score", json=body).status_code == 200
 
 
 def test_a_second_service_leaves_the_firsts_metrics_alone_and_a_taken_address_is_one_sentence(tmp_path: Path):
@@ -55,7 +56,30 @@ def test_a_worker_whose_supervisor_was_killed_frees_the_port(tmp_path: Path):
         workers = psutil.Process(service.process.pid).children(recursive=True)
         service.process.send_signal(signal.SIGKILL)
         assert psutil.wait_procs(workers, timeout=120)[1] == []
-        host, _, port = service.url.removeprefix("http://").partition(":")
-        with socket.socket() as again:
-            again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            again.bind((host, int(port)))
+        assert_free(service.url)
+
+
+def assert_free(url: str) -> None:
+    """Nobody listens at the address."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    with socket.socket() as again:
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        again.bind((host, int(port)))
+
+
+def test_turnscore_serve_is_one_process_that_ends_well_on_sigterm_and_leaves_nothing_when_killed(tmp_path: Path):
+    with running_service(tmp_path / "killed", environment=SMALL, alone=True) as service:
+        again = [str(Path(sys.executable).parent / "turnscore-serve")]
+        port = {"TURNSCORE_HTTP__PORT": service.url.rpartition(":")[2]}
+        environment = {**os.environ, **SMALL, **port}
+        refused = subprocess.run(again, env=environment, capture_output=True, text=True, timeout=300)
+        assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+        assert "turnscore cannot listen on 127.0.0.1" in refused.stderr
+        score(service.url, "one")
+        assert scored(service.url) == 1
+        assert psutil.Process(service.process.pid).children() == []
+        service.process.kill()
+        service.process.wait(60)
+        assert_free(service.url)
+    with running_service(tmp_path / "stopped", environment=SMALL, wait_for="/livez", alone=True) as service:
+        assert service.stop() == 0

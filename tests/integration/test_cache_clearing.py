@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.cache_loads import running_runtime, state_of, uses_redis
+from support.cache_loads import running_runtime, shared_level, state_of, uses_redis
 from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
 from support.redis_servers import RedisServer, running_cluster, running_redis
@@ -97,7 +97,7 @@ async def test_a_cluster_is_cleared_on_every_node(tmp_path: Path):
         async with running_runtime(url, timeout_ms=5000) as runtime:
             await uses_redis(runtime)
             for key in (*keys, *kept):
-                runtime._shared.put(key, b"x", 60_000)  # type: ignore[union-attr]
+                shared_level(runtime).put(key, b"x", 60_000)
             await until(lambda: sum(count(node) for node in nodes) == len(keys) + len(kept))
         done = await clear("fake:1.0.0", "--url", url)
         assert (done.exit_code, done.stdout) == (0, f"removed {len(keys)} scores of fake:1.0.0\n")

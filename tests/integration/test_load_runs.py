@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support.conditions import wait_until
 from support.load_commands import LOADTESTS, run_command, write_budgets
 from support.plain_server import REFUSED, SCORED, Behaviour, Reply, plain_server_in_a_thread
 from turnscore_load.traffic import Traffic, TrafficSettings
@@ -179,8 +180,8 @@ def test_a_load_that_is_stopped_stops_what_it_started(tmp_path: Path):
         "--bentoml", str(bentoml), "--mix", "flood=1", "--seconds", "600",
     ]  # fmt: skip
     with subprocess.Popen(command, start_new_session=True) as process:
-        while not loaded.exists():
-            assert process.poll() is None
+        wait_until(lambda: loaded.exists() or process.poll() is not None)
+        assert process.poll() is None
         started = psutil.Process(process.pid).children(recursive=True)
         assert len(started) == 2, "Locust and the service"
         process.terminate()

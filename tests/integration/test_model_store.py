@@ -1,4 +1,4 @@
-"""`turnscore-models` as a user runs it, on a model store of its own."""
+"""`turnscore-models` on a model store of its own: its commands in this process, and once as a user runs it."""
 
 import gzip
 import hashlib
@@ -7,34 +7,61 @@ import os
 import subprocess
 import sys
 import tarfile
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from bentoml._internal.configuration.containers import BentoMLContainer
+from bentoml._internal.models import ModelStore
 from support.bundles import make_bundle
 from turnscore_models import starter_bundles, write_bundle
+from turnscore_models.cli import app
+from typer.testing import CliRunner
 
+pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # BentoML's, of pathspec
 STARTER = next(folder for folder in starter_bundles() if folder.name == "engagement")
 STARTER_VERSION = json.loads((STARTER / "manifest.json").read_text())["version"]
 STARTER_REFERENCE = f"engagement:{STARTER_VERSION}"
 
 
 class Store:
+    """Runs a command on the store in a folder; returns what it printed."""
+
     def __init__(self, home: Path) -> None:
-        self._environment = {**os.environ, "BENTOML_HOME": str(home), "COLUMNS": "200", "BENTOML_DO_NOT_TRACK": "True"}
+        (home / "models").mkdir(parents=True)
+        self._models = ModelStore(home / "models")
 
     def __call__(self, *words: str | Path, expect: int = 0) -> str:
-        command = [sys.executable, "-m", "turnscore_models", *map(str, words)]
-        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
-        assert done.returncode == expect, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        BentoMLContainer.model_store.set(self._models)
+        try:
+            done = CliRunner().invoke(app, [*map(str, words)], env={"COLUMNS": "200"}, prog_name="turnscore-models")
+        finally:
+            BentoMLContainer.model_store.reset()
+        assert done.exit_code == expect, (done.output, done.exc_info)
+        return done.output
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "bentoml")
+
+
+def test_the_command_keeps_its_store_below_bentoml_home(tmp_path: Path):
+    home = {"BENTOML_HOME": str(tmp_path / "bentoml"), "COLUMNS": "200", "BENTOML_DO_NOT_TRACK": "True"}
+
+    def run(*words: str | Path) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "turnscore_models", *map(str, words)]
+        return subprocess.run(command, env={**os.environ, **home}, capture_output=True, text=True, check=False)
+
+    stored = run("import", make_bundle(tmp_path / "bundle").folder)
+    assert (stored.returncode, stored.stdout) == (0, "stored engagement:1.0.0\n"), stored.stderr
+    assert stored_file(tmp_path, "1.0.0", "graph.onnx").exists()
+    refused = run("verify", "mood")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("refused: no bundle mood; stored: engagement:1.0.0; ")
 
 
 def test_bundles_are_imported_listed_shown_verified_and_exported(store: Store, tmp_path: Path):
@@ -164,10 +191,10 @@ def write_bomb(path: Path, size: int, kind: bytes = tarfile.REGTYPE) -> Path:
 def test_an_archive_bomb_is_refused_before_it_is_unpacked(store: Store, tmp_path: Path, kind: bytes):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    bomb = write_bomb(tmp_path / "bomb.tar.gz", 2**28, kind)
+    bomb = write_bomb(tmp_path / "bomb.tar.gz", 2**27, kind)
     with most_bytes_in(scratch) as most, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TMPDIR", str(scratch))
-        said = Store(tmp_path / "bentoml")("import", bomb, expect=1)
+        patch.setattr(tempfile, "tempdir", str(scratch))
+        said = store("import", bomb, expect=1)
     assert "unpacks to far more than a bundle of its size" in said
     assert most() < 100 * 2**20
     assert list(scratch.iterdir()) == []

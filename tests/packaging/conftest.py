@@ -7,7 +7,7 @@ import pytest
 from support.environments import NOT_COMPILED
 
 ROOT = Path(__file__).parents[2]
-DISTRIBUTIONS = (".", "./clients", "./assessment", "./exporters")
+DISTRIBUTIONS = (".", "./clients", "./assessment", "./exporters", "./corpora")
 
 
 @pytest.fixture(scope="session")

@@ -7,15 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 from pydantic import JsonValue
-from support.fed_checkpoints import PublishedFed, save_tiny_dialogpt
+from support.fed_checkpoints import PublishedFed, export_tiny_fed, save_tiny_dialogpt
 from turnscore_exporters.bundles.self_test_turns import build_turn
-from turnscore_exporters.fed.bundle import REFERENCE_FILE, FedExport, export_fed
-from turnscore_exporters.fed.checkpoint import load_checkpoint
 from turnscore_exporters.fed.language_model import END_OF_TEXT
 from turnscore_exporters.fed.qualities import read_qualities
 from turnscore_models import Bundle
 from turnscore_service.inference.onnx_backend import OnnxBackend
-from turnscore_service.scorers.fed.options import FedBundleOptions
 from turnscore_service.scorers.fed.scorer import FedScorer
 from turnscore_service.scorers.scorer import TurnToScore
 
@@ -56,23 +53,8 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> PublishedFed:
 
 @pytest.fixture(scope="module")
 def bundle(published: PublishedFed, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    checkpoint = load_checkpoint(published.model.config.name_or_path)
-    options = FedBundleOptions(
-        qualities=QUALITIES.qualities,
-        default_qualities=tuple(QUALITIES.default),
-        eos_id=checkpoint.eos_id,
-        reference=REFERENCE_FILE,
-    )
-    turns = [(f"hi {number}", "what did you do?", "I saw whales " * (number % 4)) for number in range(100)]
-    job = FedExport(
-        checkpoint=checkpoint,
-        version="1.0.0",
-        options=options,
-        reference=turns,
-        source="made up",
-        graphs=("fp32", "cpu-int8", "cuda-fp16"),
-    )
-    return export_fed(job, tmp_path_factory.mktemp("fed") / "bundle")
+    checkpoint = Path(published.model.config.name_or_path)
+    return export_tiny_fed(checkpoint, tmp_path_factory.mktemp("fed") / "bundle", ("fp32", "cpu-int8", "cuda-fp16"))
 
 
 def load(bundle: Bundle, join: str = "stripped", variant: str = "fp32") -> FedScorer:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from prometheus_client.metrics import MetricWrapperBase
 from turnscore_service import metrics
+from turnscore_service.cache.redis_level import RedisLevel
 from turnscore_service.deadline import Deadline
 from turnscore_service.process.runtime import Runtime
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
@@ -102,10 +103,16 @@ async def running_runtime(
         await runtime.stop()
 
 
+def shared_level(runtime: Runtime) -> RedisLevel:
+    """Its cache in Redis."""
+    level = runtime._builder._shared
+    assert level is not None
+    return level
+
+
 async def uses_redis(runtime: Runtime) -> None:
     """Returns when the service reads its Redis and writes to it."""
-    level = runtime._shared
-    assert level is not None
+    level = shared_level(runtime)
     await until(lambda: level._reading.is_closed and level._writing.is_closed)
 
 

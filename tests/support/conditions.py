@@ -11,3 +11,11 @@ async def until(claim: Callable[[], object], seconds: float = 120) -> None:
     while not claim():
         assert time.monotonic() < end, "the condition never held"
         await asyncio.sleep(0.001)
+
+
+def wait_until(claim: Callable[[], object], seconds: float = 300) -> None:
+    """The same of another process, which nothing here can be awaited of."""
+    end = time.monotonic() + seconds
+    while not claim():
+        assert time.monotonic() < end, "the condition never held"
+        time.sleep(0.05)

@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from turnscore_service.conversations.session import Received
+from turnscore_service.conversations.channel import Received
 from turnscore_service.doors.decoder import decode
 from turnscore_service.errors import (
     CallerLeftError,
 )
+from turnscore_service.path.split import VersionsBeside
 from turnscore_service.process.runtime import Runtime
 from turnscore_service.settings.service import ConversationSettings, Settings
 from turnscore_wire import ConversationMessage, ConversationReply
@@ -54,9 +55,12 @@ class HeldChannel:
 
 
 @asynccontextmanager
-async def serving(settings: Settings | None = None, **scorers: Any) -> AsyncIterator[Runtime]:
+async def serving(
+    settings: Settings | None = None, beside: VersionsBeside | None = None, **scorers: Any
+) -> AsyncIterator[Runtime]:
     loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
-    runtime = Runtime(settings or Settings(), load=lambda _: loaded)
+    versions = beside or VersionsBeside()
+    runtime = Runtime(settings or Settings(), load=lambda _: loaded, load_beside=lambda *_: versions)
     runtime.start()
     await runtime.wait_until_loaded()
     yield runtime
@@ -65,11 +69,11 @@ async def serving(settings: Settings | None = None, **scorers: Any) -> AsyncIter
 
 @asynccontextmanager
 async def talking(
-    settings: Settings | None = None, **scorers: Any
+    settings: Settings | None = None, beside: VersionsBeside | None = None, **scorers: Any
 ) -> AsyncIterator[tuple[HeldChannel, "asyncio.Task[None]", Runtime]]:
-    async with serving(settings, **(scorers or {"fake": FakeScorer()})) as runtime:
+    async with serving(settings, beside, **(scorers or {"fake": FakeScorer()})) as runtime:
         channel = HeldChannel()
-        holding = asyncio.create_task(runtime.conversations.hold(runtime.pipeline(), channel, "r-1"))
+        holding = asyncio.create_task(runtime.conversations.hold(runtime.pipeline, channel, "r-1"))
         yield channel, holding, runtime
         if not holding.done():
             channel.inbox.put_nowait(None)

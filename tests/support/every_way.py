@@ -3,7 +3,7 @@
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from turnscore_service.doors.grpc_server import GrpcServer
 from turnscore_service.doors.http_door import create_http_door
 from turnscore_service.errors import ScoringError
 from turnscore_service.process.runtime import Runtime
+from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.settings.service import Settings
 from turnscore_wire import (
     BatchReply,
@@ -84,6 +85,11 @@ class EveryWay:
             "async http client": lambda request: self._wait(self._awaited(self._tasks[0], request)),
             "async grpc client": lambda request: self._wait(self._awaited(self._tasks[1], request)),
         }
+
+    @property
+    def loaded(self) -> Mapping[str, LoadedScorer]:
+        """The scorers that all ways share."""
+        return self._runtime.pipeline().roster.loaded
 
     def all_at_once(self, asked: Sequence[Request]) -> list[BaseModel | Refusal]:
         """The answers to requests that are in flight together, every other one over gRPC."""

@@ -3,6 +3,7 @@
 import math
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ from pydantic import JsonValue
 from turnscore_models import Bundle, GraphSpec, Manifest, TensorSpec
 from turnscore_service.errors import InvalidRequestError
 from turnscore_service.inference.onnx_backend import OutOfMemoryError
+from turnscore_service.path.split import VersionBeside
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
 from turnscore_service.scorers.tokenizer_pace import TokenizingPace
@@ -98,7 +100,7 @@ def encoded(width: int, rows: int = 1, mark: int = 0, place: int = 0) -> TokenPa
     return TokenPack(rows=(row,) * rows, answers=(place,), tokens=(TokenCount(used=rows * width, dropped=0),))
 
 
-def loaded_fake(scorer: Any, name: str = "fake") -> LoadedScorer:
+def loaded_fake(scorer: Any, name: str = "fake", version: str = "1.0.0") -> LoadedScorer:
     """The scorer as if it had been loaded from a bundle, with percentile = 100 x value."""
     tensor = TensorSpec(name="x", dtype="tensor(float)", shape=["rows"])
     graph = GraphSpec(
@@ -106,7 +108,7 @@ def loaded_fake(scorer: Any, name: str = "fake") -> LoadedScorer:
         parity_measured={},
     )  # fmt: skip
     manifest = Manifest(
-        name=name, version="1.0.0", kind=name, graphs={"fp32": graph}, tokenizer="t", calibration="c", self_test="s",
+        name=name, version=version, kind=name, graphs={"fp32": graph}, tokenizer="t", calibration="c", self_test="s",
         token_limit=128, training={}, agreement={}, licence="Apache-2.0", stand_in=getattr(scorer, "stand_in", False),
     )  # fmt: skip
     bundle = Bundle(folder=Path("nowhere"), manifest=manifest)
@@ -121,3 +123,9 @@ def loaded_fake(scorer: Any, name: str = "fake") -> LoadedScorer:
         tokenizing=tokenizing,
         threshold=threshold,
     )
+
+
+def version_beside(scorer: Any, share: float = 1.0, name: str = "fake", version: str = "1.1.0") -> VersionBeside:
+    """The scorer as another version of that kind, for a shadow or a split."""
+    loaded = loaded_fake(scorer, name, version)
+    return VersionBeside(replace(loaded, alias=loaded.bundle.manifest.reference), share)

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import torch
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
+from turnscore_exporters.fed.bundle import REFERENCE_FILE, FedExport, export_fed
+from turnscore_exporters.fed.checkpoint import load_checkpoint
 from turnscore_exporters.fed.language_model import END_OF_TEXT, save_tokenizer, train_tokenizer
+from turnscore_exporters.fed.qualities import read_qualities
+from turnscore_models import Bundle, GraphVariant
+from turnscore_service.scorers.fed.options import FedBundleOptions
 
 from support.exporter_data import WORDS
 
@@ -38,6 +43,24 @@ def save_tiny_dialogpt(folder: Path, positions: int = 1024) -> Path:
     config.save_pretrained(folder)
     torch.save(model.state_dict(), folder / "pytorch_model.bin")
     return folder
+
+
+def export_tiny_fed(
+    checkpoint: Path, folder: Path, graphs: Sequence[GraphVariant], names: Sequence[str] | None = None
+) -> Bundle:
+    """A bundle of `save_tiny_dialogpt`'s checkpoint with these qualities or all 18, and 100 made-up turns."""
+    loaded, shipped = load_checkpoint(str(checkpoint)), read_qualities()
+    options = FedBundleOptions(
+        qualities={name: shipped.qualities[name] for name in names or shipped.qualities},
+        default_qualities=tuple(names or shipped.default),
+        eos_id=loaded.eos_id,
+        reference=REFERENCE_FILE,
+    )
+    turns = [(f"hi {number}", "what did you do?", "I saw whales " * (number % 4)) for number in range(100)]
+    job = FedExport(
+        checkpoint=loaded, version="1.0.0", options=options, reference=turns, source="made up", graphs=graphs
+    )
+    return export_fed(job, folder)
 
 
 class PublishedFed:

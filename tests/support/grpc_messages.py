@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from google.protobuf.message import Message
-from turnscore_wire.v1 import turnscore_pb2
+from turnscore_wire import ChatMessage
+from turnscore_wire.v1 import to_message, turnscore_pb2
 
 METHODS = {
     "score": "Score",
@@ -41,6 +42,8 @@ def _as_arguments(fields: Any) -> Any:
         arguments["speaker"] = f"SPEAKER_{arguments['speaker'].upper()}"
     if "cache" in arguments:
         arguments["cache"] = f"CACHE_MODE_{arguments['cache'].upper()}"
+    if isinstance(fields.get("messages"), list):
+        arguments["messages"] = [to_message(ChatMessage.model_validate(each)) for each in fields["messages"]]
     if "options" in fields:
         holder = turnscore_pb2.ScoreRequest()
         for name, options in fields["options"].items():

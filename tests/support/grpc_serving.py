@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
 from turnscore_service.doors.grpc_server import GrpcServer
+from turnscore_service.path.split import VersionsBeside
 from turnscore_service.process.runtime import Runtime
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ErrorReply
@@ -22,10 +23,13 @@ def settings_with(**groups: Any) -> Settings:
 
 
 @asynccontextmanager
-async def grpc_server(settings: Settings | None = None, **scorers: Any) -> AsyncIterator[tuple[GrpcServer, Runtime]]:
+async def grpc_server(
+    settings: Settings | None = None, beside: VersionsBeside | None = None, **scorers: Any
+) -> AsyncIterator[tuple[GrpcServer, Runtime]]:
     """A started server on fakes; `settings` come from `settings_with`."""
     loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
-    runtime = Runtime(settings or settings_with(), load=lambda _: loaded)
+    versions = beside or VersionsBeside()
+    runtime = Runtime(settings or settings_with(), load=lambda _: loaded, load_beside=lambda *_: versions)
     server = GrpcServer(runtime)
     runtime.start()
     await server.start()
@@ -38,10 +42,12 @@ async def grpc_server(settings: Settings | None = None, **scorers: Any) -> Async
 
 
 @asynccontextmanager
-async def grpc_stub(settings: Settings | None = None, **scorers: Any) -> AsyncIterator[tuple[TurnScorerStub, Runtime]]:
+async def grpc_stub(
+    settings: Settings | None = None, beside: VersionsBeside | None = None, **scorers: Any
+) -> AsyncIterator[tuple[TurnScorerStub, Runtime]]:
     """The generated stub, on a connection to such a server."""
     async with (
-        grpc_server(settings, **scorers) as (server, runtime),
+        grpc_server(settings, beside, **scorers) as (server, runtime),
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
         yield TurnScorerStub(channel), runtime

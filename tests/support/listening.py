@@ -19,14 +19,14 @@ class QuietServer(uvicorn.Server):
 
 
 @asynccontextmanager
-async def listening(app: ASGIApp, settings: Settings | None = None) -> AsyncIterator[str]:
+async def listening(app: ASGIApp, settings: Settings | None = None, *, port: int = 0) -> AsyncIterator[str]:
     """The app's address as `127.0.0.1:port`, configured as BentoML configures its server, with our protocols."""
     http, websocket = bounded_protocols(settings or Settings())
     server = QuietServer(
         uvicorn.Config(
             app,
             host="127.0.0.1",
-            port=0,
+            port=port,
             log_config=None,
             lifespan="off",
             proxy_headers=False,
@@ -39,9 +39,9 @@ async def listening(app: ASGIApp, settings: Settings | None = None) -> AsyncIter
         while not server.started:
             await asyncio.sleep(0)
     [listener] = server.servers
-    host, port = listener.sockets[0].getsockname()
+    host, taken = listener.sockets[0].getsockname()
     try:
-        yield f"{host}:{port}"
+        yield f"{host}:{taken}"
     finally:
         server.should_exit = True
         await serving

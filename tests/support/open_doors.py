@@ -30,7 +30,7 @@ async def serve_doors(auth: dict[str, Any], scorer: FakeScorer | None = None, **
     async with (
         grpc_server(settings_with(auth=auth, **groups), fake=scorer or FakeScorer()) as (server, runtime),
         listening(create_http_door(runtime)) as address,
-        httpx.AsyncClient(base_url=f"http://{address}", timeout=60) as client,
+        httpx.AsyncClient(base_url=f"http://{address}", timeout=60, verify=False) as client,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
         yield Doors(client, channel, f"ws://{address}/v1/conversations", f"127.0.0.1:{server.port}")

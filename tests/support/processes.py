@@ -20,7 +20,7 @@ _START_SECONDS = 300
 
 @dataclass(frozen=True)
 class RunningService:
-    """A started service; `process` is BentoML's supervisor, `grpc_target` what a gRPC channel takes."""
+    """A started service; `process` is BentoML's supervisor, or the one process; `grpc_target` is for a gRPC channel."""
 
     url: str
     grpc_target: str
@@ -44,17 +44,21 @@ def running_service(
     wait_for: str = "/readyz",
     options: Sequence[str] = (),
     tls: ssl.SSLContext | None = None,
+    alone: bool = False,
 ) -> Iterator[RunningService]:
     """Starts the service, waits until `wait_for` answers 200, and stops it afterwards. Files go below `folder`.
 
-    `options` are further words for `bentoml serve`; with `tls` the service is asked over HTTPS.
+    `options` are further words for `bentoml serve`; with `tls` the service is asked over HTTPS. `alone`: by
+    `turnscore-serve`, in one process.
     """
     port, grpc_port = free_port(), free_port()
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "service.log"
     own = {"BENTOML_HOME": str(folder / "bentoml"), "BENTOML_DO_NOT_TRACK": "True"}
-    own |= {"TURNSCORE_GRPC__PORT": str(grpc_port), **(environment or {})}
+    own |= {"TURNSCORE_GRPC__PORT": str(grpc_port), "TURNSCORE_HTTP__PORT": str(port), **(environment or {})}
     command = [str(executable), "serve", target, "--host", "127.0.0.1", "--port", str(port), *options]
+    if alone:
+        command = [str(executable.parent / "turnscore-serve")]
     with log.open("wb") as output:
         process = subprocess.Popen(command, cwd=folder, env={**os.environ, **own}, stdout=output, stderr=output)
     scheme = "http" if tls is None else "https"
@@ -71,7 +75,7 @@ def _wait_until_it_answers(service: RunningService, path: str, tls: ssl.SSLConte
     while time.monotonic() < end:
         assert service.process.poll() is None, service.log.read_text()
         try:
-            if httpx.get(service.url + path, timeout=30, verify=tls or True).status_code == 200:
+            if httpx.get(service.url + path, timeout=60, verify=tls or False).status_code == 200:
                 return
         except httpx.TransportError:
             pass

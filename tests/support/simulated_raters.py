@@ -1,9 +1,13 @@
-"""Raters in a browser: they talk by keyboard, tell the chatbots apart by what these say, and move every slider."""
+"""Raters, who tell the chatbots apart by what these say: in a browser, by keyboard and sliders, or by the page's calls.
+
+What a rater thinks depends on its seed alone, not on the way.
+"""
 
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+import httpx
 from turnscore_assessment.study.toys.chatbots import CHATBOTS
 
 INPUTS = (
@@ -33,14 +37,58 @@ def recognize(inputs: list[str], replies: list[str]) -> str:
     return "degraded"
 
 
+class Judgement:
+    """A rater's; `guesses`: gives any number."""
+
+    def __init__(self, seed: int, *, guesses: bool) -> None:
+        self._generator, self._guesses = random.Random(seed), guesses
+
+    def rate(self, replies: list[str], criteria: list[str]) -> list[int]:
+        """A number for each criterion, in their order, of the chatbot that said all this."""
+        assert len(replies) == len(INPUTS)
+        taste = TASTES[recognize(list(INPUTS), replies)]
+        return [self._rate(100 - taste if name == "repetitive" else taste) for name in criteria]
+
+    def _rate(self, taste: int) -> int:
+        opinion, chance = taste + self._generator.uniform(-10, 10), self._generator.uniform(0, 100)
+        return round(chance if self._guesses else min(100, max(0, opinion)))
+
+
+class QuickRater:
+    """A rater who takes part by the calls that the page makes."""
+
+    def __init__(self, client: httpx.AsyncClient, link: str, judgement: Judgement) -> None:
+        self._client, self._judgement = client, judgement
+        self._headers = {"Authorization": f"Bearer {link}", "Origin": str(client.base_url).rstrip("/")}
+
+    async def take_part(self) -> str:
+        """From the link to the code at the end."""
+        study = (await self._client.get("/api/standing", headers=self._headers)).json()["study"]
+        standing = await self._post("agreement", consent_hash=study["consent_hash"])
+        names = [each["name"] for each in study["criteria"]]
+        while not standing["finished"]:
+            dialogue = (await self._post("begin"))["dialogue"]["id"]
+            said = [
+                (await self._post("message", dialogue=dialogue, number=number, text=text))["reply"]
+                for number, text in enumerate(INPUTS)
+            ]
+            ratings = dict(zip(names, self._judgement.rate(said, names), strict=True))
+            standing = await self._post("rating", dialogue=dialogue, ratings=ratings)
+        return str(standing["code"])
+
+    async def _post(self, act: str, **fields: Any) -> dict[str, Any]:
+        answer = await self._client.post(f"/api/{act}", json=fields, headers=self._headers)
+        return answer.raise_for_status().json()
+
+
 class SimulatedRater:
-    """A rater with a link; `guesses`: sets the sliders anywhere. `look` sees every page, `breaks_off` closes one."""
+    """A rater with a browser and a link. `look` sees every page, `breaks_off` closes one."""
 
     def __init__(
-        self, context: Any, link: str, seed: int, *, guesses: bool, breaks_off: bool = False, look: Look | None = None
+        self, context: Any, link: str, judgement: Judgement, *, breaks_off: bool = False, look: Look | None = None
     ) -> None:
-        self.context, self.link, self.guesses, self.breaks_off, self.look = context, link, guesses, breaks_off, look
-        self.generator = random.Random(seed)
+        self.context, self.link, self.breaks_off, self.look = context, link, breaks_off, look
+        self.judgement = judgement
         self.page: Any = None
 
     async def take_part(self) -> str:
@@ -82,17 +130,12 @@ class SimulatedRater:
         await self.page.get_by_role("button", name="Rate this conversation").press("Enter")
 
     async def rate(self) -> None:
-        """Sets every slider by what the chatbot said, or by chance."""
+        """Sets every slider."""
         said = await self.page.locator(".turn.system .said").all_text_contents()
-        assert len(said) == len(INPUTS)
-        taste = TASTES[recognize(list(INPUTS), said)]
-        sliders = self.page.get_by_role("slider")
-        for place in range(await sliders.count()):
-            slider = sliders.nth(place)
-            is_negative = await slider.get_attribute("name") == "repetitive"
-            opinion = (100 - taste if is_negative else taste) + self.generator.uniform(-10, 10)
-            chance = self.generator.uniform(0, 100)
-            await slider.fill(str(round(chance if self.guesses else min(100, max(0, opinion)))))
+        sliders = await self.page.get_by_role("slider").all()
+        names = [str(await slider.get_attribute("name")) for slider in sliders]
+        for slider, rating in zip(sliders, self.judgement.rate(said, names), strict=True):
+            await slider.fill(str(rating))
         await self._see("rating")
         await self.page.get_by_role("button", name="Send my ratings").press("Enter")
 

@@ -24,5 +24,8 @@ class Threaded:
     async def say(self, *args: Any, **kwargs: Any) -> Any:
         return await asyncio.to_thread(self._conversation.say, *args, **kwargs)
 
+    async def say_messages(self, *args: Any, **kwargs: Any) -> Any:
+        return await asyncio.to_thread(self._conversation.say_messages, *args, **kwargs)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._conversation, name)

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-OWN = ("clients", "assessment", "exporters")
+OWN = ("clients", "assessment", "exporters", "corpora")
 """Folders of distributions beside the service's."""
+NOT_SERVED = ("turnscore_exporters", "turnscore_assessment", "turnscore_corpus")
+"""Packages that the serving environment does not hold."""
 PAGES = [
     *(ROOT / folder / "README.md" for folder in OWN),
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "requirements/README.md")),
@@ -74,7 +76,7 @@ def test_every_command_a_page_names_is_one(page: Path):
 def test_a_page_with_commands_says_where_they_lie(page: Path):
     text = page.read_text()
     commands = run_commands(text)
-    if any(COMMANDS[each].startswith(("turnscore_exporters", "turnscore_assessment")) for each in commands):
+    if any(COMMANDS[each].startswith(NOT_SERVED) for each in commands):
         assert ".venv-dev/bin" in text
     elif commands and page.name != "README.md":
         assert ".venv/bin" in text or ".venv-dev/bin" in text

@@ -76,7 +76,7 @@ def read_judged_dialogues(path: Path, form: str = "judged") -> list[JudgedDialog
 
 
 def write_judged_dialogues(path: Path, dialogues: Iterable[JudgedDialogue]) -> None:
-    """Writes the dialogues, one a line; gzipped, byte for byte the same each time, where the name ends in `.gz`."""
+    """Writes the dialogues, one per line; gzipped, byte for byte the same each time, where the name ends in `.gz`."""
     lines = "".join(dialogue.model_dump_json(exclude_none=True) + "\n" for dialogue in dialogues).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(lines, mtime=0) if path.suffix == ".gz" else lines)

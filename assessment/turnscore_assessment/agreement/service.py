@@ -96,5 +96,5 @@ def _average_counted(turns: Sequence[Mapping[str, float]], aggregate: DialogueAg
     anything, so the last ones are taken, if their mean is the reply's.
     """
     means = average_parts(turns[len(turns) - aggregate.turns :])
-    is_told = math.isclose(means[VALUE], aggregate.mean, rel_tol=_RELATIVE_ROUNDING, abs_tol=_RELATIVE_ROUNDING)
-    return means if is_told else {}
+    is_consistent = math.isclose(means[VALUE], aggregate.mean, rel_tol=_RELATIVE_ROUNDING, abs_tol=_RELATIVE_ROUNDING)
+    return means if is_consistent else {}

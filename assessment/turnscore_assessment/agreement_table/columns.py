@@ -58,7 +58,11 @@ def score_sets(
                 [_item_parts(each, known) if place in asked else {} for place, each in enumerate(judged.items)]
             )
     return [
-        ScoredSet(judged, _score_columns({name: each[number] for name, each in parts.items()}), _baselines(judged))
+        ScoredSet(
+            judged,
+            _score_columns({name: each[number] for name, each in parts.items()}),
+            length_and_position(judged),
+        )
         for number, judged in enumerate(sets)
     ]
 
@@ -111,7 +115,8 @@ def _column(items: Sequence[Parts], part: str) -> Floats:
     return np.array([parts.get(part, math.nan) for parts in items], dtype=np.float64)
 
 
-def _baselines(judged: JudgedSet) -> dict[str, Floats]:
+def length_and_position(judged: JudgedSet) -> dict[str, Floats]:
+    """What needs no model: how long each item is and where it stands."""
     lengths = [np.mean([len(turn.response) for turn in item.turns]) for item in judged.items]
     positions = [
         len(item.turns) if judged.unit == DIALOGUES else len(item.turns[0].context) + 1 for item in judged.items

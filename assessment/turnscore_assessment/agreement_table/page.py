@@ -15,6 +15,7 @@ from turnscore_assessment.agreement_table.columns import SLOW, ScoredSet
 from turnscore_assessment.agreement_table.judged_sets import TURNS
 from turnscore_assessment.agreement_table.measures import ALL, Figures, SystemFigures
 from turnscore_assessment.agreement_table.relevance import Accuracy
+from turnscore_assessment.agreement_table.trained_baselines import MARK, read_trained_baselines
 
 FITTED = "(fitted on)"
 """At the end of the name of a set that quality's value is fitted on."""
@@ -92,7 +93,18 @@ def _summary(sets: Sequence[MeasuredSet]) -> list[str]:
         cells = [_number(_agreement(each, name)) for each in sets]
         mean = sum(_agreement(each, name) for each in averaged) / len(averaged) if averaged else math.nan
         lines.append(_line([name, *cells, _number(mean)]))
-    return lines
+    return lines + _baseline_rows(sets, averaged)
+
+
+def _baseline_rows(sets: Sequence[MeasuredSet], averaged: Sequence[MeasuredSet]) -> list[str]:
+    """The papers' other systems on these very sets, as far as they were trained."""
+    trained = read_trained_baselines().of({each.name: len(each.scored.judged.items) for each in sets})
+    lines = []
+    for name in trained.names:
+        cells = [_number(trained.agreement(each.name, name)) for each in sets]
+        mean = sum(trained.agreement(each.name, name) for each in averaged) / len(averaged) if averaged else math.nan
+        lines.append(_line([f"{name} {MARK}", *cells, _number(mean)]))
+    return [*lines, "", trained.note] if lines else []
 
 
 def _is_averaged(each: MeasuredSet) -> bool:

@@ -1,4 +1,4 @@
-"""Whether `relevant` tells fitting responses from random and from adversarial ones (DailyDialog++), as it is served."""
+"""How well `relevant` separates fitting responses from random and adversarial ones (DailyDialog++), as it is served."""
 
 import random
 from collections.abc import Sequence

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from turnscore_client import AsyncTurnScoreClient
 
-from turnscore_assessment.commands.options import SeedOption, reported_errors
+from turnscore_assessment.commands.options import SeedOption
 from turnscore_assessment.comparison.comparison import Comparison, compare_files
 from turnscore_assessment.comparison.difference import ROUNDS
 from turnscore_assessment.comparison.report import (
@@ -28,6 +28,7 @@ from turnscore_assessment.comparison.sequential import (
 )
 from turnscore_assessment.comparison.service_scoring import CALL_SECONDS, score_file
 from turnscore_assessment.ratings.rating_file import read_ratings
+from turnscore_assessment.reported_errors import reported_errors
 
 PLAIN_WIDTH = 200
 """Columns where the output is no terminal. Chosen: the widest table fits."""
@@ -82,14 +83,14 @@ def run(
     names = _split(scorers, "--scorers") if scorers else None
     with reported_errors():
         if systems:
-            _tell_sequences([_follow_ratings(files[0], systems, criterion, method, alpha, margin)], output)
+            _print_sequences([_follow_ratings(files[0], systems, criterion, method, alpha, margin)], output)
             return
         a, b = (_read(path, url, names) for path in files)
         if sequential:
-            _tell_sequences(_follow_scores(a, b, names, method, bounds, alpha, margin), output)
+            _print_sequences(_follow_scores(a, b, names, method, bounds, alpha, margin), output)
             return
         compared = compare_files(a, b, paired=paired, with_details=details, scorers=names, rounds=rounds, seed=seed)
-    _tell_comparison(compared, output)
+    _print_comparison(compared, output)
 
 
 def _follow_scores(
@@ -106,7 +107,7 @@ def _follow_scores(
     return compare_scores_sequentially(a, b, scorers=scorers, method=chosen, bounds=span, alpha=alpha, margin=margin)
 
 
-def _tell_comparison(compared: Comparison, output: Path | None) -> None:
+def _print_comparison(compared: Comparison, output: Path | None) -> None:
     console = _open_console()
     console.print(make_comparison_table(compared))
     for remark in list_remarks(compared):
@@ -145,7 +146,7 @@ def _read(path: Path, url: str | None, scorers: list[str] | None) -> ScoreFile:
     return found
 
 
-def _tell_sequences(found: list[SequentialComparison], output: Path | None) -> None:
+def _print_sequences(found: list[SequentialComparison], output: Path | None) -> None:
     console = _open_console()
     for each in found:
         console.print(make_look_table(each))

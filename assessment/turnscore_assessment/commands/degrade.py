@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from turnscore_assessment.commands.options import SeedOption, reported_errors
+from turnscore_assessment.commands.options import SeedOption
+from turnscore_assessment.reported_errors import reported_errors
 
 DialogueFile = Annotated[
     Path, typer.Argument(exists=True, dir_okay=False, help="JSON lines with `turns`; .gz is unpacked.")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from turnscore_assessment.commands.options import SeedOption, reported_errors
+from turnscore_assessment.commands.options import SeedOption
 from turnscore_assessment.designs.analysis import analyse_design
 from turnscore_assessment.designs.answer_file import read_answers, read_key
 from turnscore_assessment.designs.form import LARGEST_TUPLE, POINTS, STANDARD, AskedCriterion, DesignKind, DesignWish
@@ -15,6 +15,7 @@ from turnscore_assessment.designs.making import make_design
 from turnscore_assessment.designs.report import list_remarks, make_score_table, write_json
 from turnscore_assessment.designs.sheet_file import write_design
 from turnscore_assessment.designs.transforms import Transform
+from turnscore_assessment.reported_errors import reported_errors
 
 PLAIN_WIDTH = 160
 """Columns where the output is no terminal. Chosen: the widest table fits."""
@@ -32,7 +33,7 @@ def make(
     ],
     raters: Annotated[int, typer.Option(min=1, help="Sheets to make.")],
     output: Annotated[Path, typer.Option(file_okay=False, help="Folder for the key and the sheets.")],
-    per_rater: Annotated[int | None, typer.Option(min=1, help="Dialogues a rater judges; else all.")] = None,
+    per_rater: Annotated[int | None, typer.Option(min=1, help="Dialogues per rater; else all.")] = None,
     tuple_size: Annotated[int, typer.Option(min=2, max=LARGEST_TUPLE, help="Options of a question of choices.")] = 4,
     points: Annotated[int, typer.Option(min=2, max=100, help="Of a Likert scale.")] = POINTS,
     standard: Annotated[
@@ -41,7 +42,7 @@ def make(
     study: Annotated[str, typer.Option(help="The study's name.")] = "study",
     seed: SeedOption = 0,
 ) -> None:
-    """Make a sheet a rater, as JSON lines and CSV, and a key that says whose each option is."""
+    """Make one sheet per rater, as JSON lines and CSV, and a key that says whose each option is."""
     with reported_errors():
         wish = DesignWish(
             kind=kind,

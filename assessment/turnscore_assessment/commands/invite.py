@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from turnscore_assessment.commands.options import reported_errors
 from turnscore_assessment.commands.serve import HOST, PORT, HostOption, PlanFile, PortOption, PublicUrl
+from turnscore_assessment.reported_errors import reported_errors
 
 
 def run(

@@ -9,8 +9,9 @@ import typer
 from turnscore_client import AsyncTurnScoreClient
 
 from turnscore_assessment.agreement.command import CALL_SECONDS, CALLS_IN_FLIGHT, show_progress
-from turnscore_assessment.commands.options import RatingsFile, RoundsOption, SeedOption, reported_errors
+from turnscore_assessment.commands.options import RatingsFile, RoundsOption, SeedOption
 from turnscore_assessment.figures import ROUNDS
+from turnscore_assessment.reported_errors import reported_errors
 
 if TYPE_CHECKING:
     from turnscore_assessment.metrics.metrics_job import MetricsJob

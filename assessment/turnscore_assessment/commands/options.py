@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from turnscore_assessment.figures import MOST_ROUNDS
-from turnscore_assessment.reported_errors import reported_errors as reported_errors
 
 RatingsFile = Annotated[
     Path, typer.Argument(exists=True, dir_okay=False, help="Ratings (docs/assessment.md); .gz is unpacked.")

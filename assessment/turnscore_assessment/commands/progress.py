@@ -2,8 +2,8 @@
 
 import typer
 
-from turnscore_assessment.commands.options import reported_errors
 from turnscore_assessment.commands.serve import PlanFile
+from turnscore_assessment.reported_errors import reported_errors
 
 
 def run(plan: PlanFile) -> None:

@@ -9,8 +9,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from turnscore_assessment.commands.options import RoundsOption, SeedOption, reported_errors
+from turnscore_assessment.commands.options import RoundsOption, SeedOption
 from turnscore_assessment.figures import ROUNDS, jsonable
+from turnscore_assessment.reported_errors import reported_errors
 
 
 def run(

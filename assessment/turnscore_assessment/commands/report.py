@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from turnscore_assessment.commands.options import RatingsFile, RoundsOption, SeedOption, reported_errors
+from turnscore_assessment.commands.options import RatingsFile, RoundsOption, SeedOption
 from turnscore_assessment.figures import ROUNDS
+from turnscore_assessment.reported_errors import reported_errors
 
 
 def run(

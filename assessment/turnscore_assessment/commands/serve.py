@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from turnscore_assessment.commands.options import reported_errors
+from turnscore_assessment.reported_errors import reported_errors
 
 PlanFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="STUDY.toml (docs/studies.md).")]
 PublicUrl = Annotated[str | None, typer.Option(help="Under which others reach it, as in https://study.example.org.")]

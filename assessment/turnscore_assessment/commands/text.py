@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from turnscore_assessment.commands.options import reported_errors
+from turnscore_assessment.reported_errors import reported_errors
 
 if TYPE_CHECKING:
     from turnscore_assessment.text.text_scores import DialogueTexts

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnscore_assessment.comparison.corrections import correct_benjamini_hochberg, correct_holm
 from turnscore_assessment.comparison.decision import LEVEL, POWER, find_needed_dialogues, find_smallest_difference
 from turnscore_assessment.comparison.difference import LEAST_DIALOGUES, ROUNDS, Difference, measure_difference
 from turnscore_assessment.comparison.length import LengthEffect, measure_length_effect
 from turnscore_assessment.comparison.score_file import ScoredDialogue, ScoreFile, pair_dialogues
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.figures import Floats
+from turnscore_assessment.scoring.corrections import correct_benjamini_hochberg, correct_holm
 
 PAIRED_SHARE = 0.5
 """Of the smaller file's dialogues that must have a namesake for the files to be taken as paired. Chosen."""

@@ -50,7 +50,7 @@ class Difference:
 
 
 def measure_difference(a: ArrayLike, b: ArrayLike, *, paired: bool, rounds: int = ROUNDS, seed: int = 0) -> Difference:
-    """A's scores against B's, one a dialogue; paired scores are of the same dialogue. TooFewError for too few."""
+    """A's scores against B's, one per dialogue; paired scores are of the same dialogue. TooFewError for too few."""
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if min(len(x), len(y)) < LEAST_DIALOGUES:
         raise TooFewError(f"{min(len(x), len(y))} dialogues of a system; at least {LEAST_DIALOGUES} are needed")

@@ -1,7 +1,8 @@
 """Files of scores as `turnscore score` writes them. Reads them, and names what it cannot read by line and field.
 
-A line is a scored dialogue ({"turns": [{"index", "scores"}]}), a scored turn ({"scores"}; those with the same
-`dialogue` belong together), one that failed ({"error"}), or a dialogue to be scored ({"turns": [{"speaker", "text"}]}).
+A line is a scored dialogue ({"turns": [{"scores"}]}, among turns without), a scored turn ({"scores"}; those with the
+same `dialogue` belong together), one that failed ({"error"}), or a dialogue to be scored ({"turns": [{"speaker",
+"text"}]}).
 """
 
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from turnscore_wire import DialogueReply, Turn
 
 from turnscore_assessment.errors import BadFileError
@@ -42,6 +43,13 @@ class _ScoredTurn(BaseModel):
     scores: dict[str, _Score]
 
 
+def _scored_only(turns: object) -> object:
+    """Of a dialogue that is kept with its texts, the turns that have scores."""
+    if not isinstance(turns, list):
+        return turns
+    return [turn for turn in turns if not isinstance(turn, dict) or "scores" in turn]
+
+
 class _Line(BaseModel):
     """The keys of any line that are read; all others are left alone."""
 
@@ -52,7 +60,7 @@ class _Line(BaseModel):
 
 
 class _DialogueLine(_Line):
-    turns: Annotated[list[_ScoredTurn], Field(min_length=1)]
+    turns: Annotated[list[_ScoredTurn], Field(min_length=1), BeforeValidator(_scored_only)]
 
 
 class _TurnLine(_Line):
@@ -170,7 +178,7 @@ def _find_kind(fields: dict[str, Any], path: Path, number: int) -> _Kind:
     turns = fields.get("turns")
     if not isinstance(turns, list) or not turns:
         raise BadFileError(path, number, "has neither `scores` nor `turns`")
-    return "dialogue" if isinstance(turns[0], dict) and "scores" in turns[0] else "unscored"
+    return "dialogue" if any(isinstance(turn, dict) and "scores" in turn for turn in turns) else "unscored"
 
 
 def _read_line(kind: _Kind, fields: dict[str, Any], path: Path, number: int) -> _Line:

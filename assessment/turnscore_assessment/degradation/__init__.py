@@ -1,1 +1,1 @@
-"""Degradation: dialogues that are worse on purpose, by which a study tells who rates in earnest."""
+"""Degradation: dialogues that are worse on purpose, by which a study finds out who rates in earnest."""

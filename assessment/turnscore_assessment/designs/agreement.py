@@ -49,7 +49,7 @@ def measure_agreement(values: Floats, table: OptionTable, *, splits: int = SPLIT
 
 
 def _lay_out(values: Floats, table: OptionTable) -> Floats | None:
-    """A row an item, a column a rater, NaN where there is no value; None where that is too large."""
+    """A row per item, a column per rater, NaN where there is no value; None where that is too large."""
     kept = np.isfinite(values)
     rows = np.unique(table.item[kept], return_inverse=True)[1].reshape(-1)
     columns = np.unique(table.rater[kept], return_inverse=True)[1].reshape(-1)

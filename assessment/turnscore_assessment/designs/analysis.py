@@ -6,7 +6,6 @@ from itertools import combinations
 
 import numpy as np
 
-from turnscore_assessment.comparison.corrections import correct_benjamini_hochberg, correct_holm
 from turnscore_assessment.designs.agreement import Agreement, measure_agreement
 from turnscore_assessment.designs.answer_file import OptionTable
 from turnscore_assessment.designs.choice_models import PENALTY, build_choices, fit_choices, split_pairs, split_ranking
@@ -15,6 +14,7 @@ from turnscore_assessment.designs.form import AskedCriterion, DesignKey, DesignK
 from turnscore_assessment.designs.transforms import Transform, transform_answers
 from turnscore_assessment.errors import TooFewError
 from turnscore_assessment.figures import Floats, Interval
+from turnscore_assessment.scoring.corrections import correct_benjamini_hochberg, correct_holm
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ Given = tuple[str, int, str, Mapping[str, Any], int]
 
 @dataclass(frozen=True, kw_only=True)
 class OptionTable:
-    """One criterion's answers: a row an option that a rater answered about."""
+    """One criterion's answers: a row per option that a rater answered about."""
 
     systems: Sequence[str]
     rater: Integers

@@ -6,7 +6,7 @@ from typing import Any
 from turnscore_assessment.designs.form import DesignKey, DesignKind, Question, Scale
 
 BEST, MIDDLE, WORST = 1.0, 2.0, 3.0
-"""Ranks of best-worst answers: those between are not told apart."""
+"""Ranks of best-worst answers: those between are equal."""
 TIE = 1.5
 
 

@@ -165,7 +165,7 @@ class DesignWish:
     criteria: Sequence[AskedCriterion]
     raters: int
     per_rater: int | None = None
-    """Dialogues a rater judges; all unless said."""
+    """Dialogues per rater; all unless said."""
     tuple_size: int = 4
     points: int = POINTS
     standard: float = STANDARD

@@ -1,4 +1,4 @@
-"""Rating sheets: a JSON-lines and a CSV file a rater, and the key file apart. Writes them, and reads none."""
+"""Rating sheets: a JSON-lines and a CSV file per rater, and the key file apart. Writes them, and reads none."""
 
 import csv
 import io
@@ -31,7 +31,7 @@ HOW_TO_ANSWER = {
 
 
 def write_design(folder: Path, design: Design) -> list[Path]:
-    """Writes `key.json` and, under `sheets/`, two files a rater; returns the paths. The same each time."""
+    """Writes `key.json` and, under `sheets/`, two files per rater; returns the paths. The same each time."""
     sheets = folder / "sheets"
     sheets.mkdir(parents=True, exist_ok=True)
     written = {folder / "key.json": design.key.model_dump_json(indent=1, exclude_none=True) + "\n"}

@@ -1,4 +1,4 @@
-"""Metric columns: a number a dialogue or a system, from scorers, CSV, or the ratings file. Correlates nothing."""
+"""Metric columns: one number per dialogue or system, from scorers, CSV, or the ratings file. Correlates nothing."""
 
 import csv
 import math

@@ -28,7 +28,7 @@ class Criterion(BaseModel):
     low: Number = 0.0
     high: Number = 100.0
     in_quality_control: bool | None = None
-    """Whether it tells the degraded system from the others; unless said, the positive ones do."""
+    """Whether the quality control looks at it; unless said, it looks at the positive ones."""
     statement: str = ""
     """What raters read."""
     low_end: str = ""

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from turnscore_assessment.commands.options import reported_errors
 from turnscore_assessment.references.comparisons import Comparison
 from turnscore_assessment.references.encoders import BundleEncoder
 from turnscore_assessment.references.errors import ReferencesError
@@ -19,6 +18,7 @@ from turnscore_assessment.references.reducers import DEFAULT_REDUCER, REDUCERS
 from turnscore_assessment.references.reference_file import read_comparisons
 from turnscore_assessment.references.report import to_json, to_table
 from turnscore_assessment.references.tokenisation import find_tokenisation
+from turnscore_assessment.reported_errors import reported_errors
 
 DISTRIBUTION = "turnscore-assessment"
 

@@ -3,7 +3,7 @@
     {"context_id": "c1", "system": "hred", "hypotheses": ["i see ."], "references": ["oh ?", "really ?"], "rating": 2.5}
 
 `response` may stand for one hypothesis. `reference`, where given, is the original reply, and `references` then are all
-that are known, in any order. Without `context_id` the texts of `context` tell contexts apart. Other fields are left
+that are known, in any order. Without `context_id` contexts differ by the texts of `context`. Other fields are left
 alone. A file whose name ends in .gz is unpacked while it is read.
 """
 

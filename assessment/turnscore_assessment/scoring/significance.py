@@ -7,8 +7,8 @@ from typing import Literal
 
 from scipy import stats
 
-from turnscore_assessment.comparison.corrections import correct_benjamini_hochberg, correct_holm
 from turnscore_assessment.figures import Floats, Interval
+from turnscore_assessment.scoring.corrections import correct_benjamini_hochberg, correct_holm
 
 Outcome = Literal["better", "worse", "none"]
 THRESHOLDS = (0.1, 0.05)
@@ -41,7 +41,7 @@ class ComparedPair:
 def compare_pairs(
     values: Mapping[str, Floats], order: Sequence[str], differences: Mapping[tuple[str, str], Interval]
 ) -> list[ComparedPair]:
-    """Every pair of systems; `values` has one number a dialogue, `order` is best first, `differences` has its pairs."""
+    """Every pair of systems; `values`: one number per dialogue; `order`: best first; `differences`: its pairs."""
     pairs = list(combinations(order, 2))
     tests = {
         kind: [_test(values[first], values[second], kind) for first, second in pairs]

@@ -21,7 +21,7 @@ class WorkerStatistics:
 
 
 def measure_workers(table: RatingTable) -> WorkerStatistics:
-    """One mean and one deviation a worker, not one a criterion (Ji et al. 2022, section 3.3)."""
+    """One mean and one deviation per worker, not per criterion (Ji et al. 2022, section 3.3)."""
     workers, criteria = len(table.workers), table.ratings.shape[1]
     counts = np.bincount(table.worker_of, minlength=workers) * criteria
     mean = np.bincount(table.worker_of, table.ratings.sum(axis=1), minlength=workers) / counts

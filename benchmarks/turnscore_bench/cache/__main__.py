@@ -60,20 +60,20 @@ def bench_cache(
     if only:
         findings = read_findings(output / RESULTS_FILE)
     run = rounds.Run(
-        services=services, redis=redis, requests=Requests(traffic, 64), sizes=sizes, findings=findings, tell=typer.echo
+        services=services, redis=redis, requests=Requests(traffic, 64), sizes=sizes, findings=findings, say=typer.echo
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was started is ended
     try:
         redis.start()
-        told = _told(redis, where or machine.describe(usable_cpus()))
+        conditions = _describe_run(redis, where or machine.describe(usable_cpus()))
         parts = {
             "costs": partial(_measure_costs, run, count, [*QUESTIONS, *BATCHES] if batches else QUESTIONS),
             "faults": partial(_measure_faults, run, count),
             "locks": partial(_measure_locks, run),
         }
         for part in (only,) if only else parts:
-            rounds_told = "One round." if part == "locks" else f"Medians of {count} rounds."
-            findings.told[part] = f"{part.capitalize()}: {told} {rounds_told}"
+            rounds_text = "One round." if part == "locks" else f"Medians of {count} rounds."
+            findings.captions[part] = f"{part.capitalize()}: {conditions} {rounds_text}"
             parts[part]()
     finally:
         services.stop()
@@ -86,14 +86,14 @@ def bench_cache(
         raise typer.Exit(1)
 
 
-def _told(redis: RedisProcess, where: str) -> str:
+def _describe_run(redis: RedisProcess, where: str) -> str:
     versions = f"onnxruntime {version('onnxruntime')}, redis-server {redis.version()}, redis-py {version('redis')}"
     return f"Measured on {where}, {datetime.now(UTC).date().isoformat()}; {versions}."
 
 
 def _measure_costs(run: rounds.Run, count: int, questions: Sequence[Question]) -> None:
     run.findings.samples.clear()
-    run.services.start(cache_specs(run.redis.url), run.tell)
+    run.services.start(cache_specs(run.redis.url), run.say)
     rounds.warm_up(run, [Question("engagement", 1, 1), Question("fed", 1, 1)])
     for number in range(count):
         rounds.run_round(run, number, questions)
@@ -102,7 +102,7 @@ def _measure_costs(run: rounds.Run, count: int, questions: Sequence[Question]) -
 
 def _measure_faults(run: rounds.Run, count: int) -> None:
     run.findings.faults.clear()
-    run.services.start(fault_specs(run.redis.url), run.tell)
+    run.services.start(fault_specs(run.redis.url), run.say)
     for number in range(count):
         run_faults(run, number)
     run.services.stop()
@@ -111,7 +111,7 @@ def _measure_faults(run: rounds.Run, count: int) -> None:
 def _measure_locks(run: rounds.Run) -> None:
     run.findings.duplicates.clear()
     specs = process_specs(run.redis.url)
-    run.services.start(specs, run.tell)
+    run.services.start(specs, run.say)
     for spec in specs:
         rounds.wait_until_in_use(run.services, spec.key)
     rounds.count_duplicates(run, [spec.key for spec in specs])

@@ -82,7 +82,7 @@ def run_faults(run: Run, number: int) -> None:
         wait_until_in_use(run.services, service)
     _measure(run, number, "stays_closed", "healthy")
     for fault in faults(run.redis):
-        run.tell(f"round {number + 1}: a Redis that is {fault.name}")
+        run.say(f"round {number + 1}: a Redis that is {fault.name}")
         fault.begin()
         try:
             _measure(run, number, "stays_closed", f"{fault.name}, breaker closed")
@@ -95,18 +95,18 @@ def run_faults(run: Run, number: int) -> None:
 
 
 def _measure(run: Run, number: int, service: str, state: str) -> None:
-    told = run.services.drive(service, QUESTION.path, run.requests.fresh(QUESTION, run.sizes.faults), CLIENTS)
-    p50, p99 = percentiles(told["latencies_ms"])
+    answer = run.services.drive(service, QUESTION.path, run.requests.fresh(QUESTION, run.sizes.faults), CLIENTS)
+    p50, p99 = percentiles(answer["latencies_ms"])
     breakers = {
         operation: run.services.metric(service, "turnscore_cache_breaker_state", operation=operation)
         for operation in ("read", "write")
     }
-    failed = told["failed_requests"] + told["failed_items"]
+    failed = answer["failed_requests"] + answer["failed_items"]
     run.findings.faults.append(
         FaultSample(
             round=number,
             state=state,
-            requests=told["answered"],
+            requests=answer["answered"],
             p50_ms=p50,
             p99_ms=p99,
             failed=failed,

@@ -55,7 +55,7 @@ class Run:
     requests: Requests
     sizes: Sizes
     findings: Findings
-    tell: Callable[[str], None]
+    say: Callable[[str], None]
 
 
 def warm_up(run: Run, questions: Sequence[Question]) -> None:
@@ -71,8 +71,8 @@ def warm_up(run: Run, questions: Sequence[Question]) -> None:
 
 
 def _ask(run: Run, service: str, question: Question) -> list[dict[str, Any]]:
-    told = run.services.drive(service, question.path, run.requests.known(question), 1, keeps_replies=True)
-    return read_scores(told["replies"], question.scorer)
+    answer = run.services.drive(service, question.path, run.requests.known(question), 1, keeps_replies=True)
+    return read_scores(answer["replies"], question.scorer)
 
 
 def _ask_until_cached(run: Run, service: str, question: Question) -> list[dict[str, Any]]:
@@ -88,7 +88,7 @@ def run_round(run: Run, number: int, questions: Sequence[Question]) -> None:
     start = number % len(WAYS)
     for question in questions:
         size, clients = question.turns_per_request, question.clients
-        run.tell(f"round {number + 1}: {question.scorer}, {size} a request, {clients} clients")
+        run.say(f"round {number + 1}: {question.scorer}, {size} a request, {clients} clients")
         for way in (*WAYS[start:], *WAYS[:start]):
             run.findings.samples.append(_measure(run, number, way, question))
 
@@ -96,19 +96,19 @@ def run_round(run: Run, number: int, questions: Sequence[Question]) -> None:
 def _measure(run: Run, number: int, way: Way, question: Question) -> Sample:
     bodies = run.requests.of(way, question, run.sizes.of(way, question))
     before = run.redis.cpu_seconds()
-    told = run.services.drive(way.service, question.path, bodies, question.clients)
-    p50, p99 = percentiles(told["latencies_ms"])
+    answer = run.services.drive(way.service, question.path, bodies, question.clients)
+    p50, p99 = percentiles(answer["latencies_ms"])
     return Sample(
         round=number,
         way=way.key,
         question=question,
-        turns=told["answered"] * question.turns_per_request - told["failed_items"],
-        wall_seconds=told["wall_seconds"],
-        cpu_seconds=told["cpu_seconds"],
+        turns=answer["answered"] * question.turns_per_request - answer["failed_items"],
+        wall_seconds=answer["wall_seconds"],
+        cpu_seconds=answer["cpu_seconds"],
         redis_cpu_seconds=run.redis.cpu_seconds() - before,
         p50_ms=p50,
         p99_ms=p99,
-        failed=told["failed_requests"] + told["failed_items"],
+        failed=answer["failed_requests"] + answer["failed_items"],
     )
 
 
@@ -124,21 +124,21 @@ def wait_until_in_use(services: Services, service: str) -> None:
 def count_duplicates(run: Run, services: Sequence[str]) -> None:
     """How many turns two processes compute twice, of which each is asked once: in the same order, or in another."""
     for traffic in ("at the same time", "at any time"):
-        run.tell(f"two processes asked {traffic}")
+        run.say(f"two processes asked {traffic}")
         bodies = run.requests.fresh(_DUPLICATED, 2 * run.sizes.engagement)
         later = list(bodies)
         if traffic == "at any time":
             random.Random(0).shuffle(later)
         before = _count_scored(run, services)
         with ThreadPoolExecutor(2) as pool:
-            told = list(pool.map(partial(_ask_all, run), services, (bodies, later)))
+            answer = list(pool.map(partial(_ask_all, run), services, (bodies, later)))
         run.findings.duplicates.append(
             Duplicates(
                 traffic=traffic,
                 turns=2 * len(bodies),
                 distinct=len(bodies),
                 computed=round(_count_scored(run, services) - before),
-                cpu_seconds=sum(each["cpu_seconds"] for each in told),
+                cpu_seconds=sum(each["cpu_seconds"] for each in answer),
             )
         )
 

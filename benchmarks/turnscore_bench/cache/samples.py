@@ -78,7 +78,7 @@ class Duplicates:
 class Findings:
     """Everything one run measured."""
 
-    told: dict[str, str] = field(default_factory=dict)
+    captions: dict[str, str] = field(default_factory=dict)
     """Where, when and with what each part was measured."""
     samples: list[Sample] = field(default_factory=list)
     faults: list[FaultSample] = field(default_factory=list)
@@ -129,13 +129,13 @@ def read_findings(file: Path) -> Findings:
     """What an earlier run wrote; nothing where there was none."""
     if not file.is_file():
         return Findings()
-    told = json.loads(file.read_text(encoding="utf-8"))
+    stored = json.loads(file.read_text(encoding="utf-8"))
     return Findings(
-        told=told["told"],
-        samples=[Sample(**{**each, "question": Question(**each["question"])}) for each in told["samples"]],
-        faults=[FaultSample(**each) for each in told["faults"]],
-        duplicates=[Duplicates(**each) for each in told["duplicates"]],
-        lock_us={int(callers): us for callers, us in told["lock_us"].items()},
+        captions=stored["captions"],
+        samples=[Sample(**{**each, "question": Question(**each["question"])}) for each in stored["samples"]],
+        faults=[FaultSample(**each) for each in stored["faults"]],
+        duplicates=[Duplicates(**each) for each in stored["duplicates"]],
+        lock_us={int(callers): us for callers, us in stored["lock_us"].items()},
     )
 
 

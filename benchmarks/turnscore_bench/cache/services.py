@@ -61,10 +61,10 @@ class Services:
     output: Path
     _servers: dict[str, Server] = field(default_factory=dict)
 
-    def start(self, specs: Sequence[ServiceSpec], tell: Callable[[str], None]) -> None:
+    def start(self, specs: Sequence[ServiceSpec], say: Callable[[str], None]) -> None:
         """Starts them one after another, each with the machine to itself. Raises StartError."""
         for spec in specs:
-            tell(f"starting {spec.key}")
+            say(f"starting {spec.key}")
             port = free_port()
             command = [str(self.serving / "bentoml"), "serve", "turnscore_service.bento:TurnScore"]
             command += ["--host", "127.0.0.1", "--port", str(port)]
@@ -76,9 +76,9 @@ class Services:
     def drive(self, key: str, path: str, bodies: Sequence[str], clients: int, **job: Any) -> dict[str, Any]:
         """Sends the bodies from idle to idle. Raises StartError where the service hangs up."""
         server = self._servers[key]
-        told = {"keeps_replies": False, **job, "port": server.port, "path": path}
+        whole_job = {"keeps_replies": False, **job, "port": server.port, "path": path}
         folder = self.output / "servers" / key
-        return drive(server, CLIENT, {**told, "bodies": list(bodies), "clients": clients}, folder, _SETTLE_SECONDS)
+        return drive(server, CLIENT, {**whole_job, "bodies": list(bodies), "clients": clients}, folder, _SETTLE_SECONDS)
 
     def metric(self, key: str, name: str, **labels: str) -> float:
         """The sum of a series of a service over all labels that are not given."""

@@ -10,7 +10,7 @@ from turnscore_bench.harness.page import number, table
 
 def write_tables(findings: Findings) -> str:
     """The targets, the costs of every way, latencies under faults, and what two processes compute twice."""
-    parts = [*dict.fromkeys(findings.told.values()), "### Targets", targets(findings)]
+    parts = [*dict.fromkeys(findings.captions.values()), "### Targets", targets(findings)]
     for question in findings.questions():
         parts += [f"### {describe(question).capitalize()}", _costs(findings, question)]
     parts += [

@@ -78,12 +78,12 @@ def _measure(scale: Scale, device: Device, graphs: Path, options: argparse.Names
     with_compile = not options.no_compile
     find_peaks(findings, device, scale.matmul, str(findings.conditions["device"]))
     if _is_wanted(scale.encoder, options):
-        _tell(scale.encoder.name)
+        _say(scale.encoder.name)
         race_encoder(scale, device, graphs, findings, with_compile=with_compile)
         _release(device)
     for shape in scale.language_models:
         if _is_wanted(shape, options):
-            _tell(shape.name)
+            _say(shape.name)
             findings.attempt(
                 shape.name,
                 lambda shape=shape: race_fed(  # type: ignore[misc]
@@ -106,11 +106,11 @@ def _serve(scale: Scale, device: Device, options: argparse.Namespace, findings: 
     workers = [int(each) for each in options.workers.split(",")]
     serving = Serving(programs=options.serving.absolute(), device=device, output=options.output, workers=workers)
     if _is_wanted(scale.encoder, options):
-        _tell(f"the service with {scale.encoder.name}")
+        _say(f"the service with {scale.encoder.name}")
         findings.attempt(f"the service with {scale.encoder.name}", lambda: serve_encoder(scale, serving, findings))
     for shape in scale.language_models[:2]:  # the aims are the medium one's; the large one's rate is its own matter
         if _is_wanted(shape, options):
-            _tell(f"the service with {shape.name}")
+            _say(f"the service with {shape.name}")
             findings.attempt(
                 f"the service with {shape.name}",
                 lambda shape=shape: serve_fed(scale, shape, serving, findings),  # type: ignore[misc]
@@ -138,8 +138,8 @@ def _conditions(options: argparse.Namespace, device: Device) -> dict[str, object
     reasons = ["tiny models"] * options.tiny + ["computed on the CPU"] * (device.kind == "cpu")
     if reasons:
         conditions["not_judged"] = " and ".join(reasons)
-    told = f"Measured on {where}, {date}, Python {platform.python_version()}, {versions}; random weights."
-    return {**conditions, "told": told}
+    caption = f"Measured on {where}, {date}, Python {platform.python_version()}, {versions}; random weights."
+    return {**conditions, "caption": caption}
 
 
 def _version(package: str) -> str | None:
@@ -157,7 +157,7 @@ def _write(findings: Findings, options: argparse.Namespace) -> None:
         page.write_between_markers(options.page, text, page.markers(COMMAND))
 
 
-def _tell(what: str) -> None:
+def _say(what: str) -> None:
     sys.stderr.write(f"measuring {what}\n")
 
 

@@ -82,8 +82,8 @@ class Serving:
         """What a load generator reports on one job."""
         file = self.output / "job.json"
         file.write_text(json.dumps(job))
-        told: dict[str, Any] = json.loads(run_quietly([sys.executable, "-m", module, str(file)]))
-        return told
+        answer: dict[str, Any] = json.loads(run_quietly([sys.executable, "-m", module, str(file)]))
+        return answer
 
 
 def serve_encoder(scale: Scale, serving: Serving, findings: Findings) -> None:
@@ -100,9 +100,9 @@ def serve_encoder(scale: Scale, serving: Serving, findings: Findings) -> None:
                 crowd = _Crowd(serving=serving, port=server.port, traffic=traffic, mix=mix, turns_per_request=size)
                 crowd.call(8, WARM_UP_REQUESTS * workers)
                 for clients in scale.clients:
-                    told = crowd.call(clients, min(scale.requests_per_client * clients, scale.most_turns // size))
+                    answer = crowd.call(clients, min(scale.requests_per_client * clients, scale.most_turns // size))
                     load = f"closed loop, {mix.name}"
-                    served = _summarise(scale.encoder, load, told, clients, size, mix.least, workers)
+                    served = _summarise(scale.encoder, load, answer, clients, size, mix.least, workers)
                     findings.served.append(replace(served, bare_turns_per_second=bare[mix.name]))
 
 
@@ -138,14 +138,14 @@ def serve_fed(scale: Scale, shape: Shape, serving: Serving, findings: Findings) 
 
             count = max(10, round(scale.requests_per_second * scale.paced_seconds))
             for number in (count // 4, count):  # the first to warm up
-                told = drive("turnscore_bench.gpu.paced_client", number, per_second=scale.requests_per_second)
+                answer = drive("turnscore_bench.gpu.paced_client", number, per_second=scale.requests_per_second)
             load = f"{scale.requests_per_second:g} requests/s at random, {qualities} qualities"
-            findings.served.append(_summarise(shape, load, told, 0, 1, CONTEXT_TOKENS, 1))
+            findings.served.append(_summarise(shape, load, answer, 0, 1, CONTEXT_TOKENS, 1))
             for clients in scale.clients:
                 number = max(clients, min(scale.requests_per_client * clients, scale.fed_turns))
-                told = drive("turnscore_bench.harness.load_client", number, clients=clients, keeps_replies=False)
+                answer = drive("turnscore_bench.harness.load_client", number, clients=clients, keeps_replies=False)
                 load = f"closed loop, {qualities} qualities"
-                findings.served.append(_summarise(shape, load, told, clients, 1, CONTEXT_TOKENS, 1))
+                findings.served.append(_summarise(shape, load, answer, clients, 1, CONTEXT_TOKENS, 1))
 
 
 def _item(turn: BenchTurn) -> dict[str, Any]:
@@ -188,10 +188,10 @@ def _feeds(packs: Sequence[TokenPack]) -> Feeds:
 
 
 def _summarise(
-    shape: Shape, load: str, told: Mapping[str, Any], clients: int, size: int, turn_tokens: int, workers: int
+    shape: Shape, load: str, answer: Mapping[str, Any], clients: int, size: int, turn_tokens: int, workers: int
 ) -> Served:
-    p50, p95, p99 = np.percentile(told["latencies_ms"], (50, 95, 99)).tolist()
-    answered = told["answered"] * size - told["failed_items"]
+    p50, p95, p99 = np.percentile(answer["latencies_ms"], (50, 95, 99)).tolist()
+    answered = answer["answered"] * size - answer["failed_items"]
     return Served(
         model=shape.name,
         load=load,
@@ -199,10 +199,10 @@ def _summarise(
         turns_per_request=size,
         turn_tokens=turn_tokens,
         workers=workers,
-        turns_per_second=answered / told["wall_seconds"],
+        turns_per_second=answered / answer["wall_seconds"],
         p50_ms=p50,
         p95_ms=p95,
         p99_ms=p99,
-        refused=told["refused"],
-        failed=told["failed_requests"] + told["failed_items"],
+        refused=answer["refused"],
+        failed=answer["failed_requests"] + answer["failed_items"],
     )

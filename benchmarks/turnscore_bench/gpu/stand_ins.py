@@ -78,8 +78,8 @@ def build_dialogue_tokenizer() -> tuple[Tokenizer, int]:
 
 def read_follow_ups() -> dict[str, list[str]]:
     """FED's eighteen qualities, in order, with their follow-ups."""
-    told = json.loads(QUALITIES_FILE.read_text(encoding="utf-8"))
-    chosen = {name: told["qualities"][name] for name in told["sets"]["fed"]}
+    stored = json.loads(QUALITIES_FILE.read_text(encoding="utf-8"))
+    chosen = {name: stored["qualities"][name] for name in stored["sets"]["fed"]}
     return {name: [*each.get("positive", ()), *each.get("negative", ())] for name, each in chosen.items()}
 
 

@@ -11,7 +11,7 @@ _MET = {True: "yes", False: "NO", None: "-"}
 def tables(findings: Findings) -> str:
     """The whole report; what could not be run stands in it with the reason."""
     parts = [
-        str(findings.conditions.get("told", "")),
+        str(findings.conditions.get("caption", "")),
         _section("Aims", _aims(judge(findings))),
         _section("Served", _served(findings)),
         _section("FED, one turn with 100 context tokens", _fed(findings)),

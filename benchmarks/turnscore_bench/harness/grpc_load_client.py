@@ -52,8 +52,8 @@ async def _call(call: Any, request: bytes, tally: Tally) -> float | None:
     except grpc.aio.AioRpcError as error:
         if error.code() in _REFUSED:
             tally.count(429, b"")
-            told = dict(error.trailing_metadata() or ()).get(_PUSHBACK)
-            return float(told) if told else REFUSED_WAIT_MS
+            pushback = dict(error.trailing_metadata() or ()).get(_PUSHBACK)
+            return float(pushback) if pushback else REFUSED_WAIT_MS
         tally.count(500, str(error.code()).encode())
     else:
         body = MessageToJson(ScoreReply.FromString(reply)).encode() if tally.keeps_replies else b""

@@ -128,8 +128,8 @@ def drive(
     server.resume()
     try:
         before = server.cpu_seconds()
-        told = run_quietly([sys.executable, "-m", client, str(file)])
+        output = run_quietly([sys.executable, "-m", client, str(file)])
         time.sleep(settle_seconds)  # a server's work after its answer is reported to nobody
-        return {**json.loads(told), "cpu_seconds": server.cpu_seconds() - before}
+        return {**json.loads(output), "cpu_seconds": server.cpu_seconds() - before}
     finally:
         server.pause()

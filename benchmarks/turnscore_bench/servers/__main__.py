@@ -85,8 +85,8 @@ def _conditions(where: str) -> dict[str, object]:
     date = datetime.now(UTC).date().isoformat()
     servers = (environments.BENTOML[0], environments.LITSERVE[0], environments.INFINITY[0])
     versions = f"onnxruntime {version('onnxruntime')}, {', '.join(each.replace('==', ' ') for each in servers)}"
-    told = f"Measured on {where}, {date}; {versions}."
-    return {"told": told, "machine": where, "date": date, "mixes": _MIXES}
+    caption = f"Measured on {where}, {date}; {versions}."
+    return {"caption": caption, "machine": where, "date": date, "mixes": _MIXES}
 
 
 def _run(

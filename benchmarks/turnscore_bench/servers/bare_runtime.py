@@ -39,8 +39,8 @@ class BareRuntime:
         unrounded = replace(best, width_step=1)
         tried[unrounded] = self._cpu_seconds(turns, unrounded)
         self._best[mix] = min(tried, key=lambda plan: tried[plan])
-        told = [{**asdict(plan), "cpu_ms_per_turn": 1000 * each / len(turns)} for plan, each in tried.items()]
-        return {"best": asdict(self._best[mix]), "tried": told}
+        costs = [{**asdict(plan), "cpu_ms_per_turn": 1000 * each / len(turns)} for plan, each in tried.items()]
+        return {"best": asdict(self._best[mix]), "tried": costs}
 
     def run_batches(self, turns: Sequence[Rows], plan: Plan) -> dict[str, Any]:
         """All turns in ideal batches: wall and CPU seconds of ONNX Runtime alone, and the values in order."""

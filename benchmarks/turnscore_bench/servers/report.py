@@ -16,8 +16,8 @@ def read_results(output: Path) -> Results:
     file = output / RESULTS_FILE
     if not file.is_file():
         return Results()
-    told = json.loads(file.read_text(encoding="utf-8"))
-    return Results(**{**told, "measurements": [Measurement(**each) for each in told["measurements"]]})
+    stored = json.loads(file.read_text(encoding="utf-8"))
+    return Results(**{**stored, "measurements": [Measurement(**each) for each in stored["measurements"]]})
 
 
 def write_report(results: Results, output: Path, page_file: Path | None) -> None:

@@ -15,7 +15,7 @@ _SINGLE_TURNS = 100
 _MOST_BATCHED_TURNS = 2048
 """Of a measurement with batches; beyond it 128 clients with batches of 16 would take minutes."""
 
-Tell = Callable[[str], None]
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,32 +47,32 @@ def enter(
     bare: BareProcess,
     rows: EngagementRows,
     results: Results,
-    tell: Tell,
+    say: Say,
 ) -> list[Contender]:
     """The contenders that start and answer rightly; for the others `results` has the reason."""
     entered = []
     for contender in contenders:
-        tell(f"starting {contender.label}")
+        say(f"starting {contender.label}")
         try:
             contender.server.prepare()
             arena.start(contender)
             arena.check(contender, mix, bare, rows)
         except StartError as error:
             results.not_run[contender.label] = str(error)
-            tell(f"{contender.label} cannot be run: {error}")
+            say(f"{contender.label} cannot be run: {error}")
             continue
         results.labels[contender.key] = contender.label
         entered.append(contender)
     return entered
 
 
-def find_best(schedule: Schedule, bare: BareProcess, traffic: Traffic, results: Results, tell: Tell) -> None:
+def find_best(schedule: Schedule, bare: BareProcess, traffic: Traffic, results: Results, say: Say) -> None:
     """Lets the bare runtime find its best batches for each mix."""
     for mix in schedule.mixes:
         turns = traffic.turns(mix, round(_SEARCH_TURNS * mix.turns_factor))
         found = bare.order("find_best", mix.name, turns)
         results.conditions.setdefault("bare_plans", {})[mix.name] = found
-        tell(f"bare runtime, {mix.name}: best with {found['best']}")
+        say(f"bare runtime, {mix.name}: best with {found['best']}")
 
 
 def run_rounds(
@@ -82,7 +82,7 @@ def run_rounds(
     bare: BareProcess,
     traffic: Traffic,
     results: Results,
-    tell: Tell,
+    say: Say,
 ) -> None:
     """Measures everybody in every condition, round after round, into `results`."""
     for contender in contenders:
@@ -93,7 +93,7 @@ def run_rounds(
         for mix in schedule.mixes:
             _measure_bare(schedule, mix, bare, traffic, results)
             for clients in schedule.clients:
-                tell(f"round {number + 1} of {schedule.rounds}: {mix.name}, {clients} clients")
+                say(f"round {number + 1} of {schedule.rounds}: {mix.name}, {clients} clients")
                 for contender in order:
                     _measure(schedule, contender, mix, clients, arena, results)
 

@@ -6,7 +6,7 @@ from turnscore_bench.servers.results import BARE, Cell, Results
 
 def tables(results: Results, plot: str) -> str:
     """Everything measured, as Markdown; `plot` is the plot's address, seen from the page."""
-    rounds = f"{results.conditions.get('told', '')} Medians of {results.rounds()} rounds."
+    rounds = f"{results.conditions.get('caption', '')} Medians of {results.rounds()} rounds."
     parts = [rounds.strip(), "### Ratios", ratios(results), f"![CPU and throughput]({plot})"]
     for mix in results.mixes():
         parts += [f"### {results.conditions.get('mixes', {}).get(mix, mix)}", _mix_table(results, mix)]

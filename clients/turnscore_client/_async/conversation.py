@@ -1,7 +1,7 @@
 """A live conversation for asyncio: says turns over a line and reads their answers. Knows no door."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Literal, Protocol, Self, Unpack, overload
 
@@ -18,7 +18,8 @@ from turnscore_wire import (
 from turnscore_client._clock import Clock
 from turnscore_client._errors import ConnectionFailedError, TurnScoreError
 from turnscore_client._exchange import Exchange, read_answer
-from turnscore_client._options import TurnOptions, check_names
+from turnscore_client._options import MessageLike, TurnOptions, check_names
+from turnscore_client._reopening import has_ended, opening_with
 from turnscore_client._retry import Attempts, OutOfTimeError, Patience
 
 
@@ -39,7 +40,9 @@ class AsyncConversation:
     """A live conversation, inside its `async with`. Tasks may share it; their turns are said one after the other.
 
     Opening is retried as a call is. A turn is not: it has been said, and saying it twice would add it twice. Where the
-    connection breaks, or the service is draining, open another one with `turns` as its context.
+    connection breaks, or the service is draining, the conversation is opened anew with what was said as its context,
+    at most `max_reopenings` times, and the turn that was not answered is said there: the one that broke remembers
+    nothing.
     """
 
     def __init__(
@@ -49,11 +52,13 @@ class AsyncConversation:
         request_id: str | None,
         patience: Patience,
         clock: Clock,
+        max_reopenings: int,
     ) -> None:
         self._open_line = open_line
         self._opening = opening
         self._patience = patience
         self._clock = clock
+        self._reopenings_left = max_reopenings
         self._exchange = Exchange(opening, request_id)
         self._line: AsyncLine | None = None
         self._turn = asyncio.Lock()
@@ -71,24 +76,60 @@ class AsyncConversation:
         conversation, and any other ServiceError for one that could not be scored, which is. A timeout leaves open
         which; the conversation goes on. What may be given is in TurnOptions.
         """
+        return await self._exchange_one(given, lambda left_ms: self._exchange.say(speaker, text, left_ms))
+
+    async def say_messages(
+        self, messages: Iterable[MessageLike], **given: Unpack[TurnOptions]
+    ) -> ConversationScored | None:
+        """Hands over the messages since the last ones, in OpenAI's chat form: one, or several.
+
+        The scores of the turn that they end with, if it is the assistant's and no tools are at work; else None, and
+        the service waits for the rest of it. Raises as `say` does.
+        """
+        return await self._exchange_one(given, lambda left_ms: self._exchange.hand_over(messages, left_ms))
+
+    async def _exchange_one(
+        self, given: TurnOptions, write: Callable[[int], ConversationMessage]
+    ) -> ConversationScored | None:
         check_names(given, TurnOptions.__optional_keys__)
         async with self._turn:
-            line = self._require_line()
             attempts = self._patience.with_timeout(given.get("timeout_seconds")).begin()
             own_ms = given.get("deadline_ms")
-            left_ms = attempts.deadline_ms_left(self._exchange.deadline_ms if own_ms is None else own_ms)
-            message = self._exchange.say(speaker, text, left_ms)
-            try:
-                await line.send(message, attempts.seconds_left)
-                return read_answer(await self._hear(line, attempts), self._exchange.request_id)
-            except TurnScoreError:
-                raise
-            except OutOfTimeError:
-                self._exchange.give_up()
-                raise attempts.out_of_time(self._exchange.request_id) from None
-            except BaseException:  # a caller that is cancelled or interrupted does not get the answer that comes
-                self._exchange.give_up()
-                raise
+            if self._exchange.is_draining and self._reopenings_left and self._line is not None:
+                await self._reopen(self._exchange.turns, attempts)
+            while True:
+                self._require_line()
+                message = write(attempts.deadline_ms_left(self._exchange.deadline_ms if own_ms is None else own_ms))
+                try:
+                    reply = await self._ask(message, attempts)
+                except ConnectionFailedError:
+                    if not self._reopenings_left:
+                        raise
+                else:
+                    if not (has_ended(reply) and self._reopenings_left):
+                        return read_answer(reply, self._exchange.request_id)
+                await self._reopen(self._exchange.turns_before(message), attempts)
+
+    async def _ask(self, message: ConversationMessage, attempts: Attempts) -> ConversationReply:
+        line = self._require_line()
+        try:
+            await line.send(message, attempts.seconds_left)
+            return await self._hear(line, attempts)
+        except TurnScoreError:
+            raise
+        except OutOfTimeError:
+            self._exchange.give_up()
+            raise attempts.out_of_time(self._exchange.request_id) from None
+        except BaseException:  # a caller that is cancelled or interrupted does not get the answer that comes
+            self._exchange.give_up()
+            raise
+
+    async def _reopen(self, turns: Sequence[Turn], attempts: Attempts) -> None:
+        self._reopenings_left -= 1
+        await self.close()
+        self._opening, before = opening_with(self._opening, turns), self._exchange.dialogue
+        self._exchange = Exchange(self._opening, self._exchange.request_id, before)
+        await self._open_patiently(attempts)
 
     @property
     def opened(self) -> ConversationOpened:
@@ -114,11 +155,14 @@ class AsyncConversation:
             await line.close()
 
     async def __aenter__(self) -> Self:
-        attempts = self._patience.begin()
+        await self._open_patiently(self._patience.begin())
+        return self
+
+    async def _open_patiently(self, attempts: Attempts) -> None:
         while True:
             try:
                 await self._open(attempts)
-                return self
+                return
             except OutOfTimeError:
                 await self.close()
                 raise attempts.out_of_time(self._exchange.request_id) from None
@@ -135,7 +179,7 @@ class AsyncConversation:
         await self.close()
 
     async def _open(self, attempts: Attempts) -> None:
-        self._exchange = Exchange(self._opening, self._exchange.request_id)
+        self._exchange = Exchange(self._opening, self._exchange.request_id, self._exchange.dialogue)
         self._line = await self._open_line(self._exchange.request_id, attempts)
         await self._line.send(self._exchange.open(), attempts.seconds_left)
         read_answer(await self._hear(self._line, attempts), self._exchange.request_id)

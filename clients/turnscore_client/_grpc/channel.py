@@ -15,6 +15,8 @@ with needs_extra("grpc", "a gRPC client"):
 OPTIONS: list[tuple[str, Any]] = [
     ("grpc.primary_user_agent", USER_AGENT),
     ("grpc.enable_retries", 0),  # ours know the call's deadline and the service's own hints
+    # Calls take turns among all addresses of a name; with one address this changes nothing.
+    ("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'),
     ("grpc.max_receive_message_length", -1),  # a reply is as large as what was asked for
     ("grpc.keepalive_time_ms", round(1000 * _defaults.KEEPALIVE_SECONDS)),
     ("grpc.keepalive_timeout_ms", round(1000 * _defaults.KEEPALIVE_TIMEOUT_SECONDS)),

@@ -29,6 +29,7 @@ from turnscore_wire import (
     Timing,
     TokenCount,
 )
+from turnscore_wire.messages import count_skipped
 
 from turnscore_client._endpoints import ENDPOINTS
 from turnscore_client._errors import (
@@ -99,19 +100,33 @@ class MockAnswers:
             if name not in values:
                 raise InvalidRequestError("no such scorer is loaded", f"scorers.{place}")
         scores = {name: _score_of(name, values[name], request.response, self._thresholds.get(name)) for name in asked}
-        return ScoreReply(request_id=self.request_id, scores=scores, timing_ms=NO_TIME)
+        found = request.place()
+        return ScoreReply(
+            request_id=self.request_id,
+            scores=scores,
+            timing_ms=NO_TIME,
+            index=found.get("index"),
+            skipped=found.get("skipped", 0),
+        )
 
     def _score_dialogue(self, request: DialogueRequest) -> DialogueReply:
-        turns = []
+        turns, mapped = [], request.mapped
         for index, turn in enumerate(request.turns):
             if turn.speaker == "system":
                 if not turn.text.strip():
                     raise InvalidRequestError("a system turn must not be empty", f"turns.{index}.text")
                 one = ScoreRequest(context=request.turns[:index], response=turn.text, scorers=request.scorers)
-                turns.append(DialogueTurnScores(index=index, scores=self.score(one).scores))
+                place = mapped.indices[index] if request.messages else index
+                turns.append(DialogueTurnScores(index=place, scores=self.score(one).scores))
         if not turns:
-            raise InvalidRequestError("there is no system turn to score", "turns")
-        return DialogueReply(request_id=self.request_id, turns=turns, dialogue=aggregate(turns), timing_ms=NO_TIME)
+            raise InvalidRequestError("there is no system turn to score", "messages" if request.messages else "turns")
+        return DialogueReply(
+            request_id=self.request_id,
+            turns=turns,
+            dialogue=aggregate(turns),
+            timing_ms=NO_TIME,
+            skipped=mapped.skipped,
+        )
 
     def _rank(self, request: RankRequest) -> RankReply:
         """As the service ranks; a candidate whose scores are an error comes last, and all failing raises the first."""
@@ -135,7 +150,13 @@ class MockAnswers:
             RankedCandidate(index=index, combined=None, scores={}, errors=dict.fromkeys(weights, error))
             for index, error in failed
         ]
-        return RankReply(request_id=self.request_id, candidates=best_first + last, weights=weights, timing_ms=NO_TIME)
+        return RankReply(
+            request_id=self.request_id,
+            candidates=best_first + last,
+            weights=weights,
+            timing_ms=NO_TIME,
+            skipped=count_skipped(request.messages),
+        )
 
     def _ranked_by(self, request: RankRequest) -> list[str] | None:
         """Those that the request names, by `scorers` or else by `weights`, else quality alone where it is known."""

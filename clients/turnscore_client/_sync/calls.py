@@ -9,11 +9,11 @@ from typing import Protocol, Self, TypeVar, Unpack
 from pydantic import BaseModel
 from turnscore_wire import BatchReply, DialogueReply, ModelsReply, RankReply, ScoreReply, SimilarityReply
 
-from turnscore_client import _calls
+from turnscore_client import _calls, _defaults
 from turnscore_client._calls import Call
 from turnscore_client._clock import Clock, SystemClock
 from turnscore_client._errors import TurnScoreError
-from turnscore_client._options import CallOptions, ItemLike, ScoringOptions, SimilarityOptions, TurnLike
+from turnscore_client._options import CallOptions, ItemLike, MessageLike, ScoringOptions, SimilarityOptions, TurnLike
 from turnscore_client._retry import Attempts, OutOfTimeError, Patience, RetryPolicy
 from turnscore_client._settings import CommonSettings
 from turnscore_client._sync.conversation import Conversation, Line
@@ -44,9 +44,19 @@ class Calls:
             RetryPolicy(max_retries=settings.max_retries), settings.timeout_seconds, self._clock.now
         )
 
-    def score(self, *, context: Iterable[TurnLike] = (), response: str, **given: Unpack[ScoringOptions]) -> ScoreReply:
-        """The scores of one system turn. `context` is oldest first; ScoringOptions has what else may be given."""
-        return self._run(_calls.score_call(context, response, given))
+    def score(
+        self,
+        *,
+        context: Iterable[TurnLike] = (),
+        response: str | None = None,
+        messages: Iterable[MessageLike] | None = None,
+        **given: Unpack[ScoringOptions],
+    ) -> ScoreReply:
+        """The scores of one system turn. `context` is oldest first; ScoringOptions has what else may be given.
+
+        `messages`, in OpenAI's chat form, stand in for both: their last turn is scored, or `response` after them.
+        """
+        return self._run(_calls.score_call(context, response, given, messages))
 
     def score_batch(self, items: Iterable[ItemLike], **given: Unpack[ScoringOptions]) -> BatchReply:
         """The scores of several turns; `results` holds a ScoreReply or an ErrorReply for each, in order.
@@ -56,34 +66,55 @@ class Calls:
         """
         return self._run(_calls.batch_call(items, given))
 
-    def score_dialogue(self, turns: Iterable[TurnLike], **given: Unpack[ScoringOptions]) -> DialogueReply:
-        """The scores of every system turn of a dialogue, oldest turn first, and of the dialogue as a whole."""
-        return self._run(_calls.dialogue_call(turns, given))
+    def score_dialogue(
+        self,
+        turns: Iterable[TurnLike] = (),
+        *,
+        messages: Iterable[MessageLike] | None = None,
+        **given: Unpack[ScoringOptions],
+    ) -> DialogueReply:
+        """The scores of every system turn of a dialogue, oldest turn first, and of the dialogue as a whole.
+
+        `messages`, in OpenAI's chat form, stand in for the turns; `turns[i].index` is then a message's.
+        """
+        return self._run(_calls.dialogue_call(turns, given, messages))
 
     def rank(
         self,
         candidates: Iterable[str],
         *,
         context: Iterable[TurnLike] = (),
+        messages: Iterable[MessageLike] | None = None,
         weights: Mapping[str, float] | None = None,
         **given: Unpack[ScoringOptions],
     ) -> RankReply:
         """Several responses to one context, best first: `candidates[reply.candidates[0].index]` is the best.
 
         `weights` say how much each scorer's percentile counts, 1 where none is given; without `scorers` they are asked.
+        `messages`, in OpenAI's chat form, stand in for `context`.
         """
-        return self._run(_calls.rank_call(context, candidates, weights, given))
+        return self._run(_calls.rank_call(context, candidates, weights, given, messages))
 
-    def conversation(self, *, context: Iterable[TurnLike] = (), **given: Unpack[ScoringOptions]) -> Conversation:
+    def conversation(
+        self,
+        *,
+        context: Iterable[TurnLike] = (),
+        messages: Iterable[MessageLike] | None = None,
+        max_reopenings: int = _defaults.MAX_REOPENINGS,
+        **given: Unpack[ScoringOptions],
+    ) -> Conversation:
         """A live conversation, to be entered: `say` every turn once; those of the system are answered by their scores.
 
-        `context` is what was said before; it is not scored. `deadline_ms` is for each turn, `timeout_seconds` for
-        the opening, retries included, and for each turn.
+        `context`, or `messages` in OpenAI's chat form, is what was said before; it is not scored. `deadline_ms` is
+        for each turn, `timeout_seconds` for the opening, retries included, and for each turn. Where the connection
+        breaks or the service shuts down, the conversation goes on with another replica, `max_reopenings` times; 0
+        leaves that to you.
         """
-        opening = _calls.opening_of(context, given)
+        opening = _calls.opening_of(context, given, messages)
         patience = self._patience.with_timeout(given.get("timeout_seconds"))
         open_line = partial(self._door.open_line, _calls.checked_metadata(given.get("metadata")))
-        return Conversation(open_line, opening, _calls.checked_id(given.get("request_id")), patience, self._clock)
+        request_id = _calls.checked_id(given.get("request_id"))
+        return Conversation(open_line, opening, request_id, patience, self._clock, max_reopenings)
 
     def similarity(
         self, texts: Iterable[str], references: Iterable[str] = (), **given: Unpack[SimilarityOptions]

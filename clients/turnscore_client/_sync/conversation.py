@@ -2,7 +2,7 @@
 """A live conversation for threads: says turns over a line and reads their answers. Knows no door."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Literal, Protocol, Self, Unpack, overload
 
@@ -19,7 +19,8 @@ from turnscore_wire import (
 from turnscore_client._clock import Clock
 from turnscore_client._errors import ConnectionFailedError, TurnScoreError
 from turnscore_client._exchange import Exchange, read_answer
-from turnscore_client._options import TurnOptions, check_names
+from turnscore_client._options import MessageLike, TurnOptions, check_names
+from turnscore_client._reopening import has_ended, opening_with
 from turnscore_client._retry import Attempts, OutOfTimeError, Patience
 
 
@@ -40,7 +41,9 @@ class Conversation:
     """A live conversation, inside its `with`. Threads may share it; their turns are said one after the other.
 
     Opening is retried as a call is. A turn is not: it has been said, and saying it twice would add it twice. Where the
-    connection breaks, or the service is draining, open another one with `turns` as its context.
+    connection breaks, or the service is draining, the conversation is opened anew with what was said as its context,
+    at most `max_reopenings` times, and the turn that was not answered is said there: the one that broke remembers
+    nothing.
     """
 
     def __init__(
@@ -50,11 +53,13 @@ class Conversation:
         request_id: str | None,
         patience: Patience,
         clock: Clock,
+        max_reopenings: int,
     ) -> None:
         self._open_line = open_line
         self._opening = opening
         self._patience = patience
         self._clock = clock
+        self._reopenings_left = max_reopenings
         self._exchange = Exchange(opening, request_id)
         self._line: Line | None = None
         self._turn = threading.Lock()
@@ -72,24 +77,58 @@ class Conversation:
         conversation, and any other ServiceError for one that could not be scored, which is. A timeout leaves open
         which; the conversation goes on. What may be given is in TurnOptions.
         """
+        return self._exchange_one(given, lambda left_ms: self._exchange.say(speaker, text, left_ms))
+
+    def say_messages(self, messages: Iterable[MessageLike], **given: Unpack[TurnOptions]) -> ConversationScored | None:
+        """Hands over the messages since the last ones, in OpenAI's chat form: one, or several.
+
+        The scores of the turn that they end with, if it is the assistant's and no tools are at work; else None, and
+        the service waits for the rest of it. Raises as `say` does.
+        """
+        return self._exchange_one(given, lambda left_ms: self._exchange.hand_over(messages, left_ms))
+
+    def _exchange_one(
+        self, given: TurnOptions, write: Callable[[int], ConversationMessage]
+    ) -> ConversationScored | None:
         check_names(given, TurnOptions.__optional_keys__)
         with self._turn:
-            line = self._require_line()
             attempts = self._patience.with_timeout(given.get("timeout_seconds")).begin()
             own_ms = given.get("deadline_ms")
-            left_ms = attempts.deadline_ms_left(self._exchange.deadline_ms if own_ms is None else own_ms)
-            message = self._exchange.say(speaker, text, left_ms)
-            try:
-                line.send(message, attempts.seconds_left)
-                return read_answer(self._hear(line, attempts), self._exchange.request_id)
-            except TurnScoreError:
-                raise
-            except OutOfTimeError:
-                self._exchange.give_up()
-                raise attempts.out_of_time(self._exchange.request_id) from None
-            except BaseException:  # a caller that is cancelled or interrupted does not get the answer that comes
-                self._exchange.give_up()
-                raise
+            if self._exchange.is_draining and self._reopenings_left and self._line is not None:
+                self._reopen(self._exchange.turns, attempts)
+            while True:
+                self._require_line()
+                message = write(attempts.deadline_ms_left(self._exchange.deadline_ms if own_ms is None else own_ms))
+                try:
+                    reply = self._ask(message, attempts)
+                except ConnectionFailedError:
+                    if not self._reopenings_left:
+                        raise
+                else:
+                    if not (has_ended(reply) and self._reopenings_left):
+                        return read_answer(reply, self._exchange.request_id)
+                self._reopen(self._exchange.turns_before(message), attempts)
+
+    def _ask(self, message: ConversationMessage, attempts: Attempts) -> ConversationReply:
+        line = self._require_line()
+        try:
+            line.send(message, attempts.seconds_left)
+            return self._hear(line, attempts)
+        except TurnScoreError:
+            raise
+        except OutOfTimeError:
+            self._exchange.give_up()
+            raise attempts.out_of_time(self._exchange.request_id) from None
+        except BaseException:  # a caller that is cancelled or interrupted does not get the answer that comes
+            self._exchange.give_up()
+            raise
+
+    def _reopen(self, turns: Sequence[Turn], attempts: Attempts) -> None:
+        self._reopenings_left -= 1
+        self.close()
+        self._opening, before = opening_with(self._opening, turns), self._exchange.dialogue
+        self._exchange = Exchange(self._opening, self._exchange.request_id, before)
+        self._open_patiently(attempts)
 
     @property
     def opened(self) -> ConversationOpened:
@@ -115,11 +154,14 @@ class Conversation:
             line.close()
 
     def __enter__(self) -> Self:
-        attempts = self._patience.begin()
+        self._open_patiently(self._patience.begin())
+        return self
+
+    def _open_patiently(self, attempts: Attempts) -> None:
         while True:
             try:
                 self._open(attempts)
-                return self
+                return
             except OutOfTimeError:
                 self.close()
                 raise attempts.out_of_time(self._exchange.request_id) from None
@@ -136,7 +178,7 @@ class Conversation:
         self.close()
 
     def _open(self, attempts: Attempts) -> None:
-        self._exchange = Exchange(self._opening, self._exchange.request_id)
+        self._exchange = Exchange(self._opening, self._exchange.request_id, self._exchange.dialogue)
         self._line = self._open_line(self._exchange.request_id, attempts)
         self._line.send(self._exchange.open(), attempts.seconds_left)
         read_answer(self._hear(self._line, attempts), self._exchange.request_id)

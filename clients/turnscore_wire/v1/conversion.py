@@ -15,6 +15,7 @@ from google.protobuf.struct_pb2 import Struct
 from pydantic import BaseModel
 
 import turnscore_wire
+from turnscore_wire.requests import TakesMessages
 from turnscore_wire.v1 import turnscore_pb2
 
 Convert: TypeAlias = Callable[[Any], Any]
@@ -24,7 +25,10 @@ _EXACT_INTEGERS = 2**53
 
 
 def to_message(model: BaseModel) -> Message:
-    """The message named after the model's class, with the model's fields; what is None is left out."""
+    """The message named after the model's class, with the model's fields.
+
+    What is None is left out, and so is what the caller of a request did not give.
+    """
     name = type(model).__name__
     message_class: type[Message] = getattr(turnscore_pb2, name)
     return message_class(**_writer(name)(model))
@@ -44,15 +48,18 @@ def to_fields(message: Message) -> dict[str, Any]:
 def _writer(name: str) -> Convert:
     """The function from a model to the arguments of its message's class."""
     descriptor = turnscore_pb2.DESCRIPTOR.message_types_by_name[name]
-    if not hasattr(turnscore_wire, name):
+    wire_type: type[BaseModel] | None = getattr(turnscore_wire, name, None)
+    if wire_type is None:
         return _choice_writer
     plan = [(field.name, _field_converter(field, _value_writer)) for field in descriptor.fields]
+
+    takes_messages = issubclass(wire_type, TakesMessages)
 
     def write(model: BaseModel) -> dict[str, Any]:
         arguments = {}
         for field, convert in plan:
             value = getattr(model, field)
-            if value is not None:
+            if value is not None and (not takes_messages or field in model.model_fields_set):
                 arguments[field] = value if convert is None else convert(value)
         return arguments
 

@@ -39,6 +39,16 @@ class Label(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     LABEL_UNSPECIFIED: _ClassVar[Label]
     LABEL_LOW: _ClassVar[Label]
     LABEL_OK: _ClassVar[Label]
+
+class MessageRole(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MESSAGE_ROLE_UNSPECIFIED: _ClassVar[MessageRole]
+    MESSAGE_ROLE_USER: _ClassVar[MessageRole]
+    MESSAGE_ROLE_ASSISTANT: _ClassVar[MessageRole]
+    MESSAGE_ROLE_SYSTEM: _ClassVar[MessageRole]
+    MESSAGE_ROLE_DEVELOPER: _ClassVar[MessageRole]
+    MESSAGE_ROLE_TOOL: _ClassVar[MessageRole]
+    MESSAGE_ROLE_FUNCTION: _ClassVar[MessageRole]
 SPEAKER_UNSPECIFIED: Speaker
 SPEAKER_USER: Speaker
 SPEAKER_SYSTEM: Speaker
@@ -58,6 +68,13 @@ CACHE_MODE_REFRESH: CacheMode
 LABEL_UNSPECIFIED: Label
 LABEL_LOW: Label
 LABEL_OK: Label
+MESSAGE_ROLE_UNSPECIFIED: MessageRole
+MESSAGE_ROLE_USER: MessageRole
+MESSAGE_ROLE_ASSISTANT: MessageRole
+MESSAGE_ROLE_SYSTEM: MessageRole
+MESSAGE_ROLE_DEVELOPER: MessageRole
+MESSAGE_ROLE_TOOL: MessageRole
+MESSAGE_ROLE_FUNCTION: MessageRole
 
 class Turn(_message.Message):
     __slots__ = ("speaker", "text")
@@ -67,8 +84,28 @@ class Turn(_message.Message):
     text: str
     def __init__(self, speaker: _Optional[_Union[Speaker, str]] = ..., text: _Optional[str] = ...) -> None: ...
 
+class MessagePart(_message.Message):
+    __slots__ = ("type", "text")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    text: str
+    def __init__(self, type: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
+
+class ChatMessage(_message.Message):
+    __slots__ = ("role", "content", "parts", "calls_tools")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    CALLS_TOOLS_FIELD_NUMBER: _ClassVar[int]
+    role: MessageRole
+    content: str
+    parts: _containers.RepeatedCompositeFieldContainer[MessagePart]
+    calls_tools: bool
+    def __init__(self, role: _Optional[_Union[MessageRole, str]] = ..., content: _Optional[str] = ..., parts: _Optional[_Iterable[_Union[MessagePart, _Mapping]]] = ..., calls_tools: _Optional[bool] = ...) -> None: ...
+
 class ScoreRequest(_message.Message):
-    __slots__ = ("scorers", "options", "deadline_ms", "context", "response", "cache", "cache_namespace")
+    __slots__ = ("scorers", "options", "deadline_ms", "context", "response", "cache", "cache_namespace", "messages", "conversation")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +120,8 @@ class ScoreRequest(_message.Message):
     RESPONSE_FIELD_NUMBER: _ClassVar[int]
     CACHE_FIELD_NUMBER: _ClassVar[int]
     CACHE_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    CONVERSATION_FIELD_NUMBER: _ClassVar[int]
     scorers: _containers.RepeatedScalarFieldContainer[str]
     options: _containers.MessageMap[str, _struct_pb2.Struct]
     deadline_ms: int
@@ -90,7 +129,9 @@ class ScoreRequest(_message.Message):
     response: str
     cache: CacheMode
     cache_namespace: str
-    def __init__(self, scorers: _Optional[_Iterable[str]] = ..., options: _Optional[_Mapping[str, _struct_pb2.Struct]] = ..., deadline_ms: _Optional[int] = ..., context: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., response: _Optional[str] = ..., cache: _Optional[_Union[CacheMode, str]] = ..., cache_namespace: _Optional[str] = ...) -> None: ...
+    messages: _containers.RepeatedCompositeFieldContainer[ChatMessage]
+    conversation: str
+    def __init__(self, scorers: _Optional[_Iterable[str]] = ..., options: _Optional[_Mapping[str, _struct_pb2.Struct]] = ..., deadline_ms: _Optional[int] = ..., context: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., response: _Optional[str] = ..., cache: _Optional[_Union[CacheMode, str]] = ..., cache_namespace: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., conversation: _Optional[str] = ...) -> None: ...
 
 class BatchRequest(_message.Message):
     __slots__ = ("items",)
@@ -99,7 +140,7 @@ class BatchRequest(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[ScoreRequest, _Mapping]]] = ...) -> None: ...
 
 class DialogueRequest(_message.Message):
-    __slots__ = ("scorers", "options", "deadline_ms", "turns", "cache", "cache_namespace")
+    __slots__ = ("scorers", "options", "deadline_ms", "turns", "cache", "cache_namespace", "messages", "conversation")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -113,16 +154,20 @@ class DialogueRequest(_message.Message):
     TURNS_FIELD_NUMBER: _ClassVar[int]
     CACHE_FIELD_NUMBER: _ClassVar[int]
     CACHE_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    CONVERSATION_FIELD_NUMBER: _ClassVar[int]
     scorers: _containers.RepeatedScalarFieldContainer[str]
     options: _containers.MessageMap[str, _struct_pb2.Struct]
     deadline_ms: int
     turns: _containers.RepeatedCompositeFieldContainer[Turn]
     cache: CacheMode
     cache_namespace: str
-    def __init__(self, scorers: _Optional[_Iterable[str]] = ..., options: _Optional[_Mapping[str, _struct_pb2.Struct]] = ..., deadline_ms: _Optional[int] = ..., turns: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., cache: _Optional[_Union[CacheMode, str]] = ..., cache_namespace: _Optional[str] = ...) -> None: ...
+    messages: _containers.RepeatedCompositeFieldContainer[ChatMessage]
+    conversation: str
+    def __init__(self, scorers: _Optional[_Iterable[str]] = ..., options: _Optional[_Mapping[str, _struct_pb2.Struct]] = ..., deadline_ms: _Optional[int] = ..., turns: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., cache: _Optional[_Union[CacheMode, str]] = ..., cache_namespace: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., conversation: _Optional[str] = ...) -> None: ...
 
 class RankRequest(_message.Message):
-    __slots__ = ("scorers", "options", "deadline_ms", "context", "candidates", "weights", "cache", "cache_namespace")
+    __slots__ = ("scorers", "options", "deadline_ms", "context", "candidates", "weights", "cache", "cache_namespace", "messages", "conversation")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -145,6 +190,8 @@ class RankRequest(_message.Message):
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     CACHE_FIELD_NUMBER: _ClassVar[int]
     CACHE_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    CONVERSATION_FIELD_NUMBER: _ClassVar[int]
     scorers: _containers.RepeatedScalarFieldContainer[str]
     options: _containers.MessageMap[str, _struct_pb2.Struct]
     deadline_ms: int
@@ -153,7 +200,9 @@ class RankRequest(_message.Message):
     weights: _containers.ScalarMap[str, float]
     cache: CacheMode
     cache_namespace: str
-    def __init__(self, scorers: _Optional[_Iterable[str]] = ..., options: _Optional[_Mapping[str, _struct_pb2.Struct]] = ..., deadline_ms: _Optional[int] = ..., context: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., candidates: _Optional[_Iterable[str]] = ..., weights: _Optional[_Mapping[str, float]] = ..., cache: _Optional[_Union[CacheMode, str]] = ..., cache_namespace: _Optional[str] = ...) -> None: ...
+    messages: _containers.RepeatedCompositeFieldContainer[ChatMessage]
+    conversation: str
+    def __init__(self, scorers: _Optional[_Iterable[str]] = ..., options: _Optional[_Mapping[str, _struct_pb2.Struct]] = ..., deadline_ms: _Optional[int] = ..., context: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., candidates: _Optional[_Iterable[str]] = ..., weights: _Optional[_Mapping[str, float]] = ..., cache: _Optional[_Union[CacheMode, str]] = ..., cache_namespace: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., conversation: _Optional[str] = ...) -> None: ...
 
 class SimilarityRequest(_message.Message):
     __slots__ = ("texts", "references", "deadline_ms", "cache", "cache_namespace")
@@ -227,7 +276,7 @@ class Timing(_message.Message):
     def __init__(self, total: _Optional[float] = ..., tokenize: _Optional[float] = ..., queue: _Optional[float] = ..., inference: _Optional[float] = ..., cache: _Optional[float] = ...) -> None: ...
 
 class ScoreReply(_message.Message):
-    __slots__ = ("request_id", "scores", "errors", "timing_ms")
+    __slots__ = ("request_id", "scores", "errors", "timing_ms", "index", "skipped")
     class ScoresEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -246,11 +295,15 @@ class ScoreReply(_message.Message):
     SCORES_FIELD_NUMBER: _ClassVar[int]
     ERRORS_FIELD_NUMBER: _ClassVar[int]
     TIMING_MS_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     scores: _containers.MessageMap[str, Score]
     errors: _containers.MessageMap[str, ErrorDetail]
     timing_ms: Timing
-    def __init__(self, request_id: _Optional[str] = ..., scores: _Optional[_Mapping[str, Score]] = ..., errors: _Optional[_Mapping[str, ErrorDetail]] = ..., timing_ms: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
+    index: int
+    skipped: int
+    def __init__(self, request_id: _Optional[str] = ..., scores: _Optional[_Mapping[str, Score]] = ..., errors: _Optional[_Mapping[str, ErrorDetail]] = ..., timing_ms: _Optional[_Union[Timing, _Mapping]] = ..., index: _Optional[int] = ..., skipped: _Optional[int] = ...) -> None: ...
 
 class BatchReply(_message.Message):
     __slots__ = ("request_id", "results")
@@ -311,7 +364,7 @@ class DialogueAggregate(_message.Message):
     def __init__(self, mean: _Optional[float] = ..., min: _Optional[float] = ..., max: _Optional[float] = ..., turns: _Optional[int] = ..., percentile_mean: _Optional[float] = ..., percentile_min: _Optional[float] = ..., percentile_max: _Optional[float] = ...) -> None: ...
 
 class DialogueReply(_message.Message):
-    __slots__ = ("request_id", "turns", "dialogue", "timing_ms")
+    __slots__ = ("request_id", "turns", "dialogue", "timing_ms", "skipped")
     class DialogueEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -323,11 +376,13 @@ class DialogueReply(_message.Message):
     TURNS_FIELD_NUMBER: _ClassVar[int]
     DIALOGUE_FIELD_NUMBER: _ClassVar[int]
     TIMING_MS_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     turns: _containers.RepeatedCompositeFieldContainer[DialogueTurnScores]
     dialogue: _containers.MessageMap[str, DialogueAggregate]
     timing_ms: Timing
-    def __init__(self, request_id: _Optional[str] = ..., turns: _Optional[_Iterable[_Union[DialogueTurnScores, _Mapping]]] = ..., dialogue: _Optional[_Mapping[str, DialogueAggregate]] = ..., timing_ms: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
+    skipped: int
+    def __init__(self, request_id: _Optional[str] = ..., turns: _Optional[_Iterable[_Union[DialogueTurnScores, _Mapping]]] = ..., dialogue: _Optional[_Mapping[str, DialogueAggregate]] = ..., timing_ms: _Optional[_Union[Timing, _Mapping]] = ..., skipped: _Optional[int] = ...) -> None: ...
 
 class RankedCandidate(_message.Message):
     __slots__ = ("index", "combined", "scores", "errors")
@@ -356,7 +411,7 @@ class RankedCandidate(_message.Message):
     def __init__(self, index: _Optional[int] = ..., combined: _Optional[float] = ..., scores: _Optional[_Mapping[str, Score]] = ..., errors: _Optional[_Mapping[str, ErrorDetail]] = ...) -> None: ...
 
 class RankReply(_message.Message):
-    __slots__ = ("request_id", "candidates", "weights", "timing_ms")
+    __slots__ = ("request_id", "candidates", "weights", "timing_ms", "skipped")
     class WeightsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -368,11 +423,13 @@ class RankReply(_message.Message):
     CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     TIMING_MS_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     candidates: _containers.RepeatedCompositeFieldContainer[RankedCandidate]
     weights: _containers.ScalarMap[str, float]
     timing_ms: Timing
-    def __init__(self, request_id: _Optional[str] = ..., candidates: _Optional[_Iterable[_Union[RankedCandidate, _Mapping]]] = ..., weights: _Optional[_Mapping[str, float]] = ..., timing_ms: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
+    skipped: int
+    def __init__(self, request_id: _Optional[str] = ..., candidates: _Optional[_Iterable[_Union[RankedCandidate, _Mapping]]] = ..., weights: _Optional[_Mapping[str, float]] = ..., timing_ms: _Optional[_Union[Timing, _Mapping]] = ..., skipped: _Optional[int] = ...) -> None: ...
 
 class EncodedText(_message.Message):
     __slots__ = ("tokens", "cached")
@@ -411,7 +468,7 @@ class SimilarityReply(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., texts: _Optional[_Iterable[_Union[TextSimilarities, _Mapping]]] = ..., references: _Optional[_Iterable[_Union[EncodedText, _Mapping]]] = ..., model: _Optional[str] = ..., digest: _Optional[str] = ..., timing_ms: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
 
 class ModelDescription(_message.Message):
-    __slots__ = ("scorer", "model", "digest", "graph", "token_limit", "option_limits", "is_default", "stand_in", "threshold")
+    __slots__ = ("scorer", "model", "digest", "graph", "token_limit", "option_limits", "is_default", "stand_in", "threshold", "threshold_percentile")
     class OptionLimitsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -428,6 +485,7 @@ class ModelDescription(_message.Message):
     IS_DEFAULT_FIELD_NUMBER: _ClassVar[int]
     STAND_IN_FIELD_NUMBER: _ClassVar[int]
     THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    THRESHOLD_PERCENTILE_FIELD_NUMBER: _ClassVar[int]
     scorer: str
     model: str
     digest: str
@@ -437,7 +495,8 @@ class ModelDescription(_message.Message):
     is_default: bool
     stand_in: bool
     threshold: float
-    def __init__(self, scorer: _Optional[str] = ..., model: _Optional[str] = ..., digest: _Optional[str] = ..., graph: _Optional[str] = ..., token_limit: _Optional[int] = ..., option_limits: _Optional[_Mapping[str, int]] = ..., is_default: _Optional[bool] = ..., stand_in: _Optional[bool] = ..., threshold: _Optional[float] = ...) -> None: ...
+    threshold_percentile: float
+    def __init__(self, scorer: _Optional[str] = ..., model: _Optional[str] = ..., digest: _Optional[str] = ..., graph: _Optional[str] = ..., token_limit: _Optional[int] = ..., option_limits: _Optional[_Mapping[str, int]] = ..., is_default: _Optional[bool] = ..., stand_in: _Optional[bool] = ..., threshold: _Optional[float] = ..., threshold_percentile: _Optional[float] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("max_text_chars", "max_turns", "max_items", "max_candidates", "max_body_bytes")
@@ -464,15 +523,17 @@ class ModelsReply(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., models: _Optional[_Iterable[_Union[ModelDescription, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
 
 class ConversationMessage(_message.Message):
-    __slots__ = ("open", "turn")
+    __slots__ = ("open", "turn", "said")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     TURN_FIELD_NUMBER: _ClassVar[int]
+    SAID_FIELD_NUMBER: _ClassVar[int]
     open: ConversationOpening
     turn: ConversationTurn
-    def __init__(self, open: _Optional[_Union[ConversationOpening, _Mapping]] = ..., turn: _Optional[_Union[ConversationTurn, _Mapping]] = ...) -> None: ...
+    said: ConversationMessages
+    def __init__(self, open: _Optional[_Union[ConversationOpening, _Mapping]] = ..., turn: _Optional[_Union[ConversationTurn, _Mapping]] = ..., said: _Optional[_Union[ConversationMessages, _Mapping]] = ...) -> None: ...
 
 class ConversationOpening(_message.Message):
-    __slots__ = ("scorers", "options", "deadline_ms", "context", "cache", "cache_namespace")
+    __slots__ = ("scorers", "options", "deadline_ms", "context", "cache", "cache_namespace", "messages", "conversation")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -486,13 +547,17 @@ class ConversationOpening(_message.Message):
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     CACHE_FIELD_NUMBER: _ClassVar[int]
     CACHE_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    CONVERSATION_FIELD_NUMBER: _ClassVar[int]
     scorers: _containers.RepeatedScalarFieldContainer[str]
     options: _containers.MessageMap[str, _struct_pb2.Struct]
     deadline_ms: int
     context: _containers.RepeatedCompositeFieldContainer[Turn]
     cache: CacheMode
     cache_namespace: str
-    def __init__(self, scorers: _Optional[_Iterable[str]] = ..., options: _Optional[_Mapping[str, _struct_pb2.Struct]] = ..., deadline_ms: _Optional[int] = ..., context: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., cache: _Optional[_Union[CacheMode, str]] = ..., cache_namespace: _Optional[str] = ...) -> None: ...
+    messages: _containers.RepeatedCompositeFieldContainer[ChatMessage]
+    conversation: str
+    def __init__(self, scorers: _Optional[_Iterable[str]] = ..., options: _Optional[_Mapping[str, _struct_pb2.Struct]] = ..., deadline_ms: _Optional[int] = ..., context: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., cache: _Optional[_Union[CacheMode, str]] = ..., cache_namespace: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., conversation: _Optional[str] = ...) -> None: ...
 
 class ConversationTurn(_message.Message):
     __slots__ = ("speaker", "text", "deadline_ms")
@@ -503,6 +568,14 @@ class ConversationTurn(_message.Message):
     text: str
     deadline_ms: int
     def __init__(self, speaker: _Optional[_Union[Speaker, str]] = ..., text: _Optional[str] = ..., deadline_ms: _Optional[int] = ...) -> None: ...
+
+class ConversationMessages(_message.Message):
+    __slots__ = ("messages", "deadline_ms")
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[ChatMessage]
+    deadline_ms: int
+    def __init__(self, messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., deadline_ms: _Optional[int] = ...) -> None: ...
 
 class ConversationReply(_message.Message):
     __slots__ = ("opened", "heard", "scored", "error", "draining")
@@ -529,13 +602,15 @@ class ConversationOpened(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., scorers: _Optional[_Iterable[str]] = ..., turns: _Optional[int] = ...) -> None: ...
 
 class ConversationHeard(_message.Message):
-    __slots__ = ("index",)
+    __slots__ = ("index", "skipped")
     INDEX_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
     index: int
-    def __init__(self, index: _Optional[int] = ...) -> None: ...
+    skipped: int
+    def __init__(self, index: _Optional[int] = ..., skipped: _Optional[int] = ...) -> None: ...
 
 class ConversationScored(_message.Message):
-    __slots__ = ("index", "scores", "errors", "dialogue", "timing_ms")
+    __slots__ = ("index", "scores", "errors", "dialogue", "timing_ms", "skipped")
     class ScoresEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -562,12 +637,14 @@ class ConversationScored(_message.Message):
     ERRORS_FIELD_NUMBER: _ClassVar[int]
     DIALOGUE_FIELD_NUMBER: _ClassVar[int]
     TIMING_MS_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
     index: int
     scores: _containers.MessageMap[str, Score]
     errors: _containers.MessageMap[str, ErrorDetail]
     dialogue: _containers.MessageMap[str, DialogueAggregate]
     timing_ms: Timing
-    def __init__(self, index: _Optional[int] = ..., scores: _Optional[_Mapping[str, Score]] = ..., errors: _Optional[_Mapping[str, ErrorDetail]] = ..., dialogue: _Optional[_Mapping[str, DialogueAggregate]] = ..., timing_ms: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
+    skipped: int
+    def __init__(self, index: _Optional[int] = ..., scores: _Optional[_Mapping[str, Score]] = ..., errors: _Optional[_Mapping[str, ErrorDetail]] = ..., dialogue: _Optional[_Mapping[str, DialogueAggregate]] = ..., timing_ms: _Optional[_Union[Timing, _Mapping]] = ..., skipped: _Optional[int] = ...) -> None: ...
 
 class ConversationDraining(_message.Message):
     __slots__ = ("ends_in_ms",)

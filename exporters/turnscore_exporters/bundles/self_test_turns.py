@@ -108,6 +108,8 @@ SELF_TEST_TEXTS: dict[str, tuple[Texts, ...]] = {
     "sentiment_stop": _SENTIMENT_STOP,
     "fed": FED_VERIFIED + _FED_SPREAD,
     "quality": _QUALITY,
+    "relevance": _ENGAGEMENT,
+    "usr": _ENGAGEMENT,
 }
 
 

@@ -17,7 +17,7 @@ from turnscore_exporters.calibration.recalibration import (
     RatedHeads,
     assign_folds,
     choose_formula,
-    compute_values,
+    weigh_rated,
 )
 from turnscore_exporters.calibration.thresholds import CONFIDENCE, find_threshold, least_good_turns, measure_recall
 from turnscore_exporters.errors import ExporterError
@@ -51,7 +51,7 @@ def calibrate_formula(rated: RatedHeads, shipped: ValueFormula, *, rate: float, 
         reweighted = choose_formula(rated.take(fitted), shipped, with_weights=True)
         if not reweighted.keeps_order:
             choice, measured = reweighted, held
-    values = compute_values(choice.formula, measured.heads)
+    values = choice.formula.values_of(weigh_rated(choice.formula, measured))
     return Calibration(choice, make_threshold(values.tolist(), measured.good.tolist(), rate, source), len(values))
 
 

@@ -14,12 +14,13 @@ from turnscore_models import Bundle, Calibration, SelfTest, Threshold, copy_bund
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.scorers.quality import HEADS, QualityOptions, ValueFormula
 from turnscore_service.scorers.scorer import RawScore, TurnToScore
+from turnscore_service.scorers.turn_warnings import find_repeats
 
 from turnscore_exporters.bundles.self_test import write_self_test
 from turnscore_exporters.bundles.writer import calibrate
 from turnscore_exporters.calibration.calibration import calibrate_formula, check_counts, make_threshold
 from turnscore_exporters.calibration.rated_file import RatedTurns, read_rated_turns
-from turnscore_exporters.calibration.recalibration import Choice, RatedHeads, compute_values
+from turnscore_exporters.calibration.recalibration import Choice, RatedHeads, weigh_rated
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import write_json
 
@@ -71,7 +72,10 @@ def run_calibration_job(job: CalibrationJob) -> Calibrated:
         bundle = _write(job, loaded.bundle, threshold, None, loaded.bundle.calibration())
         return Calibrated(bundle=bundle, rated=rated, threshold=threshold, threshold_turns=len(scores), choice=None)
     heads = RatedHeads(
-        np.array([[each.details[name] for name in HEADS] for each in scores]), np.array(rated.good), rated.dialogues
+        np.array([[each.details[name] for name in HEADS] for each in scores]),
+        np.array(rated.good),
+        rated.dialogues,
+        [find_repeats(turn.context, turn.response) for turn in rated.turns],
     )
     shipped = QualityOptions.model_validate(loaded.bundle.manifest.options).value
     made = calibrate_formula(heads, shipped, rate=job.rate, source=source)
@@ -124,7 +128,7 @@ def _new_curve(bundle: Bundle, choice: Choice, shipped: ValueFormula, rated: Rat
     if choice.formula == shipped:
         return known
     if not choice.keeps_order:
-        values = compute_values(choice.formula, rated.heads).tolist()
+        values = choice.formula.values_of(weigh_rated(choice.formula, rated)).tolist()
         return calibrate(values, "the rated turns that this version was calibrated on")
     weighed = _weighed_of(np.array(known.percentiles), shipped)
     slope, bias = _line_between(shipped, choice.formula)

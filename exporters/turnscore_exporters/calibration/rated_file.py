@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from turnscore_assessment.data.dialogues import read_rows
 from turnscore_assessment.errors import BadDataError
 from turnscore_service.scorers.scorer import TurnToScore
-from turnscore_wire import ScoreRequest, tell_refusal
+from turnscore_wire import ScoreRequest, describe_refusal
 
 LABELS = {"good": True, "bad": False}
 _SHARED_WORDS = 5
@@ -52,7 +52,7 @@ def _read_turn(path: Path, number: int, row: dict[str, Any]) -> TurnToScore:
     try:
         request = ScoreRequest.model_validate({name: row[name] for name in ("context", "response") if name in row})
     except ValidationError as error:
-        field, message = tell_refusal(error)
+        field, message = describe_refusal(error)
         raise BadDataError(path, number, f"{field}: {message}") from error
     return TurnToScore(request.context, request.response)
 

@@ -30,16 +30,18 @@ FLOOR = 0.01
 
 @dataclass(frozen=True)
 class RatedHeads:
-    """Heads [turns, heads] of rated turns, whether people called each good, and the dialogue that each is of."""
+    """Heads [turns, heads] of rated turns, whether people called each good, its dialogue, and its warnings."""
 
     heads: Floats
     good: Bools
     dialogues: Sequence[str]
+    warnings: Sequence[Sequence[str]]
 
     def take(self, kept: Bools) -> "RatedHeads":
         """Those of the turns."""
         names = [name for name, is_kept in zip(self.dialogues, kept, strict=True) if is_kept]
-        return RatedHeads(self.heads[kept], self.good[kept], names)
+        warnings = [each for each, is_kept in zip(self.warnings, kept, strict=True) if is_kept]
+        return RatedHeads(self.heads[kept], self.good[kept], names, warnings)
 
 
 Fit = Callable[[RatedHeads, ValueFormula], ValueFormula | None]
@@ -62,6 +64,12 @@ class Choice:
 def compute_values(formula: ValueFormula, heads: Floats) -> Floats:
     """The formula's values of heads [turns, heads]."""
     return formula.values_of(formula.weigh(heads))
+
+
+def weigh_rated(formula: ValueFormula, rated: RatedHeads) -> Floats:
+    """What the formula weighs [turns], less what it deducts for repeats."""
+    deducted: Floats = np.array([formula.deduct(each) for each in rated.warnings])
+    return formula.weigh(rated.heads) - deducted
 
 
 def choose_formula(rated: RatedHeads, shipped: ValueFormula, *, with_weights: bool) -> Choice:
@@ -103,23 +111,24 @@ def _fold_losses(rated: RatedHeads, shipped: ValueFormula, fit: Fit) -> Floats |
         others = rated.take(~here)
         if others.good.all() or not others.good.any() or (formula := fit(others, shipped)) is None:
             return None
-        values = np.clip(compute_values(formula, rated.heads[here]), FLOOR, 1 - FLOOR)
+        values = np.clip(formula.values_of(weigh_rated(formula, rated.take(here))), FLOOR, 1 - FLOOR)
         losses[here] = -np.log(np.where(rated.good[here], values, 1 - values))
     return losses
 
 
 def _fit_logistic(rated: RatedHeads, shipped: ValueFormula) -> ValueFormula | None:
-    model = LogisticRegression(C=1e6).fit(shipped.weigh(rated.heads)[:, None], rated.good)
+    model = LogisticRegression(C=1e6).fit(weigh_rated(shipped, rated)[:, None], rated.good)
     slope, bias = float(model.coef_[0, 0]), float(model.intercept_[0])
     if slope < LEAST_SLOPE:
         return None
     weights = {name: slope * weight for name, weight in shipped.weights.items()}
-    return ValueFormula(weights=weights, bias=slope * shipped.bias + bias)
+    repeats = {name: slope * taken for name, taken in shipped.repeats.items()}
+    return ValueFormula(weights=weights, bias=slope * shipped.bias + bias, repeats=repeats)
 
 
 def _fit_isotonic(rated: RatedHeads, shipped: ValueFormula) -> ValueFormula | None:
     plain = shipped.model_copy(update={"curve": None})
-    values = compute_values(plain, rated.heads)
+    values = plain.values_of(weigh_rated(plain, rated))
     model = IsotonicRegression(y_min=FLOOR, y_max=1 - FLOOR).fit(values, rated.good)
     points = tuple(zip(model.X_thresholds_.tolist(), model.y_thresholds_.tolist(), strict=True))
     return plain.model_copy(update={"curve": points}) if len(points) > 1 else None
@@ -137,10 +146,11 @@ def _fit_weights(penalty: float) -> Fit:
         design = (columns - centre) / spread
         prior = np.array([scaled.weights.get(name, 0.0) for name in HEADS]) * spread
         wanted = rated.good.astype(np.float64)
+        deducted = np.array([scaled.deduct(each) for each in rated.warnings])
 
         def loss(parameters: Floats) -> tuple[float, Floats]:
             weights, bias = parameters[:-1], parameters[-1]
-            sums = design @ weights + bias
+            sums = design @ weights + bias - deducted
             off = 1 / (1 + np.exp(-sums)) - wanted
             away = weights - prior
             value = float(np.logaddexp(0, sums).mean() - (wanted * sums).mean() + penalty * away @ away)
@@ -153,6 +163,7 @@ def _fit_weights(penalty: float) -> Fit:
         return ValueFormula(
             weights={name: float(weight) for name, weight in zip(HEADS, weights, strict=True)},
             bias=float(found[-1] - centre @ weights),
+            repeats=scaled.repeats,
         )
 
     return fit

@@ -54,7 +54,7 @@ def run_draws(draws: int, turns: int = 200, rate: float = 0.05, seed: int = 0) -
     alarms, recalls = [], []
     for _ in range(draws):
         rated_heads, rated_good = draw_heads(turns, generator)
-        rated = RatedHeads(rated_heads, rated_good, [str(place) for place in range(turns)])
+        rated = RatedHeads(rated_heads, rated_good, [str(place) for place in range(turns)], [()] * turns)
         made = calibrate_formula(rated, SHIPPED, rate=rate, source="simulated raters")
         low = compute_values(made.choice.formula, heads) < made.threshold.value
         alarms.append(float(low[good].mean()))

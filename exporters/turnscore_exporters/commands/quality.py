@@ -1,5 +1,6 @@
 """The command that trains the quality model: what may be asked for, and nothing of how it is done."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,10 +24,17 @@ def train_quality(
     with_dailydialog: Annotated[
         bool, typer.Option(help="Also use data made from DailyDialog, licensed for non-commercial use.")
     ] = False,
+    start: Annotated[
+        list[Path] | None,
+        typer.Option(help="A checkpoint to fit to people anew in place of training; of several, their average."),
+    ] = None,
+    context_turns: Annotated[int, typer.Option(min=1, max=3, help="Latest turns of the context that are read.")] = 2,
     seed: int = 0,
     threads: ThreadsOption = 0,
 ) -> None:
     """Train the quality model on people's turns, made-up ones beside them, and turns that people rated."""
+    from turnscore_service.scorers.quality_windows import WindowLayout
+
     from turnscore_exporters.quality.examples import ExampleRecipe
     from turnscore_exporters.quality.job import QualityJob, run_quality_job
     from turnscore_exporters.quality.model import QualitySettings
@@ -45,10 +53,11 @@ def train_quality(
             QualityJob(
                 data=data,
                 output=output,
-                settings=QualitySettings(encoder),
+                settings=QualitySettings(encoder, WindowLayout(context_turns=context_turns)),
                 recipe=QualityRecipe(learning_rate=learning_rate),
                 preparation=prepared,
                 with_dailydialog=with_dailydialog,
+                start=tuple(start or ()),
                 seed=seed,
                 threads=threads,
             )

@@ -1,4 +1,4 @@
-"""The commands of the sentiment/stop model: what may be asked for, and nothing of how it is done."""
+"""The command that trains the sentiment/stop model: what may be asked for, and nothing of how it is done."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,9 +9,6 @@ from turnscore_assessment.reported_errors import reported_errors
 from turnscore_exporters.commands.options import (
     DataOption,
     EncoderOption,
-    Fp16ToleranceOption,
-    GraphsOption,
-    Int8ToleranceOption,
     OutputOption,
     ThreadsOption,
 )
@@ -80,42 +77,3 @@ def train_sentiment_stop(
                 threads=threads,
             )
         )
-
-
-def export_sentiment_stop(
-    checkpoint: Annotated[Path, typer.Option(help="Folder that turnscore-train wrote.")],
-    version: Annotated[str, typer.Option(help="Version of the bundle, such as 1.0.0.")],
-    output: Annotated[Path, typer.Option(help="Folder for the bundle; must be empty or missing.")],
-    data: DataOption,
-    turns: Annotated[int, typer.Option(min=200, help="Real turns for parity and calibration.")] = 4000,
-    graph: GraphsOption = None,
-    int8_tolerance: Int8ToleranceOption = 0.15,
-    fp16_tolerance: Fp16ToleranceOption = 0.02,
-    licence: Annotated[str, typer.Option(help="Licence of the weights, for the manifest.")] = (
-        "that of the encoder and of the training data"
-    ),
-    threads: ThreadsOption = 0,
-) -> None:
-    """Write the bundle of a sentiment/stop checkpoint; fails unless graphs and checkpoint agree as served."""
-    import torch
-
-    from turnscore_exporters.bundles.encoder import GraphChoice
-    from turnscore_exporters.bundles.writer import choose_graphs
-    from turnscore_exporters.sentiment.bundle import (
-        SentimentExport,
-        export_sentiment,
-        read_sentiment_reference,
-    )
-
-    if threads:
-        torch.set_num_threads(threads)
-    with reported_errors(ExporterError):
-        reference = read_sentiment_reference(data, turns)
-        graphs = GraphChoice(choose_graphs(graph), int8_tolerance, fp16_tolerance)
-        job = SentimentExport(
-            checkpoint=checkpoint, version=version, output=output, reference=reference, graphs=graphs, licence=licence
-        )
-        bundle = export_sentiment(job)
-    for variant, spec in bundle.manifest.graphs.items():
-        typer.echo(f"{variant}: {spec.parity_measured}")
-    typer.echo(f"{bundle.manifest.reference} written to {output}")

@@ -7,6 +7,7 @@ import typer
 from turnscore_assessment.reported_errors import reported_errors
 from turnscore_models.version_option import add_version
 
+from turnscore_exporters.commands.baselines import train_baseline, train_baselines
 from turnscore_exporters.commands.options import DISTRIBUTION, DataOption, EncoderOption, OutputOption, ThreadsOption
 from turnscore_exporters.commands.quality import train_quality
 from turnscore_exporters.commands.sentiment import train_sentiment_stop
@@ -14,6 +15,8 @@ from turnscore_exporters.errors import ExporterError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Train the models that turnscore serves.")
 add_version(app, DISTRIBUTION)
+app.command("baseline")(train_baseline)
+app.command("baselines")(train_baselines)
 app.command("quality")(train_quality)
 app.command("sentiment-stop")(train_sentiment_stop)
 

@@ -10,6 +10,7 @@ from turnscore_assessment.errors import BadDataError
 
 from turnscore_exporters.data.convai import Split, read_left_out_ids, split_dialogues
 from turnscore_exporters.data.pairs import EngagementPair
+from turnscore_exporters.errors import ExporterError
 
 CONVAI_FILE, LEFT_OUT_FILE = "convai2017.jsonl.gz", "predictive_engagement/50convs_AMT.txt"
 SYSTEM_FILE = "dstc9_interactive.jsonl.gz"
@@ -45,6 +46,17 @@ def read_reference_turns(folder: Path, limit: int, seed: int = 0) -> ReferenceTu
         raise BadDataError(folder / CONVAI_FILE, 0, "has no turns")
     generator.shuffle(drawn)
     return ReferenceTurns(drawn, " and ".join(sources))
+
+
+def choose_reference_turns(folder: Path | None, dialogues: Sequence[Path], limit: int) -> ReferenceTurns:
+    """Those of a data folder, or drawn from files of dialogues; ExporterError unless one of the two is given."""
+    if (folder is None) == (not dialogues):
+        raise ExporterError("give either --data or --dialogues: parity and percentiles are measured on real turns")
+    if folder is not None:
+        return read_reference_turns(folder, limit)
+    unique = sorted({pair for path in dialogues for each in read_dialogues(path) for pair in pair_turns(each, None)})
+    drawn = random.Random(0).sample(unique, min(limit, len(unique)))  # noqa: S311
+    return ReferenceTurns(drawn, " and ".join(path.name for path in dialogues))
 
 
 def pair_turns(dialogue: Dialogue, speaker: str | None) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import typer
+from turnscore_assessment.data.sample_folder import is_sample
 
 from turnscore_exporters.data.convai import Labels
 from turnscore_exporters.engagement.data import EngagementData, EngagementPaths, read_engagement_data
@@ -43,7 +44,7 @@ def run_grid(
     if threads:
         torch.set_num_threads(threads)
     data = read_engagement_data(EngagementPaths.in_folder(data_folder))
-    print_counts(data)
+    print_counts(data, checked=not is_sample(data_folder))
     test_sets = list_test_sets(data)
     baselines = report_baselines(test_sets, BOOTSTRAP_ROUNDS)
     reports = _read_reports(output / GRID_FILE)

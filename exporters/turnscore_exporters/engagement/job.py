@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import typer
+from turnscore_assessment.data.sample_folder import is_sample
 
 from turnscore_exporters.data.convai import Labels, Split, check_published_counts, count_labels
 from turnscore_exporters.engagement.data import EngagementData, EngagementPaths, read_engagement_data
@@ -66,7 +67,7 @@ def run_engagement_job(job: EngagementJob) -> None:
         torch.set_num_threads(job.threads)
     paths = EngagementPaths.in_folder(job.data)
     data = read_engagement_data(paths, check_counts=job.check_counts)
-    print_counts(data, checked=job.check_counts)
+    print_counts(data, checked=job.check_counts and not is_sample(job.data))
     train = _train_mixed if recipe is Recipe.MIXED else _train_paper
     model, encoder, vectors = train(job, data, paths)
     save_model(model, encoder, job.output)
@@ -131,6 +132,6 @@ def print_counts(data: EngagementData, *, checked: bool = True) -> None:
         check_published_counts(data.convai)
     for labels in Labels:
         counts = {split: count_labels(data.convai.pairs[labels][split]) for split in Split}
-        told = ", ".join(f"{split} {zeros}/{ones}" for split, (zeros, ones) in counts.items())
+        shares = ", ".join(f"{split} {zeros}/{ones}" for split, (zeros, ones) in counts.items())
         note = " (as published)" if checked and labels is Labels.PUBLISHED else ""
-        typer.echo(f"{labels} labels, pairs with label 0/1: {told}{note}")
+        typer.echo(f"{labels} labels, pairs with label 0/1: {shares}{note}")

@@ -2,7 +2,8 @@
 
 One short training with all kinds for each seed, and one without each kind; nothing but the kinds differs. Each is
 measured on the development sets, and on whether it separates made-up responses of the kind from real ones in dialogues
-that it has not seen. A run that was measured before is read, so that an interrupted command goes on.
+that it has not seen. A run that was measured before is read, so that an interrupted command goes on. With `--frozen`
+the heads alone learn, over the encoder as it came.
 """
 
 import json
@@ -31,6 +32,7 @@ from turnscore_exporters.quality.development import (
 )
 from turnscore_exporters.quality.examples import ExampleRecipe
 from turnscore_exporters.quality.finish import fit_formula
+from turnscore_exporters.quality.frozen import RowVectors, learn_heads
 from turnscore_exporters.quality.job import QualityJob, learn_parts
 from turnscore_exporters.quality.model import HEADS, QualityModel, QualitySettings
 from turnscore_exporters.quality.negatives import SHARES, NegativeKind
@@ -70,6 +72,8 @@ class Ablation:
     kinds: Sequence[NegativeKind] = tuple(NegativeKind)
     """That are left out in turn."""
     told_apart: int = TOLD_APART
+    frozen: bool = False
+    """The encoder stays as it came."""
 
 
 @dataclass(frozen=True)
@@ -96,10 +100,10 @@ def run_ablation(job: Ablation) -> list[RunFigures]:
     files = [job.output / f"{run.name}.json" for run in runs]
     if not all(file.exists() for file in files):
         material, spoilt = _gather(job)
-        sets = read_measured_sets(job.data)
+        sets, vectors = read_measured_sets(job.data), RowVectors()
         for run, file in zip(runs, files, strict=True):
             if not file.exists():
-                model, encoder, formula = _train(job, run, material)
+                model, encoder, formula = _train(job, run, material, vectors)
                 with torch.autocast("cpu", dtype=torch.bfloat16):
                     figures = _measure(job, model, encoder, formula, sets, spoilt)
                 file.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
@@ -149,7 +153,9 @@ def read_measured_sets(folder: Path) -> dict[str, list[RatedTurn]]:
     return {**sets, "dbdc3": read_dbdc3(folder / DBDC3_FILE)[::DBDC3_STEP]}
 
 
-def _train(job: Ablation, run: Run, material: Material) -> tuple[QualityModel, Encoder, ValueFormula]:
+def _train(
+    job: Ablation, run: Run, material: Material, vectors: RowVectors
+) -> tuple[QualityModel, Encoder, ValueFormula]:
     shares = {kind: share for kind, share in SHARES.items() if kind != run.without}
     prepared = replace(_prepared(job), recipe=ExampleRecipe(shares=shares), seed=run.seed)
     folder = job.output / run.name
@@ -163,7 +169,7 @@ def _train(job: Ablation, run: Run, material: Material) -> tuple[QualityModel, E
         preparation=prepared,
         seed=run.seed,
     )
-    model, encoder = learn_parts(training, files)
+    model, encoder = learn_heads(training, files, vectors) if job.frozen else learn_parts(training, files)
     return model, encoder, fit_formula(model, encoder, read_fitted_turns(job.data, with_dailydialog=False))
 
 
@@ -180,7 +186,7 @@ def _measure(
         for name, turns in sets.items()
     }
     accuracy = measure_adversarial(model, encoder, job.data / ADVERSARIAL_FILE, CONTEXTS)
-    kinds = {kind.value: tell_apart(model, encoder, formula, turns) for kind, turns in spoilt.items() if turns}
+    kinds = {kind.value: measure_separation(model, encoder, formula, turns) for kind, turns in spoilt.items() if turns}
     return {
         "agreement": agreement,
         "accuracy": {
@@ -188,11 +194,11 @@ def _measure(
             for name in ("random", "adversarial")
             if accuracy
         },
-        **{f"told apart by {part}": {kind: each[part] for kind, each in kinds.items()} for part in (VALUE, *HEADS)},
+        **{f"separated by {part}": {kind: each[part] for kind, each in kinds.items()} for part in (VALUE, *HEADS)},
     }
 
 
-def tell_apart(
+def measure_separation(
     model: QualityModel, encoder: Encoder, formula: ValueFormula, turns: Sequence[tuple[SpokenTurn, str]]
 ) -> dict[str, float]:
     """Areas under the ROC curve, real against made-up responses in the same contexts: of the value and each head."""
@@ -211,11 +217,13 @@ def main(
     kind: Annotated[list[NegativeKind] | None, typer.Option(help="A kind to leave out; repeatable. Default: each.")] = (
         None
     ),
+    frozen: Annotated[bool, typer.Option(help="Leave the encoder as it came: the heads alone learn.")] = False,
 ) -> None:
     """Print the table of what each kind of made-up responses is worth."""
     with reported_errors(ExporterError):
         kinds = kind or list(NegativeKind)
-        runs = run_ablation(Ablation(data=data, output=output, scale=scale, seeds=seeds, kinds=kinds))
+        job = Ablation(data=data, output=output, scale=scale, seeds=seeds, kinds=kinds, frozen=frozen)
+        runs = run_ablation(job)
     typer.echo(format_runs(runs))
 
 

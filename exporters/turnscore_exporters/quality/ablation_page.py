@@ -34,10 +34,10 @@ class RunFigures:
 
     def told_apart(self, kind: NegativeKind) -> tuple[float, float]:
         """The kind from real responses: by the value, and by the head that should say why."""
-        return self._told(kind, "value"), self._told(kind, HEAD_OF.get(kind, "relevant"))
+        return self._separation(kind, "value"), self._separation(kind, HEAD_OF.get(kind, "relevant"))
 
-    def _told(self, kind: NegativeKind, part: str) -> float:
-        return self.figures[f"told apart by {part}"].get(kind.value, float("nan"))
+    def _separation(self, kind: NegativeKind, part: str) -> float:
+        return self.figures[f"separated by {part}"].get(kind.value, float("nan"))
 
 
 def format_runs(runs: Sequence[RunFigures]) -> str:

@@ -18,6 +18,7 @@ from turnscore_models import Bundle, GraphVariant
 from turnscore_service.inference.onnx_backend import OnnxBackend
 from turnscore_service.scorers.quality import HeadCurves, QualityOptions, QualityScorer, ValueFormula, windows_of
 from turnscore_service.scorers.scorer import TurnToScore
+from turnscore_service.scorers.turn_warnings import find_repeats
 from turnscore_wire import Turn
 
 from turnscore_exporters.bundles.encoder import MIN_PARITY_TURNS, BundleSource, GraphChoice, write_files
@@ -83,10 +84,11 @@ class QualityExport:
 
 @dataclass(frozen=True)
 class WindowHeads:
-    """Heads [windows, heads] of all windows of some turns, in order, and how many windows each turn has."""
+    """Heads [windows, heads] of all windows of some turns, in order; each turn's count of windows, and its warnings."""
 
     heads: Floats
     counts: Sequence[int]
+    warnings: Sequence[Sequence[str]]
 
     def worst(self, formula: ValueFormula) -> tuple[list[float], Floats]:
         """Value and heads of each turn's worst window."""
@@ -96,7 +98,9 @@ class WindowHeads:
             int(start + weighed[start : start + count].argmin())
             for start, count in zip(starts, self.counts, strict=True)
         ]
-        return [formula.value_of(weighed[place]) for place in places], self.heads[places]
+        deducted = [formula.deduct(each) for each in self.warnings]
+        values = [formula.value_of(weighed[place] - less) for place, less in zip(places, deducted, strict=True)]
+        return values, self.heads[places]
 
 
 def read_quality_reference(folder: Path, limit: int, seed: int = 0) -> QualityReference:
@@ -168,12 +172,14 @@ def score_windows(model: QualityModel, encoder: Encoder, turns: Sequence[TurnToS
         for turn in turns
     ]
     found = score_pairs(model, [pair for pairs in built for pair in pairs])
-    return WindowHeads(found.double().numpy(), [len(pairs) for pairs in built])
+    warnings = [find_repeats(turn.context, turn.response) for turn in turns]
+    return WindowHeads(found.double().numpy(), [len(pairs) for pairs in built], warnings)
 
 
 def serve_windows(scorer: QualityScorer, turns: Sequence[TurnToScore]) -> WindowHeads:
     """What the graph gives for them, in batches of like length as the service forms them."""
     packs = sorted(scorer.encode(turns), key=lambda pack: pack.width)
+    warnings = {pack.answers[0]: pack.warnings[0] for pack in packs}
     by_turn: dict[int, Floats] = {}
     for start in range(0, len(packs), PACKS_AT_ONCE):
         batch = packs[start : start + PACKS_AT_ONCE]
@@ -183,7 +189,9 @@ def serve_windows(scorer: QualityScorer, turns: Sequence[TurnToScore]) -> Window
             by_turn[pack.answers[0]] = heads[first : first + windows]
             first += windows
     found = [by_turn[place] for place in range(len(turns))]
-    return WindowHeads(np.concatenate(found), [len(each) for each in found])
+    return WindowHeads(
+        np.concatenate(found), [len(each) for each in found], [warnings[place] for place in range(len(turns))]
+    )
 
 
 def _check(
@@ -225,7 +233,12 @@ def read_options(checkpoint: Path, model: QualityModel) -> QualityOptions:
     if not (checkpoint / VALUE_FILE).exists():
         raise CheckpointError(f"{checkpoint}: has no {VALUE_FILE}, which says how the heads become the value")
     formula = read_formula(checkpoint)
-    value = {"weights": dict(formula.weights), "bias": formula.bias, "curve": formula.curve}
+    value = {
+        "weights": dict(formula.weights),
+        "bias": formula.bias,
+        "curve": formula.curve,
+        "repeats": dict(formula.repeats),
+    }
     return QualityOptions.model_validate({"layout": model.settings.layout, "value": value, "heads": HEADS_FILE})
 
 

@@ -38,7 +38,8 @@ def measure_set(turns: Sequence[RatedTurn], heads: Floats, formula: ValueFormula
     """Spearman with the ratings (where they are 0 or 1 the area under the ROC curve) of value, each head and length."""
     ratings = [turn.rating for turn in turns]
     measure = compute_auc if set(ratings) <= {0.0, 1.0} else compute_spearman
-    columns = {VALUE: formula.compute(heads), **{name: heads[:, place] for place, name in enumerate(HEADS)}}
+    deducted = formula.deduct((turn.context, turn.response) for turn in turns)
+    columns = {VALUE: formula.compute(heads, deducted), **{name: heads[:, place] for place, name in enumerate(HEADS)}}
     columns["length"] = np.array([len(turn.response) for turn in turns], dtype=np.float64)
     return {"turns": len(turns), **{name: round(measure(column, ratings), 4) for name, column in columns.items()}}
 

@@ -3,7 +3,7 @@
 import random
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import typer
 
-from turnscore_exporters.json_files import write_json
+from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.quality.development import measure_development
 from turnscore_exporters.quality.finish import average_models, balance_relevant, fit_formula, fit_overall
 from turnscore_exporters.quality.fit_filter import drop_fitting
@@ -40,6 +40,8 @@ class QualityJob:
     recipe: QualityRecipe = field(default_factory=QualityRecipe)
     preparation: Preparation = field(default_factory=Preparation)
     with_dailydialog: bool = False
+    start: tuple[Path, ...] = ()
+    """Checkpoints whose average stands in place of the training: nothing but the fit to people is done anew."""
     seed: int = 0
     threads: int = 0
 
@@ -51,18 +53,29 @@ def run_quality_job(job: QualityJob) -> None:
     """
     if job.threads:
         torch.set_num_threads(job.threads)
+    model, encoder = average_checkpoints(job) if job.start else learn_parts(job, _prepare(job))
+    fitted = read_fitted_turns(job.data, with_dailydialog=job.with_dailydialog)
+    overall = fit_overall(model, encoder, fitted)
+    save_model(model, encoder, job.output)
+    formula = fit_formula(model, encoder, fitted, overall)
+    write_formula(job.output, formula)
+    write_json(job.output / TRAINING_FILE, describe_fit(job) if job.start else describe_training(job))
+    write_json(job.output / REPORT_FILE, measure_development(model, encoder, formula, job.data))
+
+
+def _prepare(job: QualityJob) -> list[Path]:
     state = job.output / STATE_FOLDER
     files = prepare_groups(job.data, state, job.preparation)
-    if job.with_dailydialog:
-        files.append(prepare_dailydialog(job.data, state, job.preparation))
-    model, encoder = learn_parts(job, files)
-    fitted = read_fitted_turns(job.data, with_dailydialog=job.with_dailydialog)
-    fit_overall(model, encoder, fitted)
-    save_model(model, encoder, job.output)
-    formula = fit_formula(model, encoder, fitted)
-    write_formula(job.output, formula)
-    write_json(job.output / TRAINING_FILE, describe_training(job))
-    write_json(job.output / REPORT_FILE, measure_development(model, encoder, formula, job.data))
+    return [*files, prepare_dailydialog(job.data, state, job.preparation)] if job.with_dailydialog else files
+
+
+def average_checkpoints(job: QualityJob) -> tuple[QualityModel, Encoder]:
+    """The average of finished checkpoints of one start, reading rows as the job's layout says."""
+    loaded = [load_model(folder) for folder in job.start]
+    _, encoder = loaded[0]
+    model = average_models([each for each, _ in loaded])
+    model.settings = replace(model.settings, layout=job.settings.layout)
+    return model, encoder
 
 
 def learn_parts(job: QualityJob, files: Sequence[Path]) -> tuple[QualityModel, Encoder]:
@@ -103,6 +116,20 @@ def _learn(
     train_model(batches, model, recipe, key, folder / "state.pt", job.seed)
     save_model(model, encoder, folder)
     return model, encoder
+
+
+def describe_fit(job: QualityJob) -> dict[str, Any]:
+    """What is said of the first checkpoint's training, and that its heads were fitted to people anew."""
+    layout = job.settings.layout
+    again = {
+        "checkpoints": [folder.name for folder in job.start],
+        "with_dailydialog": job.with_dailydialog,
+        "command": f"turnscore-train quality --data DATA --output CHECKPOINT --context-turns {layout.context_turns}"
+        + " --start START" * len(job.start),
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+    first = read_json(job.start[0] / TRAINING_FILE)
+    return {**first, "layout": layout.model_dump(), "fitted_again": again}
 
 
 def describe_training(job: QualityJob) -> dict[str, Any]:

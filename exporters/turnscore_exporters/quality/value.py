@@ -1,18 +1,22 @@
 """The one number: weights of the heads and the calibrated probability that people call a turn good.
 
-The value is the sigmoid of a bias plus the weighted heads, each probability as its logit, the sentiment as it is. The
-weights are fitted to what people said of turns, by ridge regression inside each set, so that sets with other scales and
-questions count alike; the sigmoid is then fitted to which turns people called good.
+The value is the sigmoid of a bias plus the weighted heads, each probability as its logit, the sentiment as it is, less
+what is taken from a turn that repeats another. The weights are fitted to what people said of turns, by ridge regression
+inside each set, so that sets with other scales and questions count alike; the sigmoid is then fitted to which turns
+people called good.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
+from turnscore_assessment.agreement.bundles import make_turn
+from turnscore_assessment.data.dialogue_sets import Spoken
+from turnscore_service.scorers.turn_warnings import find_repeats
 
 from turnscore_exporters.quality.model import HEADS
 
@@ -30,12 +34,20 @@ class ValueFormula:
     weights: Mapping[str, float]
     bias: float
     curve: Sequence[tuple[float, float]] | None = None
+    repeats: Mapping[str, float] = field(default_factory=dict)
+    """What a turn's warning of that name takes from its weighed heads."""
     fitted_on: str = ""
 
-    def compute(self, heads: Floats) -> Floats:
-        """Values [turns] of the heads' outputs [turns, heads]."""
+    def compute(self, heads: Floats, deducted: Floats | float = 0.0) -> Floats:
+        """Values [turns] of the heads' outputs [turns, heads], and of what is deducted from each turn [turns]."""
         weights = np.array([self.weights.get(name, 0.0) for name in HEADS])
-        return np.asarray(1 / (1 + np.exp(-(read_heads(heads) @ weights + self.bias))))
+        return np.asarray(1 / (1 + np.exp(deducted - (read_heads(heads) @ weights + self.bias))))
+
+    def deduct(self, turns: Iterable[tuple[Sequence[Spoken], str]]) -> Floats:
+        """What is deducted from each turn, of its context and response."""
+        asked = [make_turn(context, response) for context, response in turns]
+        found = [find_repeats(each.context, each.response) for each in asked]
+        return np.array([sum(self.repeats.get(warning, 0.0) for warning in each) for each in found])
 
 
 def read_heads(heads: Floats) -> Floats:

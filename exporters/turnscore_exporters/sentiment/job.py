@@ -21,7 +21,7 @@ from turnscore_exporters.sentiment.report import (
     render_table,
 )
 from turnscore_exporters.sentiment.training import SentimentRecipe, train_model
-from turnscore_exporters.training.encoders import load_encoder
+from turnscore_exporters.training.encoders import load_long_encoder
 from turnscore_exporters.training.runs import REPORT_FILE, STATE_FOLDER, TRAINING_FILE
 
 DEVELOPMENT_FILE, DEVELOPMENT_FORM = "dbdc3_dev.jsonl.gz", "dbdc3"
@@ -54,7 +54,7 @@ def run_sentiment_job(job: SentimentJob) -> None:
     }
     typer.echo(render_table(report["labels"], "set"))
     typer.echo(render_table(report["short_answers"], "set"))
-    encoder = load_encoder(job.settings.encoder, job.settings.token_limit)
+    encoder = load_long_encoder(job.settings.encoder, job.settings.token_limit)
     turns = [turn for members in by_set.values() for turn in members]
     model, rows = train_model(
         turns, encoder, job.settings, job.recipe, job.seed, job.steps, job.output / STATE_FOLDER / "sentiment_stop.pt"

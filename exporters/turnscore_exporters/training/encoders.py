@@ -68,6 +68,14 @@ def load_encoder(name: str, token_limit: int = 128) -> Encoder:
     )
 
 
+def load_long_encoder(name: str, tokens: int) -> Encoder:
+    """The same, for rows of so many tokens; EncoderError for one that reads fewer."""
+    encoder = load_encoder(name, tokens)
+    if encoder.token_limit < tokens:
+        raise EncoderError(f"encoder {name}: reads {encoder.token_limit} tokens, the rows have up to {tokens}")
+    return encoder
+
+
 def plain_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
     """The tokenizer without padding and truncation: callers pad and cut, and count what they cut."""
     tokenizer.no_padding()

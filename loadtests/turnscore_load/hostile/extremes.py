@@ -9,6 +9,7 @@ MAX_BODY_BYTES = 1024 * 1024
 _DEADLINE_MS = 1
 """What is asked here is what a request costs before and beside inference."""
 
+_LETTERS = b"abcdefghijklmnopqrstuvwxyz" + 6 * b" "
 _NO_MESSAGE = {"is_legal": False, "has_fields": False}
 
 
@@ -32,6 +33,7 @@ def extremes(*, with_encoder: bool = False) -> list[Extreme]:
 
 def _legal() -> list[Extreme]:
     one = {"deadline_ms": _DEADLINE_MS}
+    tool = {"role": "tool", "content": {"found": [[]] * 250_000}}
     return [
         _of("batch: 256 turns, 1 MiB", "score_batch", {"items": [_item(4, 950) for _ in range(256)]}),
         _of("batch: 256 turns of 100 tiny ones", "score_batch", {"items": [_item(100, 1) for _ in range(256)]}),
@@ -42,9 +44,15 @@ def _legal() -> list[Extreme]:
         _of("response: 8,000 emoji", "score", {"response": "\U0001f642" * 8_000, **one}),
         _of("dialogue: 1,024 turns, 1 MiB", "score_dialogue", {"turns": _turns(1024, 950), **one}),
         _of("dialogue: 1,024 turns of a letter", "score_dialogue", {"turns": _turns(1024, 1), **one}),
+        _of("messages: 1,024, 1 MiB", "score", {"messages": _messages(1024, 930), **one}),
+        _of("messages: 1,024 of 4 parts, 1 MiB", "score", {"messages": _messages(1024, 200, parts=4), **one}),
+        _of("messages: 1,024 in a tool loop", "score_dialogue", {"messages": _tool_loop(512), **one}),
+        _of("a tool's result of 250,000 lists", "score", {"messages": [tool, *_messages(2, 9)], **one}),
+        _of("batch: 256 of 100 messages", "score_batch", {"items": [_chat_item(100) for _ in range(256)]}),
         _of("rank: 64 of 8,000, 1 MiB", "rank", {"candidates": _texts(64, 8_000), "context": _turns(60, 7_900), **one}),
         _of("own qualities: 256 of 16", "score", _asking_own(256, 16)),
         _of("own qualities: 20 of 200", "score", _asking_own(20, 200)),
+        _of("a conversation opened with 1,023 messages", "conversations", _opening_chat(1023, 900, **one)),
         _of("a conversation opened with 1,023 turns, 1 MiB", "conversations", _opening(_turns(1023, 950), **one)),
         _of("a conversation opened with 1,023 turns of a letter", "conversations", _opening(_turns(1023, 1), **one)),
     ]
@@ -61,6 +69,7 @@ def _compared() -> list[Extreme]:
 
 def _refused() -> list[Extreme]:
     turn = {"speaker": "user", "text": "a"}
+    said, part, prompt = {"role": "user", "content": "a"}, {"type": "image"}, {"role": "system"}
     return [
         _of("own qualities: 512 of 200", "score", _asking_own(512, 200), is_legal=False),
         _of("batch: 9 times 512 of 200", "score_batch", {"items": [_asking_own(512, 200)] * 9}),
@@ -74,6 +83,15 @@ def _refused() -> list[Extreme]:
         ),
         _of("300,000 texts that are numbers", "similarity", {"texts": [1] * 300_000}, **_NO_MESSAGE),
         _of("a conversation opened with 25,000 turns", "conversations", _opening([turn] * 25_000), is_legal=False),
+        _of("30,000 messages", "score", {"messages": [said] * 30_000}, is_legal=False),
+        _of(
+            "30,000 messages said",
+            "conversations",
+            {"said": {"messages": [said] * 30_000}},
+            is_legal=False,
+        ),
+        _of("50,000 parts in a message", "score", {"messages": [{**said, "content": [part] * 50_000}]}, is_legal=False),
+        _of("a prompt of 250,000 lists", "score", {"messages": [{**prompt, "content": [[]] * 250_000}]}, **_NO_MESSAGE),
         _of("90,000 unknown fields", "score", _crowd(90_000), **_NO_MESSAGE),
         _of("a turn of 90,000 fields", "score", {"response": "a", "context": [_crowd(90_000)]}, **_NO_MESSAGE),
         _of("weights for 80,000 scorers", "rank", {"candidates": ["a"], "weights": _crowd(80_000)}, **_NO_MESSAGE),
@@ -105,14 +123,37 @@ def _crowd(fields: int) -> dict[str, int]:
 
 
 def _texts(count: int, chars: int) -> list[str]:
-    chance = random.Random(count * chars)
-    letters = "abcdefghijklmnopqrstuvwxyz" + 6 * " "
-    return ["x" + "".join(chance.choices(letters, k=chars - 1)) for _ in range(count)]
+    chance, letter_of_byte = random.Random(count * chars), 256 // len(_LETTERS) * _LETTERS
+    return ["x" + chance.randbytes(chars - 1).translate(letter_of_byte).decode() for _ in range(count)]
 
 
 def _turns(count: int, chars: int) -> list[dict[str, str]]:
     speakers = ("user", "system")
     return [{"speaker": speakers[place % 2], "text": text} for place, text in enumerate(_texts(count, chars))]
+
+
+def _messages(count: int, chars: int, *, parts: int = 0) -> list[dict[str, Any]]:
+    """Messages that alternate, the last one the assistant's; of so many parts, or with a plain text."""
+    texts, roles = _texts(count, chars), ("user", "assistant")
+    said: list[Any] = [[{"type": "text", "text": text}] * parts if parts else text for text in texts]
+    return [{"role": roles[place % 2], "content": content} for place, content in enumerate(said)]
+
+
+def _tool_loop(calls: int) -> list[dict[str, Any]]:
+    """One turn of the assistant's, in so many pieces of 15 characters."""
+    pair: list[dict[str, Any]] = [
+        {"role": "assistant", "content": "a" * 14, "tool_calls": [{"id": "1"}]},
+        {"role": "tool", "content": "b" * 1_500},
+    ]
+    return pair * calls
+
+
+def _chat_item(messages: int) -> dict[str, Any]:
+    return {"messages": _messages(messages, 1), "deadline_ms": _DEADLINE_MS}
+
+
+def _opening_chat(count: int, chars: int, **options: int) -> dict[str, Any]:
+    return {"open": {"messages": _messages(count, chars), **options}}
 
 
 def _item(turns: int, chars: int) -> dict[str, Any]:

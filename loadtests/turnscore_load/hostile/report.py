@@ -55,9 +55,9 @@ def _check_beside(beside: Beside) -> list[Check]:
 
 
 def _check_attack(attack: Attack, control_seconds: float) -> Check:
-    most = NOISE * control_seconds
+    most, waits = NOISE * control_seconds, ", ".join(f"{1000 * each:.0f}" for each in attack.waits_seconds)
     return Check(
         f"{attack.name}: health checks within {1000 * most:.0f} ms, memory within {MOST_GROWTH_BYTES // 2**20} MiB",
-        f"{attack.outcome}; {1000 * attack.waited_seconds:.0f} ms; {attack.grown_bytes / 2**20:+.0f} MiB",
+        f"{attack.outcome}; {waits} ms; {attack.grown_bytes / 2**20:+.0f} MiB",
         attack.is_right and attack.waited_seconds <= most and attack.grown_bytes <= MOST_GROWTH_BYTES,
     )

@@ -52,6 +52,11 @@ class Breaker:
         elif not has_failed and len(self._recent) == self._recent.maxlen:
             self._openings = 0
 
+    def trip(self) -> None:
+        """Opens it where it is closed: a probe has to pass before it is used again."""
+        if self.is_closed:
+            self._become("open")
+
     async def wait_until_open(self) -> None:
         """Returns at once where it is open."""
         await self._opened.wait()

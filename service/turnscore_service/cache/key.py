@@ -34,7 +34,7 @@ class KeyMaker:
     def __init__(self, loaded: LoadedScorer, secret: bytes = b"") -> None:
         """With `secret`, at most 64 bytes, only its owner can test whether a guessed text was scored."""
         self._secret = secret
-        self._fields = loaded.name, loaded.bundle.digest, loaded.variant, loaded.code_version
+        self._fields = loaded.kind, loaded.bundle.digest, loaded.variant, loaded.code_version
         self._model = loaded.bundle.manifest.reference
         self._mark = b""
         self._identity = self._identify()

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from turnscore_service import metrics
 from turnscore_service.cache.breaker import Breaker
@@ -62,6 +62,15 @@ class RedisLevel:
             asyncio.create_task(self._writes.run()),
             asyncio.create_task(self._keep_reading_marks()),
         ]
+
+    async def follow(self, models: Sequence[str], on_mark: Callable[[str, bytes], object]) -> None:
+        """From here on gives the marks of these models to `on_mark`, and each once before it returns.
+
+        Where they cannot be read, the Redis is left alone until they have been: nothing is found that was cleared.
+        """
+        self._models, self._on_mark = models, on_mark
+        if self._reading.is_closed and await self._attempt(self._reading, self._read_marks()) is None:
+            self._reading.trip()
 
     async def stop(self) -> None:
         """Writes waiting entries, for a moment, and closes the connections."""
@@ -161,8 +170,9 @@ class RedisLevel:
             if self._reading.is_closed:
                 await self._attempt(self._reading, self._read_marks())
 
-    async def _read_marks(self) -> None:
+    async def _read_marks(self) -> Literal[True]:
         if self._models:
             marks = await self._store.read([mark_key(model) for model in self._models])
             for model, mark in zip(self._models, marks, strict=True):
                 self._on_mark(model, mark or b"")
+        return True

@@ -75,24 +75,37 @@ class ScoreCache:
     """Two levels for the scorers of one process. Belongs to one event loop."""
 
     def __init__(
-        self, scorers: Mapping[str, LoadedScorer], settings: CacheSettings, shared: SharedLevel | None = None
+        self,
+        scorers: Mapping[str, LoadedScorer],
+        settings: CacheSettings,
+        shared: SharedLevel | None = None,
+        before: "ScoreCache | None" = None,
     ) -> None:
+        """`before` is the cache of the models that were served until this moment: its levels are this one's too."""
         self._settings = settings
         self._secret = settings.secret_bytes()
         self._local = LocalLevel(settings.local_max_bytes) if settings.local_max_bytes else None
         self._shared = shared
-        self._models = {name: loaded.bundle.manifest.reference for name, loaded in scorers.items()}
-        self._keeping = {
-            name: _Keeping(
-                keys=KeyMaker(loaded, self._secret),
-                reader=parts_reader(loaded.scorer),
-                ttl_seconds=settings.ttl_of(name),
-                vector_bytes=_BYTES_A_NUMBER * loaded.scorer.vector_width
-                if isinstance(loaded.scorer, EncodesTexts)
-                else 0,
-            )
-            for name, loaded in scorers.items()
-        }
+        self._scorers = scorers
+        self._keeping = {name: self._keep_scores_of(loaded) for name, loaded in scorers.items()}
+        if before is not None:
+            self._local, self._shared = before._local, before._shared
+            stays = {name for name, loaded in scorers.items() if before._scorers.get(name) is loaded}
+            self._keeping |= {name: before._keeping[name] for name in stays}
+
+    @property
+    def models(self) -> list[str]:
+        """The models, `name:version`, whose marks `take_mark` has to be given."""
+        return [loaded.bundle.manifest.reference for loaded in self._scorers.values()]
+
+    def _keep_scores_of(self, loaded: LoadedScorer) -> _Keeping:
+        scorer = loaded.scorer
+        return _Keeping(
+            keys=KeyMaker(loaded, self._secret),
+            reader=parts_reader(scorer),
+            ttl_seconds=self._settings.ttl_of(loaded.kind),
+            vector_bytes=_BYTES_A_NUMBER * scorer.vector_width if isinstance(scorer, EncodesTexts) else 0,
+        )
 
     def look_up(
         self, loaded: LoadedScorer, turn: TurnToScore, choice: CacheChoice, hashes: TextHashes | None = None
@@ -153,7 +166,7 @@ class ScoreCache:
     def take_mark(self, model: str, mark: bytes) -> None:
         """From here on finds nothing of the model `name:version` that was kept with another mark."""
         for name, keeping in self._keeping.items():
-            if self._models[name] == model and keeping.keys.take_mark(mark):
+            if self._scorers[name].bundle.manifest.reference == model and keeping.keys.take_mark(mark):
                 _LOGGER.info("scores were cleared", extra={"model": model})
 
     def _read_local(self, lookup: Lookup) -> None:
@@ -174,7 +187,7 @@ class ScoreCache:
             held = len(each.known)
             if entry is not None and self._take(each, entry, "shared"):
                 whole = encode_entry(each.key or "", each.known, self._secret) if held else entry
-                self._put_local(each, whole or entry, self._settings.ttl_of(each.loaded.name))
+                self._put_local(each, whole or entry, self._settings.ttl_of(each.loaded.kind))
 
     def _take(self, lookup: Lookup, entry: bytes, level: str) -> bool:
         """Adds the entry's pieces to the known ones; False, with the reason noted, if it cannot be read."""

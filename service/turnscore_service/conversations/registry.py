@@ -1,12 +1,16 @@
 """The registry of one process's live conversations: their number and their end. Knows no door and scores nothing."""
 
 import asyncio
+from collections.abc import Callable
 
 from turnscore_service import metrics
-from turnscore_service.conversations.session import Channel, Conversation
+from turnscore_service.conversations.channel import Channel
+from turnscore_service.conversations.session import Conversation
 from turnscore_service.errors import NotReadyError, OverloadedError
 from turnscore_service.path.pipeline import ScoringPipeline
+from turnscore_service.path.slow_requests import SlowLog
 from turnscore_service.settings.service import Settings
+from turnscore_service.telemetry.recorder import CallTrace
 
 _RETRY_MS = 1000
 """Advice to a caller for whom there is no conversation at this moment. Chosen."""
@@ -17,6 +21,7 @@ class ConversationRegistry:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._slow = SlowLog(settings.log_slow_seconds)
         self._open: set[Conversation] = set()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -29,15 +34,17 @@ class ConversationRegistry:
         if len(self._open) >= self._settings.conversations.max_open:
             raise OverloadedError("this service has no room for another conversation", retry_after_ms=_RETRY_MS)
 
-    async def hold(self, pipeline: ScoringPipeline, channel: Channel, request_id: str) -> None:
-        """Answers one conversation until its caller has said everything.
+    async def hold(
+        self, pipeline: Callable[[], ScoringPipeline], channel: Channel, request_id: str, trace: CallTrace | None = None
+    ) -> None:
+        """Answers one conversation until its caller has said everything, each turn by the `pipeline` of its moment.
 
         Raises CallerLeftError when they left before, what `require_room` raises, and whatever else ends it: the
         error of a refused opening, TooLargeError beyond its bytes, DeadlineExceededError where nothing was said for
         too long, NotReadyError when the process ends. Whatever happens, nothing of it remains.
         """
         self.require_room()
-        conversation = Conversation(pipeline, channel, request_id, self._settings)
+        conversation = Conversation(pipeline, channel, request_id, self._settings, self._slow, trace)
         self._open.add(conversation)
         self._count()
         try:
@@ -50,7 +57,7 @@ class ConversationRegistry:
         """Warns every conversation that the process is shutting down; further ones are refused."""
         self._is_draining = True
         for conversation in self._open:
-            conversation.tell_draining()
+            conversation.announce_draining()
 
     def end(self) -> None:
         """Takes no more messages; what was taken is answered, then the conversations end."""

@@ -8,22 +8,24 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from turnscore_wire import (
     ConversationDraining,
     ConversationHeard,
     ConversationMessage,
+    ConversationMessages,
     ConversationOpened,
     ConversationOpening,
     ConversationReply,
     ConversationScored,
     ConversationTurn,
-    Turn,
 )
+from turnscore_wire.messages import count_skipped
 
 from turnscore_service import metrics
-from turnscore_service.deadline import Deadline
+from turnscore_service.conversations.channel import Channel, Received
+from turnscore_service.conversations.dialogue import OpenDialogue, SpokenTurn
+from turnscore_service.deadline import within
 from turnscore_service.errors import (
     CallerLeftError,
     DeadlineExceededError,
@@ -32,52 +34,32 @@ from turnscore_service.errors import (
     ScoringError,
     TooLargeError,
 )
-from turnscore_service.path.dialogue_tally import DialogueTally
 from turnscore_service.path.items import Item
 from turnscore_service.path.outcomes import Outcome, error_details, timing_of
 from turnscore_service.path.pipeline import ScoringPipeline
-from turnscore_service.path.request_checks import check_opening, check_spoken_turn
+from turnscore_service.path.request_checks import Roster, check_said, check_spoken_turn
+from turnscore_service.path.slow_requests import SlowLog
 from turnscore_service.settings.service import Settings
+from turnscore_service.telemetry.recorder import CallTrace
 
 _LOGGER = logging.getLogger("turnscore.conversations")
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """One message of the caller as it came."""
-
-    size_bytes: int
-    read: Callable[[], ConversationMessage]
-    """Decodes it, which takes time: its size comes first. Raises the error that says why it is no message."""
-
-
-class Channel(Protocol):
-    """A door's side of a conversation. Both methods raise CallerLeftError once the connection is gone."""
-
-    async def receive(self) -> Received | None:
-        """The next message; None when the caller has said everything and still listens."""
-
-    async def send(self, reply: ConversationReply) -> None:
-        """Hands one message to the caller; returns when there is room for another."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Dialogue:
-    opening: ConversationOpening
-    """The opening's choices, and the turns since."""
-
-    asked: dict[str, object]
-    deadline_ms: int
-    turns: list[Turn]
-    tally: DialogueTally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TurnInWork:
     index: int
-    item: Item
     started_at: float
-    outcome: "asyncio.Task[Outcome]"
+    answer: "asyncio.Task[_AnsweredTurn]"
+    skipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class _AnsweredTurn:
+    outcome: Outcome
+    item: Item | None = None
+    """None where nothing was scored."""
+    roster: Roster | None = None
+    """Of the models that scored it."""
 
 
 _Answer = ConversationReply | _TurnInWork
@@ -86,18 +68,26 @@ _Answer = ConversationReply | _TurnInWork
 class Conversation:
     """Reads in the task that runs it and answers in another; so a turn is read while those before it are scored."""
 
-    def __init__(self, pipeline: ScoringPipeline, channel: Channel, request_id: str, settings: Settings) -> None:
+    def __init__(
+        self,
+        pipeline: Callable[[], ScoringPipeline],
+        channel: Channel,
+        request_id: str,
+        settings: Settings,
+        slow: SlowLog,
+        trace: CallTrace | None = None,
+    ) -> None:
         self._pipeline = pipeline
         self._channel = channel
         self._request_id = request_id
         self._settings = settings
+        self._slow, self._trace = slow, trace
         self._bounds = settings.conversations
-        self._dialogue: _Dialogue | None = None
-        self._bytes = 0
-        self._unanswered = 0
+        self._dialogue: OpenDialogue | None = None
+        self._bytes = self._unanswered = 0
         self._room = asyncio.Semaphore(self._bounds.max_unanswered)
         self._outbox: asyncio.Queue[_Answer | None] = asyncio.Queue()
-        self._in_work: set[asyncio.Task[Outcome]] = set()
+        self._in_work: set[asyncio.Task[_AnsweredTurn]] = set()
         self._reading = asyncio.timeout(None)
         self._is_reading = False
         self._end: ScoringError | CallerLeftError | None = None
@@ -118,7 +108,7 @@ class Conversation:
         if self._end is not None:
             raise self._end
 
-    def tell_draining(self) -> None:
+    def announce_draining(self) -> None:
         """Warns the caller, after the answers that are due, that the service is shutting down."""
         ends_in_ms = int(1000 * self._settings.drain_seconds)
         self._outbox.put_nowait(ConversationReply(draining=ConversationDraining(ends_in_ms=ends_in_ms)))
@@ -170,75 +160,87 @@ class Conversation:
         if self._dialogue is None:
             self._open(ConversationOpening())
         assert self._dialogue is not None
+        if message.said is not None:
+            return self._hear(message.said, self._dialogue)
         assert message.turn is not None  # exactly one field is set, by the type
         return self._say(message.turn, self._dialogue)
 
     def _open(self, opening: ConversationOpening) -> ConversationReply:
         if self._dialogue is not None:
             raise InvalidRequestError("the conversation is already open", field="open")
-        asked = check_opening(opening, self._settings.limits, self._pipeline.roster)
-        deadline_ms = opening.deadline_ms or self._settings.default_deadline_ms
-        self._dialogue = _Dialogue(
-            opening=opening,
-            asked=asked,
-            deadline_ms=deadline_ms,
-            turns=list(opening.context),
-            tally=DialogueTally(self._pipeline.roster.scorers, asked),
-        )
-        opened = ConversationOpened(request_id=self._request_id, scorers=list(asked), turns=len(self._dialogue.turns))
+        self._dialogue = dialogue = OpenDialogue(opening, self._pipeline(), self._settings)
+        taken = dialogue.transcript.taken
+        opened = ConversationOpened(request_id=self._request_id, scorers=dialogue.scorers, turns=taken)
         return ConversationReply(opened=opened)
 
-    def _say(self, turn: ConversationTurn, dialogue: _Dialogue) -> _Answer:
-        index = len(dialogue.turns)
-        check_spoken_turn(turn, index, self._settings.limits)
-        context = list(dialogue.turns)
-        dialogue.turns.append(turn)
+    def _say(self, turn: ConversationTurn, dialogue: OpenDialogue) -> _Answer:
+        check_spoken_turn(turn, len(dialogue.transcript.turns), self._settings.limits)
+        index = dialogue.transcript.say(turn)
         if turn.speaker == "user":
             return ConversationReply(heard=ConversationHeard(index=index))
-        deadline = Deadline.after_ms(turn.deadline_ms or dialogue.deadline_ms)
-        item = Item.of(dialogue.opening, context, turn.text, dialogue.asked, deadline)
-        work = asyncio.create_task(self._score(item))
+        return self._begin(index, turn.deadline_ms, dialogue)
+
+    def _hear(self, said: ConversationMessages, dialogue: OpenDialogue) -> _Answer:
+        check_said(dialogue.transcript, said.messages, self._settings.limits)
+        index, turn = dialogue.transcript.hear(said.messages)
+        skipped = count_skipped(said.messages)
+        if turn is None:
+            return ConversationReply(heard=ConversationHeard(index=index, skipped=skipped))
+        return self._begin(index, said.deadline_ms, dialogue, skipped)
+
+    def _begin(self, index: int, deadline_ms: int | None, dialogue: OpenDialogue, skipped: int = 0) -> _TurnInWork:
+        """Begins to score the turn that was said last."""
+        work = asyncio.create_task(self._score(dialogue.latest(deadline_ms), dialogue))
         self._in_work.add(work)
         work.add_done_callback(self._in_work.discard)
-        return _TurnInWork(index=index, item=item, started_at=time.monotonic(), outcome=work)
+        return _TurnInWork(index=index, started_at=time.monotonic(), answer=work, skipped=skipped)
 
-    async def _score(self, item: Item) -> Outcome:
+    async def _score(self, turn: SpokenTurn, dialogue: OpenDialogue) -> _AnsweredTurn:
         """The turn's outcome; what refuses or breaks its scoring as a whole is every scorer's error."""
+        pipeline = self._pipeline()
         try:
-            return await self._pipeline.score_turn(item)
-        except ScoringError as error:
-            return Outcome(errors=dict.fromkeys(item.asked, error))
+            item, roster = dialogue.item_for(turn, pipeline)
+            return _AnsweredTurn(await pipeline.score_turn(item), item, roster)
+        except ScoringError as refusal:
+            error: ScoringError = refusal
         except Exception:
             _LOGGER.exception("unforeseen error")
-            broken = FailedScoringError("something failed inside turnscore; its log says what")
-            return Outcome(errors=dict.fromkeys(item.asked, broken))
+            error = FailedScoringError("something failed inside turnscore; its log says what")
+        return _AnsweredTurn(Outcome(errors=dict.fromkeys(dialogue.scorers, error)))
 
     async def _answer_all(self) -> None:
         while (answer := await self._outbox.get()) is not None:
             reply = await self._finish(answer) if isinstance(answer, _TurnInWork) else answer
+            del answer  # while the next one is waited for, nothing may keep the models that answered
             await self._within_idle_time(self._channel.send(reply))
             if reply.draining is None:
                 self._count_answered(reply)
 
     async def _finish(self, turn: _TurnInWork) -> ConversationReply:
-        outcome = await turn.outcome
+        answer = await turn.answer
+        outcome = answer.outcome
         assert self._dialogue is not None
-        self._dialogue.tally.add(turn.item, outcome)
+        if answer.item is not None and answer.roster is not None:
+            self._dialogue.tally.add(answer.item, outcome, answer.roster)
         scored = ConversationScored(
             index=turn.index,
             scores=outcome.scores,
             errors=error_details(outcome),
             dialogue=self._dialogue.tally.aggregates(),
             timing_ms=timing_of([outcome], turn.started_at),
+            skipped=turn.skipped,
         )
-        metrics.CONVERSATION_TURN_SECONDS.observe(time.monotonic() - turn.started_at)
+        seconds = time.monotonic() - turn.started_at
+        metrics.CONVERSATION_TURN_SECONDS.observe(seconds)
+        self._slow.note("conversation turn", "ok" if outcome.scores else "failed", seconds, scored)
+        if self._trace is not None:
+            self._trace.end_turn(scored, self._request_id, seconds)
         return ConversationReply(scored=scored)
 
     async def _within_idle_time(self, sending: Awaitable[None]) -> None:
         """A caller that does not take its answers for so long is treated as gone."""
         try:
-            async with asyncio.timeout(self._bounds.idle_seconds):
-                await sending
+            await within(self._bounds.idle_seconds, sending)
         except TimeoutError:
             raise CallerLeftError from None
 

@@ -15,6 +15,8 @@ from turnscore_service import metrics
 from turnscore_service.errors import CallerLeftError, FailedScoringError, ScoringError
 from turnscore_service.keys.callers import ANYBODY, CALLER
 from turnscore_service.log_setup import KEY_NAME, REQUEST_ID
+from turnscore_service.path.slow_requests import SlowLog
+from turnscore_service.telemetry.recorder import CallTrace
 
 Door = Literal["http", "grpc"]
 
@@ -36,24 +38,36 @@ def take_request_id(sent: str | None) -> str:
 
 
 async def answer(
-    door: Door, call: str, request_id: str, work: Callable[[], Awaitable[BaseModel]], *, log: bool = False
+    door: Door,
+    call: str,
+    request_id: str,
+    work: Callable[[], Awaitable[BaseModel]],
+    *,
+    log: bool = False,
+    slow: SlowLog | None = None,
+    trace: CallTrace | None = None,
 ) -> Answer:
     """Does the work of one request; raises nothing but CallerLeftError, when there is nobody to answer.
 
     Counts the request once, by door, call and code. An unforeseen exception is logged and reported as `internal`.
     """
+    reply: BaseModel | None = None
     started_at = time.perf_counter()
     token, key_token, caller_token = REQUEST_ID.set(request_id), KEY_NAME.set(None), CALLER.set(ANYBODY)
     code = "departed"
     try:
         result = await _attempt(work, request_id)
-        code = result.code or "ok"
+        code, reply = result.code or "ok", result.reply
     finally:
         seconds = time.perf_counter() - started_at
         metrics.REQUESTS.labels(door, call, code).inc()
         metrics.REQUEST_SECONDS.labels(door, call).observe(seconds)
         if log:
             _LOGGER.info("request", extra={"call": call, "code": code, "seconds": round(seconds, 5)})
+        if slow is not None and seconds >= slow.seconds:
+            slow.note(f"{door} {call}", code, seconds, reply)
+        if trace is not None:
+            trace.end(code, reply, request_id)
         REQUEST_ID.reset(token)
         KEY_NAME.reset(key_token)
         CALLER.reset(caller_token)
@@ -61,7 +75,12 @@ async def answer(
 
 
 async def converse(
-    door: Door, request_id: str, work: Callable[[], Awaitable[None]], *, log: bool = False
+    door: Door,
+    request_id: str,
+    work: Callable[[], Awaitable[None]],
+    *,
+    log: bool = False,
+    trace: CallTrace | None = None,
 ) -> ScoringError | None:
     """Holds one conversation and returns the error that ended it, if one did; raises nothing but CallerLeftError.
 
@@ -85,6 +104,8 @@ async def converse(
         metrics.REQUESTS.labels(door, "conversation", code).inc()
         if log:
             _LOGGER.info("request", extra={"call": "conversation", "code": code})
+        if trace is not None:
+            trace.end(code, None, request_id)
         REQUEST_ID.reset(token)
         KEY_NAME.reset(key_token)
         CALLER.reset(caller_token)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import unquote
 
@@ -11,8 +11,8 @@ from pydantic import BaseModel
 from turnscore_wire import BODY_FIELD, ConversationMessage, ConversationReply, ErrorReply, Limits
 from turnscore_wire.v1 import turnscore_pb2
 
-from turnscore_service.conversations.session import Received
-from turnscore_service.deadline import Deadline
+from turnscore_service.conversations.channel import Received
+from turnscore_service.deadline import Deadline, within
 from turnscore_service.doors.boundary import answer, converse, take_request_id
 from turnscore_service.doors.calls import CALLS, Call, DeadlineOf
 from turnscore_service.doors.decoder import validate
@@ -81,7 +81,9 @@ class GrpcDoor:
                 working = work(data, request_id, lambda own_ms: deadline_of(context, own_ms, default_ms))
                 return await _unless_too_late(context, working)
 
-            answered = await answer("grpc", call, request_id, attempt, log=runtime.settings.log_requests)
+            trace = runtime.trace("grpc", call, sent)
+            log = runtime.settings.log_requests
+            answered = await answer("grpc", call, request_id, attempt, log=log, slow=runtime.slow, trace=trace)
             if isinstance(answered.reply, ErrorReply):
                 await context.abort(*status_of(answered.reply))
             context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
@@ -97,17 +99,18 @@ class GrpcDoor:
             self._count(context)
             sent = _read_metadata(context)
             request_id = take_request_id(sent.get(REQUEST_ID_KEY))
+            trace = runtime.trace("grpc", "conversation", sent)
 
             async def work() -> None:
                 runtime.access.admit(*_sender_of(context, sent))
-                pipeline = runtime.pipeline()
+                runtime.pipeline()  # raises what keeps it from being there
                 runtime.conversations.require_room()
                 await context.send_initial_metadata(((REQUEST_ID_KEY, request_id),))
                 stream = _MessageStream(context, runtime.settings.limits)
-                await _unless_too_late(context, runtime.conversations.hold(pipeline, stream, request_id))
+                await _unless_too_late(context, runtime.conversations.hold(runtime.pipeline, stream, request_id, trace))
 
             try:
-                error = await converse("grpc", request_id, work, log=runtime.settings.log_requests)
+                error = await converse("grpc", request_id, work, log=runtime.settings.log_requests, trace=trace)
             except CallerLeftError:
                 return  # nobody is there to get the error
             if error is not None:
@@ -155,8 +158,7 @@ class _MessageStream:
 async def _read_one(context: Context, seconds: float) -> bytes:
     """The call's message, which has as long to come as the body of an HTTP request."""
     try:
-        async with asyncio.timeout(seconds):
-            data = await context.read()
+        data = await within(seconds, context.read())
     except TimeoutError:
         raise DeadlineExceededError("the message did not arrive in time", field=BODY_FIELD) from None
     if data is grpc.aio.EOF:  # type: ignore[comparison-overlap]  # the stubs forget that read() gives it
@@ -184,11 +186,19 @@ def deadline_of(context: Context, own_ms: int | None, default_ms: int) -> Deadli
 
 
 def _sender_of(context: Context, sent: Mapping[str, str]) -> tuple[str | None, str, str | None]:
-    """As http_answers.sender_of. gRPC writes a peer as `ipv4:127.0.0.1:5000` or `ipv6:%5B::1%5D:5000`."""
-    kind, _, rest = context.peer().partition(":")
-    host = unquote(rest).rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else rest
-    forwarded = [value for key, value in context.invocation_metadata() or () if key == FORWARDED_KEY]
-    return sent_key(sent), host, ",".join(map(str, forwarded)) or None
+    """As http_answers.sender_of."""
+    forwarded = None
+    if FORWARDED_KEY in sent:
+        every = [value for key, value in context.invocation_metadata() or () if key == FORWARDED_KEY]
+        forwarded = ",".join(map(str, every)) or None
+    return sent_key(sent), _host_of(context.peer()), forwarded
+
+
+@lru_cache(maxsize=4096)
+def _host_of(peer: str) -> str:
+    """The address in a peer, which gRPC writes as `ipv4:127.0.0.1:5000` or `ipv6:%5B::1%5D:5000`."""
+    kind, _, rest = peer.partition(":")
+    return unquote(rest).rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else rest
 
 
 def _read_metadata(context: Context) -> dict[str, str]:

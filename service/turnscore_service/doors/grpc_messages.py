@@ -1,5 +1,6 @@
 """gRPC messages: bytes into fields, replies into bytes, errors into a status with details. Calls nothing."""
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import grpc
@@ -11,6 +12,7 @@ from turnscore_wire.v1 import to_fields, to_message, turnscore_pb2
 
 from turnscore_service.errors import InvalidRequestError, TooLargeError
 from turnscore_service.path.loop_time import Slices
+from turnscore_service.path.request_checks import PARTS_PER_MESSAGE
 
 REQUEST_ID_KEY = "x-request-id"
 DETAILS_KEY = "grpc-status-details-bin"
@@ -18,13 +20,16 @@ DETAILS_KEY = "grpc-status-details-bin"
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
 """The trailer that says to a library's own retries when to come back (gRPC proposal A6)."""
 
+_LISTS = ("context", "turns", "messages")
+_HOLDERS = ("open", "said")
+"""Of a conversation's message those that hold such lists."""
 _M = TypeVar("_M", bound=Message)
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 
 def read_message(message_class: type[Message], data: bytes, limits: Limits) -> dict[str, Any]:
     """The message's fields, still to be validated. Raises TooLargeError, InvalidRequestError."""
-    return to_fields(_parse(message_class, data, limits))
+    return _fields_of(_parse(message_class, data, limits), limits)
 
 
 async def read_request(message_class: type[Message], data: bytes, limits: Limits, slices: Slices) -> dict[str, Any]:
@@ -35,8 +40,25 @@ async def read_request(message_class: type[Message], data: bytes, limits: Limits
     items = []
     for item in _parse(turnscore_pb2.BatchRequest, data, limits).items:
         await slices.pause()
-        items.append(to_fields(item))
+        items.append(_fields_of(item, limits))
     return {"items": items}
+
+
+def _fields_of(message: Message, limits: Limits) -> dict[str, Any]:
+    """Its fields. Of a list of turns or messages that is too long only its length: it is refused by that."""
+    if isinstance(message, turnscore_pb2.ConversationMessage) and (kind := message.WhichOneof("message")) in _HOLDERS:
+        return {kind: _fields_of(getattr(message, kind), limits)}
+    too_long: dict[str, list[Any]] = {}
+    most_parts = PARTS_PER_MESSAGE * limits.max_turns
+    for name in _LISTS:
+        rows: Sequence[Any] = getattr(message, name, ())
+        if len(rows) > limits.max_turns:
+            too_long[name] = [None] * len(rows)
+        elif name == "messages" and (parts := sum(len(each.parts) for each in rows)) > most_parts:
+            too_long[name] = [{"parts": [None] * parts}]
+    for name in too_long:
+        message.ClearField(name)
+    return {**to_fields(message), **too_long}
 
 
 def _parse(message_class: type[_M], data: bytes, limits: Limits) -> _M:

@@ -10,7 +10,7 @@ from grpc_reflection.v1alpha import reflection
 
 from turnscore_service.doors.grpc_door import SERVICE, GrpcDoor
 from turnscore_service.doors.grpc_tls import server_credentials
-from turnscore_service.doors.ports import listens_elsewhere, why_not
+from turnscore_service.process.ports import listens_elsewhere, why_not
 from turnscore_service.process.runtime import Runtime
 from turnscore_service.settings.doors import GrpcSettings
 

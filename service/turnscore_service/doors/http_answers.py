@@ -1,8 +1,10 @@
 """HTTP answers: how replies, errors and request ids stand in a response, and what a connection says of its caller."""
 
-from fastapi import Request, Response
+from collections.abc import Mapping
+
 from pydantic import BaseModel
-from starlette.requests import HTTPConnection
+from starlette.responses import Response
+from starlette.types import Scope
 from turnscore_wire import ERROR_TABLE, ErrorCode, ErrorReply
 
 from turnscore_service.doors.boundary import Answer, take_request_id
@@ -15,29 +17,55 @@ _NARROWER: dict[tuple[ErrorCode, str | None], int] = {
     (ErrorCode.TOO_LARGE, HEADERS_FIELD): 431,  # RFC 6585, 5
 }
 REQUEST_ID_HEADER = "x-request-id"
+_REQUEST_ID_NAME = REQUEST_ID_HEADER.encode()
 _REQUEST_ID = "turnscore.request_id"
 """The key of a request's id in its ASGI scope."""
 
 
-def request_id_of(request: Request) -> str:
-    """The request's id, taken from its header or drawn once."""
-    known: str | None = request.scope.get(_REQUEST_ID)
+_JSON = (b"content-type", b"application/json")
+
+
+class JsonResponse(Response):
+    """A response of finished bytes."""
+
+    def __init__(self, body: bytes, status_code: int = 200) -> None:
+        """Takes the body as it is."""
+        self.body = body
+        self.status_code = status_code
+        self.background = None
+        self.raw_headers = [(b"content-length", b"%d" % len(body)), _JSON]
+
+
+def read_headers(scope: Scope) -> dict[str, str]:
+    """A request's headers by name, in lower case; of several with one name the first."""
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
+
+
+def request_id_of(scope: Scope, headers: Mapping[str, str] | None = None) -> str:
+    """The id of a request with these headers, taken from them or drawn once."""
+    known: str | None = scope.get(_REQUEST_ID)
     if known is None:
-        known = request.scope[_REQUEST_ID] = take_request_id(request.headers.get(REQUEST_ID_HEADER))
+        sent = (read_headers(scope) if headers is None else headers).get(REQUEST_ID_HEADER)
+        known = scope[_REQUEST_ID] = take_request_id(sent)
     return known
 
 
-def sender_of(connection: HTTPConnection, offered_key: str | None = None) -> tuple[str | None, str, str | None]:
+def sender_of(
+    scope: Scope, headers: Mapping[str, str], offered_key: str | None = None
+) -> tuple[str | None, str, str | None]:
     """What there is to know a caller by: the key, the address of the other end, and whom that says it forwards."""
-    headers = connection.headers
-    peer = connection.client.host if connection.client else ""
-    return sent_key(headers) or offered_key, peer, ",".join(headers.getlist(FORWARDED_KEY)) or None
+    client = scope.get("client")
+    forwarded = None
+    if FORWARDED_KEY in headers:
+        key = FORWARDED_KEY.encode()
+        forwarded = ",".join(value.decode("latin-1") for name, value in scope["headers"] if name == key) or None
+    return sent_key(headers) or offered_key, client[0] if client else "", forwarded
 
 
 def send_answer(answered: Answer, request_id: str) -> Response:
     """The reply, or the error with its status, and Retry-After or WWW-Authenticate where they belong."""
     response = encode_reply(answered.reply)
-    response.headers[REQUEST_ID_HEADER] = request_id
+    response.raw_headers.append((_REQUEST_ID_NAME, request_id.encode()))
     if answered.code is not None:
         response.status_code = _status_of(answered)
     if answered.code == ErrorCode.UNAUTHENTICATED:
@@ -56,4 +84,4 @@ def _status_of(answered: Answer) -> int:
 
 def encode_reply(reply: BaseModel) -> Response:
     """The reply as JSON, with status 200."""
-    return Response(reply.model_dump_json(), media_type="application/json")
+    return JsonResponse(reply.__pydantic_serializer__.to_json(reply))

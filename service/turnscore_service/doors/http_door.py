@@ -1,6 +1,7 @@
 """The HTTP door: decodes, calls the pipeline, encodes. Its OpenAPI document comes from the wire types."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from fastapi import FastAPI, Request, Response
@@ -9,10 +10,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 from turnscore_wire import (
-    BODY_FIELD,
     ErrorCode,
     HealthReply,
     ModelsReply,
@@ -22,17 +21,17 @@ from turnscore_service.deadline import Deadline
 from turnscore_service.doors.boundary import answer, refuse
 from turnscore_service.doors.calls import CALLS, Call
 from turnscore_service.doors.http_answers import REQUEST_ID_HEADER, encode_reply, request_id_of, send_answer, sender_of
+from turnscore_service.doors.http_exchange import HttpExchange
 from turnscore_service.doors.http_schema import add_wire_schemas, describe_errors, describe_scoring_errors, takes
+from turnscore_service.doors.page_door import add_page
 from turnscore_service.doors.web_pages import check_content_type, check_page
 from turnscore_service.doors.websocket_door import add_conversations
 from turnscore_service.errors import (
     CallerLeftError,
-    DeadlineExceededError,
     FailedScoringError,
     InvalidRequestError,
     OverloadedError,
     ScoringError,
-    TooLargeError,
     UnknownPathError,
 )
 from turnscore_service.keys.access import API_KEY_KEY, AUTHORIZATION_KEY
@@ -42,7 +41,8 @@ from turnscore_service.process.runtime import Runtime
 
 _NOWHERE = "/%"
 """Stands for a path with control characters: to the router `/v1/models` and a line's end would be `/v1/models`."""
-Endpoint = Callable[[Request], Awaitable[Response]]
+_LOGGER = logging.getLogger("turnscore.http")
+Endpoint = Callable[[HttpExchange], Awaitable[Response]]
 
 
 class Shortcut:
@@ -60,17 +60,43 @@ class Shortcut:
         """One request, or the life cycle."""
         if scope["type"] != "lifespan" and not scope["path"].isprintable():
             scope = {**scope, "path": _NOWHERE}
-        is_post = scope["type"] == "http" and scope["method"] == "POST"
-        endpoint = self._endpoints.get(scope["path"]) if is_post else None
+        endpoint = _endpoint_for(scope, self._endpoints)
         if endpoint is None:
             await self._app(scope, receive, send)
             return
-        response = await endpoint(Request(scope, receive, send))
+        response = await endpoint(HttpExchange(scope, receive))
         await response(scope, receive, send)
 
 
-def create_http_door(runtime: Runtime) -> FastAPI:
-    """The ASGI app of the HTTP door."""
+class HttpDoor:
+    """FastAPI's app, and past it the calls: they go straight from the connection to `endpoints` and back. ASGI."""
+
+    def __init__(self, app: FastAPI, endpoints: Mapping[str, Endpoint]) -> None:
+        self.app = app
+        self._endpoints = endpoints
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, or the life cycle."""
+        endpoint = _endpoint_for(scope, self._endpoints)
+        if endpoint is None:
+            await self.app(scope, receive, send)
+            return
+        exchange = HttpExchange(scope, receive)
+        try:
+            response = await endpoint(exchange)
+        except Exception:
+            _LOGGER.exception("unforeseen error")
+            response = _refuse_unforeseen(scope)
+        if not exchange.send(response):
+            await response(scope, receive, send)
+
+
+def _endpoint_for(scope: Scope, endpoints: Mapping[str, Endpoint]) -> Endpoint | None:
+    return endpoints.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+
+
+def create_http_door(runtime: Runtime) -> HttpDoor:
+    """The HTTP door."""
     app: FastAPI = FastAPIOffline(
         title="turnscore",
         version="1",
@@ -80,22 +106,25 @@ def create_http_door(runtime: Runtime) -> FastAPI:
         swagger_ui_oauth2_redirect_url="/docs/oauth2-redirect",
         swagger_ui_parameters={"tryItOutEnabled": True},
     )
-    _add_scoring(app, runtime)
+    endpoints = _add_scoring(app, runtime)
     _add_operations(app, runtime)
+    add_page(app, runtime.settings)
     add_conversations(app, runtime)
     _add_refusals(app)
     add_wire_schemas(app)
-    return app
+    return HttpDoor(app, endpoints)
 
 
-def _add_scoring(app: FastAPI, runtime: Runtime) -> None:
+def _add_scoring(app: FastAPI, runtime: Runtime) -> Mapping[str, Endpoint]:
+    """Adds the calls; returns those that may pass the app by."""
+
     def deadline_of(deadline_ms: int | None) -> Deadline:
         return Deadline.after_ms(deadline_ms or runtime.settings.default_deadline_ms)
 
     endpoints: dict[str, Endpoint] = {}
 
     def add(call: Call) -> None:
-        async def endpoint(request: Request) -> Response:
+        async def endpoint(exchange: HttpExchange) -> Response:
             async def work(request_id: str, body: bytes) -> BaseModel:
                 slices = runtime.loop_time.slices(is_large=len(body) >= LARGE_BYTES)
                 wanted = await call.decode(body, runtime.settings.limits, slices)
@@ -107,7 +136,10 @@ def _add_scoring(app: FastAPI, runtime: Runtime) -> None:
                 runtime.answered.note(body, is_answered=True)
                 return reply
 
-            return await _respond(request, runtime, call.name, work, takes_json=True)
+            return await _respond(exchange, runtime, call.name, work, takes_json=True)
+
+        async def route(request: Request) -> Response:
+            return await endpoint(HttpExchange(request.scope, request.receive))
 
         path = f"/v1/{call.name}"
         endpoints[path] = endpoint
@@ -118,7 +150,7 @@ def _add_scoring(app: FastAPI, runtime: Runtime) -> None:
             response_model=call.reply_type,
             responses=describe_scoring_errors(*call.own_errors),
             openapi_extra=takes(call.request_type),
-        )(endpoint)
+        )(route)
 
     for call in CALLS:
         add(call)
@@ -131,6 +163,8 @@ def _add_scoring(app: FastAPI, runtime: Runtime) -> None:
             allow_headers=("content-type", AUTHORIZATION_KEY, API_KEY_KEY, REQUEST_ID_HEADER),
             expose_headers=(REQUEST_ID_HEADER, "retry-after"),
         )
+        return {}  # browsers have to be told more than the answers
+    return endpoints
 
 
 def _add_operations(app: FastAPI, runtime: Runtime) -> None:
@@ -144,7 +178,7 @@ def _add_operations(app: FastAPI, runtime: Runtime) -> None:
         async def work(request_id: str, _body: bytes) -> BaseModel:
             return runtime.models(request_id)
 
-        return await _respond(request, runtime, "models", work)
+        return await _respond(HttpExchange(request.scope, request.receive), runtime, "models", work)
 
     @app.head("/livez", include_in_schema=False)
     @app.get("/livez", response_model=HealthReply)
@@ -158,7 +192,9 @@ def _add_operations(app: FastAPI, runtime: Runtime) -> None:
         """Whether requests should be sent here: models loaded and proved, not shutting down."""
         if runtime.health.is_ready:
             return encode_reply(HealthReply(status="ready"))
-        return send_answer(refuse(runtime.health.not_ready(), request_id_of(request)), request_id_of(request))
+        return send_answer(
+            refuse(runtime.health.not_ready(), request_id_of(request.scope)), request_id_of(request.scope)
+        )
 
     @app.get("/metrics", response_class=Response, responses={200: {"content": {CONTENT_TYPE_LATEST: {}}}, **no_key})
     async def metrics(request: Request) -> Response:
@@ -166,9 +202,9 @@ def _add_operations(app: FastAPI, runtime: Runtime) -> None:
         try:
             check_page(request.headers, runtime.settings.http)
             if runtime.settings.auth.metrics_need_key:
-                runtime.access.admit(*sender_of(request))
+                runtime.access.admit(*sender_of(request.scope, request.headers))
         except ScoringError as error:
-            return send_answer(refuse(error, request_id_of(request)), request_id_of(request))
+            return send_answer(refuse(error, request_id_of(request.scope)), request_id_of(request.scope))
         async with scraping:  # merging many workers' files takes a while: 10 ms for three (measured)
             scraped = await asyncio.to_thread(lambda: generate_latest(registry()))
         return Response(scraped, media_type=CONTENT_TYPE_LATEST)
@@ -179,12 +215,11 @@ def _add_refusals(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def refuse_unforeseen(request: Request, _: Exception) -> Response:
-        error = FailedScoringError("something failed inside turnscore; its log says what")
-        return send_answer(refuse(error, request_id_of(request)), request_id_of(request))
+        return _refuse_unforeseen(request.scope)
 
     @app.exception_handler(HTTPException)
     async def refuse_route(request: Request, error: HTTPException) -> Response:
-        request_id = request_id_of(request)
+        request_id = request_id_of(request.scope)
         if error.status_code == 405:
             response = send_answer(
                 refuse(InvalidRequestError("this path takes another method"), request_id), request_id
@@ -195,71 +230,35 @@ def _add_refusals(app: FastAPI) -> None:
         return send_answer(refuse(UnknownPathError("there is nothing at this path"), request_id), request_id)
 
 
+def _refuse_unforeseen(scope: Scope) -> Response:
+    error = FailedScoringError("something failed inside turnscore; its log says what")
+    return send_answer(refuse(error, request_id_of(scope)), request_id_of(scope))
+
+
 async def _respond(
-    request: Request,
+    exchange: HttpExchange,
     runtime: Runtime,
     call: str,
     work: Callable[[str, bytes], Awaitable[BaseModel]],
     *,
     takes_json: bool = False,
 ) -> Response:
-    request_id = request_id_of(request)
+    scope, headers, settings = exchange.scope, exchange.headers, runtime.settings
+    request_id = request_id_of(scope, headers)
 
     async def read_and_work() -> BaseModel:
-        runtime.access.admit(*sender_of(request))
-        check_page(request.headers, runtime.settings.http)
+        runtime.access.admit(*sender_of(scope, headers))
+        check_page(headers, settings.http)
         if takes_json:
-            check_content_type(request.headers)
-        try:
-            async with asyncio.timeout(runtime.settings.default_deadline_ms / 1000):
-                body = await _read_body(request, runtime.settings.limits.max_body_bytes)
-        except TimeoutError:
-            raise DeadlineExceededError("the body did not arrive in time", field=BODY_FIELD) from None
-        return await _unless_disconnected(request, work(request_id, body))
+            check_content_type(headers)
+        body = await exchange.read_body(settings.limits.max_body_bytes, settings.default_deadline_ms / 1000)
+        return await exchange.unless_left(work(request_id, body))
 
+    trace = runtime.trace("http", call, headers)
     try:
-        answered = await answer("http", call, request_id, read_and_work, log=runtime.settings.log_requests)
+        answered = await answer(
+            "http", call, request_id, read_and_work, log=settings.log_requests, slow=runtime.slow, trace=trace
+        )
     except CallerLeftError:
         return Response()  # goes nowhere: the connection is closed
     return send_answer(answered, request_id)
-
-
-async def _read_body(request: Request, most: int) -> bytes:
-    """The whole body. Raises TooLargeError as soon as it is known to be longer than `most` bytes."""
-    announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced) > most:
-        raise TooLargeError(f"the body has {announced} bytes; at most {most} are allowed", field=BODY_FIELD)
-    chunks, size = [], 0
-    try:
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > most:
-                raise TooLargeError(f"the body has more than {most} bytes", field=BODY_FIELD)
-            chunks.append(chunk)
-    except ClientDisconnect:
-        raise CallerLeftError from None
-    return b"".join(chunks)
-
-
-async def _unless_disconnected(request: Request, work: Awaitable[BaseModel]) -> BaseModel:
-    """The work's result; CallerLeftError if the caller leaves first, and the work then stops."""
-    working = asyncio.current_task()
-    assert working is not None
-    has_left = False
-
-    def leave(_: object) -> None:
-        nonlocal has_left
-        has_left = True
-        working.cancel()
-
-    watching = asyncio.ensure_future(request.receive())
-    watching.add_done_callback(leave)
-    try:
-        return await work
-    except asyncio.CancelledError:
-        if has_left and not working.uncancel():
-            raise CallerLeftError from None
-        raise
-    finally:
-        watching.remove_done_callback(leave)
-        watching.cancel()

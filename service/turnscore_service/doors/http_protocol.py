@@ -4,15 +4,21 @@ Owns what happens on a connection before there is a request, of which no ASGI ap
 """
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from starlette.responses import Response
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from turnscore_service.doors.boundary import refuse, take_request_id
 from turnscore_service.doors.http_answers import HEADERS_FIELD, send_answer
+from turnscore_service.doors.http_exchange import LINK, Door
 from turnscore_service.errors import DeadlineExceededError, InvalidRequestError, ScoringError, TooLargeError
 from turnscore_service.settings.doors import HttpSettings
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGI3Application
 
 _MOST_HEADERS = 128
 """The limit of the server's WebSocket library for a handshake, too."""
@@ -38,13 +44,60 @@ def close_gently(loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) 
     return loop.call_later(_FAREWELL_SECONDS, transport.close)
 
 
+class _CycleLink:
+    """The link of one request: http_exchange.py says what it is for."""
+
+    __slots__ = ("_cycle", "_protocol")
+
+    def __init__(self, cycle: RequestResponseCycle, protocol: "BoundedHttpProtocol") -> None:
+        self._cycle = cycle
+        self._protocol = protocol
+
+    def take_body(self) -> bytes | None:
+        cycle = self._cycle
+        if cycle.more_body or cycle.disconnected or not cycle.message_event.is_set():
+            return None
+        cycle.message_event.clear()
+        cycle.waiting_for_100_continue = False
+        self._protocol.flow.resume_reading()
+        body, cycle.body = bytes(cycle.body), bytearray()
+        return body
+
+    def send(self, response: Response) -> bool:
+        """As uvicorn sends two messages, but in one piece."""
+        cycle, protocol = self._cycle, self._protocol
+        if cycle.response_started or cycle.disconnected or cycle.access_log or protocol.flow.write_paused:
+            return False
+        parts = [STATUS_LINE[response.status_code]]
+        for name, value in (*cycle.default_headers, *response.raw_headers):
+            parts += name, b": ", value, b"\r\n"
+        parts += b"" if cycle.keep_alive else b"connection: close\r\n", b"\r\n", bytes(response.body)
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        protocol.transport.write(b"".join(parts))
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            protocol.transport.close()
+        cycle.on_response()
+        return True
+
+    def watch(self, on_leave: Callable[[], object] | None) -> None:
+        self._protocol.on_leave = on_leave
+
+
 class BoundedHttpProtocol(HttpToolsProtocol):
     """One connection. Between two requests uvicorn's own keep-alive time holds."""
 
     bounds = HttpSettings()
+    door: ClassVar[Door | None] = None
+    """What answers the requests; None for the server's app, with all that the server puts around it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if self.door is not None:
+            self.app = cast("ASGI3Application", self.door)
+        self.on_leave: Callable[[], object] | None = None
+        """Called when the connection ends while a request of it is being answered."""
         self._head_timer: asyncio.TimerHandle | None = None
         self._is_over = False
         self._is_within_head = False
@@ -62,6 +115,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """Nothing is left waiting."""
         self._stop_head_clock()
         super().connection_lost(exc)
+        if (leave := self.on_leave) is not None:
+            self.on_leave = None
+            leave()
 
     def data_received(self, data: bytes) -> None:
         """Hands the data to the parser, unless the connection has been refused."""
@@ -114,6 +170,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._unheard_bytes = 0
         self._stop_head_clock()
         super().on_headers_complete()
+        if self.cycle is not None and self.cycle.scope is self.scope:
+            cast("dict[str, Any]", self.scope)[LINK] = _CycleLink(self.cycle, self)
 
     def on_body(self, body: bytes) -> None:
         """A part of the body, which the app bounds."""

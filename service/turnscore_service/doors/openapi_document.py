@@ -14,7 +14,7 @@ from turnscore_service.settings.service import Settings
 
 def openapi_document() -> str:
     """The document as it is committed: indented JSON with sorted keys."""
-    document = create_http_door(Runtime(Settings())).openapi()
+    document = create_http_door(Runtime(Settings())).app.openapi()
     return json.dumps(document, indent=1, sort_keys=True) + "\n"
 
 

@@ -5,12 +5,11 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 
-from starlette.requests import HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnscore_service.doors.boundary import shed
 from turnscore_service.doors.calls import CALLS
-from turnscore_service.doors.http_answers import request_id_of, send_answer, sender_of
+from turnscore_service.doors.http_answers import read_headers, request_id_of, send_answer, sender_of
 from turnscore_service.errors import UnauthenticatedError
 from turnscore_service.keys.callers import Caller
 from turnscore_service.path.answered_bodies import WAS_ANSWERED
@@ -52,7 +51,7 @@ class SheddingDoor:
         if not self._asks(call, body, scorer) or (error := self._runtime.shed(caller)) is None:
             await self._app(scope, _replay(messages, receive), send)
             return
-        request_id = request_id_of(Request(scope))
+        request_id = request_id_of(scope)
         await send_answer(shed("http", call, error, request_id), request_id)(scope, receive, send)
 
     def _asks(self, call: str, body: bytes, scorer: str) -> bool:
@@ -71,7 +70,7 @@ class SheddingDoor:
     def _caller(self, scope: Scope) -> Caller | None:
         """The caller; None for an unknown one, which the door behind refuses."""
         try:
-            return self._runtime.access.recognize(*sender_of(HTTPConnection(scope)))
+            return self._runtime.access.recognize(*sender_of(scope, read_headers(scope)))
         except UnauthenticatedError:
             return None
 

@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request, Response, WebSocket
 from starlette.websockets import WebSocketDisconnect
 from turnscore_wire import ERROR_TABLE, ConversationMessage, ConversationReply, Limits
 
-from turnscore_service.conversations.session import Received
+from turnscore_service.conversations.channel import Received
 from turnscore_service.doors.boundary import converse, refuse, take_request_id
 from turnscore_service.doors.decoder import decode
 from turnscore_service.doors.http_answers import REQUEST_ID_HEADER, request_id_of, send_answer, sender_of
@@ -35,19 +35,21 @@ def add_conversations(app: FastAPI, runtime: Runtime) -> None:
     async def conversations(websocket: WebSocket) -> None:
         request_id = take_request_id(websocket.headers.get(REQUEST_ID_HEADER))
         is_open = False
+        trace = runtime.trace("http", "conversation", websocket.headers)
 
         async def work() -> None:
             nonlocal is_open
             check_page(websocket.headers, runtime.settings.http)
-            runtime.access.admit(*sender_of(websocket, _offered_key(websocket)))
-            pipeline = runtime.pipeline()
+            runtime.access.admit(*sender_of(websocket.scope, websocket.headers, _offered_key(websocket)))
+            runtime.pipeline()  # raises what keeps it from being there
             runtime.conversations.require_room()
             await _accept(websocket, request_id)
             is_open = True
-            await runtime.conversations.hold(pipeline, _JsonChannel(websocket, runtime.settings.limits), request_id)
+            channel = _JsonChannel(websocket, runtime.settings.limits)
+            await runtime.conversations.hold(runtime.pipeline, channel, request_id, trace)
 
         try:
-            error = await converse("http", request_id, work, log=runtime.settings.log_requests)
+            error = await converse("http", request_id, work, log=runtime.settings.log_requests, trace=trace)
             if error is not None:
                 await (_end(websocket, error) if is_open else _refuse(websocket, error, request_id))
         except CallerLeftError:
@@ -56,7 +58,7 @@ def add_conversations(app: FastAPI, runtime: Runtime) -> None:
     @app.get(PATH, responses=describe_conversations())
     async def explain(request: Request) -> Response:
         """A live conversation over a WebSocket (RFC 6455): ConversationMessages in, ConversationReplies out."""
-        request_id = request_id_of(request)
+        request_id = request_id_of(request.scope)
         error = InvalidRequestError("this path is a WebSocket: connect to it with ws:// or wss://")
         return send_answer(refuse(error, request_id), request_id)
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from turnscore_wire import BODY_FIELD, ERROR_TABLE, ConversationReply, ErrorCode
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -16,9 +16,13 @@ from websockets.typing import StatusLike
 
 from turnscore_service.doors.boundary import refuse, take_request_id
 from turnscore_service.doors.http_answers import send_answer
+from turnscore_service.doors.http_exchange import Door
 from turnscore_service.doors.http_protocol import close_gently, refusal_bytes
 from turnscore_service.errors import InvalidRequestError, TooLargeError
 from turnscore_service.log_setup import WEBSOCKET_LOGGER
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGI3Application
 
 _MOST_FRAGMENTS = 1024
 """Of one message. Chosen: browsers and libraries send whole messages, or pieces of some 100 KiB."""
@@ -57,9 +61,13 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
 
     most_bytes = 1024 * 1024
     """Of one message, whatever it was deflated to and in however many fragments it comes."""
+    door: ClassVar[Door | None] = None
+    """As http_protocol.py has it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if self.door is not None:
+            self.app = cast("ASGI3Application", self.door)
         self.logger = logging.getLogger(WEBSOCKET_LOGGER)
         self.conn = _OneShapeServer(
             extensions=self.conn.available_extensions, max_size=self.most_bytes, logger=self.logger

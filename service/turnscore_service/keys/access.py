@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
-from turnscore_wire import tell_refusal
+from turnscore_wire import describe_refusal
 
 from turnscore_service import metrics
 from turnscore_service.errors import UnauthenticatedError
-from turnscore_service.keys.callers import CALLER, Caller, Proxies, network_of
+from turnscore_service.keys.callers import CALLER, Caller, Proxies, anybody_from
 from turnscore_service.keys.turn_budget import TurnBudget
 from turnscore_service.log_setup import KEY_NAME
 from turnscore_service.settings.doors import AuthSettings, KeyEntry, KeyName
@@ -70,7 +70,7 @@ class Access:
         Raises UnauthenticatedError where keys are needed and this is none of them.
         """
         if self._file is None and not self._fixed:
-            return Caller(network=network_of(self._proxies.address_of(peer, forwarded)))
+            return anybody_from(self._proxies.address_of(peer, forwarded))
         self._read_if_changed()
         if not key:
             raise UnauthenticatedError("an API key is needed: `authorization: Bearer KEY`, or `x-api-key: KEY`")
@@ -131,7 +131,7 @@ def read_keys(file: Path) -> dict[str, KeyEntry]:
     try:
         return _KEYS.validate_python(tomllib.loads(file.read_text(encoding="utf-8")))
     except ValidationError as error:
-        field, message = tell_refusal(error)
+        field, message = describe_refusal(error)
         raise UnusableKeysError(f"{file}: {field}: {message}") from None
     except OSError as error:
         raise UnusableKeysError(f"{file}: {error.strerror}") from None

@@ -48,6 +48,12 @@ CALLER: ContextVar[Caller] = ContextVar("turnscore_caller", default=ANYBODY)
 
 
 @lru_cache(maxsize=1024)
+def anybody_from(address: str) -> Caller:
+    """Nobody in particular, at that address."""
+    return Caller(network=network_of(address))
+
+
+@lru_cache(maxsize=1024)
 def network_of(address: str) -> str:
     """The network that shares as one caller: an IPv4 address, or the /64 of an IPv6 one, which one host may have whole.
 
@@ -72,7 +78,9 @@ class Proxies:
 
     def address_of(self, peer: str, forwarded: str | None) -> str:
         """The caller: the peer, or of a trusted proxy the last in its X-Forwarded-For that is none of them."""
-        hops = [*(forwarded or "").split(","), peer]
+        if not forwarded or not self.networks:
+            return peer.strip()
+        hops = [*forwarded.split(","), peer]
         while len(hops) > 1 and self._include(hops[-1]) and hops[-2].strip():
             hops.pop()
         return hops[-1].strip()

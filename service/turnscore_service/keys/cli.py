@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from pydantic import TypeAdapter, ValidationError
 from turnscore_models.version_option import add_version
-from turnscore_wire import tell_refusal
+from turnscore_wire import describe_refusal
 
 from turnscore_service.keys.access import UnusableKeysError, read_keys
 from turnscore_service.settings.doors import KeyEntry, KeyName
@@ -38,7 +38,7 @@ def new(
             {name: {"sha256": digest, "turns_per_second": turns_per_second}}
         )
     except ValidationError as error:
-        raise typer.BadParameter(tell_refusal(error)[1]) from None
+        raise typer.BadParameter(describe_refusal(error)[1]) from None
     lines = [f'["{name}"]', f'sha256 = "{digest}"']
     if turns_per_second is not None:
         lines.append(f"turns_per_second = {turns_per_second}")

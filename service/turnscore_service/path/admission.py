@@ -61,11 +61,16 @@ class Admission:
     ) -> None:
         """`paces` returns for each scorer the seconds that a token took in the latest batches, or None if unknown."""
         self._settings = settings
-        self._paces = paces or {}
+        self._paces = dict(paces or {})
         self._in_flight: dict[str, Demand] = {}
         self._callers: dict[str, dict[str, Demand]] = {}
         """What each caller has in flight, by scorer; callers with nothing in flight are left out."""
         self._real_shares: dict[str, float] = {}
+
+    def follow(self, scorer: str, pace: Callable[[], float | None]) -> None:
+        """From here on takes the scorer's pace from there, and learns anew what its tokenizer makes of estimates."""
+        self._paces[scorer] = pace
+        self._real_shares.pop(scorer, None)
 
     def hold(self, demands: Mapping[str, Demand], deadline: Deadline, caller: str = "") -> Reservation:
         """Holds room for the whole request, to be given back scorer by scorer, or raises OverloadedError.
@@ -103,6 +108,10 @@ class Admission:
                 advice = _advice(wait - remaining, 1)
                 return Refusal(scorer, "deadline", OverloadedError(message, retry_after_ms=advice))
         return None
+
+    def has_work(self) -> bool:
+        """Whether anything is in flight."""
+        return any(held.items for held in self._in_flight.values())
 
     def learn(self, scorer: str, estimated: int, real: int) -> None:
         """Notes what tokenizing made of an estimate, so that later estimates can be trusted as times."""

@@ -4,10 +4,9 @@ A request that comes again in the same bytes is most likely in the cache, so tha
 refused undecoded.
 """
 
+from collections import OrderedDict
 from contextvars import ContextVar
 from hashlib import blake2b
-
-from cachetools import LRUCache
 
 MOST_BODIES = 16_384
 """Some 3 MiB of hashes. Chosen: beyond, the oldest answers are forgotten."""
@@ -21,14 +20,20 @@ class AnsweredBodies:
     """Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._hashes: LRUCache[bytes, None] = LRUCache(MOST_BODIES)
+        self._hashes: OrderedDict[bytes, None] = OrderedDict()
 
     def note(self, body: bytes, *, is_answered: bool) -> None:
         """Remembers a body that was answered; forgets one that was not."""
+        hashed = _hash(body)
+        self._hashes.pop(hashed, None)
         if is_answered:
-            self._hashes[_hash(body)] = None
-        else:
-            self._hashes.pop(_hash(body), None)
+            self._hashes[hashed] = None
+            if len(self._hashes) > MOST_BODIES:
+                self._hashes.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forgets all: the models are others, and the cache has none of their scores."""
+        self._hashes.clear()
 
     def __contains__(self, body: bytes) -> bool:
         return _hash(body) in self._hashes

@@ -5,11 +5,9 @@ A score that is known, or being computed, needs no room, so it is returned while
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-
-from turnscore_wire import Score, TokenCount
 
 from turnscore_service import metrics
 from turnscore_service.cache.key import TextHashes
@@ -17,15 +15,15 @@ from turnscore_service.cache.score_cache import Lookup, ScoreCache
 from turnscore_service.deadline import Deadline, latest
 from turnscore_service.errors import DeadlineExceededError, ScoringError
 from turnscore_service.keys.callers import CALLER
-from turnscore_service.path.admission import Admission, Demand, Reservation
+from turnscore_service.path.admission import Demand, Reservation
+from turnscore_service.path.combinations import Combinations, conclude, scorers_behind
 from turnscore_service.path.computation import Computation, Lead, Workshop
-from turnscore_service.path.flights import Computed, Flight, Flights
+from turnscore_service.path.flights import Flight, Flights
 from turnscore_service.path.items import Item
 from turnscore_service.path.loop_time import LARGE_TURNS, LoopTime, Slices
-from turnscore_service.path.outcomes import Outcome
+from turnscore_service.path.outcomes import Outcome, score_of
 from turnscore_service.path.shedding import Shedding
 from turnscore_service.scorers.fields import count_chars
-from turnscore_service.scorers.parts import ScorePart
 from turnscore_service.scorers.scorer import TurnToScore
 
 _CACHE_SHARE = 0.5
@@ -40,6 +38,8 @@ to 116 us a token; the starter bundles, one thread of a Xeon, 2026-11-22)."""
 class _Question:
     """One turn asked of one scorer, and the flights that it waits for."""
 
+    asked: str
+    """The scorer's name in the outcome, whichever version of it answers."""
     lookup: Lookup
     deadline: Deadline
     outcome: Outcome
@@ -64,22 +64,23 @@ class _Question:
 
     def give_up(self) -> None:
         """The work that its time ran out for."""
-        self.outcome.errors[self.name] = DeadlineExceededError("the deadline passed before the turn was scored")
+        self.outcome.errors[self.asked] = DeadlineExceededError("the deadline passed before the turn was scored")
         self.leave(expired=True)
 
     @property
-    def waits_for(self) -> set["asyncio.Future[Computed | ScoringError]"]:
-        return {flight.future for flight in self.flights if not flight.future.done()}
+    def waits_for(self) -> list[Flight]:
+        return [flight for flight in self.flights if flight.landed is None]
 
     def conclude(self) -> None:
         """Puts the score together from known pieces and landed ones."""
-        if self.name in self.outcome.errors:
+        if self.asked in self.outcome.errors:
             return
         lookup, outcome, parts = self.lookup, self.outcome, dict(self.lookup.known)
         for flight in self.flights:
-            landed = flight.future.result()
+            landed = flight.landed
+            assert landed is not None
             if isinstance(landed, ScoringError):
-                outcome.errors[self.name] = landed
+                outcome.errors[self.asked] = landed
                 return
             parts |= landed.parts
             if flight is self.own:
@@ -89,23 +90,37 @@ class _Question:
             else:
                 outcome.queue = max(outcome.queue, time.monotonic() - self.boarded_at)
         whole = lookup.reader.join(lookup.turn, [parts[part] for part in lookup.parts])
-        outcome.scores[self.name] = _score(lookup, whole, is_cached=not self.flights)
+        outcome.scores[self.asked] = score_of(lookup.loaded, lookup.turn, whole, is_cached=not self.flights)
         if whole.raw.vector is not None:
-            outcome.vectors[self.name] = whole.raw.vector
+            outcome.vectors[self.asked] = whole.raw.vector
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What is on its way in one process, whatever models answer it: room that is held, and flights."""
+
+    shedding: Shedding
+    flights: Flights
+    loop_time: LoopTime
 
 
 class Answerer:
     """Answers turns with the loaded scorers. Belongs to one event loop."""
 
     def __init__(
-        self, workshops: Mapping[str, Workshop], admission: Admission, cache: ScoreCache, loop_time: LoopTime
+        self,
+        workshops: Mapping[str, Workshop],
+        traffic: Traffic,
+        cache: ScoreCache,
+        combinations: Combinations | None = None,
     ) -> None:
         self._workshops = workshops
-        self._admission = admission
-        self.shedding = Shedding(admission)
+        self.shedding = traffic.shedding
+        self._admission = traffic.shedding.admission
         self._cache = cache
-        self._flights = Flights()
-        self._loop_time = loop_time
+        self._flights = traffic.flights
+        self._loop_time = traffic.loop_time
+        self._combinations = combinations or {}
 
     async def answer(self, items: Sequence[Item]) -> list[Outcome]:
         """What each item's scorers say of it, in the order asked; a scorer that fails stands in `errors`.
@@ -124,9 +139,13 @@ class Answerer:
             self._begin(questions, caller.share)
             caller.charge(len(items))
             await _wait(questions)
+            slices.renew()
             for each in questions:
                 await slices.pause()
                 each.conclude()
+            if self._combinations:
+                for item, outcome in zip(items, outcomes, strict=True):
+                    conclude(item.asked, outcome, self._combinations)
         finally:
             for each in questions:
                 each.leave()
@@ -138,10 +157,10 @@ class Answerer:
         hashes = TextHashes()
         for item, outcome in zip(items, outcomes, strict=True):
             await slices.pause()
-            for name in item.asked:
-                loaded = self._workshops[name].loaded
+            for name in scorers_behind(item.asked, self._combinations):
+                loaded = self._workshops[item.versions.get(name, name)].loaded
                 lookup = self._cache.look_up(loaded, item.turn_for(loaded), item.cache, hashes)
-                questions.append(_Question(lookup=lookup, deadline=item.deadline, outcome=outcome))
+                questions.append(_Question(asked=name, lookup=lookup, deadline=item.deadline, outcome=outcome))
         return questions
 
     async def _ask_cache(self, questions: Sequence[_Question]) -> None:
@@ -216,25 +235,34 @@ def _tokenizing_charge(leads: Sequence[Lead]) -> int:
 async def _wait(questions: Sequence[_Question]) -> None:
     """Returns when every flight that is waited for has landed. Questions that run out of time before that leave."""
     for expiry in sorted({each.deadline.expires_at for each in questions}):
-        open_ = set().union(*(each.waits_for for each in questions))
-        if not open_:
+        flights = {flight for each in questions for flight in each.waits_for}
+        if not flights:
             return
-        await asyncio.wait(open_, timeout=max(0.0, expiry - time.monotonic()))
+        await _land(flights, expiry)
         for each in questions:
             if each.deadline.expires_at <= expiry and each.waits_for:
                 each.give_up()
 
 
-def _score(lookup: Lookup, whole: ScorePart, *, is_cached: bool) -> Score:
-    loaded = lookup.loaded
-    return Score(
-        value=whole.raw.value,
-        percentile=loaded.percentile(whole.raw),
-        details=whole.raw.details,
-        model=loaded.bundle.manifest.reference,
-        tokens=TokenCount(used=whole.tokens.used, dropped=whole.tokens.dropped, truncated=lookup.turn.is_cut),
-        cached=is_cached,
-        warnings=list(whole.raw.warnings),
-        label=loaded.label(whole.raw),
-        stand_in=loaded.bundle.manifest.stand_in,
-    )
+async def _land(flights: Collection[Flight], expires_at: float) -> None:
+    """Returns when all of them have landed, or at that time."""
+    loop = asyncio.get_running_loop()
+    done, left = loop.create_future(), len(flights)
+
+    def end() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    def count_down() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            end()
+
+    for flight in flights:
+        flight.on_land.append(count_down)
+    timer = loop.call_later(max(0.0, expires_at - time.monotonic()), end)
+    try:
+        await done
+    finally:
+        timer.cancel()

@@ -2,70 +2,60 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from turnscore_service.inference.batch_budget import WasteLimit
 from turnscore_service.inference.padded_rows import padded_width
 from turnscore_service.scorers.scorer import TokenPack
 
 
+class PackSize:
+    """How large a pack is, looked up once: a queue asks often."""
+
+    __slots__ = ("alone", "padded", "padded_width", "real", "rows", "width")
+
+    def __init__(self, pack: TokenPack) -> None:
+        lengths = [len(row) for row in pack.rows]
+        self.rows = len(lengths)
+        self.width = max(lengths)
+        """Tokens in the longest row."""
+        self.real = sum(lengths)
+        """Tokens without padding."""
+        self.padded_width = padded_width(self.width)
+        self.padded = self.rows * self.padded_width
+        """Tokens with padding, alone."""
+        self.alone = self.padded * self.padded_width
+        """What it costs alone: rows x longest^2."""
+
+
 def padded_tokens(pack: TokenPack) -> int:
     """What the pack has with padding where it is alone."""
-    return len(pack.rows) * padded_width(pack.width)
+    return PackSize(pack).padded
 
 
-def grow_batch(packs: Sequence[TokenPack], place: int, budget: float, waste: WasteLimit) -> tuple[int, int]:
-    """The slice of `packs`, sorted by width, that makes the largest allowed batch around the one at `place`.
+def grow_batch(sizes: Sequence[PackSize], place: int, budget: float, waste: WasteLimit) -> tuple[int, int]:
+    """The slice of `sizes`, sorted by width, that makes the largest allowed batch around the one at `place`.
 
     Takes the nearest in width first, on either side, while the padded tokens are within `budget` and the batch's cost
     (rows x longest^2) is within what `waste` allows.
     """
-    width = packs[place].width
-    size = BatchSize().plus(packs[place])
+    first = sizes[place]
+    rows, longest, alone = first.rows, first.padded_width, first.alone
     low, high = place, place + 1
     can_go_down, can_go_up = True, True
     while can_go_down or can_go_up:
-        gap_below = width - packs[low - 1].width if can_go_down and low > 0 else math.inf
-        gap_above = packs[high].width - width if can_go_up and high < len(packs) else math.inf
-        if math.isinf(min(gap_below, gap_above)):
+        gap_below = first.width - sizes[low - 1].width if can_go_down and low > 0 else math.inf
+        gap_above = sizes[high].width - first.width if can_go_up and high < len(sizes) else math.inf
+        if gap_below == gap_above == math.inf:
             break
         goes_down = gap_below <= gap_above
-        grown = size.plus(packs[low - 1 if goes_down else high])
-        if grown.padded <= budget and grown.pays(waste):
-            size, low, high = grown, low - goes_down, high + (not goes_down)
+        other = sizes[low - 1 if goes_down else high]
+        all_rows, widest, all_alone = rows + other.rows, max(longest, other.padded_width), alone + other.alone
+        pays = max(waste.most * all_alone, all_alone + waste.cells_per_run * (high - low))
+        if all_rows * widest <= budget and all_rows * widest**2 <= pays:
+            rows, longest, alone = all_rows, widest, all_alone
+            low, high = low - goes_down, high + (not goes_down)
         elif goes_down:
             can_go_down = False
         else:
             can_go_up = False
     return low, high
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchSize:
-    """Packs, rows and longest row of a batch, its tokens without padding, and what its packs would cost one by one."""
-
-    packs: int = 0
-    rows: int = 0
-    width: int = 0
-    real: int = 0
-    alone: int = 0
-
-    @property
-    def padded(self) -> int:
-        return self.rows * padded_width(self.width)
-
-    def pays(self, waste: WasteLimit) -> bool:
-        """Whether it costs no more than it may."""
-        cost = self.rows * padded_width(self.width) ** 2
-        return cost <= max(waste.most * self.alone, self.alone + waste.cells_per_run * (self.packs - 1))
-
-    def plus(self, pack: TokenPack) -> "BatchSize":
-        rows = len(pack.rows)
-        alone = self.alone + rows * padded_width(pack.width) ** 2
-        return BatchSize(
-            packs=self.packs + 1,
-            rows=self.rows + rows,
-            width=max(self.width, pack.width),
-            real=self.real + pack.real_tokens,
-            alone=alone,
-        )

@@ -7,20 +7,21 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import cast
+from dataclasses import dataclass, field
 
-from turnscore_wire import MAX_DEADLINE_MS, TokenCount
+from turnscore_wire import TokenCount
 
 from turnscore_service import metrics
-from turnscore_service.deadline import Deadline
 from turnscore_service.errors import FailedScoringError, ScoringError
-from turnscore_service.path.batcher import Batcher, PackScores, expire
+from turnscore_service.path.batch_queue import PackScores
+from turnscore_service.path.batcher import Batcher, expire
 from turnscore_service.path.flights import Computed, Flight
+from turnscore_service.path.open_work import OpenWork
+from turnscore_service.path.pack_answers import PieceCollector
 from turnscore_service.path.tokenizer_stage import Encoded, Tokenizing
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.scorers.parts import ScorePart, ScoresInParts
-from turnscore_service.scorers.scorer import MergesPieces, RawScore, TokenPack, TurnToScore
+from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
 
 _LOGGER = logging.getLogger("turnscore.computing")
 
@@ -45,6 +46,17 @@ class Workshop:
     loaded: LoadedScorer
     tokenizing: Tokenizing
     batcher: Batcher
+    computations: OpenWork = field(default_factory=OpenWork)
+    """Those that have begun."""
+
+    async def retire(self) -> None:
+        """Returns when nothing of it is being computed any more, and its threads have been told to end.
+
+        To be called when no request can begin anything in it.
+        """
+        await self.computations.wait_until_none()
+        self.batcher.retire()
+        self.tokenizing.retire()
 
 
 class Computation:
@@ -68,10 +80,11 @@ class Computation:
         self._started_at = time.monotonic()
         self._tokenize_seconds = 0.0
         self._submitted = 0
-        self._pieces: dict[int, list[RawScore]] = {}
+        self._collector = PieceCollector(workshop.loaded.scorer)
 
     def begin(self) -> None:
         """Tokenizes, and goes on from there in callbacks of the event loop."""
+        self._workshop.computations.begin()
         tokenizing, turns = self._workshop.tokenizing, [lead.turn for lead in self._leads]
         if tokenizing.is_quick(turns, sum(lead.chars for lead in self._leads)):
             self._take(lambda: tokenizing.encode_at_once(turns))
@@ -89,7 +102,7 @@ class Computation:
         except Exception as error:
             self._land(error, range(len(self._leads)))
         if not self._submitted:
-            self._on_done()
+            self._end_all()
 
     def _submit_all(self, packs: Sequence[TokenPack], failed: Mapping[int, ScoringError]) -> None:
         self._tokenize_seconds = time.monotonic() - self._started_at
@@ -102,8 +115,8 @@ class Computation:
                 self._submit(pack)
 
     def _submit(self, pack: TokenPack) -> None:
-        # The callers that wait say for how long: one may join that has more time than the first.
-        future = self._workshop.batcher.submit(pack, Deadline.after_ms(MAX_DEADLINE_MS))
+        # No deadline: the callers that wait say for how long, and one may join that has more time than the first.
+        future = self._workshop.batcher.submit(pack)
         self._stop_unwanted(pack.answers, lambda expired: expire(future) if expired else future.cancel())
         future.add_done_callback(lambda _: self._end(pack, future))
         self._submitted += 1
@@ -112,7 +125,11 @@ class Computation:
         self._deliver(pack, done)
         self._submitted -= 1
         if not self._submitted:
-            self._on_done()
+            self._end_all()
+
+    def _end_all(self) -> None:
+        self._workshop.computations.end()
+        self._on_done()
 
     def _deliver(self, pack: TokenPack, done: "asyncio.Future[PackScores]") -> None:
         if done.cancelled():
@@ -121,25 +138,12 @@ class Computation:
             self._land(error, pack.answers)
             return
         scores = done.result()
-        warnings = pack.warnings or ((),) * len(pack.answers)
-        for place, tokens, raw, warned in zip(pack.answers, pack.tokens, scores.raw, warnings, strict=True):
+        for number, (place, tokens, raw) in enumerate(zip(pack.answers, pack.tokens, scores.raw, strict=True)):
             try:
-                if (whole := self._merge(place, pack, raw)) is not None:
-                    self._finish(self._leads[place], replace(whole, warnings=warned), tokens, scores)
+                if (whole := self._collector.take(pack, number, raw)) is not None:
+                    self._finish(self._leads[place], whole, tokens, scores)
             except Exception as failure:
                 self._land(failure, [place])
-
-    def _merge(self, place: int, pack: TokenPack, raw: RawScore | FailedScoringError) -> RawScore | None:
-        """The turn's score; None while packs of it are still being computed."""
-        if isinstance(raw, FailedScoringError):
-            raise raw
-        if pack.pieces == 1:
-            return raw
-        pieces = self._pieces.setdefault(place, [])
-        pieces.append(raw)
-        if len(pieces) < pack.pieces:
-            return None
-        return cast("MergesPieces", self._workshop.loaded.scorer).merge(pack, self._pieces.pop(place))
 
     def _finish(self, lead: Lead, raw: RawScore, tokens: TokenCount, scores: PackScores) -> None:
         pieces = lead.reader.split(lead.turn, ScorePart(raw, tokens))

@@ -1,26 +1,29 @@
 """The tally of a dialogue: each scorer's view of its turns so far. Pure; knows whole and running dialogues alike."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from turnscore_wire import DialogueAggregate, Score
 
 from turnscore_service.path.items import Item
 from turnscore_service.path.outcomes import Outcome
-from turnscore_service.scorers.loaded_scorer import LoadedScorer
+from turnscore_service.path.request_checks import Roster
 
 
 class DialogueTally:
     """Collects the scores of a dialogue's turns, to be added in the order in which they were said."""
 
-    def __init__(self, scorers: Mapping[str, LoadedScorer], asked: Iterable[str]) -> None:
-        self._scorers = scorers
+    def __init__(self, asked: Iterable[str]) -> None:
         self._scores: dict[str, list[Score]] = {name: [] for name in asked}
 
-    def add(self, item: Item, outcome: Outcome) -> None:
-        """Takes in the turn's scores of those scorers that answered and for whose paper the turn counts."""
+    def add(self, item: Item, outcome: Outcome, roster: Roster) -> None:
+        """Takes in the turn's scores of those scorers that answered and for whose paper the turn counts.
+
+        `roster` is of the models that answered it: those of the next turn may be others.
+        """
         for name, scores in self._scores.items():
-            loaded = self._scorers[name]
-            if name in outcome.scores and loaded.scorer.counts_in_dialogue(item.turn_for(loaded)):
+            if name in outcome.scores and all(
+                loaded.scorer.counts_in_dialogue(item.turn_for(loaded)) for loaded in roster.behind(name)
+            ):
                 scores.append(outcome.scores[name])
 
     def aggregates(self) -> dict[str, DialogueAggregate]:

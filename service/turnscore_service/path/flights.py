@@ -4,7 +4,6 @@ A flight lasts while any caller waits for it. Each caller decides for itself how
 to leave ends it. A failure goes to every caller that waits and is not kept.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -23,11 +22,14 @@ class Computed:
 
 
 class Flight:
-    """Pieces of one turn's score on their way. `future` never raises: it holds what landed."""
+    """Pieces of one turn's score on their way."""
 
     def __init__(self, flights: "Flights", key: str | None, parts: Iterable[bytes]) -> None:
-        self.future: asyncio.Future[Computed | ScoringError] = asyncio.get_running_loop().create_future()
+        self.landed: Computed | ScoringError | None = None
+        """What became of it, once it has landed."""
         self.parts = frozenset(parts)
+        self.on_land: list[Callable[[], object]] = []
+        """Called when it lands."""
         self.on_empty: list[Callable[[bool], None]] = []
         """Called if the last caller leaves before it lands; with whether its time ran out."""
         self._flights = flights
@@ -37,7 +39,7 @@ class Flight:
     @property
     def is_wanted(self) -> bool:
         """Whether a caller waits for it."""
-        return self._waiting > 0 and not self.future.done()
+        return self._waiting > 0 and self.landed is None
 
     def enter(self) -> None:
         """One more caller waits."""
@@ -46,16 +48,18 @@ class Flight:
     def leave(self, *, expired: bool = False) -> None:
         """One caller no longer waits."""
         self._waiting -= 1
-        if not self._waiting and not self.future.done():
+        if not self._waiting and self.landed is None:
             self._flights.remove(self._key, self)
             for stop in self.on_empty:
                 stop(expired)
 
     def land(self, result: Computed | ScoringError) -> None:
         """Gives the result to every caller; only the first result counts."""
-        if not self.future.done():
+        if self.landed is None:
             self._flights.remove(self._key, self)
-            self.future.set_result(result)
+            self.landed = result
+            for tell in self.on_land:
+                tell()
 
 
 class Flights:

@@ -82,7 +82,11 @@ class Slices:
     def __init__(self, loop_time: LoopTime, *, is_large: bool) -> None:
         self.is_large = is_large
         self._loop_time = loop_time
-        self._ends_at = 0.0 if is_large else time.perf_counter() + SLICE_SECONDS
+        self.renew()
+
+    def renew(self) -> None:
+        """Begins anew, after the work has waited for something else: the time that it waited was others'."""
+        self._ends_at = 0.0 if self.is_large else time.perf_counter() + SLICE_SECONDS
 
     async def pause(self) -> None:
         """Called before each part: waits for a turn if the slice is used up; else returns at once."""

@@ -1,12 +1,16 @@
 """Outcomes: what the scorers said of one item, and the replies made of it. Computes nothing, waits for nothing."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from turnscore_wire import ErrorDetail, Score, ScoreReply, Timing
 
 from turnscore_service.errors import ScoringError
+from turnscore_service.scorers.loaded_scorer import LoadedScorer
+from turnscore_service.scorers.parts import ScorePart
+from turnscore_service.scorers.scorer import TurnToScore
+from turnscore_service.scorers.token_counts import count_tokens
 
 
 @dataclass(slots=True, kw_only=True)
@@ -23,13 +27,31 @@ class Outcome:
     cache: float = 0.0
 
 
-def score_reply(outcome: Outcome, request_id: str, started_at: float) -> ScoreReply:
+def score_of(loaded: LoadedScorer, turn: TurnToScore, whole: ScorePart, *, is_cached: bool) -> Score:
+    """The score as it travels; `turn` is as the scorer was given it."""
+    return Score(
+        value=whole.raw.value,
+        percentile=loaded.percentile(whole.raw),
+        details=whole.raw.details,
+        model=loaded.bundle.manifest.reference,
+        tokens=count_tokens(whole.tokens.used, whole.tokens.dropped, turn.is_cut),
+        cached=is_cached,
+        warnings=list(whole.raw.warnings),
+        label=loaded.label(whole.raw),
+        stand_in=loaded.bundle.manifest.stand_in,
+    )
+
+
+def score_reply(outcome: Outcome, request_id: str, started_at: float, place: Mapping[str, int]) -> ScoreReply:
+    """The reply of one turn; `place` says which of the request's messages it is, if it has any."""
     raise_if_none([outcome])
     return ScoreReply(
         request_id=request_id,
         scores=outcome.scores,
         errors=error_details(outcome),
         timing_ms=timing_of([outcome], started_at),
+        index=place.get("index"),
+        skipped=place.get("skipped", 0),
     )
 
 

@@ -22,6 +22,7 @@ from turnscore_wire import (
     SimilarityReply,
     SimilarityRequest,
 )
+from turnscore_wire.messages import count_skipped
 
 from turnscore_service.cache.choice import CacheChoice
 from turnscore_service.deadline import Deadline
@@ -31,6 +32,7 @@ from turnscore_service.path.computation import Workshop
 from turnscore_service.path.dialogue_tally import DialogueTally
 from turnscore_service.path.items import Item
 from turnscore_service.path.loop_time import LARGE_TURNS, LoopTime
+from turnscore_service.path.open_work import OpenWork, counted
 from turnscore_service.path.outcomes import Outcome, error_details, raise_if_none, score_reply, timing_of
 from turnscore_service.path.ranking import rank_candidates
 from turnscore_service.path.request_checks import (
@@ -41,14 +43,20 @@ from turnscore_service.path.request_checks import (
     check_score_request,
     check_similarity_request,
 )
+from turnscore_service.path.said_turns import SaidTurns
+from turnscore_service.path.shadow import Shadows
 from turnscore_service.path.shedding import Shedding
 from turnscore_service.path.similarity import compare_texts, describe_texts
+from turnscore_service.path.split import Split
 from turnscore_service.scorers.history import History
 from turnscore_service.scorers.scorer import BoundsOptions
 
 
 class ScoringPipeline:
-    """Scores turns with the loaded scorers. Belongs to one event loop."""
+    """Scores turns with one set of models, which never changes. Belongs to one event loop.
+
+    A request finds a pipeline at its start and stays with it, so that one set of models answers all of it.
+    """
 
     def __init__(
         self,
@@ -57,14 +65,22 @@ class ScoringPipeline:
         answerer: Answerer,
         limits: Limits,
         loop_time: LoopTime,
+        tenants: tuple[str, ...] = (),
+        split: Split | None = None,
+        shadows: Shadows | None = None,
     ) -> None:
+        """`tenants`: names of keys that metrics on values tell apart; `split` is of the same roster."""
         self.roster = roster
-        self._scorers = roster.scorers
         self._workshops = workshops
         self._answerer = answerer
         self._limits = limits
         self._loop_time = loop_time
+        self.split = split or Split(roster)
+        self._said = SaidTurns({name: each.loaded for name, each in workshops.items()}, tenants)
+        self._shadows = shadows or Shadows()
+        self.requests = OpenWork()
 
+    @counted
     async def score(self, request: ScoreRequest, request_id: str, deadline: Deadline) -> ScoreReply:
         """Scores one turn.
 
@@ -73,10 +89,13 @@ class ScoringPipeline:
         FailedScoringError.
         """
         started_at = time.monotonic()
-        asked = check_score_request(request, self._limits, self.roster)
-        [outcome] = await self._answerer.answer([Item.of(request, request.context, request.response, asked, deadline)])
-        return score_reply(outcome, request_id, started_at)
+        roster = self.split.roster_for(request.conversation, request.context)
+        asked = check_score_request(request, self._limits, roster)
+        item = Item.of(request, request.context, request.response, asked, deadline, roster.versions)
+        outcome = await self.score_turn(item)
+        return score_reply(outcome, request_id, started_at, request.place())
 
+    @counted
     async def score_batch(
         self, requests: Sequence[ScoreRequest | ScoringError], request_id: str, deadline: Deadline
     ) -> BatchReply:
@@ -92,44 +111,62 @@ class ScoringPipeline:
         for index, request in enumerate(requests):
             await slices.pause()
             prepared.append(self._prepare(index, request, deadline, started_at))
-        outcomes = iter(await self._answerer.answer([each for each in prepared if isinstance(each, Item)]))
+        items = [each for each in prepared if isinstance(each, Item)]
+        outcomes = iter(await self._answerer.answer(items))
+        slices.renew()
         results: list[ScoreReply | ErrorReply] = []
-        for index, each in enumerate(prepared):
+        for index, (request, each) in enumerate(zip(requests, prepared, strict=True)):
             await slices.pause()
             try:
                 if isinstance(each, ScoringError):
                     raise each
-                results.append(score_reply(next(outcomes), request_id, started_at))
+                place = request.place() if isinstance(request, ScoreRequest) else {}
+                outcome = next(outcomes)
+                self._note_said(each, outcome)
+                results.append(score_reply(outcome, request_id, started_at, place))
             except ScoringError as error:
                 placed = _within_item(error, index) if isinstance(each, Item) else error
                 results.append(ErrorReply(error=placed.detail(), request_id=request_id))
         return BatchReply(request_id=request_id, results=results)
 
+    @counted
     async def score_dialogue(self, request: DialogueRequest, request_id: str, deadline: Deadline) -> DialogueReply:
         """Scores every system turn of a dialogue and takes each scorer's mean, least and greatest value.
 
         Raises as `score` does; a turn that fails stands in its own `errors`, and all failing raises the first.
         """
         started_at = time.monotonic()
-        asked = check_dialogue_request(request, self._limits, self.roster)
+        roster = self.split.roster_for(request.conversation, request.turns)
+        asked = check_dialogue_request(request, self._limits, roster)
         places = [index for index, turn in enumerate(request.turns) if turn.speaker == "system"]
         whole = History(request.turns)
-        items = [Item.of(request, whole.before(index), whole[index].text, asked, deadline) for index in places]
+        items = [
+            Item.of(request, whole.before(index), whole[index].text, asked, deadline, roster.versions)
+            for index in places
+        ]
         outcomes = await self._answerer.answer(items)
-        raise_if_none(outcomes)
-        tally = DialogueTally(self._scorers, asked)
+        tally = DialogueTally(asked)
         for item, outcome in zip(items, outcomes, strict=True):
-            tally.add(item, outcome)
+            tally.add(item, outcome, roster)
+            self._note_said(item, outcome)
+        raise_if_none(outcomes)
+        mapped = request.mapped if request.messages else None
         return DialogueReply(
             request_id=request_id,
             turns=[
-                DialogueTurnScores(index=index, scores=outcome.scores, errors=error_details(outcome))
-                for index, outcome in zip(places, outcomes, strict=True)
+                DialogueTurnScores(
+                    index=mapped.indices[place] if mapped else place,
+                    scores=outcome.scores,
+                    errors=error_details(outcome),
+                )
+                for place, outcome in zip(places, outcomes, strict=True)
             ],
             dialogue=tally.aggregates(),
             timing_ms=timing_of(outcomes, started_at),
+            skipped=mapped.skipped if mapped else 0,
         )
 
+    @counted
     async def rank(self, request: RankRequest, request_id: str, deadline: Deadline) -> RankReply:
         """Scores several responses to one context and puts them in order, best first.
 
@@ -137,18 +174,21 @@ class ScoringPipeline:
         counts fails comes last, and where that leaves none with a combined score, the first such error is raised.
         """
         started_at = time.monotonic()
-        asked, weights = check_rank_request(request, self._limits, self.roster)
+        roster = self.split.roster_for(request.conversation, request.context)
+        asked, weights = check_rank_request(request, self._limits, roster)
         context = History(request.context)
         outcomes = await self._answerer.answer(
-            [Item.of(request, context, each, asked, deadline) for each in request.candidates]
+            [Item.of(request, context, each, asked, deadline, roster.versions) for each in request.candidates]
         )
         return RankReply(
             request_id=request_id,
             candidates=rank_candidates(outcomes, weights),
             weights=weights,
             timing_ms=timing_of(outcomes, started_at),
+            skipped=count_skipped(request.messages),
         )
 
+    @counted
     async def similarity(self, request: SimilarityRequest, request_id: str, deadline: Deadline) -> SimilarityReply:
         """Compares texts with references, or with each other, by the encoder's vectors.
 
@@ -173,9 +213,11 @@ class ScoringPipeline:
             timing_ms=timing_of(outcomes, started_at),
         )
 
+    @counted
     async def score_turn(self, item: Item) -> Outcome:
         """What the scorers say of one checked turn. Raises OverloadedError, DeadlineExceededError without any work."""
         [outcome] = await self._answerer.answer([item])
+        self._note_said(item, outcome)
         return outcome
 
     @property
@@ -196,19 +238,42 @@ class ScoringPipeline:
                 is_default=name in self.roster.defaults,
                 stand_in=loaded.bundle.manifest.stand_in,
                 threshold=loaded.threshold,
+                threshold_percentile=loaded.threshold_percentile,
             )
             for name, loaded in self.roster.loaded.items()
+        ] + [
+            each.describe(self.roster.scorers, is_default=each.name in self.roster.defaults)
+            for each in self.roster.combinations.values()
         ]
 
     async def stop(self) -> None:
         """Returns when everything in flight is answered."""
+        await self._shadows.stop()
         await asyncio.gather(*(each.batcher.stop() for each in self._workshops.values()))
+
+    @property
+    def workshops(self) -> Mapping[str, Workshop]:
+        """By scorer; another pipeline may have some of them too."""
+        return self._workshops
+
+    async def retire(self, successor: "ScoringPipeline") -> None:
+        """Returns when its requests are answered and the threads that the successor has no use for have been ended."""
+        await self.requests.wait_until_none()
+        await self._shadows.stop()
+        kept = successor.workshops.values()
+        for workshop in self._workshops.values():
+            if workshop not in kept:
+                await workshop.retire()
 
     def close(self) -> None:
         """Ends the threads; waiting work is dropped."""
         for each in self._workshops.values():
             each.batcher.close()
             each.tokenizing.close()
+
+    def _note_said(self, item: Item, outcome: Outcome) -> None:
+        self._said.count(item, outcome)
+        self._shadows.offer(item, outcome)
 
     def _prepare(
         self, index: int, request: ScoreRequest | ScoringError, deadline: Deadline, started_at: float
@@ -219,12 +284,13 @@ class ScoringPipeline:
         """
         if isinstance(request, ScoringError):
             return request
+        roster = self.split.roster_for(request.conversation, request.context)
         try:
-            asked = check_score_request(request, self._limits, self.roster)
+            asked = check_score_request(request, self._limits, roster)
         except ScoringError as error:
             return _within_item(error, index)
         own = deadline if request.deadline_ms is None else Deadline(started_at + request.deadline_ms / 1000)
-        return Item.of(request, request.context, request.response, asked, own)
+        return Item.of(request, request.context, request.response, asked, own, roster.versions)
 
 
 def _within_item(error: ScoringError, index: int) -> ScoringError:

@@ -47,7 +47,7 @@ class Shedding:
     """Admission, with a memory of what it refused to each caller. Belongs to one event loop."""
 
     def __init__(self, admission: Admission) -> None:
-        self._admission = admission
+        self.admission = admission
         self._rows: LRUCache[str, _Row] = LRUCache(MOST_CALLERS)
 
     def hold(self, demands: Mapping[str, Demand], deadline: Deadline, caller: str = "") -> Reservation:
@@ -55,7 +55,7 @@ class Shedding:
         row = self._rows.get(caller)
         before = None if row is None else self._refusal(row, caller)
         try:
-            reservation = self._admission.hold(demands, deadline, caller)
+            reservation = self.admission.hold(demands, deadline, caller)
         except OverloadedError:
             witness = _Witness(demands, deadline.remaining_seconds())
             row = self._rows.setdefault(caller, _Row(witness))
@@ -101,4 +101,4 @@ class Shedding:
     def _refusal(self, row: _Row, caller: str) -> Refusal | None:
         """Why the witness would be refused again; None where it would not."""
         deadline = Deadline.after_ms(1000 * row.witness.seconds)
-        return self._admission.refusal(row.witness.demands, deadline, caller)
+        return self.admission.refusal(row.witness.demands, deadline, caller)

@@ -9,13 +9,13 @@ import functools
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 from turnscore_service import metrics
 from turnscore_service.errors import FailedScoringError, NotReadyError
+from turnscore_service.path.crew import Crew
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -25,7 +25,11 @@ _MOST_DEATHS = 3
 _LOGGER = logging.getLogger("turnscore.stages")
 
 
-def _tell_nobody(stage: str) -> None:
+def _report_to_nobody(stage: str) -> None:
+    pass
+
+
+def _do_nothing() -> None:
     pass
 
 
@@ -34,9 +38,9 @@ class StageWatch:
     """Who hears of a stage's death and return, and when a piece of work counts as hung."""
 
     stall_seconds: float = 60.0
-    on_death: Callable[[str], None] = _tell_nobody
-    on_revival: Callable[[str], None] = _tell_nobody
-    on_hopeless: Callable[[str], None] = _tell_nobody
+    on_death: Callable[[str], None] = _report_to_nobody
+    on_revival: Callable[[str], None] = _report_to_nobody
+    on_hopeless: Callable[[str], None] = _report_to_nobody
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -54,10 +58,11 @@ class Stage:
     def __init__(self, name: str, threads: int, proof: Callable[[], object], watch: StageWatch | None = None) -> None:
         """`proof` is a small piece of the stage's own work, run to see whether fresh threads do it."""
         self._name = name
+        metrics.STAGE_DEATHS.labels(name)  # 0, from which Prometheus sees the first death rise
         self._threads = threads
         self._proof = proof
         self._watch = watch or StageWatch()
-        self._executor = self._new_executor()
+        self._crew = self._new_crew()
         self._jobs: set[_Job] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._due_at = 0.0
@@ -80,7 +85,14 @@ class Stage:
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._crew.dismiss()
+
+    def retire(self) -> None:
+        """Closes, and keeps nothing of its work. That it was dead concerns nobody any more."""
+        self.close()
+        self._proof = _do_nothing
+        if self._deaths:
+            self._watch.on_revival(self._name)
 
     def _submit(self, job: _Job) -> None:
         if self._is_closed:
@@ -88,8 +100,8 @@ class Stage:
             return
         self._jobs.add(job)
         try:
-            self._executor.submit(self._perform, job)
-        except RuntimeError as error:  # the pool is broken, or the system gives no thread
+            self._crew.submit(job)
+        except RuntimeError as error:  # the system gives no thread
             _LOGGER.error("stage %s takes no work", self._name, exc_info=error)
             self._die({job})
             return
@@ -143,13 +155,13 @@ class Stage:
         self._watch.on_death(self._name)
         waiting = {job for job in self._jobs - hung if job.started_at is None}
         self._jobs -= hung | waiting
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._crew.dismiss()
         for job in hung:
             self._settle(job, None, FailedScoringError(f"{self._name} stopped answering and was restarted"))
         if self._deaths > _MOST_DEATHS:
             self._give_up(waiting)
             return
-        self._executor = self._new_executor()
+        self._crew = self._new_crew()
         if not any(job.is_proof for job in waiting):
             self._prove()
         for job in waiting:
@@ -178,8 +190,8 @@ class Stage:
             _LOGGER.error("the proof of stage %s failed", self._name, exc_info=error)
             asyncio.get_running_loop().call_later(self._watch.stall_seconds / 4, self._prove)
 
-    def _new_executor(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(self._threads, thread_name_prefix=f"turnscore-{self._name}")
+    def _new_crew(self) -> Crew[_Job]:
+        return Crew(f"turnscore-{self._name}", self._threads, self._perform)
 
 
 def _attempt(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:

@@ -16,6 +16,7 @@ from turnscore_service.inference.cuda_driver import CudaDriverError
 from turnscore_service.inference.devices import AUTO, CPU, Device, choose_devices
 from turnscore_service.inference.machine import Machine
 from turnscore_service.inference.onnx_library import CUDA_PROVIDER, DeviceError
+from turnscore_service.process.service_checks import Problem, Surroundings, check_service
 from turnscore_service.scorers.loaded_scorer import choose_graph, load_scorer
 from turnscore_service.settings.service import Settings
 
@@ -54,14 +55,7 @@ class ScorerFacts:
     device: str | None = None
     provider: str | None = None
     problem: str | None = None
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One thing that is wrong, with its fix; `is_fatal` where what was configured cannot run."""
-
-    text: str
-    is_fatal: bool
+    graph_bytes: int = 0
 
 
 @dataclass(kw_only=True)
@@ -110,6 +104,7 @@ def diagnose(settings: Settings, machine: Machine, *, with_load: bool = False) -
     if devices:
         found.scorers = [_look_at_bundle(name, devices, with_load=with_load) for name in _bundle_names(settings)]
     found.problems += [Problem(each.problem, is_fatal=True) for each in found.scorers if each.problem]
+    found.problems += check_service(settings, sum(each.graph_bytes for each in found.scorers), Surroundings())
     return found
 
 
@@ -171,11 +166,18 @@ def _look_at_bundle(name: str, devices: Sequence[Device], *, with_load: bool) ->
     except (BundleError, DeviceError) as error:
         return ScorerFacts(bundle=name, problem=str(error))
     provider = CUDA_PROVIDER if device.kind == "cuda" else "CPUExecutionProvider"
-    return ScorerFacts(bundle=bundle.manifest.reference, graph=variant, device=str(device), provider=provider)
+    return ScorerFacts(
+        bundle=bundle.manifest.reference,
+        graph=variant,
+        device=str(device),
+        provider=provider,
+        graph_bytes=bundle.path_of(bundle.manifest.graphs[variant].file).stat().st_size,
+    )
 
 
 def _bundle_names(settings: Settings) -> list[str]:
-    return list(settings.models) or [f"{folder}/" for folder in starter_bundles()]
+    served = list(settings.models) or [f"{folder}/" for folder in starter_bundles()]
+    return served + [each.bundle for each in (*settings.shadow, *settings.split)]
 
 
 def _driver_version() -> str | None:

@@ -24,23 +24,23 @@ class Health:
         if self.state == "draining":
             return
         self.state, self.reason = state, reason
-        self._tell()
+        self._report()
 
     def lose(self, part: str, reason: str | None = None) -> None:
         """A part does not work, such as a stage that has died: the process is not ready until `regain`."""
         self._lost[part] = reason or f"restarting: {part}"
-        self._tell()
+        self._report()
 
     def regain(self, part: str) -> None:
         """The part has proved that it works again."""
         self._lost.pop(part, None)
-        self._tell()
+        self._report()
 
     def watch(self, on_change: Callable[[], object]) -> None:
         """Calls `on_change` after every change, in the thread, or the signal handler, that made it."""
         self._watchers.append(on_change)
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         metrics.READY.set(self.is_ready)
         for on_change in self._watchers:
             on_change()

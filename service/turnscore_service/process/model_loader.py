@@ -4,9 +4,9 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from functools import partial
+from functools import cached_property, partial
+from typing import Protocol
 
-from pydantic import JsonValue
 from turnscore_models import Bundle, BundleError, GraphVariant, read_bundle, starter_bundles
 from turnscore_models.store import resolve
 
@@ -16,7 +16,7 @@ from turnscore_service.inference.cuda_backend import CudaOptions
 from turnscore_service.inference.devices import CPU, Device, choose_devices, count_workers_beside
 from turnscore_service.inference.machine import Machine, ThisMachine
 from turnscore_service.inference.onnx_backend import RunCount
-from turnscore_service.process.warm_up import fill_arenas, measure_budget
+from turnscore_service.process.warm_up import fill_arenas, fill_device, measure_budget
 from turnscore_service.scorers.loaded_scorer import LoadedScorer, choose_graph, load_scorer, measure_concurrency
 from turnscore_service.settings.service import Settings
 
@@ -26,84 +26,171 @@ CUDA_LANES = 2
 _LOGGER = logging.getLogger("turnscore.models")
 
 
-def load_scorers(settings: Settings, *, worker: int = 0, machine: Machine | None = None) -> dict[str, LoadedScorer]:
-    """The scorers of the bundles that the settings name, by kind; of the starter bundles where they name none.
+class Loader(Protocol):
+    """Where a process gets its models from. Its methods block for seconds, and are called from one thread at a time."""
 
-    Raises BundleError where one is refused, where two are of one kind, or where there is none; DeviceError where the
-    device that was asked for cannot be used.
+    def load_all(self) -> Mapping[str, LoadedScorer]:
+        """The scorers to begin with, by kind. Raises BundleError, DeviceError."""
+
+    def load_beside(
+        self, bundle: Bundle, like: LoadedScorer, *, concurrency: Concurrency | None = None
+    ) -> LoadedScorer:
+        """Another version of what serves as `like`, proved and warmed. Raises BundleError, DeviceError."""
+
+    def find_bundles(self) -> Mapping[str, Bundle]:
+        """What `load_all` would load at this moment, by kind. Raises BundleError."""
+
+    def find_bundle(self, reference: str) -> Bundle:
+        """The bundle of that reference, with the deployment's options. Raises BundleError."""
+
+
+class ModelLoader:
+    """Loads the models of one process: all of them at the start, and later another version of one beside it.
+
+    The Loader of what the settings name.
     """
-    # A request's few texts are tokenized faster by one thread than by a pool, whose threads would take the CPUs from
-    # inference: measured on 2 CPUs, 0.24 ms instead of 0.40 for one turn.
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    machine = machine or ThisMachine()
-    devices = _choose_devices(settings, machine, worker)
-    cuda = CudaOptions()
-    running = RunCount()
-    scorers: dict[str, LoadedScorer] = {}
-    for bundle in _find_bundles(settings):
-        kind = bundle.manifest.kind
-        if kind in scorers:
+
+    def __init__(self, settings: Settings, *, worker: int = 0, machine: Machine | None = None) -> None:
+        # A request's few texts are tokenized faster by one thread than by a pool, whose threads would take the CPUs
+        # from inference: measured on 2 CPUs, 0.24 ms instead of 0.40 for one turn.
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        self._settings = settings
+        self._worker = worker
+        self._machine = machine or ThisMachine()
+        self._cuda = CudaOptions()
+        self._running = RunCount()
+
+    def load_all(self) -> dict[str, LoadedScorer]:
+        """The scorers of the bundles that the settings name, by kind; of the starter bundles where they name none.
+
+        Raises BundleError where one is refused, where two are of one kind, or where there is none; DeviceError where
+        the device that was asked for cannot be used.
+        """
+        scorers: dict[str, LoadedScorer] = {}
+        for kind, bundle in self.find_bundles().items():
+            variant, device = self._choose_graph(bundle)
+            concurrency = self._choose_concurrency(bundle, variant, device)
+            scorers[kind] = self._load(bundle, variant, device, concurrency)
+        for loaded in scorers.values():
+            if loaded.device == CPU:
+                fill_arenas(loaded, self._most_tokens(loaded))
+        return self._share_memory(scorers)
+
+    def load_beside(
+        self, bundle: Bundle, like: LoadedScorer, *, concurrency: Concurrency | None = None
+    ) -> LoadedScorer:
+        """Another version of what serves as `like`, proved and warmed; nothing that serves is changed.
+
+        It runs in the lanes and threads of `like`, or in `concurrency`: to measure them anew would take the CPUs from
+        callers. On a CUDA device its batches are as large as those of `like`. Raises BundleError where it is refused or
+        of another kind; DeviceError where its device has no room for both.
+        """
+        if bundle.manifest.kind != like.name:
             raise BundleError(
-                f"{scorers[kind].bundle.manifest.reference} and {bundle.manifest.reference} are both of kind {kind}; "
-                "name one bundle per kind"
+                f"{bundle.manifest.reference} is of kind {bundle.manifest.kind}, and what serves, "
+                f"{like.bundle.manifest.reference}, is of kind {like.name}"
             )
-        bundle = _with_options(bundle, settings.options.get(kind, {}))
-        variant, device = choose_graph(bundle, devices)
-        if device != devices[0]:
-            _LOGGER.info("%s has no graph for %s; it runs on the CPU", bundle.manifest.reference, devices[0])
-        concurrency = _choose_concurrency(settings, bundle, variant, device)
-        loaded = load_scorer(bundle, variant, concurrency=concurrency, running=running, device=device, cuda=cuda)
-        scorers[kind] = replace(loaded, threshold=settings.thresholds.get(kind, loaded.threshold))
+        bundle = self.with_options(bundle)
+        variant, device = self._choose_graph(bundle)
+        is_alike = (variant, device) == (like.variant, like.device)
+        concurrency = concurrency or (
+            like.concurrency if is_alike else self._choose_concurrency(bundle, variant, device)
+        )
+        loaded = self._load(bundle, variant, device, concurrency)
+        if device == CPU:
+            fill_arenas(loaded, self._most_tokens(loaded), beside_callers=True)
+        elif device == like.device:
+            loaded = replace(loaded, budget=like.budget)
+            fill_device(loaded, self._most_tokens(loaded))
+        else:
+            [loaded] = self._share_memory({loaded.name: loaded}).values()
+        return loaded
+
+    def find_bundles(self) -> dict[str, Bundle]:
+        """The bundles that the settings name at this moment, by kind, with the settings' options.
+
+        Raises BundleError where one is refused, where two are of one kind, or where there is none.
+        """
+        found: dict[str, Bundle] = {}
+        for bundle in _find_bundles(self._settings):
+            kind = bundle.manifest.kind
+            if kind in found:
+                raise BundleError(
+                    f"{found[kind].manifest.reference} and {bundle.manifest.reference} are both of kind {kind}; "
+                    "name one bundle per kind"
+                )
+            found[kind] = self.with_options(bundle)
+        if not found:
+            raise BundleError(
+                "there is no bundle to load: TURNSCORE_MODELS names none and no starter bundle is installed"
+            )
+        return found
+
+    def find_bundle(self, reference: str) -> Bundle:
+        """The bundle, as `resolve` finds it, with the settings' options. Raises BundleError."""
+        return self.with_options(resolve(reference))
+
+    def with_options(self, bundle: Bundle) -> Bundle:
+        """The bundle as if its manifest had the settings' options too; its digest is then another."""
+        options = self._settings.options.get(bundle.manifest.kind, {})
+        manifest = bundle.manifest.model_copy(update={"options": {**bundle.manifest.options, **options}})
+        return replace(bundle, manifest=manifest) if options else bundle
+
+    @cached_property
+    def _devices(self) -> tuple[Device, ...]:
+        choice = choose_devices(self._settings.runtime.device, self._machine, worker=self._worker)
+        if choice.note:
+            _LOGGER.info("computing on the CPU: %s", choice.note)
+        return choice.devices
+
+    def _choose_graph(self, bundle: Bundle) -> tuple[GraphVariant, Device]:
+        variant, device = choose_graph(bundle, self._devices)
+        if device != self._devices[0]:
+            _LOGGER.info("%s has no graph for %s; it runs on the CPU", bundle.manifest.reference, self._devices[0])
+        return variant, device
+
+    def _load(self, bundle: Bundle, variant: GraphVariant, device: Device, concurrency: Concurrency) -> LoadedScorer:
+        loaded = load_scorer(
+            bundle, variant, concurrency=concurrency, running=self._running, device=device, cuda=self._cuda
+        )
         described = {"model": bundle.manifest.reference, "graph": variant, "device": str(device)}
         _LOGGER.info("loaded", extra={**described, **asdict(concurrency)})
-    if not scorers:
-        raise BundleError("there is no bundle to load: TURNSCORE_MODELS names none and no starter bundle is installed")
-    for loaded in scorers.values():
-        if loaded.device == CPU:
-            fill_arenas(loaded, settings.batching.max_batch_tokens or loaded.budget.most_tokens)
-    return _share_memory(scorers, settings, machine)
+        thresholds = self._settings.thresholds
+        return replace(loaded, threshold=thresholds.get(bundle.manifest.kind, loaded.threshold))
 
+    def _most_tokens(self, loaded: LoadedScorer) -> int:
+        return self._settings.batching.max_batch_tokens or loaded.budget.most_tokens
 
-def _share_memory(scorers: Mapping[str, LoadedScorer], settings: Settings, machine: Machine) -> dict[str, LoadedScorer]:
-    """The scorers with their batch budgets: on CUDA, what their part of the free memory allows."""
-    shared = dict(scorers)
-    on_cuda = {name: each for name, each in scorers.items() if each.device != CPU}
-    if not on_cuda or settings.batching.max_batch_tokens:
+    def _share_memory(self, scorers: Mapping[str, LoadedScorer]) -> dict[str, LoadedScorer]:
+        """The scorers with their batch budgets: on CUDA, what their part of the free memory allows."""
+        settings, shared = self._settings, dict(scorers)
+        on_cuda = {name: each for name, each in scorers.items() if each.device != CPU}
+        if not on_cuda or settings.batching.max_batch_tokens:
+            return shared
+        index = next(iter(on_cuda.values())).device.index
+        beside = count_workers_beside(settings.runtime.device, settings.workers, len(self._machine.cuda_devices().gpus))
+        may_take = settings.runtime.gpu_memory_share * self._machine.free_bytes(index) / beside / len(on_cuda)
+        for name, loaded in on_cuda.items():
+            part = int(may_take / loaded.concurrency.lanes)
+            shared[name] = measure_budget(loaded, partial(self._machine.free_bytes, index), part)
+            _LOGGER.info("%s takes batches of up to %d tokens", name, shared[name].budget.most_tokens)
         return shared
-    index = next(iter(on_cuda.values())).device.index
-    beside = count_workers_beside(settings.runtime.device, settings.workers, len(machine.cuda_devices().gpus))
-    may_take = settings.runtime.gpu_memory_share * machine.free_bytes(index) / beside / len(on_cuda)
-    for name, loaded in on_cuda.items():
-        part = int(may_take / loaded.concurrency.lanes)
-        shared[name] = measure_budget(loaded, partial(machine.free_bytes, index), part)
-        _LOGGER.info("%s takes batches of up to %d tokens", name, shared[name].budget.most_tokens)
-    return shared
+
+    def _choose_concurrency(self, bundle: Bundle, variant: GraphVariant, device: Device) -> Concurrency:
+        """What the settings say, else what is measured on this worker's share of the CPUs."""
+        runtime = self._settings.runtime
+        cpus = max(1, usable_cpus() // self._settings.workers)
+        if device != CPU:
+            return Concurrency(runtime.lanes or CUDA_LANES)
+        if runtime.threads:
+            return Concurrency(runtime.lanes or max(1, cpus // runtime.threads), runtime.threads)
+        measured = measure_concurrency(bundle, variant, cpus)
+        return replace(measured, lanes=runtime.lanes or measured.lanes)
 
 
-def _choose_devices(settings: Settings, machine: Machine, worker: int) -> tuple[Device, ...]:
-    runtime = settings.runtime
-    choice = choose_devices(runtime.device, machine, worker=worker)
-    if choice.note:
-        _LOGGER.info("computing on the CPU: %s", choice.note)
-    return choice.devices
-
-
-def _choose_concurrency(settings: Settings, bundle: Bundle, variant: GraphVariant, device: Device) -> Concurrency:
-    """What the settings say, else what is measured on this worker's share of the CPUs."""
-    cpus = max(1, usable_cpus() // settings.workers)
-    runtime = settings.runtime
-    if device != CPU:
-        return Concurrency(runtime.lanes or CUDA_LANES)
-    if runtime.threads:
-        return Concurrency(runtime.lanes or max(1, cpus // runtime.threads), runtime.threads)
-    measured = measure_concurrency(bundle, variant, cpus)
-    return replace(measured, lanes=runtime.lanes or measured.lanes)
-
-
-def _with_options(bundle: Bundle, options: Mapping[str, JsonValue]) -> Bundle:
-    """The bundle as if its manifest had these options too; its digest is then another."""
-    manifest = bundle.manifest.model_copy(update={"options": {**bundle.manifest.options, **options}})
-    return replace(bundle, manifest=manifest) if options else bundle
+def load_scorers(settings: Settings, *, worker: int = 0, machine: Machine | None = None) -> dict[str, LoadedScorer]:
+    """As `ModelLoader.load_all`."""
+    return ModelLoader(settings, worker=worker, machine=machine).load_all()
 
 
 def _find_bundles(settings: Settings) -> list[Bundle]:

@@ -1,5 +1,6 @@
 """Warm-up: runs the largest batches that a scorer may meet, so that the memory they need is taken at the start."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -7,11 +8,15 @@ from dataclasses import replace
 from turnscore_wire import Turn
 
 from turnscore_service.inference.batch_budget import cuda_budget, find_most_tokens
+from turnscore_service.inference.onnx_backend import OutOfMemoryError
+from turnscore_service.inference.onnx_library import DeviceError
 from turnscore_service.inference.padded_rows import padded_width
-from turnscore_service.path.batch_growth import grow_batch, padded_tokens
+from turnscore_service.path.batch_growth import PackSize, grow_batch
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.scorers.scorer import TokenPack, TurnToScore
 
+_LONGEST_REST_SECONDS = 2.0
+"""Between two batches beside callers. Chosen: a full machine must not make a switch last for ever."""
 _DIALOGUE_TURNS = 40
 """System turns of the dialogue that memory is taken for; longer ones are computed in parts. Chosen."""
 
@@ -19,19 +24,24 @@ _LONGEST_WORDS = 10_000
 """More than any scorer reads of a turn: quality reads it in as many rows as its bundle allows. Chosen."""
 
 
-def fill_arenas(loaded: LoadedScorer, most_tokens: int) -> None:
+def fill_arenas(loaded: LoadedScorer, most_tokens: int, *, beside_callers: bool = False) -> None:
     """Runs batches of `most_tokens` of several forms, on all lanes at once.
 
     ONNX Runtime keeps the memory of the largest batch of each form. Memory that is not taken now would be taken bit
-    by bit while the service runs, for minutes.
+    by bit while the service runs, for minutes. `beside_callers`, half of the lanes run, and rest after each batch as
+    long as it took: what the other half needs is taken when callers fill it.
     """
-    lanes = loaded.concurrency.lanes
+    lanes = max(1, loaded.concurrency.lanes // 2) if beside_callers else loaded.concurrency.lanes
     with ThreadPoolExecutor(lanes) as executor:
         for turns in _forms(loaded, most_tokens):
             packs = sorted(loaded.scorer.encode(turns), key=lambda pack: pack.width)
-            largest = max(range(len(packs)), key=lambda place: (padded_tokens(packs[place]), packs[place].real_tokens))
-            low, high = grow_batch(packs, largest, most_tokens, loaded.budget.waste)
+            sizes = list(map(PackSize, packs))
+            largest = max(range(len(sizes)), key=lambda place: (sizes[place].padded, sizes[place].real))
+            low, high = grow_batch(sizes, largest, most_tokens, loaded.budget.waste)
+            started_at = time.monotonic()
             list(executor.map(loaded.scorer.score, [packs[low:high]] * lanes))
+            if beside_callers:
+                time.sleep(min(_LONGEST_REST_SECONDS, time.monotonic() - started_at))
 
 
 def _forms(loaded: LoadedScorer, most_tokens: int) -> Iterator[Sequence[TurnToScore]]:
@@ -45,6 +55,21 @@ def _forms(loaded: LoadedScorer, most_tokens: int) -> Iterator[Sequence[TurnToSc
     said = [_long_turn(number, token_limit // 60).response for number in range(2 * _DIALOGUE_TURNS)]
     turns = [Turn(speaker="system" if number % 2 else "user", text=text) for number, text in enumerate(said)]
     yield [TurnToScore(turns[:number], turns[number].text) for number in range(1, len(turns), 2)]
+
+
+def fill_device(loaded: LoadedScorer, most_tokens: int) -> None:
+    """Runs a batch of that many tokens in every lane of a CUDA device, so that the memory for it is taken at once.
+
+    Raises DeviceError where there is not enough.
+    """
+    packs = list(widest_packs(loaded, most_tokens))
+    try:
+        with ThreadPoolExecutor(loaded.concurrency.lanes) as executor:
+            list(executor.map(loaded.scorer.score, [packs] * loaded.concurrency.lanes))
+    except OutOfMemoryError as error:
+        raise DeviceError(
+            f"{loaded.device} has no room for {loaded.bundle.manifest.reference} beside what runs there"
+        ) from error
 
 
 def measure_budget(loaded: LoadedScorer, free_bytes: Callable[[], int], may_take_bytes: int) -> LoadedScorer:

@@ -41,7 +41,7 @@ class TextEncoder:
 
     def __init__(self, bundle: Bundle, backend: Backend) -> None:
         """Raises InvalidManifestError where the graph does not say how wide its vectors are."""
-        self._tokenizer = TextTokenizer(bundle.path_of(bundle.manifest.tokenizer))
+        self._tokenizer = TextTokenizer.of(bundle.path_of(bundle.manifest.tokenizer))
         self._token_limit = bundle.manifest.token_limit
         self._backend = backend
         widths = [output.shape[-1] for output in backend.outputs if output.name == "vector"]

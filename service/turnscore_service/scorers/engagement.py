@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import JsonValue
 from turnscore_models import Bundle
-from turnscore_wire import TokenCount, Turn
+from turnscore_wire import Turn
 
 from turnscore_service.errors import InvalidRequestError
 from turnscore_service.inference.onnx_backend import Backend
@@ -21,6 +21,7 @@ from turnscore_service.scorers.fields import Fields
 from turnscore_service.scorers.history import history_of
 from turnscore_service.scorers.scorer import RawScore, TokenPack, TokenRow, TurnToScore
 from turnscore_service.scorers.text_ends import CHARS_PER_TOKEN, keep_beginning, keep_end
+from turnscore_service.scorers.token_counts import count_tokens
 from turnscore_service.scorers.turn_warnings import reading_warnings
 
 _CHARS_PER_TOKEN = 2
@@ -33,7 +34,7 @@ class EngagementScorer:
     KIND: ClassVar[str] = "engagement"
 
     def __init__(self, bundle: Bundle, backend: Backend) -> None:
-        self._tokenizer = TextTokenizer(bundle.path_of(bundle.manifest.tokenizer))
+        self._tokenizer = TextTokenizer.of(bundle.path_of(bundle.manifest.tokenizer))
         self._token_limit = bundle.manifest.token_limit
         self._backend = backend
 
@@ -44,17 +45,23 @@ class EngagementScorer:
 
     def estimate_tokens(self, turn: TurnToScore) -> int:
         """Tokens of query and reply together, from their characters."""
-        lengths = (sum(map(len, last_user_run(turn.context))), len(turn.response))
-        return sum(min(self._token_limit, length // _CHARS_PER_TOKEN + 2) for length in lengths)
+        query = sum(map(len, last_user_run(turn.context)))
+        most, reply = self._token_limit, len(turn.response)
+        return min(most, query // _CHARS_PER_TOKEN + 2) + min(most, reply // _CHARS_PER_TOKEN + 2)
 
     def trim(self, turn: TurnToScore) -> TurnToScore:
         """The user's last run of messages as one, from its end, and the response from its beginning."""
         chars = CHARS_PER_TOKEN * self._token_limit
-        history = history_of(turn.context)
+        context, response = turn.context, turn.response
+        if len(context) == 1 and len(context[0].text) <= chars and len(response) <= chars:
+            only = context[0]
+            if only.speaker == "user" and only.text == only.text.strip() != "":
+                return turn  # which is most turns: nothing is left out
+        history = history_of(context)
         begin, end = history.last_user_run
         run, query_cut = history.latest(turns=self._token_limit, chars=chars, begin=begin, end=end)
         query, is_longer = keep_end(" ".join(last_user_run(run)), chars)
-        response, reply_cut = keep_beginning(turn.response, chars)
+        response, reply_cut = keep_beginning(response, chars)
         context = [Turn.model_construct(speaker="user", text=query)] if query else []
         return turn.trimmed(context, response, is_cut=query_cut or is_longer or reply_cut)
 
@@ -100,7 +107,7 @@ class EngagementScorer:
         rows = tuple((self._tokenizer.first_id, *ids, self._tokenizer.separator_id) for ids in kept)
         dropped = len(query) + len(reply) - sum(map(len, kept))
         warnings = reading_warnings(context_read=len(query) <= room, response_read=len(reply) <= room)
-        tokens = TokenCount(used=sum(map(len, rows)), dropped=dropped)
+        tokens = count_tokens(sum(map(len, rows)), dropped)
         return TokenPack(rows=rows, answers=(place,), tokens=(tokens,), warnings=(warnings,))
 
 

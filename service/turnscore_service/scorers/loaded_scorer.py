@@ -1,13 +1,12 @@
 """Loading: a bundle becomes a scorer that has proved itself, or is refused with a sentence that says why."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import entry_points
 from typing import cast
 
-import numpy as np
-from numpy.typing import NDArray
 from turnscore_models import Bundle, GraphSpec, GraphVariant, MismatchedGraphError, UnknownKindError
 from turnscore_models.bundle import SCORER_ENTRY_POINTS
 from turnscore_wire import Label
@@ -23,7 +22,6 @@ from turnscore_service.scorers.scorer import RawScore, Scorer, TurnToScore
 from turnscore_service.scorers.self_test import read_turn, run_self_test
 from turnscore_service.scorers.tokenizer_pace import TokenizingPace, measure_tokenizing
 
-_RANKS = np.arange(101.0)
 _PREFERENCE: dict[str, tuple[GraphVariant, ...]] = {"cpu": ("cpu-int8", "fp32"), "cuda": ("cuda-fp16", "fp32")}
 
 
@@ -45,11 +43,18 @@ class LoadedScorer:
     """Distribution and version of the code that scores, and of its runtime."""
     threshold: float | None = None
     """Below it a turn is called low."""
+    alias: str = ""
+    """The name under which it works beside the served scorer of its kind; empty for that one."""
 
-    @property
-    def name(self) -> str:
+    @cached_property
+    def kind(self) -> str:
         """The name callers ask for: the bundle's kind."""
         return self.bundle.manifest.kind
+
+    @cached_property
+    def name(self) -> str:
+        """The name under which it works, of which a process has one alone: its alias, else its kind."""
+        return self.alias or self.kind
 
     def trim(self, turn: TurnToScore) -> TurnToScore:
         """The turn without what the scorer cannot read; the turn itself where the scorer does not say."""
@@ -66,7 +71,7 @@ class LoadedScorer:
         """
         if raw.percentile is not None or not raw.is_comparable:
             return raw.percentile
-        return float(np.interp(raw.value, self._curve, _RANKS))
+        return interpolate(raw.value, self.percentiles)
 
     def label(self, raw: RawScore) -> Label | None:
         """On which side of the threshold the value is; None without one, and where none fits what was asked."""
@@ -74,13 +79,28 @@ class LoadedScorer:
             return None
         return "low" if raw.value < self.threshold else "ok"
 
-    @cached_property
-    def _curve(self) -> NDArray[np.float64]:
-        return np.array(self.percentiles)
+    @property
+    def threshold_percentile(self) -> float | None:
+        """The percentile of a score that is the threshold; None without one."""
+        return None if self.threshold is None else self.percentile(RawScore(self.threshold))
 
     def prove(self) -> None:
         """Scores one known turn; raises what fails."""
         self.scorer.score(self.scorer.encode([self.proof]))
+
+
+def interpolate(value: float, points: Sequence[float]) -> float:
+    """Where the value lies among ascending points, from 0 to the last one's place; linear between two.
+
+    What numpy.interp says of one value, to the last bit, in a tenth of the time.
+    """
+    place = bisect_right(points, value) - 1
+    if place < 0:
+        return 0.0
+    if place == len(points) - 1 or points[place] == value:
+        return float(place)
+    slope = 1.0 / (points[place + 1] - points[place])
+    return slope * (value - points[place]) + place
 
 
 def choose_graph(bundle: Bundle, devices: Sequence[Device]) -> tuple[GraphVariant, Device]:

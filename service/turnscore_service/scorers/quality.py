@@ -6,7 +6,7 @@ long response is read in overlapping windows; its score is that of the worst one
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, cast
@@ -38,6 +38,8 @@ from turnscore_service.scorers.turn_warnings import (
 Head = Literal["relevant", "sound", "engaging", "sentiment", "goes_on", "overall"]
 HEADS: tuple[Head, ...] = ("relevant", "sound", "engaging", "sentiment", "goes_on", "overall")
 """The graph's outputs, float32 [windows]: probabilities, and the sentiment from about -1 to 1."""
+Repeat = Literal["repeats_user", "repeats_itself"]
+"""The warnings that a formula may count."""
 CONTEXT_ROWS = 3
 """As many rows of context turns a window has in the graph's `context_rows`, the latest first."""
 NO_ROW = -1
@@ -52,12 +54,15 @@ Floats = NDArray[np.float64]
 
 
 class ValueFormula(BaseModel):
-    """How the heads become the value: sigmoid(bias + weighted heads), then the curve."""
+    """How the heads become the value: sigmoid(bias + weighted heads - what repeats take), then the curve."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     weights: dict[Head, float] = Field(description="Of each probability's logit, and of the sentiment as it is.")
     bias: float
+    repeats: dict[Repeat, Annotated[float, Field(ge=0)]] = Field(
+        default={}, description="What the warning of that name takes from the weighed heads of a turn that carries it."
+    )
     curve: Annotated[tuple[tuple[float, Annotated[float, Field(ge=0, le=1)]], ...], Field(min_length=2)] | None = Field(
         default=None, description="Points of a rising curve from what the sigmoid gives to the calibrated probability."
     )
@@ -75,8 +80,12 @@ class ValueFormula(BaseModel):
         weighed: Floats = read_heads(heads) @ weights + self.bias
         return weighed
 
+    def deduct(self, warnings: Container[str]) -> float:
+        """What a turn's warnings take from what `weigh` gave for its windows."""
+        return sum(taken for name, taken in self.repeats.items() if name in warnings)
+
     def value_of(self, weighed: float) -> float:
-        """The value for what `weigh` gave."""
+        """The value for what `weigh` gave, less what is deducted."""
         return float(self.values_of(np.array(weighed)))
 
     def values_of(self, weighed: Floats) -> Floats:
@@ -133,7 +142,7 @@ class QualityScorer:
 
     def __init__(self, bundle: Bundle, backend: Backend) -> None:
         """Raises RuntimeError where the manifest's options or the file they name are wrong."""
-        self._tokenizer = TextTokenizer(bundle.path_of(bundle.manifest.tokenizer))
+        self._tokenizer = TextTokenizer.of(bundle.path_of(bundle.manifest.tokenizer))
         try:
             options = QualityOptions.model_validate(bundle.manifest.options)
             curves = _read_curves(bundle.path_of(options.heads))
@@ -202,7 +211,8 @@ class QualityScorer:
         for pack in batch:
             windows = windows_of(pack)
             worst = first + int(np.argmin(weighed[first : first + windows]))
-            scores.append(RawScore(self._formula.value_of(weighed[worst]), self._details(heads[worst])))
+            value = self._formula.value_of(weighed[worst] - self._formula.deduct(pack.warnings[0]))
+            scores.append(RawScore(value, self._details(heads[worst])))
             first += windows
         return scores
 

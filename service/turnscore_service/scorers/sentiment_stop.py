@@ -37,7 +37,7 @@ class SentimentStopScorer:
     KIND: ClassVar[str] = "sentiment_stop"
 
     def __init__(self, bundle: Bundle, backend: Backend) -> None:
-        self._tokenizer = TextTokenizer(bundle.path_of(bundle.manifest.tokenizer))
+        self._tokenizer = TextTokenizer.of(bundle.path_of(bundle.manifest.tokenizer))
         self._layout = RowLayout.model_validate(bundle.manifest.options)
         self._special = SpecialTokens(
             first=self._tokenizer.first_id,

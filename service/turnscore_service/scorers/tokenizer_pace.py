@@ -30,12 +30,16 @@ class TokenizingPace:
 
 
 def measure_tokenizing(scorer: Scorer, turns: Sequence[TurnToScore]) -> TokenizingPace:
-    """The pace for the shortest of these turns, and for a long one made of their responses."""
+    """The pace for the shortest of these turns, and for a long one made of their responses.
+
+    Their letters are turned round: a text of plain words takes a tenth of that, and callers may send any text.
+    """
     reader = parts_reader(scorer)
     shortest = min(turns, key=lambda turn: count_chars(reader.inputs_of(turn)))
-    text = " ".join(turn.response for turn in turns)
+    text = " ".join(turn.response for turn in turns)[::-1]
     text = " ".join([text] * math.ceil(_LONG_CHARS / len(text)))
     long = TurnToScore([Turn(speaker="user", text=text)], text, options=shortest.options)
+    shortest = shortest.trimmed(shortest.context, shortest.response[::-1], is_cut=False)
     return TokenizingPace(_seconds(scorer, shortest), _seconds(scorer, long) / count_chars(reader.inputs_of(long)))
 
 

@@ -1,6 +1,7 @@
 """Settings of the doors. A part of service.py; reads nothing by itself."""
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Network
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, FilePath, IPvAnyAddress, PositiveFloat, PositiveInt, field_validator, model_validator
@@ -15,11 +16,11 @@ class HttpSettings(SettingsGroup):
 
     host: IPvAnyAddress = Field(
         default=IPv4Address("127.0.0.1"),
-        description="Address of the HTTP door if `bentoml serve` gets no `--host`; `0.0.0.0` is every address "
-        "of the machine, `::` with IPv6.",
+        description="Address of the HTTP door, unless `bentoml serve` gets another by `--host`; `0.0.0.0` is every "
+        "address of the machine, `::` with IPv6.",
     )
     port: Annotated[int, Field(ge=1, le=65_535)] = Field(
-        default=3000, description="Port of the HTTP door if `bentoml serve` gets no `--port`."
+        default=3000, description="Port of the HTTP door, unless `bentoml serve` gets another by `--port`."
     )
     allowed_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
@@ -51,6 +52,12 @@ class HttpSettings(SettingsGroup):
     @classmethod
     def _split(cls, value: object) -> object:
         return split_at_commas(value)
+
+
+class PageSettings(SettingsGroup):
+    """The page at /, on which a person reads a conversation with its scores."""
+
+    enabled: bool = Field(default=True, description="Whether / serves the page for reading conversations with scores.")
 
 
 class GrpcSettings(SettingsGroup):
@@ -136,6 +143,17 @@ class KeyEntry(SettingsGroup):
         if self.burst is not None and self.turns_per_second is None:
             raise PydanticCustomError("burst", "burst needs turns_per_second")
         return self
+
+
+class AdminSettings(SettingsGroup):
+    """How the operator of this machine reaches the running processes."""
+
+    folder: Path | None = Field(
+        default=None,
+        description="Folder of the admin sockets, one per worker, through which `turnscore-models serve` has models "
+        "switched; made with mode 700 if its parent is there, refused where other users may look into it. Empty: "
+        "there are none.",
+    )
 
 
 class AuthSettings(SettingsGroup):

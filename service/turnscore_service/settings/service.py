@@ -4,25 +4,31 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    BaseModel,
+    ConfigDict,
     Field,
     FiniteFloat,
     JsonValue,
     PositiveFloat,
     PositiveInt,
+    StringConstraints,
     ValidationError,
     field_validator,
 )
 from pydantic_core import PydanticCustomError
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
-from turnscore_wire import Limits, tell_refusal
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
+from turnscore_wire import Limits, describe_refusal
 
 from turnscore_service.settings.cache import CacheSettings
-from turnscore_service.settings.doors import AuthSettings, GrpcSettings, HttpSettings
+from turnscore_service.settings.doors import AdminSettings, AuthSettings, GrpcSettings, HttpSettings, PageSettings
 from turnscore_service.settings.group import SettingsGroup, split_at_commas
+from turnscore_service.settings.telemetry import TelemetrySettings
 from turnscore_service.settings.variable_names import refusal_of_unknown
+from turnscore_service.settings.versions import SHADOW_SHARE, VersionShare, read_shares
 
 _DEVICES = re.compile(r"auto|cpu|cuda|cuda:\d{1,2}(,cuda:\d{1,2})*")
 
@@ -112,6 +118,22 @@ class ConversationSettings(SettingsGroup):
     )
 
 
+PartName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*(\.[a-z0-9_ -]+)?$", max_length=128)]
+
+
+class CombinationSettings(BaseModel):
+    """A score made of several scorers' parts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    weights: Annotated[dict[PartName, FiniteFloat], Field(min_length=1, max_length=32)]
+    threshold: FiniteFloat | None = None
+    percentiles: Path | None = None
+
+
+CombinationName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_+-]{0,62}$")]
+
+
 class Settings(BaseSettings):
     """Everything that can be set. A wrong value stops the start with a sentence that names the variable."""
 
@@ -122,6 +144,17 @@ class Settings(BaseSettings):
         description="Bundles to load, separated by commas: `name`, `name:version` or `name:latest` in the model "
         "store or among the starter bundles, or a folder's path (with a `/`). Empty: all starter bundles.",
     )
+    shadow: Annotated[tuple[VersionShare, ...], NoDecode, Field(max_length=8)] = Field(
+        default=(),
+        description="Versions that score some of what is said beside the served ones, to be compared and never "
+        "answered, separated by commas, one per scorer: `engagement:1.1.0`, or `engagement:1.1.0=0.05` with the share "
+        "of turns, else 0.1. They compute only while nothing else waits. docs/shadow.md.",
+    )
+    split: Annotated[tuple[VersionShare, ...], NoDecode, Field(max_length=8)] = Field(
+        default=(),
+        description="Versions that answer a share of the conversations instead of the served ones, separated by "
+        "commas, one per scorer: `engagement:1.1.0=0.1`. docs/shadow.md.",
+    )
     default_scorers: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
         description="Scorers for requests that name none, separated by commas. Empty: all loaded scorers except "
@@ -131,6 +164,13 @@ class Settings(BaseSettings):
         default_factory=dict,
         description='Values below which a turn\'s `label` is `low`, by scorer, as JSON: `{"quality": 0.35}`. '
         "They replace the bundles' own; null removes the label.",
+    )
+    combinations: dict[CombinationName, CombinationSettings] = Field(
+        default_factory=dict,
+        description="Scores made of several scorers' parts, as JSON: "
+        '`{"engagement+relevance": {"weights": {"engagement": 0.5, "relevance": 0.5}, "threshold": 0.4, '
+        '"percentiles": "combination.json"}}`. A weight is of a scorer\'s value, or of a detail: `quality.relevant`; '
+        "the value is the weighted sum. Threshold and file of percentiles may be left out. docs/combinations.md.",
     )
     workers: PositiveInt = Field(default=1, description="Worker processes; each loads every model.")
     default_deadline_ms: PositiveInt = Field(
@@ -150,6 +190,16 @@ class Settings(BaseSettings):
     log_requests: bool = Field(
         default=False, description="Whether every request is logged (never its text). Failures always are."
     )
+    log_slow_seconds: Annotated[float, Field(ge=0)] = Field(
+        default=2.5,
+        description="Seconds from which a request, or a turn of a conversation, is logged as slow, with the time of "
+        "each stage (never its text); ten lines a second at most. 0: none. Chosen.",
+    )
+    metric_tenants: Annotated[tuple[str, ...], NoDecode, Field(max_length=32)] = Field(
+        default=(),
+        description="Names of API keys that metrics on values tell apart by the label `tenant`, separated by commas, "
+        "32 at most; all other callers are `other`. Empty: nobody is told apart.",
+    )
     options: dict[str, dict[str, JsonValue]] = Field(
         default_factory=dict,
         description='Options that replace those of the bundles, by kind, as JSON: `{"fed": {"own_qualities": '
@@ -162,13 +212,42 @@ class Settings(BaseSettings):
     conversations: ConversationSettings = Field(default_factory=ConversationSettings)
     cache: CacheSettings = Field(default_factory=CacheSettings)
     http: HttpSettings = Field(default_factory=HttpSettings)
+    page: PageSettings = Field(default_factory=PageSettings)
     grpc: GrpcSettings = Field(default_factory=GrpcSettings)
     auth: AuthSettings = Field(default_factory=AuthSettings)
+    admin: AdminSettings = Field(default_factory=AdminSettings)
+    telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings)
 
-    @field_validator("models", "default_scorers", mode="before")
+    @field_validator("models", "default_scorers", "metric_tenants", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return split_at_commas(value)
+
+    @field_validator("shadow", mode="before")
+    @classmethod
+    def _read_shadow(cls, value: object) -> object:
+        return read_shares(value, SHADOW_SHARE)
+
+    @field_validator("split", mode="before")
+    @classmethod
+    def _read_split(cls, value: object) -> object:
+        return read_shares(value)
+
+
+class GivenSettings(Settings):
+    """Settings of which the environment says nothing: what is not given has its default. Raises ValidationError."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - these are pydantic-settings' names
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what is given."""
+        return (init_settings,)
 
 
 def read_settings(given: Mapping[str, Any] | None = None) -> Settings:
@@ -181,7 +260,7 @@ def read_settings(given: Mapping[str, Any] | None = None) -> Settings:
     try:
         return Settings(**(given or {}))
     except ValidationError as error:
-        field, message = tell_refusal(error)
+        field, message = describe_refusal(error)
         sys.exit(f"TURNSCORE_{field.upper().replace('.', '__')}: {message}")
     except SettingsError as error:  # which repeats no value
         sys.exit(f"a TURNSCORE_ setting that takes JSON holds something else: {error}")

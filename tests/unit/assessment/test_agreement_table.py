@@ -1,5 +1,7 @@
 """The page on every development set, from small made-up sets and scorers that know the ratings."""
 
+import json
+import math
 import random
 import re
 from collections.abc import Sequence
@@ -27,6 +29,7 @@ from turnscore_assessment.agreement_table.judged_sets import (
     read_judged_sets,
 )
 from turnscore_assessment.agreement_table.measures import ALL, measure_set, order_systems
+from turnscore_assessment.agreement_table.trained_baselines import read_trained_baselines
 from turnscore_assessment.data.dialogue_sets import read_sets
 from turnscore_service.scorers.scorer import RawScore, TokenPack
 from typer.testing import CliRunner
@@ -218,3 +221,15 @@ def test_a_system_that_a_scorer_was_not_asked_about_leaves_no_order():
     assert order == ["a", "b", "c"]
     assert found["s"].order == []
     assert found[LENGTH].order == ["c", "b", "a"]
+
+
+def test_rows_of_trained_baselines_stand_only_beside_the_very_sets_they_were_measured_on(tmp_path: Path) -> None:
+    rows = {"ruber": {"agreement": [0.25, 0.1, 0.4]}, "usr": {"agreement": [None, None, None]}}
+    document = {"command": "train", "date": "2026-11-22", "items": {"a": 3, "b": 2}, "sets": {"a": rows, "b": rows}}
+    (tmp_path / "rows.json").write_text(json.dumps(document))
+    trained = read_trained_baselines(tmp_path / "rows.json").of({"a": 3, "b": 7, "c": 2})
+    assert trained.agreement("a", "ruber") == 0.25
+    assert math.isnan(trained.agreement("a", "usr"))
+    assert math.isnan(trained.agreement("b", "ruber")), "another sample of the set"
+    assert "`train` on 2026-11-22" in trained.note
+    assert read_trained_baselines(tmp_path / "none.json").names == []

@@ -10,7 +10,7 @@ from turnscore_bench.servers.tables import tables
 @pytest.fixture
 def results() -> Results:
     return Results(
-        conditions={"told": "Measured nowhere."},
+        conditions={"caption": "Measured nowhere."},
         labels={"turnscore": "turnscore", "other": "another server"},
         measurements=[
             Measurement(contender=BARE, mix="mixed", clients=0, turns=1000, wall_seconds=4.0, cpu_seconds=8.0),

@@ -1,11 +1,11 @@
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
+from support.conditions import wait_until
 from turnscore_bench.harness.machine import describe
 from turnscore_bench.harness.processes import Server, StartError, run_quietly
 from turnscore_load.address import free_port
@@ -33,13 +33,6 @@ def burn(seconds: float) -> str:
     """The arguments of a process that uses that much CPU."""
     code = f"import time\nwhile time.process_time() < {seconds}: pass"
     return f"[sys.executable, '-c', {code!r}]"
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.001)
 
 
 def test_a_program_is_found_from_where_the_benchmark_was_started(

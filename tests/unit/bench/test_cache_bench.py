@@ -156,7 +156,7 @@ def test_one_request_without_scores_is_told():
 
 def test_the_tables_hold_everything_that_was_measured():
     findings = faults(healthy=(10.0,), closed=(99.0,))
-    findings.told = {"costs": "Measured nowhere.", "faults": "Measured nowhere."}
+    findings.captions = {"costs": "Measured nowhere.", "faults": "Measured nowhere."}
     findings.samples = [sample("miss_redis", 10.0), sample("hit_redis", 5.0)]
     findings.duplicates = [Duplicates(traffic="repeats at once", turns=128, distinct=64, computed=80, cpu_seconds=1.28)]
     findings.lock_us = {1: 87.4}
@@ -171,7 +171,7 @@ def test_the_tables_hold_everything_that_was_measured():
 
 def test_what_a_run_wrote_can_be_read_again(tmp_path: Path):
     findings = faults(healthy=(10.0,), closed=(99.0,))
-    findings.told, findings.lock_us = {"costs": "Measured nowhere."}, {32: 56.0}
+    findings.captions, findings.lock_us = {"costs": "Measured nowhere."}, {32: 56.0}
     findings.samples, findings.duplicates = (
         [sample("off", 10.0)],
         [Duplicates(traffic="at once", turns=128, distinct=64, computed=80, cpu_seconds=1.28)],

@@ -115,11 +115,11 @@ async def test_requests_leave_at_their_pace_while_earlier_ones_wait_and_count_fr
         return REFUSED if json.loads(body)["number"] == 19 else SCORED
 
     async with plain_server(behave) as port, asyncio.timeout(60):
-        told = await drive(port, "/v1/score", [json.dumps({"number": each}) for each in range(20)], 400)
-    assert (told["answered"], told["refused"], told["failed_requests"]) == (19, 1, 0)
-    assert len(told["latencies_ms"]) == 20
-    assert max(told["latencies_ms"]) < 1000 * told["wall_seconds"]
-    assert np.median(told["latencies_ms"]) < max(told["latencies_ms"])
+        answer = await drive(port, "/v1/score", [json.dumps({"number": each}) for each in range(20)], 400)
+    assert (answer["answered"], answer["refused"], answer["failed_requests"]) == (19, 1, 0)
+    assert len(answer["latencies_ms"]) == 20
+    assert max(answer["latencies_ms"]) < 1000 * answer["wall_seconds"]
+    assert np.median(answer["latencies_ms"]) < max(answer["latencies_ms"])
 
 
 async def test_a_server_that_hangs_up_is_counted_as_failing() -> None:
@@ -127,8 +127,8 @@ async def test_a_server_that_hangs_up_is_counted_as_failing() -> None:
         return None
 
     async with plain_server(behave) as port:
-        told = await drive(port, "/v1/score", ["{}"] * 3, 400)
-    assert (told["answered"], told["failed_requests"]) == (0, 3)
+        answer = await drive(port, "/v1/score", ["{}"] * 3, 400)
+    assert (answer["answered"], answer["failed_requests"]) == (0, 3)
 
 
 def test_a_device_that_cannot_be_used_is_told_and_nothing_is_measured(

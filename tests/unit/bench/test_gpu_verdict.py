@@ -33,7 +33,7 @@ ENCODER = Served(
 @pytest.fixture
 def findings() -> Findings:
     return Findings(
-        conditions={"told": "Measured nowhere."},
+        conditions={"caption": "Measured nowhere."},
         peaks={"float16": 600e12},
         starts=[
             Start(
@@ -156,8 +156,8 @@ def test_a_part_that_fails_is_kept_with_its_reason_and_the_next_one_runs(tmp_pat
     findings.attempt("small", lambda: ran.append("small"))
     assert ran == ["small"]
     findings.write(tmp_path / "results.json")
-    told = json.loads((tmp_path / "results.json").read_text())
-    assert told["not_run"] == {"large": "RuntimeError: CUDA failure 2: out of memory"}
+    answer = json.loads((tmp_path / "results.json").read_text())
+    assert answer["not_run"] == {"large": "RuntimeError: CUDA failure 2: out of memory"}
 
 
 def test_a_row_s_arithmetic_is_that_of_its_matmuls() -> None:

@@ -33,11 +33,11 @@ async def test_every_body_is_sent_until_it_is_answered_and_errors_are_counted() 
     await server.start()
     try:
         bodies = [json.dumps({"response": each}) for each in ("one", "two", "bad", "three")]
-        told = await drive(port, PATH, bodies, 2, keeps_replies=True)
+        answer = await drive(port, PATH, bodies, 2, keeps_replies=True)
     finally:
         await server.stop(None)
-    replies = [json.loads(reply)["requestId"] for reply in told["replies"] if reply.startswith("{")]
+    replies = [json.loads(reply)["requestId"] for reply in answer["replies"] if reply.startswith("{")]
     assert sorted(replies) == ["one", "three", "two"]
-    assert (told["answered"], told["refused"], told["failed_requests"]) == (3, 3, 1)
-    assert "INTERNAL" in told["first_error"]
+    assert (answer["answered"], answer["refused"], answer["failed_requests"]) == (3, 3, 1)
+    assert "INTERNAL" in answer["first_error"]
     assert echo.seen == {"one": 2, "two": 2, "three": 2, "bad": 1}

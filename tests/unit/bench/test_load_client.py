@@ -36,9 +36,9 @@ async def answering(answer: Answer) -> AsyncIterator[int]:
 
 async def test_every_body_is_sent_once_and_replies_of_one_client_keep_their_order() -> None:
     async with answering(lambda body: (200, body.upper())) as port:
-        told = await drive(port, "/", [f"b{number}" for number in range(20)], 1, keeps_replies=True)
-    assert told["replies"] == [f"B{number}" for number in range(20)]
-    assert told["answered"] == len(told["latencies_ms"]) == 20
+        answer = await drive(port, "/", [f"b{number}" for number in range(20)], 1, keeps_replies=True)
+    assert answer["replies"] == [f"B{number}" for number in range(20)]
+    assert answer["answered"] == len(answer["latencies_ms"]) == 20
 
 
 async def test_a_refused_request_is_sent_again_until_it_is_answered() -> None:
@@ -50,8 +50,8 @@ async def test_a_refused_request_is_sent_again_until_it_is_answered() -> None:
         return (429, refusal) if seen.count(body) < 3 else (200, "{}")
 
     async with answering(answer) as port:
-        told = await drive(port, "/", ["one", "two", "three"], 2, keeps_replies=False)
-    assert (told["answered"], told["refused"], told["failed_requests"]) == (3, 6, 0)
+        answer = await drive(port, "/", ["one", "two", "three"], 2, keeps_replies=False)
+    assert (answer["answered"], answer["refused"], answer["failed_requests"]) == (3, 6, 0)
     assert sorted(seen) == sorted(["one", "two", "three"] * 3)
 
 
@@ -59,9 +59,9 @@ async def test_errors_are_counted_as_requests_and_as_items_and_the_first_is_told
     replies = {"bad": (500, "broken"), "half": (200, '{"results": [{"errors":{}}, {"error": 1}, {"error":2}]}')}
     replies["half"] = (200, replies["half"][1].replace('"error": 1', '"error":1'))
     async with answering(lambda body: replies.get(body, (200, '{"errors":{}}'))) as port:
-        told = await drive(port, "/", ["good", "bad", "half"], 1, keeps_replies=False)
-    assert (told["answered"], told["failed_requests"], told["failed_items"]) == (2, 1, 2)
-    assert told["first_error"] == "broken"
+        answer = await drive(port, "/", ["good", "bad", "half"], 1, keeps_replies=False)
+    assert (answer["answered"], answer["failed_requests"], answer["failed_items"]) == (2, 1, 2)
+    assert answer["first_error"] == "broken"
 
 
 async def test_a_server_that_hangs_up_ends_the_measurement() -> None:

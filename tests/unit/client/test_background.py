@@ -36,9 +36,13 @@ async def test_every_turn_gets_its_outcome_with_its_tag(held, mock):
     async with BackgroundScorer(held, told.append, scorers=["engagement"]) as background:
         assert background.score("hello", [("user", "hi")], tag="a")
         assert background.score("hello again", tag="b")
+        messages = [{"role": "assistant", "content": "and again"}]
+        assert background.score(messages=messages, tag="c")
+        messages.append({"role": "user", "content": "what was said after it"})
         await background.wait_until_idle()
-        assert {each.tag: each.reply.scores["engagement"].value for each in told} == {"a": 0.5, "b": 0.5}
-    assert [request.body["response"] for request in mock.requests] == ["hello", "hello again"]
+        assert {each.tag: each.reply.scores["engagement"].value for each in told} == {"a": 0.5, "b": 0.5, "c": 0.5}
+    assert [request.body.get("response") for request in mock.requests] == ["hello", "hello again", None]
+    assert mock.requests[2].body["messages"] == messages[:1]
     assert mock.requests[0].body["context"] == [{"speaker": "user", "text": "hi"}]
     assert mock.requests[0].body["scorers"] == ["engagement"]
 

@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -42,8 +41,11 @@ BODY = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
 
 @contextmanager
 def dripping_service(start: bytes) -> Iterator[str]:
-    """Sends the start of an answer and then byte after byte of it, 100 times as long as the call may take."""
-    left = threading.Event()
+    """Sends the start of an answer and then byte after byte of it, 100 times as long as the call may take.
+
+    Fails if the caller listened to the end of it.
+    """
+    left, ended = threading.Event(), threading.Event()
 
     def drip(listener: socket.socket) -> None:
         connection, _ = listener.accept()
@@ -52,14 +54,17 @@ def dripping_service(start: bytes) -> Iterator[str]:
             for _ in range(DRIPS):
                 connection.sendall(b"x")
                 if left.wait(TIMEOUT_SECONDS / 10):
-                    break
+                    return
+            ended.set()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=drip, args=(listener,))
         thread.start()
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        is_over = ended.is_set()
         left.set()
         thread.join()
+        assert not is_over
 
 
 @pytest.mark.parametrize("start", [HEAD, BODY], ids=["headers", "body"])
@@ -69,11 +74,8 @@ def test_an_answer_that_drips_in_over_a_socket_cannot_outlast_the_timeout(start,
         if proxied:
             monkeypatch.setenv("HTTP_PROXY", url)
             url = "http://scores.test"
-        started_at = time.monotonic()
         with TurnScoreClient(url, timeout_seconds=TIMEOUT_SECONDS) as client, pytest.raises(DeadlineExceededError):
             client.models()
-        took_seconds = time.monotonic() - started_at
-    assert took_seconds < TIMEOUT_SECONDS * DRIPS / 10 / 2
 
 
 def test_a_request_that_nobody_takes_in_cannot_outlast_the_timeout():

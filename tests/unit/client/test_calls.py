@@ -3,8 +3,16 @@
 import json
 
 import pytest
-from turnscore_client import InvalidRequestError, ScoreRequest, Turn
-from turnscore_client._calls import batch_call, dialogue_call, models_call, rank_call, score_call, similarity_call
+from turnscore_client import ChatMessage, InvalidRequestError, ScoreRequest, Turn, read_messages
+from turnscore_client._calls import (
+    batch_call,
+    dialogue_call,
+    models_call,
+    opening_of,
+    rank_call,
+    score_call,
+    similarity_call,
+)
 
 HI = {"speaker": "user", "text": "hi"}
 
@@ -45,6 +53,7 @@ def test_everything_given_is_sent_even_an_option_that_is_null():
         deadline_ms=300,
         cache="refresh",
         cache_namespace="tenant-1",
+        conversation="c-1",
     )
     assert sent(call) == {
         "context": [HI],
@@ -54,6 +63,7 @@ def test_everything_given_is_sent_even_an_option_that_is_null():
         "deadline_ms": 300,
         "cache": "refresh",
         "cache_namespace": "tenant-1",
+        "conversation": "c-1",
     }
 
 
@@ -146,6 +156,47 @@ def test_an_empty_dialogue_is_refused():
 
 def test_asking_for_models_sends_no_body():
     assert models_call({}).body(lambda own: 1) is None
+
+
+class LibraryMessage:
+    """A message as openai's library has them."""
+
+    def model_dump(self) -> dict[str, object]:
+        return {"role": "assistant", "content": "b", "tool_calls": None, "audio": None, "refusal": None}
+
+
+def test_messages_are_sent_in_the_place_of_turns_without_what_nobody_reads():
+    messages = [{"role": "system", "content": "p"}, ChatMessage(role="user", content="a"), LibraryMessage()]
+    read = [{"role": "system"}, {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    assert sent(score_call((), None, {}, messages)) == {"messages": read, "deadline_ms": 5000}
+    assert sent(score_call((), "c", {}, messages)) == {"messages": read, "response": "c", "deadline_ms": 5000}
+    assert sent(dialogue_call((), {}, messages)) == {"messages": read, "deadline_ms": 5000}
+    ranked = sent(rank_call((), ("c",), None, {}, messages))
+    assert ranked == {"messages": read, "candidates": ["c"], "deadline_ms": 5000}
+    assert sent(batch_call([{"messages": messages}], {}))["items"] == [{"messages": read, "deadline_ms": 5000}]
+    assert opening_of((), {}, messages).context[0].text == "a"
+
+
+@pytest.mark.parametrize(
+    ("call", "field"),
+    [
+        (lambda wrong: score_call((), None, {}, [wrong]), "messages.0.content.0.type"),
+        (lambda wrong: score_call([("user", "a")], "b", {}, [{"role": "user", "content": "a"}]), "context"),
+        (lambda wrong: score_call((), None, {}, wrong), "messages"),
+        (lambda wrong: score_call((), None, {}), "response"),
+        (lambda wrong: batch_call([{"messages": [wrong]}], {}), "items.0.messages.0.content.0.type"),
+        (lambda wrong: read_messages([wrong]), "messages.0.content.0.type"),
+    ],
+)
+def test_a_wrong_message_is_named_before_anything_is_sent(call, field):
+    with pytest.raises(InvalidRequestError) as refused:
+        call({"role": "user", "content": [{}]})
+    assert refused.value.field == field
+
+
+def test_read_messages_gives_the_turns_and_their_places():
+    found = read_messages([{"role": "system", "content": "p"}, LibraryMessage()])
+    assert (found.turns, found.indices) == ([Turn(speaker="system", text="b")], [1])
 
 
 def test_a_rank_request_sends_its_weights_only_where_some_are_given():

@@ -21,7 +21,12 @@ from turnscore_client.testing import MockTurnScore
 from typer.testing import CliRunner
 
 ROOT = Path(__file__).parents[3]
-PAGES = [ROOT / "clients" / "README.md", ROOT / "docs" / "client.md"]
+PAGES = [
+    ROOT / "clients" / "README.md",
+    ROOT / "docs" / "client.md",
+    ROOT / "docs" / "integrations.md",
+    ROOT / "docs" / "messages.md",
+]
 
 
 def blocks(language: str) -> list:

@@ -1,22 +1,16 @@
-"""Every client over the mock: calls, replies, errors, retries inside one deadline."""
-
-import math
+"""Every client over the mock: calls, replies, errors, and what travels beside a request."""
 
 import pytest
 from turnscore_client import (
     ConnectionFailedError,
-    DeadlineExceededError,
     ErrorCode,
     ErrorReply,
     InvalidRequestError,
-    NotReadyError,
     OverloadedError,
     ScoreReply,
     UnexpectedReplyError,
 )
 from turnscore_client._errors import ERROR_CLASSES
-from turnscore_client.testing import MockTurnScore
-from turnscore_wire import ERROR_TABLE
 
 HI = [("user", "hi")]
 
@@ -95,114 +89,6 @@ def test_every_code_is_raised_as_its_class_with_its_request_id(ask, mock, code):
     with pytest.raises(ERROR_CLASSES[code]) as raised:
         ask(mock, "score", response="a", request_id="r-3", client={"max_retries": 0})
     assert (raised.value.message, raised.value.field, raised.value.request_id) == ("because", "response", "r-3")
-
-
-@pytest.mark.parametrize("code", list(ErrorCode))
-def test_retryable_codes_are_retried_and_no_others(ask, mock, code):
-    mock.fail_next(code)
-    if ERROR_TABLE[code].is_retryable:
-        ask(mock, "score", response="a")
-        assert len(mock.requests) == 2
-    else:
-        with pytest.raises(ERROR_CLASSES[code]):
-            ask(mock, "score", response="a")
-        assert len(mock.requests) == 1
-        assert mock.clock.sleeps == []
-
-
-def test_a_refused_connection_is_retried(ask, mock):
-    mock.break_next(times=2)
-    ask(mock, "score", response="a")
-    assert len(mock.requests) == 3
-
-
-def test_retries_end_with_the_last_error(ask, mock):
-    mock.fail_next("overloaded", times=2)
-    mock.fail_next("not_ready", times=5)
-    with pytest.raises(NotReadyError):
-        ask(mock, "score", response="a", client={"max_retries": 3})
-    assert len(mock.requests) == 4
-    assert len(mock.clock.sleeps) == 3
-
-
-def test_delays_grow_and_carry_jitter(ask, mock):
-    mock.break_next(times=4)
-    ask(mock, "score", response="a")
-    bounds = [(0.05, 0.1), (0.1, 0.2), (0.2, 0.4), (0.4, 0.8)]
-    assert all(low <= slept <= high for slept, (low, high) in zip(mock.clock.sleeps, bounds, strict=True))
-
-
-def test_two_callers_do_not_sleep_alike():
-    sleeps = []
-    for _ in range(2):
-        mock = MockTurnScore()
-        mock.break_next(times=4)
-        with mock.client() as client:
-            client.score(response="a")
-        sleeps.append(mock.clock.sleeps)
-    assert sleeps[0] != sleeps[1]
-
-
-def test_retry_after_is_honoured(ask, mock):
-    mock.fail_next("overloaded", retry_after_ms=700)
-    ask(mock, "score", response="a")
-    assert 0.7 <= mock.clock.sleeps[0] <= 0.77
-
-
-def test_a_retry_after_header_alone_is_honoured(ask, mock):
-    body = b'{"error": {"code": "not_ready", "message": "loading"}, "request_id": "r-1"}'
-    mock.answer_next(503, body, {"Retry-After": "3"})
-    ask(mock, "score", response="a")
-    assert 3.0 <= mock.clock.sleeps[0] <= 3.3
-
-
-def test_a_retry_after_beyond_the_deadline_is_raised_at_once(ask, mock):
-    mock.fail_next("overloaded", retry_after_ms=60_000)
-    with pytest.raises(OverloadedError) as raised:
-        ask(mock, "score", response="a")
-    assert raised.value.retry_after_ms == 60_000
-    assert mock.clock.sleeps == []
-
-
-def test_retries_stay_inside_the_overall_deadline(ask, mock):
-    mock.fail_next("overloaded", retry_after_ms=300, times=50)
-    with pytest.raises(OverloadedError):
-        ask(mock, "score", response="a", timeout_seconds=1.0, client={"max_retries": 50})
-    assert len(mock.requests) == 4
-    assert mock.clock.seconds < 1.0
-
-
-def test_each_attempt_tells_the_service_the_time_left(ask, mock):
-    mock.fail_next("overloaded", retry_after_ms=1000, times=2)
-    ask(mock, "score", response="a", client={"timeout_seconds": 5.0})
-    told = [request.body["deadline_ms"] for request in mock.requests]
-    slept = [0.0, *mock.clock.sleeps]
-    assert told == [math.floor(1000 * (5.0 - sum(slept[: n + 1]))) for n in range(3)]
-
-
-def test_a_smaller_deadline_of_the_caller_is_told_instead_and_shrinks_too(ask, mock):
-    mock.fail_next("not_ready", retry_after_ms=100)
-    ask(mock, "score", response="a", deadline_ms=500)
-    first, second = (request.body["deadline_ms"] for request in mock.requests)
-    assert first == pytest.approx(500, abs=1)
-    assert second == pytest.approx(500 - 1000 * mock.clock.sleeps[0], abs=1)
-
-
-def test_a_calls_timeout_goes_before_the_clients(ask, mock):
-    ask(mock, "score", response="a", timeout_seconds=2.0)
-    assert mock.requests[0].body["deadline_ms"] == 2000
-
-
-def test_a_call_without_time_left_is_not_sent(ask, mock):
-    with pytest.raises(DeadlineExceededError) as raised:
-        ask(mock, "score", response="a", timeout_seconds=0, request_id="r-1")
-    assert raised.value.request_id == "r-1"
-    assert mock.requests == []
-
-
-def test_a_calls_timeout_must_be_finite(ask, mock):
-    with pytest.raises(ValueError, match="finite"):
-        ask(mock, "score", response="a", timeout_seconds=math.nan)
 
 
 @pytest.mark.parametrize(("status", "page"), [(500, b"<html>Oops</html>"), (200, b"<html>Hello</html>")])

@@ -140,13 +140,13 @@ def test_a_usage_error_has_exit_code_two_and_touches_nothing(mock, file, tmp_pat
 
 def test_an_unreachable_service_is_one_sentence_and_leaves_the_output_alone(mock, file, tmp_path):
     output = tmp_path / "scores.jsonl"
-    output.write_text("of yesterday")
-    mock.break_next(times=99)
-    result, _ = run(mock, "score", file, "--output", output)
-    assert result.exit_code == 1
-    assert result.stderr.startswith("turnscore: no answer from")
-    assert result.stderr.count("\n") == 1
-    assert output.read_text() == "of yesterday"
+    mock.break_next(times=999)
+    result, _ = run(mock, "score", file, "--output", output, "--wait", 3)
+    assert result.exit_code == 3
+    assert "turnscore: stopped: the service took no line for" in result.stderr
+    assert "no answer from" in result.stderr
+    assert not output.exists()
+    assert 3 <= mock.clock.seconds < 12
 
 
 def test_a_broken_packed_file_is_one_sentence(mock, tmp_path):

@@ -49,8 +49,28 @@ class _Awaited:
     async def say(self, *args: Any, **kwargs: Any) -> Any:
         return self.conversation.say(*args, **kwargs)
 
+    async def say_messages(self, *args: Any, **kwargs: Any) -> Any:
+        return self.conversation.say_messages(*args, **kwargs)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.conversation, name)
+
+
+def test_the_mock_hears_messages_as_the_service_does(talk: Talk):
+    mock = MockTurnScore(lambda request: {"engagement": len(request.context) / 10})
+    calls = {"role": "assistant", "content": "one", "tool_calls": [{}]}
+
+    async def script(conversation):
+        assert conversation.opened.turns == 2
+        assert await conversation.say_messages([{"role": "user", "content": [{"type": "file"}]}, calls]) is None
+        with pytest.raises(InvalidRequestError) as refused:
+            await conversation.say_messages([{"role": "assistant", "content": " "}])
+        assert refused.value.field == "said.messages"
+        scored = await conversation.say_messages([{"role": "tool"}, {"role": "assistant", "content": "two"}])
+        assert (scored.index, scored.scores["engagement"].value) == (5, 0.2)
+        assert [turn.text for turn in conversation.turns] == ["hi", "", "one two"]
+
+    talk(mock, script, messages=[{"role": "system", "content": "p"}, {"role": "assistant", "content": "hi"}])
 
 
 def test_system_turns_are_answered_by_their_scores_and_user_turns_by_nothing(talk: Talk):
@@ -167,8 +187,21 @@ def test_a_turn_on_a_broken_connection_is_raised_and_not_said_twice(talk: Talk, 
             await conversation.say("system", "a")
         assert [turn.text for turn in conversation.turns] == ["hi", "a"]  # it may have been heard
 
-    talk(mock, script)
+    talk(mock, script, max_reopenings=0)
     assert len(mock.requests) == 3
+
+
+def test_it_is_opened_anew_as_often_as_it_may_be(talk: Talk, mock: MockTurnScore):
+    async def script(conversation):
+        for text in ("a", "b"):
+            mock.break_next()
+            assert (await conversation.say("system", text)).scores
+        mock.break_next()
+        with pytest.raises(ConnectionFailedError):
+            await conversation.say("system", "c")
+        assert [turn.text for turn in conversation.turns] == ["a", "b", "c"]
+
+    talk(mock, script, max_reopenings=2)
 
 
 def test_an_answer_that_is_not_turnscores_is_told(talk: Talk, mock: MockTurnScore):

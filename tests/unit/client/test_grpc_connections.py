@@ -30,6 +30,7 @@ from turnscore_client import (
     UnauthenticatedError,
 )
 from turnscore_client._grpc.async_door import _AsyncStreamLine
+from turnscore_client._grpc.channel import open_channel
 from turnscore_client.testing import ManualClock
 from turnscore_service.doors.http_door import create_http_door
 from turnscore_wire import ModelsReply
@@ -237,3 +238,14 @@ async def test_leaving_a_conversation_is_its_good_end_at_the_service():
                 async with opened, opened.conversation() as conversation:
                     await conversation.say("user", "hi")
             await until(lambda before=before: ended_well() == before + 1)
+
+
+async def test_calls_take_turns_among_all_addresses_of_a_name():
+    scorers = [FakeScorer(), FakeScorer()]
+    async with door(fake=scorers[0]) as (first, _), door(fake=scorers[1]) as (second, _):
+        channel = open_channel(grpc.aio, f"ipv4:{first},{second}", None)
+        async with channel, AsyncTurnScoreGrpcClient(channel=channel) as client, asyncio.timeout(60):
+            said = 0
+            while min(len(each.encoded) for each in scorers) < 3:  # a new text each: nothing comes from the cache
+                said += 1
+                await client.score(response=f"text {said}")

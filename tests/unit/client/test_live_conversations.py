@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
-from support.cut_line import cuttable
+from support.conditions import until
+from support.cut_line import cuttable, movable
 from support.fakes import POISON, FakeScorer
 from support.grpc_serving import grpc_server, settings_with
 from support.listening import listening
@@ -97,6 +98,20 @@ async def test_a_conversation_with_the_real_door(talk, door):
         assert (await conversation.say("system", "one")).index == 4
 
 
+async def test_messages_are_handed_over_as_a_chatbot_has_them(talk, door):
+    calls = {"role": "assistant", "content": "one", "tool_calls": [{}]}
+    said = [{"role": "system", "content": "prompt"}, {"role": "assistant", "content": "hi"}]
+    async with door() as (address, _), talk(address, messages=said) as conversation:
+        assert conversation.opened.turns == 2
+        assert await conversation.say_messages([{"role": "user", "content": [{"type": "input_audio"}]}, calls]) is None
+        with pytest.raises(InvalidRequestError) as refused:
+            await conversation.say_messages([{"role": "user", "content": [{"type": "txt"}]}])
+        assert refused.value.field == "said.messages.0.content.0.type"
+        scored = await conversation.say_messages([{"role": "tool"}, {"role": "assistant", "content": "two"}])
+        assert (scored.index, scored.scores["fake"].value) == (5, 0.02)
+        assert [turn.text for turn in conversation.turns] == ["hi", "", "one two"]
+
+
 async def test_leaving_closes_the_conversation_at_the_service(talk, door):
     async with door() as (address, runtime):
         async with talk(address) as conversation:
@@ -149,7 +164,7 @@ async def test_an_opening_without_room_is_tried_again(talk, door):
 
 async def test_a_conversation_that_ended_says_why_at_the_next_turn(talk, door):
     settings = settings_with(conversations={"idle_seconds": 0.5})
-    async with door(settings) as (address, runtime), talk(address) as conversation:
+    async with door(settings) as (address, runtime), talk(address, max_reopenings=0) as conversation:
         await asyncio.wait_for(runtime.conversations.wait_until_empty(), 30)
         with pytest.raises(DeadlineExceededError, match="nothing was said"):
             await conversation.say("user", "hi")
@@ -199,6 +214,44 @@ async def test_a_connection_that_breaks_is_told_and_leaves_nothing_behind(talk, 
         await opening.__aexit__(None, None, None)
         async with talk(address, context=[("user", each) for each in said]) as goes_on:
             assert (await goes_on.say("system", "one two")).index == len(said)
+
+
+@pytest.mark.parametrize("end", ["killed", "drained", "stopped"])
+async def test_a_conversation_goes_on_with_another_replica_as_if_nothing_had_been(kind, talk, door, end: str):
+    said = [("user", "hi"), ("system", "a b c"), ("user", "so"), ("system", "a"), ("system", "a b")]
+    async with door(fake=FakeScorer()) as (address, _), talk(address) as whole:
+        expected = [await whole.say(*turn) for turn in said]
+    one = FakeScorer()
+    async with (
+        door(fake=one) as (first, runtime),
+        door(fake=FakeScorer()) as (second, _),
+        movable(first) as (line, move),
+        talk(line) as conversation,
+    ):
+        found = [await conversation.say(*turn) for turn in said[:2]]
+        if end == "killed":  # in the middle of a turn
+            one.gate.clear()
+            found.append(await conversation.say(*said[2]))
+            saying = asyncio.create_task(conversation.say(*said[3]))
+            await until(lambda: len(one.batches) == 2)
+            await move(second)
+            found.append(await saying)
+            one.gate.set()
+        else:
+            runtime.begin_drain()
+            found.append(await conversation.say(*said[2]))
+            if end == "stopped":
+                await runtime.end_conversations()
+            await move(second, leaving=kind.startswith("http"))  # gRPC stays with an open connection
+            found.append(await conversation.say(*said[3]))
+        found.append(await conversation.say(*said[4]))
+        assert [(each.speaker, each.text) for each in conversation.turns] == said
+    for got, wanted in zip(found, expected, strict=True):
+        if wanted is None:
+            assert got is None
+        else:
+            assert (got.index, got.scores["fake"].value) == (wanted.index, wanted.scores["fake"].value)
+            assert got.dialogue["fake"].model_dump() == pytest.approx(wanted.dialogue["fake"].model_dump())
 
 
 async def test_whoever_is_cancelled_in_a_turn_does_not_get_its_answer_for_the_next(kind, talk, door):

@@ -39,6 +39,19 @@ def test_a_dialogue_without_a_system_turn_is_refused(mock):
     assert raised.value.field == "turns"
 
 
+def test_messages_are_answered_by_their_places(mock):
+    image = {"role": "user", "content": [{"type": "image_url"}]}
+    messages = [{"role": "system", "content": "p"}, image, {"role": "assistant", "content": "hello"}]
+    with mock.client() as client:
+        scored, dialogue = client.score(messages=messages), client.score_dialogue(messages=messages)
+        ranking = client.rank(["a"], messages=messages)
+        with pytest.raises(InvalidRequestError) as raised:
+            client.score_dialogue(messages=messages[:2])
+    assert (scored.index, dialogue.turns[0].index) == (2, 2)
+    assert scored.skipped == dialogue.skipped == ranking.skipped == 1
+    assert raised.value.field == "messages"
+
+
 def test_a_candidate_whose_scores_are_an_error_ranks_last():
     def scores(request):
         if request.response == "bad":

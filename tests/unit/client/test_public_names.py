@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 import turnscore_client
+import turnscore_client.integrations
 import turnscore_client.testing
+import turnscore_client.writers
 from turnscore_client import (
     AsyncConversation,
     AsyncTurnScoreClient,
@@ -26,7 +28,10 @@ def public(kind: type) -> set[str]:
     return {name for name in dir(kind) if not name.startswith("_")}
 
 
-@pytest.mark.parametrize("module", [turnscore_client, turnscore_client.testing])
+@pytest.mark.parametrize(
+    "module",
+    [turnscore_client, turnscore_client.testing, turnscore_client.integrations, turnscore_client.writers],
+)
 def test_all_is_sorted_and_every_name_exists(module):
     assert module.__all__ == sorted(module.__all__)
     assert [name for name in module.__all__ if not hasattr(module, name)] == []
@@ -34,7 +39,7 @@ def test_all_is_sorted_and_every_name_exists(module):
 
 def test_every_public_name_of_the_package_is_exported():
     exported = {name for name in vars(turnscore_client) if not name.startswith("_")}
-    submodules = {path.stem for path in FOLDER.glob("*.py")}
+    submodules = {path.stem for path in FOLDER.iterdir()}
     assert exported - submodules == set(turnscore_client.__all__) - {"__version__"}
 
 
@@ -72,13 +77,25 @@ def test_a_grpc_client_has_the_very_methods_of_the_http_client(over_grpc, over_h
 
 def test_say_has_the_same_signature_in_both_worlds():
     assert inspect.signature(Conversation.say) == inspect.signature(AsyncConversation.say)
+    assert inspect.signature(Conversation.say_messages) == inspect.signature(AsyncConversation.say_messages)
     assert inspect.getdoc(Conversation.say) == inspect.getdoc(AsyncConversation.say)
     assert inspect.iscoroutinefunction(AsyncConversation.say)
 
 
 def test_no_client_has_a_public_method_the_other_lacks():
     assert public(TurnScoreClient) - {"close"} == public(AsyncTurnScoreClient) - {"aclose"} == set(METHODS)
-    assert public(Conversation) == public(AsyncConversation) == {"say", "opened", "turns", "is_draining", "close"}
+    assert (
+        public(Conversation)
+        == public(AsyncConversation)
+        == {
+            "say",
+            "say_messages",
+            "opened",
+            "turns",
+            "is_draining",
+            "close",
+        }
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from turnscore_load.hostile.flooder import BATCH_TURNS, batches
 from turnscore_load.hostile.neighbours import Beside
 from turnscore_load.hostile.report import checks, report
 
-RIGHT = Attack(name="a form", outcome="200", is_right=True, waited_seconds=0.09, grown_bytes=0)
+RIGHT = Attack(name="a form", outcome="200", is_right=True, waits_seconds=[0.09], grown_bytes=0)
 
 
 def stage(*calls: tuple[Outcome, float]) -> Stage:
@@ -36,7 +36,8 @@ def kept(besides: list[Beside], attacks: list[Attack]) -> list[bool]:
 
 
 def test_single_turns_in_time_and_quick_health_checks_keep_every_promise():
-    assert kept([beside(*[("answered", 0.09)] * 100)], [RIGHT]) == [True, True, True]
+    moment = replace(RIGHT, waits_seconds=[0.3, 0.02, 0.01])
+    assert kept([beside(*[("answered", 0.09)] * 100)], [RIGHT, moment]) == [True] * 4
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,13 @@ def test_too_few_or_too_late_answers_break_their_promise(flooded: list[tuple[Out
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"is_right": False}, {"waited_seconds": 0.11}, {"waited_seconds": float("inf")}, {"grown_bytes": 2**27}]
+    "wrong",
+    [
+        {"is_right": False},
+        {"waits_seconds": [0.11, 0.09, 0.12]},
+        {"waits_seconds": [float("inf")]},
+        {"grown_bytes": 2**27},
+    ],
 )
 def test_a_wrong_answer_a_silent_service_and_memory_that_grows_break_it(wrong: dict[str, object]):
     broken = replace(RIGHT, **wrong)  # type: ignore[arg-type]

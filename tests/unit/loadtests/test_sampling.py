@@ -34,7 +34,7 @@ def growing() -> Iterator["subprocess.Popen[str]"]:
         process.kill()
 
 
-def tell(process: "subprocess.Popen[str]") -> None:
+def say(process: "subprocess.Popen[str]") -> None:
     assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()
@@ -49,7 +49,7 @@ def wait_for_samples(sampler: Sampler, more: int) -> None:
 def test_memory_handles_and_threads_of_a_process_are_seen_to_grow(growing, tmp_path: Path):
     with Sampler([psutil.Process(growing.pid)], 0.01) as sampler:
         wait_for_samples(sampler, 1)
-        tell(growing)
+        say(growing)
         assert growing.stdout.readline() == "grown\n"
         wait_for_samples(sampler, 2)
     first, last = sampler.samples[0], sampler.samples[-1]

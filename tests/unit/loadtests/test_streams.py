@@ -146,20 +146,20 @@ QUICK = StreamsSettings(
 
 async def test_a_small_run_against_the_real_door_is_answered_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(streams_module, "_SAMPLE_SECONDS", 0.02)
-    told: list[str] = []
+    answer: list[str] = []
     async with (
         grpc_server(settings_with(), fake=FakeScorer()) as (server, runtime),
         listening(create_http_door(runtime)) as address,
     ):
         ports = Ports(int(address.partition(":")[2]), server.port or 0)
-        run = await StreamsTest(ports, [psutil.Process()], QUICK, told.append).run()
+        run = await StreamsTest(ports, [psutil.Process()], QUICK, answer.append).run()
         await asyncio.wait_for(runtime.conversations.wait_until_empty(), 30)
     # Memory and CPU are the whole test process's, and how soon a score comes is the machine's: they say nothing here.
     assert [each for each in broken(run) if not each.startswith(("an open stream", "2 more rounds", "p99"))] == []
     assert run.talk.cut_streams == 4  # connections 0 and 1 of four, with streams 0, 1, 4 and 5
     assert run.talk.finished == 2
     assert run.tally.scored >= 6
-    assert "round 3, all open: 6 streams open" in told[-2]
+    assert "round 3, all open: 6 streams open" in answer[-2]
 
 
 async def test_a_service_that_refuses_a_scorer_is_found_out(monkeypatch: pytest.MonkeyPatch):

@@ -25,7 +25,7 @@ class Kitchen:
         self.submitted: list[asyncio.Future[Any]] = []
         tokenizing = SimpleNamespace(is_quick=lambda *_: True, encode_at_once=lambda _: (packs, {}))
         batcher = SimpleNamespace(submit=self._submit)
-        self.workshop: Any = Workshop(SimpleNamespace(name="fed"), tokenizing, batcher)  # type: ignore[arg-type]
+        self.workshop: Any = Workshop(SimpleNamespace(name="fed", scorer=None), tokenizing, batcher)  # type: ignore[arg-type]
 
     def _submit(self, *_: object) -> "asyncio.Future[Any]":
         self.submitted.append(asyncio.get_running_loop().create_future())

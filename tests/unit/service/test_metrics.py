@@ -45,6 +45,9 @@ def test_every_name_ends_in_its_unit():
         "_lanes",
         "_state",
         "_bytes",
+        "_percentile",
+        "_shift",
+        "_correlation",
     )
     assert [name for name in defined() if not name.endswith(units)] == []
 

@@ -2,7 +2,7 @@
 
 import pytest
 from pydantic import ValidationError
-from turnscore_wire import ConversationMessage, ConversationReply, tell_refusal
+from turnscore_wire import ConversationMessage, ConversationReply, describe_refusal
 
 TURN = {"speaker": "system", "text": "hello"}
 
@@ -14,6 +14,7 @@ TURN = {"speaker": "system", "text": "hello"}
         {"open": {"context": [TURN], "scorers": ["fed"], "options": {"fed": {"loss": "x"}}, "deadline_ms": 300}},
         {"turn": {"speaker": "user", "text": ""}},
         {"turn": {**TURN, "deadline_ms": 200}, "open": None},
+        {"said": {"messages": [{"role": "tool"}]}},
     ],
 )
 def test_a_message_of_one_kind_is_taken(message):
@@ -34,12 +35,15 @@ def test_a_message_of_one_kind_is_taken(message):
         ({"open": {"context": [{"speaker": "user"}]}}, "open.context.0.text"),
         ({"open": {"scorers": []}}, "open.scorers"),
         ({"open": {}, "close": {}}, "close"),
+        ({"said": {"messages": []}}, "said.messages"),
+        ({"said": {"messages": [{"role": "user", "content": [{}]}]}}, "said.messages.0.content.0.type"),
+        ({"said": {"messages": [{"role": "tool"}]}, "turn": TURN}, "body"),
     ],
 )
 def test_a_message_that_is_wrong_names_its_field(message, field):
     with pytest.raises(ValidationError) as refused:
         ConversationMessage.model_validate(message)
-    assert tell_refusal(refused.value)[0] == field
+    assert describe_refusal(refused.value)[0] == field
 
 
 def test_a_reader_skips_what_it_does_not_know():

@@ -27,7 +27,7 @@ from turnscore_wire import (
     ScoreRequest,
     SimilarityReply,
     SimilarityRequest,
-    tell_refusal,
+    describe_refusal,
 )
 from turnscore_wire.v1 import to_fields, to_message, turnscore_pb2
 
@@ -36,6 +36,11 @@ OPTIONS = {
 }
 CHOICE = {"scorers": ["fed", "engagement"], "options": OPTIONS, "deadline_ms": 300}
 TURNS = [{"speaker": "user", "text": "grüß dich 🙂"}, {"speaker": "system", "text": ""}]
+MESSAGES = [
+    {"role": "developer", "content": "p"},
+    {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "input_audio"}]},
+    {"role": "assistant", "content": "b", "tool_calls": [{}]},
+]
 SCORE = {
     "value": 0.1 + 0.2,
     "percentile": None,
@@ -64,6 +69,9 @@ SAMPLES = [
         SimilarityRequest,
         {"texts": ["a"], "references": ["b"], "deadline_ms": 3, "cache": "bypass", "cache_namespace": "n"},
     ),
+    (ScoreRequest, {"messages": MESSAGES}),
+    (DialogueRequest, {"messages": MESSAGES}),
+    (ConversationMessage, {"said": {"messages": MESSAGES, "deadline_ms": 5}}),
     (ConversationMessage, {"open": {}}),
     (ConversationMessage, {"open": {**CHOICE, "context": TURNS}}),
     (ConversationMessage, {"turn": {"speaker": "system", "text": "hello", "deadline_ms": 5}}),
@@ -109,14 +117,14 @@ def test_everything_the_service_takes_and_gives_is_among_the_samples():
 
 
 def test_what_is_not_set_is_left_out():
-    assert to_fields(turnscore_pb2.ScoreRequest()) == {"response": ""}
+    assert to_fields(turnscore_pb2.ScoreRequest()) == {}
     assert to_fields(turnscore_pb2.ConversationMessage()) == {}
     assert to_fields(turnscore_pb2.Turn()) == {"text": ""}
     assert over_the_wire(ScoreRequest(response="a")) == {"response": "a"}
 
 
 def test_a_required_list_or_map_is_there_even_when_empty():
-    assert to_fields(turnscore_pb2.DialogueRequest()) == {"turns": []}
+    assert to_fields(turnscore_pb2.BatchRequest()) == {"items": []}
     assert to_fields(turnscore_pb2.DialogueTurnScores()) == {"index": 0, "scores": {}}
 
 
@@ -140,7 +148,7 @@ def test_a_required_list_or_map_is_there_even_when_empty():
 def test_a_value_the_wire_refuses_names_its_field(message: object, field: str):
     with pytest.raises(ValidationError) as refused:
         getattr(turnscore_wire, type(message).__name__).model_validate(to_fields(message))
-    assert tell_refusal(refused.value)[0] == field
+    assert describe_refusal(refused.value)[0] == field
 
 
 def test_an_older_services_reply_lacks_what_it_does_not_know():

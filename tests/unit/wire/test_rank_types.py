@@ -1,6 +1,6 @@
 import pytest
 from pydantic import ValidationError
-from turnscore_wire import RankRequest, tell_refusal
+from turnscore_wire import RankRequest, describe_refusal
 
 NAN = float("nan")
 
@@ -29,4 +29,4 @@ def test_weights_may_be_whole_numbers_fractions_and_zero():
 def test_a_wrong_request_names_its_field(fields, field):
     with pytest.raises(ValidationError) as refused:
         RankRequest.model_validate(fields)
-    assert tell_refusal(refused.value)[0] == field
+    assert describe_refusal(refused.value)[0] == field

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.stats import binom
 from support.quality_bundles import make_quality_bundle
 from turnscore_assessment.errors import AgreementError, BadDataError
@@ -17,7 +18,7 @@ from turnscore_exporters.calibration import recalibration
 from turnscore_exporters.calibration.calibration import calibrate_formula
 from turnscore_exporters.calibration.job import score_by_service
 from turnscore_exporters.calibration.rated_file import read_rated_turns
-from turnscore_exporters.calibration.recalibration import RatedHeads, assign_folds, choose_formula
+from turnscore_exporters.calibration.recalibration import RatedHeads, assign_folds, choose_formula, weigh_rated
 from turnscore_exporters.calibration.simulation import SHIPPED, draw_heads, run_draws
 from turnscore_exporters.calibration.thresholds import choose_order, find_threshold, least_good_turns, measure_recall
 from turnscore_exporters.commands.calibrate import app
@@ -71,9 +72,34 @@ def test_over_draws_of_raters_the_promise_is_kept(turns: int):
     assert (tally.reweighted > 0) == (turns == 200)
 
 
+def rate_alone(heads: NDArray[np.float64], good: NDArray[np.bool_]) -> RatedHeads:
+    """Turns without warnings, each of its own dialogue."""
+    return RatedHeads(heads, good, [str(number) for number in range(len(good))], [()] * len(good))
+
+
+def test_what_repeats_take_counts_in_every_fit_and_is_scaled_with_the_heads():
+    generator = np.random.default_rng(7)
+    heads, _ = draw_heads(400, generator)
+    shipped = SHIPPED.model_copy(update={"repeats": {"repeats_itself": 3.0}})
+    warnings = [("repeats_itself",) if number % 4 == 0 else () for number in range(400)]
+    weighed = SHIPPED.weigh(heads) - 3.0 * (np.arange(400) % 4 == 0)
+    good = generator.random(400) < 1 / (1 + np.exp(-2 * weighed))
+    rated = RatedHeads(heads, good, [str(number) for number in range(400)], warnings)
+    assert weigh_rated(shipped, rated) == pytest.approx(weighed)
+    assert [len(rated.take(good).warnings), rated.take(np.arange(400) == 4).warnings] == [good.sum(), [warnings[4]]]
+    ways = {way: fit(rated, shipped) for way, fit in recalibration._WAYS.items()}
+    scaled = ways["logistic"]
+    assert scaled is not None
+    slope = scaled.weights["overall"] / SHIPPED.weights["overall"]
+    assert slope == pytest.approx(2.0, abs=0.5)
+    assert scaled.repeats == {"repeats_itself": pytest.approx(3.0 * slope)}
+    assert all(formula is not None and formula.repeats for formula in ways.values())
+    assert ways["isotonic"] == shipped.model_copy(update={"curve": ways["isotonic"].curve})
+
+
 def test_the_dialogues_that_fit_the_weights_make_no_threshold():
     heads, good = draw_heads(300, np.random.default_rng(3))
-    made = calibrate_formula(RatedHeads(heads, good, [str(n) for n in range(300)]), SHIPPED, rate=0.05, source="x")
+    made = calibrate_formula(rate_alone(heads, good), SHIPPED, rate=0.05, source="x")
     assert not made.choice.keeps_order
     assert made.threshold_turns == 180
 
@@ -89,9 +115,9 @@ def test_what_ships_stays_where_ratings_have_nothing_to_do_with_it():
     generator = np.random.default_rng(5)
     heads, _ = draw_heads(200, generator)
     good = generator.random(200) < 1 / (1 + np.exp(-SHIPPED.weigh(heads)))
-    fitting = choose_formula(RatedHeads(heads, good, [str(n) for n in range(200)]), SHIPPED, with_weights=True)
+    fitting = choose_formula(rate_alone(heads, good), SHIPPED, with_weights=True)
     assert fitting.way == "as shipped"
-    few = choose_formula(RatedHeads(heads, np.arange(200) > 3, ["x"] * 200), SHIPPED, with_weights=True)
+    few = choose_formula(RatedHeads(heads, np.arange(200) > 3, ["x"] * 200, [()] * 200), SHIPPED, with_weights=True)
     assert few.formula == SHIPPED
     assert "too few" in few.way
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.fed_checkpoints import export_tiny_fed, save_tiny_dialogpt
 from support.quality_bundles import HEADS_FILE, make_quality_bundle
 from turnscore_assessment.agreement.bundles import make_turn
 from turnscore_assessment.data.dialogue_sets import ObservedTurn
@@ -69,11 +70,14 @@ def test_a_sample_says_so(tmp_path: Path):
 
 
 def test_feds_percentiles_of_every_quality_are_taken_too(tmp_path: Path):
-    old, population = read_bundle(STARTERS["fed"]), build_population(100)
+    names = ("interesting", "fluent")
+    checkpoint = save_tiny_dialogpt(tmp_path / "dialogpt", positions=128)
+    old = export_tiny_fed(checkpoint, tmp_path / "old", ("fp32",), names)
+    population = build_population(100)
     new = renew_percentiles(old, population, "9.0.0", tmp_path / "new")
     assert changed_files(old, new) == {"calibration.json", "reference.npz"}
     scores = score(load_scorer(new, choose_variant(new)), population)
-    for name in ("interesting", "fluent"):
+    for name in names:
         assert np.mean([each.details[f"{name}_percentile"] for each in scores]) == pytest.approx(50, abs=3)
     assert np.mean([each.percentile for each in scores if each.percentile is not None]) == pytest.approx(50, abs=3)
     with np.load(new.folder / "reference.npz") as arrays:

@@ -1,5 +1,6 @@
 """A random quality checkpoint becomes a bundle that serves what the checkpoint computes."""
 
+import json
 import random
 import shutil
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ import onnx
 import pytest
 import torch
 from support.exporter_data import build_sentence
+from support.quality_bundles import make_quality_bundle
 from support.wrong_graphs import permute_outputs, with_graph
 from turnscore_exporters.bundles.encoder import GraphChoice
 from turnscore_exporters.commands.export import app
@@ -26,8 +28,9 @@ from turnscore_exporters.quality.bundle import (
     score_windows,
 )
 from turnscore_exporters.quality.model import HEADS, QualityModel, QualitySettings, load_model, save_model
+from turnscore_exporters.quality.recovery import put_weights, recover_checkpoint
 from turnscore_exporters.quality.training import new_model
-from turnscore_exporters.quality.value import ValueFormula, write_formula
+from turnscore_exporters.quality.value import ValueFormula, read_formula, write_formula
 from turnscore_exporters.training.encoders import load_encoder
 from turnscore_models import Bundle, MismatchedGraphError, Threshold, read_bundle
 from turnscore_service.inference.onnx_backend import OnnxBackend
@@ -39,22 +42,26 @@ from turnscore_wire import Turn
 from typer.testing import CliRunner
 
 LAYOUT = WindowLayout(turn_tokens=8, window_tokens=10, stride_tokens=6, response_tokens=40)
-FORMULA = ValueFormula(weights={"overall": 0.6, "sentiment": 0.2, "relevant": 0.3}, bias=0.1, fitted_on="nothing")
+FORMULA = ValueFormula(
+    weights={"overall": 0.6, "sentiment": 0.2, "relevant": 0.3},
+    bias=0.1,
+    repeats={"repeats_user": 2.0, "repeats_itself": 1.0},
+    fitted_on="nothing",
+)
 
 
 def make_turns(count: int) -> list[TurnToScore]:
-    """Responses of one to four windows after up to four turns."""
+    """Responses of one to four windows after up to four turns; every seventh says an earlier turn again."""
     chance = random.Random(16)
-    return [
-        TurnToScore(
-            [
-                Turn(speaker=chance.choice(["user", "system"]), text=build_sentence(chance, chance.randint(1, 9)))
-                for _ in range(number % 5)
-            ],
-            build_sentence(chance, chance.randint(1, 26)),
-        )
-        for number in range(count)
-    ]
+    turns = []
+    for number in range(count):
+        context = [
+            Turn(speaker=chance.choice(["user", "system"]), text=build_sentence(chance, chance.randint(1, 9)))
+            for _ in range(number % 5)
+        ]
+        response = build_sentence(chance, chance.randint(1, 26))
+        turns.append(TurnToScore(context, context[0].text if context and number % 7 == 0 else response))
+    return turns
 
 
 def reference(count: int = 200) -> QualityReference:
@@ -72,9 +79,12 @@ def checkpoint(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     with torch.no_grad():
         model.hidden.weight.normal_(std=0.05)
         model.head.weight.normal_(std=0.1)
+        for weight in model.parameters():
+            if weight.ndim == 1:  # untrained ones are all alike
+                weight.add_(torch.randn_like(weight) * 0.02)
     save_model(model, encoder, folder)
     write_formula(folder, FORMULA)
-    (folder / "training.json").write_text('{"command": "none"}')
+    (folder / "training.json").write_text(json.dumps({"command": "none", "encoder": str(tiny_bert)}))
     (folder / "threshold.json").write_text('{"value": 0.3, "source": "made up"}')
     return folder
 
@@ -93,7 +103,9 @@ def test_every_graph_serves_what_the_checkpoint_computes(bundle: Bundle, checkpo
     turns = make_turns(30)
     expected = score_windows(model, encoder, turns)
     assert max(expected.counts) >= 3
-    values = FORMULA.compute(expected.heads)
+    assert {"repeats_user", "repeats_itself"} <= {name for each in expected.warnings for name in each}
+    spoken = [([(each.speaker, each.text) for each in turn.context], turn.response) for turn in turns]
+    values = FORMULA.compute(expected.heads, np.repeat(FORMULA.deduct(spoken), expected.counts))
     starts = np.cumsum([0, *expected.counts[:-1]])
     worst = [values[start : start + count].min() for start, count in zip(starts, expected.counts, strict=True)]
     for variant, spec in bundle.manifest.graphs.items():
@@ -207,6 +219,33 @@ def test_the_command_writes_a_bundle_that_loads(checkpoint: Path, tmp_path: Path
     assert list(written.manifest.graphs) == ["fp32"]
     turns: Sequence[TurnToScore] = [read_turn(each) for each in written.self_test().turns]
     assert len({round(each.value, 4) for each in score_turns(load_scorer(written, "fp32").scorer, turns)}) > 5
+
+
+def test_a_lost_checkpoint_is_recovered_from_the_int8_graph(bundle: Bundle, checkpoint: Path, tmp_path: Path):
+    given = ["recover", "--bundle", f"{bundle.folder}/", "--output", str(tmp_path / "again")]
+    result = CliRunner().invoke(app, given)
+    assert result.exit_code == 0, result.output
+    (model, encoder), (again, _) = load_model(checkpoint), load_model(tmp_path / "again")
+    found = again.state_dict()
+    for name, weight in model.state_dict().items():
+        is_quantized = weight.ndim == 2 and name.startswith("encoder.")
+        assert torch.allclose(weight, found[name], atol=float(weight.abs().max()) / 100 if is_quantized else 1e-7), name
+    turns = make_turns(40)
+    before, after = (score_windows(each, encoder, turns).heads for each in (model, again))
+    assert 0 < np.abs(before - after).max() < 0.02
+    again_formula = read_formula(tmp_path / "again")
+    assert (again_formula.weights, again_formula.repeats) == (FORMULA.weights, FORMULA.repeats)
+    assert json.loads((tmp_path / "again/training.json").read_text())["recovered_from"] == "quality:0.0.1"
+
+
+def test_no_checkpoint_is_recovered_where_the_graph_lacks_a_weight(bundle: Bundle, checkpoint: Path, tmp_path: Path):
+    model, _ = load_model(checkpoint)
+    with pytest.raises(CheckpointError, match="holds no encoder"):
+        put_weights(model, bundle.path_of(bundle.manifest.graphs["fp32"].file))
+    plain = make_quality_bundle(tmp_path / "plain")
+    with pytest.raises(CheckpointError, match=r"quality:0\.0\.1 is no trained bundle of quality"):
+        recover_checkpoint(plain, tmp_path / "none")
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_checkpoint_without_its_formula_is_refused(checkpoint: Path, tmp_path: Path):

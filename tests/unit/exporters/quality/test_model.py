@@ -216,13 +216,33 @@ def test_relevant_is_balanced_for_the_responses_beside_it(model: QualityModel, e
 
 def test_overall_follows_what_people_said(model: QualityModel, encoder: Encoder) -> None:
     own = new_model(encoder, model.settings).eval()
-    liked = [replace(rated("a", 5), response=f"i like word{n}") for n in range(20)]
-    hated = [replace(rated("a", 1), response=f"lol no word{n}") for n in range(20)]
+    liked, hated = liked_and_hated()
     fit_overall(own, encoder, liked[:15] + hated[:15])
     builder = RowBuilder(encoder, LAYOUT)
     pairs = [builder.first_pair(each.context, each.response) for each in liked[15:] + hated[15:]]
     scores = score_pairs(own, pairs)[:, HEADS.index("overall")]
     assert scores[:5].min() > scores[5:].max()
+
+
+def liked_and_hated() -> tuple[list[RatedTurn], list[RatedTurn]]:
+    """Twenty each, of ten dialogues."""
+    liked = [replace(rated("a", 5), response=f"i like word{n}", dialogue=f"d{n // 2}") for n in range(20)]
+    return liked, [replace(each, rating=1, response=f"lol no word{n}") for n, each in enumerate(liked)]
+
+
+def test_what_overall_says_for_the_formula_is_not_of_the_turns_own_dialogue(model: QualityModel, encoder: Encoder):
+    liked, hated = liked_and_hated()
+    swapped = [replace(liked[0], rating=1), *liked[1:], replace(hated[0], rating=5), *hated[1:]]
+    before, after = (new_model(encoder, model.settings).eval() for _ in range(2))
+    after.load_state_dict(before.state_dict())
+    unseen = fit_overall(before, encoder, liked + hated)
+    again = fit_overall(after, encoder, swapped)
+    own = [place for place, turn in enumerate(swapped) if turn.dialogue == "d0"]
+    assert unseen[own] == pytest.approx(again[own])
+    assert not np.allclose(unseen, again)
+    assert not torch.equal(before.head.weight, after.head.weight)
+    with pytest.raises(ExporterError, match="too few dialogues"):
+        fit_overall(after, encoder, [each for each in liked + hated if each.dialogue == "d0"])
 
 
 def test_thumbs_decide_neither_weights_nor_probability(model: QualityModel, encoder: Encoder) -> None:
@@ -231,6 +251,13 @@ def test_thumbs_decide_neither_weights_nor_probability(model: QualityModel, enco
     several = [replace(rated("a", rating), response=f"i like word{rating}") for rating in (1, 2, 4, 5)]
     formula = fit_formula(model, encoder, [*several, rated("convai-thumbs", 1.0)])
     assert "overall" not in formula.weights
+    told = np.array([-3.0, -2.0, 2.0, 3.0, 0.0])
+    following, against = (
+        fit_formula(model, encoder, [*several, rated("convai-thumbs", 1.0)], logits).weights["overall"]
+        for logits in (told, -told)
+    )
+    assert following > 0.1
+    assert against == 0.0
     assert "4 turns of a" in formula.fitted_on
     assert "thumbs" not in formula.fitted_on
 

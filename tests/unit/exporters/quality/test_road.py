@@ -16,14 +16,47 @@ from turnscore_exporters.commands.export import app as export_app
 from turnscore_exporters.commands.train import app
 from turnscore_exporters.quality.ablation import Ablation, run_ablation
 from turnscore_exporters.quality.ablation_page import format_runs
-from turnscore_exporters.quality.model import HEADS, load_model
+from turnscore_exporters.quality.examples import Example
+from turnscore_exporters.quality.frozen import RowVectors
+from turnscore_exporters.quality.model import (
+    HEADS,
+    OVERALL,
+    QualitySettings,
+    RowBuilder,
+    load_model,
+    score_pairs,
+)
 from turnscore_exporters.quality.negatives import NegativeKind
 from turnscore_exporters.quality.preparation import read_groups
+from turnscore_exporters.quality.training import QualityRecipe, TrainingBatch, new_model, train_model
+from turnscore_exporters.training.encoders import load_encoder
 from turnscore_models import starter_bundles
+from turnscore_service.scorers.quality_windows import WindowLayout
 from typer.testing import CliRunner
 
 TEACHER = next(f"{folder}/" for folder in starter_bundles() if folder.name == "engagement")
 SOURCES = ("synthetic_persona_chat", "topical_chat", "sgd")
+
+
+def test_rows_of_a_frozen_encoder_are_computed_once_and_its_weights_stay(tiny_bert: Path) -> None:
+    encoder = load_encoder(str(tiny_bert), 34)
+    model = new_model(encoder, QualitySettings("tiny", WindowLayout(turn_tokens=8, window_tokens=16, stride_tokens=8)))
+    builder = RowBuilder(encoder, model.settings.layout)
+    pairs = [builder.first_pair((("user", "i like the sea"),), text) for text in ("i like whales", "no lol")]
+    model.eval()
+    expected = score_pairs(model, pairs)
+    weights = [weight.clone() for weight in encoder.model.parameters()]
+    vectors = RowVectors()
+    frozen = vectors.freeze(model)
+    assert torch.allclose(score_pairs(frozen, pairs), expected, atol=1e-6)
+    assert len(vectors.known) == 3
+    known = dict(vectors.known)
+    examples = [Example(context=(), response="", relevant=label) for label in (1.0, 0.0)]
+    batch = TrainingBatch(pairs=pairs, examples=examples, groups=[0, 0], real=[0])
+    train_model([batch] * 3, frozen, QualityRecipe(), "frozen")
+    assert all(vectors.known[row] is known[row] for row in known)
+    assert all(torch.equal(*pair) for pair in zip(weights, encoder.model.parameters(), strict=True))
+    assert not torch.allclose(score_pairs(frozen, pairs)[:, 0], expected[:, 0], atol=1e-4)
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +146,21 @@ def test_a_run_that_was_interrupted_at_its_end_gives_the_same_model(data: Path, 
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
+def test_a_checkpoint_is_fitted_to_people_anew_without_training(
+    data: Path, tiny_bert: Path, trained: Path, tmp_path: Path
+):
+    train(data, tmp_path / "out", tiny_bert, "--start", str(trained), "--context-turns", "1")
+    assert not (tmp_path / "out/state").exists()
+    before, after = (load_model(folder)[0] for folder in (trained, tmp_path / "out"))
+    assert torch.equal(before.hidden.weight, after.hidden.weight)
+    assert not torch.equal(before.head.weight[OVERALL], after.head.weight[OVERALL])
+    assert (before.settings.layout.context_turns, after.settings.layout.context_turns) == (2, 1)
+    described = json.loads((tmp_path / "out/training.json").read_text())
+    assert described["groups"] == json.loads((trained / "training.json").read_text())["groups"]
+    assert described["fitted_again"]["command"].endswith("--context-turns 1 --start START")
+    assert "dailydialog" not in json.loads((tmp_path / "out/value.json").read_text())["fitted_on"]
+
+
 def test_a_checkpoint_is_released_as_one_file_of_the_same_checksum(trained: Path, tmp_path: Path):
     lines = []
     for name in ("a.tar", "b.tar"):
@@ -133,7 +181,10 @@ def test_a_checkpoint_is_released_as_one_file_of_the_same_checksum(trained: Path
     assert not (tmp_path / "c.tar").exists()
 
 
-def test_the_ablation_has_a_row_for_each_kind_and_reads_what_it_measured(data: Path, tiny_bert: Path, tmp_path: Path):
+@pytest.mark.parametrize("frozen", [False, True])
+def test_the_ablation_has_a_row_for_each_kind_and_reads_what_it_measured(
+    data: Path, tiny_bert: Path, tmp_path: Path, frozen: bool
+):
     job = Ablation(
         data=data,
         output=tmp_path / "out",
@@ -143,6 +194,7 @@ def test_the_ablation_has_a_row_for_each_kind_and_reads_what_it_measured(data: P
         teacher=TEACHER,
         kinds=(NegativeKind.DULL,),
         told_apart=5,
+        frozen=frozen,
     )
     runs = run_ablation(job)
     kinds = [

@@ -31,3 +31,10 @@ def test_an_entry_ends_when_its_time_is_over():
     assert (level.get("short"), level.get("long")) == (None, b"l")
     clock.seconds += 10
     assert level.get("long") is None
+
+
+def test_an_entry_without_time_is_not_kept_and_leaves_the_others():
+    level = LocalLevel(ROOM_FOR_THREE, ManualClock())
+    level.put("now", b"n", 0)
+    level.put("later", b"l", 10)
+    assert (level.get("now"), level.get("later")) == (None, b"l")

@@ -154,6 +154,6 @@ async def test_there_are_no_more_conversations_than_may_be_open():
         channel.say("user", "q")
         await channel.hear()
         with pytest.raises(OverloadedError) as refused:
-            await runtime.conversations.hold(runtime.pipeline(), HeldChannel(), "r-2")
+            await runtime.conversations.hold(runtime.pipeline, HeldChannel(), "r-2")
         assert refused.value.retry_after_ms
         assert REGISTRY.get_sample_value("turnscore_open_conversations") == 1

@@ -1,13 +1,16 @@
 import asyncio
+import gc
 import json
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 from turnscore_service.doors.decoder import decode, decode_batch, validate
+from turnscore_service.doors.grpc_messages import read_message
 from turnscore_service.errors import InvalidRequestError, ScoringError, TooLargeError
 from turnscore_service.path.loop_time import LoopTime
 from turnscore_wire import ConversationMessage, DialogueRequest, Limits, ScoreRequest
+from turnscore_wire.v1 import turnscore_pb2
 
 WRONG_REQUESTS = [
     (b"", "body"),
@@ -168,6 +171,64 @@ def test_an_opening_with_too_many_turns_is_refused_before_they_are_looked_at():
 
 
 @pytest.mark.parametrize(
+    ("kind", "fields", "where"),
+    [
+        (ScoreRequest, {"messages": [{"role": "user", "content": "a"}] * 1024 + [{"role": "nobody"}]}, "messages"),
+        (DialogueRequest, {"messages": [{"role": "user", "content": [{"type": "file"}] * 5000}, {}]}, "messages"),
+        (DialogueRequest, {"messages": [{"role": "tool", "content": [{"type": "file"}] * 5000}, {}]}, "messages"),
+        (ConversationMessage, {"open": {"messages": [{"role": "user"}] * 2000}}, "open.messages"),
+        (ConversationMessage, {"said": {"messages": [{"role": "user"}] * 2000}}, "said.messages"),
+    ],
+)
+def test_too_many_messages_or_parts_are_refused_before_they_are_looked_at(
+    kind: type[BaseModel], fields: dict[str, Any], where: str
+):
+    for decoded in (
+        lambda: decode(kind, json.dumps(fields).encode(), Limits()),
+        lambda: validate(kind, fields, Limits()),
+    ):
+        with pytest.raises(TooLargeError) as refused:
+            decoded()
+        assert refused.value.field == where
+
+
+async def test_an_item_with_too_many_messages_is_refused_alone():
+    items = [{"response": "a"}, {"messages": [{"role": "nobody"}] * 1025}]
+    slices = LoopTime().slices(is_large=True)
+    found = await decode_batch(json.dumps({"items": items}).encode(), Limits(), slices)
+    assert isinstance(found[0], ScoreRequest)
+    assert isinstance(found[1], TooLargeError)
+    assert found[1].field == "items.1.messages"
+
+
+@pytest.mark.parametrize(
+    ("kind", "where"),
+    [("context", "context"), ("turns", "turns"), ("messages", "messages"), ("parts", "messages")],
+)
+def test_of_a_list_that_is_too_long_a_protobuf_message_is_not_read(kind: str, where: str):
+    of = turnscore_pb2.DialogueRequest if kind == "turns" else turnscore_pb2.ScoreRequest
+    rows: Any = {kind: [{}] * 100_000} if kind != "parts" else {"messages": [{"parts": [{}] * 100_000}]}
+    fields = read_message(of, of(**rows).SerializeToString(), Limits())
+    unread = fields["messages"][0]["parts"] if kind == "parts" else fields[kind]
+    assert unread == [None] * 100_000
+    with pytest.raises(TooLargeError, match="100000") as refused:
+        validate(DialogueRequest if kind == "turns" else ScoreRequest, fields, Limits())
+    assert refused.value.field == where
+
+
+def test_the_lists_of_a_protobuf_conversation_are_bounded_too():
+    for holder, name in (("open", "context"), ("open", "messages"), ("said", "messages")):
+        sent = turnscore_pb2.ConversationMessage(**{holder: {name: [{}] * 2000}})
+        with pytest.raises(TooLargeError) as refused:
+            validate(
+                ConversationMessage,
+                read_message(turnscore_pb2.ConversationMessage, sent.SerializeToString(), Limits()),
+                Limits(),
+            )
+        assert refused.value.field == f"{holder}.{name}"
+
+
+@pytest.mark.parametrize(
     ("kind", "fields", "most"),
     [
         (DialogueRequest, {"turns": [{"speaker": "user", "text": "a"}] * 1025}, "turns"),
@@ -185,3 +246,18 @@ def test_too_many_turns_are_refused_before_they_are_looked_at(
         with pytest.raises(TooLargeError) as refused:
             decoded()
         assert refused.value.field == most
+
+
+@pytest.mark.parametrize("end", [b"", b"}"])
+def test_a_large_body_is_parsed_without_collections_of_garbage(end: bytes):
+    lists = 100_000
+    body = json.dumps({"messages": [{"role": "system", "content": [[]] * lists}]}).encode() + end
+    collected: list[object] = []
+    gc.callbacks.append(lambda phase, info: collected.append(info) if phase == "start" else None)
+    try:
+        with pytest.raises(ScoringError):
+            decode(ScoreRequest, body, Limits())
+    finally:
+        gc.callbacks.pop()
+    assert gc.isenabled()
+    assert end or len(collected) < lists / gc.get_threshold()[0] / 10

@@ -18,10 +18,10 @@ from support.fakes import FakeScorer
 from support.grpc_serving import error_of, grpc_server, grpc_stub, settings_with
 from turnscore_service.doors.grpc_door import SERVICE
 from turnscore_service.doors.grpc_server import GrpcServer
-from turnscore_service.doors.ports import listens_elsewhere, why_not
+from turnscore_service.process.ports import listens_elsewhere, why_not
 from turnscore_service.process.runtime import Runtime
 from turnscore_service.settings.service import Settings
-from turnscore_wire import tell_refusal
+from turnscore_wire import describe_refusal
 from turnscore_wire.v1 import turnscore_pb2
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 
@@ -275,4 +275,4 @@ async def test_a_connection_that_does_not_answer_probes_is_closed():
 def test_settings_that_make_no_sense_are_refused(group: dict[str, Any], sentence: str):
     with pytest.raises(ValidationError) as refused:
         Settings.model_validate({"grpc": group})
-    assert tell_refusal(refused.value)[1] == sentence
+    assert describe_refusal(refused.value)[1] == sentence

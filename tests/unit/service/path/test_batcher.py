@@ -12,13 +12,17 @@ from turnscore_service.errors import DeadlineExceededError, FailedScoringError, 
 from turnscore_service.inference.batch_budget import BatchBudget, WasteLimit
 from turnscore_service.inference.concurrency import Concurrency
 from turnscore_service.keys.callers import CALLER, Caller
-from turnscore_service.path.batch_growth import grow_batch
+from turnscore_service.path.batch_growth import PackSize, grow_batch
 from turnscore_service.path.batcher import Batcher
 from turnscore_service.path.stages import StageWatch
 from turnscore_service.scorers.scorer import RawScore
 from turnscore_service.settings.service import BatchingSettings
 
 LATER = Deadline.after_ms(86_400_000)
+
+
+def sizes(*widths: int) -> list[PackSize]:
+    return [PackSize(encoded(width)) for width in widths]
 
 
 def widths(low_high: tuple[int, int], all_widths: list[int]) -> list[int]:
@@ -48,26 +52,26 @@ def outcomes(outcome: str) -> float:
 
 
 def test_batch_takes_the_nearest_in_width_within_the_token_budget():
-    turns = [encoded(width) for width in (8, 20, 32, 32, 40, 128)]
+    turns = sizes(8, 20, 32, 32, 40, 128)
     taken = grow_batch(turns, 2, 3 * 40, WasteLimit(9))
     assert widths(taken, [turn.width for turn in turns]) == [32, 32, 40]
 
 
 def test_batch_leaves_out_a_turn_that_would_mostly_add_padding():
-    turns = [encoded(8) for _ in range(7)] + [encoded(256)]
+    turns = sizes(*[8] * 7, 256)
     assert grow_batch(turns, 0, 100_000, WasteLimit(1.5)) == (0, 7)
     assert grow_batch(turns, 7, 100_000, WasteLimit(1.5)) == (7, 8)
 
 
 def test_short_turns_go_together_where_padding_costs_less_than_the_runs_it_saves():
-    turns = [encoded(width) for width in (4, 8, 12, 16, 64)]
+    turns = sizes(4, 8, 12, 16, 64)
     on_a_gpu = WasteLimit(1.1, cells_per_run=1024)
     assert grow_batch(turns, 0, 4096, on_a_gpu) == (0, 4)
     assert grow_batch(turns, 4, 4096, on_a_gpu) == (4, 5)
 
 
 def test_on_a_cpu_only_turns_of_one_padded_width_go_together():
-    turns = [encoded(width) for width in (4, 8, 9, 16, 17)]
+    turns = sizes(4, 8, 9, 16, 17)
     assert grow_batch(turns, 0, 4096, BatchBudget().waste) == (0, 2)
     assert grow_batch(turns, 3, 4096, BatchBudget().waste) == (2, 4)
 
@@ -75,11 +79,11 @@ def test_on_a_cpu_only_turns_of_one_padded_width_go_together():
 def test_turns_with_one_short_and_one_long_row_still_share_a_batch():
     pair = encoded(3)
     uneven = dataclasses.replace(pair, rows=(pair.rows[0], encoded(60).rows[0]))
-    assert grow_batch([uneven] * 4, 1, 4096, WasteLimit()) == (0, 4)
+    assert grow_batch([PackSize(uneven)] * 4, 1, 4096, WasteLimit()) == (0, 4)
 
 
 def test_a_turn_beyond_the_budget_runs_alone():
-    assert grow_batch([encoded(8), encoded(64)], 1, 16, WasteLimit(9)) == (1, 2)
+    assert grow_batch(sizes(8, 64), 1, 16, WasteLimit(9)) == (1, 2)
 
 
 async def test_turns_of_one_tick_meet_in_one_batch(batcher: Batcher, fake_scorer: FakeScorer):
@@ -259,7 +263,7 @@ async def test_who_comes_after_a_flood_is_in_the_next_batch_and_need_not_wait_fo
     batcher.close()
     sizes = [len(batch) for batch in fake_scorer.batches[1:]]
     assert sizes[:2] == [10, 80]  # the other's turn was in the small one: from then on the flood has the lane alone
-    assert not batcher._waiting
+    assert not batcher._queue.callers()
 
 
 async def test_two_floods_have_equal_parts(fake_scorer: FakeScorer):

@@ -4,6 +4,7 @@ import time
 
 import pytest
 from support.conditions import until
+from turnscore_service import metrics
 from turnscore_service.errors import FailedScoringError, NotReadyError
 from turnscore_service.path.stages import Stage, StageWatch
 from turnscore_service.process.health import Health
@@ -63,6 +64,16 @@ async def test_work_that_hangs_fails_and_what_waits_behind_it_is_done(hang: Hang
     stage.close()
 
 
+async def test_deaths_are_counted_from_nought_which_is_there_before_the_first(hang: Hang):
+    stage = Stage("counted", 1, lambda: None, StageWatch(stall_seconds=0.05))
+    name, labels = "turnscore_stage_deaths_total", {"stage": "counted"}
+    assert metrics.REGISTRY.get_sample_value(name, labels) == 0  # without it Prometheus' increase() misses the first
+    with pytest.raises(FailedScoringError):
+        await stage.run(hang)
+    assert metrics.REGISTRY.get_sample_value(name, labels) == 1
+    stage.close()
+
+
 async def test_a_dead_stage_is_not_ready_until_its_proof_has_run(hang: Hang):
     health = ready_health()
     stage = Stage("s", 1, hang, StageWatch(stall_seconds=0.05, on_death=health.lose, on_revival=health.regain))
@@ -79,13 +90,12 @@ async def test_a_dead_stage_is_not_ready_until_its_proof_has_run(hang: Hang):
 
 async def test_a_lane_that_works_is_not_hurt_by_one_that_hangs(hang: Hang):
     other = Hang()
-    stage = Stage("s", 2, lambda: None, StageWatch(stall_seconds=1.0))
+    stage = Stage("s", 2, lambda: None, StageWatch(stall_seconds=1.0, on_death=lambda _: other.gate.set()))
     hung = stage.run(hang)
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(0.75)  # the other's work begins later: were it not so, the test would only prove less
     working = stage.run(other)
     with pytest.raises(FailedScoringError):
         await hung
-    other.gate.set()
     assert await working == "done"
     stage.close()
 
@@ -108,7 +118,7 @@ async def test_a_system_without_threads_fails_the_callers(monkeypatch: pytest.Mo
     def refuse(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr("concurrent.futures.ThreadPoolExecutor.submit", refuse)
+    monkeypatch.setattr("threading.Thread.start", refuse)
     with pytest.raises(FailedScoringError):
         await stage.run(str, 1)
     assert given_up

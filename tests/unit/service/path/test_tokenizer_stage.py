@@ -1,10 +1,12 @@
 """Where turns are tokenized, and what tells how long that takes."""
 
+import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
+from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
 from turnscore_service.path.tokenizer_stage import Tokenizing
 from turnscore_service.scorers.scorer import TokenPack, TurnToScore
@@ -45,9 +47,9 @@ async def open_tokenizing(fake_scorer: FakeScorer) -> AsyncIterator[Open]:
 
 async def test_what_is_quick_depends_on_turns_and_characters(open_tokenizing: Open):
     tokenizing = open_tokenizing(TokenizingPace(100e-6, 0.1e-6))
-    assert tokenizing.is_quick([SHORT], 2900)
-    assert not tokenizing.is_quick([SHORT], 3100)
-    assert not tokenizing.is_quick([SHORT] * 5, 0)
+    assert tokenizing.is_quick([SHORT], 8900)
+    assert not tokenizing.is_quick([SHORT], 9100)
+    assert not tokenizing.is_quick([SHORT] * 11, 0)
 
 
 async def test_a_scorer_that_nobody_measured_is_never_quick(open_tokenizing: Open):
@@ -87,3 +89,28 @@ def test_the_pace_bounds_the_times_of_short_and_long_turns(monkeypatch: pytest.M
     pace = measure_tokenizing(scorer, [SHORT, TurnToScore([Turn(speaker="user", text="And you?")], "I am fine.")])
     for chars in (3, 400, 10_000):
         assert 1.0 <= pace.seconds(1, chars) / (50e-6 + 0.2e-6 * chars) <= 1.2
+
+
+async def test_many_turns_are_tokenized_in_pieces_as_if_together(open_tokenizing: Open, fake_scorer: FakeScorer):
+    turns = [TurnToScore([], "word " * (1 + number % 7)) for number in range(200)]
+    turns[100] = TurnToScore([], "untokenizable")
+    packs, failed = await open_tokenizing(TokenizingPace()).encode(turns)
+    assert sorted(place for pack in packs for place in pack.answers) == [each for each in range(200) if each != 100]
+    assert failed.keys() == {100}
+    alone = {place: fake_scorer.encode([turns[place]])[0].real_tokens for place in range(200) if place != 100}
+    assert {pack.answers[0]: pack.real_tokens for pack in packs} == alone
+
+
+async def test_what_nobody_waits_for_any_more_is_not_tokenized_to_its_end(
+    open_tokenizing: Open, fake_scorer: FakeScorer
+):
+    tokenizing = open_tokenizing(TokenizingPace())
+    fake_scorer.tokenizer_gate.clear()
+    encoding = tokenizing.encode([SHORT] * 1000)
+    await until(lambda: fake_scorer.encoded)
+    encoding.cancel()
+    await asyncio.sleep(0)
+    fake_scorer.tokenizer_gate.set()
+    await tokenizing.encode([SHORT])
+    assert fake_scorer.encoded[-1] == 1
+    assert sum(fake_scorer.encoded) < 1000

@@ -11,6 +11,7 @@ from support.quality_bundles import make_quality_bundle
 from turnscore_models import read_bundle, starter_bundles
 from turnscore_service.inference.concurrency import Concurrency
 from turnscore_service.path.batch_growth import padded_tokens
+from turnscore_service.process import warm_up
 from turnscore_service.process.warm_up import fill_arenas
 from turnscore_service.scorers.loaded_scorer import choose_variant, load_scorer
 from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
@@ -35,6 +36,25 @@ def test_every_lane_runs_its_batches_at_the_same_time():
     loaded = dataclasses.replace(loaded_fake(MeetingScorer(3)), concurrency=Concurrency(lanes=3))
     fill_arenas(loaded, MOST_TOKENS)
     assert len(loaded.scorer.batches) % 3 == 0
+
+
+def test_beside_callers_each_batch_is_followed_by_a_rest(monkeypatch: pytest.MonkeyPatch):
+    rests: list[float] = []
+    monkeypatch.setattr(warm_up.time, "sleep", rests.append)
+    loaded = loaded_fake(FakeScorer())
+    fill_arenas(loaded, MOST_TOKENS)
+    assert rests == []
+    fill_arenas(loaded, MOST_TOKENS, beside_callers=True)
+    assert len(rests) == len(loaded.scorer.batches) / 2
+
+
+def test_beside_callers_half_of_the_lanes_are_theirs(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(warm_up.time, "sleep", lambda _: None)
+    loaded = dataclasses.replace(loaded_fake(FakeScorer()), concurrency=Concurrency(lanes=4))
+    fill_arenas(loaded, MOST_TOKENS)
+    in_all_lanes = len(loaded.scorer.batches)
+    fill_arenas(loaded, MOST_TOKENS, beside_callers=True)
+    assert len(loaded.scorer.batches) == in_all_lanes + in_all_lanes / 2
 
 
 @pytest.mark.parametrize("folder", starter_bundles(), ids=lambda folder: folder.name)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.quality_bundles import LAYOUT, make_quality_bundle
+from support.quality_bundles import LAYOUT, WEIGHTS, make_quality_bundle
 from turnscore_models import Bundle, InvalidManifestError, write_bundle
 from turnscore_service.errors import InvalidRequestError
 from turnscore_service.inference.onnx_backend import OnnxBackend
@@ -56,6 +56,30 @@ def test_the_value_is_the_formula_of_the_heads(scorer: QualityScorer):
     logit = np.log(found.details["overall"] / (1 - found.details["overall"]))
     expected = 1 / (1 + np.exp(-(logit + 0.5 * found.details["sentiment"])))
     assert found.value == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("said", "taken"),
+    [(("user", "good a b c"), 2.0), (("system", "good a b c"), 1.5), (("user", "good a b"), 0.0)],
+)
+def test_what_repeats_take_is_taken_from_the_value_alone(tmp_path: Path, said: tuple[str, str], taken: float):
+    context = [Turn(speaker=said[0], text=said[1]), Turn(speaker="user", text="d e f")][: 1 + (said[0] == "system")]
+    asked = TurnToScore(context, "good a b c")
+    repeats = {"repeats_user": 2.0, "repeats_itself": 1.5}
+    plain, counting = (
+        load_scorer(make_quality_bundle(tmp_path / name, value=value), "fp32").scorer
+        for name, value in (
+            ("plain", {"weights": WEIGHTS, "bias": 0.3}),
+            ("counting", {"weights": WEIGHTS, "bias": 0.3, "repeats": repeats}),
+        )
+    )
+    [without], [found] = score_turns(plain, [asked]), score_turns(counting, [asked])
+    assert found.details == without.details
+    assert logit(found.value) == pytest.approx(logit(without.value) - taken, abs=1e-6)
+
+
+def logit(value: float) -> float:
+    return float(np.log(value / (1 - value)))
 
 
 def test_every_head_comes_with_its_percentile(scorer: QualityScorer):
@@ -158,6 +182,8 @@ def test_a_curve_that_does_not_rise_is_refused(tmp_path: Path, points: Any):
     ("options", "message"),
     [
         ({"value": {"weights": {"humour": 1.0}, "bias": 0.0}}, "humour"),
+        ({"value": {"weights": {}, "bias": 0.0, "repeats": {"repeats_user": -1.0}}}, "repeats.repeats_user"),
+        ({"value": {"weights": {}, "bias": 0.0, "repeats": {"context_not_read": 1.0}}}, "context_not_read"),
         ({"layout": {**LAYOUT, "stride_tokens": 9}}, "stride_tokens is above window_tokens"),
         ({"layout": {**LAYOUT, "context_turns": 4}}, "context_turns is above 3"),
         ({"heads": "nowhere.json"}, "nowhere.json, for which its manifest gives no SHA-256"),

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 from turnscore_service.settings.cache import CacheSettings
 from turnscore_service.settings.redis_address import RedisAddress, read_address
-from turnscore_wire import tell_refusal
+from turnscore_wire import describe_refusal
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_an_address_is_read(url: str, expected: RedisAddress):
 def test_a_wrong_address_is_told_without_being_repeated(url: str, said: str):
     with pytest.raises(ValidationError) as refused:
         CacheSettings.model_validate({"url": url})
-    field, message = tell_refusal(refused.value)
+    field, message = describe_refusal(refused.value)
     assert (field, said in message) == ("url", True), message
     assert "secret" not in message
 

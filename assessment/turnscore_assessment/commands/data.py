@@ -1,0 +1,76 @@
+"""`turnscore-data`: public sets in the form that our commands read. Downloads nothing."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turnscore_assessment.converters.catalogue import SETS, compare_counts, count_rows, find_files
+from turnscore_assessment.converters.original_files import Record
+from turnscore_assessment.errors import BadDataError
+from turnscore_assessment.reported_errors import reported_errors
+from turnscore_assessment.sample.writing import write_sample
+from turnscore_assessment.version_option import VersionOption
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def data(_version: VersionOption = False) -> None:
+    """Public dialogue sets as our commands read them; docs/data.md says where each comes from."""
+
+
+@app.command()
+def convert(
+    name: Annotated[str, typer.Argument(help=f"The set: {', '.join(SETS)}.")],
+    source: Annotated[Path, typer.Argument(exists=True, help="The original file, or a folder that holds the files.")],
+    output: Annotated[Path, typer.Argument(dir_okay=False, help="JSON lines; gzipped if it ends in .gz.")],
+    whole: Annotated[bool, typer.Option("--whole", help="Fail unless the counts are those of the whole set.")] = False,
+) -> None:
+    """Write a set's original files in our form, and compare the counts with a correct reading's."""
+    if name not in SETS:
+        raise typer.BadParameter(f"{name!r} is none of {', '.join(SETS)}", param_hint="NAME")
+    described = SETS[name]
+    with reported_errors():
+        files = find_files(described, source)
+        if output.exists() and any(output.samefile(file) for file in files):
+            raise typer.BadParameter("would overwrite what it reads", param_hint="OUTPUT")
+        rows = list(_read_checked(described.read(files), source))
+        counts = count_rows(rows)
+        verdict = compare_counts(described, counts)
+        if whole and "whole set has" in verdict:
+            raise BadDataError(source, 0, f"has {counts.rows:,} rows and {counts.turns:,} turns; {verdict}")
+        write_rows(output, rows)
+    read = f"{len(files)} {'file' if len(files) == 1 else 'files'}"
+    typer.echo(f"wrote {output}: {counts.rows:,} rows, {counts.turns:,} turns of {read}. {verdict}".rstrip(" ."))
+
+
+@app.command()
+def sample(
+    output: Annotated[Path, typer.Argument(file_okay=False, help="Folder to fill; empty or missing.")],
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+) -> None:
+    """Write a made-up sample in the place of every public set, so that each command can be tried."""
+    with reported_errors():
+        written = write_sample(output, seed)
+    typer.echo(f"wrote {len(written)} files to {output}; nothing that is measured on them means anything")
+
+
+def _read_checked(rows: Iterator[Record], source: Path) -> Iterator[Record]:
+    """The rows; a field that is missing deep inside a record is an error that names it."""
+    try:
+        yield from rows
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise BadDataError(source, 0, f"is not in its published form ({type(error).__name__}: {error})") from error
+
+
+def write_rows(path: Path, rows: list[Record]) -> None:
+    """One row a line; the same rows give the same bytes, and the file appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    text = "".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows).encode()
+    partial.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+    partial.replace(path)

@@ -1,0 +1,157 @@
+"""The sets by name: which files are read, by what, and the counts that a correct reading of the whole set gives."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from turnscore_assessment.converters import dialogue_text, judged_dialogues, judged_responses
+from turnscore_assessment.converters.original_files import Record
+from turnscore_assessment.errors import BadDataError
+
+Read = Callable[[Sequence[Path]], Iterator[Record]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OriginalSet:
+    """A set as its authors publish it."""
+
+    read: Read
+    files: tuple[str, ...]
+    """Patterns of the files in a folder, in the order in which they are read."""
+    rows: int | None = None
+    """Of the whole set; None where we hold none to count."""
+    turns: int | None = None
+    becomes: str = ""
+    """The file that our commands look for."""
+    note: str = ""
+
+
+SETS: Mapping[str, OriginalSet] = {
+    "convai2017": OriginalSet(
+        read=judged_dialogues.read_convai,
+        files=("*data_train_*.json*", "*data_test_*.json*"),
+        rows=2778,
+        turns=30434,
+        becomes="convai2017.jsonl.gz",
+    ),
+    "dstc9": OriginalSet(
+        read=judged_dialogues.read_dstc9,
+        files=("*chatbot*.json*",),
+        rows=2200,
+        becomes="dstc9_interactive.jsonl.gz",
+        note="ours has 2,081: ConTurE's dialogues are left out",
+    ),
+    "dbdc3": OriginalSet(
+        read=judged_dialogues.read_dbdc3,
+        files=("*iris_*.log.json*", "*t*k*_*.log.json*", "*yi_*.log.json*"),
+        rows=300,
+        turns=6100,
+        becomes="dbdc3_dev.jsonl.gz",
+    ),
+    "dialogue-eval": OriginalSet(
+        read=judged_dialogues.read_dialogue_eval,
+        files=("*.json*",),
+        becomes="human_assessment/{run}_{pass,fail}.jsonl.gz",
+        note="a file at a time; 5,316 rows and 113,346 turns in all six",
+    ),
+    "schema-guided": OriginalSet(
+        read=dialogue_text.read_schema_guided,
+        files=("*dialogues_*.json*",),
+        becomes="dialogue_text.jsonl.gz",
+        note="ours has 17,193 dialogues and 312,250 turns of it",
+    ),
+    "topical-chat": OriginalSet(
+        read=dialogue_text.read_topical_chat,
+        files=("*valid_freq.json*", "*valid_rare.json*", "*test_freq.json*", "*test_rare.json*"),
+        rows=2115,
+        turns=46014,
+        becomes="dialogue_text.jsonl.gz",
+    ),
+    "synthetic-persona-chat": OriginalSet(
+        read=dialogue_text.read_persona_chat,
+        files=("*valid*.csv*", "*test*.csv*"),
+        rows=1968,
+        turns=54516,
+        becomes="dialogue_text.jsonl.gz",
+    ),
+    "dailydialog-adversarial": OriginalSet(
+        read=judged_responses.read_adversarial,
+        files=("*dev.json*", "*test.json*"),
+        becomes="adversarial_responses.jsonl.gz",
+        note="ours has 2,132 contexts",
+    ),
+    "dailydialog-several": OriginalSet(
+        read=judged_responses.read_several,
+        files=("*train*.json*",),
+        becomes="several_responses.jsonl.gz",
+        note="ours has 7,482 contexts",
+    ),
+    "grade": OriginalSet(
+        read=judged_responses.read_grade,
+        files=("*human_judgement.json*",),
+        becomes="turn_ratings.jsonl.gz",
+        note="ours has 583 of convai2's 600, without what stands in a held-back set",
+    ),
+    "zhao": OriginalSet(
+        read=judged_responses.read_zhao,
+        files=("*persona-zhao.csv*", "*dailydialog-zhao.csv*"),
+        rows=1800,
+        becomes="turn_ratings.jsonl.gz",
+        note="900 of each set; ours has 1,714, without what stands in a held-back set",
+    ),
+    "multiref-ratings": OriginalSet(
+        read=judged_responses.read_multiref_ratings,
+        files=("*mturk_rating_processed_output.csv*",),
+        rows=500,
+        becomes="multiref/ratings.jsonl.gz",
+    ),
+    "multiref-test": OriginalSet(
+        read=judged_responses.read_multiref_test,
+        files=("*multireftest.json*",),
+        rows=1000,
+        turns=7740,
+        becomes="multiref/test.jsonl.gz",
+    ),
+}
+
+
+def find_files(described: OriginalSet, source: Path) -> list[Path]:
+    """The file itself, or the set's files anywhere in the folder, by pattern and then by name.
+
+    BadDataError where the folder has none.
+    """
+    if source.is_file():
+        return [source]
+    found = [path for pattern in described.files for path in sorted(source.rglob(pattern)) if path.is_file()]
+    if not found:
+        raise BadDataError(source, 0, f"has no file like {' or '.join(described.files)}")
+    return list(dict.fromkeys(found))
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Rows and turns of a converted file; a row of responses has no turns."""
+
+    rows: int
+    turns: int
+
+
+def count_rows(rows: Iterable[Record]) -> Counts:
+    """Of all rows."""
+    found = [len(row.get("turns", ())) for row in rows]
+    return Counts(len(found), sum(found))
+
+
+def compare_counts(described: OriginalSet, found: Counts) -> str:
+    """A sentence on whether these are the counts of the whole set."""
+    wanted = [
+        (name, want, have)
+        for name, want, have in (("rows", described.rows, found.rows), ("turns", described.turns, found.turns))
+        if want is not None
+    ]
+    if not wanted:
+        return described.note
+    missed = [f"{want:,} {name}" for name, want, have in wanted if want != have]
+    if missed:
+        return f"the whole set has {' and '.join(missed)}: this is a part of it, or another version"
+    return "these are the counts of the whole set"

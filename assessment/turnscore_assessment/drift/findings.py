@@ -1,0 +1,85 @@
+"""Findings: live values against the bundle's curve and a baseline, with what a reader should make of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from turnscore_assessment.drift.live_values import LiveValues
+from turnscore_assessment.drift.stability import (
+    LEAST_DIALOGUES,
+    UNIFORM,
+    find_limit,
+    find_shares,
+    measure_stability,
+)
+
+FOREIGN_LIMIT = 0.05
+"""Share of turns hardly in the model's language. Chosen: the detector names one English turn in thousands."""
+
+
+class Verdict(StrEnum):
+    """What an index says."""
+
+    STABLE = "stable"
+    DRIFTED = "DRIFTED"
+    TOO_FEW = f"fewer than {LEAST_DIALOGUES} dialogues"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Live values against one reference."""
+
+    against: str
+    index: float
+    limit: float
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One bundle's live values, what they were compared with, and warnings."""
+
+    live: LiveValues
+    baseline: LiveValues | None
+    comparisons: Sequence[Comparison]
+    warnings: Sequence[str]
+
+    @property
+    def has_drifted(self) -> bool:
+        """Whether any comparison says so."""
+        return any(each.verdict is Verdict.DRIFTED for each in self.comparisons)
+
+
+def find_drift(live: Sequence[LiveValues], baseline: Sequence[LiveValues] = ()) -> list[Finding]:
+    """A finding for each bundle; a baseline of another version of it is not compared, and that is said."""
+    known = {(each.scorer, each.model): each for each in baseline}
+    return [_look_at(each, known.get((each.scorer, each.model)), baseline) for each in live]
+
+
+def _look_at(live: LiveValues, baseline: LiveValues | None, all_baselines: Sequence[LiveValues]) -> Finding:
+    comparisons = []
+    if any(live.bins):
+        comparisons.append(_compare("bundle", live, None))
+        if baseline is not None:
+            comparisons.append(_compare("baseline", live, baseline))
+    warnings = []
+    if live.turns and live.foreign / live.turns > FOREIGN_LIMIT:
+        warnings.append(
+            f"{live.foreign / live.turns:.0%} of turns are hardly in the language that the model was made for"
+        )
+    others = sorted({each.model for each in all_baselines if each.scorer == live.scorer})
+    if baseline is None and others:
+        warnings.append(f"the baseline is of {', '.join(others)}: take a new one with {live.model}")
+    if not any(live.bins):
+        warnings.append("no turn has a percentile")
+    return Finding(live=live, baseline=baseline, comparisons=comparisons, warnings=warnings)
+
+
+def _compare(against: str, live: LiveValues, baseline: LiveValues | None) -> Comparison:
+    index = measure_stability(live.bins, UNIFORM if baseline is None else find_shares(baseline.bins))
+    fewest = min(live.dialogues, live.dialogues if baseline is None else baseline.dialogues)
+    limit = find_limit(max(1.0, live.dialogues), None if baseline is None else max(1.0, baseline.dialogues))
+    verdict = Verdict.DRIFTED if index > limit else Verdict.STABLE
+    return Comparison(
+        against=against, index=index, limit=limit, verdict=Verdict.TOO_FEW if fewest < LEAST_DIALOGUES else verdict
+    )

@@ -1,0 +1,86 @@
+"""Live values: what the scores of one bot's said turns are like, as counts. They hold no text."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+
+from turnscore_assessment.drift.stability import BINS
+from turnscore_assessment.errors import BadFileError
+
+_FORM = 1
+_Count = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+@with_config(ConfigDict(extra="forbid"))
+@dataclass(kw_only=True)
+class LiveValues:
+    """Counts of one scorer's bundle; floats, because Prometheus extrapolates."""
+
+    scorer: str
+    model: str
+    bins: Annotated[list[_Count], Field(min_length=BINS, max_length=BINS)]
+    """Turns by percentile: up to 10, up to 20 and so on."""
+    dialogues: _Count = 0.0
+    turns: _Count = 0.0
+    low: _Count = 0.0
+    labelled: _Count = 0.0
+    cut: _Count = 0.0
+    foreign: _Count = 0.0
+    not_computable: _Count = 0.0
+    tokens: _Count = 0.0
+    chars: _Count = 0.0
+
+    @classmethod
+    def empty(cls, scorer: str, model: str) -> "LiveValues":
+        """Nothing counted yet."""
+        return cls(scorer=scorer, model=model, bins=[0.0] * BINS)
+
+    def add(self, other: "LiveValues") -> None:
+        """Counts the other's turns too."""
+        self.bins = [mine + its for mine, its in zip(self.bins, other.bins, strict=True)]
+        for field in fields(self)[3:]:
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+
+
+class Collection:
+    """Live values by scorer and model, in the order in which they came."""
+
+    def __init__(self, found: Iterable[LiveValues] = ()) -> None:
+        self._found: dict[tuple[str, str], LiveValues] = {}
+        for each in found:
+            self.of(each.scorer, each.model).add(each)
+
+    def of(self, scorer: str, model: str) -> LiveValues:
+        """Those of one bundle, to be added to."""
+        return self._found.setdefault((scorer, model), LiveValues.empty(scorer, model))
+
+    def all(self) -> list[LiveValues]:
+        """Those of every bundle that said anything."""
+        return [each for each in self._found.values() if each.turns or each.not_computable or any(each.bins)]
+
+
+_BASELINE = TypeAdapter(list[LiveValues])
+
+
+def write_baseline(path: Path, values: Iterable[LiveValues]) -> None:
+    """A baseline as JSON: counts alone."""
+    path.write_text(json.dumps({"form": _FORM, "values": [asdict(each) for each in values]}, indent=1) + "\n")
+
+
+def read_baseline(path: Path) -> list[LiveValues]:
+    """The values that `write_baseline` wrote. Raises BadFileError."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict) or content.get("form") != _FORM:
+            raise BadFileError(path, 0, "is no baseline that turnscore-drift wrote")
+        return _BASELINE.validate_python(content.get("values"))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise BadFileError(path, 0, f"values.{place}: {first['msg']}") from error
+    except (OSError, ValueError) as error:
+        raise BadFileError(path, 0, f"cannot be read ({error})") from error

@@ -1,0 +1,114 @@
+"""Live values from metrics: a service's /metrics, or a Prometheus that kept them for a window."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from turnscore_assessment.drift.live_values import Collection, LiveValues
+from turnscore_assessment.drift.stability import BINS
+from turnscore_assessment.errors import AssessmentError
+
+_SECONDS = 30.0  # chosen: a query over weeks reads a lot
+_BUCKET = "turnscore_score_percentile_bucket"
+_COUNTED = {
+    "turnscore_said_dialogues_total": "dialogues",
+    "turnscore_cut_turns_total": "cut",
+    "turnscore_not_computable_turns_total": "not_computable",
+    "turnscore_said_tokens_total": "tokens",
+    "turnscore_said_chars_total": "chars",
+}
+_LABELS = {"low": ("turns", "labelled", "low"), "ok": ("turns", "labelled"), "none": ("turns",)}
+_TURNS = "turnscore_said_turns_total"
+_WARNED = "turnscore_warned_turns_total"
+SERIES = (_BUCKET, _TURNS, _WARNED, *_COUNTED)
+"""What is asked for."""
+
+Sample = tuple[str, Mapping[str, str], float]
+
+
+def read_service(url: str) -> list[Sample]:
+    """The samples of a service since it started; `url` is its address or that of its /metrics."""
+    text = _get(url if url.rstrip("/").endswith("/metrics") else f"{url.rstrip('/')}/metrics").text
+    try:
+        families = list(text_string_to_metric_families(text))
+    except ValueError as error:
+        raise AssessmentError(f"{url} returned no metrics ({error})") from error
+    return [(each.name, each.labels, each.value) for family in families for each in family.samples]
+
+
+def query_prometheus(
+    url: str, window: str, selector: str = "", tenant: str | None = None, totals: Sequence[str] = SERIES
+) -> list[Sample]:
+    """The samples' increase over the window, such as `14d`; `selector` picks series, such as `job="bot"`."""
+    found: list[Sample] = []
+    picked = ", ".join(filter(None, (selector, None if tenant is None else f"tenant={json.dumps(tenant)}")))
+    [_, now] = _ask(url, query="time()")  # one instant for all series, by its own clock
+    for series in totals:
+        query = f"sum without (instance, pod, job, tenant) (increase({series}{{{picked}}}[{window}]))"
+        found += [(series, each["metric"], float(each["value"][1])) for each in _ask(url, query=query, time=now)]
+    return found
+
+
+def query_least(url: str, series: str, window: str, selector: str = "") -> list[Sample]:
+    """The least of a gauge's latest values within the window, over all replicas."""
+    query = f"min without (instance, pod, job) (last_over_time({series}{{{selector}}}[{window}]))"
+    return [(series, each["metric"], float(each["value"][1])) for each in _ask(url, query=query)]
+
+
+def collect(samples: Iterable[Sample], tenant: str | None = None) -> list[LiveValues]:
+    """The samples by scorer and model; those of one tenant, or all of them together."""
+    found = Collection()
+    reached: dict[tuple[str, str], dict[float, float]] = {}
+    for series, labels, value in samples:
+        if series not in SERIES or not math.isfinite(value) or tenant not in (None, labels.get("tenant", "")):
+            continue
+        scorer, model = labels.get("scorer", ""), labels.get("model", "")
+        if series == _BUCKET:
+            steps = reached.setdefault((scorer, model), {})
+            bound = float(labels["le"])
+            steps[bound] = steps.get(bound, 0.0) + value
+        else:
+            _count(found.of(scorer, model), series, labels, value)
+    for (scorer, model), steps in reached.items():
+        found.of(scorer, model).bins = _to_bins(steps)
+    return found.all()
+
+
+def _count(values: LiveValues, series: str, labels: Mapping[str, str], value: float) -> None:
+    if series == _TURNS:
+        names = _LABELS.get(labels.get("label", ""), ())
+    elif series == _WARNED:
+        names = ("foreign",) if labels.get("warning") == "not_in_language" else ()
+    else:
+        names = (_COUNTED[series],)
+    for name in names:
+        setattr(values, name, getattr(values, name) + value)
+
+
+def _to_bins(steps: Mapping[float, float]) -> list[float]:
+    """The turns in each bin, of the turns up to each bound."""
+    upto = [0.0, *(steps.get(100.0 * place / BINS, 0.0) for place in range(1, BINS + 1))]
+    return [max(0.0, upto[place + 1] - upto[place]) for place in range(BINS)]
+
+
+def _get(url: str, **parameters: str) -> httpx.Response:
+    try:
+        reply = httpx.get(url, params=parameters or None, timeout=_SECONDS, follow_redirects=False)
+        reply.raise_for_status()
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise AssessmentError(f"{url}: {error}") from error
+    return reply
+
+
+def _ask(url: str, **parameters: str) -> list[Any]:
+    """The result of a query."""
+    reply = _get(f"{url.rstrip('/')}/api/v1/query", **parameters)
+    try:
+        found: list[Any] = reply.json()["data"]["result"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise AssessmentError(f"{url} did not answer as Prometheus does") from error
+    return found

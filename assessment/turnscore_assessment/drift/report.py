@@ -1,0 +1,110 @@
+"""The report on drift: a table for a terminal, a page of HTML, and a baseline as rules for Prometheus."""
+
+import json
+from collections.abc import Iterable, Sequence
+
+from rich.table import Table as ScreenTable
+
+from turnscore_assessment.drift.findings import Finding
+from turnscore_assessment.drift.live_values import LiveValues
+from turnscore_assessment.drift.stability import BINS, find_shares
+from turnscore_assessment.report.html_page import Page, Section, Table, write_page
+
+_HEADER = ("scorer", "model", "against", "dialogues", "turns", "index", "limit", "verdict")
+_SHARES = ("", "now", "baseline")
+
+
+def make_table(findings: Iterable[Finding]) -> ScreenTable:
+    """A row for each comparison."""
+    table = ScreenTable(*_HEADER)
+    for row in _rows(findings):
+        table.add_row(*row)
+    return table
+
+
+def make_page(findings: Sequence[Finding], command: str, date: str) -> str:
+    """The same with the shares of every bin, as one file of HTML."""
+    drifted = [each.live.model for each in findings if each.has_drifted]
+    summary = [f"Drifted: {', '.join(drifted)}." if drifted else "Nothing drifted beyond what chance explains."]
+    overview = Section(heading="Comparisons", tables=[Table("Stability", _HEADER, _rows(findings))])
+    sections = [overview, *map(_make_section, findings)]
+    return write_page(Page(title="Drift of scores", summary=summary, sections=sections, command=command, date=date))
+
+
+def _make_section(finding: Finding) -> Section:
+    return Section(
+        heading=f"{finding.live.scorer}: {finding.live.model}",
+        paragraphs=[f"{warning[0].upper()}{warning[1:]}." for warning in finding.warnings],
+        tables=[
+            Table("Share of turns by percentile", _SHARES, _share_rows(finding)),
+            Table("What else was counted", _SHARES, _other_rows(finding)),
+        ],
+    )
+
+
+def make_rules(baseline: Iterable[LiveValues]) -> str:
+    """The baseline as recording rules: the drift rules of deploy/observability compare with these series."""
+    lines = ["groups:", "  - name: turnscore-baseline", "    rules:"]
+    for each in baseline:
+        if any(each.bins):
+            labels = {"scorer": each.scorer, "model": each.model}
+            lines += _rule("turnscore:baseline_dialogues", each.dialogues, labels)
+            for place, share in enumerate(find_shares(each.bins)):
+                lines += _rule("turnscore:baseline_share", share, {**labels, "bin": bin_name(place)})
+    return "\n".join(lines) + "\n"
+
+
+def bin_name(place: int) -> str:
+    """A bin's label: the percentile that it goes up to."""
+    return str(100 * (place + 1) // BINS)
+
+
+def _rule(record: str, value: float, labels: dict[str, str]) -> list[str]:
+    named = ", ".join(f"{name}: {json.dumps(value)}" for name, value in labels.items())
+    return [f"      - record: {record}", f"        expr: vector({value:.10g})", f"        labels: {{{named}}}"]
+
+
+def _rows(findings: Iterable[Finding]) -> list[tuple[str, ...]]:
+    return [
+        (
+            each.live.scorer,
+            each.live.model,
+            compared.against,
+            f"{each.live.dialogues:,.0f}",
+            f"{each.live.turns:,.0f}",
+            f"{compared.index:.4f}",
+            f"{compared.limit:.4f}",
+            compared.verdict,
+        )
+        for each in findings
+        for compared in each.comparisons
+    ]
+
+
+def _share_rows(finding: Finding) -> list[tuple[str, ...]]:
+    baseline = finding.baseline
+    now = find_shares(finding.live.bins)
+    before = find_shares(baseline.bins) if baseline is not None else None
+    return [
+        (f"up to {bin_name(place)}", f"{share:.1%}", "-" if before is None else f"{before[place]:.1%}")
+        for place, share in enumerate(now)
+    ]
+
+
+def _other_rows(finding: Finding) -> list[tuple[str, ...]]:
+    now, before = _others(finding.live), None if finding.baseline is None else _others(finding.baseline)
+    return [(name, value, "-" if before is None else before[name]) for name, value in now.items()]
+
+
+def _others(values: LiveValues) -> dict[str, str]:
+    return {
+        "labelled turns that are low": _share(values.low, values.labelled),
+        "turns that were not read whole": _share(values.cut, values.turns),
+        "turns hardly in the model's language": _share(values.foreign, values.turns),
+        "turns whose score is not a number": _share(values.not_computable, values.turns + values.not_computable),
+        "tokens per character": f"{values.tokens / values.chars:.3f}" if values.chars else "-",
+    }
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{part / whole:.1%}" if whole else "-"

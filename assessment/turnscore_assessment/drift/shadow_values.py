@@ -1,0 +1,110 @@
+"""Shadow values: how a version that shadows differs from the one that answers, as counts of a service's metrics."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from scipy.stats import binomtest
+
+from turnscore_assessment.drift.metric_source import Sample
+
+_Key = TypeVar("_Key")
+
+_PREFIX = "turnscore_shadow_"
+TOTALS = tuple(
+    f"{_PREFIX}{name}"
+    for name in ("turns_total", "percentiles_total", "labels_total", "cpu_seconds_total", "percentile_shift_bucket")
+)
+"""Series that add up over replicas and windows."""
+CORRELATION = f"{_PREFIX}rank_correlation"
+"""The series of which the least counts."""
+FAR = 10
+"""Percentiles from which a shift is called far; a bound of the metric's buckets. Chosen."""
+
+
+@dataclass(kw_only=True)
+class ShadowValues:
+    """Counts of one scorer's shadow beside one served version; floats, because Prometheus extrapolates."""
+
+    scorer: str
+    model: str
+    served: str
+    turns: dict[str, float] = field(default_factory=dict)
+    """By outcome: compared, failed, full, late."""
+    percentiles: dict[str, float] = field(default_factory=dict)
+    """Added up, by whose they are: served, shadow."""
+    labels: dict[tuple[str, str], float] = field(default_factory=dict)
+    """Turns by the served version's label and the shadow's."""
+    shifts: dict[float, float] = field(default_factory=dict)
+    """Turns whose percentiles differ by at most so much."""
+    cpu_seconds: float = 0.0
+    correlation: float | None = None
+
+    @property
+    def compared(self) -> float:
+        """Turns that both scored."""
+        return self.turns.get("compared", 0.0)
+
+    @property
+    def dropped(self) -> float:
+        """Turns that found no place or no idle moment."""
+        return self.turns.get("full", 0.0) + self.turns.get("late", 0.0)
+
+    @property
+    def mean_shift(self) -> float:
+        """Percentiles by which the shadow's mean is above the served version's."""
+        return (self.percentiles.get("shadow", 0.0) - self.percentiles.get("served", 0.0)) / self.compared
+
+    @property
+    def far_share(self) -> float:
+        """Share of compared turns whose percentiles differ by more than `FAR`."""
+        every = self.shifts.get(math.inf, 0.0)
+        return max(0.0, 1 - self.shifts.get(float(FAR), 0.0) / every) if every else math.nan
+
+    @property
+    def labelled(self) -> float:
+        """Compared turns that both gave a label."""
+        return sum(count for pair, count in self.labels.items() if "none" not in pair)
+
+    def flipped(self, was: str, becomes: str) -> float:
+        """Turns with one label by the served version and another by the shadow."""
+        return self.labels.get((was, becomes), 0.0)
+
+    def flip_interval(self) -> tuple[float, float]:
+        """Wilson's interval of 95 % of the share of labelled turns whose label flips, as if turns were independent."""
+        flips = round(self.flipped("low", "ok") + self.flipped("ok", "low"))
+        interval = binomtest(flips, max(flips, round(self.labelled))).proportion_ci(method="wilson")
+        return float(interval.low), float(interval.high)
+
+
+def collect_shadows(samples: Iterable[Sample]) -> list[ShadowValues]:
+    """The samples by scorer, shadow and served version, of those that compared any turn."""
+    found: dict[tuple[str, str, str], ShadowValues] = {}
+    for series, labels, value in samples:
+        if not series.startswith(_PREFIX) or not math.isfinite(value):
+            continue
+        scorer, model, served = (labels.get(name, "") for name in ("scorer", "model", "served"))
+        values = found.setdefault((scorer, model, served), ShadowValues(scorer=scorer, model=model, served=served))
+        _count(values, series, labels, value)
+    return [each for each in found.values() if each.compared >= 1]
+
+
+def _count(values: ShadowValues, series: str, labels: Mapping[str, str], value: float) -> None:
+    name = series.removeprefix(_PREFIX)
+    if name == "turns_total":
+        _add(values.turns, labels.get("outcome", ""), value)
+    elif name == "percentiles_total":
+        _add(values.percentiles, labels.get("by", ""), value)
+    elif name == "labels_total":
+        _add(values.labels, (labels.get("served_label", ""), labels.get("shadow_label", "")), value)
+    elif name == "percentile_shift_bucket":
+        _add(values.shifts, float(labels["le"]), value)
+    elif name == "cpu_seconds_total":
+        values.cpu_seconds += value
+    elif series == CORRELATION:
+        values.correlation = value if values.correlation is None else min(values.correlation, value)
+
+
+def _add(counts: dict[_Key, float], key: _Key, value: float) -> None:
+    counts[key] = counts.get(key, 0.0) + value

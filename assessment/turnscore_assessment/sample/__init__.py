@@ -1,0 +1,1 @@
+"""A small open sample of every set, of our own sentences, so that each documented command can be tried."""

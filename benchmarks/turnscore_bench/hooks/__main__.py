@@ -1,0 +1,85 @@
+"""`make bench-hooks`: the time that a hook adds to a reply, beside the service's own latency, in alternating replies.
+
+Asks a running service, on 127.0.0.1 by default.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from statistics import quantiles
+from typing import Annotated
+
+import typer
+from turnscore_client import TurnScoreClient
+from turnscore_client.integrations import Gate, TurnWatch
+from turnscore_wire import Score
+
+_MESSAGES = [
+    {"role": "system", "content": "you are a cheerful guide. " * 40},
+    *[
+        {"role": role, "content": f"{text} {place}"}
+        for place in range(10)
+        for role, text in (("user", "what did you do on day"), ("assistant", "i hiked up volcano number"))
+    ],
+    {"role": "user", "content": "and what did you do today?"},
+]
+_BETWEEN_SECONDS = 0.02
+"""A chatbot's process at some fifty replies a second; the scores of one are computed while the next is made. Chosen."""
+
+
+async def _measure(url: str, scorer: str, replies: int) -> dict[str, list[float]]:
+    took: dict[str, list[float]] = {"nothing": [], "behind the back": [], "the service itself": [], "with a gate": []}
+    watch = TurnWatch(url=url, scorers=[scorer], on_scored=lambda _: None)
+    gate = Gate(-1.0, scorer=scorer, url=url)  # every reply passes
+    with TurnScoreClient(url) as client:
+
+        async def nothing(_: str) -> None:
+            await asyncio.sleep(0)
+
+        async def behind(text: str) -> None:
+            watch.hand_over([*_MESSAGES, {"role": "assistant", "content": text}])
+            await asyncio.sleep(0)  # who is next on the loop pays for what the hook's threads do
+
+        async def directly(text: str) -> None:
+            await asyncio.to_thread(client.score, messages=_MESSAGES, response=text, scorers=[scorer])
+
+        async def gated(text: str) -> None:
+            await gate.achoose(_MESSAGES, text, _never, str)
+
+        ways: dict[str, Callable[[str], Awaitable[None]]] = {
+            "nothing": nothing,
+            "behind the back": behind,
+            "the service itself": directly,
+            "with a gate": gated,
+        }
+        for number in range(replies):
+            for name, way in ways.items():
+                text = f"i hiked up volcano number {number} today, {name}! ever been on one?"  # never in the cache
+                started_at = time.perf_counter()
+                await way(text)
+                took[name].append(1000 * (time.perf_counter() - started_at))
+                await asyncio.sleep(_BETWEEN_SECONDS)
+    watch.close(30)
+    gate.close()
+    if watch.scored != replies or gate.passed != replies:
+        raise SystemExit(f"only {watch.scored} of {replies} were scored, and {gate.passed} judged by the gate")
+    return took
+
+
+async def _never(_: Score) -> None:
+    raise AssertionError("every reply passes")
+
+
+def bench_hooks(
+    url: Annotated[str, typer.Option(help="The service.")] = "http://127.0.0.1:3000",
+    scorer: Annotated[str, typer.Option(help="The scorer that is asked.")] = "engagement",
+    replies: Annotated[int, typer.Option(min=100)] = 1000,
+) -> None:
+    """Measure, and print the median and the 99th percentile of each way in milliseconds."""
+    for name, times in asyncio.run(_measure(url, scorer, replies)).items():
+        cuts = quantiles(times, n=100)
+        typer.echo(f"{name:20} p50 {cuts[49]:8.3f} ms   p99 {cuts[98]:8.3f} ms")
+
+
+if __name__ == "__main__":
+    typer.run(bench_hooks)

@@ -1,0 +1,1 @@
+"""Where the CPU of a request goes beside inference: by stage and by line of the running service."""

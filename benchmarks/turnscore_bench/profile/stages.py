@@ -1,0 +1,104 @@
+"""Stages: to which part of a request's path a line belongs, by its file and function. Pure."""
+
+from collections.abc import Iterator
+from functools import cache
+from types import FrameType
+
+LOOP = "event loop and kernel"
+
+RULES: tuple[tuple[str, str], ...] = (
+    ("uvicorn/protocols/websockets/", "WebSocket: frames"),
+    ("uvicorn/protocols/", "HTTP: connections and parsing"),
+    ("doors/http_protocol.py", "HTTP: connections and parsing"),
+    ("websockets/", "WebSocket: frames"),
+    ("doors/websocket_protocol.py", "WebSocket: frames"),
+    ("opentelemetry/", "layers before the door"),
+    ("_bentoml", "layers before the door"),
+    ("bentoml/", "layers before the door"),
+    ("starlette/middleware", "layers before the door"),
+    ("starlette/applications.py", "layers before the door"),
+    ("starlette/routing.py", "layers before the door"),
+    ("fastapi/", "layers before the door"),
+    ("turnscore_service/bento.py", "layers before the door"),
+    ("doors/shedding_door.py", "layers before the door"),
+    ("doors/http_door.py:__call__", "layers before the door"),
+    ("turnscore_service/deadline.py:within", "door: head, key, body"),
+    ("starlette/requests.py", "door: head, key, body"),
+    ("starlette/responses.py", "replies: objects and encoding"),
+    ("doors/http_answers.py:encode_reply", "replies: objects and encoding"),
+    ("doors/http_answers.py:send_answer", "replies: objects and encoding"),
+    ("doors/websocket_door.py:_send_text", "replies: objects and encoding"),
+    ("doors/grpc_messages.py:write_message", "replies: objects and encoding"),
+    ("doors/grpc_messages.py", "decoding"),
+    ("doors/decoder.py", "decoding"),
+    ("turnscore_wire/v1/conversion.py:write", "replies: objects and encoding"),
+    ("turnscore_wire/v1/conversion.py:read", "decoding"),
+    ("turnscore_wire/requests.py", "decoding"),
+    ("turnscore_wire/conversations.py", "decoding"),
+    ("doors/", "door: head, key, body"),
+    ("/keys/", "door: head, key, body"),
+    ("path/answered_bodies.py", "door: head, key, body"),
+    ("grpc/", "gRPC library"),
+    ("conversations/", "conversation"),
+    ("path/dialogue_tally.py", "conversation"),
+    ("path/request_checks.py", "checks"),
+    ("path/items.py", "trimming, keys, cache"),
+    (":trim", "trimming, keys, cache"),
+    (":inputs_of", "trimming, keys, cache"),
+    ("scorers/history.py", "trimming, keys, cache"),
+    ("/cache/", "trimming, keys, cache"),
+    ("path/admission.py", "admission"),
+    ("path/shedding.py", "admission"),
+    ("path/tokenizer_stage.py", "tokenizing"),
+    ("path/isolation.py", "tokenizing"),
+    ("inference/text_tokenizer.py", "tokenizing"),
+    ("inference/whole_words.py", "tokenizing"),
+    (":encode", "tokenizing"),
+    ("path/stages.py", "hand-over to threads"),
+    ("path/crew.py", "hand-over to threads"),
+    ("concurrent/futures/", "hand-over to threads"),
+    ("inference/onnx_backend.py", "the runtime"),
+    (":score_rows", "the runtime"),
+    ("path/batch", "batching"),
+    ("path/fair_shares.py", "batching"),
+    ("path/outcomes.py", "replies: objects and encoding"),
+    (":percentile", "replies: objects and encoding"),
+    ("path/answerer.py:_score", "replies: objects and encoding"),
+    ("path/answerer.py", "flights and waiting"),
+    ("path/", "flights and waiting"),
+    ("prometheus_client/", "metrics"),
+    ("turnscore_service/metrics", "metrics"),
+    ("/logging/", "logging"),
+    ("turnscore_service/log_setup.py", "logging"),
+)
+"""The end of a file's path or a part of it, with a function's name behind a colon; the first that fits counts."""
+
+STAGES = tuple(dict.fromkeys([LOOP, *(stage for _, stage in RULES)]))
+
+
+@cache
+def stage_of(file: str, function: str) -> str | None:
+    """The stage of a function; None for one that serves several, which belongs to its caller."""
+    for part, stage in RULES:
+        path, _, wanted = part.partition(":")
+        if path in file and (not wanted or wanted == function):
+            return stage
+    return None
+
+
+def describe(frame: FrameType) -> tuple[str, str, int]:
+    """The stage of the innermost function that has one, and the file and line of ours that is nearest to it."""
+    frames = list(_outwards(frame))
+    stage = next((found for each in frames if (found := stage_of(*_name(each)))), LOOP)
+    own = next((each for each in frames if "turnscore_" in each.f_code.co_filename), frame)
+    return stage, own.f_code.co_filename, own.f_lineno or 0
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _name(frame: FrameType) -> tuple[str, str]:
+    return frame.f_code.co_filename, frame.f_code.co_name

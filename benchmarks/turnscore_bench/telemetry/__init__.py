@@ -1,0 +1,1 @@
+"""What telemetry costs: the same requests to services that record nothing, a little, and everything."""

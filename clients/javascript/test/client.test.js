@@ -1,0 +1,151 @@
+// The client without a service: what it sends, what it throws, and when it tries again.
+import assert from "node:assert/strict";
+import test from "node:test";
+import { ConnectionFailedError, ServiceError, TurnScoreClient, UnexpectedReplyError } from "../src/turnscore.js";
+
+const TURN = { context: [{ speaker: "user", text: "hi" }], response: "hello" };
+const REPLY = { request_id: "r", scores: {}, errors: {}, timing_ms: {} };
+
+function refusal(status, code, more = {}) {
+  return new Response(JSON.stringify({ error: { code, message: "no", ...more }, request_id: "r" }), { status });
+}
+
+/** A connection on which nothing comes. It keeps the process alive, as a socket does. */
+function silence(signal) {
+  return new Promise((_, reject) => {
+    const open = setInterval(() => {}, 1000);
+    signal.addEventListener("abort", () => {
+      clearInterval(open);
+      reject(signal.reason);
+    });
+  });
+}
+
+/** A client whose calls get these answers in turn; an Error is a broken connection. */
+function scripted(answers, options = {}) {
+  const sent = [];
+  const fetch = async (url, init) => {
+    sent.push({ url: String(url), ...init, body: init.body && JSON.parse(init.body) });
+    const answer = answers.shift();
+    if (answer instanceof Error) throw answer;
+    return answer ?? silence(init.signal);
+  };
+  return { sent, client: new TurnScoreClient("http://scores.test/behind", { fetch, firstDelayMs: 1, ...options }) };
+}
+
+test("a call sends the request with the time that is left, below the path of the service", async () => {
+  const { client, sent } = scripted([Response.json(REPLY)], { apiKey: "key", timeoutMs: 5000 });
+  assert.deepEqual(await client.score(TURN, { requestId: "mine" }), REPLY);
+  const [{ url, method, headers, body, credentials }] = sent;
+  assert.equal(url, "http://scores.test/behind/v1/score");
+  assert.deepEqual(
+    [method, credentials, headers.authorization, headers["x-request-id"]],
+    ["POST", "omit", "Bearer key", "mine"],
+  );
+  assert.equal(headers["content-type"], "application/json");
+  assert.deepEqual({ ...body, deadline_ms: 0 }, { ...TURN, deadline_ms: 0 });
+  assert.ok(body.deadline_ms > 3000 && body.deadline_ms <= 5000);
+});
+
+test("the caller's own shorter deadline is kept, for every item of a batch too", async () => {
+  const { client, sent } = scripted([Response.json(REPLY)]);
+  await client.scoreBatch({ items: [{ ...TURN, deadline_ms: 50 }, TURN] });
+  const [short, long] = sent[0].body.items.map((item) => item.deadline_ms);
+  assert.ok(short <= 50 && long > 1000);
+});
+
+test("a refusal becomes an error with its code, its field and the request's id", async () => {
+  const { client, sent } = scripted([refusal(400, "invalid_request", { field: "turns.1.text" })]);
+  await assert.rejects(client.scoreDialogue({ turns: [] }), (error) => {
+    assert.ok(error instanceof ServiceError);
+    assert.deepEqual(
+      [error.code, error.field, error.requestId, error.isRetryable],
+      ["invalid_request", "turns.1.text", "r", false],
+    );
+    return true;
+  });
+  assert.equal(sent.length, 1);
+});
+
+test("a broken connection, overloaded and not_ready are tried again, and no other error is", async () => {
+  const { client, sent } = scripted([
+    new TypeError("down"),
+    refusal(429, "overloaded", { retry_after_ms: 1 }),
+    refusal(503, "not_ready"),
+    Response.json(REPLY),
+  ]);
+  assert.deepEqual(await client.rank({ candidates: ["a"] }), REPLY);
+  assert.equal(sent.length, 4);
+  for (const [status, code] of [
+    [401, "unauthenticated"],
+    [404, "not_found"],
+    [413, "too_large"],
+    [500, "internal"],
+    [504, "deadline_exceeded"],
+  ]) {
+    const other = scripted([refusal(status, code)]);
+    await assert.rejects(other.client.models(), { code });
+    assert.equal(other.sent.length, 1, code);
+  }
+});
+
+test("after maxRetries the last error is the call's", async () => {
+  const { client, sent } = scripted([new TypeError("1"), new TypeError("2"), new TypeError("3")], { maxRetries: 2 });
+  await assert.rejects(client.models(), ConnectionFailedError);
+  assert.equal(sent.length, 3);
+});
+
+test("a delay that the service asks for and that is longer than the time left is not waited for", async () => {
+  const { client, sent } = scripted([refusal(429, "overloaded", { retry_after_ms: 60_000 })]);
+  await assert.rejects(client.models(), { code: "overloaded", retryAfterMs: 60_000 });
+  assert.equal(sent.length, 1);
+});
+
+test("a call whose time runs out ends as deadline_exceeded, also between attempts", async () => {
+  await assert.rejects(scripted([]).client.models({ timeoutMs: 20 }), {
+    code: "deadline_exceeded",
+    message: "no answer within 0.02 s",
+  });
+  const { client } = scripted([new TypeError("down")]);
+  await assert.rejects(client.models({ timeoutMs: 20 }), { code: "deadline_exceeded" });
+});
+
+test("a call ends with its caller's own signal, also while it waits to try again", async () => {
+  const waiting = new AbortController();
+  const silent = scripted([]).client.models({ signal: waiting.signal });
+  waiting.abort(new Error("enough"));
+  await assert.rejects(silent, { message: "enough" });
+  const pausing = new AbortController();
+  const { client, sent } = scripted([new TypeError("down")], { firstDelayMs: 1500 });
+  const paused = client.models({ signal: pausing.signal });
+  setTimeout(() => pausing.abort(new Error("enough")), 5);
+  await assert.rejects(paused, { message: "enough" });
+  assert.equal(sent.length, 1);
+});
+
+test("an answer that is not turnscore's is an error with the beginning of what it says", async () => {
+  for (const [body, status] of [
+    ["<h1>gateway</h1>", 502],
+    ["[]]", 200],
+    ['{"error": "no"}', 503],
+    ['{"error": {"code": "mood", "message": "x"}}', 400],
+  ]) {
+    const { client } = scripted([new Response(body, { status })], { maxRetries: 0 });
+    await assert.rejects(
+      client.models(),
+      (error) => error instanceof UnexpectedReplyError && error.status === status && error.bodyStart === body,
+    );
+  }
+});
+
+test("isReady is false for a service that is away or not ready", async () => {
+  const { client } = scripted([new TypeError("down"), refusal(503, "not_ready"), Response.json({ status: "ready" })]);
+  assert.deepEqual([await client.isReady(), await client.isReady(), await client.isReady()], [false, false, true]);
+});
+
+test("arguments that make no sense are refused", async () => {
+  assert.throws(() => new TurnScoreClient("nowhere"), TypeError);
+  await assert.rejects(scripted([]).client.models({ timeoutMs: 0 }), RangeError);
+  await assert.rejects(scripted([]).client.models({ maxRetries: 1.5 }), RangeError);
+  await assert.rejects(new TurnScoreClient("http://scores.test", { WebSocket: null }).conversation(), /no WebSocket/);
+});

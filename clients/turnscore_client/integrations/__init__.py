@@ -1,0 +1,17 @@
+"""Integrations: hooks for the frameworks that chatbots run in. A module for each; none is imported here.
+
+framework                 module                  what it gives
+├── LiteLLM               litellm_logger          TurnScoreLogger, a CustomLogger; gates on the proxy
+├── LangChain, LangGraph  langchain_middleware    TurnScoreMiddleware, which gates; TurnScoreCallback
+├── LiveKit Agents        livekit_listener        listen(session)
+├── Open WebUI            open_webui_filter       Filter
+├── Pipecat               pipecat_listener        listen(assistant_aggregator)
+├── Microsoft Agents SDK  agents_middleware       TurnScoreMiddleware, which gates
+└── Rasa                  rasa_broker             TurnScoreBroker
+"""
+
+from turnscore_client.integrations._gate import Gate
+from turnscore_client.integrations._options import GateOptions, TurnIds, WatchOptions
+from turnscore_client.integrations._watch import TurnWatch
+
+__all__ = ["Gate", "GateOptions", "TurnIds", "TurnWatch", "WatchOptions"]

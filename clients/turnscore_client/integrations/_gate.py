@@ -1,0 +1,199 @@
+"""The gate: a reply that scores low gets one chance more, inside a budget. Never raises; in doubt the first stands."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar, Unpack, cast
+
+from turnscore_wire import Score
+
+from turnscore_client import _defaults
+from turnscore_client.integrations._options import Convert, ServiceOptions, check_positive, open_client
+from turnscore_client.integrations._spoken import last_turn
+from turnscore_client.integrations._trace import current_traceparent
+
+T = TypeVar("T")
+_LOGGER = logging.getLogger("turnscore_client.integrations")
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """Asks for the score of a reply with these words."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class _Again:
+    """Asks the chatbot for another reply to the one with this score."""
+
+    score: Score
+
+
+@dataclass(frozen=True)
+class _Said:
+    """The dialogue before the reply."""
+
+    own: tuple[Any, ...]
+    convert: Convert | None
+
+    def messages(self) -> Iterable[Mapping[str, Any]]:
+        return self.own if self.convert is None else self.convert(self.own)
+
+
+class Gate:
+    """Lets a reply through whose value is `min_quality` or more; any thread and any event loop may ask it.
+
+    `passed`, `low` and `unknown` count first replies by what was found. While the service fails again and again the
+    gate stands open for some seconds without asking. Raises ValueError for options that make no sense.
+    """
+
+    def __init__(
+        self,
+        min_quality: float,
+        *,
+        scorer: str = "quality",
+        budget_seconds: float = _defaults.GATE_BUDGET_SECONDS,
+        **given: Unpack[ServiceOptions],
+    ) -> None:
+        check_positive("budget_seconds", budget_seconds)
+        if not isinstance(min_quality, int | float) or min_quality != min_quality:
+            raise ValueError("min_quality must be a number")
+        self.min_quality = min_quality
+        self.budget_seconds = budget_seconds
+        self._scorer = scorer
+        self._client = open_client(given, timeout_seconds=budget_seconds, max_retries=0)
+        self._owns_client = given.get("client") is None
+        self._threads = ThreadPoolExecutor(_defaults.GATE_THREADS, thread_name_prefix="turnscore-gate")
+        self._failures = 0
+        self._open_until = 0.0
+        self.passed = self.low = self.unknown = 0
+
+    def choose(
+        self,
+        messages: Iterable[Any],
+        first: T,
+        again: Callable[[Score], T | None],
+        text_of: Callable[[T], str | None],
+        convert: Convert | None = None,
+    ) -> T:
+        """The first reply, or the second where the first is low and the second not lower still.
+
+        `messages` are OpenAI's, up to the user's last; or a framework's own, of which `convert` makes OpenAI's.
+        `again` is called once at most, with the low score; None, or an exception, leaves the first reply. It cannot be
+        interrupted, so the budget only decides whether it is begun.
+        """
+        ends_at = time.monotonic() + self.budget_seconds
+        steps, said = self._steps(first, text_of), _Said(tuple(messages)[-_defaults.WATCH_MESSAGES :], convert)
+        answer: Any = None
+        try:
+            while True:
+                step = steps.send(answer)
+                seconds = ends_at - time.monotonic()
+                if isinstance(step, _Judge):
+                    answer = self._judge(said, step.text, seconds, current_traceparent())
+                else:
+                    answer = again(step.score) if seconds > 0 else None
+        except StopIteration as chosen:
+            return cast("T", chosen.value)
+        except Exception as error:
+            _log_failure(error)
+            return first
+
+    async def achoose(
+        self,
+        messages: Iterable[Any],
+        first: T,
+        again: Callable[[Score], Awaitable[T | None]],
+        text_of: Callable[[T], str | None],
+        convert: Convert | None = None,
+    ) -> T:
+        """The same for asyncio; a second answer that is not there when the budget ends is cancelled."""
+        ends_at = time.monotonic() + self.budget_seconds
+        steps, said = self._steps(first, text_of), _Said(tuple(messages)[-_defaults.WATCH_MESSAGES :], convert)
+        answer: Any = None
+        try:
+            while True:
+                step = steps.send(answer)
+                seconds = ends_at - time.monotonic()
+                if isinstance(step, _Judge):
+                    work = (said, step.text, seconds, current_traceparent())
+                    loop = asyncio.get_running_loop()
+                    waiting: Awaitable[Any] = loop.run_in_executor(self._threads, self._judge, *work)
+                else:
+                    waiting = again(step.score)
+                answer = await _within(seconds, waiting)
+        except StopIteration as chosen:
+            return cast("T", chosen.value)
+        except Exception as error:
+            _log_failure(error)
+            return first
+
+    def close(self) -> None:
+        """Ends the threads and, unless it was given, the client; what they are doing is not waited for."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._owns_client:
+            self._client.close()
+
+    def _steps(self, first: T, text_of: Callable[[T], str | None]) -> Generator[_Judge | _Again, Any, T]:
+        """What is to be asked, in turn; returns the chosen reply."""
+        words = text_of(first)
+        score: Score | None = (yield _Judge(words)) if words and words.strip() else None
+        if score is None:
+            self.unknown += 1
+            return first
+        if score.value >= self.min_quality:
+            self.passed += 1
+            return first
+        self.low += 1
+        second: T | None = yield _Again(score)
+        words = None if second is None else text_of(second)
+        if second is None or not words or not words.strip():
+            return first
+        other: Score | None = yield _Judge(words)
+        return first if other is not None and other.value < score.value else second
+
+    def _judge(self, said: _Said, text: str, seconds: float, traceparent: str | None) -> Score | None:
+        """The score of a reply to what was said; None where there is none in time."""
+        if seconds <= 0 or time.monotonic() < self._open_until:
+            return None
+        try:
+            turn = last_turn([*said.messages(), {"role": "assistant", "content": text}])
+            if turn is None:
+                return None
+            reply = self._client.score(
+                context=turn.context,
+                response=turn.response,
+                scorers=[self._scorer],
+                timeout_seconds=seconds,
+                metadata={"traceparent": traceparent} if traceparent else None,
+            )
+        except Exception as error:
+            self._note_failure(error)
+            return None
+        self._failures = 0
+        return reply.scores.get(self._scorer)
+
+    def _note_failure(self, error: Exception) -> None:
+        """After some failures in a row the gate stands open for a while: an unwell service delays no more replies."""
+        self._failures += 1
+        if self._failures >= _defaults.GATE_FAILURES:
+            self._failures = 0
+            self._open_until = time.monotonic() + _defaults.GATE_OPEN_SECONDS
+            _log_failure(error)
+
+
+async def _within(seconds: float, waiting: Awaitable[Any]) -> Any:
+    """The result, or None where it is not there in time."""
+    try:
+        return await asyncio.wait_for(waiting, max(0.0, seconds))
+    except TimeoutError:
+        return None
+
+
+def _log_failure(error: Exception) -> None:
+    """What went wrong, in a word: an error's message may hold the dialogue's."""
+    _LOGGER.warning("the gate let a reply pass unjudged: %s", getattr(error, "code", type(error).__name__))

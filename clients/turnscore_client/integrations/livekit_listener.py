@@ -1,0 +1,31 @@
+"""LiveKit Agents: scores what the agent said in a session, as its conversation's items come."""
+
+from collections import deque
+from typing import Any, Unpack
+
+from turnscore_client import _defaults
+from turnscore_client.integrations._options import TurnIds, WatchOptions
+from turnscore_client.integrations._watch import TurnWatch
+
+_ROLES = ("user", "assistant")
+
+
+def listen(session: Any, *, session_id: str | None = None, **given: Unpack[WatchOptions]) -> TurnWatch:
+    """Listens to an `AgentSession` until it closes; returns the watch.
+
+    A turn that the user interrupted is context and is not scored: nobody heard the rest.
+    """
+    watch = TurnWatch(**given)
+    said: deque[dict[str, str]] = deque(maxlen=_defaults.WATCH_MESSAGES)
+
+    def on_item(event: Any) -> None:
+        item = event.item
+        text = getattr(item, "text_content", None)
+        if getattr(item, "type", None) != "message" or item.role not in _ROLES or not text:
+            return
+        said.append({"role": item.role, "content": text})
+        if item.role == "assistant" and not item.interrupted:
+            watch.hand_over(said, TurnIds(span_id=item.id, session_id=session_id))
+
+    session.on("conversation_item_added", on_item)
+    return watch

@@ -1,0 +1,52 @@
+"""Dialogues for tools that ask for scores: one number and its reason, from messages as the tools have them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from turnscore_wire import Score
+
+from turnscore_client import _defaults
+from turnscore_client._errors import error_from_detail
+from turnscore_client.integrations._options import ServiceOptions, open_client
+from turnscore_client.integrations._spoken import spoken_turns
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedDialogue:
+    """What a scorer says of a dialogue; `value` is None where nobody of ours spoke."""
+
+    value: float | None = None
+    percentile: float | None = None
+    reason: str = "the chatbot said nothing"
+    turns: Mapping[int, Score] = field(default_factory=dict)
+    """The scores of its turns, by their place among the turns that were spoken."""
+
+    def as_result(self) -> dict[str, Any]:
+        """The numbers as JSON."""
+        lowest = min((score.value for score in self.turns.values()), default=None)
+        return {"value": self.value, "percentile": self.percentile, "min": lowest, "turns": len(self.turns)}
+
+
+class DialogueJudge:
+    """Asks one scorer for whole dialogues, from any thread. Raises ValueError for options that make no sense."""
+
+    def __init__(self, scorer: str, given: ServiceOptions) -> None:
+        self._scorer = scorer
+        self._client = open_client(given, timeout_seconds=_defaults.TIMEOUT_SECONDS, max_retries=_defaults.MAX_RETRIES)
+
+    def judge(self, messages: Iterable[Mapping[str, Any]]) -> JudgedDialogue:
+        """The dialogue's mean over its system turns. Raises a TurnScoreError."""
+        turns = spoken_turns(messages)
+        if not any(turn.speaker == "system" and turn.text.strip() for turn in turns):
+            return JudgedDialogue()
+        reply = self._client.score_dialogue(turns, scorers=[self._scorer])
+        whole = reply.dialogue.get(self._scorer)
+        scored = {turn.index: turn.scores[self._scorer] for turn in reply.turns if self._scorer in turn.scores}
+        if whole is None:
+            failed = [turn.errors[self._scorer] for turn in reply.turns if self._scorer in turn.errors]
+            if failed:
+                raise error_from_detail(failed[0], reply.request_id)
+            return JudgedDialogue(reason=f"no turn counts for {self._scorer}")
+        reason = f"mean of {whole.turns} turns, the lowest {whole.min:.4g}"
+        return JudgedDialogue(value=whole.mean, percentile=whole.percentile_mean, reason=reason, turns=scored)

@@ -1,0 +1,19 @@
+"""turnscore-corpus: scores corpora of dialogues offline, block by block; a block is committed whole or not at all."""
+
+from turnscore_corpus.blocks import Block, BlockSummary, TurnEngine, process_block
+from turnscore_corpus.errors import CorpusError
+from turnscore_corpus.inputs.columns import Columns
+from turnscore_corpus.inputs.input_files import InputFile, find_files
+from turnscore_corpus.outputs.output_folder import OutputFolder
+
+__all__ = [
+    "Block",
+    "BlockSummary",
+    "Columns",
+    "CorpusError",
+    "InputFile",
+    "OutputFolder",
+    "TurnEngine",
+    "find_files",
+    "process_block",
+]

@@ -1,0 +1,117 @@
+"""A block, processed: its rows read, scored and committed as one. Every engine calls this; it knows none of them."""
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from turnscore_service.engine import Dialogue, DialogueResult, ModelIdentity
+from turnscore_wire import Limits
+
+from turnscore_corpus.inputs.dialogues import InputDialogue, Read, SetAside, read_dialogues
+from turnscore_corpus.inputs.plan import Block
+from turnscore_corpus.inputs.records import RecordReader
+from turnscore_corpus.outputs.manifests import BlockManifest
+from turnscore_corpus.outputs.output_folder import BlockCounts
+from turnscore_corpus.outputs.rows import BlockRows
+
+MOST_CHARS = 4_000_000
+"""Characters that are scored in one call: one of the largest dialogues is twice that, a block of common ones a fifth.
+Chosen: the memory of a call is in proportion to it."""
+
+__all__ = ["Block", "BlockSummary", "Sink", "TurnEngine", "process_block"]
+
+
+class TurnEngine(Protocol):
+    """What scores: turnscore_service.engine.Engine."""
+
+    @property
+    def models(self) -> Mapping[str, ModelIdentity]: ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def turns_computed(self) -> int: ...
+
+    def score(self, dialogues: Sequence[Dialogue]) -> list[DialogueResult]: ...
+
+
+class Sink(Protocol):
+    """What commits: turnscore_corpus.OutputFolder."""
+
+    def commit(self, block: Block, tables: Mapping[str, Any], counts: BlockCounts) -> BlockManifest: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockSummary:
+    """A block that is committed."""
+
+    number: int
+    rows: int
+    dialogues: int
+    turns: int
+    """System turns with a score."""
+    turns_computed: int
+    set_aside: int
+    seconds: float
+
+    @classmethod
+    def of(cls, manifest: BlockManifest) -> "BlockSummary":
+        """What the manifest counts."""
+        return cls(
+            number=manifest.block,
+            rows=manifest.rows,
+            dialogues=manifest.dialogues,
+            turns=manifest.turns,
+            turns_computed=manifest.turns_computed,
+            set_aside=manifest.set_aside,
+            seconds=manifest.seconds,
+        )
+
+
+class _Readers(threading.local):
+    """A reader for each thread: the next block of a packed file is found where the last one ended."""
+
+    def __init__(self) -> None:
+        self.reader = RecordReader()
+
+
+_readers = _Readers()
+
+
+def process_block(block: Block, engine: TurnEngine, sink: Sink) -> BlockSummary:
+    """Scores a block and commits it, whole; doing it again writes the same.
+
+    What cannot be scored goes to the side table. Raises BadInputError where the file is no longer what was planned,
+    and OSError where it cannot be written.
+    """
+    started_at, computed_before = time.monotonic(), engine.turns_computed
+    rows = BlockRows(block.file.place, engine.models)
+    records = _readers.reader.read(block.file, block.columns, block.start, block.rows, block.offset)
+    for some in _in_calls(read_dialogues(records, block.columns, engine.limits)):
+        asked = [each for each in some if isinstance(each, InputDialogue)]
+        results = iter(engine.score([Dialogue(each.id, each.turns) for each in asked]) if asked else ())
+        for each in some:
+            if isinstance(each, SetAside):
+                rows.set_aside(each)
+            else:
+                rows.add(each, next(results))
+    counts = BlockCounts(turns_computed=engine.turns_computed - computed_before, seconds=time.monotonic() - started_at)
+    return BlockSummary.of(sink.commit(block, rows.tables(), counts))
+
+
+def _in_calls(found: Iterable[Read]) -> Iterator[list[Read]]:
+    """What was read, in lists of so many characters."""
+    some: list[Read] = []
+    chars = 0
+    for each in found:
+        size = each.chars if isinstance(each, InputDialogue) else 0
+        if some and chars + size > MOST_CHARS:
+            yield some
+            some, chars = [], 0
+        some.append(each)
+        chars += size
+    if some:
+        yield some

@@ -1,0 +1,103 @@
+"""The local engine: blocks in this process, or in several of this machine. A worker that dies is replaced.
+
+Each process has an engine of its own with one thread: turns share nothing but the files, and so many processes use so
+many cores.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import connection
+
+from turnscore_corpus.blocks import BlockSummary, TurnEngine, process_block
+from turnscore_corpus.engines.work import Work
+from turnscore_corpus.errors import StoppedError
+from turnscore_corpus.inputs.plan import Block
+from turnscore_corpus.outputs.output_folder import OutputFolder
+
+_AHEAD = 2
+"""Blocks handed out for each worker, so that none waits for the next. Chosen."""
+_MOST_DEATHS = 3
+"""Of workers in a row, without a block committed between: then something kills them all. Chosen."""
+
+
+def run_here(work: Work, engine: TurnEngine) -> None:
+    """Does the blocks one after the other, in order, on this engine."""
+    for block in work.blocks:
+        work.on_block(process_block(block, engine, work.output))
+
+
+def run_processes(work: Work, workers: int) -> None:
+    """Does the blocks in so many processes; returns when all are committed.
+
+    Raises StoppedError where workers die one after the other, and what a block raised. What was under way is committed
+    before an interrupt goes on.
+    """
+    left, deaths = deque(work.blocks), 0
+    while left:
+        known = len(left)
+        try:
+            _run_pool(work, workers, left)
+        except BrokenProcessPool:
+            deaths = 1 if len(left) < known else deaths + 1
+            if deaths >= _MOST_DEATHS:
+                told = "what they wrote above says why, or the memory is too small"
+                raise StoppedError(f"{_MOST_DEATHS} workers died in a row, no block done between: {told}") from None
+
+
+def _run_pool(work: Work, workers: int, left: deque[Block]) -> None:
+    """Takes blocks off `left` as they are committed. Raises BrokenProcessPool where a worker died."""
+    pool = ProcessPoolExecutor(
+        min(workers, len(left)),
+        mp_context=multiprocessing.get_context("spawn"),  # ONNX Runtime's threads do not survive a fork
+        initializer=_begin,
+        initargs=(work.open_engine, work.output),
+    )
+    waiting = deque(left)
+    under_way: dict[Future[BlockSummary], Block] = {}
+    try:
+        while waiting or under_way:
+            while waiting and len(under_way) < _AHEAD * workers:
+                block = waiting.popleft()
+                under_way[pool.submit(_process, block)] = block
+            done, _ = wait(under_way, return_when=FIRST_COMPLETED)
+            for each in sorted(done, key=lambda future: under_way[future].number):
+                summary = each.result()
+                left.remove(under_way.pop(each))
+                work.on_block(summary)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+class _Worker:
+    """What a worker's process holds."""
+
+    engine: TurnEngine
+    output: OutputFolder
+
+
+def _begin(open_engine: Callable[[], TurnEngine], output: OutputFolder) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run decides when its workers end
+    _end_with_parent()
+    _Worker.engine, _Worker.output = open_engine(), output
+
+
+def _process(block: Block) -> BlockSummary:
+    return process_block(block, _Worker.engine, _Worker.output)
+
+
+def _end_with_parent() -> None:
+    """A worker whose run was killed would wait for blocks for ever, with its models in memory."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,237 @@
+"""The Ray engine: a plan's blocks done by a pool of actors of Ray Data, on this machine or on a cluster.
+
+Ray schedules, replaces what dies and streams; it carries numbers of blocks out and counts back, never a text. Each
+block is committed by the worker that scored it, so a worker, a node or the driver may be killed at any moment.
+"""
+
+import logging
+import os
+import queue
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from typing import Any
+
+import pyarrow as pa
+import ray
+from ray.data import ActorPoolStrategy, DataContext, Dataset, ExecutionResources
+
+from turnscore_corpus.blocks import BlockSummary, TurnEngine, process_block
+from turnscore_corpus.engines.ray_pool import PoolSize, RayChoice, size_pool
+from turnscore_corpus.engines.work import Work
+from turnscore_corpus.errors import BadInputError, CorpusError, StoppedError
+from turnscore_corpus.inputs.plan import Block
+from turnscore_corpus.outputs.manifests import manifest_name, read_manifest
+from turnscore_corpus.outputs.output_folder import OutputFolder
+
+OBJECT_STORE_BYTES = 100 * 1024 * 1024
+"""Ray's object store on a machine of our own; Ray's least is 75 MiB. A block puts less than 2 KB into it: its number,
+and its counts (measured)."""
+_BYTES_PER_BLOCK = 16 * 1024
+"""What a block may have there, eight times that. Chosen."""
+_AHEAD = 2
+"""Blocks handed to an actor, so that it does not wait for the next. Chosen."""
+_RESTARTS = 8
+"""How often one actor is started again, wherever there is room: then a block kills it. Chosen. Its tasks are tried
+without a bound: until it is known that its node is gone each try fails at once (three were used up before the actor had
+been started again)."""
+_SLOW_BLOCKS = 5
+"""A run is silent only after so many times its longest block. Chosen."""
+_CONNECT_SECONDS = 10.0
+"""Chosen."""
+_ENDED = None
+
+
+class BlockWorker:
+    """One actor: an engine, and the blocks that Ray hands to it. Raises nothing: a block that fails is a row."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._engine: TurnEngine | None = None
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        return pa.Table.from_pylist([self._do(self._work.blocks[place]) for place in batch["place"].to_pylist()])
+
+    def _do(self, block: Block) -> dict[str, Any]:
+        try:
+            summary = _find_committed(self._work.output, block) or process_block(block, self._open(), self._work.output)
+            return {**asdict(summary), "error": "", "message": ""}
+        except Exception as error:
+            logging.getLogger("turnscore.corpus").exception("block %d failed", block.number)
+            blank = dict.fromkeys((each.name for each in fields(BlockSummary)), 0)
+            return {**blank, "number": block.number, "error": type(error).__name__, "message": str(error)}
+
+    def _open(self) -> TurnEngine:
+        if self._engine is None:
+            self._engine = self._work.open_engine()
+        return self._engine
+
+
+def run_on_ray(choice: RayChoice, work: Work) -> None:
+    """Does the blocks on Ray; returns when all are committed.
+
+    Raises StoppedError where Ray gives up, or nothing is committed for a long time, and what a block raised.
+    """
+    with _cluster(choice, work) as size:
+        _drain(_results(_plan(choice, size, work)), work, choice.stall_seconds)
+
+
+@contextmanager
+def _cluster(choice: RayChoice, work: Work) -> Iterator[PoolSize]:
+    """A connection that is closed afterwards, with the machine's own cluster if it was begun here."""
+    _quieten()
+    if not (is_shared := ray.is_initialized()):
+        _connect(choice)
+    try:
+        yield size_pool(ray.cluster_resources(), choice, len(work.blocks))
+    finally:
+        if not is_shared:
+            ray.shutdown()
+
+
+def _connect(choice: RayChoice) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports home otherwise
+    common: dict[str, Any] = {"logging_level": "warning", "configure_logging": True}
+    try:
+        if choice.address is not None:
+            _require_listener(choice.address)
+            ray.init(address=choice.address, **common)
+            return
+        # "local": Ray would else join a cluster that it finds, also a dead one.
+        ray.init(
+            address="local",
+            num_cpus=choice.local_cpus(),
+            object_store_memory=OBJECT_STORE_BYTES,
+            include_dashboard=False,
+            _node_ip_address="127.0.0.1",
+            **common,
+        )
+    except Exception as error:  # Ray raises plain ones too
+        where = choice.address or "this machine"
+        raise StoppedError(f"Ray does not start on {where}: {_first_line(error)}") from error
+
+
+def _require_listener(address: str) -> None:
+    """Raises OSError where nobody listens at HOST:PORT: Ray would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+
+
+def _quieten() -> None:
+    """Ray Data's progress bars and plans stay away: the run has a progress of its own."""
+    logging.getLogger("ray.data").setLevel(logging.WARNING)
+    context = DataContext.get_current()
+    context.enable_progress_bars = False
+    context.execution_options.preserve_order = False
+
+
+def _plan(choice: RayChoice, size: PoolSize, work: Work) -> Dataset:
+    """One block of Ray Data for each of ours: what is begun, retried and streamed."""
+    context = DataContext.get_current()
+    store = max(OBJECT_STORE_BYTES, _BYTES_PER_BLOCK * len(work.blocks))
+    context.target_max_block_size = _BYTES_PER_BLOCK  # by which Ray reserves room for what comes out of a worker
+    context.execution_options.resource_limits = ExecutionResources.for_limits(object_store_memory=store)
+    places = ray.data.from_items(
+        [{"place": place} for place in range(len(work.blocks))], override_num_blocks=len(work.blocks)
+    )
+    kept = Work(blocks=work.blocks, open_engine=work.open_engine, output=work.output, on_block=_ignore)
+    return places.map_batches(
+        BlockWorker,
+        fn_constructor_args=(kept,),
+        batch_size=1,
+        batch_format="pyarrow",
+        compute=ActorPoolStrategy(
+            min_size=size.least,
+            max_size=size.most,
+            initial_size=size.first,
+            max_tasks_in_flight_per_actor=_AHEAD,
+        ),
+        num_cpus=choice.cpus_per_worker,
+        num_gpus=choice.gpus_per_worker or None,
+        max_restarts=_RESTARTS,
+        max_task_retries=-1,
+    )
+
+
+def _results(dataset: Dataset) -> Iterator[Mapping[str, Any]]:
+    for batch in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+        yield from batch.to_pylist()
+
+
+def _drain(rows: Iterator[Mapping[str, Any]], work: Work, stall_seconds: float) -> None:
+    """Takes in what comes, in a thread of its own, so that a silent Ray is noticed."""
+    found: queue.Queue[Mapping[str, Any] | BaseException | None] = queue.Queue()
+    threading.Thread(target=_pump, args=(rows, found), daemon=True).start()
+    longest = 0.0
+    left = {block.number for block in work.blocks}
+    while True:
+        patience = max(stall_seconds, _SLOW_BLOCKS * longest)
+        try:
+            row = found.get(timeout=patience)
+        except queue.Empty:
+            raise StoppedError(f"no block was committed for {patience:.0f} s; {_describe_cluster()}") from None
+        if row is _ENDED:
+            break
+        if isinstance(row, BaseException):
+            raise StoppedError(f"Ray gave up: {_first_line(row)}") from row
+        if row["error"]:
+            raise _error_of(row)
+        summary = BlockSummary(**{each.name: row[each.name] for each in fields(BlockSummary)})
+        _require_visible(work.output, summary)
+        longest = max(longest, summary.seconds)
+        left.discard(summary.number)
+        work.on_block(summary)
+    if left:
+        raise StoppedError(f"Ray ended without {len(left)} blocks, the first of them block {min(left)}")
+
+
+def _pump(rows: Iterator[Mapping[str, Any]], found: "queue.Queue[Any]") -> None:
+    try:
+        for row in rows:
+            found.put(row)
+        found.put(_ENDED)
+    except BaseException as error:
+        found.put(error)
+
+
+def _find_committed(output: OutputFolder, block: Block) -> BlockSummary | None:
+    """The block, if a worker that died since had committed it: what no manifest names was removed before the run."""
+    manifest = read_manifest(output.store.get(manifest_name(block.number)) or b"")
+    return None if manifest is None else BlockSummary.of(manifest)
+
+
+def _require_visible(output: OutputFolder, summary: BlockSummary) -> None:
+    if output.store.get(manifest_name(summary.number)) is None:
+        raise StoppedError(
+            f"a worker committed block {summary.number} where this machine does not see it: {output.place} must be on "
+            "a file system that all nodes share, or an address such as s3://bucket/folder"
+        )
+
+
+def _error_of(row: Mapping[str, Any]) -> CorpusError:
+    """As the local engine would raise it, where it is one of ours; else what stopped the run."""
+    if row["error"] == BadInputError.__name__:
+        return BadInputError(row["message"])
+    return StoppedError(f"block {row['number']}: {row['error']}: {row['message']}")
+
+
+def _describe_cluster() -> str:
+    """What a hung run has, for whoever must find out why."""
+    if not ray.is_initialized():
+        return "Ray is not connected"
+    total, free = ray.cluster_resources(), ray.available_resources()
+    said = [f"{free.get(name, 0):g} of {total[name]:g} {name}s are free" for name in ("CPU", "GPU") if name in total]
+    return f"of Ray's cluster {', '.join(said) or 'nothing is left'}"
+
+
+def _first_line(error: BaseException) -> str:
+    cause = error.__cause__ if error.__cause__ is not None and not str(error).strip() else error
+    lines = str(cause).strip().splitlines()
+    return f"{type(cause).__name__}: {lines[-1] if lines else ''}"
+
+
+def _ignore(_: BlockSummary) -> None:
+    """Workers report by their rows."""

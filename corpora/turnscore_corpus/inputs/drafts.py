@@ -1,0 +1,199 @@
+"""Drafts: what a row, or the rows of one dialogue, say before their turns are looked at. Knows no limit of a turn."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from turnscore_wire import ChatMessage, ErrorCode, Limits, describe_refusal, map_messages
+
+from turnscore_corpus.inputs.columns import Columns
+from turnscore_corpus.inputs.raw_record import RawRecord
+
+INVALID, TOO_LARGE = ErrorCode.INVALID_REQUEST.value, ErrorCode.TOO_LARGE.value
+_ISO_DAY = re.compile(r"\d{4}-\d\d-\d\d(?!\d)")
+_MESSAGES = TypeAdapter(list[ChatMessage])
+
+
+class RefusedDialogueError(Exception):
+    """A dialogue of which nothing can be scored, and why."""
+
+    def __init__(self, reason: str, *, code: str = INVALID, field: str | None = None, row: int | None = None) -> None:
+        super().__init__(reason)
+        self.reason, self.code, self.field, self.row = reason, code, field, row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawTurn:
+    """A turn that nobody has looked at."""
+
+    speaker: object
+    text: object
+    place: int
+    """Among the row's turns or messages, from 0."""
+    row: int
+    speaker_field: str
+    text_field: str
+    """What an error names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A dialogue as it lies in the input."""
+
+    id: str
+    row: int
+    turns: Sequence[RawTurn]
+    said: int
+    system: str | None
+    day: str | None
+
+
+def name_in(record: RawRecord, columns: Columns) -> str | None:
+    """The dialogue's name, where the record has one."""
+    return _text_of((record.fields or {}).get(columns.id_column))
+
+
+def draft_row(record: RawRecord, columns: Columns, limits: Limits) -> Draft:
+    """The dialogue that is one row. Raises RefusedDialogueError."""
+    fields = record.fields
+    if fields is None or record.fault is not None:
+        raise RefusedDialogueError(record.fault or "the row cannot be read")
+    found = columns.dialogue_field(fields)
+    if found is None:
+        wanted = columns.turns or columns.messages or "turns"
+        raise RefusedDialogueError(f"the row has no field {wanted!r}", field=wanted)
+    field, holds_messages = found
+    listed = _list_in(fields[field], field)
+    _check_count(len(listed), field, limits)
+    turns = _of_messages(listed, field, record.row) if holds_messages else _of_turns(listed, field, record.row, columns)
+    return Draft(
+        id=name_in(record, columns) or f"row {record.row}",
+        row=record.row,
+        turns=turns,
+        said=len(listed),
+        **_carried(fields, columns),
+    )
+
+
+def draft_rows(name: str, records: Sequence[RawRecord], columns: Columns, limits: Limits) -> Draft:
+    """The dialogue of which each record is a turn. Raises RefusedDialogueError."""
+    for each in records:
+        if each.fault is not None:
+            raise RefusedDialogueError(each.fault, row=each.row)
+        for column in (columns.speaker, columns.text):
+            if column not in (each.fields or {}):
+                raise RefusedDialogueError(f"the row has no field {column!r}", field=column, row=each.row)
+    _check_count(len(records), columns.id_column, limits)
+    ordered = _in_order(records, columns.order)
+    turns = [
+        RawTurn(
+            speaker=columns.speaker_of(fields[columns.speaker]),
+            text="" if fields[columns.text] is None else fields[columns.text],
+            place=place,
+            row=each.row,
+            speaker_field=columns.speaker,
+            text_field=columns.text,
+        )
+        for place, each in enumerate(ordered)
+        for fields in [each.fields or {}]
+    ]
+    return Draft(
+        id=name, row=records[0].row, turns=turns, said=len(turns), **_carried(ordered[0].fields or {}, columns)
+    )
+
+
+def _of_turns(listed: Sequence[object], field: str, row: int, columns: Columns) -> list[RawTurn]:
+    found = []
+    for place, turn in enumerate(listed):
+        if not isinstance(turn, Mapping):
+            raise RefusedDialogueError("must be an object", field=f"{field}.{place}")
+        found.append(
+            RawTurn(
+                speaker=columns.speaker_of(turn.get("speaker")),
+                text=turn.get("text"),
+                place=place,
+                row=row,
+                speaker_field=f"{field}.{place}.speaker",
+                text_field=f"{field}.{place}.text",
+            )
+        )
+    return found
+
+
+def _of_messages(listed: Sequence[object], field: str, row: int) -> list[RawTurn]:
+    try:
+        mapped = map_messages(_MESSAGES.validate_python(listed))
+    except ValidationError as error:
+        where, message = describe_refusal(error, field)
+        raise RefusedDialogueError(message, field=where) from None
+    return [
+        RawTurn(
+            speaker=turn.speaker,
+            text=turn.text,
+            place=index,
+            row=row,
+            speaker_field=f"{field}.{index}.role",
+            text_field=f"{field}.{index}.content",
+        )
+        for turn, index in zip(mapped.turns, mapped.indices, strict=True)
+    ]
+
+
+def _list_in(value: object, field: str) -> list[Any]:
+    """The list in a cell; of a text what it holds as JSON."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise RefusedDialogueError("the text is no JSON list", field=field) from None
+    if not isinstance(value, list):
+        raise RefusedDialogueError("must be a list", field=field)
+    return value
+
+
+def _check_count(count: int, field: str, limits: Limits) -> None:
+    if count > limits.max_turns:
+        reason = f"{count} turns; at most {limits.max_turns} are allowed in one dialogue"
+        raise RefusedDialogueError(reason, code=TOO_LARGE, field=field)
+
+
+def _in_order(records: Sequence[RawRecord], column: str | None) -> Sequence[RawRecord]:
+    """By the numbers in the column; equal ones as they lie."""
+    if column is None:
+        return records
+    keys = []
+    for each in records:
+        try:
+            keys.append(float((each.fields or {})[column]))
+        except (KeyError, TypeError, ValueError):
+            raise RefusedDialogueError("is no number to put turns in order by", field=column, row=each.row) from None
+    return [records[place] for place in sorted(range(len(records)), key=keys.__getitem__)]
+
+
+def _carried(fields: Mapping[str, object], columns: Columns) -> dict[str, str | None]:
+    """What is written beside the scores: the system, and the day of a date or a time."""
+    system = None if columns.system is None else _text_of(fields.get(columns.system))
+    given = None if columns.day is None else fields.get(columns.day)
+    day = given.isoformat() if isinstance(given, date) else _text_of(given)
+    if day is not None and _ISO_DAY.match(day):
+        day = day[:10]
+    return {"system": system, "day": day}
+
+
+def _text_of(value: object) -> str | None:
+    """A cell as text that any file can hold."""
+    return None if value is None else str(value).encode("utf-8", "replace").decode()
+
+
+def is_blank(record: RawRecord) -> bool:
+    """Whether nothing is written there: an empty line."""
+    return record.fields is None and record.fault is None
+
+
+def without_blanks(records: Iterable[RawRecord]) -> Iterable[RawRecord]:
+    """Those that hold something."""
+    return (each for each in records if not is_blank(each))

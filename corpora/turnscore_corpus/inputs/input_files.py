@@ -1,0 +1,119 @@
+"""Input files: finds them below the places that were named, by their endings, and opens them. Reads no row."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from pyarrow import fs
+
+from turnscore_corpus.errors import BadInputError
+from turnscore_corpus.filesystems import absolute, open_place
+
+Format = Literal["parquet", "jsonl", "csv"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+Packing = Literal["gzip", "zstd"]
+_ENDINGS: dict[str, Format] = {
+    "parquet": "parquet", "pq": "parquet", "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl", "csv": "csv",
+}  # fmt: skip
+_PACKINGS: dict[str, Packing] = {"gz": "gzip", "zst": "zstd"}
+_CHUNK_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputFile:
+    """One file, what is in it, and how it is packed."""
+
+    place: str
+    """An absolute path or a URI."""
+    format: Format
+    packing: Packing | None = None
+
+    def open(self) -> Any:
+        """Its bytes, unpacked, as a pyarrow stream. Raises BadInputError."""
+        return self._opened(self.packing)
+
+    def open_for_seeking(self) -> Any:
+        """Its bytes as they lie, from any place in it."""
+        filesystem, path = open_place(self.place)
+        try:
+            return filesystem.open_input_file(path)
+        except OSError as error:
+            raise BadInputError(f"{self.place} cannot be read: {error}") from None
+
+    def digest(self) -> tuple[int, str]:
+        """How many bytes lie there, and a hash of them."""
+        found, size = hashlib.blake2b(digest_size=16), 0
+        with self._opened(None) as stream:
+            while chunk := stream.read(_CHUNK_BYTES):
+                found.update(chunk)
+                size += len(chunk)
+        return size, found.hexdigest()
+
+    def _opened(self, packing: Packing | None) -> Any:
+        filesystem, path = open_place(self.place)
+        try:
+            return filesystem.open_input_stream(path, compression=packing, buffer_size=_CHUNK_BYTES)
+        except OSError as error:
+            raise BadInputError(f"{self.place} cannot be read: {error}") from None
+
+
+def find_files(places: Sequence[str], given: Format | None = None) -> list[InputFile]:
+    """The files at these places, in an order that depends on their names alone; a folder stands for all in it.
+
+    `given` is the format of files whose endings do not say it. Raises BadInputError where there is none, or where one
+    was named twice.
+    """
+    found: list[InputFile] = []
+    for place in map(absolute, places):
+        filesystem, path = open_place(place)
+        try:
+            info = filesystem.get_file_info(path)
+        except OSError as error:
+            raise BadInputError(f"{place} cannot be read: {error}") from None
+        if info.type == fs.FileType.NotFound:
+            raise BadInputError(f"{place} does not exist")
+        if info.type == fs.FileType.Directory:
+            found += _in_folder(place, filesystem, path, given)
+        else:
+            found.append(_describe(place, given))
+    if twice := _first_twice(each.place for each in found):
+        raise BadInputError(f"{twice} is named twice")
+    return found
+
+
+def _in_folder(place: str, filesystem: Any, path: str, given: Format | None) -> list[InputFile]:
+    """The data files below a folder; names that begin with a dot or `_` are those of other programs."""
+    inside = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
+    names = sorted(each.path[len(path) :].lstrip("/") for each in inside if each.type == fs.FileType.File)
+    visible = [name for name in names if not any(part.startswith((".", "_")) for part in name.split("/"))]
+    found = [_describe(f"{place}/{name}", given) for name in visible if given or _split(name)[0]]
+    if not found:
+        raise BadInputError(f"{place} holds no file that ends in {', '.join(f'.{each}' for each in _ENDINGS)}")
+    return found
+
+
+def _describe(place: str, given: Format | None) -> InputFile:
+    format_, packing = _split(place)
+    if given is None and format_ is None:
+        raise BadInputError(f"{place}: its ending does not say what it is; name its format by --format")
+    chosen = given or format_
+    assert chosen is not None
+    if chosen == "parquet" and packing is not None:
+        raise BadInputError(f"{place}: a Parquet file is packed inside; unpack it")
+    return InputFile(place=place, format=chosen, packing=packing)
+
+
+def _split(place: str) -> tuple[Format | None, Packing | None]:
+    *_, first, last = ("", "", *place.rpartition("/")[2].lower().split("."))
+    packing = _PACKINGS.get(last)
+    return _ENDINGS.get(first if packing else last), packing
+
+
+def _first_twice(names: Iterable[str]) -> str | None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None

@@ -1,0 +1,121 @@
+"""The plan: input files cut into blocks, by a rule that depends on the files and the block size alone.
+
+A block is what is committed together: a range of one file's rows. Where a row is a turn, a dialogue is never cut, and
+one whose turns do not lie together is refused, as it would be scored as two.
+"""
+
+import hashlib
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnscore_corpus.errors import BadInputError
+from turnscore_corpus.inputs.columns import Columns
+from turnscore_corpus.inputs.input_files import InputFile
+from turnscore_corpus.inputs.raw_record import Mark
+from turnscore_corpus.inputs.records import open_records
+
+BLOCK_DIALOGUES = 1000
+"""Dialogues in a block. Chosen: some 8,000 turns, a quarter of a minute of engagement on one core, is what a killed
+worker loses; 10^8 turns are 12,500 blocks."""
+MOST_BLOCK_BYTES = 32 * 1024 * 1024
+"""Of a block's rows, unpacked; a block of longer dialogues has fewer. Chosen: four of the largest dialogues."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A range of rows that is scored and committed as one."""
+
+    number: int
+    file: InputFile
+    columns: Columns
+    start: int
+    """Its first row, from 0."""
+    rows: int
+    offset: int | None = None
+    """Where that row lies in the file, where reading can begin there."""
+
+    @property
+    def name(self) -> str:
+        """What its files are called."""
+        return f"part-{self.number:07d}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedFile:
+    """A file as it was when it was planned."""
+
+    file: InputFile
+    size_bytes: int
+    digest: str
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The blocks of all files, in order."""
+
+    files: Sequence[PlannedFile]
+    blocks: Sequence[Block]
+
+    @property
+    def rows(self) -> int:
+        """In all files together."""
+        return sum(each.rows for each in self.files)
+
+
+def make_plan(files: Sequence[InputFile], columns: Columns, block_dialogues: int = BLOCK_DIALOGUES) -> Plan:
+    """Reads every file once. Raises BadInputError or BadColumnsError."""
+    planned: list[PlannedFile] = []
+    blocks: list[Block] = []
+    for file in files:
+        size, digest = file.digest()
+        rows, offset = 0, None
+        marks = open_records(file, columns).marks()
+        for count, end in _cut(_checked(file, marks, columns), columns, block_dialogues):
+            blocks.append(Block(number=len(blocks), file=file, columns=columns, start=rows, rows=count, offset=offset))
+            rows, offset = rows + count, end
+        planned.append(PlannedFile(file=file, size_bytes=size, digest=digest, rows=rows))
+    return Plan(files=planned, blocks=blocks)
+
+
+def _cut(marks: Iterator[Mark], columns: Columns, most: int) -> Iterator[tuple[int, int | None]]:
+    """The rows of each block, and where it ends."""
+    rows = dialogues = size = 0
+    end: int | None = None
+    last: str | None = None
+    for mark in marks:
+        begins = columns.row == "dialogue" or rows == 0 or mark.dialogue is None or mark.dialogue != last
+        if begins and rows and (dialogues >= most or size + mark.size_bytes > MOST_BLOCK_BYTES):
+            yield rows, end
+            rows = dialogues = size = 0
+        rows, size, end, last = rows + 1, size + mark.size_bytes, mark.end, mark.dialogue
+        dialogues += begins
+    if rows:
+        yield rows, end
+
+
+def _checked(file: InputFile, marks: Iterator[Mark], columns: Columns) -> Iterator[Mark]:
+    """The marks. Raises BadInputError at the end where a dialogue's turns do not lie together."""
+    if columns.row == "dialogue":
+        yield from marks
+        return
+    hashes, begins, last = array("Q"), array("Q"), None
+    for row, mark in enumerate(marks, start=1):
+        if mark.dialogue is not None and mark.dialogue != last:
+            found = hashlib.blake2b(mark.dialogue.encode("utf-8", "surrogatepass"), digest_size=8)
+            hashes.append(int.from_bytes(found.digest(), "little"))
+            begins.append(row)
+        last = mark.dialogue
+        yield mark
+    seen = np.array(hashes, dtype=np.uint64)
+    order = np.argsort(seen, kind="stable")
+    again = np.flatnonzero(seen[order][1:] == seen[order][:-1])
+    if len(again):
+        first, second = (begins[int(order[again[0] + step])] for step in (0, 1))
+        raise BadInputError(
+            f"{file.place}: the dialogue of row {first} goes on in row {second}, behind another; sort the file by "
+            f"{columns.id_column!r}"
+        )

@@ -1,0 +1,192 @@
+"""Tallies: counts of an output by scorer, and by system and day, file by file. Holds numbers and dialogues' names."""
+
+import heapq
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyarrow import compute, parquet
+from turnscore_assessment.drift.live_values import LiveValues
+from turnscore_assessment.drift.stability import BINS
+
+from turnscore_corpus.errors import BadOutputError
+from turnscore_corpus.outputs.jobs import Described
+from turnscore_corpus.outputs.manifests import BlockManifest
+from turnscore_corpus.outputs.output_folder import OutputFolder
+
+NAMED = 10
+"""Worst and best dialogues that are named. Chosen."""
+MOST_GROUPS = 400
+"""Systems, or days; those behind are counted as one. Chosen: more than a year of days."""
+OTHERS = "(others)"
+FOREIGN = "not_in_language"
+KINDS = ("system", "day")
+WHOLE = ("", "")
+
+Key = tuple[str, str]
+"""What is counted together: the whole output, a system, or a day."""
+Named = tuple[float, str]
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """The turns of one scorer that are counted together."""
+
+    counts: LiveValues
+    values: float = 0.0
+    """Their sum."""
+    percentiles: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        """Of the values."""
+        return self.values / max(self.counts.turns, 1)
+
+    @property
+    def mean_percentile(self) -> float | None:
+        """Of those turns that have one."""
+        ranked = sum(self.counts.bins)
+        return self.percentiles / ranked if ranked else None
+
+
+@dataclass(kw_only=True)
+class Corpus:
+    """All that a report is made of."""
+
+    job: Described
+    blocks: int
+    seconds: float
+    rows: int = 0
+    dialogues: int = 0
+    turns: int = 0
+    computed: int = 0
+    set_aside: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By code and reason, numbers left out of it."""
+    tallies: dict[str, dict[Key, Tally]] = field(default_factory=dict)
+    """By scorer."""
+    worst: dict[str, list[Named]] = field(default_factory=dict)
+    best: dict[str, list[Named]] = field(default_factory=dict)
+
+    @property
+    def scorers(self) -> list[str]:
+        return list(self.job["scorers"])
+
+    def groups(self, scorer: str, kind: str) -> dict[str, Tally]:
+        """The systems', or the days', tallies by name, in order."""
+        found = self.tallies[scorer]
+        return {name: each for (of, name), each in sorted(found.items()) if of == kind}
+
+
+def read_corpus(place: str) -> Corpus:
+    """Counts what is committed. Raises BadOutputError where that is no output, or a file of it is damaged."""
+    folder = OutputFolder.opened(place)
+    job = folder.read_job()
+    assert job is not None
+    manifests = folder.committed()
+    corpus = Corpus(job=job, blocks=len(manifests), seconds=sum(each.seconds for each in manifests.values()))
+    for scorer in corpus.scorers:
+        corpus.tallies[scorer] = {WHOLE: _empty(corpus, scorer)}
+        corpus.worst[scorer], corpus.best[scorer] = [], []
+    for manifest in manifests.values():
+        _count_block(corpus, folder, manifest)
+    for listed in (*corpus.worst.values(), *corpus.best.values()):
+        listed.sort(reverse=True)
+    return corpus
+
+
+def _count_block(corpus: Corpus, folder: OutputFolder, manifest: BlockManifest) -> None:
+    corpus.rows += manifest.rows
+    corpus.dialogues += manifest.dialogues
+    corpus.turns += manifest.turns
+    corpus.computed += manifest.turns_computed
+    for name, table in _tables(folder, manifest):
+        if name == "set_aside":
+            reasons = zip(table["code"].to_pylist(), table["reason"].to_pylist(), strict=True)
+            corpus.set_aside.update((code, re.sub(r"\d+", "N", reason)) for code, reason in reasons)
+            continue
+        keys = {kind: _encode(corpus, table, kind) for kind in KINDS if corpus.job["columns"].get(kind)}
+        for scorer in corpus.scorers:
+            count = _count_turns if name == "turns" else _count_dialogues
+            count(corpus, scorer, table, keys)
+
+
+def _tables(folder: OutputFolder, manifest: BlockManifest) -> Iterator[tuple[str, Any]]:
+    for name, file in manifest.tables.items():
+        content = folder.store.get(file.name)
+        try:
+            yield name, parquet.read_table(pa.BufferReader(content))
+        except (pa.ArrowException, OSError, TypeError):
+            raise BadOutputError(f"{folder.place}: {file.name} is damaged; remove it, and score again") from None
+
+
+def _encode(corpus: Corpus, table: Any, kind: str) -> tuple[list[str], NDArray[np.int64]]:
+    """The groups in a table, and for each row which it is in."""
+    encoded = compute.dictionary_encode(compute.fill_null(table[kind], "(none)").combine_chunks())
+    known = {name for found in corpus.tallies.values() for of, name in found if of == kind}
+    names = [each if each in known or len(known) < MOST_GROUPS else OTHERS for each in encoded.dictionary.to_pylist()]
+    return names, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+Keys = Mapping[str, tuple[list[str], NDArray[np.int64]]]
+
+
+def _selections(corpus: Corpus, scorer: str, rows: NDArray[np.bool_], keys: Keys) -> Iterator[tuple[Tally, Any]]:
+    """Every tally that some of the rows count for, and which rows."""
+    yield corpus.tallies[scorer][WHOLE], rows
+    for kind, (names, indices) in keys.items():
+        for place, name in enumerate(names):
+            tally = corpus.tallies[scorer].setdefault((kind, name), _empty(corpus, scorer))
+            yield tally, rows & (indices == place)
+
+
+def _count_turns(corpus: Corpus, scorer: str, table: Any, keys: Keys) -> None:
+    values, percentiles = _numbers(table, scorer, "value"), _numbers(table, scorer, "percentile")
+    labels = np.array(table[f"{scorer}_label"].to_pylist(), dtype=object)
+    dropped = np.nan_to_num(_numbers(table, scorer, "tokens_dropped")) > 0
+    cut = dropped | np.array(table[f"{scorer}_truncated"].fill_null(False))
+    foreign = np.array([bool(each) and FOREIGN in each for each in table[f"{scorer}_warnings"].to_pylist()])
+    bins = np.clip(np.ceil(np.nan_to_num(percentiles) * BINS / 100) - 1, 0, BINS - 1).astype(np.int64)
+    ranked = ~np.isnan(percentiles)
+    for tally, chosen in _selections(corpus, scorer, ~np.isnan(values), keys):
+        counts = tally.counts
+        counts.turns += float(chosen.sum())
+        tally.values += float(values[chosen].sum())
+        tally.percentiles += float(percentiles[chosen & ranked].sum())
+        found = np.bincount(bins[chosen & ranked], minlength=BINS)
+        counts.bins = [before + float(more) for before, more in zip(counts.bins, found, strict=True)]
+        counts.labelled += float((labels[chosen] != None).sum())  # noqa: E711 - elementwise
+        counts.low += float((labels[chosen] == "low").sum())
+        counts.cut += float(cut[chosen].sum())
+        counts.foreign += float(foreign[chosen].sum())
+
+
+def _count_dialogues(corpus: Corpus, scorer: str, table: Any, keys: Keys) -> None:
+    means = _numbers(table, scorer, "percentile_mean")
+    means = np.where(np.isnan(means), _numbers(table, scorer, "mean"), means)
+    scored = ~np.isnan(means)
+    for tally, chosen in _selections(corpus, scorer, scored, keys):
+        tally.counts.dialogues += float(chosen.sum())
+    names = table["dialogue"].to_pylist()
+    ordered = [int(each) for each in np.argsort(means, kind="stable") if scored[each]]
+    _keep(corpus.best[scorer], ((float(means[each]), names[each]) for each in ordered[-NAMED:]))
+    _keep(corpus.worst[scorer], ((-float(means[each]), names[each]) for each in ordered[:NAMED]))
+
+
+def _keep(listed: list[Named], found: Iterable[Named]) -> None:
+    """The highest of all that came."""
+    listed[:] = heapq.nlargest(NAMED, [*listed, *found])
+
+
+def _numbers(table: Any, scorer: str, name: str) -> NDArray[np.float64]:
+    column = table[f"{scorer}_{name}"].cast(pa.float64())
+    return np.asarray(column.to_numpy(), dtype=np.float64)
+
+
+def _empty(corpus: Corpus, scorer: str) -> Tally:
+    model = corpus.job["models"][scorer]
+    return Tally(counts=LiveValues.empty(scorer, f"{model['name']}:{model['version']}"))

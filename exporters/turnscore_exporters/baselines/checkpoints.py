@@ -1,0 +1,165 @@
+"""BERT and RoBERTa checkpoints in the hub's form, by folder or name, for pairs and for masked words. Trains nothing."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+from transformers import (
+    AutoConfig,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+)
+from turnscore_service.scorers.pair_rows import PairMarks, PairRow, lay_out_pair
+
+from turnscore_exporters.errors import EncoderError
+from turnscore_exporters.training.encoders import SHORT_NAMES, plain_tokenizer
+
+KNOWN_TYPES = ("bert", "roberta")
+RESPONSE_SHARE = 0.5
+"""Of a row's tokens at most, for the response, so that what it answers is never pushed out. Chosen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairCheckpoint:
+    """A model with a head, and how texts become its rows."""
+
+    name: str
+    model: PreTrainedModel
+    tokenizer: Tokenizer
+    fast_tokenizer: Any
+    marks: PairMarks
+    token_limit: int
+    most_response_tokens: int | None = None
+    """Of a row; half of it without."""
+
+    @property
+    def config(self) -> Any:
+        return self.model.config
+
+    @property
+    def has_segments(self) -> bool:
+        """Whether the halves of a row have segment ids of their own."""
+        return int(getattr(self.config, "type_vocab_size", 1)) > 1
+
+    @property
+    def response_tokens(self) -> int:
+        """Of a row, at most."""
+        return self.most_response_tokens or int(RESPONSE_SHARE * self.token_limit)
+
+    def lay_out(self, pairs: Sequence[tuple[str, str]]) -> list[PairRow]:
+        """A row for each (said, response)."""
+        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+        encoded = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        ids = dict(zip(texts, (each.ids for each in encoded), strict=True))
+        return [
+            lay_out_pair(
+                ids[said],
+                ids[response],
+                self.marks,
+                token_limit=self.token_limit,
+                response_tokens=self.response_tokens,
+            )
+            for said, response in pairs
+        ]
+
+    def collate(self, rows: Sequence[Sequence[int]], starts: Sequence[int]) -> dict[str, Tensor]:
+        """What the model takes: ids, mask, and segments from each `start` on where it has them."""
+        longest = max(map(len, rows))
+        ids = torch.full((len(rows), longest), self.marks.pad, dtype=torch.int64)
+        mask = torch.zeros(len(rows), longest, dtype=torch.int64)
+        for index, row in enumerate(rows):
+            ids[index, : len(row)] = torch.tensor(row)
+            mask[index, : len(row)] = 1
+        inputs = {"input_ids": ids, "attention_mask": mask}
+        if self.has_segments:
+            places = torch.arange(longest)[None, :]
+            inputs["token_type_ids"] = ((places >= torch.tensor(starts)[:, None]) & (mask > 0)).long()
+        return inputs
+
+    def save(self, folder: Path) -> None:
+        """Writes it in the hub's form, for `load_pair_model` and `load_masked_model`."""
+        self.model.save_pretrained(folder)
+        self.fast_tokenizer.save_pretrained(folder)
+
+
+def load_pair_model(name: str, token_limit: int = 128) -> PairCheckpoint:
+    """A model that gives one logit, or two classes, for a pair; a head that the checkpoint lacks is made anew.
+
+    Raises EncoderError if it is not found, or neither BERT nor RoBERTa.
+    """
+    config = _read_config(name)
+    extra = {} if config.architectures and "SequenceClassification" in config.architectures[0] else {"num_labels": 1}
+    return _load(name, AutoModelForSequenceClassification, token_limit, extra)
+
+
+def load_masked_model(name: str, token_limit: int = 128) -> PairCheckpoint:
+    """A model that predicts masked words; EncoderError as `load_pair_model`, and where the tokenizer has no mask."""
+    loaded = _load(name, AutoModelForMaskedLM, token_limit, {})
+    if loaded.marks.mask is None:
+        raise EncoderError(f"checkpoint {name}: its tokenizer has no mask")
+    return loaded
+
+
+def find_marks(tokenizer: Tokenizer, name: str) -> PairMarks:
+    """The marks of BERT, or of RoBERTa; EncoderError where the tokenizer has neither."""
+    for first, separator, pad, mask, separators in (
+        ("[CLS]", "[SEP]", "[PAD]", "[MASK]", 1),
+        ("<s>", "</s>", "<pad>", "<mask>", 2),
+    ):
+        found = [tokenizer.token_to_id(mark) for mark in (first, separator, pad)]
+        if None not in found:
+            begin, end, padding = (int(each) for each in found if each is not None)
+            return PairMarks(
+                first=begin, between=(end,) * separators, last=end, pad=padding, mask=tokenizer.token_to_id(mask)
+            )
+    raise EncoderError(f"checkpoint {name}: its tokenizer has neither BERT's marks nor RoBERTa's")
+
+
+def _read_config(name: str) -> Any:
+    source = SHORT_NAMES[name]() if name in SHORT_NAMES else name
+    try:
+        config = AutoConfig.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise EncoderError(f"checkpoint {name}: cannot be loaded ({error})") from error
+    if config.model_type not in KNOWN_TYPES:
+        raise EncoderError(f"checkpoint {name}: is a {config.model_type}, neither a bert nor a roberta")
+    return config
+
+
+def _load(name: str, kind: Any, token_limit: int, extra: dict[str, int]) -> PairCheckpoint:
+    config = _read_config(name)
+    source = SHORT_NAMES[name]() if name in SHORT_NAMES else name
+    try:
+        with _no_warnings():
+            model = kind.from_pretrained(source, dtype=torch.float32, attn_implementation="eager", **extra)
+            fast = AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise EncoderError(f"checkpoint {name}: cannot be loaded ({error})") from error
+    tokenizer = plain_tokenizer(fast.backend_tokenizer)
+    offset = int(config.pad_token_id) + 1 if config.model_type == "roberta" else 0
+    return PairCheckpoint(
+        name=name,
+        model=model.eval(),
+        tokenizer=tokenizer,
+        fast_tokenizer=fast,
+        marks=find_marks(tokenizer, name),
+        token_limit=min(token_limit, int(config.max_position_embeddings) - offset),
+    )
+
+
+@contextmanager
+def _no_warnings() -> Iterator[None]:
+    """A head that is made anew is what was asked for; transformers warns of it."""
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)

@@ -1,0 +1,125 @@
+"""The two classifiers that paper 004 compares with: a linear SVM on counted words, and two Bi-RNNs on word vectors."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix, hstack
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.svm import LinearSVC
+from torch import Tensor
+from torch.nn import functional
+
+from turnscore_exporters.baselines.asked import Asked, Floats
+from turnscore_exporters.baselines.exchanges import split_words
+from turnscore_exporters.baselines.networks import QUERY_WORDS, REPLY_WORDS, BiRnnNetwork
+from turnscore_exporters.baselines.ruber import read_texts
+from turnscore_exporters.baselines.word_vectors import WordVectors
+from turnscore_exporters.data.pairs import EngagementPair
+from turnscore_exporters.training.loop import LoopSettings, choose_batch, run_loop
+
+REGULARISATION = 0.1
+"""Specified: the paper's C."""
+N_GRAMS, LEAST_TEXTS = (1, 3), 3
+"""The paper says n-grams without their length. Chosen: one to three words that three texts of the training have."""
+MOST_ROUNDS = 5000
+BATCH_SIZE, SCORED_AT_ONCE = 64, 256
+
+
+class SvmClassifier:
+    """A linear SVM over words and their runs, the reply's length, and its number of distinct words.
+
+    Everything is counted and scaled by the training pairs alone.
+    """
+
+    def __init__(self, pairs: Sequence[EngagementPair], seed: int = 0) -> None:
+        self._counter = CountVectorizer(
+            tokenizer=split_words, token_pattern=None, ngram_range=N_GRAMS, min_df=LEAST_TEXTS, binary=True
+        )
+        self._counter.fit([text for pair in pairs for text in (pair.query, pair.reply)])
+        lengths = _measure_replies([pair.reply for pair in pairs])
+        self._most = np.maximum(lengths.max(0), 1.0)
+        self._svm = LinearSVC(C=REGULARISATION, class_weight="balanced", random_state=seed, max_iter=MOST_ROUNDS)
+        self._svm.fit(self._read(_texts_of(pairs)), [pair.label for pair in pairs])
+
+    def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> Floats:
+        """Signed distance from the border, above 0 for engaging."""
+        found: Floats = np.asarray(self._svm.decision_function(self._read(pairs)), dtype=np.float64)
+        return found
+
+    def score(self, asked: Sequence[Asked]) -> dict[str, Floats]:
+        return {"svm": self.score_pairs([(each.query, each.response) for each in asked])}
+
+    def _read(self, pairs: Sequence[tuple[str, str]]) -> csr_matrix:
+        replies = [reply for _, reply in pairs]
+        sides = [self._counter.transform([query for query, _ in pairs]), self._counter.transform(replies)]
+        return csr_matrix(hstack([*sides, csr_matrix(_measure_replies(replies) / self._most)]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiRnnClassifier:
+    """The trained network."""
+
+    network: BiRnnNetwork
+    vectors: WordVectors
+
+    def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> Floats:
+        """The probability that each reply is engaging."""
+        scores: list[float] = []
+        with torch.inference_mode():
+            for start in range(0, len(pairs), SCORED_AT_ONCE):
+                logits = _ask(self.network, self.vectors, pairs[start : start + SCORED_AT_ONCE])
+                scores += logits.softmax(-1)[:, 1].tolist()
+        return np.array(scores)
+
+    def score(self, asked: Sequence[Asked]) -> dict[str, Floats]:
+        return {"bi-rnn": self.score_pairs([(each.query, each.response) for each in asked])}
+
+
+def train_bi_rnn(
+    pairs: Sequence[EngagementPair],
+    vectors: WordVectors,
+    settings: LoopSettings,
+    *,
+    learning_rate: float,
+    state_path: Path | None = None,
+) -> BiRnnClassifier:
+    """Trains on the cross entropy weighed by inverse class frequency."""
+    torch.manual_seed(settings.seed)
+    network = BiRnnNetwork(vectors.width)
+    weight = weigh_classes([pair.label for pair in pairs])
+    texts = _texts_of(pairs)
+
+    def step_loss(step: int) -> Tensor:
+        chosen = choose_batch(len(pairs), BATCH_SIZE, step, settings.seed)
+        labels = torch.tensor([pairs[index].label for index in chosen])
+        return functional.cross_entropy(_ask(network, vectors, [texts[index] for index in chosen]), labels, weight)
+
+    network.train()
+    run_loop(network, torch.optim.Adam(network.parameters(), lr=learning_rate), step_loss, settings, state_path)
+    return BiRnnClassifier(network=network.eval(), vectors=vectors)
+
+
+def weigh_classes(labels: Sequence[int]) -> Tensor:
+    """By inverse frequency, so that both classes weigh alike in all; a class that is not there has no infinity."""
+    share = float(np.clip(np.mean(labels), 1e-3, 1 - 1e-3))
+    return torch.tensor([0.5 / (1 - share), 0.5 / share])
+
+
+def _ask(network: BiRnnNetwork, vectors: WordVectors, pairs: Sequence[tuple[str, str]]) -> Tensor:
+    query = read_texts(vectors, [query for query, _ in pairs], QUERY_WORDS)
+    logits: Tensor = network(query, read_texts(vectors, [reply for _, reply in pairs], REPLY_WORDS))
+    return logits
+
+
+def _texts_of(pairs: Sequence[EngagementPair]) -> list[tuple[str, str]]:
+    return [(pair.query, pair.reply) for pair in pairs]
+
+
+def _measure_replies(replies: Sequence[str]) -> NDArray[np.float64]:
+    """Words, and distinct words, of each reply."""
+    words = [split_words(reply) for reply in replies]
+    return np.array([[len(each), len(set(each))] for each in words], dtype=np.float64)

@@ -1,0 +1,112 @@
+"""A BERT or RoBERTa that reads context and response as one row and says if they fit: USR's dialogue retrieval, and 3P.
+
+USR (Mehri and Eskenazi 2020) trains it on true and random replies; Ghazarian et al. 2022 (3P) on turns that people
+called appropriate or not.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from turnscore_exporters.baselines.asked import Asked, Floats
+from turnscore_exporters.baselines.checkpoints import PairCheckpoint
+from turnscore_exporters.baselines.contextual import Judgement
+from turnscore_exporters.baselines.exchanges import Exchange
+from turnscore_exporters.baselines.samplers import Negatives
+from turnscore_exporters.training.loop import LoopSettings, choose_batch, run_loop
+
+WEIGHT_DECAY = 0.01
+SCORED_AT_ONCE = 64
+
+Draw = Callable[[int], list[Judgement]]
+"""The judgements of a step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joint:
+    """The trained system; `name` is that of its only score."""
+
+    name: str
+    checkpoint: PairCheckpoint
+
+    def score(self, asked: Sequence[Asked]) -> dict[str, Floats]:
+        """The probability that the response fits."""
+        return {self.name: score_pairs(self.checkpoint, [(each.query, each.response) for each in asked])}
+
+
+def train_joint(
+    checkpoint: PairCheckpoint,
+    draw: Draw,
+    settings: LoopSettings,
+    *,
+    learning_rate: float,
+    class_weight: float = 1.0,
+    state_path: Path | None = None,
+) -> None:
+    """Trains in place on the cross entropy of what `draw` gives for each step; a fitting one weighs `class_weight`."""
+    model = checkpoint.model
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY)
+
+    def step_loss(step: int) -> Tensor:
+        chosen = draw(step)
+        logits = read_logits(checkpoint, [(each.query, each.reply) for each in chosen])
+        return judgement_loss(logits, [each.fits for each in chosen], class_weight)
+
+    model.train()
+    run_loop(model, optimizer, step_loss, settings, state_path)
+    model.eval()
+
+
+def judgement_loss(logits: Tensor, fits: Sequence[float], class_weight: float) -> Tensor:
+    """The mean cross entropy; a fitting one counts `class_weight` times."""
+    weight = torch.tensor(class_weight)
+    return functional.binary_cross_entropy_with_logits(logits, torch.tensor(fits), pos_weight=weight)
+
+
+def draw_retrieval(exchanges: Sequence[Exchange], negatives: Negatives, batch_size: int, seed: int) -> Draw:
+    """Half true replies, half wrong ones to the same queries."""
+    half = max(1, batch_size // 2)
+    batches = -(-len(exchanges) // half)
+
+    def draw(step: int) -> list[Judgement]:
+        found = []
+        for index in choose_batch(len(exchanges), half, step, seed):
+            other = negatives.draw(index, step // batches)
+            found.append(Judgement(exchanges[index].query, exchanges[index].reply, 1.0))
+            found.append(Judgement(exchanges[index].query, exchanges[other].reply, 0.0))
+        return found
+
+    return draw
+
+
+def draw_annotated(judgements: Sequence[Judgement], batch_size: int, seed: int) -> Draw:
+    """The judgements in epochs of random order."""
+    return lambda step: [judgements[index] for index in choose_batch(len(judgements), batch_size, step, seed)]
+
+
+def read_logits(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) -> Tensor:
+    """How much each (said, response) fits, [pairs]; of two classes the second's margin."""
+    rows = checkpoint.lay_out(pairs)
+    inputs = checkpoint.collate([row.ids for row in rows], [row.response_start for row in rows])
+    return margin_of(checkpoint.model(**inputs).logits)
+
+
+def margin_of(logits: Tensor) -> Tensor:
+    """[pairs] of [pairs, 1] or [pairs, 2]."""
+    return logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
+
+
+def score_pairs(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) -> Floats:
+    """The probability of each pair, in batches of like length."""
+    scores = np.zeros(len(pairs))
+    order = sorted(range(len(pairs)), key=lambda index: sum(map(len, pairs[index])))
+    with torch.inference_mode():
+        for start in range(0, len(order), SCORED_AT_ONCE):
+            chosen = order[start : start + SCORED_AT_ONCE]
+            scores[chosen] = read_logits(checkpoint, [pairs[index] for index in chosen]).sigmoid().numpy()
+    return scores

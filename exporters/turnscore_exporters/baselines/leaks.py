@@ -1,0 +1,27 @@
+"""Leaks: texts of judged turns that a training could have seen, and references that are the response itself."""
+
+from collections.abc import Iterable, Sequence
+
+from turnscore_exporters.baselines.asked import Asked
+from turnscore_exporters.baselines.exchanges import Exchange, normalize
+
+TELLING_WORDS = 5
+"""A text of so many words is no phrase that anybody says. Chosen, as the split of rated turns is."""
+
+
+def without_judged(exchanges: Sequence[Exchange], judged: Iterable[Asked]) -> list[Exchange]:
+    """The exchanges of dialogues in which no telling text is a judged turn's response, context or reference."""
+    known = {
+        text
+        for each in judged
+        for text in map(normalize, (*each.context, each.response, *each.references))
+        if len(text.split()) >= TELLING_WORDS
+    }
+    seen = {each.dialogue for each in exchanges if known & {normalize(each.query), normalize(each.reply)}}
+    return [each for each in exchanges if each.dialogue not in seen]
+
+
+def true_references(response: str, references: Iterable[str]) -> tuple[str, ...]:
+    """The references that say something else than the response: a copy of it would give any response the full score."""
+    own = normalize(response)
+    return tuple(each for each in references if each.strip() and normalize(each) != own)

@@ -1,0 +1,122 @@
+"""USR's language model score: how expected each word of a response is, from the model that sees all the others.
+
+Exact: each token of the response is masked in a copy of the row of its own. Mean over the response's tokens, so that
+length does not decide; what was said before is read, never scored.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+from turnscore_service.scorers.pair_rows import masked_copies
+
+from turnscore_exporters.baselines.asked import Floats
+from turnscore_exporters.baselines.checkpoints import PairCheckpoint
+from turnscore_exporters.baselines.exchanges import Exchange
+from turnscore_exporters.errors import EncoderError
+from turnscore_exporters.training.loop import LoopSettings, choose_batch, run_loop
+
+MASKED_SHARE, KEPT_SHARE, OTHER_SHARE = 0.15, 0.1, 0.1
+"""Of the tokens, those that are predicted; of these, those that stay and those that another stands for. Specified."""
+LEARNING_RATE, WEIGHT_DECAY = 5e-5, 0.01
+NOT_PREDICTED = -100
+"""In the place of a token that is not predicted."""
+TOKENS_AT_ONCE = 4096
+
+
+def train_masked(
+    checkpoint: PairCheckpoint,
+    exchanges: Sequence[Exchange],
+    settings: LoopSettings,
+    *,
+    batch_size: int,
+    learning_rate: float = LEARNING_RATE,
+    state_path: Path | None = None,
+) -> None:
+    """Trains in place to predict masked tokens of exchanges."""
+    model = checkpoint.model
+    trunk, head = split_model(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY)
+
+    def step_loss(step: int) -> Tensor:
+        chosen = [exchanges[index] for index in choose_batch(len(exchanges), batch_size, step, settings.seed)]
+        rows = checkpoint.lay_out([(each.query, each.reply) for each in chosen])
+        inputs = checkpoint.collate([row.ids for row in rows], [row.response_start for row in rows])
+        inputs["input_ids"], wanted = hide_tokens(inputs["input_ids"], checkpoint)
+        tokens = trunk(**inputs).last_hidden_state
+        is_wanted = wanted != NOT_PREDICTED
+        return functional.cross_entropy(head(tokens[is_wanted]), wanted[is_wanted])  # the vocabulary where it counts
+
+    model.train()
+    run_loop(model, optimizer, step_loss, settings, state_path)
+    model.eval()
+
+
+def hide_tokens(ids: Tensor, checkpoint: PairCheckpoint) -> tuple[Tensor, Tensor]:
+    """The ids with some tokens hidden, and what stood there; marks and padding are never predicted."""
+    marks = checkpoint.marks
+    is_text = ~torch.isin(ids, torch.tensor([marks.first, *marks.between, marks.last, marks.pad]))
+    drawn = (torch.rand(ids.shape) < MASKED_SHARE) & is_text
+    if not drawn.any():  # a short batch; a loss of nothing would be NaN
+        drawn = is_text & (torch.cumsum(is_text.flatten(), 0).reshape(ids.shape) == 1)
+    wanted = torch.where(drawn, ids, NOT_PREDICTED)
+    way = torch.rand(ids.shape)
+    hidden = torch.where(drawn & (way >= KEPT_SHARE + OTHER_SHARE), _mask_of(checkpoint), ids)
+    others = torch.randint(0, int(checkpoint.config.vocab_size), ids.shape)
+    is_other = drawn & (way >= KEPT_SHARE) & (way < KEPT_SHARE + OTHER_SHARE)
+    return torch.where(is_other, others, hidden), wanted
+
+
+def score_masked(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) -> Floats:
+    """The mean log probability of each response's tokens; NaN for one that has none."""
+    rows = checkpoint.lay_out(pairs)
+    copies = [
+        (index, row.response_start, *copy)
+        for index, row in enumerate(rows)
+        for copy in masked_copies(row.ids, row.response_start, row.response_end, _mask_of(checkpoint))
+    ]
+    copies.sort(key=lambda copy: len(copy[2]))
+    sums, counts = np.zeros(len(rows)), np.zeros(len(rows))
+    with torch.inference_mode():
+        start = 0
+        while start < len(copies):
+            end = min(len(copies), start + max(1, TOKENS_AT_ONCE // len(copies[start][2])))
+            chosen = copies[start:end]
+            found = _log_probabilities(checkpoint, chosen)
+            places = [copy[0] for copy in chosen]
+            np.add.at(sums, places, found.double().numpy())
+            np.add.at(counts, places, 1)
+            start = end
+    with np.errstate(invalid="ignore"):
+        means: Floats = sums / counts
+    return means
+
+
+def _log_probabilities(
+    checkpoint: PairCheckpoint, copies: Sequence[tuple[int, int, tuple[int, ...], int, int]]
+) -> Tensor:
+    """Of the token that each copy hides; the word table is multiplied at that place alone."""
+    _, starts, rows, places, targets = zip(*copies, strict=True)
+    inputs = checkpoint.collate(rows, starts)
+    trunk, head = split_model(checkpoint.model)
+    tokens = trunk(**inputs).last_hidden_state
+    hidden = tokens[torch.arange(len(rows)), torch.tensor(places)]
+    found: Tensor = head(hidden).log_softmax(-1)[torch.arange(len(rows)), torch.tensor(targets)]
+    return found
+
+
+def split_model(model: torch.nn.Module) -> tuple[torch.nn.Module, torch.nn.Module]:
+    """The encoder and the head over the vocabulary of a BERT or RoBERTa."""
+    for trunk, head in (("bert", "cls"), ("roberta", "lm_head")):
+        if hasattr(model, trunk) and hasattr(model, head):
+            return getattr(model, trunk), getattr(model, head)
+    raise EncoderError(f"{type(model).__name__} has no head over a vocabulary that is known")
+
+
+def _mask_of(checkpoint: PairCheckpoint) -> int:
+    if checkpoint.marks.mask is None:
+        raise EncoderError(f"checkpoint {checkpoint.name}: its tokenizer has no mask")
+    return checkpoint.marks.mask

@@ -1,0 +1,124 @@
+"""Samplers: wrong replies for an exchange, drawn at random or weighed towards the plausible. Never one that was given.
+
+A reply of the same dialogue is no wrong reply, nor is any that some dialogue of the pool gave to the same words, nor
+one that says the same as the true reply: a negative that fits would teach the opposite of what is meant.
+"""
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnscore_exporters.baselines.exchanges import Exchange, normalize
+from turnscore_exporters.errors import ExporterError
+
+TRIES = 50
+"""Draws before the pool is searched from end to end. Chosen."""
+CANDIDATES, TEMPERATURE = 100, 0.07
+"""Of weighted negatives. Specified: PONE takes 70 to 500 candidates and temperatures of .05 to .1."""
+
+Vectors = NDArray[np.float32]
+
+
+class Negatives(Protocol):
+    """A source of wrong replies."""
+
+    def draw(self, index: int, epoch: int) -> int:
+        """The place of the exchange whose reply is wrong for the exchange at `index`, another one each epoch."""
+
+
+class ReplyPool:
+    """The replies of some exchanges, and which of them could fit where."""
+
+    def __init__(self, exchanges: Sequence[Exchange]) -> None:
+        self.exchanges = exchanges
+        self._queries = [normalize(each.query) for each in exchanges]
+        self._replies = [normalize(each.reply) for each in exchanges]
+        self._fitting: dict[str, set[str]] = defaultdict(set)
+        for query, reply in zip(self._queries, self._replies, strict=True):
+            self._fitting[query].add(reply)
+
+    def __len__(self) -> int:
+        return len(self.exchanges)
+
+    def is_wrong(self, index: int, other: int) -> bool:
+        """Whether the reply at `other` is surely not one to the query at `index`."""
+        return (
+            self.exchanges[other].dialogue != self.exchanges[index].dialogue
+            and self._replies[other] not in self._fitting[self._queries[index]]
+            and self._replies[other] != self._queries[index]
+        )
+
+    def draw_wrong(self, index: int, generator: random.Random) -> int:
+        """The place of a wrong reply; ExporterError where the pool has none."""
+        for _ in range(TRIES):
+            other = generator.randrange(len(self.exchanges))
+            if self.is_wrong(index, other):
+                return other
+        wrong = [other for other in range(len(self.exchanges)) if self.is_wrong(index, other)]
+        if not wrong:
+            raise ExporterError(
+                f"no reply of {len(self.exchanges)} exchanges is wrong for {self.exchanges[index].query!r}: "
+                "more dialogues are needed"
+            )
+        return generator.choice(wrong)
+
+
+class RandomNegatives:
+    """Any wrong reply, all alike."""
+
+    def __init__(self, pool: ReplyPool, seed: int = 0) -> None:
+        self._pool = pool
+        self._seed = seed
+
+    def draw(self, index: int, epoch: int) -> int:
+        return self._pool.draw_wrong(index, _generator(self._seed, epoch, index))
+
+
+class WeightedNegatives:
+    """PONE's: of some candidates the one that the softmax of their likeness to the true reply draws.
+
+    Every second epoch draws at random instead, as PONE alternates.
+    """
+
+    def __init__(
+        self,
+        pool: ReplyPool,
+        vectors: Vectors,
+        *,
+        candidates: int = CANDIDATES,
+        temperature: float = TEMPERATURE,
+        seed: int = 0,
+    ) -> None:
+        """`vectors` [exchanges, width] are the replies', of length 1."""
+        self._pool = pool
+        self._vectors = vectors
+        self._candidates = candidates
+        self._temperature = temperature
+        self._seed = seed
+
+    def draw(self, index: int, epoch: int) -> int:
+        generator = _generator(self._seed, epoch, index)
+        if epoch % 2:
+            return self._pool.draw_wrong(index, generator)
+        count = min(self._candidates, len(self._pool))
+        found = [each for each in generator.sample(range(len(self._pool)), count) if self._pool.is_wrong(index, each)]
+        if not found:
+            return self._pool.draw_wrong(index, generator)
+        weights = weigh_candidates(self._vectors[found] @ self._vectors[index], self._temperature)
+        return generator.choices(found, weights=list(weights))[0]
+
+
+def weigh_candidates(likeness: NDArray[np.float32], temperature: float) -> NDArray[np.float64]:
+    """softmax(likeness / temperature)."""
+    scaled = np.asarray(likeness, dtype=np.float64) / temperature
+    weights: NDArray[np.float64] = np.exp(scaled - scaled.max())
+    weights /= weights.sum()
+    return weights
+
+
+def _generator(seed: int, epoch: int, index: int) -> random.Random:
+    return random.Random(f"{seed} {epoch} {index}")  # noqa: S311

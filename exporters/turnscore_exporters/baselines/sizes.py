@@ -1,0 +1,67 @@
+"""How long each baseline is trained: small, for half an hour on two cores, and full. Trains nothing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from turnscore_exporters.errors import ExporterError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How much of the data, and how long. Of each of its loops, where a baseline has several."""
+
+    exchanges: int = 0
+    """Of `dialogue_text.jsonl.gz`, about; 0 where it is not read."""
+    steps: int = 0
+    learning_rate: float = 0.0
+    batch_size: int = 0
+    """Of usr and 3p; the others have their paper's."""
+
+    def with_choices(
+        self,
+        exchanges: int | None = None,
+        steps: int | None = None,
+        learning_rate: float | None = None,
+        batch_size: int | None = None,
+    ) -> "Size":
+        """The same with what was chosen in place of its own; what it has none of stays so."""
+        return Size(
+            exchanges=self.exchanges and (exchanges or self.exchanges),
+            steps=self.steps and (steps or self.steps),
+            learning_rate=self.learning_rate and (learning_rate or self.learning_rate),
+            batch_size=self.batch_size and (batch_size or self.batch_size),
+        )
+
+
+SMALL: Mapping[str, Size] = {
+    "ruber": Size(exchanges=12_000, steps=150, learning_rate=1e-3),
+    "ctx-ruber": Size(exchanges=12_000, steps=1000, learning_rate=1e-3),
+    "pone": Size(exchanges=12_000, steps=1000, learning_rate=1e-3),
+    "usr": Size(exchanges=12_000, steps=100, learning_rate=5e-5, batch_size=16),
+    "3p": Size(steps=80, learning_rate=5e-5, batch_size=16),
+    "svm": Size(),
+    "bi-rnn": Size(steps=300, learning_rate=1e-3),
+}
+"""Steps are chosen: a minute or two of one core for each loop. RUBER's own 1e-4, 3P's and Bi-RNN's 1e-5 would change
+next to nothing in so few."""
+FULL: Mapping[str, Size] = {
+    "ruber": Size(exchanges=400_000, steps=20_000, learning_rate=1e-4),
+    "ctx-ruber": Size(exchanges=25_000, steps=4000, learning_rate=1e-3),
+    "pone": Size(exchanges=85_000, steps=10_000, learning_rate=1e-3),
+    "usr": Size(exchanges=200_000, steps=11_000, learning_rate=5e-5, batch_size=16),
+    "3p": Size(steps=4000, learning_rate=1e-5, batch_size=8),
+    "svm": Size(),
+    "bi-rnn": Size(steps=60_000, learning_rate=1e-5),
+}
+"""About as much as was published, where the data have it: ctx-ruber's 22,000 pairs (Ghazarian et al. 2020), as many as
+PONE's of DailyDialog and USR's of Topical-Chat, ten rounds over the thumbs for 3P. RUBER read pairs of Weibo by the
+million: here it reads all there are. Learning rates are the papers', steps but for 3P chosen; the SVM's data and its C
+are the published ones at either size."""
+
+
+def find_size(name: str, *, is_full: bool) -> Size:
+    """ExporterError naming what there is, for another name."""
+    sizes = FULL if is_full else SMALL
+    if name not in sizes:
+        raise ExporterError(f"no baseline is called {name!r}; there are {', '.join(sizes)}")
+    return sizes[name]

@@ -1,0 +1,206 @@
+"""USR becomes a bundle: two models in one graph, of any BERT or RoBERTa checkpoints. Refuses one without parity."""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import compose
+from pydantic import ValidationError
+from turnscore_models import Bundle, GraphVariant
+from turnscore_service.inference.onnx_backend import OnnxBackend
+from turnscore_service.scorers.usr import (
+    KIND,
+    MASKED,
+    MASKED_INPUTS,
+    RETRIEVAL,
+    RETRIEVAL_INPUTS,
+    UsrFormula,
+    UsrOptions,
+    UsrScorer,
+)
+
+from turnscore_exporters.baselines.asked import Asked, Floats
+from turnscore_exporters.baselines.checkpoints import PairCheckpoint, load_masked_model, load_pair_model
+from turnscore_exporters.baselines.pair_graphs import JointGraph, MaskedGraph, joint_contract, masked_contract
+from turnscore_exporters.baselines.usr import score_parts
+from turnscore_exporters.bundles.encoder import MIN_PARITY_TURNS, GraphChoice
+from turnscore_exporters.bundles.parity import Drift, check_parity, serve_turns, turns_of
+from turnscore_exporters.bundles.self_test import build_self_test
+from turnscore_exporters.bundles.self_test_turns import self_test_turns
+from turnscore_exporters.bundles.writer import (
+    CALIBRATION_FILE,
+    GRAPH_FILES,
+    SELF_TEST_FILE,
+    TOKENIZER_FILE,
+    calibrate,
+    finish_bundle,
+    fresh_folder,
+    start_bundle,
+)
+from turnscore_exporters.data.reference_turns import ReferenceTurns
+from turnscore_exporters.errors import CheckpointError, ExporterError
+from turnscore_exporters.graphs.export import BertGraph, GraphContract, export_fp32
+from turnscore_exporters.graphs.quantization import quantize_int8
+from turnscore_exporters.graphs.unpadding import skip_padding
+from turnscore_exporters.json_files import read_json, write_json
+
+MASKED_FOLDER, RETRIEVAL_FOLDER, FORMULA_FILE = "masked", "retrieval", "overall.json"
+"""In the folder that `turnscore-train baseline usr` leaves."""
+PROBE_ROWS, PROBE_TOKENS = 16, 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsrExport:
+    """What to export, in which graphs, and where to. Without a formula both parts weigh alike."""
+
+    masked: str
+    retrieval: str
+    formula: Path | None
+    version: str
+    output: Path
+    reference: ReferenceTurns
+    graphs: GraphChoice
+    token_limit: int = 96
+    licence: str = "that of the checkpoints"
+
+
+def export_usr(job: UsrExport) -> Bundle:
+    """Writes the bundle into the empty or missing folder `output`, loads each graph as the service does, returns it.
+
+    Raises ParityError if a graph disagrees with the checkpoints on the reference turns, EncoderError or CheckpointError
+    where they cannot be read or do not go together; the folder is then removed.
+    """
+    if "cuda-fp16" in job.graphs.kept:
+        raise ExporterError("--graph cuda-fp16: usr has fp32 and cpu-int8 alone")
+    with fresh_folder(job.output, len(job.reference.pairs), MIN_PARITY_TURNS):
+        return _write(job, *_read_models(job))
+
+
+def _read_models(job: UsrExport) -> tuple[PairCheckpoint, PairCheckpoint]:
+    masked, retrieval = load_masked_model(job.masked, job.token_limit), load_pair_model(job.retrieval, job.token_limit)
+    if masked.tokenizer.get_vocab() != retrieval.tokenizer.get_vocab():
+        raise CheckpointError(f"checkpoints {masked.name} and {retrieval.name}: have other vocabularies")
+    if masked.token_limit != retrieval.token_limit or masked.has_segments != retrieval.has_segments:
+        raise CheckpointError(f"checkpoints {masked.name} and {retrieval.name}: read rows of other kinds")
+    return masked, retrieval
+
+
+def _write(job: UsrExport, masked: PairCheckpoint, retrieval: PairCheckpoint) -> Bundle:
+    options = UsrOptions(overall=_read_formula(job, masked, retrieval))
+    masked, retrieval = _limit(masked, options), _limit(retrieval, options)
+    expected = _judge(masked, retrieval, options, job.reference.pairs)
+    tested = self_test_turns(KIND)
+    said = [(turn.context[-1].text if turn.context else "", turn.response) for turn in tested]
+    write_json(job.output / SELF_TEST_FILE, build_self_test(tested, _judge(masked, retrieval, options, said).tolist()))
+    write_json(job.output / CALIBRATION_FILE, calibrate(expected.tolist(), job.reference.source))
+    masked.tokenizer.save(str(job.output / TOKENIZER_FILE), pretty=False)
+    _write_graphs(job, masked, retrieval)
+    bundle = start_bundle(
+        job.output,
+        KIND,
+        job.version,
+        job.graphs.promises(),
+        token_limit=masked.token_limit,
+        options=options.model_dump(mode="json", exclude_none=True),
+        training={"masked": Path(job.masked).name, "retrieval": Path(job.retrieval).name},
+        agreement={},
+        licence=job.licence,
+    )
+    drifts = {variant: _examine(bundle, variant, job, expected) for variant in bundle.manifest.graphs}
+    return finish_bundle(bundle, {variant: each.to_dict() for variant, each in drifts.items()}, job.graphs.kept, {})
+
+
+def _judge(
+    masked: PairCheckpoint, retrieval: PairCheckpoint, options: UsrOptions, pairs: Sequence[tuple[str, str]]
+) -> Floats:
+    """What the checkpoints say; as served, a response without tokens has its retrieval alone."""
+    found = score_parts(masked, retrieval, [Asked(context=(said,), response=response) for said, response in pairs])
+    names = list(found)
+    values = [options.overall.apply(dict(zip(names, row, strict=True))) for row in zip(*found.values(), strict=True)]
+    return np.where(np.isnan(found[MASKED]), found[RETRIEVAL], np.array(values))
+
+
+def _limit(checkpoint: PairCheckpoint, options: UsrOptions) -> PairCheckpoint:
+    """The checkpoint that reads no more of a response than is served."""
+    return replace(checkpoint, most_response_tokens=options.response_tokens)
+
+
+def _read_formula(job: UsrExport, masked: PairCheckpoint, retrieval: PairCheckpoint) -> UsrFormula:
+    """That of the file; else each part in its own standard deviations on the reference turns, weighing alike."""
+    if job.formula is not None:
+        try:
+            return UsrFormula.model_validate(read_json(job.formula))
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            where = ".".join(map(str, wrong["loc"]))
+            raise CheckpointError(f"{job.formula}: {where}: {wrong['msg']}") from error
+    asked = [Asked(context=(said,), response=response) for said, response in job.reference.pairs]
+    parts: dict[str, dict[str, float]] = {}
+    for name, values in score_parts(masked, retrieval, asked).items():
+        spread = float(np.nanstd(values))
+        if not spread > 0:
+            raise ExporterError(f"the part {name} is the same for all reference turns")
+        parts[name] = {"center": float(np.nanmean(values)), "scale": spread, "weight": 0.5}
+    return UsrFormula.model_validate({"parts": parts, "bias": 0.0})
+
+
+def _write_graphs(job: UsrExport, masked: PairCheckpoint, retrieval: PairCheckpoint) -> None:
+    """Each model goes the way of every BERT, then both become one file."""
+    models: Mapping[str, tuple[BertGraph, GraphContract]] = {
+        MASKED_INPUTS: (MaskedGraph(masked).eval(), masked_contract(masked)),
+        RETRIEVAL_INPUTS: (JointGraph(retrieval).eval(), joint_contract(retrieval)),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        plain, small = [], []
+        for prefix, (model, contract) in models.items():
+            fp32, int8 = Path(folder) / f"{prefix}fp32.onnx", Path(folder) / f"{prefix}int8.onnx"
+            export_fp32(model, contract, fp32)
+            plain.append((prefix, fp32))
+            if "cpu-int8" in job.graphs.kept:
+                quantize_int8(fp32, int8, _probe_inputs(contract, masked))
+                skip_padding(int8)
+                small.append((prefix, int8))
+        join_graphs(plain, job.output / GRAPH_FILES["fp32"])
+        if small:
+            join_graphs(small, job.output / GRAPH_FILES["cpu-int8"])
+
+
+def join_graphs(graphs: Sequence[tuple[str, Path]], output: Path) -> None:
+    """One graph of several that share nothing; their names go behind the prefix of each."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    joined = None
+    for prefix, path in graphs:
+        model = compose.add_prefix(onnx.load(path), prefix)
+        _prefix_axes(model.graph, prefix)
+        joined = model if joined is None else compose.merge_models(joined, model, io_map=[])
+    assert joined is not None
+    onnx.save(joined, output)
+
+
+def _prefix_axes(graph: onnx.GraphProto, prefix: str) -> None:
+    """The rows of one model are not as many as the other's."""
+    for tensor in (*graph.input, *graph.output, *graph.value_info):
+        for axis in tensor.type.tensor_type.shape.dim:
+            if axis.dim_param:
+                axis.dim_param = f"{prefix}{axis.dim_param}"
+
+
+def _probe_inputs(contract: GraphContract, checkpoint: PairCheckpoint) -> dict[str, Any]:
+    """Rows of random tokens, by which the large channels are found."""
+    shape = (PROBE_ROWS, PROBE_TOKENS)
+    inputs: dict[str, Any] = {
+        name: np.ones(shape if len(axes) == 2 else shape[:1], dtype=np.int64) for name, axes in contract.inputs.items()
+    }
+    inputs["input_ids"] = np.random.default_rng(0).integers(0, int(checkpoint.config.vocab_size), shape)
+    return inputs
+
+
+def _examine(bundle: Bundle, variant: GraphVariant, job: UsrExport, expected: Floats) -> Drift:
+    spec = bundle.manifest.graphs[variant]
+    scorer = UsrScorer(bundle, OnnxBackend(bundle.path_of(spec.file), threads=1))
+    turns = turns_of(job.reference.pairs)
+    return check_parity(variant, turns, serve_turns(scorer, turns), expected.tolist(), spec.parity_tolerance)

@@ -1,0 +1,30 @@
+"""What every export of a checkpoint does around its own work: torch's threads, errors as sentences, the report."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import typer
+from turnscore_assessment.reported_errors import reported_errors
+from turnscore_models import Bundle
+
+from turnscore_exporters.errors import ExporterError
+
+
+@contextmanager
+def exporting(threads: int) -> Iterator[Callable[[Bundle], None]]:
+    """Gives the function that reports the bundle made; an ExporterError ends the command with its sentence.
+
+    torch computes with so many threads; 0 leaves the choice to it.
+    """
+    if threads:
+        import torch
+
+        torch.set_num_threads(threads)
+    with reported_errors(ExporterError):
+        yield _report
+
+
+def _report(bundle: Bundle) -> None:
+    for variant, spec in bundle.manifest.graphs.items():
+        typer.echo(f"{variant}: {spec.parity_measured}")
+    typer.echo(f"{bundle.manifest.reference} written to {bundle.folder}")

@@ -1,0 +1,125 @@
+"""The exports of relevance, USR and combinations: what may be asked for, and nothing of how it is done."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from turnscore_assessment.reported_errors import reported_errors
+
+from turnscore_exporters.commands.exported import exporting
+from turnscore_exporters.commands.options import (
+    BundleOutputOption,
+    BundleVersionOption,
+    DialoguesOption,
+    Fp16ToleranceOption,
+    GraphsOption,
+    Int8ToleranceOption,
+    LicenceOption,
+    OptionalDataOption,
+    ReferenceTurnsOption,
+    ThreadsOption,
+)
+from turnscore_exporters.errors import ExporterError
+
+LimitOption = Annotated[int, typer.Option(min=16, help="Tokens of a row.")]
+
+
+def export_relevance(
+    checkpoint: Annotated[
+        str, typer.Option(help="A BERT or RoBERTa for pairs: folder or hub name; or the folder of ctx-ruber or pone.")
+    ],
+    version: BundleVersionOption,
+    output: BundleOutputOption,
+    data: OptionalDataOption = None,
+    dialogues: DialoguesOption = None,
+    turns: ReferenceTurnsOption = 2000,
+    graph: GraphsOption = None,
+    token_limit: LimitOption = 128,
+    int8_tolerance: Int8ToleranceOption = 0.15,
+    fp16_tolerance: Fp16ToleranceOption = 0.02,
+    licence: LicenceOption = "that of the checkpoint",
+    threads: ThreadsOption = 0,
+) -> None:
+    """Write the bundle of a model that says if a response fits; fails unless graphs and checkpoint agree as served."""
+    from turnscore_exporters.baselines.relevance_bundle import RelevanceExport
+    from turnscore_exporters.baselines.relevance_bundle import export_relevance as export
+    from turnscore_exporters.bundles.encoder import GraphChoice
+    from turnscore_exporters.bundles.writer import choose_graphs
+    from turnscore_exporters.data.reference_turns import choose_reference_turns
+
+    with exporting(threads) as report:
+        job = RelevanceExport(
+            checkpoint=checkpoint,
+            version=version,
+            output=output,
+            reference=choose_reference_turns(data, dialogues or [], turns),
+            graphs=GraphChoice(choose_graphs(graph), int8_tolerance, fp16_tolerance),
+            token_limit=token_limit,
+            licence=licence,
+        )
+        report(export(job))
+
+
+def export_usr(
+    version: BundleVersionOption,
+    output: BundleOutputOption,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Folder of `turnscore-train baseline usr`, in place of the next three.")
+    ] = None,
+    masked: Annotated[str | None, typer.Option(help="A BERT or RoBERTa for masked words: folder or hub name.")] = None,
+    retrieval: Annotated[str | None, typer.Option(help="One for pairs: folder or hub name.")] = None,
+    formula: Annotated[Path | None, typer.Option(help="The regression, JSON. Default: both parts weigh alike.")] = None,
+    data: OptionalDataOption = None,
+    dialogues: DialoguesOption = None,
+    turns: ReferenceTurnsOption = 400,
+    graph: GraphsOption = None,
+    token_limit: LimitOption = 96,
+    int8_tolerance: Int8ToleranceOption = 0.3,
+    licence: LicenceOption = "that of the checkpoints",
+    threads: ThreadsOption = 0,
+) -> None:
+    """Write the bundle of USR, of any BERT or RoBERTa; fails unless graphs and checkpoints agree as served."""
+    from turnscore_exporters.baselines.usr_bundle import FORMULA_FILE, MASKED_FOLDER, RETRIEVAL_FOLDER, UsrExport
+    from turnscore_exporters.baselines.usr_bundle import export_usr as export
+    from turnscore_exporters.bundles.encoder import GraphChoice
+    from turnscore_exporters.bundles.writer import choose_graphs
+    from turnscore_exporters.data.reference_turns import choose_reference_turns
+
+    with exporting(threads) as report:
+        if (checkpoint is None) == (masked is None or retrieval is None):
+            raise ExporterError("give either --checkpoint, or both --masked and --retrieval")
+        if checkpoint is not None:
+            masked, retrieval = str(checkpoint / MASKED_FOLDER), str(checkpoint / RETRIEVAL_FOLDER)
+            formula = checkpoint / FORMULA_FILE
+        job = UsrExport(
+            masked=masked or "",
+            retrieval=retrieval or "",
+            formula=formula,
+            version=version,
+            output=output,
+            reference=choose_reference_turns(data, dialogues or [], turns),
+            graphs=GraphChoice(choose_graphs(graph), int8_tolerance),
+            token_limit=token_limit,
+            licence=licence,
+        )
+        report(export(job))
+
+
+def export_combination(
+    output: Annotated[Path, typer.Option(dir_okay=False, help="File for the percentiles, JSON.")],
+    weight: Annotated[
+        list[str], typer.Option(help="A part and its weight: `engagement=0.5`, `quality.relevant=1`; repeatable.")
+    ],
+    bundle: Annotated[list[str], typer.Option(help="A bundle's folder (with a /) or name; repeatable.")],
+    data: OptionalDataOption = None,
+    dialogues: DialoguesOption = None,
+    turns: ReferenceTurnsOption = 2000,
+) -> None:
+    """Write the percentiles of a combination of scorers over real turns, for TURNSCORE_COMBINATIONS."""
+    from turnscore_exporters.calibration.combination import parse_weights, write_combination_percentiles
+    from turnscore_exporters.data.reference_turns import choose_reference_turns
+
+    with reported_errors(ExporterError):
+        reference = choose_reference_turns(data, dialogues or [], turns)
+        found = write_combination_percentiles(parse_weights(weight), bundle, reference, output)
+    typer.echo(f"wrote {output}: values of {found.turns} turns from {found.percentiles[0]} to {found.percentiles[-1]}")

@@ -1,0 +1,114 @@
+"""The commands that make a new bundle, checkpoint or file of one that there is. Train nothing."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from turnscore_assessment.reported_errors import reported_errors
+from turnscore_models import BundleError, read_bundle
+
+from turnscore_exporters.commands.options import (
+    BundleOutputOption,
+    BundleVersionOption,
+    DataOption,
+    StoredBundleOption,
+)
+from turnscore_exporters.errors import ExporterError
+
+
+def self_test(
+    bundle: Annotated[Path, typer.Option(help="Folder of a bundle, of any age.")],
+    version: BundleVersionOption,
+    output: BundleOutputOption,
+) -> None:
+    """Write a bundle anew with the outputs of its own graphs as self-test; weights stay byte for byte."""
+    from turnscore_exporters.bundles.self_test import renew_self_test
+
+    with reported_errors(ExporterError, BundleError):
+        renewed = renew_self_test(read_bundle(bundle), version, output)
+    typer.echo(f"{renewed.manifest.reference} written to {output}; tolerances: {renewed.self_test().tolerances}")
+
+
+def percentiles(
+    bundle: StoredBundleOption,
+    data: DataOption,
+    version: BundleVersionOption,
+    output: BundleOutputOption,
+    turns: Annotated[int | None, typer.Option(min=100, help="Turns of the population, at most.")] = None,
+) -> None:
+    """Write a bundle anew with its percentiles among turns that no shipped model was trained on; weights stay."""
+    from turnscore_assessment.data.population import read_population
+    from turnscore_models.store import resolve
+
+    from turnscore_exporters.calibration.percentiles import renew_percentiles
+
+    with reported_errors(ExporterError, BundleError):
+        renewed = renew_percentiles(resolve(bundle), read_population(data), version, output, turns)
+    typer.echo(f"{renewed.manifest.reference} written to {output}: {renewed.calibration().turns} turns")
+
+
+def threshold(
+    bundle: StoredBundleOption,
+    data: Annotated[Path, typer.Option(help="Folder with the development sets under their published names.")],
+    version: BundleVersionOption,
+    output: BundleOutputOption,
+    false_alarms: Annotated[
+        float, typer.Option(min=0.001, max=0.5, help="The largest share of good turns that may be called low.")
+    ] = 0.05,
+) -> None:
+    """Write a quality bundle anew with the threshold below which a turn is called low; all else stays byte for byte."""
+    from turnscore_models.store import resolve
+
+    from turnscore_exporters.calibration.shipped_threshold import add_threshold, format_figures
+
+    with reported_errors(ExporterError, BundleError):
+        made, figures = add_threshold(resolve(bundle), data, version, output, false_alarms)
+    for line in format_figures(figures):
+        typer.echo(line)
+    assert made.manifest.threshold is not None
+    typer.echo(f"{made.manifest.reference} written to {output}: threshold {made.manifest.threshold.value:.4f}")
+
+
+def repeats(
+    bundle: StoredBundleOption,
+    data: Annotated[Path, typer.Option(help="Folder with the development sets under their published names.")],
+    version: BundleVersionOption,
+    output: BundleOutputOption,
+) -> None:
+    """Write a quality bundle anew whose value is lower where a turn repeats another; weights stay byte for byte."""
+    from turnscore_models.store import resolve
+
+    from turnscore_exporters.calibration.repeats import count_repeats
+    from turnscore_exporters.quality.finish import REPEATS
+
+    with reported_errors(ExporterError, BundleError):
+        made, before, after = count_repeats(resolve(bundle), data, version, output, REPEATS)
+    for name, figure in after.items():
+        typer.echo(f"{name}: {before[name]:.4f} -> {figure:.4f}")
+    typer.echo(f"{made.manifest.reference} written to {output}; its percentiles and threshold are to be made anew")
+
+
+def recover(
+    bundle: StoredBundleOption,
+    output: Annotated[Path, typer.Option(help="Folder for the checkpoint.")],
+) -> None:
+    """Write a quality checkpoint out of a bundle's int8 graph, where the one that it was made of is lost."""
+    from turnscore_models.store import resolve
+
+    from turnscore_exporters.quality.recovery import recover_checkpoint
+
+    with reported_errors(ExporterError, BundleError):
+        recover_checkpoint(resolve(bundle), output)
+    typer.echo(f"{output}: a checkpoint of {bundle}")
+
+
+def release(
+    checkpoint: Annotated[Path, typer.Option(help="Folder that turnscore-train wrote.")],
+    output: Annotated[Path, typer.Option(dir_okay=False, help="The file, such as quality-checkpoint-1.0.0.tar.")],
+) -> None:
+    """Pack a checkpoint into one file to keep, and print its checksum as sha256sum does."""
+    from turnscore_exporters.training.release import pack_checkpoint
+
+    with reported_errors(ExporterError):
+        digest = pack_checkpoint(checkpoint, output)
+    typer.echo(f"{digest}  {output}")

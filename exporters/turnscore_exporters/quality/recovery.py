@@ -1,0 +1,124 @@
+"""A quality checkpoint out of a bundle's int8 graph, for where the one it was made of is lost. Trains nothing.
+
+int8 weights times their scales are the checkpoint's weights to half a step, a 254th of the largest of a column; heads,
+biases and layer norms are in the graph as they were. What such a checkpoint is exported to is measured like any other.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from numpy.typing import NDArray
+from onnx import GraphProto, numpy_helper
+from turnscore_models import Bundle
+from turnscore_service.scorers.quality import QualityOptions
+
+from turnscore_exporters.errors import CheckpointError
+from turnscore_exporters.json_files import write_json
+from turnscore_exporters.quality.bundle import KIND
+from turnscore_exporters.quality.model import QualityModel, QualitySettings, save_model
+from turnscore_exporters.quality.value import ValueFormula, write_formula
+from turnscore_exporters.training.encoders import load_encoder
+from turnscore_exporters.training.runs import REPORT_FILE, TRAINING_FILE
+
+GRAPH = "cpu-int8"
+_PART = re.compile(r"/encoder/encoder/layer\.(?P<layer>\d+)/attention/self/.*/(?P<part>query|key|value)/(bias|product)")
+"""Names that the expanded attention gives its parts (`plain_operators`)."""
+
+Array = NDArray[Any]
+
+
+def recover_checkpoint(bundle: Bundle, output: Path) -> None:
+    """Writes the checkpoint, with `value.json`, `training.json` and `report.json`, into the folder `output`.
+
+    CheckpointError where the bundle is another scorer's, has no int8 graph, or its graph lacks one of the weights.
+    """
+    manifest = bundle.manifest
+    if manifest.kind != KIND or GRAPH not in manifest.graphs or "encoder" not in manifest.training:
+        raise CheckpointError(f"{manifest.reference} is no trained bundle of {KIND} with the graph {GRAPH}")
+    options = QualityOptions.model_validate(manifest.options)
+    named = str(manifest.training["encoder"])
+    encoder = load_encoder(named, options.layout.row_tokens)
+    model = QualityModel(encoder.model, QualitySettings(named, options.layout))
+    put_weights(model, bundle.path_of(manifest.graphs[GRAPH].file))
+    save_model(model, encoder, output)
+    write_formula(
+        output,
+        ValueFormula(
+            weights={str(name): weight for name, weight in options.value.weights.items()},
+            bias=options.value.bias,
+            curve=options.value.curve,
+            repeats={str(name): taken for name, taken in options.value.repeats.items()},
+            fitted_on=str(manifest.training.get("value.json", "")),
+        ),
+    )
+    training = {name: value for name, value in manifest.training.items() if name != "value.json"}
+    write_json(output / TRAINING_FILE, {**training, "recovered_from": manifest.reference})
+    write_json(output / REPORT_FILE, manifest.agreement.get("report", {}))
+
+
+def put_weights(model: QualityModel, path: Path) -> None:
+    """Puts the weights of an int8 graph, as `quantize_int8` writes it, into the model; CheckpointError lacking one."""
+    graph = onnx.load(path).graph
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    wanted = model.state_dict()
+    found = {name: value for name, value in constants.items() if name in wanted}
+    found |= dict(_attention_biases(constants))
+    found |= dict(_matrices(graph, constants))
+    found |= dict(_tables(graph, constants))
+    config = model.encoder.config
+    for name in found:
+        if ".attention.self.query." in name:  # the graph's scores are divided by it already
+            found[name] = found[name] * np.float32(math.sqrt(config.hidden_size // config.num_attention_heads))
+    if missing := sorted(wanted.keys() - found.keys()):
+        raise CheckpointError(f"{path}: holds no {missing[0]}, nor {len(missing) - 1} others")
+    model.load_state_dict({name: torch.from_numpy(found[name].copy()).reshape(wanted[name].shape) for name in wanted})
+
+
+def _matrices(graph: GraphProto, constants: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+    """The encoder's weight matrices: int8 by the scale of each column, and by the factor of each input channel."""
+    producers = {output: node for node in graph.node for output in node.output}
+    scaled = {node.input[0]: node.output[0] for node in graph.node if node.op_type == "Mul"}
+    for node in graph.node:
+        if node.op_type == "MatMulIntegerToFloat":
+            matrix = constants[node.input[1]] * constants[node.input[3]]
+            quantized = producers.get(producers[node.input[0]].input[0])
+            if quantized is not None and quantized.op_type == "Mul":  # the input was smoothed, the weights took it back
+                [smoothing] = [constants[name] for name in quantized.input if name in constants]
+                matrix = matrix * smoothing[:, None]
+            name = scaled[node.output[0]]
+            yield f"{_attention_part(name) or _module_of(name)}.weight", matrix.T
+
+
+def _tables(graph: GraphProto, constants: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+    """The embedding tables: int8 by the scale of each row."""
+    looked_up = {node.output[0]: constants.get(node.input[0]) for node in graph.node if node.op_type == "Gather"}
+    for node in graph.node:
+        if node.op_type == "DequantizeLinear":
+            table, scales = (looked_up[name] for name in node.input[:2])
+            assert table is not None
+            assert scales is not None
+            yield f"{_module_of(node.output[0])}.weight", table * scales
+
+
+def _attention_biases(constants: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+    """Those of query, key and value, which the fused attention held as one."""
+    for name, value in constants.items():
+        if part := _attention_part(name):
+            yield f"{part}.bias", value
+
+
+def _attention_part(name: str) -> str | None:
+    """The module of query, key or value that a tensor of the expanded attention belongs to."""
+    match = _PART.fullmatch(name)
+    return match and f"encoder.encoder.layer.{match['layer']}.attention.self.{match['part']}"
+
+
+def _module_of(output: str) -> str:
+    """The module whose operator gives the tensor: `/encoder/pooler/MatMul_output_0` is of `encoder.pooler`."""
+    return ".".join(output.strip("/").split("/")[:-1])

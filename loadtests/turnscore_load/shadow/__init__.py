@@ -1,0 +1,1 @@
+"""What a shadow version costs callers, beside a service without one."""

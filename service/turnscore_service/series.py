@@ -1,0 +1,125 @@
+"""Series: prometheus_client's counters, gauges and histograms, made cheap enough to be counted many times a turn.
+
+Where several workers share a folder, prometheus_client writes a series into its file whenever it changes. Here it only
+changes in the process, where it is read at once, and is written by `write_out`: before a scrape, and by the runtime
+every so often for the other workers' scrapes.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any, Self
+
+import prometheus_client
+from prometheus_client import values
+
+_lock = Lock()
+_unwritten: "list[_BufferedValue]" = []
+_counted_apart: list[Callable[[], None]] = []
+
+
+class _BufferedValue(values.MultiProcessValue()):  # type: ignore[misc]
+    """A number that its file gets later."""
+
+    _is_written = True
+
+    def inc(self, amount: float) -> None:
+        """Adds to it."""
+        with _lock:
+            self._value += amount
+            self._note(0.0)
+
+    def set(self, value: float, timestamp: float | None = None) -> None:
+        """Replaces it."""
+        with _lock:
+            self._value = value
+            self._note(timestamp or 0.0)
+
+    def get(self) -> float:
+        """What it is in this process."""
+        return float(self._value)
+
+    def write(self) -> None:
+        """Writes it into the file."""
+        self._is_written = True
+        super().set(self._value, self._timestamp)
+
+    def _note(self, timestamp: float) -> None:
+        self._timestamp = timestamp
+        if self._is_written:
+            self._is_written = False
+            _unwritten.append(self)
+
+
+def buffer_files() -> None:
+    """Series made from here on are buffered, if they are kept in files at all."""
+    if values.ValueClass._multiprocess:
+        values.ValueClass = _BufferedValue  # as its documentation replaces it
+
+
+def count_before_writing(add_up: Callable[[], None]) -> None:
+    """Has every `write_out` call this first, which adds to series what was counted elsewhere."""
+    _counted_apart.append(add_up)
+
+
+def write_out() -> None:
+    """Writes what has changed into the files."""
+    for add_up in _counted_apart:
+        add_up()
+    with _lock:
+        changed = _unwritten.copy()
+        _unwritten.clear()
+        for value in changed:
+            value.write()
+
+
+class _Remembers:
+    """A family of series that finds each by its labels in one look."""
+
+    _known: dict[tuple[object, ...], Any]
+
+    def labels(self, *labelvalues: object) -> Self:
+        """The series with these labels."""
+        try:
+            return self._known[labelvalues]  # type: ignore[no-any-return]
+        except AttributeError:
+            self._known = {}
+        except KeyError:
+            pass
+        found: Self = super().labels(*labelvalues)  # type: ignore[misc]
+        self._known[labelvalues] = found
+        return found
+
+
+class Counter(_Remembers, prometheus_client.Counter):  # type: ignore[misc]  # labels come in their order alone
+    """As prometheus_client's, without exemplars."""
+
+    def inc(self, amount: float = 1, exemplar: object = None) -> None:
+        """Adds to it. Raises ValueError for less than nothing."""
+        if amount < 0:
+            raise ValueError("a counter does not go down")
+        self._value.inc(amount)
+
+
+class Gauge(_Remembers, prometheus_client.Gauge):  # type: ignore[misc]
+    """As prometheus_client's, but for its modes that ask for the time."""
+
+    def set(self, value: float) -> None:
+        """Replaces it."""
+        self._value.set(float(value))
+
+
+class Histogram(_Remembers, prometheus_client.Histogram):  # type: ignore[misc]
+    """As prometheus_client's, without exemplars."""
+
+    def observe(self, amount: float, exemplar: object = None) -> None:
+        """Counts the amount in its bucket, the first whose bound is not below it."""
+        self._sum.inc(amount)
+        self._buckets[bisect_left(self._upper_bounds, amount)].inc(1)
+
+    def add(self, counts: Sequence[int], total: float) -> None:
+        """Counts many amounts at once: so many in each of the first buckets, and their sum."""
+        self._raise_if_not_observable()  # type: ignore[no-untyped-call]
+        self._sum.inc(total)
+        for bucket, count in zip(self._buckets, counts, strict=False):
+            bucket.inc(count)

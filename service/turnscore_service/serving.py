@@ -1,0 +1,70 @@
+"""`turnscore-serve`: one process that serves, without a supervisor. Containers, pods and systemd start a new one.
+
+BentoML's supervisor looks every ten seconds whether its worker lives, holds the port meanwhile, and lets callers wait
+in its backlog. Without it the port closes with the process, and whoever runs the process knows at once.
+"""
+
+import os
+import signal
+import socket
+import sys
+from typing import NoReturn
+
+import typer
+from turnscore_models.version_option import VersionOption
+
+from turnscore_service.settings.service import Settings, read_settings
+
+app = typer.Typer(add_completion=False)
+
+_KEEP_ALIVE_SECONDS = 5
+"""Between two requests of a connection; `bentoml serve --timeout-keep-alive` by default (docs/security.md)."""
+
+
+@app.command()
+def serve(_version: VersionOption = False) -> None:
+    """Serve what the TURNSCORE_ variables say, in this process; with several workers, under BentoML's supervisor."""
+    # The server raises SIGTERM once more when it has ended well. As a container's first process we would not get it.
+    signal.signal(signal.SIGTERM, _end)
+    settings = read_settings()
+    if settings.workers > 1:
+        _serve_supervised()
+    _serve_alone(settings)
+
+
+def _end(_number: int, _frame: object) -> NoReturn:
+    sys.exit(0)
+
+
+def _serve_supervised() -> NoReturn:
+    """Becomes `bentoml serve`, which reads host and port from the same settings."""
+    command = [sys.executable, "-m", "bentoml", "serve", "turnscore_service.bento:TurnScore"]
+    os.execv(sys.executable, command)  # noqa: S606 our own interpreter, without a shell
+
+
+def _serve_alone(settings: Settings) -> None:
+    listener = bind(str(settings.http.host), settings.http.port)
+    import uvicorn
+
+    from turnscore_service.bento import TurnScore
+
+    config = uvicorn.Config(
+        TurnScore.to_asgi(is_main=True),  # type: ignore[attr-defined]
+        log_config=None,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        server_header=False,
+    )
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket at that address; connections are taken once the server runs. Ends the process where none can be had."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        variables = "TURNSCORE_HTTP__HOST, TURNSCORE_HTTP__PORT"
+        sys.exit(f"turnscore cannot listen on {host}, port {port} ({variables}): {reason}")
+    return listener

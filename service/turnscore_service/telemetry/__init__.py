@@ -1,0 +1,1 @@
+"""Telemetry: spans and evaluation events of OpenTelemetry, where a collector is configured."""

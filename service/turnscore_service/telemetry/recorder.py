@@ -1,0 +1,153 @@
+"""The recorder: decides at a call's start whether it is traced, and hands what became of it to a thread. Never raises.
+
+While a call runs nothing is recorded. At its end a sampled one becomes one span, and each of its scores an evaluation
+event beside the span that the caller named.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from pydantic import BaseModel
+
+from turnscore_service.telemetry.trace_context import CallerSpan, caller_span
+
+Events = Literal["off", "sampled", "all"]
+
+_LOGGER = logging.getLogger("turnscore.telemetry")
+_MOST_WAITING = 4096  # chosen: ended calls that wait for the thread, some megabytes of replies
+_GATHER_SECONDS = 1.0
+"""How long the thread lets calls gather before it takes them. Chosen: to wake it for each call cost several per cent of
+a call's CPU (measured)."""
+_GOODBYE_SECONDS = 5.0  # chosen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedCall:
+    """A call, or a turn of a conversation, as it ended."""
+
+    door: str
+    call: str
+    code: str
+    """`ok`, an error's code, or `departed`."""
+    reply: BaseModel | None
+    request_id: str
+    caller: CallerSpan | None
+    is_sampled: bool
+    has_events: bool
+    started_at_ns: int
+    ended_at_ns: int
+
+
+class Exporter(Protocol):
+    """Where ended calls go; asked in the recorder's thread alone."""
+
+    def export(self, ended: EndedCall) -> None:
+        """Makes a span and events of it."""
+
+    def close(self) -> None:
+        """Sends what waits."""
+
+
+class CallTrace:
+    """One call that is traced, from its start."""
+
+    __slots__ = ("_call", "_door", "_is_sampled", "_recorder", "_started_at_ns", "caller")
+
+    def __init__(
+        self, recorder: "TelemetryRecorder", door: str, call: str, caller: CallerSpan | None, *, is_sampled: bool
+    ) -> None:
+        self._recorder = recorder
+        self._door = door
+        self._call = call
+        self.caller = caller
+        self._is_sampled = is_sampled
+        self._started_at_ns = time.time_ns()
+
+    def end(self, code: str, reply: BaseModel | None, request_id: str) -> None:
+        """Hands the call over, with its reply if it has one."""
+        self._hand_over(self._call, code, reply, request_id, self._started_at_ns)
+
+    def end_turn(self, reply: BaseModel, request_id: str, seconds: float) -> None:
+        """Hands over a turn of this conversation, whose scoring took so long."""
+        self._hand_over("turn", "ok", reply, request_id, time.time_ns() - int(seconds * 1e9))
+
+    def _hand_over(self, call: str, code: str, reply: BaseModel | None, request_id: str, started_at_ns: int) -> None:
+        recorder = self._recorder
+        recorder.hand_over(
+            EndedCall(
+                door=self._door,
+                call=call,
+                code=code,
+                reply=reply,
+                request_id=request_id,
+                caller=self.caller,
+                is_sampled=self._is_sampled,
+                has_events=recorder.events == "all" or (recorder.events == "sampled" and self._is_sampled),
+                started_at_ns=started_at_ns,
+                ended_at_ns=time.time_ns(),
+            )
+        )
+
+
+class TelemetryRecorder:
+    """Belongs to one process. `dropped` counts ended calls for which the thread had no room."""
+
+    def __init__(self, exporter: Exporter, *, sample_share: float, events: Events) -> None:
+        self.events = events
+        self.dropped = 0
+        self._exporter = exporter
+        self._sample_share = sample_share
+        self._waiting: deque[EndedCall] = deque()
+        self._is_due = threading.Event()
+        self._is_closing = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="turnscore-telemetry", daemon=True)
+        self._thread.start()
+
+    def begin(self, door: str, call: str, carrier: Mapping[str, str]) -> CallTrace | None:
+        """The call's trace; None where nothing of it is to be recorded.
+
+        A caller's own span decides whether the call is sampled; without one, chance does.
+        """
+        caller = caller_span(carrier)
+        is_sampled = random.random() < self._sample_share if caller is None else caller.is_sampled  # noqa: S311
+        if not is_sampled and self.events != "all":
+            return None
+        return CallTrace(self, door, call, caller, is_sampled=is_sampled)
+
+    def hand_over(self, ended: EndedCall) -> None:
+        """Gives an ended call to the thread, if there is room."""
+        if len(self._waiting) < _MOST_WAITING:
+            self._waiting.append(ended)
+            if not self._is_due.is_set():
+                self._is_due.set()
+            return
+        if not self.dropped:
+            _LOGGER.warning("telemetry of calls is dropped: there are more than the exporter takes")
+        self.dropped += 1
+
+    def close(self) -> None:
+        """Returns when all is sent, at the latest after some seconds."""
+        self._is_closing.set()
+        self._is_due.set()
+        self._thread.join(_GOODBYE_SECONDS)
+
+    def _work(self) -> None:
+        while not self._is_closing.is_set():
+            self._is_due.wait()
+            self._is_closing.wait(_GATHER_SECONDS)
+            self._is_due.clear()
+            while self._waiting:
+                self._export(self._waiting.popleft())
+        self._exporter.close()
+
+    def _export(self, ended: EndedCall) -> None:
+        try:
+            self._exporter.export(ended)
+        except Exception as error:
+            _LOGGER.error("telemetry of a call is lost: %s", type(error).__name__)

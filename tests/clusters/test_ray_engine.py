@@ -1,0 +1,175 @@
+"""The Ray engine with real clusters on this machine: what is killed is done again, and the output is one run's.
+
+Ray's workers find `support` by PYTHONPATH, which `make test-ray` sets.
+"""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import cluster_runs
+from support.cluster_runs import (
+    PATIENCE_SECONDS,
+    OpenableHere,
+    UnhurriedEngine,
+    be_patient_with_nodes,
+    job_of,
+    score_on_ray,
+)
+from support.corpora import MortalEngine, WordEngine, content_of, dialogue_rows, write_lines
+from turnscore_corpus.commands.run import run_job
+from turnscore_corpus.engines.work import EngineChoice, Work
+from turnscore_corpus.errors import StoppedError
+from turnscore_corpus.inputs.columns import Columns
+from turnscore_corpus.inputs.input_files import find_files
+from turnscore_corpus.inputs.plan import make_plan
+from turnscore_corpus.outputs.output_folder import OutputFolder
+
+ray = pytest.importorskip("ray", reason="Ray is in the environment of `make test-ray` alone")
+
+from ray.cluster_utils import Cluster  # noqa: E402
+from turnscore_corpus.engines import ray_engine  # noqa: E402
+
+_STORE_BYTES = 80 * 1024 * 1024
+STARTER = Path(__file__).parents[2] / "model_store" / "starter" / "engagement"
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    return write_lines(tmp_path / "a.jsonl", dialogue_rows(160))
+
+
+@pytest.fixture
+def whole(lines: Path, tmp_path: Path) -> dict[str, list[dict[str, Any]]]:
+    """The tables of a run that nobody disturbed."""
+    run_job(job_of(lines, tmp_path / "whole", WordEngine))
+    return content_of(tmp_path / "whole")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Three nodes that compute and one that does not, each with a raylet of its own; this process is connected.
+
+    All tests share it, as it takes long to start; one of them kills a node.
+    """
+    be_patient_with_nodes()
+    common = {"object_store_memory": _STORE_BYTES}
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **common})
+    try:
+        for _ in range(3):
+            cluster.add_node(num_cpus=2, **common)
+        ray.init(address=cluster.address, logging_level="error")
+        yield cluster
+    finally:
+        ray.shutdown()
+        try:
+            cluster.shutdown()
+        except ValueError:  # the thread of a run that was stopped had connected again; Ray ends that and complains
+            cluster.shutdown()
+
+
+def manifests(output: Path) -> list[str]:
+    return sorted(each.name for each in output.glob("manifests/part-*.json"))
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_a_cluster_that_is_not_there_stops_the_run(lines: Path, tmp_path: Path):
+    with pytest.raises(StoppedError, match="Ray does not start on"):
+        score_on_ray(lines, tmp_path / "out", WordEngine, address="127.0.0.1:1")
+
+
+def test_a_node_that_is_killed_in_the_middle_loses_nothing_and_doubles_nothing(
+    cluster: Cluster, lines: Path, whole: dict[str, Any], tmp_path: Path
+):
+    output = tmp_path / "out"
+    left_at_death: list[int] = []
+
+    def kill() -> None:
+        wait_for(lambda: len(manifests(output)) >= 4)
+        node = next(iter(cluster.worker_nodes))
+        cluster.remove_node(node, allow_graceful=False)
+        left_at_death.append(40 - len(manifests(output)))
+
+    killing = threading.Thread(target=kill)
+    killing.start()
+    totals = score_on_ray(lines, output, UnhurriedEngine)
+    killing.join()
+    assert left_at_death[0] > 0
+    assert (totals["blocks"], totals["dialogues"]) == (40, 160)
+    assert content_of(output) == whole
+
+
+def test_a_worker_that_is_killed_is_replaced(cluster: Cluster, lines: Path, whole: dict[str, Any], tmp_path: Path):
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    score_on_ray(lines, tmp_path / "out", partial(MortalEngine, memory, 1), workers=2)
+    assert len(list(memory.iterdir())) == 1
+    assert content_of(tmp_path / "out") == whole
+
+
+def test_a_block_that_kills_every_worker_stops_the_run(cluster: Cluster, lines: Path, tmp_path: Path):
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    with pytest.raises(StoppedError, match="Ray gave up"):
+        score_on_ray(lines, tmp_path / "out", partial(MortalEngine, memory, 1000), workers=2)
+    assert len(list(memory.iterdir())) > 1
+
+
+def test_a_driver_that_is_killed_goes_on_where_it_was(
+    cluster: Cluster, lines: Path, whole: dict[str, Any], tmp_path: Path
+):
+    output = tmp_path / "out"
+    command = [sys.executable, cluster_runs.__file__, str(lines), str(output)]
+    with subprocess.Popen(command) as driver:
+        wait_for(lambda: len(manifests(output)) >= 4 or driver.poll() is not None)
+        driver.send_signal(signal.SIGKILL)
+    committed = manifests(output)
+    assert 4 <= len(committed) < 40
+    before = {name: (output / "manifests" / name).stat().st_mtime_ns for name in committed}
+    score_on_ray(lines, output, UnhurriedEngine, workers=2)
+    assert {name: (output / "manifests" / name).stat().st_mtime_ns for name in committed} == before
+    assert content_of(output) == whole
+
+
+def test_the_numbers_are_those_of_the_local_engine_to_the_last_bit(cluster: Cluster, tmp_path: Path):
+    source = write_lines(tmp_path / "a.jsonl", dialogue_rows(24))
+    choice = EngineChoice(models=(f"{STARTER}/",))
+    run_job(job_of(source, tmp_path / "local", choice.open))
+    score_on_ray(source, tmp_path / "ray", choice.open, workers=2)
+    assert content_of(tmp_path / "ray") == content_of(tmp_path / "local")
+
+
+def test_what_a_block_raised_stops_the_run_and_is_named(cluster: Cluster, lines: Path, tmp_path: Path):
+    with pytest.raises(StoppedError, match=r"block \d+: BundleError: no such bundle"):
+        score_on_ray(lines, tmp_path / "out", OpenableHere(), workers=1)
+
+
+def test_a_ray_that_says_nothing_is_noticed(lines: Path, tmp_path: Path):
+    made = make_plan(find_files([str(lines)]), Columns(), 4)
+    work = Work(
+        blocks=made.blocks, open_engine=WordEngine, output=OutputFolder(str(tmp_path), "job"), on_block=lambda _: None
+    )
+    silent = threading.Event()
+
+    def rows() -> Iterator[dict[str, Any]]:
+        silent.wait(PATIENCE_SECONDS)
+        yield from ()
+
+    try:
+        with pytest.raises(StoppedError, match="no block was committed for 0 s; "):
+            ray_engine._drain(rows(), work, stall_seconds=0.1)
+    finally:
+        silent.set()

@@ -1,0 +1,157 @@
+"""Combinations of several scorers' parts: asked by name like a scorer, in every call, refused where impossible."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+from support.fakes import FakeScorer, loaded_fake
+from turnscore_models import BundleError
+from turnscore_service.process.combination_loader import load_combinations
+from turnscore_service.scorers.scorer import RawScore, TokenPack
+from turnscore_service.settings.service import CombinationSettings, Settings, read_settings
+
+TURN = {"context": [{"speaker": "user", "text": "hi"}], "response": "one two three"}
+RAMP = [each / 100 for each in range(101)]
+
+
+class PartScorer(FakeScorer):
+    """Its details are twice and a tenth of its value."""
+
+    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+        return [RawScore(raw.value, {"twice": 2 * raw.value, "tenth": raw.value / 10}) for raw in super().score(batch)]
+
+
+def settings(tmp_path: Path, **combinations: Mapping[str, Any]) -> Settings:
+    curve = tmp_path / "curve.json"
+    curve.write_text(json.dumps({"percentiles": RAMP, "turns": 100, "source": "a ramp"}))
+    mean = {"weights": {"engagement": 0.5, "relevance": 0.5}, "threshold": 0.025, "percentiles": str(curve)}
+    return Settings.model_validate({"combinations": {"engagement+relevance": mean, **combinations}})
+
+
+def scorers() -> dict[str, FakeScorer]:
+    return {"engagement": FakeScorer(), "relevance": PartScorer()}
+
+
+async def test_a_combination_is_the_weighted_sum_with_its_own_percentile_and_label(serve: Any, tmp_path: Path) -> None:
+    parts = {"weights": {"relevance.twice": 1.0, "engagement": -2.0}}
+    async with serve(settings(tmp_path, parts=parts), **scorers()) as (client, _):
+        asked = {**TURN, "scorers": ["engagement+relevance", "parts"]}
+        found = (await client.post("/v1/score", json=asked)).json()["scores"]
+        assert list(found) == ["engagement+relevance", "parts"], "what was not asked for itself is not in the reply"
+        mean = found["engagement+relevance"]
+        assert (mean["value"], mean["percentile"], mean["label"]) == (pytest.approx(0.03), pytest.approx(3), "ok")
+        assert mean["details"] == {"engagement": pytest.approx(0.03), "relevance": pytest.approx(0.03)}
+        assert mean["model"] == "engagement:1.0.0+relevance:1.0.0"
+        assert found["parts"]["value"] == pytest.approx(0.0)
+        assert (found["parts"]["percentile"], found["parts"]["label"]) == (None, None)
+        low = await client.post("/v1/score", json={**asked, "response": "one"})
+        assert low.json()["scores"]["engagement+relevance"]["label"] == "low"
+
+
+async def test_scorers_asked_beside_it_stay_and_nothing_is_computed_twice(serve: Any, tmp_path: Path) -> None:
+    fakes = scorers()
+    async with serve(settings(tmp_path), **fakes) as (client, _):
+        asked = {**TURN, "scorers": ["relevance", "engagement+relevance"]}
+        reply = (await client.post("/v1/score", json=asked)).json()
+        assert list(reply["scores"]) == ["relevance", "engagement+relevance"]
+        assert [len(fake.batches) for fake in fakes.values()] == [1, 1]
+        again = (await client.post("/v1/score", json=asked)).json()["scores"]
+        assert again["engagement+relevance"]["cached"]
+        assert [len(fake.batches) for fake in fakes.values()] == [1, 1]
+
+
+async def test_without_being_named_it_is_not_asked_and_a_default_it_may_be(serve: Any, tmp_path: Path) -> None:
+    async with serve(settings(tmp_path), **scorers()) as (client, _):
+        assert set((await client.post("/v1/score", json=TURN)).json()["scores"]) == {"engagement", "relevance"}
+    by_default = settings(tmp_path).model_copy(update={"default_scorers": ("engagement+relevance",)})
+    async with serve(by_default, **scorers()) as (client, runtime):
+        assert list((await client.post("/v1/score", json=TURN)).json()["scores"]) == ["engagement+relevance"]
+        assert runtime.asks("score", "relevance")
+        models = {each["scorer"]: each for each in (await client.get("/v1/models")).json()["models"]}
+        assert models["engagement+relevance"]["is_default"]
+        assert not models["relevance"]["is_default"]
+        assert models["engagement+relevance"]["threshold"] == 0.025
+
+
+async def test_dialogues_rankings_and_batches_take_it(serve: Any, tmp_path: Path) -> None:
+    name = "engagement+relevance"
+    turns = [*TURN["context"], {"speaker": "system", "text": "one two"}, {"speaker": "system", "text": "one"}]  # type: ignore[misc]
+    async with serve(settings(tmp_path), **scorers()) as (client, _):
+        dialogue = (await client.post("/v1/score_dialogue", json={"turns": turns, "scorers": [name]})).json()
+        assert dialogue["dialogue"][name]["mean"] == pytest.approx(0.015)
+        ranked = {"context": TURN["context"], "candidates": ["a", "a b c", "a b"], "weights": {name: 1}}
+        reply = (await client.post("/v1/rank", json=ranked)).json()
+        assert [each["index"] for each in reply["candidates"]] == [1, 2, 0]
+        batch = (await client.post("/v1/score_batch", json={"items": [{**TURN, "scorers": [name]}] * 2})).json()
+        assert [each["scores"][name]["value"] for each in batch["results"]] == [pytest.approx(0.03)] * 2
+
+
+async def test_it_fails_with_the_scorer_that_failed_and_the_others_answer(serve: Any, tmp_path: Path) -> None:
+    class Failing(FakeScorer):
+        def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+            raise RuntimeError("the runtime choked")
+
+    fakes = {"engagement": FakeScorer(), "relevance": Failing()}
+    async with serve(settings(tmp_path), **fakes) as (client, _):
+        asked = {**TURN, "scorers": ["engagement", "engagement+relevance"]}
+        reply = (await client.post("/v1/score", json=asked)).json()
+        assert list(reply["scores"]) == ["engagement"]
+        assert reply["errors"]["engagement+relevance"]["code"] == "internal"
+        assert "relevance" not in reply["errors"]
+
+
+async def test_options_go_to_the_scorers_behind_it_under_their_own_names(serve: Any, tmp_path: Path) -> None:
+    seen: list[object] = []
+
+    class Watching(FakeScorer):
+        def read_options(self, options: Mapping[str, JsonValue]) -> object:
+            seen.append(dict(options))
+            return super().read_options(options)
+
+    async with serve(settings(tmp_path), engagement=FakeScorer(), relevance=Watching()) as (client, _):
+        asked = {**TURN, "scorers": ["engagement+relevance"], "options": {"relevance": {"known": 1}}}
+        assert (await client.post("/v1/score", json=asked)).status_code == 200
+        assert {"known": 1} in seen
+        for options, field in (
+            ({"relevance": {"other": 1}}, "options.relevance.other"),
+            ({"engagement+relevance": {}}, "options.engagement+relevance"),
+        ):
+            refused = await client.post("/v1/score", json={**asked, "options": options})
+            assert (refused.status_code, refused.json()["error"]["field"]) == (400, field)
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "said"),
+    [
+        ("relevance", {"engagement": 1}, "is the name of a loaded scorer"),
+        ("mix", {"fed": 1}, "weighs fed, which is not loaded"),
+        ("mix", {"relevance.thrice": 1}, "the parts of relevance are twice, tenth"),
+        ("mix", {"engagement.twice": 1}, "the parts of engagement are none"),
+    ],
+)
+def test_what_could_never_score_is_refused_at_the_start(name: str, weights: dict[str, float], said: str) -> None:
+    loaded = {each: loaded_fake(scorer, each) for each, scorer in scorers().items()}
+    with pytest.raises(BundleError, match=said):
+        load_combinations({name: CombinationSettings(weights=weights)}, loaded)
+
+
+def test_a_file_of_percentiles_is_refused_by_what_is_wrong(tmp_path: Path) -> None:
+    loaded = {each: loaded_fake(scorer, each) for each, scorer in scorers().items()}
+    broken = tmp_path / "broken.json"
+    broken.write_text(json.dumps({"percentiles": RAMP[:50], "turns": 1, "source": ""}))
+    for file, said in ((tmp_path / "none.json", "cannot be read"), (broken, "percentiles")):
+        described = CombinationSettings(weights={"engagement": 1.0}, percentiles=file)
+        with pytest.raises(BundleError, match=said):
+            load_combinations({"mix": described}, loaded)
+
+
+@pytest.mark.parametrize(
+    "given", [{"Mix!": {"weights": {"a": 1}}}, {"mix": {"weights": {}}}, {"mix": {"weights": {"a..b": 1}}}]
+)
+def test_a_setting_that_is_no_combination_ends_the_start(given: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TURNSCORE_COMBINATIONS", json.dumps(given))
+    with pytest.raises(SystemExit, match="TURNSCORE_COMBINATIONS"):
+        read_settings()

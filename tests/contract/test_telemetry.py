@@ -1,0 +1,132 @@
+"""Telemetry: every door's calls arrive at a collector as spans and evaluation events, and nothing of what was said."""
+
+import json
+from typing import Any
+
+import grpc
+import pytest
+from support.collectors import Collector, attributes_of, grpc_collector, http_collector
+from support.fakes import POISON, FakeScorer
+from support.open_doors import Doors, serve_doors
+from turnscore_service.settings.service import Settings
+from turnscore_service.telemetry.opening import MissingExporterError, require_exporter
+from turnscore_wire.v1 import turnscore_pb2
+from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
+from websockets.asyncio.client import connect
+
+TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+CALLER = {"traceparent": f"00-{TRACE}-{SPAN}-01"}
+SAID = ["the weather in grimsby", "my landlady snores"]
+DIALOGUE = [{"speaker": "user", "text": SAID[0]}, {"speaker": "system", "text": SAID[1]}]
+
+
+async def call_every_door(doors: Doors) -> None:
+    """A turn, a dialogue, a ranking and a refusal over HTTP; a turn over gRPC; a conversation at both doors."""
+    assert (await doors.http.post("/v1/score", json={"response": SAID[0]}, headers=CALLER)).is_success
+    assert (await doors.http.post("/v1/score_dialogue", json={"turns": DIALOGUE}, headers=CALLER)).is_success
+    assert (await doors.http.post("/v1/rank", json={"candidates": SAID}, headers=CALLER)).is_success
+    assert (await doors.http.post("/v1/score", json={"response": POISON}, headers=CALLER)).status_code == 500
+    stub = TurnScorerStub(doors.grpc)
+    await stub.Score(turnscore_pb2.ScoreRequest(response=SAID[1]), metadata=tuple(CALLER.items()))
+    turn = {"speaker": "system", "text": SAID[1]}
+    async with connect(doors.websocket, additional_headers=CALLER) as socket:
+        await socket.send(json.dumps({"turn": turn}))
+        await socket.recv()
+    stream = stub.ScoreStream(metadata=tuple(CALLER.items()))
+    await stream.write(
+        turnscore_pb2.ConversationMessage(turn=turnscore_pb2.ConversationTurn(speaker="SPEAKER_SYSTEM", text=SAID[1]))
+    )
+    await stream.read()
+    await stream.done_writing()
+    assert await stream.read() is grpc.aio.EOF
+
+
+def settings_for(collector: Collector, **given: Any) -> dict[str, Any]:
+    return {"endpoint": collector.endpoint, "headers": {"X-Tenant": "mine"}, **given}
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+async def test_every_door_s_calls_arrive_as_spans_and_events_beside_the_callers_span(protocol: str):
+    with http_collector() if protocol == "http" else grpc_collector() as collector:
+        telemetry = settings_for(collector, protocol=protocol)
+        async with serve_doors({}, FakeScorer(), telemetry=telemetry) as doors:
+            await call_every_door(doors)
+    assert {span.trace_id.hex() for span in collector.spans} == {TRACE}
+    assert {span.parent_span_id.hex() for span in collector.spans} == {SPAN}
+    assert sorted(span.name for span in collector.spans) == [
+        "GET /v1/conversations",
+        "POST /v1/rank",
+        "POST /v1/score",
+        "POST /v1/score",
+        "POST /v1/score_dialogue",
+        "turn",
+        "turn",
+        "turnscore.v1.TurnScorer/Score",
+        "turnscore.v1.TurnScorer/ScoreStream",
+    ]
+    [failed] = [span for span in collector.spans if span.status.code == 2]
+    assert attributes_of(failed)["error.type"] == "internal"
+    assert attributes_of(failed)["http.response.status_code"] == 500
+    [over_grpc] = [span for span in collector.spans if span.name == "turnscore.v1.TurnScorer/Score"]
+    told = attributes_of(over_grpc)
+    assert (told["rpc.response.status_code"], told["turnscore.turns"]) == ("OK", 1)
+    assert min(told[f"turnscore.{part}.duration"] for part in ("tokenize", "queue", "inference", "cache")) >= 0
+    assert over_grpc.end_time_unix_nano > over_grpc.start_time_unix_nano
+    assert all(header["x-tenant"] == "mine" for header in collector.headers)
+    [name] = {each.value.string_value for each in collector.resources[0].attributes if each.key == "service.name"}
+    assert name == "turnscore"
+
+    assert {log.event_name for log in collector.logs} == {"gen_ai.evaluation.result"}
+    assert {(log.trace_id.hex(), log.span_id.hex()) for log in collector.logs} == {(TRACE, SPAN)}
+    events = [attributes_of(log) for log in collector.logs]
+    assert len(events) == 7  # two turns, one of a dialogue, two candidates, two said in conversations
+    assert {event["gen_ai.evaluation.name"] for event in events} == {"turnscore.fake"}
+    assert all(0 <= event["gen_ai.evaluation.score.value"] <= 1 and event["turnscore.model"] for event in events)
+    assert sorted(event.get("turnscore.turn_index", -1) for event in events) == [-1, -1, -1, -1, 0, 0, 1]
+    everything = b"".join(collector.raw)
+    assert everything
+    for text in (*SAID, POISON):
+        assert text.encode() not in everything
+
+
+async def test_where_all_scores_are_events_those_of_a_batch_are_without_a_span():
+    with http_collector() as collector:
+        async with serve_doors(
+            {}, FakeScorer(), telemetry=settings_for(collector, sample_share=0.0, events="all")
+        ) as doors:
+            items = [{"response": "a"}, {"response": "b c", "scorers": ["fake"]}]
+            assert (await doors.http.post("/v1/score_batch", json={"items": items})).is_success
+    assert collector.spans == []  # chance sampled none, and no caller asked for one
+    assert [attributes_of(log)["turnscore.item_index"] for log in collector.logs] == [0, 1]
+    assert {log.trace_id for log in collector.logs} == {b""}
+
+
+async def test_a_sampled_call_without_a_caller_s_span_is_the_parent_of_its_events():
+    with http_collector() as collector:
+        telemetry = settings_for(collector, sample_share=1.0, events="sampled")
+        async with serve_doors({}, FakeScorer(), telemetry=telemetry) as doors:
+            await doors.http.post("/v1/score", json={"response": "a"})
+    [span], [log] = collector.spans, collector.logs
+    assert (log.trace_id, log.span_id) == (span.trace_id, span.span_id)
+    assert span.parent_span_id == b""
+
+
+async def test_a_collector_that_is_not_there_costs_no_answer(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.1")  # seconds, retries included: the end waits for them
+    telemetry = {"endpoint": "http://127.0.0.1:9", "sample_share": 1.0}
+    async with serve_doors({}, FakeScorer(), telemetry=telemetry) as doors:
+        assert (await doors.http.post("/v1/score", json={"response": "a"})).is_success
+
+
+async def test_without_an_endpoint_a_service_has_no_recorder(serve):
+    async with serve(fake=FakeScorer()) as (client, runtime):
+        assert (await client.post("/v1/score", json={"response": "a"}, headers=CALLER)).is_success
+        assert runtime.telemetry is None
+
+
+def test_a_protocol_without_its_package_is_refused_by_name(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("turnscore_service.telemetry.opening.find_spec", lambda _: None)
+    require_exporter(Settings().telemetry)
+    wanted = Settings.model_validate({"telemetry": {"endpoint": "http://collector:4317", "protocol": "grpc"}})
+    with pytest.raises(MissingExporterError, match="opentelemetry-exporter-otlp-proto-grpc"):
+        require_exporter(wanted.telemetry)

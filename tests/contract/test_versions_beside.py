@@ -1,0 +1,183 @@
+"""A split as callers see it: who answers stands in every reply, whatever the call and the door."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+from conftest import ServeFakes
+from prometheus_client import REGISTRY
+from support.conditions import until
+from support.conversations import talking
+from support.fakes import FakeScorer, version_beside
+from support.grpc_messages import METHODS, message_of
+from support.grpc_serving import grpc_stub
+from turnscore_service import metrics
+from turnscore_service.doors.http_door import create_http_door
+from turnscore_service.errors import InvalidRequestError
+from turnscore_service.path.split import VersionsBeside
+from turnscore_service.settings.service import Settings
+from turnscore_wire.v1 import to_fields
+
+SERVED, OTHER = "fake:1.0.0", "fake:1.1.0"
+HELLO, HI = {"speaker": "user", "text": "hello"}, {"speaker": "system", "text": "hi there"}
+CALLS: list[tuple[str, dict[str, Any]]] = [
+    ("score", {"context": [HELLO], "response": "hi there"}),
+    ("score", {"messages": [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]}),
+    ("score_batch", {"items": [{"context": [HELLO], "response": "hi"}]}),
+    ("score_dialogue", {"turns": [HELLO, HI, HELLO, HI]}),
+    ("rank", {"context": [HELLO], "candidates": ["a", "b c"]}),
+]
+
+
+def all_drawn() -> VersionsBeside:
+    """Every conversation whose user has spoken, or that has a name, is answered by the other version."""
+    return VersionsBeside(splits=[version_beside(FakeScorer())])
+
+
+def half_drawn() -> VersionsBeside:
+    return VersionsBeside(splits=[version_beside(FakeScorer(), 0.5)])
+
+
+def models_in(reply: Any) -> set[str]:
+    """Every score's model, wherever it stands in the reply."""
+    if isinstance(reply, dict):
+        own = {reply["model"]} if "model" in reply else set()
+        return own.union(*map(models_in, reply.values()))
+    return set().union(*map(models_in, reply)) if isinstance(reply, list) else set()
+
+
+@pytest.mark.parametrize(("call", "fields"), CALLS)
+async def test_both_doors_say_the_version_that_answered(call: str, fields: dict[str, Any]):
+    async with grpc_stub(beside=all_drawn(), fake=FakeScorer()) as (stub, runtime):
+        transport = httpx.ASGITransport(create_http_door(runtime))
+        async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as http:
+            over_http = (await http.post(f"/v1/{call}", json=fields)).json()
+        over_grpc = to_fields(await getattr(stub, METHODS[call])(message_of(call, fields)))
+    assert models_in(over_http) == models_in(over_grpc) == {OTHER}
+
+
+async def test_a_named_conversation_is_answered_by_one_version_through_all_calls_and_both_doors():
+    async with grpc_stub(beside=half_drawn(), fake=FakeScorer()) as (stub, runtime):
+        transport = httpx.ASGITransport(create_http_door(runtime))
+        async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as http:
+            seen = set()
+            for name in ("c-1", "c-2", "c-3", "c-4", "c-5", "c-6"):
+                models = set()
+                for call, given in CALLS:
+                    fields = {**given, "conversation": name}
+                    if call == "score_batch":
+                        fields = {"items": [{**each, "conversation": name} for each in given["items"]]}
+                    models |= models_in((await http.post(f"/v1/{call}", json=fields)).json())
+                    models |= models_in(to_fields(await getattr(stub, METHODS[call])(message_of(call, fields))))
+                assert len(models) == 1
+                seen |= models
+    assert seen == {SERVED, OTHER}
+
+
+async def test_items_of_a_batch_are_conversations_of_their_own(serve: ServeFakes):
+    async with serve(beside=half_drawn(), fake=FakeScorer()) as (client, _):
+        items = [{"response": "a", "conversation": f"c-{number}"} for number in range(40)]
+        results = (await client.post("/v1/score_batch", json={"items": items})).json()["results"]
+        alone = [(await client.post("/v1/score", json=item)).json() for item in items]
+    models = [each["scores"]["fake"]["model"] for each in results]
+    assert models == [each["scores"]["fake"]["model"] for each in alone]
+    assert 8 < models.count(OTHER) < 32
+
+
+async def test_the_longest_names_in_the_largest_batch_over_both_doors():
+    items = [{"response": "a", "conversation": f"{number:~<128}"} for number in range(256)]
+    async with grpc_stub(beside=half_drawn(), fake=FakeScorer()) as (stub, runtime):
+        transport = httpx.ASGITransport(create_http_door(runtime))
+        async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as http:
+            over_http = (await http.post("/v1/score_batch", json={"items": items})).json()["results"]
+        over_grpc = to_fields(await stub.ScoreBatch(message_of("score_batch", {"items": items})))["results"]
+    models = [each["scores"]["fake"]["model"] for each in over_http]
+    assert models == [models_in(each).pop() for each in over_grpc]
+    assert 90 < models.count(OTHER) < 166
+
+
+async def test_versions_do_not_answer_from_each_others_scores(serve: ServeFakes):
+    served, other = FakeScorer(), FakeScorer()
+    async with serve(beside=VersionsBeside(splits=[version_beside(other)]), fake=served) as (client, _):
+        asked = {"response": "a b"}
+        for fields in (asked, {**asked, "conversation": "c"}) * 2:
+            score = (await client.post("/v1/score", json=fields)).json()["scores"]["fake"]
+        assert (score["model"], score["cached"]) == (OTHER, True)
+    assert (served.encoded, other.encoded) == ([1], [1])
+
+
+async def test_options_are_read_by_the_version_that_answers(serve: ServeFakes):
+    class Picky(FakeScorer):
+        def read_options(self, options: Any) -> object:
+            if options:
+                raise InvalidRequestError("this version takes no options", field=next(iter(options)))
+            return options
+
+    async with serve(beside=VersionsBeside(splits=[version_beside(Picky())]), fake=FakeScorer()) as (client, _):
+        asked = {"response": "a", "options": {"fake": {"known": 1}}}
+        assert (await client.post("/v1/score", json=asked)).status_code == 200
+        refused = await client.post("/v1/score", json={**asked, "conversation": "c"})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["field"] == "options.fake.known"
+
+
+async def test_what_was_said_is_counted_by_version(serve: ServeFakes):
+    def said(model: str) -> float:
+        metrics.write_out()
+        labels = {"scorer": "fake", "model": model, "tenant": "", "label": "none"}
+        return REGISTRY.get_sample_value("turnscore_said_turns_total", labels) or 0.0
+
+    before = said(SERVED), said(OTHER)
+    async with serve(beside=all_drawn(), fake=FakeScorer()) as (client, _):
+        await client.post("/v1/score", json={"response": "a b"})
+        await client.post("/v1/score", json={"response": "a b c", "conversation": "c"})
+    assert (said(SERVED) - before[0], said(OTHER) - before[1]) == (1, 1)
+
+
+async def test_a_live_conversation_keeps_its_version_from_the_users_first_turn_on():
+    async with talking(beside=all_drawn(), fake=FakeScorer()) as (channel, _, _):
+        for speaker, text in [("system", "welcome"), ("user", "q"), ("system", "a b"), ("user", ""), ("system", "c")]:
+            channel.say(speaker, text)
+        heard = [await channel.hear() for _ in range(5)]
+    models = [each.scored.scores["fake"].model for each in heard if each.scored]
+    assert models == [SERVED, OTHER, OTHER]
+    assert heard[-1].scored.dialogue["fake"].turns == 2
+
+
+@pytest.mark.parametrize("opening", [{"conversation": "c"}, {"context": [HELLO]}])
+async def test_an_opening_that_tells_the_conversation_apart_decides_at_once(opening: dict[str, Any]):
+    async with talking(beside=all_drawn(), fake=FakeScorer()) as (channel, _, _):
+        channel.tell({"open": opening})
+        channel.say("system", "welcome")
+        heard = [await channel.hear() for _ in range(2)]
+    assert heard[1].scored.scores["fake"].model == OTHER
+
+
+async def test_a_conversation_whose_options_a_version_does_not_take_stays_with_the_served_one():
+    class Picky(FakeScorer):
+        def read_options(self, options: Any) -> object:
+            if options:
+                raise InvalidRequestError("this version takes no options", field="known")
+            return options
+
+    beside = VersionsBeside(splits=[version_beside(Picky())])
+    async with talking(beside=beside, fake=FakeScorer()) as (channel, _, _):
+        channel.tell({"open": {"options": {"fake": {"known": 1}}}})
+        channel.say("user", "q")
+        channel.say("system", "a b")
+        heard = [await channel.hear() for _ in range(3)]
+    assert heard[2].scored.scores["fake"].model == SERVED
+
+
+async def test_a_full_version_refuses_its_own_conversations_alone(serve: ServeFakes):
+    other = FakeScorer()
+    other.gate.clear()
+    settings = Settings.model_validate({"admission": {"max_items": 1}})
+    async with serve(settings, VersionsBeside(splits=[version_beside(other)]), fake=FakeScorer()) as (client, _):
+        waiting = asyncio.create_task(client.post("/v1/score", json={"response": "a", "conversation": "c"}))
+        await until(other.started.is_set)
+        assert (await client.post("/v1/score", json={"response": "b", "conversation": "c"})).status_code == 429
+        assert (await client.post("/v1/score", json={"response": "b"})).status_code == 200
+        other.gate.set()
+        assert (await waiting).status_code == 200

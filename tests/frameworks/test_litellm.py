@@ -1,0 +1,119 @@
+"""LiteLLM, the real package, with its own mock of a model: completions, streams and the proxy's hook."""
+
+import asyncio
+import os
+from functools import partial
+from typing import Any
+
+import pytest
+from support.conditions import until
+from support.framework_service import ANSWERED, ASKED, BAD, GOOD, Patience, Service
+
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # no network
+litellm = pytest.importorskip("litellm", reason="LiteLLM is not installed: make integrations")
+
+from turnscore_client.integrations.litellm_logger import TurnScoreLogger  # noqa: E402
+
+MESSAGES = [{"role": "system", "content": "you are a detective"}, {"role": "user", "content": ASKED}]
+
+
+@pytest.fixture(autouse=True)
+def _no_callbacks_are_left():
+    yield
+    litellm.callbacks = []
+    litellm.logging_callback_manager._reset_all_callbacks()
+
+
+async def complete(answer: str = ANSWERED, **given: Any) -> Any:
+    return await litellm.acompletion(model="gpt-4o-mini", messages=MESSAGES, mock_response=answer, **given)
+
+
+def use(logger: TurnScoreLogger) -> TurnScoreLogger:
+    litellm.callbacks = [logger]
+    return logger
+
+
+async def test_an_answer_is_scored_with_what_was_asked(service: Service):
+    use(TurnScoreLogger(**service.options()))
+    response = await complete(metadata={"session_id": "chat 7"})
+    assert response.choices[0].message.content == ANSWERED
+    await until(lambda: service.told, 30)
+    [body] = service.asked
+    assert (body["context"], body["response"]) == ([{"speaker": "user", "text": ASKED}], ANSWERED)
+    [scored] = service.told
+    assert scored.reply.scores["quality"].value == 0.7
+    assert scored.tag.span_id == response.id
+    assert (bool(scored.tag.trace_id), scored.tag.session_id) == (True, "chat 7")
+
+
+async def test_a_stream_is_scored_when_it_has_ended(service: Service):
+    use(TurnScoreLogger(**service.options()))
+    parts = [part.choices[0].delta.content or "" async for part in await complete(stream=True)]
+    assert "".join(parts) == ANSWERED
+    await until(lambda: service.told, 30)
+    assert [body["response"] for body in service.asked] == [ANSWERED]
+
+
+async def test_a_completion_without_asyncio_is_scored_once(service: Service):
+    use(TurnScoreLogger(**service.options()))
+    completing = partial(litellm.completion, model="gpt-4o-mini", messages=MESSAGES)
+    await asyncio.to_thread(completing, mock_response=ANSWERED)
+    await asyncio.to_thread(completing, mock_response=GOOD)
+    await until(lambda: len(service.told) >= 2, 30)
+    assert sorted(body["response"] for body in service.asked) == sorted([ANSWERED, GOOD])
+
+
+async def test_what_litellm_redacts_is_not_scored(service: Service, monkeypatch: pytest.MonkeyPatch):
+    class Counting(TurnScoreLogger):
+        events = 0
+
+        async def async_log_success_event(self, *given: Any, **named: Any) -> None:
+            await super().async_log_success_event(*given, **named)
+            self.events += 1
+
+    logger = use(Counting(**service.options()))
+    monkeypatch.setattr(litellm, "turn_off_message_logging", True)
+    await complete()
+    await until(lambda: logger.events, 30)
+    monkeypatch.setattr(litellm, "turn_off_message_logging", False)
+    await complete(GOOD)
+    await until(lambda: service.told, 30)
+    assert [body["response"] for body in service.asked] == [GOOD]
+
+
+async def test_an_unwell_service_costs_the_chatbot_nothing(unwell: Service, patience: Patience):
+    logger = use(TurnScoreLogger(**unwell.options()))
+    with patience:
+        assert (await complete()).choices[0].message.content == ANSWERED
+        await until(lambda: logger.hook.watch._held or unwell.told, 30)
+    assert patience.seconds < 3
+    logger.hook.watch.close(0)
+
+
+async def test_a_low_answer_of_the_proxy_is_answered_again(service: Service):
+    async def again(data: dict[str, Any], score: Any) -> Any:
+        return await litellm.acompletion(**data, mock_response=GOOD)
+
+    logger = TurnScoreLogger(**service.options(min_quality=0.5), answer_again=again)
+    data = {"model": "gpt-4o-mini", "messages": MESSAGES}
+    first = await complete(BAD)
+    second = await logger.async_post_call_success_hook(data, None, first)
+    assert second.choices[0].message.content == GOOD
+    fine = await complete(ANSWERED)
+    assert await logger.async_post_call_success_hook(data, None, fine) is fine
+
+
+async def test_an_unwell_service_lets_the_proxy_s_answers_pass(unwell: Service, patience: Patience):
+    async def again(data: dict[str, Any], score: Any) -> Any:
+        pytest.fail("nobody knows that it is low")
+
+    logger = TurnScoreLogger(**unwell.options(min_quality=0.5, budget_seconds=0.3), answer_again=again)
+    first = await complete(BAD)
+    with patience:
+        assert await logger.async_post_call_success_hook({"messages": MESSAGES}, None, first) is first
+    assert patience.seconds < 2
+
+
+def test_a_gate_needs_somebody_who_answers_again(service: Service):
+    with pytest.raises(ValueError, match="answer_again"):
+        TurnScoreLogger(**service.options(min_quality=0.5))

@@ -1,0 +1,30 @@
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from support.page_service import Address, serving_page
+from support.page_visits import Open, Visit, visiting
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def browser() -> AsyncIterator[Any]:
+    from support.browsers import chromium  # skips where there is no browser
+
+    async with chromium() as started:
+        yield started
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def service() -> AsyncIterator[Address]:
+    async with serving_page() as address:
+        yield address
+
+
+@pytest.fixture
+def visit(browser: Any, service: Address) -> Open:
+    def start(url: str = "", **options: Any) -> AbstractAsyncContextManager[Visit]:
+        return visiting(browser, url or service.url, **options)
+
+    return start

@@ -1,0 +1,89 @@
+"""Runs on Ray with engines that take their time, so that something can be killed in the middle of one."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from turnscore_corpus.blocks import TurnEngine
+from turnscore_corpus.commands.run import CorpusJob, run_job
+from turnscore_corpus.engines.work import EngineChoice
+from turnscore_corpus.inputs.columns import Columns
+from turnscore_corpus.inputs.input_files import find_files
+from turnscore_models import BundleError
+
+from support.corpora import WordEngine
+
+BLOCK_DIALOGUES = 4
+PATIENCE_SECONDS = 1200
+_BLOCK_SECONDS = 0.3
+
+
+class UnhurriedEngine(WordEngine):
+    """Takes a moment for each block."""
+
+    def score(self, dialogues: Any) -> Any:
+        time.sleep(_BLOCK_SECONDS)
+        return super().score(dialogues)
+
+
+class OpenableHere:
+    """Opens engines in the process that made it, and in no other."""
+
+    def __init__(self) -> None:
+        self.home = os.getpid()
+
+    def __call__(self) -> WordEngine:
+        if os.getpid() != self.home:
+            raise BundleError("no such bundle")
+        return WordEngine()
+
+
+def score_on_ray(source: Path, output: Path, open_engine: Callable[[], TurnEngine], **choice: Any) -> dict[str, float]:
+    """Scores the file as `--engine ray` would; `choice` is RayChoice's."""
+    from turnscore_corpus.engines.ray_engine import run_on_ray
+    from turnscore_corpus.engines.ray_pool import RayChoice
+
+    return run_job(job_of(source, output, open_engine, partial(run_on_ray, RayChoice(**choice))))
+
+
+def job_of(source: Path, output: Path, open_engine: Callable[[], TurnEngine], elsewhere: Any = None) -> CorpusJob:
+    """The run of one file in small blocks; in this process where it is not done elsewhere."""
+    return CorpusJob(
+        files=find_files([str(source)]),
+        output=str(output),
+        columns=Columns(),
+        choice=EngineChoice(),
+        block_dialogues=BLOCK_DIALOGUES,
+        run_elsewhere=elsewhere,
+        open_engine=open_engine,
+    )
+
+
+def be_patient_with_nodes() -> None:
+    """Ray ends a start when a node's agents take more than 30 seconds, which they do where other programs compute."""
+    from ray._private import services
+
+    ask = services.get_node
+
+    def wait(*asked: Any, **options: Any) -> Any:
+        until = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return ask(*asked, **options)
+            except RuntimeError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.1)
+
+    os.environ["RAY_agent_register_timeout_ms"] = str(1000 * PATIENCE_SECONDS)  # noqa: SIM112 - Ray's names
+    os.environ["RAY_worker_register_timeout_seconds"] = str(PATIENCE_SECONDS)  # noqa: SIM112
+    services.get_node = wait
+
+
+if __name__ == "__main__":
+    be_patient_with_nodes()
+    score_on_ray(Path(sys.argv[1]), Path(sys.argv[2]), UnhurriedEngine, workers=2)

@@ -1,0 +1,134 @@
+"""An engine without models, and small corpora, so that runs of many blocks take milliseconds."""
+
+import gzip
+import json
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import parquet
+from turnscore_corpus.inputs.columns import Columns
+from turnscore_corpus.inputs.input_files import find_files
+from turnscore_corpus.inputs.plan import Plan, make_plan
+from turnscore_corpus.outputs.columns import TABLES
+from turnscore_service.engine import Dialogue, DialogueResult, ModelIdentity, TurnResult
+from turnscore_wire import DialogueAggregate, ErrorCode, ErrorDetail, Limits, Score, TokenCount
+
+Turns = Sequence[tuple[str, str]]
+
+
+class WordEngine:
+    """Scores a turn by its words: `value` is how many, of a hundred. A turn `broken` gets an error."""
+
+    def __init__(self, scorers: Sequence[str] = ("words",), version: str = "1.0.0") -> None:
+        self.models: Mapping[str, ModelIdentity] = {
+            name: ModelIdentity(
+                name=name, version=version, digest=f"{name}{version}" * 4, graph="cpu-int8", code_version="1",
+                threshold=None,
+            )
+            for name in scorers
+        }  # fmt: skip
+        self.limits = Limits()
+        self.turns_computed = 0
+        self.calls: list[int] = []
+
+    def score(self, dialogues: Sequence[Dialogue]) -> list[DialogueResult]:
+        self.calls.append(len(dialogues))
+        return [self._score(each) for each in dialogues]
+
+    def _score(self, dialogue: Dialogue) -> DialogueResult:
+        if any(turn.text == "refused" for turn in dialogue.turns):
+            return DialogueResult(id=dialogue.id, error="turns: the engine refuses it")
+        spoken = [(place, turn.text) for place, turn in enumerate(dialogue.turns) if turn.speaker == "system"]
+        self.turns_computed += len({text for _, text in spoken})
+        turns = [
+            TurnResult(
+                index=place,
+                scores={} if text == "broken" else {name: self._score_of(name, text) for name in self.models},
+                errors={name: ErrorDetail(code=ErrorCode.INTERNAL, message="no number") for name in self.models}
+                if text == "broken"
+                else {},
+            )
+            for place, text in spoken
+        ]
+        aggregates = {}
+        for name in self.models:
+            found = [turn.scores[name].value for turn in turns if turn.scores]
+            if found:
+                aggregates[name] = DialogueAggregate(
+                    mean=sum(found) / len(found), min=min(found), max=max(found), turns=len(found)
+                )
+        return DialogueResult(id=dialogue.id, turns=turns, aggregates=aggregates)
+
+    def _score_of(self, name: str, text: str) -> Score:
+        count = len(text.split())
+        return Score(
+            value=count / 100, percentile=float(min(count, 100)), details={"words": float(count)},
+            model=f"{name}:{self.models[name].version}", tokens=TokenCount(used=count, dropped=0), cached=False,
+            label="low" if count < 2 else "ok", warnings=["response_cut"] if count > 50 else [],
+        )  # fmt: skip
+
+
+class MortalEngine(WordEngine):
+    """Ends its process in the middle of a block, the first time; a file remembers that it did."""
+
+    def __init__(self, memory: Path, deaths: int) -> None:
+        super().__init__()
+        self.memory, self.deaths = memory, deaths
+
+    def score(self, dialogues: Any) -> Any:
+        if any(each.id == "d13" for each in dialogues):
+            died = len(list(self.memory.iterdir()))
+            if died < self.deaths:
+                (self.memory / str(died)).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().score(dialogues)
+
+
+def turns_of(*texts: str) -> list[dict[str, str]]:
+    """The user speaks first."""
+    return [{"speaker": "system" if place % 2 else "user", "text": text} for place, text in enumerate(texts)]
+
+
+def dialogue_rows(count: int, begin: int = 0) -> list[dict[str, Any]]:
+    """Dialogues of two to five turns, each with words of its own."""
+    return [
+        {
+            "id": f"d{number}",
+            "turns": turns_of(*(f"{number} " + "word " * (number % 7 + turn) for turn in range(2 + number % 4))),
+            "bot": "ab"[number % 2],
+            "at": f"2026-11-{1 + number % 28:02d}T10:00:00",
+        }
+        for number in range(begin, begin + count)
+    ]
+
+
+def write_lines(path: Path, rows: Sequence[Any]) -> Path:
+    """JSON lines, packed as the ending says; a row that is text or bytes is written as it is."""
+    lines = [
+        each if isinstance(each, bytes) else (each if isinstance(each, str) else json.dumps(each)).encode()
+        for each in rows
+    ]
+    content = b"".join(line + b"\n" for line in lines)
+    packed = {".gz": gzip.compress, ".zst": lambda raw: pa.compress(raw, codec="zstd", asbytes=True)}
+    path.write_bytes(packed.get(path.suffix, bytes)(content))
+    return path
+
+
+def plan_of(place: Path | str, block_dialogues: int = 4, **columns: Any) -> Plan:
+    return make_plan(find_files([str(place)]), Columns(**columns), block_dialogues)
+
+
+def content_of(output: Path) -> dict[str, list[dict[str, Any]]]:
+    """The rows of all tables, in the order of the blocks; texts that hold the folder's own place are none."""
+    return {
+        table: [
+            row
+            for file in sorted((output / table).glob("[!.]*.parquet"))
+            for row in parquet.read_table(file).to_pylist()
+        ]
+        for table in TABLES
+    }

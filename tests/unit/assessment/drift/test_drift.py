@@ -1,0 +1,180 @@
+"""Drift: the same counts from metrics and from a file, an index that chance does not raise, and words for both."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import generate_latest
+from scipy import stats
+from support.json_lines import write_lines
+from turnscore_assessment.drift import metric_source
+from turnscore_assessment.drift.command import app
+from turnscore_assessment.drift.file_source import read_file
+from turnscore_assessment.drift.findings import Verdict, find_drift
+from turnscore_assessment.drift.live_values import LiveValues, read_baseline, write_baseline
+from turnscore_assessment.drift.metric_source import collect
+from turnscore_assessment.drift.report import make_page, make_rules
+from turnscore_assessment.drift.simulation import count_alarms, count_hasty_alarms
+from turnscore_assessment.drift.stability import BINS, find_limit, find_shares, measure_stability
+from turnscore_assessment.errors import AssessmentError, BadFileError
+from turnscore_service import metrics
+from turnscore_service.deadline import Deadline
+from turnscore_service.path.items import Item
+from turnscore_service.path.outcomes import Outcome
+from turnscore_service.path.said_turns import SaidTurns
+from turnscore_wire import Score, TokenCount, Turn
+from typer.testing import CliRunner
+
+counts = st.lists(st.integers(0, 5000), min_size=BINS, max_size=BINS)
+
+
+def score(percentile: float, model: str, **more: Any) -> Score:
+    tokens = TokenCount(used=3, dropped=more.pop("dropped", 0), truncated=False)
+    return Score(value=percentile, percentile=percentile, details={}, model=model, tokens=tokens, cached=True, **more)
+
+
+def live(bins: list[float], dialogues: float, **more: Any) -> LiveValues:
+    return LiveValues(
+        scorer="quality", model=more.pop("model", "quality:1"), bins=bins, dialogues=dialogues, turns=sum(bins), **more
+    )
+
+
+@given(counts, counts)
+def test_the_index_is_nothing_for_equal_shares_and_something_for_others(bins: list[int], others: list[int]):
+    assert measure_stability(bins, find_shares(bins)) == pytest.approx(0, abs=1e-12)
+    index = measure_stability(bins, find_shares(others))
+    assert index >= 0
+    assert (index > 1e-12) == (not np.allclose(find_shares(bins), find_shares(others), atol=1e-12))
+
+
+def test_the_limit_is_passed_by_chance_as_often_as_promised():
+    generator = np.random.default_rng(0)
+    found = [measure_stability(generator.multinomial(500, (0.1,) * 10)) > find_limit(500) for _ in range(4000)]
+    assert stats.binomtest(sum(found), 4000, 0.01).pvalue > 0.001
+
+
+def test_counting_turns_would_alarm_where_counting_dialogues_does_not():
+    generator = np.random.default_rng(0)
+    alike = np.eye(BINS, dtype=np.int64)[generator.integers(0, BINS, 400)] * 10  # ten turns of one kind a dialogue
+    changed = np.eye(BINS, dtype=np.int64)[[0] * 50] * 10
+    hasty = count_hasty_alarms(alike, size=200, windows=300, generator=generator)
+    calm = count_alarms(alike, changed, size=200, share=0.0, windows=300, generator=generator)
+    power = count_alarms(alike, changed, size=200, share=0.4, windows=300, generator=generator)
+    assert (hasty > 0.5, calm < 0.03, power > 0.9) == (True, True, True)
+
+
+def test_metrics_and_a_file_of_the_same_scores_have_the_same_counts(tmp_path: Path):
+    percentiles = [0.0, 3.0, 10.0, 10.1, 55.0, 99.9, 100.0]
+    more: list[dict[str, Any]] = [{"label": "low"}, {"label": "ok"}, {"warnings": ["not_in_language"]}, {"dropped": 2}]
+    scored = [
+        score(each, "drift-test:1", **(more[place] if place < 4 else {})) for place, each in enumerate(percentiles)
+    ]
+    said = SaidTurns({})
+    context: list[Turn] = []
+    for each in scored:
+        item = Item(context=context, response="", asked={"combined": None}, deadline=Deadline(0))
+        said.count(item, Outcome(scores={"combined": each}))
+        context = [Turn(speaker="system", text="x")]
+    served = generate_latest(metrics.registry()).decode()
+    turns = [{"speaker": "user", "text": "hi"}] + [
+        {"speaker": "system", "text": "x", "scores": {"combined": each.model_dump()}} for each in scored
+    ]
+    path = write_lines(tmp_path / "scores.jsonl", {"line": 1, "turns": turns})
+    families = metric_source.text_string_to_metric_families(served)
+    samples = [(each.name, each.labels, each.value) for family in families for each in family.samples]
+    [of_metrics] = [each for each in collect(samples) if each.model == "drift-test:1"]
+    assert read_file(path) == [of_metrics]
+    assert of_metrics.bins == [3, 1, 0, 0, 0, 1, 0, 0, 0, 2]
+    assert (of_metrics.dialogues, of_metrics.low, of_metrics.labelled, of_metrics.cut) == (1, 1, 2, 1)
+
+
+def test_only_enough_dialogues_and_the_same_model_are_judged():
+    skewed, even = [500.0] + [10.0] * 9, [50.0] * 10
+    [found] = find_drift([live(skewed, 99)], [live(even, 500)])
+    assert [each.verdict for each in found.comparisons] == [Verdict.TOO_FEW] * 2
+    [found] = find_drift([live(skewed, 100)], [live(even, 500)])
+    assert [each.verdict for each in found.comparisons] == [Verdict.DRIFTED] * 2
+    [found] = find_drift([live(even, 100)], [live(skewed, 500)])
+    assert [each.verdict for each in found.comparisons] == [Verdict.STABLE, Verdict.DRIFTED]
+    [found] = find_drift([live(even, 100, model="quality:2")], [live(skewed, 500)])
+    assert [each.against for each in found.comparisons] == ["bundle"]
+    assert "take a new one with quality:2" in found.warnings[0]
+
+
+def test_foreign_turns_are_warned_of():
+    bins = [50.0] * 10
+    assert find_drift([live(bins, 100, foreign=25)])[0].warnings == []
+    [warning] = find_drift([live(bins, 100, foreign=40)])[0].warnings
+    assert "8% of turns" in warning
+
+
+def test_a_broken_baseline_is_refused_by_its_field(tmp_path: Path):
+    path = tmp_path / "baseline.json"
+    write_baseline(path, [live([1.0] * 10, 3)])
+    content = json.loads(path.read_text())
+    content["values"][0]["bins"][4] = -1
+    path.write_text(json.dumps(content))
+    with pytest.raises(BadFileError, match=r"values\.0\.bins\.4"):
+        read_baseline(path)
+    path.write_text("[]")
+    with pytest.raises(BadFileError, match="no baseline"):
+        read_baseline(path)
+
+
+def test_the_command_keeps_a_baseline_and_finds_what_drifted(tmp_path: Path):
+    def rows(low: float, high: float) -> list[Any]:
+        spread = np.linspace(low, high, 120)
+        return [
+            {"context": [], "response": "secret words", "scores": {"quality": score(each, "quality:1").model_dump()}}
+            for each in spread
+        ]
+
+    before = write_lines(tmp_path / "before.jsonl", *rows(1, 99))
+    after = write_lines(tmp_path / "after.jsonl", *rows(1, 30))
+    kept, rules, page = tmp_path / "baseline.json", tmp_path / "rules.yml", tmp_path / "drift.html"
+    run = CliRunner().invoke
+    assert run(app, ["baseline", str(kept), "--scores", str(before), "--rules", str(rules)]).exit_code == 0
+    assert [each.dialogues for each in read_baseline(kept)] == [120]
+    compared = ["--baseline", str(kept), "--check"]
+    assert run(app, ["report", "--scores", str(before), *compared]).exit_code == 0
+    found = run(app, ["report", "--scores", str(after), *compared, "--html", str(page)])
+    assert (found.exit_code, found.output.count("DRIFTED")) == (3, 2)
+    assert "Drifted: quality:1." in page.read_text()
+    assert "secret" not in kept.read_text() + rules.read_text() + page.read_text() + found.output
+    assert run(app, ["report"]).exit_code == 2
+    assert run(app, ["report", "--scores", str(after), "--metrics", "http://x"]).exit_code == 2
+
+
+def test_a_prometheus_is_asked_for_each_series_of_the_window(monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+
+    def get(url: str, *, params: dict[str, str], **_: Any) -> httpx.Response:
+        if params == {"query": "time()"}:
+            return httpx.Response(200, json={"data": {"result": [5, "5"]}}, request=httpx.Request("GET", url))
+        assert params["time"] == "5"
+        asked.append(params["query"])
+        value = {"metric": {"scorer": "quality", "model": "quality:1", "le": "10.0", "label": "low"}, "value": [0, "7"]}
+        return httpx.Response(200, json={"data": {"result": [value]}}, request=httpx.Request("GET", url))
+
+    monkeypatch.setattr(httpx, "get", get)
+    [found] = collect(metric_source.query_prometheus("http://p:9090/", "3d", 'job="bot"', "shop"))
+    assert (found.bins[0], found.low, found.dialogues) == (7, 7, 7)
+    assert len(asked) == len(metric_source.SERIES)
+    assert all('{job="bot", tenant="shop"}[3d]' in each for each in asked)
+    monkeypatch.setattr(httpx, "get", lambda url, **_: httpx.Response(500, request=httpx.Request("GET", url)))
+    with pytest.raises(AssessmentError, match="500"):
+        metric_source.read_service("http://service:3000")
+
+
+def test_the_page_and_the_rules_escape_what_they_show():
+    odd = live([1.0] * 10, 3, model='<b>"x"')
+    assert "<b>" not in make_page(find_drift([odd]), "command", "today")
+    labels = re.findall(r"labels: (\{.*\})", make_rules([odd]))
+    assert len(labels) == 11
+    assert all('model: "<b>\\"x\\""' in each for each in labels)

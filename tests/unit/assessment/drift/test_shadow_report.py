@@ -1,0 +1,134 @@
+"""What the report says of a shadow: from a service's metrics and from a Prometheus, on pairs made by hand."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from turnscore_assessment.drift import metric_source
+from turnscore_assessment.drift.command import app
+from turnscore_assessment.drift.metric_source import query_least, query_prometheus
+from turnscore_assessment.drift.shadow_report import make_shadow_page
+from turnscore_assessment.drift.shadow_values import CORRELATION, TOTALS, collect_shadows
+from turnscore_service import metrics
+from typer.testing import CliRunner
+
+LABELS = {"scorer": "quality", "model": "quality:2", "served": "quality:1"}
+PAIRS = [("low", "low")] * 5 + [("low", "ok")] * 2 + [("ok", "low")] + [("ok", "ok")] * 12 + [("none", "ok")]
+
+
+def exposition(names: dict[str, str] = LABELS) -> str:
+    """As /metrics gives it: 21 turns compared, 3 dropped; percentiles 2 higher in the mean, five far apart."""
+    own = ",".join(f'{name}="{value}"' for name, value in names.items())
+    counts = {pair: PAIRS.count(pair) for pair in PAIRS}
+    lines = [
+        "# TYPE turnscore_shadow_turns counter",
+        *(f'turnscore_shadow_turns_total{{{own},outcome="{outcome}"}} {count}'
+          for outcome, count in (("compared", 21), ("full", 2), ("late", 1), ("failed", 4))),
+        "# TYPE turnscore_shadow_percentiles counter",
+        f'turnscore_shadow_percentiles_total{{{own},by="served"}} 1000',
+        f'turnscore_shadow_percentiles_total{{{own},by="shadow"}} 1042',
+        "# TYPE turnscore_shadow_labels counter",
+        *(f'turnscore_shadow_labels_total{{{own},served_label="{was}",shadow_label="{becomes}"}} {count}'
+          for (was, becomes), count in counts.items()),
+        "# TYPE turnscore_shadow_percentile_shift histogram",
+        *(f'turnscore_shadow_percentile_shift_bucket{{{own},le="{le}"}} {count}'
+          for le, count in (("5.0", 10), ("10.0", 16), ("+Inf", 21))),
+        "# TYPE turnscore_shadow_cpu_seconds counter",
+        f"turnscore_shadow_cpu_seconds_total{{{own}}} 0.42",
+        "# TYPE turnscore_shadow_rank_correlation gauge",
+        f"turnscore_shadow_rank_correlation{{{own}}} 0.9125",
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        httpx, "get", lambda url, **_: httpx.Response(200, text=exposition(), request=httpx.Request("GET", url))
+    )
+
+
+@pytest.mark.usefixtures("service")
+def test_the_table_says_what_would_change(tmp_path: Path):
+    page = tmp_path / "shadow.html"
+    told = CliRunner().invoke(app, ["shadow", "--metrics", "http://service:3000", "--html", str(page)])
+    assert told.exit_code == 0, told.output
+    rows = {
+        cells[1].strip(): cells[2].strip() for line in told.output.splitlines() if len(cells := line.split("│")) > 3
+    }
+    assert rows == {
+        "turns compared": "21",
+        "turns dropped for want of an idle moment": "3",
+        "turns failed": "4",
+        "mean percentile, the shadow's less the served version's": "+2.00",
+        "turns whose percentiles differ by more than 10": "23.8%",
+        "rank correlation, latest turns": "0.912",
+        "labels that flip, with Wilson's interval": "15.0% (5.2% to 36.0%)",
+        "ok becomes low": "1",
+        "low becomes ok": "2",
+        "CPU per compared turn": "20.0 ms",
+    }
+    assert "quality:2 beside quality:1" in page.read_text()
+
+
+@pytest.mark.usefixtures("service")
+def test_two_services_add_up_and_the_least_correlation_counts():
+    twice = [
+        *metric_source.read_service("http://a"),
+        *metric_source.read_service("http://b"),
+        (CORRELATION, LABELS, 0.5),
+    ]
+    [found] = collect_shadows(twice)
+    assert (found.compared, found.mean_shift, found.far_share, found.correlation) == (
+        42,
+        2.0,
+        pytest.approx(5 / 21),
+        0.5,
+    )
+
+
+def test_a_prometheus_is_asked_for_every_total_and_the_least_correlation(monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+
+    def get(url: str, params: Any, **_: Any) -> httpx.Response:
+        asked.append(params["query"])
+        result = (
+            [0, "1"]
+            if params["query"] == "time()"
+            else [{"metric": {**LABELS, "outcome": "compared"}, "value": [0, "7"]}]
+        )
+        return httpx.Response(200, json={"data": {"result": result}}, request=httpx.Request("GET", url))
+
+    monkeypatch.setattr(httpx, "get", get)
+    samples = query_prometheus("http://p", "2d", 'job="bot"', totals=TOTALS) + query_least(
+        "http://p", CORRELATION, "2d"
+    )
+    assert [series for series, _, _ in samples] == [*TOTALS, CORRELATION]
+    assert f'increase({TOTALS[0]}{{job="bot"}}[2d])' in asked[1]
+    assert asked[-1] == f"min without (instance, pod, job) (last_over_time({CORRELATION}{{}}[2d]))"
+
+
+@pytest.mark.parametrize("given", [[], ["--metrics", "http://a", "--prometheus", "http://b"]])
+def test_one_source_must_be_given(given: list[str]):
+    assert CliRunner().invoke(app, ["shadow", *given]).exit_code == 2
+
+
+def test_a_service_without_a_shadow_is_said_to_have_none(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(httpx, "get", lambda url, **_: httpx.Response(200, text="", request=httpx.Request("GET", url)))
+    told = CliRunner().invoke(app, ["shadow", "--metrics", "http://service:3000"])
+    assert (told.exit_code, "TURNSCORE_SHADOW names no version" in told.output) == (1, True)
+
+
+def test_the_series_that_are_read_are_the_services():
+    own = {name for family in metrics.registry().collect() for name in (family.name, *(s.name for s in family.samples))}
+    read = {each.removesuffix("_total").removesuffix("_bucket") for each in (*TOTALS, CORRELATION)}
+    assert read <= own
+
+
+def test_the_page_escapes_names(monkeypatch: pytest.MonkeyPatch):
+    text = exposition({**LABELS, "model": "<b>"})
+    monkeypatch.setattr(
+        httpx, "get", lambda url, **_: httpx.Response(200, text=text, request=httpx.Request("GET", url))
+    )
+    assert "<b>" not in make_shadow_page(collect_shadows(metric_source.read_service("http://a")), "c", "d")

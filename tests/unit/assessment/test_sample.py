@@ -1,0 +1,72 @@
+"""The made-up sample: the same bytes each time, readable by everything that reads the public sets, and told apart."""
+
+from pathlib import Path
+
+import pytest
+from turnscore_assessment.agreement_table.judged_sets import read_judged_sets
+from turnscore_assessment.commands.data import app
+from turnscore_assessment.data.development_sets import ADVERSARIAL_FILE
+from turnscore_assessment.data.dialogues import read_rows
+from turnscore_assessment.data.population import read_population
+from turnscore_assessment.sample.sentences import Kind
+from turnscore_assessment.sample.sets import ROW_FILES, talk_for
+from turnscore_assessment.sample.writing import write_sample
+from turnscore_exporters.data.convai import Split
+from turnscore_exporters.data.reference_turns import read_reference_turns
+from turnscore_exporters.engagement.data import EngagementPaths, read_engagement_data
+from typer.testing import CliRunner
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sample") / "data"
+    write_sample(folder)
+    return folder
+
+
+def test_the_same_seed_writes_the_same_bytes_and_another_one_others(sample: Path) -> None:
+    for name, make in ROW_FILES.items():
+        first, again, other = ([*make(talk_for(name, seed))] for seed in (0, 0, 1))
+        assert first == again
+        assert first != other
+        assert [row for _, row in read_rows(sample / name)] == first
+
+
+def test_every_reader_of_the_public_sets_reads_it(sample: Path) -> None:
+    judged = {each.name: each for each in read_judged_sets(sample, 3000, 0)}
+    assert {"persona-zhao (chosen on)", "dbdc3", "convai-thumbs (fitted on)", "human_assessment dialogues"} <= set(
+        judged
+    )
+    assert len(judged["human_assessment dialogues"].items) > 50, "some dialogues must be left that no training draws"
+    assert read_population(sample).turns
+    assert len(read_reference_turns(sample, 4000).pairs) >= 200
+    assert len([*read_rows(sample / ADVERSARIAL_FILE)]) == 120
+
+
+def test_every_rated_response_names_a_turn_that_has_references(sample: Path) -> None:
+    dialogues = [row for _, row in read_rows(sample / "multiref" / "test.jsonl.gz")]
+    for _, row in read_rows(sample / "multiref" / "ratings.jsonl.gz"):
+        dialogue, place = map(int, row["context_id"].split("_"))
+        assert dialogues[dialogue]["turns"][place]["references"] == row["references"]
+        assert row["context"][-1] == dialogues[dialogue]["turns"][place]["text"]
+
+
+def test_the_published_counts_are_not_expected_of_it(sample: Path) -> None:
+    data = read_engagement_data(EngagementPaths.in_folder(sample))
+    labels = {pair.label for pair in data.transfer}
+    assert labels == {0, 1}
+    for by_split in data.convai.pairs.values():
+        assert {pair.label for pair in by_split[Split.TRAIN]} == {0, 1}
+
+
+def test_replies_are_of_the_kind_that_was_asked_for() -> None:
+    talk = talk_for("x", 0)
+    assert "bread" in " ".join(talk.reply("bread", Kind.FITTING) for _ in range(30))
+    assert "bread" not in " ".join(talk.reply("bread", Kind.ELSEWHERE) for _ in range(30))
+
+
+def test_a_folder_in_use_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("keep")
+    result = CliRunner().invoke(app, ["sample", str(tmp_path)])
+    assert (result.exit_code, "is not empty" in result.output) == (1, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]

@@ -1,0 +1,188 @@
+"""File scoring: every line has its outcome, in order, with a bounded number in flight, and patience where it helps."""
+
+import asyncio
+import json
+from contextlib import aclosing
+
+import httpx
+import pytest
+from support.file_lines import line_of, patient_with
+from turnscore_client import AsyncTurnScoreClient, DeadlineExceededError, InternalError, OverloadedError
+from turnscore_client._files.rows import failures_in
+from turnscore_client._files.scoring import StoppedError, score_lines
+from turnscore_client.testing import MockTurnScore
+from turnscore_wire import Limits
+
+
+class Gate:
+    """A service that answers a line only when told to, and counts what waits."""
+
+    def __init__(self) -> None:
+        self.mock = MockTurnScore(lambda request: {"engagement": float(request.response)})
+        self.waiting: dict[str, asyncio.Event] = {}
+        self.most_in_flight = 0
+        self.changed = asyncio.Condition()
+
+    async def answer(self, request: httpx.Request) -> httpx.Response:
+        event = asyncio.Event()
+        async with self.changed:
+            self.waiting[json.loads(request.content)["response"]] = event
+            self.most_in_flight = max(self.most_in_flight, len(self.waiting))
+            self.changed.notify_all()
+        await event.wait()
+        return self.mock.transport.handle_request(request)
+
+    async def release(self, name: str) -> None:
+        async with self.changed:
+            await self.changed.wait_for(lambda: name in self.waiting)
+            self.waiting.pop(name).set()
+
+    def client(self) -> AsyncTurnScoreClient:
+        transport = httpx.MockTransport(self.answer)
+        return AsyncTurnScoreClient("http://gate.test", transport=transport, timeout_seconds=1000.0)
+
+
+async def test_outcomes_keep_the_lines_order_whatever_the_order_of_the_answers():
+    gate = Gate()
+    lines = [line_of({"response": str(number)}, number) for number in range(1, 9)]
+
+    async def release_late_ones_first() -> None:
+        for name in ("2", "3", "4", "5", "6", "7", "8", "1"):
+            await gate.release(name)
+
+    async with gate.client() as client:
+        releasing = asyncio.create_task(release_late_ones_first())
+        outcomes = [outcome async for outcome in score_lines(client, lines, None, patient_with(most=2), Limits())]
+        await releasing
+    assert [outcome.line.number for outcome in outcomes] == list(range(1, 9))
+    assert [outcome.row["scores"]["engagement"]["value"] for outcome in outcomes] == [*map(float, range(1, 9))]
+    assert gate.most_in_flight == 2
+
+
+async def test_a_slow_line_bounds_how_many_lines_are_read_ahead():
+    gate = Gate()
+    taken = 0
+
+    def lines():
+        nonlocal taken
+        for number in range(1, 1001):
+            taken = number
+            yield line_of({"response": str(number)}, number)
+
+    async with (
+        gate.client() as client,
+        aclosing(score_lines(client, lines(), None, patient_with(most=2), Limits())) as outcomes,
+    ):
+        first = asyncio.create_task(anext(outcomes))
+        for number in range(2, 9):
+            await gate.release(str(number))
+        assert taken == 9
+        await gate.release("1")
+        assert (await first).line.number == 1
+
+
+async def test_leaving_early_cancels_what_is_in_flight():
+    gate = Gate()
+    lines = [line_of({"response": str(number)}, number) for number in range(1, 9)]
+    async with gate.client() as client, asyncio.timeout(30):
+        async with aclosing(score_lines(client, lines, None, patient_with(most=4), Limits())) as outcomes:
+            first = asyncio.create_task(anext(outcomes))
+            await gate.release("1")
+            await first
+        assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
+
+
+async def rows_of(mock, patient, count=19):
+    lines = [line_of({"response": str(number)}, number) for number in range(1, count + 1)]
+    async with mock.async_client(max_retries=0) as client:
+        return [outcome.row async for outcome in score_lines(client, lines, None, patient, Limits())]
+
+
+async def test_a_service_that_refuses_every_line_often_loses_none():
+    attempts: dict[str, int] = {}
+
+    def scores(request):
+        attempts[request.response] = attempts.get(request.response, 0) + 1
+        if attempts[request.response] < 12:
+            raise OverloadedError("full", retry_after_ms=10)
+        return {"engagement": 0.5}
+
+    rows = await rows_of((mock := MockTurnScore(scores)), patient_with(mock.clock))
+    assert [row["line"] for row in rows] == list(range(1, 20))
+    assert [failures_in(row) for row in rows] == [[]] * 19
+
+
+async def test_a_service_that_is_gone_is_waited_for_by_one_line_at_a_time():
+    mock = MockTurnScore()
+    mock.break_next(times=30)
+    rows = await rows_of(mock, patient_with(mock.clock, wait=200.0))
+    assert [failures_in(row) for row in rows] == [[]] * 19
+    assert max(mock.clock.sleeps) == 5.0
+    assert 100 < mock.clock.seconds < 200
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+async def test_what_a_proxy_answers_during_a_restart_is_waited_for(status):
+    mock = MockTurnScore()
+    mock.answer_next(status, b"<html>")
+    assert failures_in((await rows_of(mock, patient_with(mock.clock), 1))[0]) == []
+
+
+@pytest.mark.parametrize("fail", [lambda mock: mock.break_next(times=999), lambda mock: refuse(mock, "not_ready")])
+async def test_a_service_that_takes_nothing_for_too_long_stops_the_run(fail):
+    mock = MockTurnScore()
+    fail(mock)
+    with pytest.raises(StoppedError, match="took no line for"):
+        await rows_of(mock, patient_with(mock.clock, wait=30.0))
+    assert 30 <= mock.clock.seconds < 40
+
+
+def refuse(mock, code):
+    mock.fail_next(code, times=999)
+
+
+async def test_a_key_that_is_not_taken_any_more_stops_the_run_at_once():
+    mock = MockTurnScore()
+    mock.fail_next("unauthenticated", "an API key is needed")
+    with pytest.raises(StoppedError, match="an API key is needed"):
+        await rows_of(mock, patient_with(mock.clock))
+
+
+async def test_a_line_that_is_refused_while_something_small_is_answered_becomes_an_error_at_last():
+    def scores(request):
+        if request.response == "3":
+            raise OverloadedError("too much in one line", retry_after_ms=100)
+        return {"engagement": 0.5}
+
+    async def probe(timeout):
+        probed.append(timeout)
+
+    mock, probed = MockTurnScore(scores), []
+    rows = await rows_of(mock, patient_with(mock.clock, most=2, wait=5.0, probe=probe), 19)
+    assert [(row["line"], row["error"]["code"]) for row in rows if "error" in row] == [(3, "overloaded")]
+    assert probed == [10.0]
+
+
+async def test_a_line_that_fails_for_reasons_of_its_own_is_asked_once():
+    asked = []
+
+    def scores(request):
+        asked.append(request.response)
+        raise InternalError("broken")
+
+    rows = await rows_of((mock := MockTurnScore(scores)), patient_with(mock.clock), 3)
+    assert [row["error"]["code"] for row in rows] == ["internal"] * 3
+    assert sorted(asked) == ["1", "2", "3"]
+
+
+async def test_a_line_that_takes_long_gets_more_time_at_each_attempt():
+    timeouts = []
+
+    async def call(timeout):
+        timeouts.append(timeout)
+        if timeout < 35:
+            raise DeadlineExceededError("no answer")
+        return "scored"
+
+    assert await patient_with(timeout=10.0, wait=300.0).ask(call) == "scored"
+    assert timeouts == [10.0, 20.0, 40.0]

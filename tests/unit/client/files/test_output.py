@@ -1,0 +1,81 @@
+"""The output: what it holds stays, whatever stopped the run, and nothing else is taken for it."""
+
+import gzip
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from turnscore_client._files.output import NotOurOutputError, open_rows, rows_in
+
+NAMES = ["scores.jsonl", "scores.jsonl.gz"]
+
+
+def rows(first, last):
+    return [{"line": number, "id": f"n-{number}", "filler": "x" * (number % 7) * 40} for number in range(first, last)]
+
+
+def write(path, added):
+    with open_rows(path) as output:
+        for row in added:
+            output.append(row)
+
+
+def content(path):
+    raw = path.read_bytes()
+    return [json.loads(line) for line in (gzip.decompress(raw) if path.suffix == ".gz" else raw).splitlines()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_are_added_behind_those_of_earlier_runs(tmp_path, name):
+    path = tmp_path / name
+    write(path, rows(1, 5))
+    write(path, rows(5, 9))
+    assert content(path) == list(rows_in(path)) == rows(1, 9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@given(share=st.floats(0, 1))
+def test_a_file_that_breaks_off_anywhere_keeps_its_whole_rows_and_goes_on(tmp_path_factory, name, share):
+    path = tmp_path_factory.mktemp("cut") / name
+    write(path, rows(1, 30))
+    raw = path.read_bytes()
+    path.write_bytes(raw[: int(share * len(raw))])
+    kept = list(rows_in(path))
+    assert kept == rows(1, len(kept) + 1)
+    if path.suffix != ".gz":
+        assert len(kept) == raw[: int(share * len(raw))].count(b"\n")
+    write(path, rows(len(kept) + 1, 40))
+    assert content(path) == rows(1, 40)
+    assert [each.name for each in path.parent.iterdir()] == [name]
+
+
+def test_a_packed_file_is_written_through_so_that_a_crash_leaves_its_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr("turnscore_client._files.output._PACK_SECONDS", 0.0)
+    path = tmp_path / "scores.jsonl.gz"
+    with open_rows(path) as output:
+        for row in rows(1, 20):
+            output.append(row)
+        assert list(rows_in(path)) == rows(1, 20)
+
+
+@pytest.mark.parametrize(
+    "text", ["of yesterday\n", '{"id": 1}\n', '{"line": 2}\n{"line": 2}\n', '{"line": "1"}\n', "[]\n"]
+)
+def test_a_file_that_is_something_else_is_refused(tmp_path, text):
+    path = tmp_path / "scores.jsonl"
+    path.write_text(text)
+    with pytest.raises(NotOurOutputError, match="is no row of this command"):
+        list(rows_in(path))
+    assert path.read_text() == text
+
+
+def test_a_second_run_does_not_write_between(tmp_path):
+    path = tmp_path / "scores.jsonl"
+    with open_rows(path), pytest.raises(NotOurOutputError, match="another run"), open_rows(path):
+        pass
+
+
+def test_what_is_not_there_has_no_rows(tmp_path):
+    assert list(rows_in(tmp_path / "scores.jsonl")) == []

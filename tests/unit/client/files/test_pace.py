@@ -1,0 +1,88 @@
+"""The pace: it never lets more begin than it says, finds what a service can take, and waits when it is told to."""
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from turnscore_client._files.pace import Pace
+from turnscore_client.testing import ManualClock
+
+EVENTS = st.lists(st.tuples(st.sampled_from(["answer", "refuse", "gone"]), st.integers(0, 3000)), max_size=60)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@given(st.integers(1, 64), EVENTS)
+def test_whatever_comes_the_limit_stays_within_its_bounds_and_hints_are_kept(most, events):
+    async def live() -> None:
+        clock = ManualClock()
+        pace, is_refused = Pace(most, clock), False
+        for kind, hint_ms in events:
+            began_in = await pace.begin()
+            before, refused_before = clock.seconds, is_refused
+            is_refused = kind != "answer"
+            if kind == "answer":
+                pace.answered()
+            else:
+                assert pace.refused(began_in, hint_ms, is_gone=kind == "gone") == hint_ms / 1000
+            pace.end()
+            assert 1 <= pace.limit <= most
+            if kind == "gone" or (is_refused and refused_before):
+                await pace.begin()
+                assert clock.seconds >= before + hint_ms / 1000
+                pace.end()
+
+    asyncio.run(live())
+
+
+async def test_it_begins_with_eight_doubles_and_halves_once_a_round():
+    pace = Pace(64, ManualClock())
+    assert pace.limit == 8
+    for _ in range(8):
+        await pace.begin()
+        pace.answered()
+        pace.end()
+    assert pace.limit == 16
+    round_ = [await pace.begin() for _ in range(16)]
+    for began_in in round_:
+        pace.refused(began_in, 10, is_gone=False)
+        pace.end()
+    assert pace.limit == 8
+    for _ in range(9):
+        await pace.begin()
+        pace.answered()
+        pace.end()
+    assert pace.limit == 9
+
+
+async def test_while_others_are_answered_a_refused_line_waits_alone():
+    clock = ManualClock()
+    pace = Pace(8, clock)
+    began = [await pace.begin() for _ in range(3)]
+    assert pace.refused(began[0], 5_000, is_gone=False) == 5.0
+    pace.end()
+    pace.answered()
+    pace.end()
+    await pace.begin()
+    assert clock.sleeps == []
+
+
+async def test_no_more_begin_than_the_limit_and_one_that_ends_lets_the_next_begin():
+    pace = Pace(2, ManualClock())
+    await pace.begin()
+    await pace.begin()
+    third = asyncio.ensure_future(pace.begin())
+    await asyncio.sleep(0)
+    assert not third.done()
+    pace.end()
+    await asyncio.wait_for(third, 30)
+
+
+async def test_a_service_that_is_gone_is_asked_by_one_after_growing_pauses():
+    clock = ManualClock()
+    pace = Pace(8, clock)
+    for _ in range(9):
+        pace.refused(await pace.begin(), None, is_gone=True)
+        pace.end()
+    assert pace.limit == 1
+    assert clock.sleeps == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0])

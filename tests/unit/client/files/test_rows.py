@@ -1,0 +1,64 @@
+"""Rows: nothing of a line is lost or misplaced, whatever stands in its turns."""
+
+import json
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from turnscore_client._errors import InvalidRequestError
+from turnscore_client._files.rows import failures_in, is_row_of, read_line, row_of
+from turnscore_client._mock.answers import MockAnswers
+from turnscore_wire import DialogueRequest, Limits
+
+LIMITS = Limits(max_text_chars=20)
+TEXTS = st.sampled_from(["hi", "and you?", " ", "", "a\0b", "x" * 21])
+EXTRA = st.dictionaries(st.sampled_from(["quality", "at", "votes", "errors"]), st.integers(0, 9), max_size=2)
+TURN = st.builds(
+    lambda speaker, text, extra: {**extra, "speaker": speaker, "text": text},
+    st.sampled_from(["user", "system"]),
+    TEXTS,
+    EXTRA,
+)
+LINE = st.builds(
+    lambda turns, extra: {**extra, "id": "d-1", "turns": turns}, st.lists(TURN, min_size=1, max_size=7), EXTRA
+)
+
+
+def can_be_scored(turn):
+    return turn["speaker"] == "system" and can_be_read(turn) and bool(turn["text"].strip())
+
+
+def is_asked(turn):
+    return can_be_scored(turn) or (turn["speaker"] == "user" and can_be_read(turn))
+
+
+def can_be_read(turn):
+    return "\0" not in turn["text"] and len(turn["text"]) <= 20
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@given(LINE)
+def test_every_turn_keeps_its_fields_and_has_its_own_scores_or_the_reason_why_not(line):
+    raw = json.dumps(line).encode()
+    try:
+        asked = read_line(raw, None, LIMITS)
+    except InvalidRequestError:
+        assert not any(is_asked(turn) for turn in line["turns"])
+        return
+    if not any(can_be_scored(turn) for turn in line["turns"]):
+        return
+    answers = MockAnswers(lambda request: {"fake": len(request.context) / 10}, LIMITS, "r")
+    request = DialogueRequest.model_validate({"turns": asked.fields["turns"]})
+    row = row_of(asked, answers.answer("/v1/score_dialogue", request.model_dump_json(exclude_unset=True).encode()))
+    before = 0
+    for turn, written in zip(line["turns"], row["turns"], strict=True):
+        own = {name: value for name, value in turn.items() if name != "errors"}
+        assert {name: written[name] for name in own} == own
+        assert ("scores" in written) == can_be_scored(turn)
+        if "scores" in written:
+            assert written["scores"]["fake"]["value"] == before / 10
+        assert ("error" in written) == (not is_asked(turn))
+        before += "error" not in written
+    assert len(failures_in(row)) == sum(not can_be_read(turn) for turn in line["turns"])
+    assert is_row_of({**row, "line": 1}, raw)
+    other = {**line, "turns": [{**line["turns"][0], "text": "something else"}, *line["turns"][1:]]}
+    assert not is_row_of({**row, "line": 1}, json.dumps(other).encode())

@@ -1,0 +1,229 @@
+"""Runs of `turnscore score` from end to end: nothing is lost, nothing overwritten, and it says what it did."""
+
+import gzip
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from turnscore_client import AsyncTurnScoreClient, OverloadedError
+from turnscore_client._command import app
+from turnscore_client._command_run import FileJob, score_file
+from turnscore_client.testing import MockTurnScore
+from typer.testing import CliRunner
+
+TURNS = [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello there"}]
+
+
+def run(mock, *arguments):
+    def open_client(url, api_key, timeout_seconds, tls):
+        return AsyncTurnScoreClient(
+            url, timeout_seconds=timeout_seconds, max_retries=0, transport=mock.transport, clock=mock.clock
+        )
+
+    result = CliRunner().invoke(app, ["score", *map(str, arguments)], obj=open_client)
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def input_of(tmp_path, count):
+    path = tmp_path / "dialogues.jsonl"
+    lines = [{"id": f"d-{number}", "response": f"{number}", "mood": number} for number in range(1, count + 1)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def rows_of(path):
+    raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return [json.loads(line) for line in raw.splitlines()]
+
+
+def without_ids(rows):
+    return [{name: value for name, value in row.items() if name != "request_id"} for row in rows]
+
+
+class Limited:
+    """A service with a key of so many turns per second that is gone at two moments, on the mock's clock."""
+
+    def __init__(self, per_second, gone_at=()):
+        self.mock = MockTurnScore(self.scores)
+        self.per_second, self.level, self.filled_at = per_second, float(per_second), 0.0
+        self.gone_at = list(gone_at)
+        self.scored = []
+
+    def scores(self, request):
+        now = self.mock.clock.seconds
+        self.level = min(self.per_second, self.level + (now - self.filled_at) * self.per_second)
+        self.filled_at = now
+        if self.level < 1:
+            raise OverloadedError("too fast", retry_after_ms=int(1000 * (1 - self.level) / self.per_second) + 1)
+        self.level -= 1
+        self.scored.append(request.response)
+        if self.gone_at and len(self.scored) == self.gone_at[0]:
+            self.gone_at.pop(0)
+            self.mock.break_next(times=25)
+        return {"engagement": float(request.response) / 1000}
+
+
+def test_a_limited_key_and_two_restarts_lose_no_line(tmp_path):
+    file, output = input_of(tmp_path, 600), tmp_path / "scores.jsonl"
+    service = Limited(50, gone_at=(100, 350))
+    result = run(service.mock, file, "--output", output, "--concurrency", 16)
+    rows = rows_of(output)
+    assert result.exit_code == 0, result.stderr
+    assert [(row["line"], row["id"], row["mood"]) for row in rows] == [(n, f"d-{n}", n) for n in range(1, 601)]
+    assert [row["scores"]["engagement"]["value"] for row in rows] == [n / 1000 for n in range(1, 601)]
+    assert len(service.scored) == 600
+    assert service.mock.clock.seconds < 2 * (600 / 50) + 2 * 120
+
+
+@pytest.mark.parametrize("concurrency", [1, 64])
+def test_a_limited_key_is_used_to_the_full(tmp_path, concurrency):
+    service = Limited(50)
+    output = tmp_path / "scores.jsonl"
+    result = run(service.mock, input_of(tmp_path, 300), "--output", output, "--concurrency", concurrency)
+    assert result.exit_code == 0
+    assert service.mock.clock.seconds < 1.1 * (300 - 50) / 50
+
+
+@pytest.mark.parametrize("name", ["scores.jsonl", "scores.jsonl.gz"])
+def test_the_same_command_goes_on_where_it_was_stopped(tmp_path, name):
+    file, output, whole = input_of(tmp_path, 40), tmp_path / name, tmp_path / f"whole-{name}"
+    service = Limited(1000, gone_at=(17,))
+    stopped = run(service.mock, file, "--output", output, "--wait", 1)
+    assert stopped.exit_code == 3
+    assert "the same command goes on from here" in stopped.stderr
+    kept = len(rows_of(output))
+    assert 0 < kept < 40
+    mock = MockTurnScore(lambda request: {"engagement": float(request.response) / 1000})
+    resumed = run(mock, file, "--output", output)
+    assert resumed.exit_code == 0
+    assert f"{kept} lines are in {output}; going on behind them" in resumed.stderr
+    assert len([request for request in mock.requests if request.path == "/v1/score"]) == 40 - kept
+    run(mock, file, "--output", whole)
+    assert without_ids(rows_of(output)) == without_ids(rows_of(whole))
+    assert resumed.stderr.splitlines()[-2:] == run(mock, file, "--output", whole).stderr.splitlines()[-2:]
+
+
+@pytest.mark.parametrize("name", ["scores.jsonl", "scores.jsonl.gz"])
+def test_an_output_that_is_done_is_summarized_and_not_touched(tmp_path, name):
+    file, output = input_of(tmp_path, 5), tmp_path / name
+    mock = MockTurnScore()
+    run(mock, file, "--output", output)
+    before, asked = output.read_bytes(), len(mock.requests)
+    again = run(mock, file, "--output", output)
+    assert (again.exit_code, output.read_bytes()) == (0, before)
+    assert "scored 5 of 5 lines" in again.stderr
+    assert [request.path for request in mock.requests[asked:]] == ["/v1/models"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("of yesterday", "is no row of this command"),
+        ('{"line": 3, "id": "d-3", "response": "another text"}\n', "holds the scores of another file"),
+        ('{"line": 1, "id": "d-1", "response": "another text"}\n', "holds the scores of another file"),
+        ('{"line": 9, "error": {}}\n', "holds the scores of another file"),
+        ('{"line": 1, "scores": {"fed": 3}}\n', "is no output of this command"),
+    ],
+)
+def test_a_file_that_is_not_this_inputs_output_is_never_overwritten(tmp_path, text, reason):
+    file, output = input_of(tmp_path, 3), tmp_path / "scores.jsonl"
+    output.write_text(text + ("" if text.endswith("\n") else "\n"))
+    before, mock = output.read_bytes(), MockTurnScore()
+    result = run(mock, file, "--output", output)
+    assert result.exit_code == 2
+    assert reason in re.sub(r"[\s│]+", " ", result.stderr)
+    assert (output.read_bytes(), mock.requests) == (before, [])
+
+
+def test_a_run_that_is_ended_keeps_its_rows_and_says_so(tmp_path):
+    """In a process of its own, against nobody: SIGTERM while it waits."""
+    file, output = input_of(tmp_path, 3), tmp_path / "scores.jsonl"
+    program = "from turnscore_client._command_line import main; main()"
+    words = ["score", str(file), "--output", str(output), "--url", "http://127.0.0.1:9"]
+    running = subprocess.Popen([sys.executable, "-c", program, *words], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not _handles(running.pid, signal.SIGTERM) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    running.terminate()
+    _, told = running.communicate(timeout=60)
+    assert running.returncode == 3
+    assert "stopped: interrupted; the same command goes on from here" in told
+
+
+def _handles(pid, number):
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) & 1 << (number - 1))
+    return False
+
+
+def test_progress_is_told_without_a_terminal(tmp_path):
+    file = input_of(tmp_path, 600)
+    service = Limited(20)
+    result = run(service.mock, file, "--output", tmp_path / "scores.jsonl")
+    told = [line for line in result.stderr.splitlines() if line.startswith("turnscore: line ")]
+    assert 2 <= len(told) <= 3
+    assert re.fullmatch(r"turnscore: line \d+, \d+\.\d lines per second, \d+ %", told[0])
+
+
+def test_the_summary_has_means_with_intervals_low_turns_and_the_worst_dialogues(tmp_path):
+    file = tmp_path / "dialogues.jsonl"
+    lines = [{"id": f"d-{n}", "turns": [*TURNS, *TURNS[: 2 * (n % 2)]]} for n in range(20)]
+    lines += [{"id": "blank", "turns": [*TURNS, {"speaker": "system", "text": " "}]}]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    values = iter([*range(100), *range(100)])
+    mock = MockTurnScore(lambda request: {"engagement": next(values) / 100}, thresholds={"engagement": 0.1})
+    result = run(mock, file, "--output", tmp_path / "scores.jsonl")
+    assert result.exit_code == 0
+    assert "scored 21 of 21 lines in" in result.stderr
+    assert re.search(r"engagement: 31 turns, mean 0\.150 \[0\.\d+, 0\.\d+\], percentile 15\.0 \[", result.stderr)
+    assert re.search(r"low 32\.3 \[\d+\.\d, \d+\.\d\] %", result.stderr)
+    assert "1 turns in which the system said nothing are not scored" in result.stderr
+    assert re.search(r"lowest mean percentiles: line \d+ d-\d+ \(\d\)", result.stderr)
+    assert "hello" not in result.stderr
+
+
+def test_a_turn_that_cannot_be_scored_is_counted_and_the_exit_code_says_so(tmp_path):
+    file = tmp_path / "dialogues.jsonl"
+    file.write_text(json.dumps({"turns": [*TURNS, {"speaker": "system", "text": "a\0"}]}) + "\n")
+    result = run(MockTurnScore(), file)
+    assert result.exit_code == 1
+    assert "scored 1 of 1 lines" in result.stderr
+    assert "1 in part, the first: line 1: turn 2: invalid_request (turns.2.text)" in result.stderr
+
+
+async def test_every_row_is_delivered_before_it_is_written_and_none_is_left_out_after_a_failure(tmp_path, mock):
+    file, output, delivered = input_of(tmp_path, 6), tmp_path / "scores.jsonl", []
+
+    async def deliver(row):
+        if len(delivered) == 3:
+            delivered.append(None)
+            raise OSError("the receiver is gone")
+        assert row not in (rows_of(output) if output.exists() else ())
+        delivered.append(row)
+
+    job = FileJob(file=file, output=output, scorers=None, concurrency=2, clock=mock.clock, deliver=deliver)
+    with pytest.raises(OSError, match="the receiver is gone"):
+        await score_file(mock.async_client(), job)
+    assert len(rows_of(output)) == 3
+    assert await score_file(mock.async_client(), job) == 0
+    assert [row["line"] for row in delivered if row] == [row["line"] for row in rows_of(output)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_standard_input_can_be_gone_on_with(tmp_path):
+    file, output, mock = input_of(tmp_path, 6), tmp_path / "scores.jsonl", MockTurnScore()
+    run(mock, file, "--output", output)
+    output.write_bytes(b"".join(output.read_bytes().splitlines(keepends=True)[:2]) + b'{"line": 3, "id"')
+
+    def open_client(*_):
+        return AsyncTurnScoreClient(transport=mock.transport, max_retries=0, clock=mock.clock)
+
+    CliRunner().invoke(app, ["score", "-", "--output", str(output)], obj=open_client, input=file.read_text())
+    assert [row["line"] for row in rows_of(output)] == [1, 2, 3, 4, 5, 6]

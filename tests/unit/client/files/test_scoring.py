@@ -1,0 +1,148 @@
+"""File scoring: what becomes of one line."""
+
+import json
+
+import pytest
+from support.file_lines import line_of, patient_with
+from turnscore_client._files.rows import failures_in
+from turnscore_client._files.scoring import score_line
+from turnscore_wire import Limits
+
+DIALOGUE = {"turns": [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello"}]}
+
+
+async def outcome_of(mock, content, scorers=None, limits=None):
+    async with mock.async_client(max_retries=0) as client:
+        return await score_line(client, line_of(content, 7), scorers, patient_with(mock.clock), limits or Limits())
+
+
+async def test_a_turn_becomes_its_reply_with_its_line_and_other_keys(mock):
+    outcome = await outcome_of(mock, {"id": "d-1", "response": "hello", "context": []})
+    assert failures_in(outcome.row) == []
+    assert (outcome.row["id"], outcome.row["line"]) == ("d-1", 7)
+    assert outcome.row["scores"]["engagement"]["value"] == 0.5
+
+
+async def test_a_dialogue_keeps_its_texts_and_every_field_and_each_turn_gets_its_scores(mock):
+    turns = [
+        {"speaker": "user", "text": "hi", "at": 1.5},
+        {"speaker": "system", "text": "hello", "quality": 0.3, "scores": "old"},
+    ]
+    row = (await outcome_of(mock, {"turns": turns, "id": 3, "rating": {"amt": 4.5}})).row
+    assert (row["id"], row["rating"], row["line"]) == (3, {"amt": 4.5}, 7)
+    user, system = row["turns"]
+    assert user == turns[0]
+    assert (system["text"], system["quality"], system["index"]) == ("hello", 0.3, 1)
+    assert system["scores"]["engagement"]["value"] == row["dialogue"]["engagement"]["mean"] == 0.5
+    assert mock.requests[0].path == "/v1/score_dialogue"
+    assert mock.requests[0].body["turns"] == [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello"}]
+
+
+async def test_of_a_dialogue_the_turns_that_can_be_are_scored_and_the_others_are_named(mock):
+    texts = [("system", " "), ("user", "hi"), ("system", "a\0"), ("system", "x" * 99), ("system", "fine")]
+    turns = [{"speaker": speaker, "text": text} for speaker, text in texts]
+    row = (await outcome_of(mock, {"turns": turns}, limits=Limits(max_text_chars=98))).row
+    assert [sorted(turn.keys() - {"speaker", "text"}) for turn in row["turns"]] == [
+        ["error"],
+        [],
+        ["error"],
+        ["error"],
+        ["errors", "index", "scores"],
+    ]
+    assert [turn["error"]["code"] for turn in row["turns"] if "error" in turn] == [
+        "invalid_request",
+        "invalid_request",
+        "too_large",
+    ]
+    assert row["turns"][4]["index"] == 4
+    assert [turn["text"] for turn in mock.requests[0].body["turns"]] == ["hi", "fine"]
+    assert failures_in(row) == [
+        "turn 2: invalid_request (turns.2.text): must not contain a NUL character",
+        "turn 3: too_large (turns.3.text): 99 characters; at most 98 are allowed",
+    ]
+
+
+async def test_messages_are_scored_as_a_dialogue_and_keep_everything(mock):
+    messages = [
+        {"role": "system", "content": "secret"},
+        {"role": "assistant", "content": "hello", "id": "m-1"},
+    ]
+    row = (await outcome_of(mock, {"messages": messages, "id": "c"})).row
+    assert row["messages"][0] == messages[0]
+    assert row["messages"][1]["id"] == "m-1"
+    assert row["messages"][1]["scores"]["engagement"]["value"] == 0.5
+    assert (row["skipped"], "turns" in row) == (0, False)
+    assert "secret" not in json.dumps(mock.requests[0].body)
+
+
+async def test_the_fields_of_a_contexts_turns_are_kept_and_not_sent(mock):
+    context = [{"speaker": "user", "text": "hi", "quality": 0.2}]
+    row = (await outcome_of(mock, {"context": context, "response": "hello"})).row
+    assert (row["context"], row["response"]) == (context, "hello")
+    assert mock.requests[0].body["context"] == [{"speaker": "user", "text": "hi"}]
+
+
+async def test_the_lines_own_scorers_go_before_the_commands(mock):
+    mock.scores = {"engagement": 0.5, "fed": 0.1}
+    assert list((await outcome_of(mock, {"response": "a"}, ["fed"])).row["scores"]) == ["fed"]
+    both = {"response": "a", "scorers": ["engagement"]}
+    assert list((await outcome_of(mock, both, ["fed"])).row["scores"]) == ["engagement"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message", "field"),
+    [
+        (b"", "not JSON", None),
+        (b'{"response": ', "not JSON", None),
+        (b'{"response": NaN}', "not JSON", None),
+        (b'{"response": "a", "id": 1e999}', "not JSON: 1e999", None),
+        (b'{"response": "a", "id": [-1e999]}', "not JSON: -1e999", None),
+        (b"\xff\xfe", "not JSON", None),
+        (b"[" * 100_000, "not JSON", None),
+        (b"7", "not a JSON object", None),
+        ({"context": []}, "either", None),
+        ({**DIALOGUE, "response": "a"}, "either", None),
+        ({"response": ""}, "", "response"),
+        ({"response": "a", "context": None}, "", "context"),
+        ({"turns": [{"speaker": "bot", "text": "hi"}]}, "", "turns.0.speaker"),
+        ({"turns": None}, "", "turns"),
+    ],
+)
+async def test_a_bad_line_becomes_an_error_and_asks_nothing(mock, content, message, field):
+    outcome = await outcome_of(mock, content)
+    error = outcome.row["error"]
+    assert outcome.row["line"] == 7
+    assert error["code"] == "invalid_request"
+    assert error.get("field") == field
+    assert message in error["message"]
+    assert mock.requests == []
+
+
+async def test_a_failed_line_keeps_its_other_keys(mock):
+    mock.fail_next("internal", "broken")
+    outcome = await outcome_of(mock, {"id": 5, "response": "a", "line": 99, "error": "old"})
+    error = {"code": "internal", "message": "broken"}
+    assert outcome.row == {"id": 5, "response": "a", "line": 7, "error": error}
+
+
+async def test_an_error_of_an_earlier_run_is_not_carried_into_a_good_line(mock):
+    assert "error" not in (await outcome_of(mock, {"response": "a", "error": {"code": "old"}})).row
+
+
+async def test_a_reply_in_which_a_scorer_failed_is_written_and_counts_as_failed(mock):
+    with mock.client() as client:
+        reply = client.score(response="a").model_dump(mode="json")
+    reply["errors"] = {"fed": {"code": "internal", "message": "broken"}}
+    mock.answer_next(200, json.dumps(reply).encode())
+    outcome = await outcome_of(mock, {"response": "a"})
+    assert failures_in(outcome.row) == ["fed: internal: broken"]
+    assert outcome.row["scores"]["engagement"]["value"] == 0.5
+
+
+async def test_a_reply_with_a_number_that_json_has_not_is_an_error_of_the_line(mock):
+    with mock.client() as client:
+        body = client.score(response="a").model_dump_json().replace('"value":0.5', '"value":1e999')
+    mock.answer_next(200, body.encode())
+    outcome = await outcome_of(mock, {"id": 5, "response": "a"})
+    assert (outcome.row["id"], outcome.row["error"]["code"]) == (5, "unexpected_reply")
+    json.dumps(outcome.row, allow_nan=False)

@@ -1,0 +1,33 @@
+"""The summary's figures against their definitions."""
+
+import random
+from statistics import fmean
+
+import pytest
+from turnscore_client._files.summary import ClusteredMean
+
+
+def test_the_interval_covers_the_true_mean_as_often_as_it_says_where_turns_of_a_dialogue_are_alike():
+    draw, covered = random.Random(5), 0
+    for _ in range(400):
+        mean = ClusteredMean()
+        for _ in range(60):
+            level = draw.gauss(0.5, 0.2)
+            mean.add([draw.gauss(level, 0.05) for _ in range(draw.randint(1, 9))])
+        low, high = mean.interval()
+        covered += low <= 0.5 <= high
+    assert 0.91 <= covered / 400 <= 0.98
+
+
+def test_dialogues_of_one_turn_have_the_interval_of_a_plain_mean():
+    values, mean = [0.1, 0.4, 0.7, 0.2], ClusteredMean()
+    for value in values:
+        mean.add([value])
+    spread = sum((value - fmean(values)) ** 2 for value in values) / 3
+    assert mean.interval()[1] - mean.mean == pytest.approx(1.96 * (spread / 4) ** 0.5)
+
+
+def test_one_dialogue_has_a_mean_and_no_interval():
+    mean = ClusteredMean()
+    mean.add([0.25, 0.75])
+    assert (mean.mean, mean.interval()) == (0.5, None)

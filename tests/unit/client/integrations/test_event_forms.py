@@ -1,0 +1,142 @@
+"""Open WebUI's filter and Rasa's broker: plain classes, fed what these two send, as their documentation has it."""
+
+import socket
+from collections.abc import Iterator
+from typing import ClassVar
+
+import pytest
+from turnscore_client import Scored
+from turnscore_client.integrations import TurnIds, TurnWatch
+from turnscore_client.integrations.open_webui_filter import Filter
+from turnscore_client.integrations.rasa_broker import TurnScoreBroker
+from turnscore_client.testing import MockTurnScore
+
+
+@pytest.fixture
+def told() -> list[Scored]:
+    return []
+
+
+@pytest.fixture
+def broker(mock: MockTurnScore, told: list[Scored]) -> Iterator[TurnScoreBroker]:
+    broker = TurnScoreBroker(client=mock.client(max_retries=0), on_scored=told.append, concurrency=1)
+    yield broker
+    broker.watch.close()
+
+
+@pytest.fixture
+def webui(mock: MockTurnScore, told: list[Scored], monkeypatch: pytest.MonkeyPatch) -> Iterator[Filter]:
+    def watch(**given: object) -> TurnWatch:
+        return TurnWatch(client=mock.client(max_retries=0), on_scored=told.append, scorers=given["scorers"])
+
+    monkeypatch.setattr("turnscore_client.integrations.open_webui_filter.TurnWatch", watch)
+    filter_ = Filter()
+    yield filter_
+    filter_.watch.close()
+
+
+def body() -> dict:
+    return {
+        "model": "llama",
+        "chat_id": "chat 7",
+        "id": "message 3",
+        "messages": [
+            {"id": "1", "role": "system", "content": "you are a pirate", "timestamp": 1},
+            {"id": "2", "role": "user", "content": "hi", "timestamp": 2},
+            {"id": "3", "role": "assistant", "content": "hello", "timestamp": 3, "usage": {"total_tokens": 3}},
+        ],
+    }
+
+
+async def test_an_outlet_returns_its_body_and_has_its_last_message_scored(webui, mock, told):
+    given = body()
+    assert await webui.outlet(given, __metadata__={"chat_id": "other"}) is given
+    assert given == body()
+    assert webui.watch.wait_until_idle(30)
+    [request] = mock.requests
+    assert request.body == {**request.body, "context": [{"speaker": "user", "text": "hi"}], "response": "hello"}
+    assert told[0].tag == TurnIds(span_id="message 3", session_id="chat 7")
+
+
+async def test_a_changed_valve_counts_from_the_next_answer(webui, mock):
+    await webui.outlet(body())
+    assert webui.watch.wait_until_idle(30)
+    webui.valves = webui.Valves(scorers="quality, engagement")
+    mock.scores = {"quality": 0.5, "engagement": 0.5}
+    await webui.outlet(body())
+    assert webui.watch.wait_until_idle(30)
+    assert [request.body.get("scorers") for request in mock.requests] == [None, ["quality", "engagement"]]
+
+
+async def test_a_valve_without_sense_leaves_the_chat_alone(caplog):
+    webui = Filter()
+    webui.valves = webui.Valves(url="nowhere")
+    assert await webui.outlet(body()) == body()
+    assert "url must look like" in caplog.text
+
+
+@pytest.mark.parametrize("messages", [None, [], [{"role": "user", "content": "hi"}], "hello"])
+async def test_a_body_without_an_answer_is_left_alone(webui, mock, messages):
+    assert await webui.outlet({"messages": messages}) == {"messages": messages}
+    assert webui.watch.wait_until_idle(30)
+    assert mock.requests == []
+
+
+def said(event: str, text: str | None, sender: str = "chat 7", **more: object) -> dict:
+    return {"sender_id": sender, "event": event, "timestamp": 1.0, "text": text, **more}
+
+
+def test_a_rasa_bot_s_messages_are_scored_in_their_conversation(broker, mock, told):
+    broker.publish({"sender_id": "chat 7", "event": "action", "name": "action_session_start"})
+    broker.publish(said("user", "hi", parse_data={"intent": {"name": "greet"}}))
+    broker.publish(said("bot", "from elsewhere", sender="chat 8"))
+    broker.publish(said("slot", None, name="city", value="grimsby"))
+    broker.publish(said("bot", "hello", metadata={"message_id": "m1"}, data={}))
+    broker.publish(said("bot", "how are you?"))
+    assert broker.watch.wait_until_idle(30)
+    assert [(request.body["response"], len(request.body.get("context", []))) for request in mock.requests] == [
+        ("from elsewhere", 0),
+        ("hello", 1),
+        ("how are you?", 2),
+    ]
+    assert told[1].tag == TurnIds(span_id="m1", session_id="chat 7")
+
+
+@pytest.mark.parametrize(
+    "event", [{}, said("bot", None), said("bot", ""), said("user", "/greet"), {"event": 7}, said("bot", 7)]
+)
+def test_what_is_no_message_is_left(broker, mock, event):
+    broker.publish(event)
+    assert broker.watch.wait_until_idle(30)
+    assert mock.requests == []
+
+
+def test_a_rasa_server_keeps_the_senders_that_spoke_last_alone(broker, monkeypatch):
+    monkeypatch.setattr("turnscore_client.integrations.rasa_broker._MOST_SENDERS", 2)
+    for sender in ("a", "b", "c"):
+        broker.publish(said("user", "hi", sender=sender))
+    assert list(broker._said) == ["b", "c"]
+
+
+async def test_the_broker_is_made_of_endpoints_yml(monkeypatch):
+    class Endpoint:
+        url = "http://turnscore.example:3000"
+        kwargs: ClassVar = {"type": "turnscore_client...", "scorers": ["quality"], "max_waiting": 7}
+
+    broker = await TurnScoreBroker.from_endpoint_config(Endpoint(), event_loop=None)
+    assert broker.is_ready()
+    assert (broker.watch._max_waiting, broker.watch._scorers) == (7, ["quality"])
+    assert await TurnScoreBroker.from_endpoint_config(None) is None
+    await broker.close()
+
+
+async def test_a_service_that_is_down_costs_a_rasa_bot_nothing(caplog):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    broker = TurnScoreBroker(url=f"http://127.0.0.1:{port}", timeout_seconds=0.2)
+    broker.publish(said("bot", "a secret answer"))
+    assert broker.watch.wait_until_idle(30)
+    assert broker.watch.failed == 1
+    assert "secret" not in caplog.text
+    await broker.close()

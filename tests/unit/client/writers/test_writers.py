@@ -1,0 +1,85 @@
+"""Entries of scores, and the writers that take them by name; the tools themselves are in tests/frameworks."""
+
+import pytest
+from support.scored_turns import AGGREGATES, SPAN, TRACE, scored
+from turnscore_client import OverloadedError, Scored
+from turnscore_client.integrations import TurnIds
+from turnscore_client.testing import MockTurnScore
+from turnscore_client.writers import ScoreEntry, ScoreWriter, dialogue_entries, open_writer, turn_entries
+from turnscore_client.writers._dialogues import DialogueJudge
+
+PLACE = TurnIds(trace_id=TRACE, span_id=SPAN, session_id="chat 7")
+
+
+class Kept(ScoreWriter):
+    """Keeps what it is to write."""
+
+    def __init__(self) -> None:
+        self.entries: list[ScoreEntry] = []
+
+    def write(self, entry: ScoreEntry) -> None:
+        self.entries.append(entry)
+
+    def close(self) -> None: ...
+
+
+def test_a_turn_s_scores_are_entries_with_model_and_percentile():
+    [entry] = turn_entries(scored(PLACE).reply.scores, PLACE)
+    assert (entry.name, entry.value, entry.label) == ("turnscore.quality", 0.25, "low")
+    assert entry.explanation == "12 of 100 reference turns score lower"
+    assert entry.metadata == {
+        "turnscore.model": "quality:1.0.0",
+        "turnscore.percentile": 12.0,
+        "turnscore.warnings": "repeats_user",
+    }
+    assert entry.labelled["label"] == "low"
+
+
+def test_a_dialogue_s_scores_are_entries_of_its_session():
+    [entry] = dialogue_entries(AGGREGATES, PLACE)
+    assert (entry.is_session, entry.value, entry.explanation) == (True, 0.5, "mean of 2 turns, the lowest 0.25")
+    assert entry.metadata["turnscore.turns"] == 2
+
+
+def test_scores_without_a_place_are_no_entries():
+    assert not list(turn_entries(scored(PLACE).reply.scores, TurnIds(session_id="chat 7")))
+    assert not list(dialogue_entries(AGGREGATES, TurnIds(trace_id=TRACE)))
+
+
+def test_the_same_score_of_the_same_place_has_the_same_key_and_no_other_has():
+    def key(value: float = 0.25, **ids: str) -> str:
+        [entry] = turn_entries(scored(PLACE, value).reply.scores, TurnIds(**{"trace_id": TRACE, **ids}))
+        return entry.key
+
+    [session] = dialogue_entries(AGGREGATES, PLACE)
+    assert key() == key(0.75)
+    assert len({key(), key(span_id=SPAN), key(trace_id="other"), session.key}) == 4
+
+
+def test_a_writer_takes_an_integration_s_outcomes():
+    writer = Kept()
+    writer(scored(PLACE))
+    writer(Scored(PLACE, None, OverloadedError("full")))
+    writer(Scored("a tag of another kind", scored(PLACE).reply, None))
+    assert [entry.ids for entry in writer.entries] == [PLACE]
+
+
+def test_a_writer_that_there_is_not_is_refused_by_name():
+    with pytest.raises(ValueError, match="no writer 'langfues'; there are langfuse, langsmith, mlflow, opik, phoenix"):
+        open_writer("langfues")
+
+
+@pytest.mark.parametrize("name", ["langfuse", "langsmith", "mlflow", "opik", "phoenix"])
+def test_a_writer_whose_tool_is_not_installed_names_its_extra(name):
+    with pytest.raises(ImportError, match=rf"\[{name}\]"):
+        open_writer(name)
+
+
+def test_a_dialogue_is_judged_by_one_scorer(mock: MockTurnScore):
+    mock.scores = lambda request: {"quality": 0.1 if request.response == "ok." else 0.7}
+    judge = DialogueJudge("quality", {"client": mock.client()})
+    said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ok."}]
+    judged = judge.judge([*said, said[0], {"role": "assistant", "content": "hello, you!"}])
+    assert (judged.value, sorted(judged.turns)) == (pytest.approx(0.4), [1, 3])
+    assert judged.as_result()["min"] == 0.1
+    assert judge.judge(said[:1]).value is None

@@ -1,0 +1,270 @@
+"""Blocks are committed whole or not at all: killed at every step, torn, gone on with, the output is one run's."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from support.corpora import WordEngine, content_of, dialogue_rows, plan_of, turns_of, write_lines
+from turnscore_corpus import OutputFolder, process_block
+from turnscore_corpus.errors import BadOutputError, ChangedJobError, StoppedError
+from turnscore_corpus.inputs.plan import Plan
+from turnscore_corpus.outputs import output_folder
+from turnscore_corpus.outputs.jobs import describe_job
+from turnscore_corpus.outputs.stores import LocalStore, RemoteStore
+
+ROWS = [*dialogue_rows(5), "torn", {"turns": turns_of("hi", " ", "so", "fine")}, *dialogue_rows(3, begin=5)]
+
+
+class KilledError(BaseException):
+    """The process is gone: nothing behind it is done, not even what catches errors."""
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Plan:
+    return plan_of(write_lines(tmp_path / "a.jsonl", ROWS), 4)
+
+
+def begin(made: Plan, place: Path | str, engine: WordEngine | None = None) -> OutputFolder:
+    return OutputFolder.begin(str(place), describe_job(made, (engine or WordEngine()).models, {}, 4))
+
+
+def go_on(made: Plan, place: Path | str) -> list[int]:
+    """What a run does, without its lock; the blocks that it did."""
+    engine = WordEngine()
+    output = begin(made, place, engine)
+    committed = output.committed()
+    output.clean(committed.values())
+    left = [block for block in made.blocks if block.number not in committed]
+    return [process_block(block, engine, output).number for block in left]
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    """All of it but the times in the manifests."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            raw = path.read_bytes()
+            if path.parent.name == "manifests":
+                raw = json.dumps({**json.loads(raw), "seconds": 0}).encode()
+            found[path.relative_to(folder).as_posix()] = raw
+    return found
+
+
+def steps(monkeypatch: pytest.MonkeyPatch, kill_at: int) -> list[str]:
+    """Every call to the system on the way to the disk, in order; instead of that one, or behind it, the process dies.
+
+    Even numbers die before the call has done anything, odd ones as soon as it has done its work.
+    """
+    told: list[str] = []
+
+    def wrapped(name: str, call: Any) -> Any:
+        def step(*arguments: Any) -> Any:
+            told.append(name)
+            if len(told) - 1 == kill_at // 2 and kill_at % 2 == 0:
+                raise KilledError
+            done = call(*arguments)
+            if len(told) - 1 == kill_at // 2:
+                raise KilledError
+            return done
+
+        return step
+
+    monkeypatch.setattr(os, "fsync", wrapped("fsync", lambda _: None))
+    monkeypatch.setattr(os, "replace", wrapped("replace", os.replace))
+    return told
+
+
+def test_a_file_is_on_the_disk_before_its_name_and_the_manifest_comes_last(
+    made: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    output = begin(made, tmp_path / "out")
+    told = steps(monkeypatch, -2)
+    process_block(made.blocks[1], WordEngine(), output)
+    assert told == ["fsync", "replace", "fsync"] * 4  # three tables and the manifest: the file, the name, the folder
+
+
+def test_killed_at_any_step_the_same_command_writes_what_one_run_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    made = plan_of(write_lines(tmp_path / "a.jsonl", ROWS[3:7]), 2)
+    assert go_on(made, tmp_path / "whole") == [0, 1]
+    whole = files_in(tmp_path / "whole")
+    deaths = 0
+    for kill_at in range(1000):
+        place = tmp_path / f"killed{kill_at}"
+        with monkeypatch.context() as patched:
+            steps(patched, kill_at)
+            try:
+                go_on(made, place)
+            except KilledError:
+                deaths += 1
+            else:
+                break
+        assert _manifests_that_lie(place) == []
+        go_on(made, place)
+        assert files_in(place) == whole, kill_at
+    assert deaths == 2 * 3 * (1 + 3 + 4)  # the job; a block of two tables, one of three; and their manifests
+
+
+def _manifests_that_lie(place: Path) -> list[str]:
+    found = []
+    for path in (place / "manifests").glob("[!.]*.json"):
+        tables = json.loads(path.read_text())["tables"].values()
+        found += [each["name"] for each in tables if (place / each["name"]).stat().st_size != each["size_bytes"]]
+    return found
+
+
+def torn_at(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+@pytest.mark.parametrize(
+    "name", ["manifests/part-0000001.json", "turns/part-0000001.parquet", "set_aside/part-0000001.parquet"]
+)
+@pytest.mark.parametrize("harm", [torn_at, Path.unlink])
+def test_a_block_with_a_torn_or_missing_file_is_done_again_and_no_other(
+    name: str, harm: Any, made: Plan, tmp_path: Path
+):
+    go_on(made, tmp_path / "out")
+    whole = files_in(tmp_path / "out")
+    harm(tmp_path / "out" / name)
+    assert go_on(made, tmp_path / "out") == [1]
+    assert files_in(tmp_path / "out") == whole
+    assert go_on(made, tmp_path / "out") == []
+
+
+def test_what_a_killed_run_left_beside_its_blocks_is_removed(made: Plan, tmp_path: Path):
+    go_on(made, tmp_path / "out")
+    whole = files_in(tmp_path / "out")
+    for name in ("turns/.part-0000002.parquet.abc.tmp", "turns/part-0000099.parquet", "manifests/.part.json.x.tmp"):
+        (tmp_path / "out" / name).write_bytes(b"half")
+    assert go_on(made, tmp_path / "out") == []
+    assert files_in(tmp_path / "out") == whole
+
+
+def test_every_row_is_in_one_place_and_says_where(made: Plan, tmp_path: Path):
+    go_on(made, tmp_path / "out")
+    found = content_of(tmp_path / "out")
+    assert [row["row"] for row in found["dialogues"]] == [1, 2, 3, 4, 5, 7, 8, 9, 10]
+    assert [(row["row"], row["turn"], row["reason"][:12]) for row in found["set_aside"]] == [
+        (6, None, "the line is "), (7, 1, "the system s"),
+    ]  # fmt: skip
+    spoken = sum(turn["speaker"] == "system" for row in ROWS if isinstance(row, dict) for turn in row["turns"])
+    assert len(found["turns"]) == spoken - 1
+    assert len({(row["row"], row["index"]) for row in found["turns"]}) == spoken - 1
+    assert [row["index"] for row in found["turns"] if row["row"] == 7] == [3]
+
+
+def test_what_a_scorer_cannot_compute_and_what_the_engine_refuses_is_set_aside(tmp_path: Path):
+    rows = [{"turns": turns_of("hi", "broken", "so", "fine")}, {"turns": turns_of("hi", "refused")}]
+    made = plan_of(write_lines(tmp_path / "a.jsonl", rows))
+    go_on(made, tmp_path / "out")
+    found = content_of(tmp_path / "out")
+    assert [(each["row"], each["turn"], each["scorer"], each["reason"]) for each in found["set_aside"]] == [
+        (1, 1, "words", "no number"), (2, None, None, "turns: the engine refuses it"),
+    ]  # fmt: skip
+    assert [each["index"] for each in found["turns"]] == [3]
+    [dialogue] = found["dialogues"]
+    assert (dialogue["scored"], dialogue["turns"], dialogue["words_turns"]) == (1, 4, 1)
+
+
+def other_line(folder: Path) -> tuple[Plan, WordEngine]:
+    return plan_of(write_lines(folder / "a.jsonl", [*ROWS[:-1], dialogue_rows(1, begin=90)[0]]), 4), WordEngine()
+
+
+def renamed(folder: Path) -> tuple[Plan, WordEngine]:
+    return plan_of((folder / "a.jsonl").rename(folder / "b.jsonl"), 4), WordEngine()
+
+
+def one_more_file(folder: Path) -> tuple[Plan, WordEngine]:
+    (folder / "in").mkdir()
+    (folder / "a.jsonl").rename(folder / "in" / "a.jsonl")
+    write_lines(folder / "in" / "b.jsonl", ROWS)
+    return plan_of(folder / "in", 4), WordEngine()
+
+
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        (other_line, r"input\..*/a\.jsonl\.digest was"),
+        (renamed, r"input\..*/a\.jsonl is missing; input\..*/b\.jsonl is added"),
+        (one_more_file, r"input\..*/in/b\.jsonl is added"),
+        (lambda folder: (plan_of(folder / "a.jsonl", 4, day="at"), WordEngine()), r"columns\.day was None, is at"),
+        (lambda folder: (plan_of(folder / "a.jsonl", 3), WordEngine()), "blocks was 3, is 4"),
+        (lambda folder: (plan_of(folder / "a.jsonl", 4), WordEngine(version="2")), r"words\.version was 1\.0\.0, is 2"),
+        (lambda folder: (plan_of(folder / "a.jsonl", 4), WordEngine(("words", "more"))), r"models\.more is added"),
+    ],
+)  # fmt: skip
+def test_another_job_is_refused_in_the_same_folder_and_what_differs_is_named(
+    change: Any, difference: str, made: Plan, tmp_path: Path
+):
+    go_on(made, tmp_path / "out")
+    whole = files_in(tmp_path / "out")
+    other, engine = change(tmp_path)
+    with pytest.raises(ChangedJobError, match=difference):
+        begin(other, tmp_path / "out", engine)
+    assert files_in(tmp_path / "out") == whole
+
+
+def test_another_option_is_refused(made: Plan, tmp_path: Path):
+    options: Any = {"fed": {"qualities": ["fluent"]}}
+    OutputFolder.begin(str(tmp_path / "out"), describe_job(made, WordEngine().models, options, 4))
+    with pytest.raises(ChangedJobError, match=r"options\.fed is missing"):
+        begin(made, tmp_path / "out")
+
+
+def test_a_folder_that_is_no_run_s_is_refused(made: Plan, tmp_path: Path):
+    write_lines(tmp_path / "file", [])
+    with pytest.raises(BadOutputError, match="is a file; the output is a folder"):
+        begin(made, tmp_path / "file")
+    (tmp_path / "other" / "turns").mkdir(parents=True)
+    (tmp_path / "other" / "turns" / "mine.parquet").write_bytes(b"precious")
+    with pytest.raises(BadOutputError, match="it is no folder of this command"):
+        begin(made, tmp_path / "other")
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "job.json").write_text('{"form": 1, "inp')
+    with pytest.raises(BadOutputError, match=r"job\.json is torn"):
+        begin(made, tmp_path / "torn")
+
+
+def test_a_manifest_of_another_job_stops_the_run(made: Plan, tmp_path: Path):
+    go_on(made, tmp_path / "out")
+    path = tmp_path / "out" / "manifests" / "part-0000000.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "job": "another"}))
+    with pytest.raises(BadOutputError, match=r"part-0000000\.json is another job's"):
+        go_on(made, tmp_path / "out")
+
+
+@pytest.fixture
+def remote() -> Iterator[str]:
+    yield "memory://out/run"
+    fsspec.filesystem("memory").rm("/out", recursive=True)
+
+
+def test_an_object_store_holds_the_same_and_a_block_without_manifest_is_done_again(
+    made: Plan, tmp_path: Path, remote: str
+):
+    assert go_on(made, remote) == [0, 1, 2]
+    go_on(made, tmp_path / "out")
+    store = begin(made, remote).store
+    assert isinstance(store, RemoteStore)
+    for table in ("turns", "dialogues", "set_aside"):
+        names = store.sizes(table)
+        assert names == LocalStore(str(tmp_path / "out")).sizes(table)
+        assert all(store.get(name) == (tmp_path / "out" / name).read_bytes() for name in names)
+    store.remove("manifests/part-0000002.json")
+    assert go_on(made, remote) == [2]
+
+
+def test_a_run_that_left_a_block_undone_does_not_say_that_it_is_finished(made: Plan, tmp_path: Path):
+    from turnscore_corpus.commands import run
+
+    output = begin(made, tmp_path / "out")
+    process_block(made.blocks[0], WordEngine(), output)
+    with pytest.raises(StoppedError, match="2 blocks were not committed, the first of them block 1"):
+        run._finish(output, made)
+    assert not (tmp_path / "out" / output_folder.FINISHED_FILE).exists()

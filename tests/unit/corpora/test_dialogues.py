@@ -1,0 +1,202 @@
+"""What of a row is scored, what is left out, and what is set aside, with its place and its reason."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from support.corpora import plan_of, turns_of, write_lines
+from turnscore_corpus.inputs import byte_lines
+from turnscore_corpus.inputs.dialogues import InputDialogue, Read, SetAside, read_dialogues
+from turnscore_corpus.inputs.plan import Plan
+from turnscore_corpus.inputs.records import RecordReader
+from turnscore_wire import Limits
+
+USER, SYSTEM = {"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello"}
+
+
+def read_all(made: Plan) -> list[Read]:
+    reader = RecordReader()
+    return [
+        each
+        for block in made.blocks
+        for each in read_dialogues(
+            reader.read(block.file, block.columns, block.start, block.rows, block.offset), block.columns, Limits()
+        )
+    ]
+
+
+def read_lines(folder: Path, *rows: Any, **columns: Any) -> list[Read]:
+    return read_all(plan_of(write_lines(folder / "a.jsonl", rows), **columns))
+
+
+GOOD = {"id": "good", "turns": [USER, SYSTEM]}
+
+
+@pytest.mark.parametrize(
+    ("row", "code", "field", "reason"),
+    [
+        ("{not json", "invalid_request", None, "the line is not JSON: Expecting property name"),
+        (b'{"turns": "\xff"}', "invalid_request", None, "the line is not JSON: it is not UTF-8"),
+        ("[1]", "invalid_request", None, "the line is not a JSON object"),
+        ('{"turns": [NaN]}', "invalid_request", None, "the line is not JSON: NaN is no JSON"),
+        ('{"turns": [1e999]}', "invalid_request", None, "a number is larger than a number can be"),
+        ("[" * 100_000, "invalid_request", None, "the line is not JSON: maximum recursion depth"),
+        ({"id": "x"}, "invalid_request", "turns", "the row has no field 'turns'"),
+        ({"turns": 5}, "invalid_request", "turns", "must be a list"),
+        ({"turns": "no json"}, "invalid_request", "turns", "the text is no JSON list"),
+        ({"turns": ["hi"]}, "invalid_request", "turns.0", "must be an object"),
+        ({"turns": [SYSTEM, {"text": "x"}]}, "invalid_request", "turns.1.speaker", "must be `user` or `system`"),
+        ({"turns": [SYSTEM, {"speaker": ["user"], "text": ""}]}, "invalid_request", "turns.1.speaker", "must be"),
+        ({"turns": []}, "invalid_request", None, "there is no system turn to score"),
+        ({"turns": [USER]}, "invalid_request", None, "there is no system turn to score"),
+        ({"turns": [USER] * 1025}, "too_large", "turns", "1025 turns; at most 1024 are allowed in one dialogue"),
+        ({"messages": [{"role": "wizard", "content": "x"}]}, "invalid_request", "messages.0.role", "must be one of"),
+        ({"messages": [{"role": "user"}]}, "invalid_request", "messages.0.content", "field required"),
+        ({"messages": [{"role": "user", "content": "x"}] * 1025}, "too_large", "messages", "1025 turns; at most 1024"),
+    ],
+)  # fmt: skip
+def test_a_row_of_which_nothing_can_be_scored_is_set_aside_whole(
+    row: Any, code: str, field: str | None, reason: str, tmp_path: Path
+):
+    before, found, after = read_lines(tmp_path, GOOD, row, GOOD)
+    assert isinstance(before, InputDialogue)
+    assert isinstance(after, InputDialogue)
+    assert isinstance(found, SetAside)
+    assert (found.row, found.turn, found.code, found.field) == (2, None, code, field)
+    assert reason in found.reason
+
+
+@pytest.mark.parametrize(
+    ("turn", "code", "reason"),
+    [
+        ({"speaker": "system", "text": " \n"}, "invalid_request", "the system said nothing"),
+        ({"speaker": "user", "text": None}, "invalid_request", "input should be a valid string"),
+        ({"speaker": "user", "text": 5}, "invalid_request", "input should be a valid string"),
+        ({"speaker": "user"}, "invalid_request", "input should be a valid string"),
+        ({"speaker": "user", "text": "a\x00"}, "invalid_request", "must not contain a NUL character"),
+        ({"speaker": "user", "text": "\ud800"}, "invalid_request", "must not contain a lone surrogate"),
+        ({"speaker": "user", "text": "x" * 8001}, "too_large", "8001 characters; at most 8000 are allowed"),
+    ],
+)
+def test_a_turn_that_cannot_be_read_is_left_out_and_the_others_are_scored(
+    turn: dict[str, Any], code: str, reason: str, tmp_path: Path
+):
+    left_out, dialogue = read_lines(tmp_path, {"id": "d", "turns": [USER, turn, SYSTEM]})
+    assert isinstance(left_out, SetAside)
+    assert (left_out.dialogue, left_out.row, left_out.turn) == ("d", 1, 1)
+    assert (left_out.code, left_out.field, left_out.reason) == (code, "turns.1.text", reason)
+    assert isinstance(dialogue, InputDialogue)
+    assert ([turn.text for turn in dialogue.turns], dialogue.places, dialogue.said) == (["hi", "hello"], [0, 2], 3)
+
+
+def test_a_message_that_is_too_long_is_left_out(tmp_path: Path):
+    messages = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "y" * 8001},
+        {"role": "user", "content": "what?"},
+        {"role": "assistant", "content": [{"type": "text", "text": "yes"}]},
+    ]
+    left_out, dialogue = read_lines(tmp_path, {"messages": messages})
+    assert isinstance(left_out, SetAside)
+    assert (left_out.turn, left_out.field, left_out.code) == (1, "messages.1.content", "too_large")
+    assert isinstance(dialogue, InputDialogue)
+    assert dialogue.places == [0, 2, 3]
+
+
+def test_the_largest_legal_dialogue_is_read_whole(tmp_path: Path):
+    turns = [USER | {"text": "\U0001f600" * 8000}, SYSTEM | {"text": "é" * 8000}] * 512
+    [found] = read_lines(tmp_path, {"turns": turns})
+    assert isinstance(found, InputDialogue)
+    assert (len(found.turns), found.chars) == (1024, 1024 * 8000)
+
+
+def test_a_line_longer_than_any_dialogue_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(byte_lines, "MOST_BYTES", 200)
+    before, found, after = read_lines(tmp_path, GOOD, {"turns": turns_of("x" * 500)}, GOOD)
+    assert isinstance(before, InputDialogue)
+    assert isinstance(found, SetAside)
+    assert (found.row, found.reason) == (2, "the line has more than 200 bytes") or "more than" in found.reason
+    assert isinstance(after, InputDialogue)
+
+
+def test_blank_lines_are_nothing_and_keep_their_numbers(tmp_path: Path):
+    found = read_lines(tmp_path, "", GOOD, "  ", GOOD, "")
+    assert [each.row for each in found] == [2, 4]
+
+
+def test_fields_beside_a_turn_s_own_are_ignored(tmp_path: Path):
+    [found] = read_lines(tmp_path, {"turns": [USER | {"thumb": 1}, SYSTEM | {"at": "10:00"}]})
+    assert isinstance(found, InputDialogue)
+
+
+def test_nothing_set_aside_repeats_what_was_said(tmp_path: Path):
+    secret = "swordfish"
+    rows = [
+        f'{{"turns": "{secret}',
+        {"turns": secret},
+        {"turns": [{"speaker": secret, "text": "x"}]},
+        {"turns": [{"speaker": "user", "text": secret + "\x00"}, SYSTEM]},
+        {"messages": [{"role": secret, "content": "x"}]},
+        {"messages": [{"role": "user", "content": [{"type": secret}]}]},
+        f"{secret}: 1e999",
+    ]
+    told = [each for each in read_lines(tmp_path, *rows) if isinstance(each, SetAside)]
+    assert len(told) == len(rows)
+    assert secret not in repr(told)
+
+
+def csv_rows(folder: Path, *lines: str, **columns: Any) -> list[Read]:
+    (folder / "a.csv").write_text("dialogue,n,speaker,text\n" + "".join(f"{line}\n" for line in lines))
+    return read_all(plan_of(folder / "a.csv", row="turn", **columns))
+
+
+def test_of_rows_that_are_turns_each_fault_has_its_row(tmp_path: Path):
+    found = csv_rows(
+        tmp_path,
+        "a,1,user,hi", "a,2,system,", "a,3,system,yes",
+        "b,1,user", "b,2,system,yes",
+        ",1,user,hi",
+        "c,1,robot,hi", "c,2,system,yes",
+        "d,1,system,fine",
+    )  # fmt: skip
+    told = [(each.row, each.dialogue, each.turn, each.field) for each in found if isinstance(each, SetAside)]
+    assert told == [(2, "a", 1, "text"), (4, "b", None, None), (7, "c", None, "speaker")] or told == [
+        (2, "a", 1, "text"), (4, "b", None, None), (6, "", None, None), (7, "c", None, "speaker"),
+    ]  # fmt: skip
+    assert [each.id for each in found if isinstance(each, InputDialogue)] == ["a", "d"]
+    assert "3 cells, the header 4" in next(
+        each.reason for each in found if each.row == 4 and isinstance(each, SetAside)
+    )
+
+
+def test_a_turn_whose_order_is_no_number_sets_its_dialogue_aside(tmp_path: Path):
+    found = csv_rows(tmp_path, "a,1,user,hi", "a,two,system,yes", "b,1,system,yes", order="n")
+    [told] = [each for each in found if isinstance(each, SetAside)]
+    assert (told.row, told.dialogue, told.field) == (2, "a", "n")
+    assert [each.id for each in found if isinstance(each, InputDialogue)] == ["b"]
+
+
+def test_more_turns_in_rows_than_a_dialogue_may_have_are_set_aside(tmp_path: Path):
+    [told] = csv_rows(tmp_path, *(f"a,{n},system,yes" for n in range(1025)))
+    assert isinstance(told, SetAside)
+    assert (told.code, told.dialogue) == ("too_large", "a")
+
+
+def test_a_cell_that_is_null_is_no_text(tmp_path: Path):
+    table = pa.table({"dialogue": ["a", "a", None], "speaker": ["user", "system", "user"], "text": [None, "yes", "hi"]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    dialogue, told = read_all(plan_of(tmp_path / "a.parquet", row="turn"))
+    assert isinstance(dialogue, InputDialogue)
+    assert [turn.text for turn in dialogue.turns] == ["", "yes"]
+    assert isinstance(told, SetAside)
+    assert (told.row, told.field) == (3, "dialogue")
+
+
+def test_bytes_that_are_no_text_leave_their_turn_out_of_a_csv(tmp_path: Path):
+    (tmp_path / "a.csv").write_bytes(b"dialogue,speaker,text\na,user,\xff\xfe\na,system,yes\n")
+    told, dialogue = read_all(plan_of(tmp_path / "a.csv", row="turn"))
+    assert isinstance(told, SetAside)
+    assert (told.row, told.turn, told.reason) == (2 - 1, 0, "must not contain a lone surrogate")
+    assert isinstance(dialogue, InputDialogue)

@@ -1,0 +1,252 @@
+"""Formats, folders and blocks: what is found, how it is cut, and what is refused before anything is scored."""
+
+import gzip
+import json
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from support.corpora import dialogue_rows, plan_of, turns_of, write_lines
+from turnscore_corpus.errors import BadColumnsError, BadInputError, CorpusError
+from turnscore_corpus.inputs import byte_lines, plan
+from turnscore_corpus.inputs.columns import Columns
+from turnscore_corpus.inputs.dialogues import InputDialogue, Read, SetAside, read_dialogues
+from turnscore_corpus.inputs.input_files import find_files
+from turnscore_corpus.inputs.plan import Plan
+from turnscore_corpus.inputs.records import RecordReader
+from turnscore_wire import Limits
+
+CSV_OF_TURNS = "dialogue,n,speaker,text,bot\n"
+
+
+def read_all(made: Plan) -> list[Read]:
+    reader = RecordReader()
+    return [
+        each
+        for block in made.blocks
+        for each in read_dialogues(
+            reader.read(block.file, block.columns, block.start, block.rows, block.offset), block.columns, Limits()
+        )
+    ]
+
+
+def dialogues_in(made: Plan) -> list[InputDialogue]:
+    found = read_all(made)
+    assert [each for each in found if isinstance(each, SetAside)] == []
+    return [each for each in found if isinstance(each, InputDialogue)]
+
+
+def written_as(name: str, folder: Path, rows: list[dict[str, Any]]) -> Path:
+    path = folder / name
+    if name.endswith(".parquet"):
+        parquet.write_table(pa.Table.from_pylist(rows), path, row_group_size=3)
+    elif ".csv" in name:
+        cells = [{**row, "turns": json.dumps(row["turns"], indent=1)} for row in rows]
+        table = pa.Table.from_pylist(cells)
+        sink = pa.BufferOutputStream()
+        from pyarrow import csv
+
+        csv.write_csv(table, sink)
+        raw = sink.getvalue().to_pybytes()
+        path.write_bytes({".gz": gzip.compress}.get(path.suffix, bytes)(raw))
+    else:
+        write_lines(path, rows)
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.ndjson.gz", "a.json.zst", "a.parquet", "a.csv", "a.csv.gz"])
+def test_every_format_holds_the_same_dialogues(name: str, tmp_path: Path):
+    rows = dialogue_rows(11)
+    made = plan_of(written_as(name, tmp_path, rows), 4, system="bot", day="at")
+    assert [(block.start, block.rows) for block in made.blocks] == [(0, 4), (4, 4), (8, 3)]
+    found = dialogues_in(made)
+    assert [each.id for each in found] == [row["id"] for row in rows]
+    assert [[turn.model_dump() for turn in each.turns] for each in found] == [row["turns"] for row in rows]
+    assert [(each.row, each.system, each.day) for each in found] == [
+        (place, row["bot"], row["at"][:10]) for place, row in enumerate(rows, start=1)
+    ]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet", "a.csv", "a.csv.gz"])
+def test_blocks_may_be_read_in_any_order(name: str, tmp_path: Path):
+    made = plan_of(written_as(name, tmp_path, dialogue_rows(11)), 2)
+    reader = RecordReader()
+
+    def rows_of(number: int) -> list[int]:
+        block = made.blocks[number]
+        return [each.row for each in reader.read(block.file, block.columns, block.start, block.rows, block.offset)]
+
+    order = [3, 0, 4, 1, 1, 5, 2]
+    assert [rows_of(each) for each in order] == [list(range(2 * each + 1, min(2 * each + 3, 12))) for each in order]
+
+
+def test_a_folder_is_its_data_files_in_the_order_of_their_names(tmp_path: Path):
+    for name in ("b.jsonl", "a.jsonl", "day=2/c.jsonl", "_SUCCESS", ".hidden.jsonl", "notes.txt", "_old/d.jsonl"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write_lines(tmp_path / name, dialogue_rows(1))
+    found = [Path(each.place).relative_to(tmp_path).as_posix() for each in find_files([str(tmp_path)])]
+    assert found == ["a.jsonl", "b.jsonl", "day=2/c.jsonl"]
+
+
+def test_messages_are_mapped_and_turns_keep_the_places_of_their_messages(tmp_path: Path):
+    messages = [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]},
+        {"role": "tool", "content": "42"},
+        {"role": "assistant", "content": "It is 42."},
+    ]
+    [found] = dialogues_in(plan_of(write_lines(tmp_path / "a.jsonl", [{"messages": messages}])))
+    assert [(turn.speaker, turn.text) for turn in found.turns] == [("user", "hi"), ("system", "It is 42.")]
+    assert (found.places, found.said, found.id) == ([1, 4], 5, "row 1")
+
+
+def test_rows_that_are_turns_make_dialogues_that_no_block_cuts(tmp_path: Path):
+    lines = [
+        f'd{number},{2 - turn},{"human" if turn == 2 else "bot"},"text {turn}",b'
+        for number in range(5)
+        for turn in (1, 2)
+    ]
+    (tmp_path / "a.csv").write_text(CSV_OF_TURNS + "\n".join(lines) + "\n")
+    columns = {"row": "turn", "order": "n", "system": "bot", "speakers": (("human", "user"), ("bot", "system"))}
+    made = plan_of(tmp_path / "a.csv", 2, **columns)
+    assert [(block.start, block.rows) for block in made.blocks] == [(0, 4), (4, 4), (8, 2)]
+    found = dialogues_in(made)
+    assert [each.id for each in found] == ["d0", "d1", "d2", "d3", "d4"]
+    assert [turn.text for turn in found[0].turns] == ["text 2", "text 1"]  # by `n`
+    assert (found[1].rows, found[1].row, found[1].system) == ([4, 3], 3, "b")
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_a_dialogue_whose_turns_lie_apart_is_refused_as_it_would_be_scored_as_two(kind: str, tmp_path: Path):
+    rows = [{"dialogue": each, "speaker": "system", "text": "hi"} for each in ("d1", "d2", "d1")]
+    path = tmp_path / f"a.{kind}"
+    if kind == "parquet":
+        parquet.write_table(pa.Table.from_pylist(rows), path)
+    elif kind == "jsonl":
+        write_lines(path, rows)
+    else:
+        path.write_text("dialogue,speaker,text\n" + "".join(f"{row['dialogue']},system,hi\n" for row in rows))
+    with pytest.raises(BadInputError, match=r"the dialogue of row 1 goes on in row 3, behind another; sort"):
+        plan_of(path, row="turn")
+
+
+@pytest.mark.parametrize(
+    ("given", "option", "column"),
+    [
+        ({"id": "nr"}, "--id-column", "nr"),
+        ({"turns": "dialog"}, "--turns-column", "dialog"),
+        ({"messages": "chat"}, "--messages-column", "chat"),
+        ({"system": "model"}, "--system-column", "model"),
+        ({"day": "date"}, "--day-column", "date"),
+        ({"row": "turn"}, "--id-column", "dialogue"),
+        ({"row": "turn", "id": "id"}, "--speaker-column", "speaker"),
+        ({"row": "turn", "id": "id", "speaker": "bot"}, "--text-column", "text"),
+        ({"row": "turn", "id": "id", "speaker": "bot", "text": "at", "order": "n"}, "--order-column", "n"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.jsonl"])
+def test_a_column_that_is_not_there_is_named_with_those_that_are(
+    name: str, given: dict[str, Any], option: str, column: str, tmp_path: Path
+):
+    path = written_as(name, tmp_path, dialogue_rows(3))
+    with pytest.raises(BadColumnsError) as raised:
+        plan_of(path, **given)
+    assert (raised.value.option, raised.value.column) == (option, column)
+    assert str(raised.value) == f"{option}: {path} has no column {column!r}; it has id, turns, bot, at"
+
+
+def test_a_table_without_a_dialogue_is_refused(tmp_path: Path):
+    parquet.write_table(pa.table({"id": ["a"]}), tmp_path / "a.parquet")
+    with pytest.raises(BadColumnsError, match="--turns-column or --messages-column"):
+        plan_of(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.zst", "a.parquet"])
+def test_a_torn_file_is_refused_before_anything_is_scored(name: str, tmp_path: Path):
+    path = written_as(name, tmp_path, dialogue_rows(200))
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(BadInputError, match=name):
+        plan_of(path)
+
+
+def test_a_file_that_shrank_since_it_was_planned_ends_its_block(tmp_path: Path):
+    path = write_lines(tmp_path / "a.jsonl", dialogue_rows(5))
+    made = plan_of(path)
+    write_lines(path, dialogue_rows(2))
+    with pytest.raises(BadInputError, match="ends at row 2; it was longer when the run began"):
+        read_all(made)
+
+
+@pytest.mark.parametrize(
+    ("places", "message"),
+    [
+        (["nowhere.jsonl"], "does not exist"),
+        (["empty"], "holds no file that ends in"),
+        (["a.txt"], "its ending does not say what it is; name its format by --format"),
+        (["a.jsonl", "a.jsonl"], "is named twice"),
+        (["a.parquet.gz"], "a Parquet file is packed inside"),
+        (["empty.csv"], "is empty: its first line must name the columns"),
+        (["twice.csv"], "two columns of its first line have one name"),
+    ],
+)
+def test_what_cannot_be_input_is_refused_by_its_name(places: list[str], message: str, tmp_path: Path):
+    (tmp_path / "empty").mkdir()
+    for name in ("a.jsonl", "a.txt", "a.parquet.gz"):
+        write_lines(tmp_path / name, dialogue_rows(1))
+    (tmp_path / "empty.csv").write_bytes(b"")
+    (tmp_path / "twice.csv").write_text("id,turns,id\n")
+    with pytest.raises(BadInputError, match=message):
+        plan.make_plan(find_files([str(tmp_path / each) for each in places]), Columns())
+
+
+def test_an_address_of_a_kind_that_nobody_knows_and_one_with_a_password_are_refused():
+    with pytest.raises(CorpusError, match=r"nosuch:// cannot be opened"):
+        find_files(["nosuch://a.jsonl"])
+    with pytest.raises(CorpusError, match="must not hold a password"):
+        find_files(["s3://me:secret@bucket/a.jsonl"])
+
+
+def test_a_file_system_of_fsspec_is_read(tmp_path: Path):
+    path = write_lines(tmp_path / "a.jsonl.gz", dialogue_rows(5))
+    with fsspec.open("memory://corpus/day/a.jsonl.gz", "wb") as file:
+        file.write(path.read_bytes())
+    found = dialogues_in(plan_of("memory://corpus"))
+    assert [each.id for each in found] == ["d0", "d1", "d2", "d3", "d4"]
+
+
+def test_a_block_of_long_dialogues_has_fewer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(plan, "MOST_BLOCK_BYTES", 3000)
+    rows = [{"turns": turns_of("hi", "x" * size)} for size in (10, 2750, 10, 10, 9000, 10)]
+    made = plan_of(write_lines(tmp_path / "a.jsonl", rows), 100)
+    assert [block.rows for block in made.blocks] == [2, 2, 1, 1]
+
+
+def test_lines_are_found_in_any_chunks_and_one_that_is_too_long_costs_no_memory(monkeypatch: pytest.MonkeyPatch):
+    class Stream:
+        def __init__(self, content: bytes, step: int) -> None:
+            self.content, self.step = content, step
+
+        def read(self, most: int) -> bytes:
+            chunk, self.content = self.content[: self.step], self.content[self.step :]
+            return chunk
+
+    monkeypatch.setattr(byte_lines, "MOST_BYTES", 5)
+    content = b"ab\n\nabcdefghij\nabcde\nabcd\nx"
+    for step in range(1, 30):
+        found = list(byte_lines.read_lines(Stream(content, step), 100))
+        assert [line for line, _ in found] == [b"ab\n", b"\n", None, None, b"abcd\n", b"x"], step
+        assert [end for _, end in found] == [103, 104, 115, 121, 126, 127], step
+        too_long = list(byte_lines.read_lines(Stream(b"abcdefgh", step)))
+        assert too_long == [(None, 8)], step
+
+
+def test_dates_are_days(tmp_path: Path):
+    table = pa.table({"turns": [turns_of("hi", "ho")], "at": pa.array([date(2026, 11, 3)])})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    [found] = dialogues_in(plan_of(tmp_path / "a.parquet", day="at"))
+    assert found.day == "2026-11-03"

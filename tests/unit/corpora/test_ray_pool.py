@@ -1,0 +1,59 @@
+"""How many workers a run has on Ray, and what is said where Ray is not there."""
+
+import sys
+from typing import Any
+
+import pytest
+import typer
+from turnscore_corpus.commands.elsewhere import choose_elsewhere
+from turnscore_corpus.engines.ray_pool import SPARE_CPUS, PoolSize, RayChoice, size_pool
+from turnscore_corpus.errors import StoppedError
+
+
+@pytest.mark.parametrize(
+    ("resources", "choice", "blocks", "size"),
+    [
+        ({"CPU": 5}, {}, 100, (1, 2, 2)),
+        ({"CPU": 99}, {}, 100, (1, 96, 96)),
+        ({"CPU": 99}, {}, 4, (1, 4, 4)),
+        ({"CPU": 19}, {"cpus_per_worker": 4}, 100, (1, 4, 4)),
+        ({"CPU": 19}, {"workers": 2}, 100, (1, 2, 2)),
+        ({"CPU": 2}, {"workers": 64}, 100, (1, 1, 64)),  # the cluster is asked to grow
+        ({"CPU": 32, "GPU": 4}, {"gpus_per_worker": 1.0}, 100, (1, 4, 4)),
+        ({"CPU": 32, "GPU": 1}, {"gpus_per_worker": 0.25}, 100, (1, 4, 4)),
+    ],
+)
+def test_workers_leave_ray_its_cpus_and_are_no_more_than_blocks(
+    resources: dict[str, float], choice: dict[str, Any], blocks: int, size: tuple[int, int, int]
+):
+    least, first, most = size
+    assert size_pool(resources, RayChoice(**choice), blocks) == PoolSize(least=least, first=first, most=most)
+
+
+@pytest.mark.parametrize(
+    ("resources", "choice", "needs"),
+    [
+        ({"CPU": 3}, {}, "one worker needs 4 CPUs"),
+        ({"CPU": 6}, {"cpus_per_worker": 4}, "one worker needs 7 CPUs"),
+        ({"CPU": 32}, {"gpus_per_worker": 1.0}, "one worker needs 4 CPUs and 1 GPUs"),
+    ],
+)
+def test_a_cluster_without_room_for_a_worker_is_refused(resources: dict[str, float], choice: Any, needs: str):
+    with pytest.raises(StoppedError, match=needs):
+        size_pool(resources, RayChoice(**choice), 10)
+
+
+def test_ray_on_this_machine_has_spare_cpus_beside_the_workers():
+    assert RayChoice(workers=2).local_cpus() == 2 + SPARE_CPUS
+    assert RayChoice(workers=2, cpus_per_worker=3).local_cpus() == 6 + SPARE_CPUS
+    assert RayChoice().local_cpus() > SPARE_CPUS
+
+
+def test_an_address_is_for_ray_and_ray_has_to_be_installed(monkeypatch: pytest.MonkeyPatch):
+    assert choose_elsewhere("local", None, None, "cpu") is None
+    with pytest.raises(typer.BadParameter, match="needs --engine ray"):
+        choose_elsewhere("local", "auto", None, "cpu")
+    monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not there
+    monkeypatch.delitem(sys.modules, "turnscore_corpus.engines.ray_engine", raising=False)
+    with pytest.raises(typer.BadParameter, match="the extra `ray`"):
+        choose_elsewhere("ray", None, None, "cpu")

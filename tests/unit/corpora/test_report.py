@@ -1,0 +1,126 @@
+"""The report of an output: its counts against counts of its rows, its groups, and what it says of a broken one."""
+
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+from support.corpora import WordEngine, content_of, dialogue_rows, plan_of, turns_of, write_lines
+from turnscore_assessment.drift.stability import measure_stability
+from turnscore_corpus import OutputFolder, process_block
+from turnscore_corpus.commands import main
+from turnscore_corpus.errors import BadOutputError
+from turnscore_corpus.outputs.jobs import describe_job
+from turnscore_corpus.report import tallies
+from turnscore_corpus.report.pages import make_page, make_text
+from turnscore_corpus.report.tallies import OTHERS, WHOLE, read_corpus
+from typer.testing import CliRunner
+
+ROWS = [
+    *dialogue_rows(23),
+    {"id": "long", "turns": turns_of("hi", "word " * 90, "so", "word " * 95), "bot": "b", "at": "2026-11-02"},
+    {"id": "short", "turns": turns_of("hi", "no"), "bot": "<b>&", "at": "2026-11-02"},
+    "no json",
+    {"turns": [{"speaker": "user", "text": "x"}] * 1030, "bot": "a", "at": "2026-11-02"},
+]
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    return scored(tmp_path, {"system": "bot", "day": "at"})
+
+
+def scored(folder: Path, columns: dict[str, str], blocks: int | None = None) -> Path:
+    made, engine = plan_of(write_lines(folder / "a.jsonl", ROWS), 5, **columns), WordEngine(("words", "more"))
+    sink = OutputFolder.begin(str(folder / "out"), describe_job(made, engine.models, {}, 5))
+    for block in made.blocks[:blocks]:
+        process_block(block, engine, sink)
+    return folder / "out"
+
+
+def rows_with(rows: list[dict[str, Any]], **wanted: str) -> list[dict[str, Any]]:
+    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+
+
+def test_every_tally_counts_the_rows_of_the_tables(output: Path):
+    corpus, found = read_corpus(str(output)), content_of(output)
+    assert (corpus.turns, corpus.dialogues, corpus.rows) == (len(found["turns"]), 25, 27)
+    for scorer in ("words", "more"):
+        groups = {WHOLE: {}, **{("system", name): {"system": name} for name in ("a", "b", "<b>&")}}
+        groups |= {("day", each): {"day": each} for each in ("2026-11-01", "2026-11-02")}
+        for key, wanted in groups.items():
+            tally, rows = corpus.tallies[scorer][key], rows_with(found["turns"], **wanted)
+            assert tally.counts.turns == len(rows)
+            assert tally.counts.dialogues == len(rows_with(found["dialogues"], **wanted))
+            assert tally.mean == pytest.approx(fmean(row[f"{scorer}_value"] for row in rows))
+            assert tally.mean_percentile == pytest.approx(fmean(row[f"{scorer}_percentile"] for row in rows))
+            assert tally.counts.low == sum(row[f"{scorer}_label"] == "low" for row in rows)
+            tens = [sum(low < row[f"{scorer}_percentile"] <= low + 10 for row in rows) for low in range(0, 100, 10)]
+            assert tally.counts.bins == tens
+
+
+def test_the_worst_and_the_best_dialogues_are_named_in_order(output: Path):
+    corpus, found = read_corpus(str(output)), content_of(output)["dialogues"]
+    means = sorted((row["words_mean"], row["dialogue"]) for row in found)
+    assert [-mean for mean, _ in corpus.worst["words"]] == [mean for mean, _ in means[:10]]
+    assert [mean for mean, _ in corpus.best["words"]] == [mean for mean, _ in means[:-11:-1]]
+    assert corpus.best["words"][0][1] == "long"
+    assert {name for _, name in corpus.worst["words"]} & {name for _, name in corpus.best["words"]} == set()
+
+
+def test_what_was_set_aside_is_counted_by_reason_whatever_its_numbers(output: Path):
+    assert dict(read_corpus(str(output)).set_aside) == {
+        ("invalid_request", "the line is not JSON: Expecting value at character N"): 1,
+        ("too_large", "N turns; at most N are allowed in one dialogue"): 1,
+    }
+
+
+def test_text_and_page_say_the_same_and_the_page_escapes_names(output: Path):
+    corpus = read_corpus(str(output))
+    text, page = make_text(corpus), make_page(corpus, "turnscore-corpus report", "today")
+    index = f"{measure_stability(corpus.tallies['words'][WHOLE].counts.bins):.4f}"
+    for said in (
+        "By system",
+        "By day",
+        "2026-11-02",
+        "Worst dialogues",
+        index,
+        "fewer than 100 dialogues",
+        "Set aside",
+    ):
+        assert said in text
+        assert said in page
+    assert "<b>&" in text
+    assert "<b>&" not in page
+    assert "<svg" in page
+    assert "Not finished" not in text
+
+
+def test_a_report_of_a_run_that_goes_on_says_how_far_it_is(tmp_path: Path):
+    text = make_text(read_corpus(str(scored(tmp_path, {}, blocks=2))))
+    assert "Not finished: 2 of 6 blocks are done." in text
+    assert "By system" not in text
+
+
+def test_more_systems_than_a_page_can_hold_are_counted_as_one(output: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tallies, "MOST_GROUPS", 2)
+    groups = read_corpus(str(output)).groups("words", "system")
+    assert set(groups) == {"a", "b", OTHERS}
+    assert groups[OTHERS].counts.turns == 1
+
+
+def test_a_folder_without_a_run_and_a_damaged_file_are_named(output: Path, tmp_path: Path):
+    with pytest.raises(BadOutputError, match=r"has no job\.json: `turnscore-corpus score` wrote nothing there"):
+        read_corpus(str(tmp_path))
+    path = output / "turns" / "part-0000001.parquet"
+    path.write_bytes(bytes(path.stat().st_size))
+    with pytest.raises(BadOutputError, match=r"turns/part-0000001\.parquet is damaged"):
+        read_corpus(str(output))
+
+
+def test_the_command_prints_the_text_and_writes_the_page(output: Path, tmp_path: Path):
+    done = CliRunner().invoke(main.app, ["report", str(output), "--html", str(tmp_path / "page.html")])
+    assert done.exit_code == 0
+    assert done.stdout == make_text(read_corpus(str(output)))
+    assert "Scores of a corpus" in (tmp_path / "page.html").read_text()
+    assert CliRunner().invoke(main.app, ["report", str(tmp_path)]).exit_code == 1

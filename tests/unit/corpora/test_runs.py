@@ -1,0 +1,278 @@
+"""Whole runs: locks, workers that die, progress, the command's words and exit codes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from support.corpora import MortalEngine, WordEngine, content_of, dialogue_rows, write_lines
+from turnscore_corpus.blocks import BlockSummary, process_block
+from turnscore_corpus.commands import main, run
+from turnscore_corpus.commands.progress import Progress
+from turnscore_corpus.commands.run import CorpusJob, run_job
+from turnscore_corpus.engines import local_engine
+from turnscore_corpus.engines.bundles import choose_bundles
+from turnscore_corpus.engines.work import EngineChoice, Work
+from turnscore_corpus.errors import BusyOutputError, StoppedError
+from turnscore_corpus.inputs.columns import Columns
+from turnscore_corpus.inputs.input_files import find_files
+from turnscore_corpus.inputs.plan import make_plan
+from turnscore_corpus.outputs.jobs import describe_job
+from turnscore_corpus.outputs.locks import LOCK_FILE, Owner, hold_folder
+from turnscore_corpus.outputs.output_folder import FINISHED_FILE, OutputFolder
+from turnscore_corpus.outputs.stores import open_store
+from typer.testing import CliRunner
+
+
+def job_of(place: Path, output: Path | str, **more: Any) -> CorpusJob:
+    given = {"columns": Columns(), "block_dialogues": 4, "open_engine": WordEngine, **more}
+    return CorpusJob(files=find_files([str(place)]), output=str(output), choice=EngineChoice(), **given)
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    return write_lines(tmp_path / "a.jsonl.gz", dialogue_rows(30))
+
+
+def test_a_finished_run_says_so_and_done_again_does_nothing(lines: Path, tmp_path: Path):
+    totals = run_job(job_of(lines, tmp_path / "out"))
+    assert (totals["blocks"], totals["rows"], totals["dialogues"]) == (8, 30, 30)
+    assert json.loads((tmp_path / "out" / FINISHED_FILE).read_text()) == totals
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.parquet")}
+    assert run_job(job_of(lines, tmp_path / "out")) == totals
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.parquet")} == before
+
+
+def test_a_worker_that_is_killed_is_replaced_and_the_output_is_one_run_s(lines: Path, tmp_path: Path):
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    run_job(job_of(lines, tmp_path / "whole"))
+    made = make_plan(find_files([str(lines)]), Columns(), 4)
+    done: list[int] = []
+    work = Work(
+        blocks=made.blocks,
+        open_engine=partial(MortalEngine, memory, 1),
+        output=OutputFolder.begin(str(tmp_path / "out"), describe_job(made, WordEngine().models, {}, 4)),
+        on_block=lambda block: done.append(block.number),
+    )
+    local_engine.run_processes(work, 1)
+    assert len(list(memory.iterdir())) == 1
+    assert sorted(done) == list(range(8))
+    assert content_of(tmp_path / "out") == content_of(tmp_path / "whole")
+
+
+def test_a_block_that_kills_every_worker_stops_the_run_and_the_same_command_goes_on(
+    lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from concurrent.futures.process import BrokenProcessPool
+
+    pools = []
+
+    def die(work: Work, workers: int, left: Any) -> None:
+        pools.append(len(left))
+        if len(pools) == 1:
+            left.popleft()
+        raise BrokenProcessPool
+
+    monkeypatch.setattr(local_engine, "_run_pool", die)
+    with pytest.raises(StoppedError, match="3 workers died in a row"):
+        run_job(job_of(lines, tmp_path / "out", workers=2))
+    assert pools == [8, 7, 7]
+
+
+KILLED = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from test_runs import WordEngine, job_of, run_job
+
+class Slow(WordEngine):
+    def score(self, dialogues):
+        if any(each.id == "d13" for each in dialogues):
+            print("under way", flush=True)
+            sys.stdin.read()
+        return super().score(dialogues)
+
+run_job(job_of(Path(sys.argv[2]), sys.argv[3], open_engine=Slow))
+"""
+
+
+def test_after_kill_minus_nine_of_the_run_the_same_command_goes_on(lines: Path, tmp_path: Path):
+    run_job(job_of(lines, tmp_path / "whole"))
+    path = os.pathsep.join(sys.path)
+    words = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(lines), str(tmp_path / "out")]
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "under way\n"
+        with pytest.raises(BusyOutputError, match=f"is being written by process {process.pid} on "):
+            run_job(job_of(lines, tmp_path / "out"))
+        process.kill()
+    assert len(list((tmp_path / "out" / "manifests").iterdir())) == 3
+    done: list[int] = []
+    whole = process_block
+
+    def note(block: Any, engine: Any, sink: Any) -> BlockSummary:
+        done.append(block.number)
+        return whole(block, engine, sink)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(local_engine, "process_block", note)
+        run_job(job_of(lines, tmp_path / "out"))
+    assert done == [3, 4, 5, 6, 7]
+    assert content_of(tmp_path / "out") == content_of(tmp_path / "whole")
+
+
+def test_an_interrupt_stops_the_run_between_its_commits(lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def interrupt(block: Any, engine: Any, sink: Any) -> BlockSummary:
+        if block.number == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+        return process_block(block, engine, sink)
+
+    monkeypatch.setattr(local_engine, "process_block", interrupt)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(StoppedError, match="interrupted"):
+        run_job(job_of(lines, tmp_path / "out"))
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert len(list((tmp_path / "out" / "manifests").iterdir())) == 2
+
+
+@pytest.fixture
+def bucket() -> Iterator[str]:
+    yield "memory://bucket/run"
+    fsspec.filesystem("memory").rm("/bucket", recursive=True)
+
+
+def test_on_an_object_store_an_owner_that_lives_is_believed_and_a_dead_one_is_not(bucket: str):
+    store = open_store(bucket)
+    other = Owner(host="elsewhere", pid=7)
+    store.put(LOCK_FILE, other.write())
+
+    def it_lives(seconds: float) -> None:
+        store.put(LOCK_FILE, other.write(1))
+
+    with pytest.raises(BusyOutputError, match="process 7 on elsewhere"), hold_folder(bucket, store, it_lives):
+        pytest.fail("held")
+    with hold_folder(bucket, store, lambda _: None):
+        assert other.token.encode() not in (store.get(LOCK_FILE) or b"")
+    assert store.get(LOCK_FILE) is None
+
+
+def test_on_an_object_store_the_later_of_two_that_begin_together_has_the_folder(bucket: str):
+    store = open_store(bucket)
+
+    def another_comes(seconds: float) -> None:
+        store.put(LOCK_FILE, Owner(host="elsewhere", pid=7).write())
+
+    with pytest.raises(BusyOutputError, match="process 7 on elsewhere"), hold_folder(bucket, store, another_comes):
+        pytest.fail("held")
+
+
+def test_an_owner_on_an_object_store_shows_that_it_lives(bucket: str, monkeypatch: pytest.MonkeyPatch):
+    from turnscore_corpus.outputs import locks
+
+    monkeypatch.setattr(locks, "BEAT_SECONDS", 0.001)
+    store = open_store(bucket)
+    with hold_folder(bucket, store, lambda _: None):
+        first, changed = store.get(LOCK_FILE), threading.Event()
+        while not changed.is_set():  # bounded by the limit of every test
+            if store.get(LOCK_FILE) != first:
+                changed.set()
+
+
+def summary(**given: int) -> BlockSummary:
+    return BlockSummary(**{**dict.fromkeys(("number", "rows", "dialogues", "turns", "turns_computed", "set_aside"), 0),
+                           "seconds": 1.0, **given})  # fmt: skip
+
+
+def test_progress_says_rate_time_left_and_what_was_set_aside():
+    now, told = [100.0], []
+    progress = Progress(1000, 100, clock=lambda: now[0], tell=told.append)
+    now[0] += 3
+    progress.note(summary(rows=50, turns=400))
+    assert told == []
+    now[0] += 7
+    progress.note(summary(rows=50, turns=400, set_aside=2))
+    assert told == ["turnscore-corpus: 200 of 1,000 rows (20 %), 80 turns per second, 1 min 20 s left, 2 set aside"]
+    now[0] += 3
+    progress.note(summary(rows=50, turns=400))
+    assert len(told) == 1
+
+
+def command(*words: object) -> Any:
+    return CliRunner().invoke(main.app, [str(word) for word in words])
+
+
+@pytest.fixture
+def without_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EngineChoice, "open", lambda choice: WordEngine())
+
+
+@pytest.mark.usefixtures("without_models")
+def test_the_command_takes_several_inputs_and_ends_with_what_it_did(lines: Path, tmp_path: Path):
+    other = write_lines(tmp_path / "b.jsonl", [*dialogue_rows(3), "no json"])
+    done = command(
+        "score", lines, other, tmp_path / "out", "--workers", 1, "--system-column", "bot", "--day-column", "at"
+    )
+    assert (done.exit_code, done.stderr) == (
+        0, f"turnscore-corpus: 48 turns of 33 dialogues are in {tmp_path / 'out'}; set aside: 1\n",
+    )  # fmt: skip
+    [first, *_] = content_of(tmp_path / "out")["dialogues"]
+    assert (first["system"], first["day"]) == ("a", "2026-11-01")
+
+
+@pytest.mark.usefixtures("without_models")
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["--row", "line"], 2, "must be one of dialogue, turn"),
+        (["--format", "xml"], 2, "must be one of parquet, jsonl, csv"),
+        (["--speakers", "bot"], 2, "'bot' must be NAME=user or NAME=system"),
+        (["--options", "{"], 2, "is neither JSON nor a file of it"),
+        (["--options", '{"fed": 3}'], 2, "fed: input should be"),
+        (["--scorers", "engagement,,fed"], 2, "has an empty name"),
+        (["--turns-column", "a", "--messages-column", "b"], 2, "must not stand beside --turns-column"),
+        (["--turns-column", "dialog"], 2, "--turns-column: "),
+        (["--redis", "http://cache"], 2, "must begin with one of redis://"),
+        (["--redis", "no-such-file"], 2, "No such file"),
+        (["--redis-namespace", "a b"], 2, "string should match pattern"),
+        (["--engine", "spark"], 2, "must be one of local"),
+        (["--scorers", "charm"], 1, "--scorers names charm, for which there is no bundle; there are: engagement"),
+        (["--models", "./charm"], 1, "there is no bundle folder ./charm"),
+    ],
+)
+def test_wrong_options_are_refused_by_name(words: list[str], code: int, message: str, lines: Path, tmp_path: Path):
+    done = command("score", lines, tmp_path / "out", *words)
+    assert done.exit_code == code
+    assert message in " ".join(done.stderr.replace("│", " ").split())
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("without_models")
+def test_a_stopped_run_has_an_exit_code_of_its_own(lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def stop(job: CorpusJob) -> None:
+        raise StoppedError("interrupted")
+
+    monkeypatch.setattr(run, "run_job", stop)
+    done = command("score", lines, tmp_path / "out")
+    assert (done.exit_code, done.stderr) == (
+        3, "turnscore-corpus: stopped: interrupted; the same command goes on from here\n",
+    )  # fmt: skip
+
+
+def test_the_scorers_that_are_asked_decide_which_bundles_are_loaded():
+    assert [each.name for each in choose_bundles(None, None)] == ["engagement", "quality", "sentiment_stop"]
+    assert [each.name for each in choose_bundles(None, ["fed", "engagement"])] == ["fed", "engagement"]
+    [fed] = choose_bundles(None, ["fed"])
+    assert choose_bundles([str(fed)], None) == (fed,)  # a stand-in, where there is nothing else

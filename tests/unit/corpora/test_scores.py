@@ -1,0 +1,110 @@
+"""The numbers in the tables are the engine's, to the bit, with models and without."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.corpora import content_of, dialogue_rows, turns_of, write_lines
+from support.fakes import FakeScorer, loaded_fake
+from turnscore_corpus.commands.run import CorpusJob, run_job
+from turnscore_corpus.engines.work import EngineChoice
+from turnscore_corpus.inputs.columns import Columns
+from turnscore_corpus.inputs.input_files import find_files
+from turnscore_service.engine import Dialogue, DialogueResult, Engine
+from turnscore_wire import Turn
+
+ROWS = [
+    {"id": "d0", "turns": turns_of("hi, any plans?", "i hiked up a volcano. ever been on one?", "no", "ok.")},
+    {
+        "id": "d1",
+        "turns": turns_of("what do you like?", "mein Hund liebt lange Spaziergänge im Regen", "sorry?", "ok."),
+    },
+    {"id": "d2", "turns": turns_of("tell me", "so " * 900, "and?", "ok.")},
+]
+
+
+def scored(folder: Path, open_engine: Any, rows: Any = ROWS) -> dict[str, list[dict[str, Any]]]:
+    path = write_lines(folder / "a.jsonl", rows)
+    run_job(
+        CorpusJob(
+            files=find_files([str(path)]), output=str(folder / "out"), columns=Columns(), choice=EngineChoice(),
+            open_engine=open_engine,
+        )
+    )  # fmt: skip
+    return content_of(folder / "out")
+
+
+def expected(engine: Engine, rows: Any = ROWS) -> list[DialogueResult]:
+    return engine.score([Dialogue(row["id"], [Turn(**each) for each in row["turns"]]) for row in rows])
+
+
+def compare(found: dict[str, list[dict[str, Any]]], results: list[DialogueResult], scorer: str, digest: str) -> None:
+    turns = [(result, turn) for result in results for turn in result.turns]
+    assert len(found["turns"]) == len(turns)
+    for row, (result, turn) in zip(found["turns"], turns, strict=True):
+        score = turn.scores[scorer]
+        assert (row["dialogue"], row["index"]) == (result.id, turn.index)
+        told = {name: row[f"{scorer}_{name}"] for name in ("value", "percentile", "label", "warnings", "model")}
+        assert told == score.model_dump(include=set(told))
+        assert dict(row[f"{scorer}_details"]) == score.details
+        tokens = [row[f"{scorer}_{name}"] for name in ("tokens_used", "tokens_dropped", "truncated")]
+        assert tokens == [score.tokens.used, score.tokens.dropped, score.tokens.truncated]
+        assert row[f"{scorer}_digest"] == digest
+    for row, result in zip(found["dialogues"], results, strict=True):
+        aggregate = result.aggregates[scorer].model_dump()
+        assert {name: row[f"{scorer}_{name}"] for name in aggregate} == aggregate
+
+
+def test_a_table_holds_what_the_engine_says_with_a_model(tmp_path: Path):
+    engine = EngineChoice(scorers=("engagement",)).open()
+    assert isinstance(engine, Engine)
+    with engine:
+        found = scored(tmp_path, lambda: engine)
+        results = expected(engine)
+        compare(found, results, "engagement", engine.models["engagement"].digest)
+    assert any(row["engagement_tokens_dropped"] or row["engagement_truncated"] for row in found["turns"])
+    assert any(row["engagement_warnings"] for row in found["turns"])
+
+
+def engine_of(**scorers: FakeScorer) -> Engine:
+    loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
+    return Engine((), load=lambda _: loaded)
+
+
+def test_equal_turns_of_a_block_are_computed_once_and_counted(tmp_path: Path):
+    rows = [{"id": name, "turns": turns_of("hi", "how are you?")} for name in "abcdef"]
+    with engine_of(fake=FakeScorer()) as engine:
+        found = scored(tmp_path, lambda: engine, rows)
+        assert engine.turns_computed == 1
+    assert [row["fake_value"] for row in found["turns"]] == [0.03] * 6
+
+
+def test_the_largest_legal_dialogues_of_a_block_are_scored_one_call_each(tmp_path: Path):
+    largest = [{"id": str(number), "turns": turns_of(*("ab " * 2666 for _ in range(1024)))} for number in range(2)]
+    calls: list[int] = []
+
+    class Watched(Engine):
+        def score(self, dialogues: Any) -> list[DialogueResult]:
+            calls.append(len(dialogues))
+            return super().score(dialogues)
+
+    with Watched((), load=lambda _: {"fake": loaded_fake(FakeScorer(), "fake")}) as engine:
+        found = scored(tmp_path, lambda: engine, [*largest, *dialogue_rows(3)])
+    assert calls == [1, 1, 3]
+    assert [row["scored"] for row in found["dialogues"][:2]] == [512, 512]
+
+
+def test_a_scorer_s_failure_costs_its_turn_alone(tmp_path: Path):
+    rows = [{"id": "d", "turns": turns_of("hi", "fine words", "so", "not a number")}]
+    with engine_of(fake=FakeScorer(), other=FakeScorer()) as engine:
+        found = scored(tmp_path, lambda: engine, rows)
+    assert [row["index"] for row in found["turns"]] == [1]
+    assert {(row["turn"], row["scorer"], row["code"]) for row in found["set_aside"]} == {
+        (3, "fake", "internal"), (3, "other", "internal"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("scorers", [("charm",), ("engagement", "charm")])
+def test_a_choice_of_a_scorer_without_a_bundle_is_refused(scorers: tuple[str, ...]):
+    with pytest.raises(Exception, match="--scorers names charm"):
+        EngineChoice(scorers=scorers).open()

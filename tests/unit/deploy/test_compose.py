@@ -1,0 +1,91 @@
+"""deploy/compose: its settings, files, times and balancer, by our rules, haproxy, and docker where it is there."""
+
+import ipaddress
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from turnscore_service.settings.service import Settings
+from turnscore_service.settings.variable_names import refusal_of_unknown
+
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "deploy" / "compose"
+COMPOSE: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text())
+SERVICE = COMPOSE["services"]["turnscore"]
+
+
+def seconds(text: str) -> int:
+    return int(text.removesuffix("s"))
+
+
+def has_docker_compose() -> bool:
+    asked = ["docker", "compose", "version"]
+    return bool(shutil.which("docker")) and subprocess.run(asked, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not has_docker_compose(), reason="there is no docker compose on this machine")
+def test_docker_takes_the_file():
+    subprocess.run(["docker", "compose", "-f", FOLDER / "compose.yaml", "config", "--quiet"], check=True)
+
+
+def test_every_variable_is_a_setting_with_a_value_it_takes(monkeypatch: pytest.MonkeyPatch):
+    assert refusal_of_unknown(Settings, SERVICE["environment"]) == ""
+    for name, value in SERVICE["environment"].items():
+        monkeypatch.setenv(name, value)
+    settings = Settings()
+    assert seconds(SERVICE["stop_grace_period"]) >= settings.drain_seconds + settings.shutdown_seconds + 10
+    [network] = COMPOSE["networks"]["inside"]["ipam"]["config"]
+    assert ipaddress.ip_network(network["subnet"]) in settings.auth.trusted_proxies
+    cache = settings.cache.url
+    assert cache is not None
+    assert cache.get_secret_value().split("//")[1].split(":")[0] in COMPOSE["services"]
+
+
+def test_files_that_are_mounted_are_there_and_networks_and_services_are_known():
+    for service in COMPOSE["services"].values():
+        for volume in service.get("volumes", []):
+            assert (FOLDER / volume.split(":")[0]).exists()
+        assert set(service["networks"]) <= set(COMPOSE["networks"])
+        assert set(service.get("depends_on", [])) <= set(COMPOSE["services"])
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+
+
+def test_the_image_is_this_version_s_and_confined_as_in_a_cluster():
+    pyproject = (ROOT / "pyproject.toml").read_text()
+    assert f'version = "{SERVICE["image"].partition(":")[2]}"' in pyproject
+    assert f" AS {SERVICE['build']['target']}\n" in (ROOT / "Dockerfile").read_text()
+    assert (SERVICE["read_only"], SERVICE["tmpfs"], SERVICE["cap_drop"]) == (True, ["/tmp"], ["ALL"])
+    assert SERVICE["deploy"]["replicas"] >= 2
+
+
+def test_balancer_and_prometheus_ask_the_service_by_its_name_and_ports():
+    balancer = (FOLDER / "haproxy.cfg").read_text()
+    assert set(re.findall(r"turnscore:(\d+)", balancer)) == {"3000", "50051"}
+    assert balancer.count("balance leastconn") == balancer.count("option httpchk GET /readyz") == 2
+    noticed = int(re.findall(r"inter (\d+)ms fall 1", balancer)[0]) / 1000
+    assert float(SERVICE["environment"]["TURNSCORE_DRAIN_SECONDS"]) > 2 * noticed
+    [job] = yaml.safe_load((FOLDER / "prometheus.yml").read_text())["scrape_configs"]
+    [found] = job["dns_sd_configs"]
+    assert (found["names"], found["port"]) == (["turnscore"], 3000)
+
+
+def test_prometheus_has_our_rules_and_grafana_our_dashboards():
+    mounts = {name: dict(each.split(":")[:2] for each in service.get("volumes", []))
+              for name, service in COMPOSE["services"].items()}  # fmt: skip
+    [rules] = yaml.safe_load((FOLDER / "prometheus.yml").read_text())["rule_files"]
+    assert mounts["prometheus"]["../observability/rules/turnscore.yml"] == f"/etc/prometheus/{rules}"
+    [provider] = yaml.safe_load((FOLDER / "grafana" / "dashboards.yml").read_text())["providers"]
+    assert mounts["grafana"]["../observability/dashboards"] == provider["options"]["path"]
+    [source] = yaml.safe_load((FOLDER / "grafana" / "datasources.yml").read_text())["datasources"]
+    assert source["url"].removeprefix("http://").split(":")[0] in COMPOSE["services"]
+
+
+@pytest.mark.skipif(shutil.which("haproxy") is None, reason="there is no haproxy on this machine")
+def test_haproxy_takes_the_balancer_s_configuration():
+    done = subprocess.run(["haproxy", "-c", "-f", FOLDER / "haproxy.cfg"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "ALERT" not in done.stderr

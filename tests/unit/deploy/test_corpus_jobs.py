@@ -1,0 +1,124 @@
+"""deploy/corpus: commands that the program takes, and a RayJob that KubeRay and Kubernetes take."""
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from support.requirements import pins
+from turnscore_corpus.commands.main import app
+
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "deploy" / "corpus"
+JOB: dict[str, Any] = yaml.safe_load((FOLDER / "rayjob.yaml").read_text())
+CLUSTER = JOB["spec"]["rayClusterSpec"]
+GROUPS = [CLUSTER["headGroupSpec"], *CLUSTER["workerGroupSpecs"]]
+API = "1.35"
+
+KNOWN = {
+    "job": {"activeDeadlineSeconds", "backoffLimit", "rayClusterSpec", "submitterPodTemplate", "metadata",
+            "clusterSelector", "submitterConfig", "managedBy", "deletionStrategy", "entrypoint", "runtimeEnvYAML",
+            "jobId", "submissionMode", "entrypointResources", "entrypointNumCpus", "entrypointNumGpus",
+            "ttlSecondsAfterFinished", "shutdownAfterJobFinishes", "suspend"},
+    "cluster": {"rayVersion", "enableInTreeAutoscaling", "autoscalerOptions", "headGroupSpec", "workerGroupSpecs",
+                "headServiceAnnotations", "gcsFaultToleranceOptions", "suspend", "managedBy"},
+    "head": {"rayStartParams", "template", "serviceType", "headService", "enableIngress"},
+    "worker": {"groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template", "suspend",
+               "idleTimeoutSeconds", "numOfHosts", "scaleStrategy"},
+}  # fmt: skip
+"""Fields of ray.io/v1, as KubeRay's rayjob_types.go and raycluster_types.go name them: an API server drops others
+without a word."""
+
+
+def taken(words: Sequence[str]) -> dict[str, Any]:
+    """What the program reads of these words; nothing is run."""
+    group = typer.main.get_command(app)
+    command = group.commands[words[0]]  # type: ignore[attr-defined]
+    return dict(command.make_context(words[0], list(words[1:])).params)
+
+
+def words_of(script: str) -> list[str]:
+    """The program's words in a shell script, with what the script fills in."""
+    [line] = re.findall(r'turnscore-corpus\}" (score .*?)(?:;|$)', (FOLDER / script).read_text(), re.MULTILINE)
+    line = line.replace('"$@"', "in.parquet out").replace('"${DEVICE:-cuda:0}"', "cuda:0")
+    return shlex.split(re.sub(r"\$\(\(.*\)\)", "3", line))
+
+
+def test_the_scripts_call_the_program_as_it_is():
+    laptop, gpu = taken(words_of("laptop.sh")), taken(words_of("gpu.sh"))
+    assert (laptop["inputs"], laptop["output"], laptop["workers"]) == (["in.parquet"], "out", 3)
+    assert (gpu["device"], gpu["workers"]) == ("cuda:0", 1)
+    with pytest.raises(Exception, match="No such option: --devise"):
+        taken(["score", "in", "out", "--devise", "cuda:0"])
+
+
+def test_the_job_calls_the_program_as_it_is_on_the_cluster_that_it_is_given():
+    program, *words = shlex.split(JOB["spec"]["entrypoint"])
+    assert program == "turnscore-corpus"
+    found = taken(words)
+    assert (found["engine"], found["address"]) == ("ray", "auto")
+    for place in (*found["inputs"], found["output"]):
+        for group in GROUPS:
+            mounts = [each["mountPath"] for each in group["template"]["spec"]["containers"][0]["volumeMounts"]]
+            assert any(place.startswith(f"{each}/") for each in mounts)
+
+
+def test_the_cluster_can_grow_to_the_workers_that_are_asked():
+    _, *words = shlex.split(JOB["spec"]["entrypoint"])
+    [workers] = CLUSTER["workerGroupSpecs"]
+    cpus = int(workers["template"]["spec"]["containers"][0]["resources"]["limits"]["cpu"])
+    assert taken(words)["workers"] == workers["maxReplicas"] * cpus
+    assert workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"]
+    assert CLUSTER["enableInTreeAutoscaling"]
+
+
+def test_a_cluster_that_dies_is_made_anew_and_one_that_is_done_goes():
+    assert JOB["spec"]["backoffLimit"] > 0
+    assert JOB["spec"]["shutdownAfterJobFinishes"]
+
+
+def test_every_field_is_one_that_kuberay_knows():
+    assert (JOB["apiVersion"], JOB["kind"]) == ("ray.io/v1", "RayJob")
+    assert JOB["spec"].keys() <= KNOWN["job"]
+    assert CLUSTER.keys() <= KNOWN["cluster"]
+    assert CLUSTER["headGroupSpec"].keys() <= KNOWN["head"]
+    for each in CLUSTER["workerGroupSpecs"]:
+        assert each.keys() <= KNOWN["worker"]
+    for group in GROUPS:  # Kubernetes takes no other type there
+        assert all(isinstance(value, str) for value in group["rayStartParams"].values())
+
+
+def pods() -> Iterator[dict[str, Any]]:
+    for number, group in enumerate(GROUPS):
+        yield {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"pod{number}"}, **group["template"]}
+
+
+def test_every_pod_is_confined_bounded_and_has_the_volumes_that_it_mounts():
+    for pod in pods():
+        spec = pod["spec"]
+        assert spec["securityContext"]["runAsNonRoot"]
+        assert spec["securityContext"]["runAsUser"] > 0
+        [container] = spec["containers"]
+        assert not container["securityContext"]["allowPrivilegeEscalation"]
+        assert container["resources"]["limits"]["memory"] == container["resources"]["requests"]["memory"]
+        assert {each["name"] for each in container["volumeMounts"]} == {each["name"] for each in spec["volumes"]}
+        assert not any("hostPath" in each for each in spec["volumes"])
+
+
+def test_all_pods_run_one_image_whose_ray_is_the_pinned_one():
+    images = {pod["spec"]["containers"][0]["image"] for pod in pods()}
+    dockerfile = (FOLDER / "Dockerfile").read_text()
+    [tag] = re.findall(r"--tag (\S+)", dockerfile)
+    assert images == {tag}
+    [version] = re.findall(r"rayproject/ray:([0-9.]+)-py311-cpu", dockerfile)
+    assert version == CLUSTER["rayVersion"] == pins("ray.txt")["ray"]
+
+
+def test_kubernetes_takes_the_pods():
+    kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="`make deploy-tools` installs it")
+    for pod in pods():
+        kubernetes_validate.validate(pod, API, strict=True)

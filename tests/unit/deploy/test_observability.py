@@ -1,0 +1,279 @@
+"""deploy/observability: written by its script, of metrics that exist; every alert fires and clears."""
+
+import importlib
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from prometheus_client import metrics as prometheus_metrics
+from turnscore_assessment.drift.stability import find_limit, find_shares, measure_stability
+from turnscore_service import metrics
+
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "deploy" / "observability"
+RUNBOOK = ROOT / "docs" / "runbook.md"
+OF_PROMETHEUS = {"job", "instance", "le"}
+RECORDED = {"bin", "against"}
+OF_OTHERS = {"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED"}
+"""Metrics of other exporters, which the dashboards say they need."""
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"observability_{name}", FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look themselves up
+    spec.loader.exec_module(module)
+    return module
+
+
+RULES, DASHBOARDS, WRITE = load("rules"), load("dashboards"), load("write")
+ALERTS = [rule for _, rules in RULES.GROUPS.values() for rule in rules if rule.alert]
+
+
+def series_in_code() -> dict[str, set[str]]:
+    """Every series as Prometheus has it, with its labels."""
+    found = {}
+    for value in vars(metrics).values():
+        if isinstance(value, prometheus_metrics.MetricWrapperBase):
+            endings = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(value._type, ("",))
+            found |= {value._name + ending: set(value._labelnames) for ending in endings}
+    return found
+
+
+def expressions() -> Iterator[str]:
+    for _, rules in RULES.GROUPS.values():
+        yield from (rule.expr for rule in rules)
+    for dashboard in DASHBOARDS.DASHBOARDS.values():
+        yield from (target["expr"] for panel in dashboard["panels"] for target in panel["targets"])
+
+
+def misfits_of(expr: str) -> set[str]:
+    """Series that nobody exports or records, and labels that none of the expression's series has."""
+    known = series_in_code()
+    recorded = {rule.record for _, rules in RULES.GROUPS.values() for rule in rules if rule.record}
+    recorded |= {"turnscore:baseline_share", "turnscore:baseline_dialogues"}  # of `turnscore-drift baseline --rules`
+    named = set(re.findall(r"\b(?:turnscore[_:]|DCGM_)[A-Za-z0-9_:]+", expr))
+    wrong = named - set(known) - recorded - OF_OTHERS
+    labels = set(re.findall(r'([a-z_]+)(?:=~|!~|!=|=)"', expr))
+    for group in re.findall(r"\b(?:by|without|on|ignoring) \(([^)]*)\)", expr):
+        labels |= {each.strip() for each in group.split(",")}
+    if named & OF_OTHERS:
+        return wrong
+    of_series = set().union(*(known.get(each, {"scorer", "model", "tenant"} | RECORDED) for each in named))
+    return wrong | (labels - of_series - OF_PROMETHEUS)
+
+
+def test_the_files_are_what_the_script_writes():
+    written = WRITE.make_files()
+    kept = {str(path.relative_to(FOLDER)) for folder in ("rules", "dashboards") for path in (FOLDER / folder).iterdir()}
+    assert kept == set(written)
+    for path, content in written.items():
+        assert (FOLDER / path).read_text() == content, f"{path}: run `make observability-files`"
+
+
+@pytest.mark.parametrize("expr", sorted(set(expressions())))
+def test_every_expression_asks_for_what_is_exported(expr: str):
+    assert misfits_of(expr) == set()
+
+
+def test_a_series_or_label_that_nobody_exports_is_found():
+    assert misfits_of("rate(turnscore_request_total[5m])") == {"turnscore_request_total"}
+    assert misfits_of("sum by (scorer) (turnscore_open_conversations)") == {"scorer"}
+    assert misfits_of('turnscore_cache_breaker_state{scorer="x"} == 2') == {"scorer"}
+
+
+def lost(sent: Any, kept: Any, path: str) -> Iterator[str]:
+    """Where what Grafana's types kept differs from what was sent."""
+    if isinstance(sent, dict) and isinstance(kept, dict):
+        for name, value in sent.items():
+            yield from lost(value, kept.get(name, "(nothing)"), f"{path}.{name}")
+    elif isinstance(sent, list) and isinstance(kept, list) and len(sent) == len(kept):
+        for place, (mine, its) in enumerate(zip(sent, kept, strict=True)):
+            yield from lost(mine, its, f"{path}.{place}")
+    elif sent != kept:
+        yield path
+
+
+def through_grafana(dashboard: Any) -> list[str]:
+    """The fields of a dashboard that Grafana's own types do not know."""
+    reason = "`make deploy-tools` installs Grafana's types"
+    plugins: Any = pytest.importorskip("grafana_foundation_sdk.cog.plugins", reason=reason)
+    encoder: Any = importlib.import_module("grafana_foundation_sdk.cog.encoder")
+    models: Any = importlib.import_module("grafana_foundation_sdk.models.dashboard")
+    plugins.register_default_plugins()
+    kept = json.loads(json.dumps(models.Dashboard.from_json(dashboard), cls=encoder.JSONEncoder))
+    return list(lost(dashboard, kept, ""))
+
+
+@pytest.mark.parametrize("name", DASHBOARDS.DASHBOARDS)
+def test_grafana_knows_every_field_of_a_dashboard(name: str):
+    dashboard = DASHBOARDS.DASHBOARDS[name]
+    assert through_grafana(dashboard) == []
+    [first, *_] = dashboard["panels"]
+    assert through_grafana({**dashboard, "panels": [{**first, "tilte": "x"}]}) == [".panels.0.tilte"]
+
+
+def test_panels_lie_beside_each_other():
+    for dashboard in DASHBOARDS.DASHBOARDS.values():
+        places = [(each["gridPos"]["x"], each["gridPos"]["y"]) for each in dashboard["panels"]]
+        ids = [each["id"] for each in dashboard["panels"]]
+        assert len(set(places)) == len(set(ids)) == len(places)
+
+
+def test_every_alert_has_its_paragraph_in_the_runbook():
+    headings = re.findall(r"^## (.+)$", RUNBOOK.read_text(), re.MULTILINE)
+    assert headings == [*(rule.alert for rule in ALERTS), "Every alert, seen"]
+
+
+def case(alert: str, fires: str, clears: str, *series: tuple[str, str]) -> dict[str, Any]:
+    """A test of promtool: nothing at first, the alert at one time, and not at the other."""
+    name = f'ALERTS{{alertname="{alert}", alertstate="firing"}}'
+    return {
+        "name": alert,
+        "input_series": [{"series": each, "values": values} for each, values in series],
+        "promql_expr_test": [
+            {
+                "expr": f"count({name}) or vector(0)",
+                "eval_time": at,
+                "exp_samples": [{"labels": "{}", "value": value}],
+            }
+            for at, value in (("0m", 0), (fires, 1), (clears, 0))
+        ],
+    }
+
+
+def requests(code: str, values: str) -> tuple[str, str]:
+    return f'turnscore_requests_total{{job="bot", door="http", call="score", code="{code}"}}', values
+
+
+SCORE = 'job="bot", door="http", call="score"'
+QUALITY = 'job="bot", scorer="quality", model="quality:1", tenant=""'
+
+
+def slow_calls(slow: str, count: str) -> list[tuple[str, str]]:
+    return [
+        (f'turnscore_request_seconds_bucket{{{SCORE}, le="0.25"}}', slow),
+        (f"turnscore_request_seconds_count{{{SCORE}}}", count),
+    ]
+
+
+def counter(name: str, labels: str, values: str) -> tuple[str, str]:
+    return f'turnscore_{name}{{job="bot"{labels}}}', values
+
+
+FAST = [  # a value a minute
+    case("TurnscoreNotReady", "5m", "12m", ('turnscore_ready{job="bot", instance="a"}', "0x8 1x10")),
+    case("TurnscoreAbsent", "6m", "15m", ('turnscore_ready{job="bot", instance="a"}', "_x8 1x10")),
+    case("TurnscoreErrorBudgetFast", "65m", "80m", requests("ok", "0+100x90"), requests("internal", "0+5x65 325x25")),
+    case("TurnscoreErrorBudgetSlow", "365m", "400m", requests("ok", "0+100x420"),
+         requests("overloaded", "0+1x365 365x60")),
+    case("TurnscoreLatencyBudgetFast", "65m", "80m", *slow_calls("0+70x65 4550+100x25", "0+100x90")),
+    case("TurnscoreLatencyBudgetSlow", "365m", "400m", *slow_calls("0+90x365 32850+100x60", "0+100x430")),
+    case("TurnscoreQueueLong", "20m", "40m",
+         counter("queue_seconds_bucket", ', scorer="quality", le="0.5"', "0+10x20 200+100x30"),
+         counter("queue_seconds_bucket", ', scorer="quality", le="1.0"', "0+100x50"),
+         counter("queue_seconds_bucket", ', scorer="quality", le="+Inf"', "0+100x50")),
+    case("TurnscoreRefusals", "12m", "30m",
+         counter("refused_items_total", ', scorer="quality", reason="full"', "0+3x15 45x30"),
+         counter("admitted_items_total", ', scorer="quality"', "0+100x50")),
+    case("TurnscoreCacheSick", "7m", "15m", counter("cache_breaker_state", ', operation="read"', "2x8 0x10")),
+    *(case(alert, "6m", "30m", counter(name, labels, "0x4 1x40")) for alert, name, labels in (
+        ("TurnscoreStageDeaths", "stage_deaths_total", ', stage="quality"'),
+        ("TurnscoreOutOfMemory", "out_of_memory_batches_total", ', scorer="quality"'),
+        ("TurnscoreKeyFile", "key_file_errors_total", ""),
+    )),
+]  # fmt: skip
+
+
+def falling(bins: list[int], hours: int, then: list[int], more: int) -> list[tuple[str, str]]:
+    """Percentiles that fall into the bins, so many an hour, and then into others."""
+    found = []
+    for place in range(10):
+        upto, later = sum(bins[: place + 1]), sum(then[: place + 1])
+        values = f"0+{upto}x{hours} {upto * hours + later}+{later}x{more}"
+        found.append((f'turnscore_score_percentile_bucket{{{QUALITY}, le="{10 * place + 10}.0"}}', values))
+    return [*found, (f"turnscore_said_dialogues_total{{{QUALITY}}}", f"0+10x{hours + more}")]
+
+
+EVEN, SKEWED = [10] * 10, [55, 5, 5, 5, 5, 5, 5, 5, 5, 5]
+BASELINE = [
+    ('turnscore:baseline_dialogues{scorer="quality", model="quality:1"}', "500x200"),
+    *(
+        (f'turnscore:baseline_share{{scorer="quality", model="quality:1", bin="{10 * place + 10}"}}', f"{share}x200")
+        for place, share in enumerate(find_shares([500] * 10))
+    ),
+]
+
+
+def said(label: str, values: str) -> tuple[str, str]:
+    return f'turnscore_said_turns_total{{{QUALITY}, label="{label}"}}', values
+
+
+SLOW = [  # a value an hour
+    case("TurnscoreDrift", "30h", "80h", *falling(SKEWED, 40, EVEN, 60), *BASELINE),
+    case("TurnscoreMisfit", "30h", "80h", *falling(SKEWED, 40, EVEN, 60)),
+    case("TurnscoreLowShare", "130h", "160h", said("ok", "0+90x120 10800+50x10 11300+90x60"),
+         said("low", "0+10x120 1200+50x10 1700+10x60")),
+    case("TurnscoreForeign", "10h", "40h", said("ok", "0+100x60"),
+         (f'turnscore_warned_turns_total{{{QUALITY}, warning="not_in_language"}}', "0+20x20 400x40")),
+    case("TurnscoreNotComputable", "10h", "40h", said("ok", "0+100x60"),
+         (f"turnscore_not_computable_turns_total{{{QUALITY}}}", "0+1x20 20x40")),
+]  # fmt: skip
+
+
+def index_case() -> dict[str, Any]:
+    """The rules compute what turnscore_assessment.drift does."""
+    bins = [24 * each for each in SKEWED]
+    index = measure_stability(bins)
+    return {
+        "name": "index",
+        "input_series": [{"series": each, "values": values} for each, values in falling(SKEWED, 40, EVEN, 1)]
+        + [{"series": each, "values": values} for each, values in BASELINE],
+        "promql_expr_test": [
+            {
+                "expr": f"round({series}, 0.0001)",
+                "eval_time": "30h",
+                "exp_samples": [
+                    {
+                        "labels": f'{{job="bot", scorer="quality", model="quality:1", against="{against}"}}',
+                        "value": round(value, 4),
+                    }
+                ],
+            }
+            for series, against, value in (
+                ('turnscore:drift_index:1d{against="bundle"}', "bundle", index),
+                ('turnscore:drift_ratio{against="bundle"}', "bundle", index / find_limit(240)),
+                ('turnscore:drift_ratio{against="baseline"}', "baseline", index / find_limit(240, 500)),
+            )
+        ],
+    }
+
+
+def test_every_alert_has_a_case():
+    assert sorted(each["name"] for each in [*FAST, *SLOW]) == sorted(rule.alert for rule in ALERTS)
+
+
+@pytest.mark.parametrize(("step", "cases"), [("1m", FAST), ("1h", [*SLOW, index_case()])], ids=["fast", "slow"])
+def test_every_alert_fires_and_clears(tmp_path: Path, step: str, cases: list[dict[str, Any]]):
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed: apt-get install prometheus")
+    tests = [{**each, "interval": step} for each in cases]
+    file = tmp_path / "tests.yml"
+    rules = str(FOLDER / "rules" / "turnscore.yml")
+    order = list(RULES.GROUPS)
+    file.write_text(
+        json.dumps({"rule_files": [rules], "evaluation_interval": step, "group_eval_order": order, "tests": tests})
+    )
+    ran = subprocess.run([promtool, "test", "rules", str(file)], capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -1,0 +1,94 @@
+"""A real Prometheus takes the rules, scrapes a service's series, and answers turnscore-drift."""
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client import start_http_server
+from support import plain_http
+from turnscore_assessment.drift.metric_source import collect, query_prometheus, read_service
+from turnscore_load.address import free_port
+from turnscore_service.deadline import Deadline
+from turnscore_service.metrics import write_out
+from turnscore_service.path.items import Item
+from turnscore_service.path.outcomes import Outcome
+from turnscore_service.path.said_turns import SaidTurns
+from turnscore_wire import Score, TokenCount
+
+RULES = Path(__file__).parents[3] / "deploy" / "observability" / "rules" / "turnscore.yml"
+MODEL = "prometheus-test:1"
+
+
+def say(turns: int) -> None:
+    """Turns of dialogues of one turn each, whose percentiles are spread evenly."""
+    said = SaidTurns({})
+    tokens = TokenCount(used=3, dropped=0, truncated=False)
+    for place in range(turns):
+        item = Item(context=[], response="", asked={"combined": None}, deadline=Deadline(0))
+        score = Score(
+            value=0.0, percentile=100 * (place + 0.5) / turns, details={}, model=MODEL, tokens=tokens, cached=True
+        )
+        said.count(item, Outcome(scores={"combined": score}))
+    write_out()
+
+
+def wait_for(condition: Callable[[], Any]) -> Any:
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        try:
+            if found := condition():
+                return found
+        except httpx.HTTPError:  # not yet listening, or not yet ready
+            pass
+        time.sleep(0.2)  # polling another process: there is nothing to wait on
+    raise AssertionError("it did not come")
+
+
+@pytest.fixture
+def prometheus(tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """The addresses of a Prometheus with the rules, and of the series that it scrapes each second."""
+    program = shutil.which("prometheus")
+    if program is None:
+        pytest.skip("prometheus is not installed: apt-get install prometheus")
+    server, thread = start_http_server(0, addr="127.0.0.1")
+    scraped, port = f"127.0.0.1:{server.server_port}", free_port()
+    target = {"job_name": "bot", "static_configs": [{"targets": [scraped]}]}
+    config = {"global": {"scrape_interval": "1s", "evaluation_interval": "1s"}, "scrape_configs": [target]}
+    (tmp_path / "prometheus.yml").write_text(json.dumps({**config, "rule_files": [str(RULES)]}))
+    options = [f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data"]
+    log = (tmp_path / "log").open("w")
+    process = subprocess.Popen([program, *options, f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log)
+    try:
+        yield f"http://127.0.0.1:{port}", f"http://{scraped}"
+    finally:
+        process.kill()
+        process.wait(60)
+        log.close()
+        server.shutdown()
+        server.server_close()
+        thread.join(60)
+
+
+def test_a_real_prometheus_takes_the_rules_and_answers_the_command(prometheus: tuple[str, str]):
+    url, scraped = prometheus
+    wait_for(lambda: plain_http.get(f"{url}/-/ready").raise_for_status())
+    say(50)  # so that the series exist before they grow
+    query = {"query": f'turnscore_said_turns_total{{model="{MODEL}", label="none"}}'}
+    wait_for(lambda: plain_http.get(f"{url}/api/v1/query", params=query).json()["data"]["result"])
+    say(100)
+    grown = wait_for(
+        lambda: [each for each in collect(query_prometheus(url, "1m")) if each.model == MODEL and each.turns]
+    )
+    [of_service] = [each for each in collect(read_service(scraped)) if each.model == MODEL]
+    assert (of_service.turns, of_service.dialogues, of_service.bins) == (150, 150, [15.0] * 10)
+    assert grown[0].bins == pytest.approx([grown[0].turns / 10] * 10)
+    groups = plain_http.get(f"{url}/api/v1/rules").json()["data"]["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert len(rules) == RULES.read_text().count("expr:")
+    assert [rule for rule in rules if rule.get("lastError")] == []

@@ -1,0 +1,40 @@
+"""One version: the service's pyproject.toml says it, and every other place follows."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+VERSION = re.findall(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[0]
+PLACES = {
+    "clients/pyproject.toml": r'^version = "(.*)"$',
+    "assessment/pyproject.toml": r'^version = "(.*)"$',
+    "exporters/pyproject.toml": r'^version = "(.*)"$',
+    "corpora/pyproject.toml": r'^version = "(.*)"$',
+    "pyproject.toml": r'"turnscore-client==(.*)"',
+    "bentofile.yaml": r"turnscore(?:_client)?-([0-9.]+)-py3",
+    "deploy/helm/turnscore/Chart.yaml": r"^(?:appV|v)ersion: (.*)$",
+    "deploy/corpus/Dockerfile": r"--tag turnscore-corpus:(\S+)",
+    "deploy/corpus/rayjob.yaml": r"image: turnscore-corpus:(.*)$",
+    "deploy/compose/compose.yaml": r"image: turnscore:(.*)$",
+    "deploy/kubernetes/fixed.yaml": r'image: "turnscore:(.*)"$',
+    "deploy/kubernetes/autoscaled.yaml": r'image: "turnscore:(.*)"$',
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_every_place_has_the_version_of_the_service(place: str):
+    found = re.findall(PLACES[place], (ROOT / place).read_text(), re.MULTILINE)
+    assert set(found) == {VERSION}
+
+
+def test_a_version_without_its_section_of_the_changelog_is_not_released(tmp_path: Path):
+    script = tmp_path / "deploy" / "release.sh"
+    script.parent.mkdir()
+    script.write_bytes((ROOT / "deploy" / "release.sh").read_bytes())
+    (tmp_path / "pyproject.toml").write_text('version = "7.0.0"\n')
+    (tmp_path / "CHANGELOG.md").write_text("## [Unreleased]\n\n## [0.1.0]\n")
+    done = subprocess.run(["bash", script, "python", "bentoml"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.split(";")[0]) == (1, "no release: CHANGELOG.md has no section [7.0.0]")

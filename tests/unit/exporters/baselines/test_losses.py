@@ -1,0 +1,79 @@
+"""What a step is made of and what it costs: weights of classes, and negatives that are wrong in every training."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from support.exporter_data import write_rows
+from turnscore_exporters.baselines.agreement import read_asked_sets
+from turnscore_exporters.baselines.contextual import BATCH_SIZE, Judgement, compose_step
+from turnscore_exporters.baselines.engagement_classifiers import weigh_classes
+from turnscore_exporters.baselines.exchanges import Exchange, normalize
+from turnscore_exporters.baselines.joint import draw_annotated, draw_retrieval, judgement_loss, margin_of
+from turnscore_exporters.baselines.samplers import RandomNegatives, ReplyPool
+
+GIVEN = {"do you like tea": {"yes", "no"}, "are you there": {"yes", "here"}, "who": {"me"}}
+"""Replies that dialogues gave to the same words: wrong ones to the others alone."""
+EXCHANGES = [
+    Exchange(dialogue=f"{copy} {query} {reply}", query=query, reply=reply)
+    for query, replies in GIVEN.items()
+    for reply in sorted(replies)
+    for copy in range(3)
+]
+
+
+def test_no_step_of_any_training_has_a_wrong_reply_that_was_given() -> None:
+    negatives = RandomNegatives(ReplyPool(EXCHANGES))
+    draw = draw_retrieval(EXCHANGES, negatives, 8, 0)
+    judged = [each for step in range(60) for each in (*draw(step), *compose_step(EXCHANGES, negatives, (), step, 0))]
+    wrong = [each for each in judged if not each.fits]
+    assert len(wrong) == len(judged) / 2
+    assert not [each for each in wrong if normalize(each.reply) in GIVEN[each.query]]
+    assert all(each.reply in GIVEN[each.query] for each in judged if each.fits)
+
+
+def test_a_step_takes_as_many_extra_judgements_as_true_replies() -> None:
+    many = [Exchange(dialogue=f"d{n}", query=f"query {n}", reply=f"reply {n}") for n in range(400)]
+    extra = [Judgement("q", f"extra {n}", float(n % 2)) for n in range(500)]
+    judged = compose_step(many, RandomNegatives(ReplyPool(many)), extra, 1, 0)
+    assert len(judged) == 3 * BATCH_SIZE // 2
+    assert sum(each.reply.startswith("extra") for each in judged) == BATCH_SIZE // 2
+
+
+def test_a_rare_class_weighs_as_much_as_a_frequent_one() -> None:
+    labels = [1] + [0] * 4
+    weights = weigh_classes(labels)
+    assert float(weights[1]) == pytest.approx(4 * float(weights[0]))
+    assert sum(float(weights[label]) for label in labels) == pytest.approx(len(labels))
+    assert torch.isfinite(weigh_classes([0, 0])).all()
+
+
+def test_a_weighted_judgement_counts_as_often_as_its_weight_says() -> None:
+    one = judgement_loss(torch.tensor([0.3, -0.2]), [1.0, 0.0], 3.0)
+    many = judgement_loss(torch.tensor([0.3, 0.3, 0.3, -0.2]), [1.0, 1.0, 1.0, 0.0], 1.0)
+    assert float(one) * 2 == pytest.approx(float(many) * 4)
+
+
+def test_two_classes_judge_by_the_margin_of_the_second() -> None:
+    assert margin_of(torch.tensor([[1.0, 3.0], [2.0, 0.5]])).tolist() == [2.0, -1.5]
+    assert margin_of(torch.tensor([[0.7]])).tolist() == pytest.approx([0.7])
+
+
+def test_annotated_turns_come_once_an_epoch() -> None:
+    judged = [Judgement("q", str(n), 1.0) for n in range(10)]
+    draw = draw_annotated(judged, 4, 0)
+    first, second = ([each.reply for step in steps for each in draw(step)] for steps in (range(3), range(3, 6)))
+    assert sorted(first) == sorted(second) == [str(n) for n in range(10)]
+    assert first != second
+
+
+def test_a_response_among_its_own_references_is_measured_without_it(tmp_path: Path) -> None:
+    """The person who answered best wrote one of the references: the copy would give that response the full score."""
+    row = {"system": "human", "context_id": "1", "context": ["hi"], "rating": 5, "response": "Hello there!"}
+    rows: list[object] = [
+        {**row, "references": ["hello there", "good day"]},
+        {**row, "references": ["Hello, there!"], "system": "other"},
+    ]
+    write_rows(tmp_path / "multiref" / "ratings.jsonl.gz", rows)
+    [found] = read_asked_sets(tmp_path)
+    assert [each.references for each in found.asked] == [("good day",)], "a turn without any other is not asked"

@@ -1,0 +1,256 @@
+"""Each system trained for a few steps on tiny data: what it must learn, and what it must not depend on."""
+
+import gzip
+import math
+import struct
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from support.exporter_data import save_tiny_bert
+from support.pair_checkpoints import save_tiny_masked, save_tiny_pair
+from transformers import AutoModelForMaskedLM
+from turnscore_exporters.baselines import contextual, joint, masked, ruber, usr
+from turnscore_exporters.baselines.asked import Asked
+from turnscore_exporters.baselines.checkpoints import load_masked_model, load_pair_model
+from turnscore_exporters.baselines.engagement_classifiers import SvmClassifier, train_bi_rnn
+from turnscore_exporters.baselines.exchanges import Exchange
+from turnscore_exporters.baselines.networks import RuberNetwork
+from turnscore_exporters.baselines.samplers import RandomNegatives, ReplyPool
+from turnscore_exporters.baselines.scales import TrainingScale
+from turnscore_exporters.baselines.text_vectors import FrozenVectors
+from turnscore_exporters.baselines.word_vectors import FileVectors, PieceVectors
+from turnscore_exporters.data.pairs import EngagementPair
+from turnscore_exporters.errors import EncoderError, ExporterError
+from turnscore_exporters.training.encoders import load_encoder
+from turnscore_exporters.training.loop import LoopSettings
+
+TOPICS = (("whales", "sea"), ("film", "saw"))
+
+
+def talk(count: int = 40) -> list[Exchange]:
+    """Each reply takes up its query's topic, so that a wrong one can be told."""
+    rows = []
+    for number in range(count):
+        asked, answered = TOPICS[number % 2]
+        rows.append(
+            Exchange(dialogue=f"d{number}", query=f"what about {asked} word{number}", reply=f"{answered} word{number}")
+        )
+    return rows
+
+
+def settings(name: str, steps: int) -> LoopSettings:
+    return LoopSettings(steps=steps, run_key=name, warm_up_steps=1, description=name)
+
+
+def test_word_vectors_of_every_form_are_the_same(tmp_path: Path) -> None:
+    table = {"hi": [1.0, 2.0, 3.0], "you": [0.5, -1.0, 0.25]}
+    lines = "".join(f"{word} {' '.join(map(str, row))}\n" for word, row in table.items())
+    (tmp_path / "glove.txt").write_text(lines)
+    with gzip.open(tmp_path / "word2vec.txt.gz", "wt") as file:
+        file.write("2 3\n" + lines)
+    binary = b"".join(word.encode() + b" " + struct.pack("<3f", *row) + b"\n" for word, row in table.items())
+    (tmp_path / "vectors.bin").write_bytes(b"2 3\n" + binary)
+    for name in ("glove.txt", "word2vec.txt.gz", "vectors.bin"):
+        vectors = FileVectors(tmp_path / name, ["hi", "you", "unknown"])
+        assert vectors.of(["you", "unknown", "hi"]).tolist() == [table["you"], [0, 0, 0], table["hi"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.txt", b"hi 1 2 3\nyou 1 2\n", "line 2"),
+        ("a.txt", b"hi 1 2 x\n", "line 1"),
+        ("a.bin", b"hi 1 2 3\n", "does not begin"),
+        ("a.bin", b"2 3\nhi \x00\x00", "ends before"),
+        ("a.txt", b"other 1 2\n", "a vector for none of 1 words"),
+    ],
+)
+def test_a_broken_file_of_word_vectors_is_refused_by_its_place(
+    tmp_path: Path, name: str, content: bytes, said: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ExporterError, match=said):
+        FileVectors(tmp_path / name, ["hi"])
+
+
+class DrawnVectors:
+    """A vector a word, as far apart as real ones."""
+
+    name, width = "drawn", 16
+
+    def of(self, words: Sequence[str]) -> NDArray[np.float32]:
+        rows = [np.random.default_rng(zlib.crc32(word.encode())).normal(0, 1, self.width) for word in words]
+        return np.array(rows, dtype=np.float32).reshape(len(rows), self.width)
+
+
+def test_ruber_learns_which_reply_fits_and_resumes_to_the_same_weights(tmp_path: Path) -> None:
+    exchanges, vectors = talk(), DrawnVectors()
+    negatives = RandomNegatives(ReplyPool(exchanges))
+
+    def train() -> RuberNetwork:
+        torch.manual_seed(0)
+        network = RuberNetwork(vectors.width)
+        path = tmp_path / "ruber.state"
+        chosen = settings("ruber", 60)
+        ruber.train_network(network, exchanges, negatives, vectors, chosen, learning_rate=1e-3, state_path=path)
+        return network
+
+    network = train()
+    fits = ruber.score_network(network, vectors, [(each.query, each.reply) for each in exchanges])
+    wrong = [(each.query, exchanges[n - 1].reply) for n, each in enumerate(exchanges)]
+    other = ruber.score_network(network, vectors, wrong)
+    assert np.mean(np.array(fits) > np.array(other)) > 0.9
+    again = train()  # a finished state: nothing is trained twice
+    assert all(torch.equal(left, right) for left, right in zip(network.parameters(), again.parameters(), strict=True))
+
+
+def test_ruber_has_a_referenced_score_only_with_references(tiny_bert: Path) -> None:
+    vectors = PieceVectors(load_encoder(str(tiny_bert)))
+    torch.manual_seed(0)
+    system = ruber.Ruber(
+        network=RuberNetwork(vectors.width).eval(),
+        vectors=vectors,
+        unreferenced=TrainingScale(0.0, 1.0),
+        referenced=TrainingScale(0.0, 1.0),
+    )
+    bare = Asked(context=("hi",), response="whales like it")
+    known = Asked(context=("hi",), response="whales like it", references=("never", "whales like the sea"))
+    assert set(system.score([bare])) == {"unreferenced"}
+    found = system.score([known])
+    assert found["min"][0] == min(found["unreferenced"][0], found["referenced"][0])
+    assert found["referenced"][0] == pytest.approx(
+        ruber.compare_references(vectors, "whales like it", ["whales like the sea"]), abs=1e-6
+    )
+    both = system.score([known, Asked(context=("no",), response="lol", references=("yes",))])
+    for name, scores in both.items():
+        assert scores[0] == pytest.approx(found[name][0], abs=1e-6), "a neighbour changes nothing"
+
+
+def test_contextual_ruber_learns_and_leaves_its_encoder_as_it_was(tiny_bert: Path) -> None:
+    exchanges, encoder = talk(), load_encoder(str(tiny_bert))
+    before = {name: weight.clone() for name, weight in encoder.model.state_dict().items()}
+    vectors = FrozenVectors(encoder)
+    torch.manual_seed(0)
+    network = contextual.PairNetwork(vectors.width)
+    network.fit_scale(vectors.of([each.reply for each in exchanges]))
+    negatives = RandomNegatives(ReplyPool(exchanges))
+    contextual.train_network(network, exchanges, negatives, vectors, settings("ctx", 60))
+    fits = contextual.score_network(network, vectors, [(each.query, each.reply) for each in exchanges])
+    wrong = [(each.query, exchanges[n - 1].reply) for n, each in enumerate(exchanges)]
+    other = contextual.score_network(network, vectors, wrong)
+    assert np.mean(fits > other) > 0.9
+    assert all(torch.equal(before[name], weight) for name, weight in encoder.model.state_dict().items())
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_masked_words_are_scored_as_the_published_model_scores_them(family: str, tmp_path: Path) -> None:
+    """By the plain model over whole rows: one masked copy at a time, no batch."""
+    checkpoint = load_masked_model(str(save_tiny_masked(tmp_path, family)))
+    said, response = "what did you do", "saw a film"
+    [row] = checkpoint.lay_out([(said, response)])
+    plain = AutoModelForMaskedLM.from_pretrained(tmp_path).eval()
+    logs = []
+    for place in range(row.response_start, row.response_end):
+        ids = torch.tensor([row.ids])
+        ids[0, place] = checkpoint.marks.mask
+        inputs = {"input_ids": ids}
+        if family == "bert":
+            inputs["token_type_ids"] = (torch.arange(len(row.ids)) >= row.response_start).long()[None]
+        with torch.inference_mode():
+            logs.append(float(plain(**inputs).logits[0, place].log_softmax(-1)[row.ids[place]]))
+    found = masked.score_masked(checkpoint, [(said, response), ("hi", "never know whales like it"), ("hi", "")])
+    assert found[0] == pytest.approx(np.mean(logs), abs=1e-5)
+    assert math.isnan(found[2]), "a response without tokens has no score"
+
+
+def test_only_text_is_hidden_and_what_is_hidden_is_what_is_wanted(tmp_path: Path) -> None:
+    checkpoint = load_masked_model(str(save_tiny_masked(tmp_path, "bert")))
+    rows = checkpoint.lay_out([("what did you do", "saw a film about whales")] * 30)
+    inputs = checkpoint.collate([row.ids for row in rows], [row.response_start for row in rows])
+    torch.manual_seed(0)
+    hidden, wanted = masked.hide_tokens(inputs["input_ids"].clone(), checkpoint)
+    is_wanted = wanted != masked.NOT_PREDICTED
+    assert torch.equal(wanted[is_wanted], inputs["input_ids"][is_wanted])
+    assert torch.equal(hidden[~is_wanted], inputs["input_ids"][~is_wanted])
+    marks = checkpoint.marks
+    assert not torch.isin(wanted[is_wanted], torch.tensor([marks.first, marks.last, marks.pad])).any()
+    assert 0.06 < is_wanted.float().mean() < 0.25
+    share = (hidden == marks.mask)[is_wanted].float().mean()
+    assert 0.6 < share < 0.95
+
+
+def test_masked_training_makes_the_words_of_the_training_more_expected(tmp_path: Path) -> None:
+    checkpoint = load_masked_model(str(save_tiny_masked(tmp_path, "bert")))
+    pairs = [(each.query, each.reply) for each in talk()]
+    before = masked.score_masked(checkpoint, pairs[:4]).mean()
+    masked.train_masked(checkpoint, talk(), settings("mlm", 30), batch_size=16, learning_rate=3e-3)
+    assert masked.score_masked(checkpoint, pairs[:4]).mean() > before + 1
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_retrieval_changes_by_training_and_scores_each_pair_alone(family: str, tmp_path: Path) -> None:
+    exchanges = talk()
+    checkpoint = load_pair_model(str(save_tiny_pair(tmp_path, family)))
+    draw = joint.draw_retrieval(exchanges, RandomNegatives(ReplyPool(exchanges)), 16, 0)
+    judged = draw(0)
+    assert sum(each.fits for each in judged) == len(judged) / 2
+    before = joint.score_pairs(checkpoint, [(each.query, each.reply) for each in exchanges])
+    joint.train_joint(checkpoint, draw, settings("dr", 12), learning_rate=3e-3)
+    after = joint.score_pairs(checkpoint, [(each.query, each.reply) for each in exchanges])
+    alone = joint.score_pairs(checkpoint, [(exchanges[3].query, exchanges[3].reply)])
+    assert alone[0] == pytest.approx(after[3], abs=1e-5)
+    assert not np.allclose(before, after)
+
+
+def test_other_models_and_unknown_names_are_refused(tiny_bert: Path, tmp_path: Path) -> None:
+    with pytest.raises(EncoderError, match="cannot be loaded"):
+        load_pair_model(str(tmp_path / "none"))
+    save_tiny_bert(tmp_path)
+    config = (tmp_path / "config.json").read_text().replace('"model_type": "bert"', '"model_type": "gpt2"')
+    (tmp_path / "config.json").write_text(config)
+    with pytest.raises(EncoderError, match="neither a bert nor a roberta"):
+        load_masked_model(str(tmp_path))
+
+
+def test_the_overall_score_is_the_regression_on_parts_of_variance_one() -> None:
+    generator = np.random.default_rng(0)
+    parts = {"mlm": generator.normal(-3, 2, 200).tolist(), "retrieval": generator.uniform(0, 1, 200).tolist()}
+    ratings = 2 + 0.5 * np.array(parts["mlm"]) - 1.5 * np.array(parts["retrieval"])
+    formula = usr.fit_overall(parts, ratings.tolist())
+    found = formula.apply({name: np.array(values[:5]) for name, values in parts.items()})
+    assert found == pytest.approx(ratings[:5], abs=1e-9)
+    assert formula.parts["mlm"].weight == pytest.approx(0.5 * np.std(parts["mlm"]))
+
+
+def test_a_regression_needs_rated_turns_and_parts_that_differ() -> None:
+    with pytest.raises(ExporterError, match="19 rated turns with every part"):
+        usr.fit_overall({"mlm": [float(n) for n in range(19)] + [math.nan]}, list(range(20)))
+    with pytest.raises(ExporterError, match="the part mlm is the same"):
+        usr.fit_overall({"mlm": [1.0] * 20}, list(range(20)))
+
+
+def engagement_pairs(count: int = 60) -> list[EngagementPair]:
+    return [
+        EngagementPair(query="what about whales", reply="i saw a film" if n % 2 else "ok", label=n % 2)
+        for n in range(count)
+    ]
+
+
+def test_the_svm_tells_the_classes_and_counts_nothing_of_what_it_scores() -> None:
+    classifier = SvmClassifier(engagement_pairs())
+    scores = classifier.score_pairs([("what about whales", "i saw a film"), ("what about whales", "ok")])
+    assert scores[0] > 0 > scores[1]
+    among = classifier.score_pairs([("hi", "ok " * 500), ("what about whales", "ok")])
+    assert among[1] == pytest.approx(scores[1])
+
+
+def test_the_bi_rnn_tells_the_classes(tiny_bert: Path) -> None:
+    vectors = PieceVectors(load_encoder(str(tiny_bert)))
+    found = train_bi_rnn(engagement_pairs(), vectors, settings("bi-rnn", 30), learning_rate=1e-2)
+    lively, dull = found.score_pairs([("what about whales", "i saw a film"), ("what about whales", "ok")])
+    assert lively > 0.5 > dull

@@ -1,0 +1,171 @@
+"""Every baseline walks the whole road on tiny data: train, measure, one page and its rows, and nothing twice."""
+
+import json
+import random
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from support.documented_commands import read_blocks
+from support.exporter_data import build_sentence, write_data, write_rows
+from support.pair_checkpoints import save_tiny_pair
+from turnscore_assessment.sample.writing import write_sample
+from turnscore_exporters.baselines import job
+from turnscore_exporters.baselines.job import NAMES
+from turnscore_exporters.baselines.sizes import FULL, SMALL, Size, find_size
+from turnscore_exporters.commands.train import app
+from typer.testing import CliRunner
+
+ROOT = Path(__file__).parents[4]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The engagement data, with rated turns and rated responses with references."""
+    data = write_data(tmp_path_factory.mktemp("data"))
+    generator = random.Random(3)
+    rated: list[object] = [
+        {
+            "set": "persona-zhao", "system": "s", "rating": 1 + number % 5,
+            "context": [f"{build_sentence(generator, 5)} word{number}"], "response": build_sentence(generator, 4),
+        }
+        for number in range(120)
+    ]  # fmt: skip
+    write_rows(data / "turn_ratings.jsonl.gz", rated)
+    multiref: list[object] = [
+        {
+            "system": "s", "context_id": str(number), "context": [build_sentence(generator, 5)], "rating": number % 5,
+            "response": build_sentence(generator, 4), "references": [build_sentence(generator, 4)],
+        }
+        for number in range(40)
+    ]  # fmt: skip
+    write_rows(data / "multiref" / "ratings.jsonl.gz", multiref)
+    responses = {kind: [build_sentence(generator, 4)] * 5 for kind in ("relevant", "random", "adversarial")}
+    contexts: list[object] = [
+        {"split": split, "context": [build_sentence(generator, 5)], **responses} for split in ("dev", "test", "test")
+    ]
+    write_rows(data / "adversarial_responses.jsonl.gz", contexts)
+    return data
+
+
+@pytest.fixture(scope="module")
+def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("baselines")
+    run(folder, output)
+    return output
+
+
+def run(folder: Path, output: Path) -> str:
+    checkpoint = output / "bert"
+    if not checkpoint.exists():
+        save_tiny_pair(checkpoint, "bert")
+    options = ["--data", str(folder), "--output", str(output), "--encoder", str(checkpoint), "--any-counts"]
+    options += ["--exchanges", "200", "--steps", "3", "--turns", "60", "--rows", str(output / "rows.json")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job, "ROUNDS", 10)
+        result = CliRunner().invoke(app, ["baselines", *options])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_every_baseline_is_measured_with_length_beside_it(trained: Path) -> None:
+    for name in NAMES:
+        report = json.loads((trained / name / "report.json").read_text(encoding="utf-8"))
+        for measured in report["development"].values():
+            assert "length in characters" in measured["rows"]
+            assert len(measured["rows"]) >= 3
+            assert all("given_length" in figures for figures in measured["rows"].values())
+    ruber = json.loads((trained / "ruber" / "report.json").read_text(encoding="utf-8"))
+    assert {"unreferenced", "referenced", "min", "mean"} <= ruber["development"]["multiref"]["rows"].keys()
+    assert "referenced" not in ruber["development"]["persona-zhao (chosen on)"]["rows"]
+
+
+def test_no_baseline_is_asked_about_dialogues_that_it_was_trained_on(trained: Path) -> None:
+    measured = {
+        name: json.loads((trained / name / "report.json").read_text(encoding="utf-8"))["development"]
+        for name in ("ruber", "3p", "usr")
+    }
+    assert "convai-thumbs (fitted on)" in measured["ruber"]
+    assert "convai-thumbs (fitted on)" not in measured["3p"]
+    assert "persona-zhao (fitted on)" in measured["ruber"]
+    assert "persona-zhao (fitted on)" not in measured["usr"]
+
+
+def test_the_page_sets_the_classifiers_beside_the_paper_under_both_readings(trained: Path) -> None:
+    page = (trained / "baselines.md").read_text(encoding="utf-8")
+    for classifier in ("SVM", "Bi-RNN"):
+        for labels in ("published", "corrected"):
+            assert f"| {classifier} | {labels} | " in page
+    rows = json.loads((trained / "rows.json").read_text(encoding="utf-8"))
+    assert "ctx-ruber" in rows["sets"]["persona-zhao (chosen on)"]
+    assert "length in characters" not in rows["sets"]["persona-zhao (chosen on)"]
+
+
+def test_the_page_says_of_each_system_what_was_published_or_why_nothing_is_beside_it(trained: Path) -> None:
+    page = (trained / "baselines.md").read_text(encoding="utf-8")
+    rows = [
+        line.split(" | ") for line in page.partition("## Beside published figures")[2].partition("##")[0].splitlines()
+    ]
+    found = {cells[0].removeprefix("| "): cells[1:] for cells in rows if len(cells) == 6}
+    assert {name.partition(":")[0].partition(",")[0] for name in found} >= set(NAMES)
+    assert all(cells[-1].removesuffix(" |") for cells in found.values()), "a reason, or where they differ"
+    figure, published, here, distance, _ = found["ruber: unreferenced"]
+    assert (figure, published) == ("DailyDialog++ test, adversarial responses: accuracy", "0.650")
+    assert float(distance) == pytest.approx(float(here) - 0.65, abs=0.0011)
+    assert found["svm, corrected labels"][2] != "-"
+    assert found["svm, corrected labels"][3] == "-", "no distance where no number was printed"
+
+
+def test_responses_are_compared_by_kind_on_the_test_split_alone(trained: Path) -> None:
+    found = json.loads((trained / "ctx-ruber" / "report.json").read_text(encoding="utf-8"))["adversarial"]
+    assert found["contexts"] == 2
+    assert set(found["random"]) == {"ctx-ruber", "length"}
+    assert 0 <= found["adversarial"]["ctx-ruber"]["accuracy"] <= 1
+    assert found["random"]["length"]["accuracy"] is None, "a length is no share"
+
+
+def test_each_size_is_of_every_baseline_and_a_choice_stands_in_place_of_its_own() -> None:
+    assert list(SMALL) == list(FULL) == list(NAMES)
+    for name in NAMES:
+        assert FULL[name].steps >= SMALL[name].steps
+        assert FULL[name].exchanges >= SMALL[name].exchanges
+    chosen = find_size("usr", is_full=True).with_choices(steps=3, exchanges=200)
+    assert (chosen.steps, chosen.exchanges, chosen.batch_size) == (3, 200, FULL["usr"].batch_size)
+    assert find_size("svm", is_full=False).with_choices(steps=3).steps == 0, "it has no steps"
+
+
+@pytest.mark.parametrize(("column", "sizes"), [(2, SMALL), (3, FULL)], ids=["small", "full"])
+def test_the_sizes_that_the_page_names_are_those_that_are_trained(column: int, sizes: Mapping[str, Size]) -> None:
+    page = (ROOT / "docs" / "models" / "baselines.md").read_text(encoding="utf-8").partition("## Two sizes")[2]
+    cells = {row[1].strip(" `"): row for line in page.splitlines() if len(row := line.split("|")) == 6}
+    for name, size in sizes.items():
+        figures = [each.strip() for each in re.split(", (?=[0-9-])", cells[name][column].strip())]
+        told = [float(each.replace(",", "")) for each in figures if each != "-"]
+        assert told == [each for each in (size.exchanges, size.steps, size.learning_rate) if each], name
+
+
+def test_a_second_run_trains_nothing_and_other_choices_train_anew(trained: Path, folder: Path) -> None:
+    assert run(folder, trained).count("is trained already") == len(NAMES)
+    options = ["--data", str(folder), "--output", str(trained / "svm"), "--any-counts", "--seed", "5", "--turns", "60"]
+    result = CliRunner().invoke(app, ["baseline", "svm", *options])
+    assert (result.exit_code, "is trained already" in result.output) == (0, False), result.output
+
+
+def test_an_unknown_baseline_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["baseline", "bleu", "--data", str(folder), "--output", str(tmp_path / "o")])
+    assert result.exit_code == 1
+    assert "no baseline is called 'bleu'; there are ruber, ctx-ruber" in result.output
+
+
+def test_the_sample_s_first_training_runs_as_documented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make sample-commands` runs them all."""
+    page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    [words] = [words for words in read_blocks(page) if words[:2] == ["turnscore-train", "baseline"]]
+    monkeypatch.setattr(job, "ROUNDS", 10)
+    monkeypatch.chdir(tmp_path)
+    write_sample(tmp_path / words[words.index("--data") + 1])
+    result = CliRunner().invoke(app, words[1:])
+    assert result.exit_code == 0, result.output
+    tested = json.loads((tmp_path / "build" / "svm" / "report.json").read_text(encoding="utf-8"))["training"]["tested"]
+    assert set(tested) == {"published", "corrected"}

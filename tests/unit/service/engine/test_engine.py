@@ -1,0 +1,257 @@
+"""The engine around fake scorers: what is asked once, what fails alone, what is refused."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.engines import dialogue, engine_of, values
+from support.fakes import NOT_A_NUMBER, POISON, FakeEncoder, FakeScorer, encoded, loaded_fake
+from turnscore_models import BundleError
+from turnscore_service.engine import Dialogue, Engine, OptionsError
+from turnscore_service.inference.onnx_library import DeviceError
+from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
+from turnscore_service.settings.service import Settings
+from turnscore_wire import ErrorCode, Limits, Turn
+
+
+def test_every_system_turn_is_scored_in_the_order_of_the_dialogues(fake_scorer: FakeScorer):
+    with engine_of(fake=fake_scorer, other=FakeScorer()) as engine:
+        first, second = engine.score([dialogue("a", "hi", "one two", "and", "three"), dialogue("b", "hi", "x y z")])
+    assert (first.id, second.id) == ("a", "b")
+    assert [turn.index for turn in first.turns] == [1, 3]
+    assert values(first) == [0.02, 0.01]
+    assert values(second, "other") == [0.03]
+    assert list(second.turns[0].scores) == ["fake", "other"]
+    aggregate = first.aggregates["fake"]
+    assert (aggregate.mean, aggregate.min, aggregate.max, aggregate.turns) == (0.015, 0.01, 0.02, 2)
+    assert first.error is None
+
+
+def test_batches_hold_turns_of_one_width_across_dialogues_the_widest_first(fake_scorer: FakeScorer):
+    with engine_of(fake=fake_scorer) as engine:
+        engine.score([dialogue(str(n), "hi", f"{n} " * 20, "and", f"{n} " * 4) for n in range(3)])
+    assert fake_scorer.batches == [[20, 20, 20], [4, 4, 4]]
+
+
+def test_a_batch_has_no_more_tokens_than_asked(fake_scorer: FakeScorer):
+    with engine_of(fake=fake_scorer, max_batch_tokens=48) as engine:
+        engine.score([dialogue(str(n), "hi", f"{n} " * 20) for n in range(5)])
+    assert fake_scorer.batches == [[20, 20], [20, 20], [20]]
+
+
+def test_equal_turns_of_a_call_are_computed_once(fake_scorer: FakeScorer):
+    with engine_of(fake=fake_scorer) as engine:
+        results = engine.score([dialogue(each, "hi", "how are you?", "good", each) for each in "abcc"])
+        assert engine.turns_computed == 4
+    assert [values(each) for each in results] == [[0.03, 0.01]] * 4
+    assert not any(turn.scores["fake"].cached for each in results for turn in each.turns)
+
+
+def test_what_is_wrong_with_a_dialogue_is_its_own_error_and_names_the_limit(fake_scorer: FakeScorer):
+    turn = Turn(speaker="user", text="hi")
+    with engine_of(fake=fake_scorer) as engine:
+        *wrong, right = engine.score(
+            [
+                Dialogue("many", [turn] * 1025),
+                Dialogue("long", [turn, Turn(speaker="system", text="a" * 8001)]),
+                Dialogue("silent", [turn]),
+                Dialogue("empty", []),
+                Dialogue("unreadable", [turn, Turn.model_construct(speaker="system", text=None)]),  # type: ignore[arg-type]
+                dialogue("right", "hi", "hello"),
+            ]
+        )
+    assert [each.error for each in wrong] == [
+        "turns: 1025 turns; at most 1024 are allowed at once",
+        "turns.1.text: 8001 characters; at most 8000 are allowed",
+        "turns: there is no system turn to score",
+        "turns: there is no system turn to score",
+        "turns: the dialogue could not be read (TypeError)",
+    ]
+    assert all(each.turns == [] and each.aggregates == {} for each in wrong)
+    assert (right.error, values(right)) == (None, [0.01])
+
+
+def test_the_largest_legal_dialogue_is_scored(fake_scorer: FakeScorer):
+    limits = Limits()
+    texts = [f"{place} ".ljust(limits.max_text_chars, "x") for place in range(limits.max_turns)]
+    with engine_of(fake=fake_scorer) as engine:
+        [result] = engine.score([dialogue("largest", *texts)])
+    assert result.error is None
+    assert len(values(result)) == limits.max_turns // 2
+
+
+def test_limits_are_those_given(fake_scorer: FakeScorer):
+    with engine_of(fake=fake_scorer, limits=Limits(max_turns=1)) as engine:
+        [result] = engine.score([dialogue("two", "hi", "hello")])
+    assert result.error == "turns: 2 turns; at most 1 are allowed at once"
+
+
+def test_a_system_turn_without_a_text_costs_that_turn_alone(fake_scorer: FakeScorer):
+    with engine_of(fake=fake_scorer, other=FakeScorer()) as engine:
+        [result] = engine.score([dialogue("blank", "hi", " ", "what?", "sorry")])
+    blank, spoken = result.turns
+    assert blank.scores == {}
+    assert {name: (each.code, each.field) for name, each in blank.errors.items()} == {
+        "fake": (ErrorCode.INVALID_REQUEST, "turns.1.text"),
+        "other": (ErrorCode.INVALID_REQUEST, "turns.1.text"),
+    }
+    assert spoken.errors == {}
+    assert result.aggregates["fake"].turns == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (POISON, "the model failed on this turn"),
+        (NOT_A_NUMBER, "fake gave a score that is not a number"),
+        ("untokenizable", "fake could not tokenize the text"),
+    ],
+)
+def test_a_turn_that_cannot_be_computed_fails_alone(fake_scorer: FakeScorer, text: str, message: str):
+    with engine_of(fake=fake_scorer) as engine:
+        bad, good = engine.score([dialogue("bad", "hi", text, "and", "more"), dialogue("good", "hi", "fine")])
+    failed, spoken = bad.turns
+    assert {name: each.message for name, each in failed.errors.items()} == {"fake": message}
+    assert failed.scores == {}
+    assert spoken.scores["fake"].value == 0.01
+    assert bad.error is None
+    assert values(good) == [0.01]
+
+
+def test_a_batch_too_large_for_the_device_is_computed_in_parts(fake_scorer: FakeScorer):
+    fake_scorer.most_tokens = 24
+    with engine_of(fake=fake_scorer) as engine:
+        results = engine.score([dialogue(str(n), "hi", f"{n} " * 8) for n in range(8)])
+    assert [values(each) for each in results] == [[0.08]] * 8
+
+
+class OnePassScorer(FakeScorer):
+    """Computes a dialogue's turns together, as FED does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[list[str]] = []
+
+    def is_planned(self, turn: TurnToScore) -> bool:
+        return True
+
+    def inputs_of(self, turn: TurnToScore) -> tuple[str, ...]:
+        return (*(each.text for each in turn.context), turn.response)
+
+    def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
+        self.asked.append([turn.response for turn in turns])
+        return super().encode(turns)
+
+
+def test_a_scorer_of_one_pass_gets_a_dialogue_s_turns_together_and_equal_dialogues_once():
+    scorer = OnePassScorer()
+    greeting = ("hi", "hello")
+    with engine_of(fake=scorer) as engine:
+        engine.score(
+            [
+                dialogue("a", *greeting, "so?", "no"),
+                dialogue("b", *greeting, "so?", "yes"),
+                dialogue("again", *greeting, "so?", "no"),
+            ]
+        )
+        assert engine.turns_computed == 4
+    assert scorer.asked == [["hello", "no"], ["hello", "yes"]]
+
+
+class PiecewiseScorer(FakeScorer):
+    """Answers each turn by two packs, of which one may fail."""
+
+    def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
+        packs = [dataclasses.replace(pack, pieces=2) for pack in super().encode(turns)]
+        seconds = [encoded(3, mark=pack.rows[0][0], place=pack.answers[0]) for pack in packs]
+        return packs + [dataclasses.replace(pack, pieces=2) for pack in seconds]
+
+    def merge(self, pack: TokenPack, pieces: Sequence[RawScore]) -> RawScore:
+        return RawScore(sum(each.value for each in pieces))
+
+
+def test_the_pieces_of_a_turn_are_put_together_and_one_that_fails_fails_the_turn():
+    with engine_of(fake=PiecewiseScorer()) as engine:
+        whole, broken = engine.score([dialogue("a", "hi", "one two"), dialogue("b", "hi", NOT_A_NUMBER)])
+    assert values(whole) == [0.05]
+    assert list(broken.turns[0].errors) == ["fake"]
+    assert broken.turns[0].scores == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"threads": 0}, "threads"),
+        ({"lanes": -1}, "lanes"),
+        ({"max_batch_tokens": 0}, "max_batch_tokens"),
+        ({"device": "tpu"}, "device"),
+        ({"models": "fake"}, "models"),
+        ({"thresholds": {"fake": float("nan")}}, "thresholds.fake"),
+        ({"options": {"mood": {}}}, "options.mood"),
+        ({"options": {"fake": {"charming": 1}}}, "options.fake.charming"),
+    ],
+)
+def test_a_wrong_option_is_refused_by_name(fake_scorer: FakeScorer, given: dict[str, Any], field: str):
+    with pytest.raises(OptionsError, match="^" + field.replace(".", r"\.")) as raised:
+        engine_of(fake=fake_scorer, **given)
+    assert raised.value.field == field
+
+
+def test_a_bundle_under_another_scorer_s_name_and_one_that_scores_no_turns_are_refused(fake_scorer: FakeScorer):
+    with pytest.raises(BundleError, match="the bundle in /somewhere is no mood; loaded: fake"):
+        engine_of(fake=fake_scorer, models={"mood": Path("/somewhere")})
+    with pytest.raises(BundleError, match=r"encoder:1\.0\.0 compares texts"):
+        engine_of(fake=fake_scorer, encoder=FakeEncoder())
+
+
+def test_what_the_loader_refuses_is_raised():
+    def refuse(_: Settings) -> Mapping[str, Any]:
+        raise DeviceError("no device")
+
+    with pytest.raises(DeviceError):
+        Engine([], load=refuse)
+    with pytest.raises(BundleError, match=r"no bundle folder \./nobody"):
+        Engine(["./nobody"])
+
+
+def test_the_environment_changes_nothing(fake_scorer: FakeScorer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TURNSCORE_MODELS", "nobody")
+    monkeypatch.setenv("TURNSCORE_LIMITS__MAX_TURNS", "1")
+    monkeypatch.setenv("TURNSCORE_NOBODY_READS", "this")
+    monkeypatch.setenv("TURNSCORE_RUNTIME__THREADS", "several")
+    asked: list[Settings] = []
+
+    def load(settings: Settings) -> Mapping[str, Any]:
+        asked.append(settings)
+        return {"fake": loaded_fake(fake_scorer)}
+
+    with Engine([Path("bundle")], threads=2, lanes=3, load=load) as engine:
+        assert engine.score([dialogue("a", "hi", "hello")])[0].error is None
+    [settings] = asked
+    assert settings.models == (str(Path("bundle").absolute()),)
+    assert (settings.runtime.threads, settings.runtime.lanes, settings.runtime.device) == (2, 3, "cpu")
+
+
+async def test_it_scores_where_an_event_loop_runs(fake_scorer: FakeScorer):
+    with engine_of(fake=fake_scorer) as engine:
+        assert values(engine.score([dialogue("a", "hi", "hello")])[0]) == [0.01]
+
+
+def test_what_is_loaded_is_named_with_all_that_can_change_a_score(fake_scorer: FakeScorer):
+    fake_scorer.threshold = 0.5
+    with engine_of(fake=fake_scorer) as engine:
+        [(name, model)] = engine.models.items()
+        [result] = engine.score([dialogue("a", "hi", "hello")])
+    assert (name, model.name, model.version, model.graph, model.threshold) == ("fake", "fake", "1.0.0", "fp32", 0.5)
+    assert len(model.digest) == 64
+    assert result.turns[0].scores["fake"].label == "low"
+
+
+def test_a_closed_engine_refuses(fake_scorer: FakeScorer):
+    engine = engine_of(fake=fake_scorer)
+    engine.close()
+    engine.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        engine.score([])

@@ -1,0 +1,91 @@
+"""One more version beside one that serves: proved and warmed as any other, in the other's lanes, or refused."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.encoder_bundles import make_encoder_bundle
+from support.fakes import FakeScorer, loaded_fake
+from support.machines import CPU_BUILD, FakeMachine
+from support.quality_bundles import make_quality_bundle
+from turnscore_models import Bundle, BundleError, MismatchedGraphError, write_bundle
+from turnscore_service.inference.concurrency import Concurrency
+from turnscore_service.inference.devices import Device
+from turnscore_service.inference.onnx_library import DeviceError
+from turnscore_service.process import model_loader
+from turnscore_service.process.model_loader import ModelLoader
+from turnscore_service.process.warm_up import fill_device
+from turnscore_service.scorers.loaded_scorer import LoadedScorer
+from turnscore_service.settings.service import BatchingSettings, RuntimeSettings, Settings
+
+LANES = Concurrency(lanes=3, threads=1)
+
+
+def as_version(bundle: Bundle, version: str) -> Bundle:
+    return write_bundle(bundle.folder, bundle.manifest.model_copy(update={"version": version}))
+
+
+@pytest.fixture
+def loader(tmp_path: Path) -> ModelLoader:
+    make_quality_bundle(tmp_path / "serving")
+    settings = Settings(
+        models=(f"{tmp_path}/serving",),
+        runtime=RuntimeSettings(threads=1, lanes=3),
+        batching=BatchingSettings(max_batch_tokens=64),
+        thresholds={"quality": 0.25},
+    )
+    return ModelLoader(settings, machine=FakeMachine(CPU_BUILD))
+
+
+@pytest.fixture
+def serving(loader: ModelLoader) -> LoadedScorer:
+    return loader.load_all()["quality"]
+
+
+def test_a_version_beside_runs_in_the_lanes_of_the_one_that_serves_and_is_warm(
+    loader: ModelLoader, serving: LoadedScorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warmed: list[tuple[str, int, dict[str, bool]]] = []
+
+    def warm(loaded: LoadedScorer, tokens: int, **how: bool) -> None:
+        warmed.append((loaded.bundle.manifest.version, tokens, how))
+
+    monkeypatch.setattr(model_loader, "fill_arenas", warm)
+    monkeypatch.setattr(model_loader, "measure_concurrency", lambda *_: pytest.fail("it would take the callers' CPUs"))
+    bundle = as_version(make_quality_bundle(tmp_path / "next"), "1.1.0")
+    beside = loader.load_beside(bundle, replace(serving, concurrency=LANES))
+    assert beside.bundle.manifest.reference == "quality:1.1.0"
+    assert beside.concurrency == LANES
+    assert beside.threshold == 0.25
+    assert warmed == [("1.1.0", 64, {"beside_callers": True})]
+    assert beside.scorer is not serving.scorer
+
+
+def test_a_version_that_scores_otherwise_than_at_its_export_is_refused(
+    loader: ModelLoader, serving: LoadedScorer, tmp_path: Path
+) -> None:
+    bundle = make_quality_bundle(tmp_path / "next")
+    test_file = bundle.path_of(bundle.manifest.self_test)
+    turns = json.loads(test_file.read_text())
+    turns["turns"][0]["value"] += 0.2
+    test_file.write_text(json.dumps(turns))
+    with pytest.raises(MismatchedGraphError, match=r"quality:1.1.0: .* gives self-test turn 0 the value"):
+        loader.load_beside(as_version(bundle, "1.1.0"), serving)
+
+
+def test_a_bundle_of_another_kind_takes_no_scorers_place(
+    loader: ModelLoader, serving: LoadedScorer, tmp_path: Path
+) -> None:
+    with pytest.raises(BundleError, match=r"is of kind encoder, and what serves, quality:0.0.1, is of kind quality"):
+        loader.load_beside(make_encoder_bundle(tmp_path / "next"), serving)
+
+
+def test_a_device_without_room_for_both_refuses_the_second() -> None:
+    scorer = FakeScorer()
+    loaded = replace(loaded_fake(scorer), device=Device("cuda", 0), concurrency=Concurrency(lanes=2))
+    fill_device(loaded, 512)
+    assert len(scorer.batches) == 2  # one in each lane
+    scorer.most_tokens = 400
+    with pytest.raises(DeviceError, match=r"cuda:0 has no room for fake:1.0.0 beside what runs there"):
+        fill_device(loaded, 512)

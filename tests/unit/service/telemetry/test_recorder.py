@@ -1,0 +1,115 @@
+"""The recorder: who is sampled, and that telemetry never costs a call its answer."""
+
+import threading
+
+import pytest
+from turnscore_service.telemetry import recorder as module
+from turnscore_service.telemetry.recorder import EndedCall, TelemetryRecorder
+from turnscore_service.telemetry.trace_context import CallerSpan, caller_span
+
+TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+
+
+class Collected:
+    """Keeps what it is given; `gate` holds it back, `error` is raised."""
+
+    def __init__(self) -> None:
+        self.ended: list[EndedCall] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.error: Exception | None = None
+        self.is_closed = False
+
+    def export(self, ended: EndedCall) -> None:
+        self.gate.wait()
+        self.ended.append(ended)
+        if self.error is not None:
+            raise self.error
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.mark.parametrize(
+    ("sent", "is_sampled"),
+    [
+        (f"00-{TRACE}-{SPAN}-01", True),
+        (f"00-{TRACE}-{SPAN}-00", False),
+        (f"00-{TRACE}-{SPAN}-03", True),  # level 2's flags may be set
+        (f"cc-{TRACE}-{SPAN}-01-what-the-future-brings", True),
+    ],
+)
+def test_a_traceparent_names_the_callers_span(sent: str, is_sampled: bool):
+    assert caller_span({"traceparent": sent}) == CallerSpan(int(TRACE, 16), int(SPAN, 16), is_sampled)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        None,
+        "",
+        f"00-{TRACE}-{SPAN}",
+        f"00-{TRACE}-{SPAN}-01-more",
+        f"00-{TRACE.upper()}-{SPAN}-01",
+        f"ff-{TRACE}-{SPAN}-01",
+        f"00-{'0' * 32}-{SPAN}-01",
+        f"00-{TRACE}-{'0' * 16}-01",
+        f"00-{TRACE}-{SPAN}-01\n",
+        "x" * 100_000,
+    ],
+)
+def test_what_is_no_traceparent_is_left_out(sent: str | None):
+    assert caller_span({} if sent is None else {"traceparent": sent}) is None
+
+
+@pytest.mark.parametrize(
+    ("share", "events", "flag", "is_begun"),
+    [
+        (0.0, "off", None, False),
+        (0.0, "sampled", None, False),
+        (0.0, "all", None, True),
+        (1.0, "off", None, True),
+        (0.0, "off", "01", True),  # the caller's span decides
+        (1.0, "off", "00", False),
+        (1.0, "all", "00", True),
+    ],
+)
+def test_only_what_is_to_be_recorded_is_begun(share: float, events, flag: str | None, is_begun: bool):
+    recorder = TelemetryRecorder(Collected(), sample_share=share, events=events)
+    carrier = {} if flag is None else {"traceparent": f"00-{TRACE}-{SPAN}-{flag}"}
+    assert (recorder.begin("http", "score", carrier) is not None) == is_begun
+    recorder.close()
+
+
+def test_about_the_share_is_sampled(monkeypatch: pytest.MonkeyPatch):
+    drawn = iter([0.009, 0.01, 0.5] * 10)
+    monkeypatch.setattr(module.random, "random", lambda: next(drawn))
+    recorder = TelemetryRecorder(Collected(), sample_share=0.01, events="off")
+    assert sum(recorder.begin("http", "score", {}) is not None for _ in range(30)) == 10
+    recorder.close()
+
+
+def test_a_full_queue_drops_and_counts_and_never_waits(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "_MOST_WAITING", 2)
+    collected = Collected()
+    collected.gate.clear()
+    recorder = TelemetryRecorder(collected, sample_share=1.0, events="off")
+    for _ in range(6):
+        recorder.begin("http", "score", {}).end("ok", None, "a")
+    assert recorder.dropped >= 3  # two wait, and the thread may hold one
+    collected.gate.set()
+    recorder.close()
+    assert len(collected.ended) + recorder.dropped == 6
+    assert collected.is_closed
+
+
+def test_an_exporter_that_fails_loses_that_call_alone(caplog: pytest.LogCaptureFixture):
+    collected = Collected()
+    collected.error = ValueError("a secret dialogue")
+    recorder = TelemetryRecorder(collected, sample_share=1.0, events="off")
+    for _ in range(2):
+        recorder.begin("http", "score", {}).end("ok", None, "a")
+    recorder.close()
+    assert len(collected.ended) == 2
+    assert "ValueError" in caplog.text
+    assert "secret" not in caplog.text

@@ -1,0 +1,58 @@
+"""Series count what prometheus_client's own count, in this process at once and in the workers' files when written."""
+
+from pathlib import Path
+
+import prometheus_client
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+from prometheus_client.multiprocess import MultiProcessCollector
+from turnscore_service import series
+
+BUCKETS = (0.001, 0.01, 0.1, 1.0)
+
+
+@given(st.lists(st.one_of(st.sampled_from(BUCKETS), st.floats(0, 10))))
+def test_a_histogram_has_the_same_buckets_and_sum(amounts: list[float]):
+    ours, theirs = CollectorRegistry(), CollectorRegistry()
+    counted = series.Histogram("took_seconds", "Time.", ["of"], buckets=BUCKETS, registry=ours)
+    compared = prometheus_client.Histogram("took_seconds", "Time.", ["of"], buckets=BUCKETS, registry=theirs)
+    for amount in amounts:
+        counted.labels("a").observe(amount)
+        compared.labels("a").observe(amount)
+    for name in ("took_seconds_sum", "took_seconds_count", *("took_seconds_bucket",) * len(BUCKETS)):
+        for bound in ({}, *({"le": str(bound)} for bound in (*BUCKETS, "+Inf"))):
+            labels = {"of": "a", **bound}
+            assert ours.get_sample_value(name, labels) == theirs.get_sample_value(name, labels)
+
+
+def test_a_series_has_its_own_number():
+    counted = series.Counter("things_total", "Things.", ["kind", "place"], registry=CollectorRegistry())
+    counted.labels("a", "b").inc()
+    counted.labels("a", "c").inc(2)
+    assert counted.labels("a", "b") is counted.labels("a", "b")
+    assert counted.labels("a", "b")._value.get() == 1
+    with pytest.raises(ValueError, match="label count"):
+        counted.labels("a")
+
+
+def test_the_file_of_a_worker_has_what_was_written_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    monkeypatch.setattr(prometheus_client.values, "ValueClass", series._BufferedValue)
+    counted = series.Counter("written_total", "Things.", ["kind"], registry=CollectorRegistry())
+    level = series.Gauge("level", "Level.", multiprocess_mode="livesum", registry=CollectorRegistry())
+    shared = CollectorRegistry()
+    MultiProcessCollector(shared)
+    counted.labels("a").inc(2)
+    counted.labels("a").inc(3)
+    level.set(7)
+    assert counted.labels("a")._value.get() == 5
+    assert shared.get_sample_value("written_total", {"kind": "a"}) == 0
+    series.write_out()
+    assert shared.get_sample_value("written_total", {"kind": "a"}) == 5
+    assert shared.get_sample_value("level") == 7
+    counted.labels("a").inc()
+    series.write_out()
+    series.write_out()
+    assert shared.get_sample_value("written_total", {"kind": "a"}) == 6

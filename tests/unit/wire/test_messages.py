@@ -1,0 +1,233 @@
+"""The mapper of chatbots' messages: what is said becomes turns, whatever form it has; nothing else is ever read."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from turnscore_wire import (
+    ChatMessage,
+    ConversationOpening,
+    DialogueRequest,
+    MappedMessages,
+    RankRequest,
+    ScoreRequest,
+    Turn,
+    describe_refusal,
+    map_messages,
+)
+from turnscore_wire.messages import PART_TYPES, join_texts
+from turnscore_wire.requests import TakesMessages
+from turnscore_wire.transcript import Transcript
+from turnscore_wire.v1 import to_fields, to_message
+
+quick = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8).filter(str.strip)
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,c2VjcmV0"}}
+PROMPTS = st.sampled_from(
+    [
+        {"role": "system", "content": "secret prompt"},
+        {"role": "developer", "content": [{"type": "text", "text": "secret prompt"}]},
+    ]
+)
+CALLS = {"role": "assistant", "content": None, "tool_calls": [{"function": {"arguments": "secret"}}]}
+RESULT = {"role": "tool", "tool_call_id": "1", "content": "secret result"}
+LOOP = st.sampled_from([[CALLS, RESULT], [CALLS, RESULT, RESULT, CALLS, RESULT], [RESULT]])
+CHAT = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+DIALOGUE = st.lists(st.tuples(st.sampled_from(["user", "assistant"]), TEXT), min_size=1, max_size=6)
+
+
+def said_in_parts(text: str, *, is_otel: bool) -> dict[str, Any]:
+    name = "content" if is_otel else "text"
+    return {"type": "text", name: text}
+
+
+@st.composite
+def forms(draw: st.DrawFn, role: str, text: str) -> dict[str, Any]:
+    """One message in any of the forms that say the same."""
+    is_otel = draw(st.booleans())
+    listed = [said_in_parts(text, is_otel=is_otel), *draw(st.lists(st.just(IMAGE), max_size=2))]
+    if draw(st.booleans()):
+        listed.insert(0, {"type": "reasoning", "content": "secret thought"})
+    choices = [{"content": text}, {"content": listed}, {"parts": listed}]
+    if role == "assistant":
+        choices.append({"content": None, "refusal": text})
+    return {"role": role, "name": "secret name", **draw(st.sampled_from(choices))}
+
+
+def read(messages: list[Any]) -> list[ChatMessage]:
+    return [ChatMessage.model_validate(each) for each in messages]
+
+
+def mapped(messages: list[Any]) -> MappedMessages:
+    return map_messages(read(messages))
+
+
+def turns_of(dialogue: list[tuple[str, str]]) -> list[Turn]:
+    return [Turn(speaker="user" if role == "user" else "system", text=text) for role, text in dialogue]
+
+
+@quick
+@given(st.data(), DIALOGUE)
+def test_what_is_said_is_the_dialogue_in_every_form_and_every_place_is_kept(data: st.DataObject, dialogue):
+    messages, places = [], []
+    for role, text in dialogue:
+        messages.extend(data.draw(st.lists(PROMPTS, max_size=2)))
+        places.append(len(messages))
+        messages.append(data.draw(forms(role, text)))
+    found = mapped(messages)
+    assert found.turns == turns_of(dialogue)
+    assert found.indices == places
+    assert found.skipped == json.dumps(messages).count(json.dumps(IMAGE))
+
+
+@quick
+@given(st.data(), st.lists(TEXT, min_size=1, max_size=4), LOOP)
+def test_the_assistants_texts_around_tools_are_one_turn_until_the_user_speaks(data: st.DataObject, texts, loop):
+    messages: list[Any] = [{"role": "user", "content": "hi"}]
+    for text in texts:
+        messages += [*loop, data.draw(forms("assistant", text))]
+    found = mapped([*messages, {"role": "user", "content": "and?"}, *loop, {"role": "assistant", "content": "so."}])
+    assert [turn.text for turn in found.turns] == ["hi", join_texts(texts), "and?", "so."]
+    assert found.indices[1] == len(messages) - 1
+    assert not found.goes_on
+    assert mapped([*messages, *loop]).goes_on
+
+
+def test_a_text_beside_a_call_of_tools_belongs_to_the_turn_after_it():
+    messages = [{"role": "assistant", "content": "let me see.", "tool_calls": [{}]}, RESULT]
+    messages.append({"role": "assistant", "content": "sunny."})
+    assert mapped(messages).turns == [Turn(speaker="system", text="let me see. sunny.")]
+
+
+def test_two_texts_without_tools_between_stay_two_turns():
+    assert mapped([{"role": "assistant", "content": each} for each in ("hi.", "hello?")]).indices == [0, 1]
+
+
+@quick
+@given(st.data(), DIALOGUE, LOOP)
+def test_what_a_client_sends_says_the_same_over_both_doors_and_nothing_that_nobody_reads(data, dialogue, loop):
+    messages = [data.draw(PROMPTS), *loop, *(data.draw(forms(role, text)) for role, text in dialogue)]
+    given_ = {"messages": [*messages, {"role": "assistant", "content": "end"}]}
+    request = ScoreRequest.model_validate(given_)
+    sent = request.model_dump_json(exclude_unset=True)
+    for over_the_wire in (json.loads(sent), to_fields(to_message(request))):
+        heard = ScoreRequest.model_validate(over_the_wire)
+        assert (heard.context, heard.response) == (request.context, request.response)
+        assert heard.place() == request.place()
+    assert "secret" not in sent
+    assert "base64" not in sent
+
+
+@quick
+@given(st.data(), DIALOGUE, LOOP)
+def test_a_conversation_that_hears_messages_in_pieces_has_the_turns_of_the_whole(data, dialogue, loop):
+    messages: list[Any] = []
+    for role, text in dialogue:
+        calls = role == "assistant" and data.draw(st.booleans())
+        messages.append({"role": role, "content": text, **({"tool_calls": [{}]} if calls else {})})
+        messages += [RESULT] if calls else []
+    whole, transcript, place = mapped(messages), Transcript([], 0), 0
+    while place < len(messages):
+        size = data.draw(st.integers(1, len(messages)))
+        index, turn = transcript.hear(read(messages[place : place + size]))
+        place = min(len(messages), place + size)
+        known = mapped(messages[:place])
+        assert (turn is not None) == (known.turns[-1].speaker == "system" and not known.goes_on)
+        assert index == (known.indices[-1] if turn is not None else place - 1)
+    assert [*transcript.turns, *map_messages(transcript.waiting).turns] == whole.turns
+    assert transcript.taken + len(transcript.waiting) == len(messages)
+
+
+@quick
+@given(st.lists(TEXT | st.just(""), max_size=5))
+def test_joined_texts_keep_every_character_and_grow_together_nowhere(texts: list[str]):
+    joined, spoken = join_texts(texts), [text for text in texts if text]
+    bare = [left for left, right in pairwise(spoken) if not left[-1].isspace() and not right[0].isspace()]
+    assert joined.replace(" ", "") == "".join(texts).replace(" ", "")
+    assert len(joined) == sum(map(len, texts)) + len(bare)
+
+
+def test_messages_stand_for_the_turns_of_every_request():
+    said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+    turns = turns_of([("user", "hi"), ("assistant", "hello")])
+    assert ScoreRequest.model_validate({"messages": said}).response == "hello"
+    asked = ScoreRequest.model_validate({"messages": said, "response": "or this?"})
+    assert (asked.context, asked.response, asked.place()) == (turns, "or this?", {"skipped": 0})
+    assert DialogueRequest.model_validate({"messages": said}).turns == turns
+    assert RankRequest.model_validate({"messages": said, "candidates": ["a"]}).context == turns
+    assert ConversationOpening.model_validate({"messages": said}).context == turns
+
+
+USER = {"role": "user", "content": "hi"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"messages": []}, "messages"),
+        ({"messages": "hi"}, "messages"),
+        ({"messages": [USER, 3]}, "messages.1"),
+        ({"messages": [USER, {"content": "a"}]}, "messages.1.role"),
+        ({"messages": [USER, {"role": "bot", "content": "a"}]}, "messages.1.role"),
+        ({"messages": [USER, {"role": "assistant", "text": "a"}]}, "messages.1.content"),
+        ({"messages": [USER, {"role": "assistant", "content": 7}]}, "messages.1.content"),
+        ({"messages": [USER, {"role": "assistant", "content": "a\0"}]}, "messages.1.content"),
+        ({"messages": [USER, {"role": "assistant", "content": None, "refusal": 7}]}, "messages.1.refusal"),
+        ({"messages": [{"role": "user", "content": ["a"]}]}, "messages.0.content.0"),
+        ({"messages": [{"role": "user", "content": [IMAGE, {"text": "a"}]}]}, "messages.0.content.1.type"),
+        ({"messages": [{"role": "user", "content": [IMAGE, {"type": "txt"}]}]}, "messages.0.content.1.type"),
+        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages.0.content.0.text"),
+        ({"messages": [{"role": "user", "parts": [{"type": "text", "content": 7}]}]}, "messages.0.parts.0.content"),
+        ({"messages": [{"role": "user", "content": "a", "parts": [IMAGE]}]}, "messages.0.parts"),
+        ({"messages": [{"role": "user", "parts": {}}]}, "messages.0.parts"),
+        ({"messages": [USER]}, "messages"),
+        ({"messages": [USER, CALLS, RESULT]}, "messages"),
+        ({"messages": [{"role": "assistant", "content": "hi"}, {"role": "assistant", "content": ""}]}, "messages"),
+        ({"messages": [{"role": "system", "content": "hi"}]}, "messages"),
+        ({"messages": [USER], "context": [{"speaker": "user", "text": "a"}], "response": "a"}, "context"),
+    ],
+)
+def test_a_wrong_message_is_refused_by_the_name_of_its_field(fields: dict[str, Any], field: str):
+    for refuse in (ScoreRequest.model_validate, lambda given: ScoreRequest.model_validate_json(json.dumps(given))):
+        with pytest.raises(ValidationError) as refused:
+            refuse(fields)
+        assert describe_refusal(refused.value)[0] == field
+
+
+def test_turns_beside_messages_are_refused():
+    with pytest.raises(ValidationError) as refused:
+        DialogueRequest.model_validate({"messages": [USER], "turns": [{"speaker": "user", "text": "a"}]})
+    assert describe_refusal(refused.value)[0] == "turns"
+
+
+def test_the_page_lists_every_type_of_part():
+    page = (Path(__file__).parents[3] / "docs" / "messages.md").read_text(encoding="utf-8")
+    assert [each for each in sorted(PART_TYPES) if f"`{each}`" not in page] == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ScoreRequest(context=[Turn(speaker="user", text="hi")], response="hello"),
+        ScoreRequest(response="hello"),
+        ScoreRequest.model_validate({"messages": CHAT}),
+        ScoreRequest.model_validate({"messages": CHAT, "response": "and then?"}),
+        DialogueRequest(turns=[Turn(speaker="system", text="hello")]),
+        DialogueRequest.model_validate({"messages": CHAT}),
+        RankRequest.model_validate({"messages": CHAT, "candidates": ["a", "b"]}),
+        RankRequest(candidates=["a", "b"]),
+        ConversationOpening.model_validate({"messages": CHAT}),
+        ConversationOpening(),
+    ],
+)
+def test_a_dumped_request_is_the_request(given: TakesMessages):
+    for dumped in (given.model_dump_json(), given.model_dump_json(exclude_unset=True)):
+        again = type(given).model_validate_json(dumped)
+        assert again == given
+        assert ("messages" in json.loads(dumped)) is bool(given.messages)
