@@ -92,7 +92,7 @@ check: $(DEV)/.ready  ## Checks style, types, import rules and generated files
 	$(DEV)/bin/mypy
 	$(DEV)/bin/lint-imports --no-cache
 	$(BENCH_PATH) $(DEV)/bin/lint-imports --no-cache --config benchmarks/import_rules.toml
-	$(DEV)/bin/python -m turnscore_service.doors.openapi_document --check docs/openapi.json
+	$(DEV)/bin/python -m turnscore_service.doors.http.openapi_document --check docs/openapi.json
 	$(DEV)/bin/python clients/sync_twins.py --check
 	@$(MAKE) --no-print-directory check-proto
 
@@ -101,7 +101,7 @@ format: $(DEV)/.ready  ## Formats the code and sorts imports
 	$(DEV)/bin/ruff format .
 
 schema: $(DEV)/.ready  ## Writes docs/openapi.json anew from the wire types
-	$(DEV)/bin/python -m turnscore_service.doors.openapi_document docs/openapi.json
+	$(DEV)/bin/python -m turnscore_service.doors.http.openapi_document docs/openapi.json
 
 PROTO := turnscore_wire/v1/turnscore
 GENERATED := $(PROTO)_pb2.py $(PROTO)_pb2.pyi $(PROTO)_pb2_grpc.py

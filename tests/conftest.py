@@ -7,8 +7,8 @@ import httpx
 import pytest
 from support.dealing import pytest_collection_modifyitems, pytest_xdist_make_scheduler
 from support.fakes import FakeScorer, loaded_fake
-from turnscore_service.doors.http_door import create_http_door
-from turnscore_service.doors.shedding_door import SheddingDoor
+from turnscore_service.doors.http.door import create_http_door
+from turnscore_service.doors.http.shedding_door import SheddingDoor
 from turnscore_service.inference.devices import Device, choose_devices
 from turnscore_service.inference.machine import ThisMachine
 from turnscore_service.inference.onnx_library import DeviceError

@@ -21,9 +21,9 @@ from turnscore_client._async.grpc_client import AsyncTurnScoreGrpcClient
 from turnscore_client._async.mock_connections import AsyncMockGrpcChannel, AsyncMockLine
 from turnscore_client._calls import invalid_request
 from turnscore_client._errors import ERROR_CLASSES, ConnectionFailedError, ServiceError
+from turnscore_client._http.replies import Answer, read_error
 from turnscore_client._mock.answers import MockAnswers, Scores, Similarity
 from turnscore_client._mock.conversation import MockConversation
-from turnscore_client._replies import Answer, read_error
 from turnscore_client._sync.client import TurnScoreClient
 from turnscore_client._sync.grpc_client import TurnScoreGrpcClient
 from turnscore_client._sync.mock_connections import MockGrpcChannel, MockLine

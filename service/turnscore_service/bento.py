@@ -8,11 +8,11 @@ import sys
 import bentoml
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from turnscore_service.doors.grpc_server import GrpcServer
-from turnscore_service.doors.grpc_tls import UnusableCertificateError
-from turnscore_service.doors.http_door import create_http_door
-from turnscore_service.doors.server_protocols import install_protocols
-from turnscore_service.doors.shedding_door import SheddingDoor
+from turnscore_service.doors.grpc.server import GrpcServer
+from turnscore_service.doors.grpc.tls import UnusableCertificateError
+from turnscore_service.doors.http.door import create_http_door
+from turnscore_service.doors.http.server_protocols import install_protocols
+from turnscore_service.doors.http.shedding_door import SheddingDoor
 from turnscore_service.keys.access import UnusableKeysError
 from turnscore_service.log_setup import set_up_logging
 from turnscore_service.metrics_folder import FullDiskError, refuse_full_disk

@@ -19,8 +19,8 @@ from turnscore_client import (
 )
 from turnscore_service.deadline import Deadline
 from turnscore_service.doors.decoder import validate, validate_batch
-from turnscore_service.doors.grpc_server import GrpcServer
-from turnscore_service.doors.http_door import create_http_door
+from turnscore_service.doors.grpc.server import GrpcServer
+from turnscore_service.doors.http.door import create_http_door
 from turnscore_service.errors import ScoringError
 from turnscore_service.process.runtime import Runtime
 from turnscore_service.scorers.loaded_scorer import LoadedScorer

@@ -6,7 +6,7 @@ import httpx
 import schemathesis
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
-from turnscore_service.doors.openapi_document import openapi_document
+from turnscore_service.doors.http.openapi_document import openapi_document
 
 SCHEMA = schemathesis.openapi.from_dict(json.loads(openapi_document()))
 

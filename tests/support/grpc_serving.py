@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
-from turnscore_service.doors.grpc_server import GrpcServer
+from turnscore_service.doors.grpc.server import GrpcServer
 from turnscore_service.path.split import VersionsBeside
 from turnscore_service.process.runtime import Runtime
 from turnscore_service.settings.service import Settings

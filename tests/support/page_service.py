@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
 from turnscore_load.address import free_port
-from turnscore_service.doors.http_door import create_http_door
+from turnscore_service.doors.http.door import create_http_door
 from turnscore_service.process.runtime import Runtime
 from turnscore_service.scorers.scorer import RawScore, TokenPack
 from turnscore_service.settings.service import Settings

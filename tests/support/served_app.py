@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
-from turnscore_service.doors.http_door import create_http_door
-from turnscore_service.doors.shedding_door import SheddingDoor
+from turnscore_service.doors.http.door import create_http_door
+from turnscore_service.doors.http.shedding_door import SheddingDoor
 from turnscore_service.process.runtime import Runtime
 from turnscore_service.settings.service import Settings
 

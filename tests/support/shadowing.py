@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from prometheus_client import REGISTRY
+from turnscore_service.batching.stages import StageWatch
 from turnscore_service.deadline import Deadline
 from turnscore_service.path.items import Item
 from turnscore_service.path.outcomes import Outcome
 from turnscore_service.path.shadow import Shadows
-from turnscore_service.path.stages import StageWatch
 from turnscore_service.scorers.scorer import RawScore, TokenPack
 from turnscore_wire import Score, TokenCount
 

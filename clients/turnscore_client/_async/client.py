@@ -4,7 +4,7 @@ from turnscore_client import _defaults
 from turnscore_client._async.calls import AsyncCalls
 from turnscore_client._async.http_door import AsyncHttpDoor
 from turnscore_client._clock import Clock
-from turnscore_client._http import AsyncTransport
+from turnscore_client._http.sending import AsyncTransport
 from turnscore_client._settings import ClientSettings
 from turnscore_client._tls import Tls
 

@@ -7,8 +7,8 @@ from pydantic import BaseModel
 
 from turnscore_client._async.conversation import AsyncLine
 from turnscore_client._calls import Call
-from turnscore_client._http import AsyncHttp, AsyncTransport, Outgoing
-from turnscore_client._replies import read_reply
+from turnscore_client._http.replies import read_reply
+from turnscore_client._http.sending import AsyncHttp, AsyncTransport, Outgoing
 from turnscore_client._retry import Attempts
 from turnscore_client._settings import ClientSettings
 from turnscore_client._tls import Tls
@@ -34,7 +34,7 @@ class AsyncHttpDoor:
         if self._open_line is not None:
             line: AsyncLine = self._open_line(headers)
             return line
-        from turnscore_client._websocket import AsyncWebSocketLine
+        from turnscore_client._http.websocket import AsyncWebSocketLine
 
         return await AsyncWebSocketLine.open(self._settings.url, self._http.line_context, headers, attempts)
 

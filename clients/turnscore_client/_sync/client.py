@@ -3,7 +3,7 @@
 
 from turnscore_client import _defaults
 from turnscore_client._clock import Clock
-from turnscore_client._http import Transport
+from turnscore_client._http.sending import Transport
 from turnscore_client._settings import ClientSettings
 from turnscore_client._sync.calls import Calls
 from turnscore_client._sync.http_door import HttpDoor

@@ -7,8 +7,8 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from turnscore_client._calls import Call
-from turnscore_client._http import Http, Outgoing, Transport
-from turnscore_client._replies import read_reply
+from turnscore_client._http.replies import read_reply
+from turnscore_client._http.sending import Http, Outgoing, Transport
 from turnscore_client._retry import Attempts
 from turnscore_client._settings import ClientSettings
 from turnscore_client._sync.conversation import Line
@@ -35,7 +35,7 @@ class HttpDoor:
         if self._open_line is not None:
             line: Line = self._open_line(headers)
             return line
-        from turnscore_client._websocket import WebSocketLine
+        from turnscore_client._http.websocket import WebSocketLine
 
         return WebSocketLine.open(self._settings.url, self._http.line_context, headers, attempts)
 

@@ -20,9 +20,9 @@ from turnscore_wire import (
     SimilarityRequest,
 )
 
+from turnscore_service.admission.loop_time import Slices
 from turnscore_service.deadline import Deadline
 from turnscore_service.doors.decoder import decode, decode_batch, validate, validate_batch
-from turnscore_service.path.loop_time import Slices
 from turnscore_service.path.pipeline import ScoringPipeline
 from turnscore_service.process.runtime import Runtime
 

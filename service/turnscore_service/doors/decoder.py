@@ -10,8 +10,8 @@ from pydantic_core import from_json
 from turnscore_wire import BODY_FIELD, BatchRequest, Limits, ScoreRequest, describe_refusal
 from turnscore_wire.refusals import MAX_FIELD_CHARS
 
+from turnscore_service.admission.loop_time import LARGE_BYTES, Slices
 from turnscore_service.errors import InvalidRequestError, ScoringError, TooLargeError
-from turnscore_service.path.loop_time import LARGE_BYTES, Slices
 from turnscore_service.path.request_checks import check_item_count, check_turn_counts
 
 _Request = TypeVar("_Request", bound=BaseModel)

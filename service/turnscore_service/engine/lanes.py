@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from operator import attrgetter
 
+from turnscore_service.batching.batch_growth import PackSize, grow_batch
+from turnscore_service.batching.isolation import PackResult, score_isolating
 from turnscore_service.inference.batch_budget import TokenLimit
-from turnscore_service.path.batch_growth import PackSize, grow_batch
-from turnscore_service.path.isolation import PackResult, score_isolating
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.scorers.scorer import TokenPack
 

@@ -8,10 +8,10 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from turnscore_service.batching.isolation import PackResult, encode_in_pieces, encode_isolating, moved, to_scoring_error
 from turnscore_service.engine.lanes import Lanes
 from turnscore_service.engine.shared_scores import ScorerStore
 from turnscore_service.errors import FailedScoringError, ScoringError
-from turnscore_service.path.isolation import PackResult, encode_in_pieces, encode_isolating, moved, to_scoring_error
 from turnscore_service.path.items import Item
 from turnscore_service.path.outcomes import Outcome, score_of
 from turnscore_service.path.pack_answers import PieceCollector

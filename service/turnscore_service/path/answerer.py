@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from turnscore_service import metrics
+from turnscore_service.admission.admission import Demand, Reservation
+from turnscore_service.admission.loop_time import LARGE_TURNS, LoopTime, Slices
+from turnscore_service.admission.shedding import Shedding
 from turnscore_service.cache.key import TextHashes
 from turnscore_service.cache.score_cache import Lookup, ScoreCache
 from turnscore_service.deadline import Deadline, latest
 from turnscore_service.errors import DeadlineExceededError, ScoringError
 from turnscore_service.keys.callers import CALLER
-from turnscore_service.path.admission import Demand, Reservation
 from turnscore_service.path.combinations import Combinations, conclude, scorers_behind
 from turnscore_service.path.computation import Computation, Lead, Workshop
 from turnscore_service.path.flights import Flight, Flights
 from turnscore_service.path.items import Item
-from turnscore_service.path.loop_time import LARGE_TURNS, LoopTime, Slices
 from turnscore_service.path.outcomes import Outcome, score_of
-from turnscore_service.path.shedding import Shedding
 from turnscore_service.scorers.fields import count_chars
 from turnscore_service.scorers.scorer import TurnToScore
 

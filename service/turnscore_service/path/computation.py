@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from turnscore_wire import TokenCount
 
 from turnscore_service import metrics
+from turnscore_service.admission.open_work import OpenWork
+from turnscore_service.batching.batch_queue import PackScores
+from turnscore_service.batching.batcher import Batcher, expire
+from turnscore_service.batching.tokenizer_stage import Encoded, Tokenizing
 from turnscore_service.errors import FailedScoringError, ScoringError
-from turnscore_service.path.batch_queue import PackScores
-from turnscore_service.path.batcher import Batcher, expire
 from turnscore_service.path.flights import Computed, Flight
-from turnscore_service.path.open_work import OpenWork
 from turnscore_service.path.pack_answers import PieceCollector
-from turnscore_service.path.tokenizer_stage import Encoded, Tokenizing
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.scorers.parts import ScorePart, ScoresInParts
 from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore

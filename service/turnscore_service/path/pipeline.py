@@ -24,6 +24,9 @@ from turnscore_wire import (
 )
 from turnscore_wire.messages import count_skipped
 
+from turnscore_service.admission.loop_time import LARGE_TURNS, LoopTime
+from turnscore_service.admission.open_work import OpenWork, counted
+from turnscore_service.admission.shedding import Shedding
 from turnscore_service.cache.choice import CacheChoice
 from turnscore_service.deadline import Deadline
 from turnscore_service.errors import ScoringError
@@ -31,8 +34,6 @@ from turnscore_service.path.answerer import Answerer
 from turnscore_service.path.computation import Workshop
 from turnscore_service.path.dialogue_tally import DialogueTally
 from turnscore_service.path.items import Item
-from turnscore_service.path.loop_time import LARGE_TURNS, LoopTime
-from turnscore_service.path.open_work import OpenWork, counted
 from turnscore_service.path.outcomes import Outcome, error_details, raise_if_none, score_reply, timing_of
 from turnscore_service.path.ranking import rank_candidates
 from turnscore_service.path.request_checks import (
@@ -45,7 +46,6 @@ from turnscore_service.path.request_checks import (
 )
 from turnscore_service.path.said_turns import SaidTurns
 from turnscore_service.path.shadow import Shadows
-from turnscore_service.path.shedding import Shedding
 from turnscore_service.path.similarity import compare_texts, describe_texts
 from turnscore_service.path.split import Split
 from turnscore_service.scorers.history import History

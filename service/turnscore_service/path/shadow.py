@@ -17,11 +17,11 @@ from typing import TypeVar, cast
 from turnscore_wire import Label, Score
 
 from turnscore_service import metrics
+from turnscore_service.batching.stages import Stage, StageWatch
 from turnscore_service.path.items import Item
 from turnscore_service.path.outcomes import Outcome
 from turnscore_service.path.shadow_window import PairWindow
 from turnscore_service.path.split import VersionBeside
-from turnscore_service.path.stages import Stage, StageWatch
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.scorers.scorer import MergesPieces, RawScore, TokenPack, TurnToScore
 

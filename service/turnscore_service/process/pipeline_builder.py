@@ -6,24 +6,24 @@ over stages. What belongs to a scorer that stays, its queue and its threads, goe
 
 from collections.abc import Mapping
 
+from turnscore_service.admission.admission import Admission
+from turnscore_service.admission.loop_time import LoopTime
+from turnscore_service.admission.shedding import Shedding
+from turnscore_service.batching.batcher import Batcher
+from turnscore_service.batching.stages import StageWatch
+from turnscore_service.batching.tokenizer_stage import Tokenizing
 from turnscore_service.cache.redis_client import open_store
 from turnscore_service.cache.redis_level import RedisLevel
 from turnscore_service.cache.score_cache import ScoreCache
 from turnscore_service.inference.cpu_budget import usable_cpus
-from turnscore_service.path.admission import Admission
 from turnscore_service.path.answerer import Answerer, Traffic
-from turnscore_service.path.batcher import Batcher
 from turnscore_service.path.computation import Workshop
 from turnscore_service.path.flights import Flights
 from turnscore_service.path.idleness import Idleness
-from turnscore_service.path.loop_time import LoopTime
 from turnscore_service.path.pipeline import ScoringPipeline
 from turnscore_service.path.request_checks import Roster
 from turnscore_service.path.shadow import Shadows
-from turnscore_service.path.shedding import Shedding
 from turnscore_service.path.split import Split, VersionsBeside
-from turnscore_service.path.stages import StageWatch
-from turnscore_service.path.tokenizer_stage import Tokenizing
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.settings.service import Settings
 

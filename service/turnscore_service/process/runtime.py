@@ -12,20 +12,20 @@ from turnscore_models import BundleError
 from turnscore_wire import ModelsReply
 
 from turnscore_service import metrics
+from turnscore_service.admission.answered_bodies import AnsweredBodies
+from turnscore_service.admission.loop_time import LoopTime
+from turnscore_service.batching.stages import StageWatch
 from turnscore_service.conversations.registry import ConversationRegistry
 from turnscore_service.errors import OverloadedError
 from turnscore_service.inference.onnx_library import DeviceError
 from turnscore_service.keys.access import Access
 from turnscore_service.keys.callers import Caller
-from turnscore_service.path.answered_bodies import AnsweredBodies
 from turnscore_service.path.combinations import scorers_behind
-from turnscore_service.path.loop_time import LoopTime
 from turnscore_service.path.pipeline import ScoringPipeline
 from turnscore_service.path.request_checks import choose_defaults
 from turnscore_service.path.similarity import SIMILARITY
 from turnscore_service.path.slow_requests import SlowLog
 from turnscore_service.path.split import VersionsBeside
-from turnscore_service.path.stages import StageWatch
 from turnscore_service.process.combination_loader import load_combinations
 from turnscore_service.process.health import Health
 from turnscore_service.process.model_loader import Loader, ModelLoader

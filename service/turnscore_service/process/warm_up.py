@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from turnscore_wire import Turn
 
+from turnscore_service.batching.batch_growth import PackSize, grow_batch
 from turnscore_service.inference.batch_budget import cuda_budget, find_most_tokens
 from turnscore_service.inference.onnx_backend import OutOfMemoryError
 from turnscore_service.inference.onnx_library import DeviceError
 from turnscore_service.inference.padded_rows import padded_width
-from turnscore_service.path.batch_growth import PackSize, grow_batch
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.scorers.scorer import TokenPack, TurnToScore
 

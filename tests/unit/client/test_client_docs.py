@@ -9,11 +9,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from turnscore_client import AsyncTurnScoreClient, _http
-from turnscore_client._bounded_transport import BoundedTransport
-from turnscore_client._command import app
+from turnscore_client import AsyncTurnScoreClient
+from turnscore_client._http import sending
+from turnscore_client._command.app import app
 from turnscore_client._errors import ERROR_CLASSES, ConnectionFailedError, UnexpectedReplyError
 from turnscore_client._grpc import sync_door
+from turnscore_client._http.bounded_transport import BoundedTransport
 from turnscore_client._mock.grpc_answers import answer
 from turnscore_client._sync.http_door import HttpDoor
 from turnscore_client._sync.mock_connections import MockGrpcChannel
@@ -46,7 +47,7 @@ def test_every_snippet_runs(snippet, monkeypatch, capsys):
         "handle_async_request",
         lambda _, request: mock.transport.handle_async_request(request),
     )
-    monkeypatch.setattr(_http, "context_of", lambda *_: None)
+    monkeypatch.setattr(sending, "context_of", lambda *_: None)
     monkeypatch.setattr(HttpDoor, "open_line", lambda *_: mock.transport.open_line({}))
     channel = MockGrpcChannel(partial(answer, mock.transport), mock.transport.open_line)
     monkeypatch.setattr(sync_door, "open_channel", lambda *_: channel)

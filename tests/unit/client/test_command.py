@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from turnscore_client import AsyncTurnScoreClient
-from turnscore_client._command import app
+from turnscore_client._command.app import app
 from turnscore_client.testing import MockTurnScore
 from typer.testing import CliRunner
 
@@ -172,7 +172,7 @@ def test_models_of_a_service_that_wants_a_key(mock):
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])
 def test_without_the_extra_one_line_says_what_to_install(missing):
-    program = f"import sys; sys.modules[{missing!r}] = None\nfrom turnscore_client._command_line import main; main()"
+    program = f"import sys; sys.modules[{missing!r}] = None\nfrom turnscore_client._command.main import main; main()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1

@@ -19,7 +19,7 @@ from turnscore_client import (
     UnexpectedReplyError,
 )
 from turnscore_client._defaults import CONNECT_TIMEOUT_SECONDS
-from turnscore_client._http import _SENDING_ERRORS, TimeLeft, _translate
+from turnscore_client._http.sending import _SENDING_ERRORS, TimeLeft, _translate
 from turnscore_client._retry import OutOfTimeError
 from turnscore_client.testing import ManualClock, MockTurnScore
 

@@ -122,9 +122,9 @@ def test_the_constructors_of_both_doors_share_their_names():
 @pytest.mark.parametrize(
     ("library", "modules"),
     [
-        ("httpx", {"_bounded_transport.py", "_http.py", "_mock/grpc_answers.py", "testing.py"}),
-        ("httpcore", {"_bounded_transport.py", "_http.py"}),
-        ("websockets", {"_websocket.py"}),
+        ("httpx", {"_http/bounded_transport.py", "_http/sending.py", "_mock/grpc_answers.py", "testing.py"}),
+        ("httpcore", {"_http/bounded_transport.py", "_http/sending.py"}),
+        ("websockets", {"_http/websocket.py"}),
         (
             "grpc",  # the clients' modules for its types only
             GRPC_MODULES | {"_mock/grpc_answers.py", "_async/grpc_client.py", "_sync/grpc_client.py"},

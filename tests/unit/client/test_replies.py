@@ -4,7 +4,7 @@ import json
 
 import pytest
 from turnscore_client import OverloadedError, UnexpectedReplyError
-from turnscore_client._replies import Answer, read_reply, retry_after_header_ms
+from turnscore_client._http.replies import Answer, read_reply, retry_after_header_ms
 from turnscore_wire import ModelsReply
 
 OURS = {"error": {"code": "overloaded", "message": "full"}, "request_id": "r-1"}

@@ -10,7 +10,7 @@ from support.json_lines import write_lines
 from turnscore_assessment.commands import compare
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.comparison.score_file import read_score_file
-from turnscore_client._command import app as client_app
+from turnscore_client._command.app import app as client_app
 from turnscore_client.testing import MockTurnScore
 from typer.testing import CliRunner
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from turnscore_service.admission.loop_time import LoopTime
 from turnscore_service.doors.decoder import decode, decode_batch, validate
-from turnscore_service.doors.grpc_messages import read_message
+from turnscore_service.doors.grpc.messages import read_message
 from turnscore_service.errors import InvalidRequestError, ScoringError, TooLargeError
-from turnscore_service.path.loop_time import LoopTime
 from turnscore_wire import ConversationMessage, DialogueRequest, Limits, ScoreRequest
 from turnscore_wire.v1 import turnscore_pb2
 

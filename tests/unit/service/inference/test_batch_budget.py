@@ -12,6 +12,7 @@ from support.fakes import FakeScorer, encoded, loaded_fake
 from support.fed_bundles import make_fed_scorer
 from support.machines import FakeMachine
 from turnscore_models import Bundle, starter_bundles
+from turnscore_service.batching.batcher import Batcher
 from turnscore_service.deadline import Deadline
 from turnscore_service.errors import OverloadedError
 from turnscore_service.inference.batch_budget import (
@@ -26,7 +27,6 @@ from turnscore_service.inference.concurrency import Concurrency
 from turnscore_service.inference.devices import Device
 from turnscore_service.inference.onnx_backend import OutOfMemoryError
 from turnscore_service.inference.padded_rows import padded_width
-from turnscore_service.path.batcher import Batcher
 from turnscore_service.process import model_loader
 from turnscore_service.process.warm_up import measure_budget, widest_packs
 from turnscore_service.scorers.loaded_scorer import load_scorer

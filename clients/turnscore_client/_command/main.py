@@ -1,0 +1,17 @@
+"""Entry point of the `turnscore` command: starts it, or says which extra is missing."""
+
+import sys
+
+_MISSING = "turnscore: the command line needs an extra; in a checkout of turnscore: pip install './clients[cli]'"
+
+
+def main() -> None:
+    """Runs the command line; exit code 2 where typer or rich is not installed."""
+    try:
+        from turnscore_client._command.app import app
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("typer", "rich", "click"):
+            raise
+        sys.stderr.write(_MISSING + "\n")
+        raise SystemExit(2) from None
+    app()

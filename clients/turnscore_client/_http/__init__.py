@@ -1,0 +1,1 @@
+"""HTTP and WebSockets: what is sent, and what comes back."""

@@ -1,0 +1,172 @@
+"""WebSocket lines: a conversation's messages as JSON text (extra `websocket`). The only user of websockets."""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from turnscore_wire import ConversationMessage, ConversationReply
+
+from turnscore_client import _defaults
+from turnscore_client._errors import ConnectionFailedError, TurnScoreError, UnexpectedReplyError
+from turnscore_client._extras import needs_extra
+from turnscore_client._http.replies import Answer, read_error, unexpected_text
+from turnscore_client._retry import Attempts, OutOfTimeError
+
+with needs_extra("websocket", "conversation() over a WebSocket"):
+    import websockets.asyncio.client
+    import websockets.sync.client
+    from websockets.exceptions import (
+        ConnectionClosed,
+        InvalidHandshake,
+        InvalidMessage,
+        InvalidStatus,
+        WebSocketException,
+    )
+
+_PATH = "/v1/conversations"
+
+_LOGGER = logging.getLogger("turnscore_client.websocket")
+_LOGGER.setLevel(logging.INFO)  # in detail the library writes headers, with the key, and frames, with the dialogue
+
+
+class WebSocketLine:
+    """From the calling thread."""
+
+    def __init__(self, socket: "websockets.sync.client.ClientConnection", url: str) -> None:
+        self._socket = socket
+        self._url = url
+
+    @classmethod
+    def open(
+        cls, url: str, context: ssl.SSLContext | None, headers: Mapping[str, str], attempts: Attempts
+    ) -> "WebSocketLine":
+        """Connects. Raises OutOfTimeError, or the error that the handshake was refused with."""
+        try:
+            return cls(websockets.sync.client.connect(**_handshake(url, context, headers, attempts)), url)
+        except (OSError, WebSocketException, UnicodeError) as error:
+            raise _refusal(error, url) from error
+
+    def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
+        """Sends one message. On a connection that has ended it waits for nothing: `receive` reports why it ended."""
+        try:
+            self._socket.send(_encode(message))
+        except ConnectionClosed:
+            return
+        except OSError as error:
+            raise _broken(error, self._url) from error
+
+    def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
+        """The service's next message."""
+        try:
+            return _decode(self._socket.recv(max(0.0, seconds_left())))
+        except TimeoutError:
+            raise OutOfTimeError from None
+        except (ConnectionClosed, OSError) as error:
+            raise _broken(error, self._url) from error
+
+    def close(self) -> None:
+        """Says goodbye, and waits a little for the service's."""
+        self._socket.close()
+
+
+class AsyncWebSocketLine:
+    """From the running event loop."""
+
+    def __init__(self, socket: "websockets.asyncio.client.ClientConnection", url: str) -> None:
+        self._socket = socket
+        self._url = url
+
+    @classmethod
+    async def open(
+        cls, url: str, context: ssl.SSLContext | None, headers: Mapping[str, str], attempts: Attempts
+    ) -> "AsyncWebSocketLine":
+        """Connects. Raises OutOfTimeError, or the error that the handshake was refused with."""
+        try:
+            return cls(await _StayingConnect(**_handshake(url, context, headers, attempts)), url)
+        except (OSError, WebSocketException, UnicodeError) as error:
+            raise _refusal(error, url) from error
+
+    async def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
+        """Sends one message. On a connection that has ended it waits for nothing: `receive` reports why it ended."""
+        try:
+            async with asyncio.timeout(seconds_left()):
+                await self._socket.send(_encode(message))
+        except TimeoutError:
+            raise OutOfTimeError from None
+        except ConnectionClosed:
+            return
+        except OSError as error:
+            raise _broken(error, self._url) from error
+
+    async def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
+        """The service's next message."""
+        try:
+            async with asyncio.timeout(seconds_left()):
+                return _decode(await self._socket.recv())
+        except TimeoutError:
+            raise OutOfTimeError from None
+        except (ConnectionClosed, OSError) as error:
+            raise _broken(error, self._url) from error
+
+    async def close(self) -> None:
+        """Says goodbye, and waits a little for the service's."""
+        await self._socket.close()
+
+
+class _StayingConnect(websockets.asyncio.client.connect):
+    """Follows no redirect: the API key goes to nobody else."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc
+
+
+def _handshake(
+    url: str, context: ssl.SSLContext | None, headers: Mapping[str, str], attempts: Attempts
+) -> dict[str, Any]:
+    left = attempts.seconds_left()
+    if left <= 0:
+        raise OutOfTimeError
+    own = dict(headers)
+    return {
+        "uri": "ws" + url.removeprefix("http") + _PATH,
+        "ssl": context,
+        "user_agent_header": own.pop("User-Agent"),
+        "additional_headers": own,
+        "open_timeout": left,
+        "close_timeout": _defaults.GOODBYE_SECONDS,
+        "logger": _LOGGER,
+        "compression": None,  # a message is a turn: its compression costs both sides 45 KB for nothing
+    }
+
+
+def _refusal(error: Exception, url: str) -> TurnScoreError | OutOfTimeError:
+    """Every way in which no connection comes about, in this package's words."""
+    if isinstance(error, InvalidStatus):
+        response = error.response
+        headers = {name.lower(): value for name, value in response.headers.raw_items()}
+        return read_error(Answer(response.status_code, headers, bytes(response.body or b"")))
+    if isinstance(error, TimeoutError):
+        return OutOfTimeError()
+    if isinstance(error, InvalidMessage) and isinstance(error.__cause__, OSError | EOFError):
+        return _broken(error.__cause__, url)  # it ended first, as where a caller's certificate is refused (TLS 1.3)
+    if isinstance(error, InvalidHandshake):
+        return UnexpectedReplyError(f"what answers at {url} is no WebSocket: {error}")
+    return _broken(error, url)
+
+
+def _broken(error: Exception, url: str) -> ConnectionFailedError:
+    return ConnectionFailedError(f"no conversation with {url}: {error or type(error).__name__}")
+
+
+def _encode(message: ConversationMessage) -> str:
+    return message.model_dump_json(exclude_unset=True)
+
+
+def _decode(text: str | bytes) -> ConversationReply:
+    try:
+        return ConversationReply.model_validate_json(text)
+    except ValidationError:
+        raise unexpected_text(text) from None

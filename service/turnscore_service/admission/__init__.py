@@ -1,0 +1,1 @@
+"""Room for requests: who gets in, who waits, who is refused."""

@@ -1,0 +1,1 @@
+"""Queues, batches and the threads that compute them."""
