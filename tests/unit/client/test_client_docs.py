@@ -10,10 +10,10 @@ from pathlib import Path
 import httpx
 import pytest
 from turnscore_client import AsyncTurnScoreClient
-from turnscore_client._http import sending
 from turnscore_client._command.app import app
 from turnscore_client._errors import ERROR_CLASSES, ConnectionFailedError, UnexpectedReplyError
 from turnscore_client._grpc import sync_door
+from turnscore_client._http import sending
 from turnscore_client._http.bounded_transport import BoundedTransport
 from turnscore_client._mock.grpc_answers import answer
 from turnscore_client._sync.http_door import HttpDoor
