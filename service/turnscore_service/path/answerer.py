@@ -19,7 +19,7 @@ from turnscore_service.deadline import Deadline, latest
 from turnscore_service.errors import DeadlineExceededError, ScoringError
 from turnscore_service.keys.callers import CALLER
 from turnscore_service.path.combinations import Combinations, conclude, scorers_behind
-from turnscore_service.path.computation import Computation, Lead, Workshop
+from turnscore_service.path.computation import Computation, Workshop
 from turnscore_service.path.flights import Flight, Flights
 from turnscore_service.path.items import Item
 from turnscore_service.path.outcomes import Outcome, score_of
@@ -174,21 +174,23 @@ class Answerer:
 
     def _begin(self, questions: Sequence[_Question], caller: str) -> None:
         """Puts every question on flights with all that it lacks, and computes those that were begun for it."""
-        led: dict[str, list[tuple[_Question, Lead]]] = {}
+        begun: dict[str, list[Flight]] = {}
+        deadlines = []
         for each in questions:
-            if (lead := self._board(each)) is not None:
-                led.setdefault(each.name, []).append((each, lead))
-        if not led:
+            self._board(each)
+            if each.own is not None:
+                begun.setdefault(each.name, []).append(each.own)
+                deadlines.append(each.deadline)
+        if not begun:
             self.shedding.note_known({each.name for each in questions}, caller)
             return
-        demands = {name: self._demand(name, [lead for _, lead in pairs]) for name, pairs in led.items()}
-        until = latest(each.deadline for pairs in led.values() for each, _ in pairs)
-        reservation = self.shedding.hold(demands, until, caller)
-        for name, pairs in led.items():
-            self._compute(name, [lead for _, lead in pairs], demands[name], reservation)
+        demands = {name: self._demand(name, flights) for name, flights in begun.items()}
+        reservation = self.shedding.hold(demands, latest(deadlines), caller)
+        for name, flights in begun.items():
+            self._compute(name, flights, demands[name], reservation)
 
-    def _board(self, question: _Question) -> Lead | None:
-        """The work that has not begun yet."""
+    def _board(self, question: _Question) -> None:
+        """Puts it on the flights that have what it lacks, and on one of its own with what none has."""
         lookup = question.lookup
         missing = lookup.missing
         places = []
@@ -201,35 +203,37 @@ class Answerer:
         if question.flights:
             metrics.CACHE_JOINS.labels(question.name).inc()
         if not places:
-            return None
+            return
         turn: TurnToScore = lookup.turn
         computed: Sequence[int] = range(len(lookup.parts))
         if len(places) < len(lookup.parts):
             turn, computed = lookup.reader.narrow(lookup.turn, places)
-        question.own = self._flights.begin(lookup.key, [lookup.parts[place] for place in computed])
-        question.board(question.own)
-        return Lead(
+        question.own = Flight(
+            self._flights,
+            lookup.key,
+            [lookup.parts[place] for place in computed],
             turn=turn,
             chars=count_chars(lookup.inputs),
             reader=lookup.reader,
-            flight=question.own,
             keep=partial(self._cache.keep, lookup),
         )
+        self._flights.add(lookup.key, question.own)
+        question.board(question.own)
 
-    def _compute(self, name: str, leads: Sequence[Lead], demand: Demand, reservation: Reservation) -> None:
+    def _compute(self, name: str, flights: Sequence[Flight], demand: Demand, reservation: Reservation) -> None:
         def learn(real_tokens: int) -> None:
-            self._admission.learn(name, demand.tokens, real_tokens + _tokenizing_charge(leads))
+            self._admission.learn(name, demand.tokens, real_tokens + _tokenizing_charge(flights))
 
-        Computation(self._workshops[name], leads, learn, partial(reservation.release, name)).begin()
+        Computation(self._workshops[name], flights, learn, partial(reservation.release, name)).begin()
 
-    def _demand(self, name: str, leads: Sequence[Lead]) -> Demand:
+    def _demand(self, name: str, flights: Sequence[Flight]) -> Demand:
         estimate = self._workshops[name].loaded.scorer.estimate_tokens
-        return Demand(len(leads), sum(estimate(lead.turn) for lead in leads) + _tokenizing_charge(leads))
+        return Demand(len(flights), sum(estimate(flight.turn) for flight in flights) + _tokenizing_charge(flights))
 
 
-def _tokenizing_charge(leads: Sequence[Lead]) -> int:
+def _tokenizing_charge(flights: Sequence[Flight]) -> int:
     """The cost of tokenizing the turns, in tokens to compute."""
-    return sum(lead.chars for lead in leads) // _CHARS_PER_CHARGED_TOKEN
+    return sum(flight.chars for flight in flights) // _CHARS_PER_CHARGED_TOKEN
 
 
 async def _wait(questions: Sequence[_Question]) -> None:

@@ -20,23 +20,10 @@ from turnscore_service.errors import FailedScoringError, ScoringError
 from turnscore_service.path.flights import Computed, Flight
 from turnscore_service.path.pack_answers import PieceCollector
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
-from turnscore_service.scorers.parts import ScorePart, ScoresInParts
-from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
+from turnscore_service.scorers.parts import ScorePart
+from turnscore_service.scorers.scorer import RawScore, TokenPack
 
 _LOGGER = logging.getLogger("turnscore.computing")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lead:
-    """A turn to compute, as its scorer is to see it, and the flight on which its pieces land."""
-
-    turn: TurnToScore
-    chars: int
-    """Characters that the scorer reads of it."""
-    reader: ScoresInParts
-    flight: Flight
-    keep: Callable[[Mapping[bytes, ScorePart]], None]
-    """Called with the finished pieces before they land."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +52,7 @@ class Computation:
     def __init__(
         self,
         workshop: Workshop,
-        leads: Sequence[Lead],
+        flights: Sequence[Flight],
         on_tokenized: Callable[[int], None],
         on_done: Callable[[], None],
     ) -> None:
@@ -74,7 +61,7 @@ class Computation:
         `on_done` is called once, when nothing of it is being computed any more.
         """
         self._workshop = workshop
-        self._leads = leads
+        self._flights = flights
         self._on_tokenized = on_tokenized
         self._on_done = on_done
         self._started_at = time.monotonic()
@@ -85,8 +72,8 @@ class Computation:
     def begin(self) -> None:
         """Tokenizes, and goes on from there in callbacks of the event loop."""
         self._workshop.computations.begin()
-        tokenizing, turns = self._workshop.tokenizing, [lead.turn for lead in self._leads]
-        if tokenizing.is_quick(turns, sum(lead.chars for lead in self._leads)):
+        tokenizing, turns = self._workshop.tokenizing, [flight.turn for flight in self._flights]
+        if tokenizing.is_quick(turns, sum(flight.chars for flight in self._flights)):
             self._take(lambda: tokenizing.encode_at_once(turns))
             return
         encoding = tokenizing.encode(turns)
@@ -100,7 +87,7 @@ class Computation:
         except asyncio.CancelledError:
             pass  # nobody waits for any of them
         except Exception as error:
-            self._land(error, range(len(self._leads)))
+            self._land(error, range(len(self._flights)))
         if not self._submitted:
             self._end_all()
 
@@ -141,15 +128,15 @@ class Computation:
         for number, (place, tokens, raw) in enumerate(zip(pack.answers, pack.tokens, scores.raw, strict=True)):
             try:
                 if (whole := self._collector.take(pack, number, raw)) is not None:
-                    self._finish(self._leads[place], whole, tokens, scores)
+                    self._finish(self._flights[place], whole, tokens, scores)
             except Exception as failure:
                 self._land(failure, [place])
 
-    def _finish(self, lead: Lead, raw: RawScore, tokens: TokenCount, scores: PackScores) -> None:
-        pieces = lead.reader.split(lead.turn, ScorePart(raw, tokens))
-        found = dict(zip(lead.reader.parts_of(lead.turn), pieces, strict=True))
-        lead.keep(found)
-        lead.flight.land(
+    def _finish(self, flight: Flight, raw: RawScore, tokens: TokenCount, scores: PackScores) -> None:
+        pieces = flight.reader.split(flight.turn, ScorePart(raw, tokens))
+        found = dict(zip(flight.reader.parts_of(flight.turn), pieces, strict=True))
+        flight.keep(found)
+        flight.land(
             Computed(
                 parts=found,
                 tokenize_seconds=self._tokenize_seconds,
@@ -163,15 +150,15 @@ class Computation:
             _LOGGER.error("computing failed: %s", type(error).__name__, exc_info=error)
             error = FailedScoringError("something failed inside turnscore; its log says what")
         for place in places:
-            self._leads[place].flight.land(error)
+            self._flights[place].land(error)
 
     def _is_wanted(self, places: Sequence[int]) -> bool:
-        return any(self._leads[place].flight.is_wanted for place in places)
+        return any(self._flights[place].is_wanted for place in places)
 
     def _stop_unwanted(self, places: Sequence[int], stop: Callable[[bool], object]) -> None:
         """Calls `stop` when the last caller that waits for any of these has left."""
 
-        flights = [self._leads[place].flight for place in places]
+        flights = [self._flights[place] for place in places]
         left = list(flights)
 
         def look(expired: bool) -> None:

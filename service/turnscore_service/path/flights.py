@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from turnscore_service.errors import ScoringError
-from turnscore_service.scorers.parts import ScorePart
+from turnscore_service.scorers.parts import ScorePart, ScoresInParts
+from turnscore_service.scorers.scorer import TurnToScore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +25,25 @@ class Computed:
 class Flight:
     """Pieces of one turn's score on their way."""
 
-    def __init__(self, flights: "Flights", key: str | None, parts: Iterable[bytes]) -> None:
+    def __init__(
+        self,
+        flights: "Flights",
+        key: str | None,
+        parts: Iterable[bytes],
+        *,
+        turn: TurnToScore,
+        chars: int,
+        reader: ScoresInParts,
+        keep: Callable[[Mapping[bytes, ScorePart]], None],
+    ) -> None:
+        """`turn` is as its scorer is to see it; `chars` are those that the scorer reads of it.
+
+        `keep` is called with the finished pieces before they land.
+        """
+        self.turn = turn
+        self.chars = chars
+        self.reader = reader
+        self.keep = keep
         self.landed: Computed | ScoringError | None = None
         """What became of it, once it has landed."""
         self.parts = frozenset(parts)
@@ -72,13 +91,11 @@ class Flights:
         """The flight that this piece of that turn is on; a turn without a key is on none."""
         return None if key is None else self._by_part.get((key, part))
 
-    def begin(self, key: str | None, parts: Iterable[bytes]) -> Flight:
-        """A flight with these pieces; pieces that are on another flight stay there for the next question."""
-        flight = Flight(self, key, parts)
+    def add(self, key: str | None, flight: Flight) -> None:
+        """Lets others join it; pieces that are on another flight stay there for the next question."""
         if key is not None:
             for part in flight.parts:
                 self._by_part.setdefault((key, part), flight)
-        return flight
 
     def remove(self, key: str | None, flight: Flight) -> None:
         """Lets no other caller join."""

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from turnscore_service.path.computation import Computation, Lead, Workshop
+from turnscore_service.path.computation import Computation, Workshop
 from turnscore_service.path.flights import Flight, Flights
 from turnscore_service.scorers.scorer import TokenPack, TurnToScore
 from turnscore_wire import TokenCount
@@ -44,13 +44,11 @@ class CountedFlight(Flight):
 
 
 def begin(kitchen: Kitchen, turns: int) -> list[Flight]:
-    flights: list[Flight] = [CountedFlight(Flights(), None, [b"a"]) for _ in range(turns)]
-    leads = [
-        Lead(turn=TurnToScore([], "ok"), chars=2, reader=None, flight=flight, keep=lambda _: None) for flight in flights
-    ]  # type: ignore[arg-type]
+    given: Any = {"turn": TurnToScore([], "ok"), "chars": 2, "reader": None, "keep": lambda _: None}
+    flights: list[Flight] = [CountedFlight(Flights(), None, [b"a"], **given) for _ in range(turns)]
     for flight in flights:
         flight.enter()
-    Computation(kitchen.workshop, leads, lambda _: None, lambda: None).begin()
+    Computation(kitchen.workshop, flights, lambda _: None, lambda: None).begin()
     return flights
 
 
