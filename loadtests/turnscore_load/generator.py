@@ -46,8 +46,8 @@ class Generator:
         calls: list[CallRecord] = []
 
         async def one_client() -> None:
-            while self._loop.time() < began_at + seconds:
-                call = await self._call(next(requests), self._loop.time())
+            while (now := self._loop.time()) < began_at + seconds:
+                call = await self._call(next(requests), now)
                 calls.append(call)
                 if call.answer.outcome == "failed":
                     await asyncio.sleep(0.1)  # so that a dead service is not hammered

@@ -71,6 +71,7 @@ class Flight:
             self._flights.remove(self._key, self)
             for stop in self.on_empty:
                 stop(expired)
+            self._forget_calls()
 
     def land(self, result: Computed | ScoringError) -> None:
         """Gives the result to every caller; only the first result counts."""
@@ -79,6 +80,12 @@ class Flight:
             self.landed = result
             for tell in self.on_land:
                 tell()
+            self._forget_calls()
+
+    def _forget_calls(self) -> None:
+        """Its calls know it, and it knows the scorer: a replaced model would stay until the next garbage collection."""
+        self.on_land.clear()
+        self.on_empty.clear()
 
 
 class Flights:
