@@ -3,6 +3,7 @@
 Over made-up raters. The promise is that at most 5 % of good turns are called low, in 95 of 100 draws of rated turns.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -11,7 +12,7 @@ import typer
 from numpy.typing import NDArray
 from turnscore_service.scorers.quality import HEADS, ValueFormula
 
-from turnscore_exporters.calibration.calibration import calibrate_formula
+from turnscore_exporters.calibration.calibration import Calibration, calibrate_formula
 from turnscore_exporters.calibration.recalibration import RatedHeads, compute_values
 
 POPULATION = 40_000
@@ -21,6 +22,16 @@ LIKING = np.array([0.9, 0.2, 0.1, 0.8, 0.0, 0.4])
 """What the simulated raters go by, in standard deviations of the heads: not what ships."""
 
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the threshold of one draw does on turns that were not drawn."""
+
+    false_alarms: float
+    recall: float
+    reweighted: bool
+    """Whether the heads got new weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,23 +61,29 @@ def run_draws(draws: int, turns: int = 200, rate: float = 0.05, seed: int = 0) -
     """Calibrates on so many draws of that many rated turns, each of its own dialogue."""
     generator = np.random.default_rng(seed)
     heads, good = draw_heads(POPULATION, generator)
-    broken = reweighted = 0
-    alarms, recalls = [], []
+    outcomes = []
     for _ in range(draws):
         rated_heads, rated_good = draw_heads(turns, generator)
         rated = RatedHeads(rated_heads, rated_good, [str(place) for place in range(turns)], [()] * turns)
         made = calibrate_formula(rated, SHIPPED, rate=rate, source="simulated raters")
         low = compute_values(made.choice.formula, heads) < made.threshold.value
-        alarms.append(float(low[good].mean()))
-        recalls.append(float(low[~good].mean()))
-        broken += alarms[-1] > rate
-        reweighted += not made.choice.keeps_order
+        outcomes.append(observe_draw(low, good, made))
+    return tally_outcomes(outcomes, rate)
+
+
+def observe_draw(low: NDArray[np.bool_], good: NDArray[np.bool_], made: Calibration) -> Outcome:
+    """The outcome of a calibration, by which of the other turns it calls low and which are good."""
+    return Outcome(float(low[good].mean()), float(low[~good].mean()), not made.choice.keeps_order)
+
+
+def tally_outcomes(outcomes: Sequence[Outcome], rate: float) -> Tally:
+    """How often the promise of that rate was broken."""
     return Tally(
-        draws=draws,
-        broken=broken,
-        false_alarms=float(np.mean(alarms)),
-        recall=float(np.mean(recalls)),
-        reweighted=reweighted,
+        draws=len(outcomes),
+        broken=sum(each.false_alarms > rate for each in outcomes),
+        false_alarms=float(np.mean([each.false_alarms for each in outcomes])),
+        recall=float(np.mean([each.recall for each in outcomes])),
+        reweighted=sum(each.reweighted for each in outcomes),
     )
 
 
@@ -77,8 +94,12 @@ def main(
     seed: int = 0,
 ) -> None:
     """Prints how often the promise is broken."""
-    tally = run_draws(draws, turns, rate, seed)
-    typer.echo(
+    typer.echo(describe_tally(run_draws(draws, turns, rate, seed), turns, rate))
+
+
+def describe_tally(tally: Tally, turns: int, rate: float) -> str:
+    """The tally in a sentence."""
+    return (
         f"{tally.draws} draws of {turns} turns: more than {rate:.0%} of good turns called low in {tally.broken} "
         f"({tally.broken / tally.draws:.1%}); mean false alarms {tally.false_alarms:.1%}, mean recall "
         f"{tally.recall:.1%}; new weights in {tally.reweighted}"
