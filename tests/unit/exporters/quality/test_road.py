@@ -14,10 +14,10 @@ from support.exporter_data import build_sentence, write_rows
 from support.sentiment_data import write_sentiment_data
 from turnscore_exporters.commands.export import app as export_app
 from turnscore_exporters.commands.train import app
-from turnscore_exporters.quality.ablation import Ablation, run_ablation
-from turnscore_exporters.quality.ablation_page import format_runs
+from turnscore_exporters.quality.ablation.frozen import RowVectors
+from turnscore_exporters.quality.ablation.page import format_runs
+from turnscore_exporters.quality.ablation.runs import Ablation, run_ablation
 from turnscore_exporters.quality.examples import Example
-from turnscore_exporters.quality.frozen import RowVectors
 from turnscore_exporters.quality.model import (
     HEADS,
     OVERALL,

@@ -1,4 +1,4 @@
-"""`python -m turnscore_exporters.quality.ablation`: what each kind of made-up responses is worth, at a small scale.
+"""Ablation: what each kind of made-up responses is worth, at a small scale.
 
 One short training with all kinds for each seed, and one without each kind; nothing but the kinds differs. Each is
 measured on the development sets, and on whether it separates made-up responses of the kind from real ones in dialogues
@@ -11,7 +11,6 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 import torch
@@ -19,10 +18,9 @@ import typer
 from turnscore_assessment.agreement.statistics import compute_auc
 from turnscore_assessment.data.development_sets import ADVERSARIAL_FILE, DBDC3_FILE, RATINGS_FILE
 from turnscore_assessment.data.rated_turns import DAILYDIALOG, RatedTurn, read_dbdc3, read_rated_turns
-from turnscore_assessment.reported_errors import reported_errors
 
-from turnscore_exporters.errors import ExporterError
-from turnscore_exporters.quality.ablation_page import RunFigures, format_runs
+from turnscore_exporters.quality.ablation.frozen import RowVectors, learn_heads
+from turnscore_exporters.quality.ablation.page import RunFigures
 from turnscore_exporters.quality.development import (
     VALUE,
     measure_adversarial,
@@ -32,7 +30,6 @@ from turnscore_exporters.quality.development import (
 )
 from turnscore_exporters.quality.examples import ExampleRecipe
 from turnscore_exporters.quality.finish import fit_formula
-from turnscore_exporters.quality.frozen import RowVectors, learn_heads
 from turnscore_exporters.quality.job import QualityJob, learn_parts
 from turnscore_exporters.quality.model import HEADS, QualityModel, QualitySettings
 from turnscore_exporters.quality.negatives import SHARES, NegativeKind
@@ -207,25 +204,3 @@ def measure_separation(
     labels = np.repeat([1.0, 0.0], len(turns))
     columns = {VALUE: formula.compute(heads), **{name: heads[:, place] for place, name in enumerate(HEADS)}}
     return {name: round(compute_auc(column, labels), 4) for name, column in columns.items()}
-
-
-def main(
-    data: Annotated[Path, typer.Option(help="Folder with the data files under their published names.")],
-    output: Annotated[Path, typer.Option(help="Folder for checkpoints and figures; an interrupted command goes on.")],
-    scale: Annotated[float, typer.Option(min=0.001, max=1, help="Share of the starter's training.")] = 0.04,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs with all kinds: how far a run is from the next.")] = 3,
-    kind: Annotated[list[NegativeKind] | None, typer.Option(help="A kind to leave out; repeatable. Default: each.")] = (
-        None
-    ),
-    frozen: Annotated[bool, typer.Option(help="Leave the encoder as it came: the heads alone learn.")] = False,
-) -> None:
-    """Print the table of what each kind of made-up responses is worth."""
-    with reported_errors(ExporterError):
-        kinds = kind or list(NegativeKind)
-        job = Ablation(data=data, output=output, scale=scale, seeds=seeds, kinds=kinds, frozen=frozen)
-        runs = run_ablation(job)
-    typer.echo(format_runs(runs))
-
-
-if __name__ == "__main__":
-    typer.run(main)
