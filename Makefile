@@ -40,7 +40,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: help setup serve test check format lock wheels bento latency scores page-client screenshots schema proto check-proto sync-client bench-fed train-dialogue-lm
 .PHONY: bench bench-quick equal bench-cache bench-gpu bench-gpu-tiny bench-scorers bench-telemetry bench-references profile load soak overload streams switches hostile
 .PHONY: integrations integration
-.PHONY: image test-image deploy-tools manifests observability observability-files replicas shadow release
+.PHONY: image test-image deploy-tools manifests observability observability-files replicas shadow release trial-release
 .PHONY: baselines sample-commands train-engagement export-engagement train-sentiment-stop export-sentiment-stop export-quality simulate-calibration simulate-comparison simulate-designs train-quality reading
 
 help:  ## Lists the targets
@@ -152,8 +152,14 @@ deploy-tools: $(DEV)/.ready  ## Fetches what tests of deploy/ and a release need
 observability-files: $(DEV)/.ready  ## Writes deploy/observability's rules and dashboards anew
 	$(DEV)/bin/python deploy/observability/write.py
 
-release: bento image  ## Puts wheels, sdists, bento, image, chart, bill of materials and checksums into dist/release/
-	deploy/release.sh $(DEV)/bin/python $(SERVE)/bin/bentoml $(IMAGE)
+TARGETS ?= cpu
+release: $(SERVE)/.ready $(DEV)/.ready  ## Puts wheels, sdists, bento, image, chart, bill of materials and checksums into dist/release/: TARGETS="cpu cuda"
+	deploy/release.sh check $(DEV)/bin/python
+	@$(MAKE) --no-print-directory bento
+	deploy/release.sh gather $(DEV)/bin/python $(SERVE)/bin/bentoml $(TARGETS)
+
+trial-release: $(SERVE)/.ready $(DEV)/.ready  ## Makes a release of what is committed, in a clone whose changelog has the section: TARGETS=cpu
+	deploy/trial_release.sh build/trial-release TARGETS='$(TARGETS)'
 
 manifests:  ## Writes deploy/kubernetes/*.yaml anew from the chart
 	$(HELM) template turnscore deploy/helm/turnscore --set autoscaling.kind=none > deploy/kubernetes/fixed.yaml

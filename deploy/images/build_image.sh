@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds one image of the Dockerfile with docker, podman or buildah, whichever is there: build_image.sh TARGET NAME
+# Builds one image of the Dockerfile with docker, podman or buildah, whichever is there: build_image.sh TARGET NAME; `--builder` names it.
 # BUILDER names one of the three, PYTHON_IMAGE the base, BUILD_FLAGS further options (a mirror's certificate, say). Needs dist/.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -16,6 +16,10 @@ find_builder() {
 }
 
 builder=${BUILDER:-$(find_builder)}
+if [ "$target" = --builder ]; then
+    echo "$builder"
+    exit
+fi
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)
 flags=(--file Dockerfile --target "$target" --tag "$name"
     --build-arg "PYTHON=${PYTHON_IMAGE:-python:3.11-slim}" --build-arg "VERSION=$version"

@@ -30,11 +30,44 @@ def test_every_place_has_the_version_of_the_service(place: str):
     assert set(found) == {VERSION}
 
 
-def test_a_version_without_its_section_of_the_changelog_is_not_released(tmp_path: Path):
-    script = tmp_path / "deploy" / "release.sh"
+REFUSED = {
+    "## [Unreleased]\n- A change.\n\n## [0.1.0] - 2026-01-01\n- Another.\n": "CHANGELOG.md has no section",
+    "## [7.0.0]\n- A change that has no day.\n": "CHANGELOG.md has no section",
+    "## [7a0.0] - 2026-01-01\n- A change.\n": "CHANGELOG.md has no section",
+    "## [7.0.0] - 2026-01-01\n\n## [0.1.0] - 2025-01-01\n- A change.\n": "CHANGELOG.md says nothing under",
+}
+
+
+def release_check(folder: Path, changelog: str) -> str:
+    """What `make release` says before it builds, of a committed tree with that changelog; empty for nothing."""
+    script = folder / "deploy" / "release.sh"
     script.parent.mkdir()
     script.write_bytes((ROOT / "deploy" / "release.sh").read_bytes())
-    (tmp_path / "pyproject.toml").write_text('version = "7.0.0"\n')
-    (tmp_path / "CHANGELOG.md").write_text("## [Unreleased]\n\n## [0.1.0]\n")
-    done = subprocess.run(["bash", script, "python", "bentoml"], capture_output=True, text=True)
-    assert (done.returncode, done.stderr.split(";")[0]) == (1, "no release: CHANGELOG.md has no section [7.0.0]")
+    for tool in (folder / "build" / "tools" / "helm", folder / "bin" / "syft"):
+        tool.parent.mkdir(parents=True)
+        tool.touch(mode=0o755)
+    (folder / "pyproject.toml").write_text('version = "7.0.0"\n')
+    (folder / "CHANGELOG.md").write_text(changelog)
+    (folder / ".gitignore").write_text("build\nbin\n")
+    author = ["-c", "user.name=a", "-c", "user.email=a@localhost"]
+    for words in (["init", "--quiet"], ["add", "."], [*author, "commit", "--quiet", "--message", "all"]):
+        subprocess.run(["git", *words], cwd=folder, check=True)
+    return checked(folder)
+
+
+def checked(folder: Path) -> str:
+    command = ["bash", "deploy/release.sh", "check", "bin/python"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert bool(done.returncode) == bool(done.stderr)
+    return done.stderr.removeprefix("no release: ").strip()
+
+
+@pytest.mark.parametrize("changelog", REFUSED)
+def test_a_version_without_its_section_of_the_changelog_is_not_released(changelog: str, tmp_path: Path):
+    assert release_check(tmp_path, changelog).startswith(REFUSED[changelog])
+
+
+def test_a_version_with_its_section_is_released_from_a_tree_that_is_committed(tmp_path: Path):
+    assert release_check(tmp_path, "## [7.0.0] - 2026-01-01\n\n### Added\n- A change.\n") == ""
+    (tmp_path / "pyproject.toml").write_text('version = "7.0.0"\nname = "another"\n')
+    assert checked(tmp_path) == "the tree has changes that are not committed"
