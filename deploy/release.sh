@@ -23,7 +23,12 @@ shift 3
 rm -rf "$out" && mkdir -p "$out"
 
 cp dist/turnscore*-"$version"-*.whl "$out"
-for folder in . clients assessment exporters corpora; do "$python" -m build --sdist --outdir "$out" "$folder" >/dev/null; done
+for folder in . clients assessment exporters corpora; do
+    # Nothing that is not committed: no tools, no earlier builds, no keys that somebody left there.
+    made=$("$python" -m build --sdist --outdir "$out" "$folder" | sed -n 's/^Successfully built //p')
+    strays=$(tar tzf "$out/$made" | cut -d/ -f2- | grep -vxF -e PKG-INFO -e .gitignore -f <(cd "$folder" && git ls-files)) || true
+    [ -z "$strays" ] || refuse "$made has what is not committed: $strays"
+done
 [ "$(ls "$out"/*.whl | wc -l)" = "$(ls "$out"/*.tar.gz | wc -l)" ] || refuse "a wheel is missing: $(ls -m "$out")"
 "$bentoml" export turnscore:latest "$PWD/$out/turnscore-$version.bento" >/dev/null  # a relative path would start at /
 "$helm" package deploy/helm/turnscore --destination "$out" >/dev/null
