@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import cached_property, partial
 from typing import Protocol
@@ -17,7 +18,13 @@ from turnscore_service.inference.devices import CPU, Device, choose_devices, cou
 from turnscore_service.inference.machine import Machine, ThisMachine
 from turnscore_service.inference.onnx_backend import RunCount
 from turnscore_service.process.warm_up import fill_arenas, fill_device, measure_budget
-from turnscore_service.scorers.loaded_scorer import LoadedScorer, choose_graph, load_scorer, measure_concurrency
+from turnscore_service.scorers.loaded_scorer import (
+    LoadedScorer,
+    choose_graph,
+    measure_concurrency,
+    measure_pace,
+    prove_scorer,
+)
 from turnscore_service.settings.service import Settings
 
 CUDA_LANES = 2
@@ -66,11 +73,16 @@ class ModelLoader:
         Raises BundleError where one is refused, where two are of one kind, or where there is none; DeviceError where
         the device that was asked for cannot be used.
         """
-        scorers: dict[str, LoadedScorer] = {}
-        for kind, bundle in self.find_bundles().items():
-            variant, device = self._choose_graph(bundle)
-            concurrency = self._choose_concurrency(bundle, variant, device)
-            scorers[kind] = self._load(bundle, variant, device, concurrency)
+        graphs = {kind: (bundle, *self._choose_graph(bundle)) for kind, bundle in self.find_bundles().items()}
+
+        def prove(graph: tuple[Bundle, GraphVariant, Device]) -> LoadedScorer:
+            return self._prove(*graph, self._first_concurrency(graph[2]))
+
+        # To load one keeps one CPU busy, so they are loaded side by side; what is measured is measured alone, later.
+        at_once = self._cpus if all(device == CPU for _, _, device in graphs.values()) else 1
+        with ThreadPoolExecutor(min(at_once, len(graphs))) as executor:
+            proved = list(executor.map(prove, graphs.values()))
+        scorers = {kind: self._finish(self._tune(loaded)) for kind, loaded in zip(graphs, proved, strict=True)}
         for loaded in scorers.values():
             if loaded.device == CPU:
                 fill_arenas(loaded, self._most_tokens(loaded))
@@ -93,10 +105,9 @@ class ModelLoader:
         bundle = self.with_options(bundle)
         variant, device = self._choose_graph(bundle)
         is_alike = (variant, device) == (like.variant, like.device)
-        concurrency = concurrency or (
-            like.concurrency if is_alike else self._choose_concurrency(bundle, variant, device)
-        )
-        loaded = self._load(bundle, variant, device, concurrency)
+        given = concurrency or (like.concurrency if is_alike else None)
+        loaded = self._prove(bundle, variant, device, given or self._first_concurrency(device))
+        loaded = self._finish(loaded if given else self._tune(loaded))
         if device == CPU:
             fill_arenas(loaded, self._most_tokens(loaded), beside_callers=True)
         elif device == like.device:
@@ -149,14 +160,42 @@ class ModelLoader:
             _LOGGER.info("%s has no graph for %s; it runs on the CPU", bundle.manifest.reference, self._devices[0])
         return variant, device
 
-    def _load(self, bundle: Bundle, variant: GraphVariant, device: Device, concurrency: Concurrency) -> LoadedScorer:
-        loaded = load_scorer(
+    @property
+    def _cpus(self) -> int:
+        """This worker's share of them."""
+        return max(1, usable_cpus() // self._settings.workers)
+
+    def _prove(self, bundle: Bundle, variant: GraphVariant, device: Device, concurrency: Concurrency) -> LoadedScorer:
+        return prove_scorer(
             bundle, variant, concurrency=concurrency, running=self._running, device=device, cuda=self._cuda
         )
-        described = {"model": bundle.manifest.reference, "graph": variant, "device": str(device)}
-        _LOGGER.info("loaded", extra={**described, **asdict(concurrency)})
-        thresholds = self._settings.thresholds
-        return replace(loaded, threshold=thresholds.get(bundle.manifest.kind, loaded.threshold))
+
+    def _first_concurrency(self, device: Device) -> Concurrency:
+        """What the settings say, else one lane of one thread, which is where measuring begins."""
+        runtime = self._settings.runtime
+        if device != CPU:
+            return Concurrency(runtime.lanes or CUDA_LANES)
+        if runtime.threads:
+            return Concurrency(runtime.lanes or max(1, self._cpus // runtime.threads), runtime.threads)
+        return Concurrency()
+
+    def _tune(self, proved: LoadedScorer) -> LoadedScorer:
+        """The scorer in the lanes and threads that serve it best, where the settings leave that to be measured."""
+        runtime = self._settings.runtime
+        if proved.device != CPU or runtime.threads:
+            return proved
+        measured = measure_concurrency(proved, self._cpus)
+        measured = replace(measured, lanes=runtime.lanes or measured.lanes)
+        if (measured.threads, measured.wide_threads) == (proved.concurrency.threads, proved.concurrency.wide_threads):
+            return replace(proved, concurrency=measured)
+        return self._prove(proved.bundle, proved.variant, proved.device, measured)
+
+    def _finish(self, proved: LoadedScorer) -> LoadedScorer:
+        """The scorer with its pace and the deployment's threshold."""
+        loaded, manifest = measure_pace(proved), proved.bundle.manifest
+        described = {"model": manifest.reference, "graph": loaded.variant, "device": str(loaded.device)}
+        _LOGGER.info("loaded", extra={**described, **asdict(loaded.concurrency)})
+        return replace(loaded, threshold=self._settings.thresholds.get(manifest.kind, loaded.threshold))
 
     def _most_tokens(self, loaded: LoadedScorer) -> int:
         return self._settings.batching.max_batch_tokens or loaded.budget.most_tokens
@@ -175,17 +214,6 @@ class ModelLoader:
             shared[name] = measure_budget(loaded, partial(self._machine.free_bytes, index), part)
             _LOGGER.info("%s takes batches of up to %d tokens", name, shared[name].budget.most_tokens)
         return shared
-
-    def _choose_concurrency(self, bundle: Bundle, variant: GraphVariant, device: Device) -> Concurrency:
-        """What the settings say, else what is measured on this worker's share of the CPUs."""
-        runtime = self._settings.runtime
-        cpus = max(1, usable_cpus() // self._settings.workers)
-        if device != CPU:
-            return Concurrency(runtime.lanes or CUDA_LANES)
-        if runtime.threads:
-            return Concurrency(runtime.lanes or max(1, cpus // runtime.threads), runtime.threads)
-        measured = measure_concurrency(bundle, variant, cpus)
-        return replace(measured, lanes=runtime.lanes or measured.lanes)
 
 
 def load_scorers(settings: Settings, *, worker: int = 0, machine: Machine | None = None) -> dict[str, LoadedScorer]:

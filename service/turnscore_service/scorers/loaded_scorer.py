@@ -2,8 +2,8 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from importlib.metadata import entry_points
 from typing import cast
 
@@ -134,15 +134,78 @@ def load_scorer(
     device: Device = CPU,
     cuda: CudaOptions | None = None,
 ) -> LoadedScorer:
+    """As `prove_scorer`, in `concurrency` or in one lane of `threads`, and measures how fast it tokenizes."""
+    concurrency = concurrency or Concurrency(threads=threads or 1)
+    return measure_pace(
+        prove_scorer(bundle, variant, concurrency=concurrency, running=running, device=device, cuda=cuda)
+    )
+
+
+def prove_scorer(
+    bundle: Bundle,
+    variant: GraphVariant,
+    *,
+    concurrency: Concurrency,
+    running: RunCount | None = None,
+    device: Device = CPU,
+    cuda: CudaOptions | None = None,
+) -> LoadedScorer:
     """Loads one graph of a checked bundle, compares it with the manifest and scores the self-test turns.
 
-    The graph runs as `concurrency` says, or in one lane of `threads`. Raises MismatchedGraphError where the graph does
+    Measures nothing, so that several may be loaded at once. Raises MismatchedGraphError where the graph does
     not load, its inputs or outputs differ from the manifest's, or it scores a self-test turn otherwise than when it was
     exported; UnknownKindError where no scorer reads the kind; DeviceError where the graph does not run on
     `device`.
     """
+    scorer, code_version = _open(bundle, variant, concurrency, running, device, cuda)
+    run_self_test(bundle, variant, scorer)
+    return LoadedScorer(
+        scorer=scorer,
+        bundle=bundle,
+        variant=variant,
+        percentiles=tuple(bundle.calibration().percentiles),
+        concurrency=concurrency,
+        proof=read_turn(bundle.self_test().turns[0]),
+        device=device,
+        code_version=code_version,
+        threshold=None if bundle.manifest.threshold is None else bundle.manifest.threshold.value,
+    )
+
+
+def measure_pace(loaded: LoadedScorer) -> LoadedScorer:
+    """The scorer with what it takes to tokenize, measured on its self-test turns: nothing else should run meanwhile."""
+    turns = [read_turn(each) for each in loaded.bundle.self_test().turns]
+    return replace(loaded, tokenizing=measure_tokenizing(loaded.scorer, turns))
+
+
+def measure_concurrency(proved: LoadedScorer, cpus: int) -> Concurrency:
+    """The lanes and threads that serve this graph best on that many CPUs, on one of which it was proved.
+
+    Takes under a second a candidate. Measured on the self-test turn of median length. Raises as `prove_scorer`.
+    """
+    if cpus == 1:
+        return Concurrency()
+    packs = proved.scorer.encode([read_turn(each) for each in proved.bundle.self_test().turns])
+    typical = sorted(packs, key=lambda pack: pack.real_tokens)[len(packs) // 2]
+    samples = {}
+    for threads in candidates(cpus):
+        scorer = proved.scorer
+        if threads != proved.concurrency.threads:
+            scorer, _ = _open(proved.bundle, proved.variant, Concurrency(threads=threads))
+        samples[threads] = take_sample(partial(scorer.score, [typical]), max(1, cpus // threads))
+    return choose(samples, cpus)
+
+
+def _open(
+    bundle: Bundle,
+    variant: GraphVariant,
+    concurrency: Concurrency,
+    running: RunCount | None = None,
+    device: Device = CPU,
+    cuda: CudaOptions | None = None,
+) -> tuple[Scorer, str]:
+    """The scorer, which has scored nothing yet, and which code it is."""
     spec = bundle.manifest.graphs[variant]
-    concurrency = concurrency or Concurrency(threads=threads or 1)
     try:
         graph = bundle.path_of(spec.file)
         backend: Backend = (
@@ -155,37 +218,7 @@ def load_scorer(
     except RuntimeError as error:
         raise MismatchedGraphError(f"bundle {bundle.manifest.reference}: {error}") from error
     _compare_tensors(bundle, spec, backend)
-    run_self_test(bundle, variant, scorer)
-    percentiles = tuple(bundle.calibration().percentiles)
-    turns = [read_turn(each) for each in bundle.self_test().turns]
-    return LoadedScorer(
-        scorer=scorer,
-        bundle=bundle,
-        variant=variant,
-        percentiles=percentiles,
-        concurrency=concurrency,
-        proof=turns[0],
-        device=device,
-        tokenizing=measure_tokenizing(scorer, turns),
-        code_version=code_version,
-        threshold=None if bundle.manifest.threshold is None else bundle.manifest.threshold.value,
-    )
-
-
-def measure_concurrency(bundle: Bundle, variant: GraphVariant, cpus: int) -> Concurrency:
-    """The lanes and threads that serve this graph best on that many CPUs; takes under a second a candidate.
-
-    Measured on the self-test turn of median length. Raises as `load_scorer`.
-    """
-    if cpus == 1:
-        return Concurrency()
-    samples = {}
-    for threads in candidates(cpus):
-        scorer = load_scorer(bundle, variant, threads=threads).scorer
-        packs = scorer.encode([read_turn(each) for each in bundle.self_test().turns])
-        typical = sorted(packs, key=lambda pack: pack.real_tokens)[len(packs) // 2]
-        samples[threads] = take_sample(lambda: scorer.score([typical]), max(1, cpus // threads))  # noqa: B023
-    return choose(samples, cpus)
+    return scorer, code_version
 
 
 def find_scorer(kind: str) -> tuple[type[Scorer], str]:
