@@ -40,7 +40,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: help setup serve test check format lock wheels bento latency scores page-client screenshots schema proto check-proto sync-client bench-fed train-dialogue-lm
 .PHONY: bench bench-quick equal bench-cache bench-gpu bench-gpu-tiny bench-scorers bench-telemetry bench-references profile load soak overload streams switches hostile
 .PHONY: integrations integration
-.PHONY: image test-image deploy-tools manifests observability observability-files replicas shadow release trial-release
+.PHONY: image test-image deploy-tools manifests observability observability-files replicas replicas-throughput shadow release trial-release
 .PHONY: baselines sample-commands train-engagement export-engagement train-sentiment-stop export-sentiment-stop export-quality simulate-calibration simulate-comparison simulate-designs train-quality reading
 
 help:  ## Lists the targets
@@ -264,6 +264,10 @@ hostile: $(SERVE)/.ready $(DEV)/.ready  ## Attacks the service like a hostile ca
 replicas: $(SERVE)/.ready $(DEV)/.ready  ## Kills, restarts and slows one of three services behind haproxy with one Redis, under load
 	$(LOAD) replicas --serve $(SERVE)/bin/turnscore-serve --reports build/load
 
+replicas-throughput: ROUNDS = 3
+replicas-throughput: $(SERVE)/.ready $(DEV)/.ready  ## Measures one replica, two and three with a core each beside the ideal: ROUNDS=3
+	PYTHONPATH=loadtests $(DEV)/bin/python -m turnscore_load.replicas --serve $(SERVE)/bin/turnscore-serve --rounds $(ROUNDS)
+
 observability: $(SERVE)/.ready $(DEV)/.ready  ## Makes the cause of every alert beside a real Prometheus with the rules, and sees each fire and clear
 	$(LOAD) alerts --serve $(SERVE)/bin/turnscore-serve --reports build/load
 
@@ -352,3 +356,9 @@ LOCK := --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted
 	--no-emit-find-links --unsafe-package=turnscore --unsafe-package=turnscore-client \
 	--unsafe-package=turnscore-assessment --unsafe-package=turnscore-exporters \
 	--unsafe-package=turnscore-corpus
+
+.PHONY: bench-start
+bench-start: ROUNDS = 5
+bench-start: $(SERVE)/.ready $(DEV)/.ready  ## Measures the start of a service with all starter models: ROUNDS=5 BEFORE=folder
+	$(BENCH_PATH) $(DEV)/bin/python -m turnscore_bench.start --serving $(SERVE)/bin --rounds $(ROUNDS) \
+		$(if $(BEFORE),--before '$(BEFORE)')

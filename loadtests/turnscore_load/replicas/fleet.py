@@ -38,10 +38,11 @@ RETRIES = "retries 3\n    retry-on conn-failure empty-response response-timeout"
 
 @dataclass(kw_only=True)
 class Fleet:
-    """What runs: the replicas behind `port`, and the Redis."""
+    """What runs: the replicas behind `port`, the proxy and the Redis."""
 
     port: int
     replicas: Sequence[Replica]
+    proxy: "subprocess.Popen[bytes]"
     redis: "subprocess.Popen[bytes]"
 
     @property
@@ -57,12 +58,17 @@ class Fleet:
 
 
 @contextmanager
-def fleet(serve: Path, folder: Path, *, count: int = 3, proxy_retries: bool = False) -> Iterator[Fleet]:
-    """Starts all, and stops it again. Raises NoProgramError."""
+def fleet(
+    serve: Path, folder: Path, *, count: int = 3, cores: Sequence[int] = (), proxy_retries: bool = False
+) -> Iterator[Fleet]:
+    """Starts all, and stops it again; with `cores`, each replica on one of its own. Raises NoProgramError."""
     found, redis_port, port = find_programs("haproxy", "redis-server"), free_port(), free_port()
     settings = {**_SETTINGS, "TURNSCORE_DRAIN_SECONDS": "2"}
     settings["TURNSCORE_CACHE__URL"] = f"redis://{LOOPBACK}:{redis_port}/0"
-    replicas = [Replica(serve=serve, folder=folder / f"replica-{each}", settings=settings) for each in range(count)]
+    replicas = [
+        Replica(serve=serve, folder=folder / f"replica-{each}", settings=settings, core=core)
+        for each, core in zip(range(count), cores or [None] * count, strict=True)
+    ]
     with ExitStack() as stack:
         folder.mkdir(parents=True, exist_ok=True)
         shared = stack.enter_context(running(redis_command(found["redis-server"], redis_port), folder / "redis.log"))
@@ -75,6 +81,6 @@ def fleet(serve: Path, folder: Path, *, count: int = 3, proxy_retries: bool = Fa
         head = _CONFIGURATION.format(address=LOOPBACK, port=port, retries=RETRIES if proxy_retries else "retries 3")
         servers = [f"    server replica{at} {LOOPBACK}:{each.port}" for at, each in enumerate(replicas)]
         written.write_text("\n".join([head.rstrip(), *servers, ""]))
-        stack.enter_context(running([found["haproxy"], "-db", "-f", str(written)], folder / "haproxy.log"))
+        proxy = stack.enter_context(running([found["haproxy"], "-db", "-f", str(written)], folder / "haproxy.log"))
         wait_until(lambda: answers(port), "haproxy")
-        yield Fleet(port=port, replicas=replicas, redis=shared)
+        yield Fleet(port=port, replicas=replicas, proxy=proxy, redis=shared)
