@@ -65,9 +65,10 @@ def fleet(
     found, redis_port, port = find_programs("haproxy", "redis-server"), free_port(), free_port()
     settings = {**_SETTINGS, "TURNSCORE_DRAIN_SECONDS": "2"}
     settings["TURNSCORE_CACHE__URL"] = f"redis://{LOOPBACK}:{redis_port}/0"
+    pinned: Sequence[int | None] = cores or [None] * count
     replicas = [
         Replica(serve=serve, folder=folder / f"replica-{each}", settings=settings, core=core)
-        for each, core in zip(range(count), cores or [None] * count, strict=True)
+        for each, core in zip(range(count), pinned, strict=True)
     ]
     with ExitStack() as stack:
         folder.mkdir(parents=True, exist_ok=True)
