@@ -15,6 +15,7 @@ from turnscore_load.address import LOOPBACK, ForeignHostError, Ports, port_of
 from turnscore_load.alerts.run import RULES, run_alerts, silent_alerts
 from turnscore_load.alerts.run import report as alerts_report
 from turnscore_load.alerts.watch import SilentAlertError
+from turnscore_load.conclusion import conclude
 from turnscore_load.hostile.attacks import attack_all, silence_seconds
 from turnscore_load.hostile.neighbours import beside_flood
 from turnscore_load.hostile.report import checks as hostile_checks
@@ -69,10 +70,7 @@ def replicas(
 ) -> None:
     """Three services behind haproxy with one Redis: one is killed, all restart, the Redis is lost, one is slow."""
     found, most = uvloop.run(run_replicas(serve, reports / "replicas"))
-    text = replicas_report(found, most)
-    (reports / "replicas.md").write_text(text)
-    typer.echo(text)
-    raise typer.Exit(0 if all(each.is_kept for each in replicas_checks(found)) else 1)
+    conclude(reports / "replicas.md", replicas_report(found, most), replicas_checks(found))
 
 
 @app.command()
@@ -85,10 +83,7 @@ def switches(
     """Switches the model of a service under load again and again, and has it refuse broken versions as often."""
     settings = SwitchesSettings(serve=serve, folder=reports.absolute() / "switches", count=count, load=load)
     found = uvloop.run(run_switches(settings))
-    text = switches_report(found)
-    (reports / "switches.md").write_text(text)
-    typer.echo(text)
-    raise typer.Exit(0 if all(each.is_kept for each in switches_checks(found)) else 1)
+    conclude(reports / "switches.md", switches_report(found), switches_checks(found))
 
 
 @app.command()
@@ -206,12 +201,9 @@ def overload(
             run = runner.run(run_overload(found.port, found.processes(), settings, typer.echo))
         except (TooMuchError, ProcessesChangedError) as error:
             sys.exit(f"overload: {error}")
-    verdicts = checks(run)
-    text = report(run, verdicts)
-    (reports / "overload.md").write_text(text + "\n", encoding="utf-8")
     write_csv(run.samples, reports / "overload_samples.csv")
-    typer.echo(f"\n{text}")
-    raise typer.Exit(0 if all(each.is_kept for each in verdicts) else 1)
+    verdicts = checks(run)
+    conclude(reports / "overload.md", report(run, verdicts), verdicts)
 
 
 @app.command()
@@ -254,12 +246,9 @@ def streams(
             run = asyncio.run(test.run())
         except ProcessesChangedError as error:
             sys.exit(f"streams: {error}")
-    verdicts = streams_checks(run)
-    text = streams_report(run, verdicts)
-    (reports / "streams.md").write_text(text + "\n", encoding="utf-8")
     write_csv(run.samples, reports / "streams_samples.csv")
-    typer.echo(f"\n{text}")
-    raise typer.Exit(0 if all(each.is_kept for each in verdicts) else 1)
+    verdicts = streams_checks(run)
+    conclude(reports / "streams.md", streams_report(run, verdicts), verdicts)
 
 
 @app.command()
@@ -281,10 +270,7 @@ def hostile(
             typer.echo(f"a neighbour beside a flood of {kind} batches")
             besides.append(runner.run(beside_flood(found.port, scorer, kind, seconds)))
     verdicts = hostile_checks(besides, attacks, control)
-    text = hostile_report(verdicts, control)
-    (reports / "hostile.md").write_text(text + "\n", encoding="utf-8")
-    typer.echo(f"\n{text}")
-    raise typer.Exit(0 if all(each.is_kept for each in verdicts) else 1)
+    conclude(reports / "hostile.md", hostile_report(verdicts, control), verdicts)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 import uvloop
 
+from turnscore_load.conclusion import conclude
 from turnscore_load.shadow.report import checks, report
 from turnscore_load.shadow.run import ShadowSettings, run_shadow, two_services
 from turnscore_load.target import NoServiceError
@@ -35,10 +36,7 @@ def main(
     except NoServiceError as error:
         sys.exit(f"shadow: {error}")
     verdicts = checks(run)
-    text = report(run, verdicts)
-    (reports / "shadow.md").write_text(text + "\n", encoding="utf-8")
-    typer.echo(f"\n{text}")
-    raise typer.Exit(0 if all(each.is_kept for each in verdicts) else 1)
+    conclude(reports / "shadow.md", report(run, verdicts), verdicts)
 
 
 if __name__ == "__main__":
