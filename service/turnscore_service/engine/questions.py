@@ -8,7 +8,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from turnscore_service.batching.isolation import PackResult, encode_in_pieces, encode_isolating, moved, to_scoring_error
+from turnscore_service.batching.isolation import PackResult, encode_isolating, moved, to_scoring_error
 from turnscore_service.engine.lanes import Lanes
 from turnscore_service.engine.shared_scores import ScorerStore
 from turnscore_service.errors import FailedScoringError, ScoringError
@@ -106,8 +106,7 @@ class ScorerQuestions:
         self, groups: Sequence[_Group], turns: Sequence[TurnToScore]
     ) -> tuple[list[TokenPack], dict[int, ScoringError]]:
         if not self._shares_passes:
-            pieces, failed = encode_in_pieces(self.loaded, turns, _never)
-            return pieces, dict(failed)
+            return encode_isolating(self.loaded, turns)
         packs: list[TokenPack] = []
         all_failed: dict[int, ScoringError] = {}
         start = 0
@@ -139,7 +138,3 @@ def _read_answer(collector: PieceCollector, pack: TokenPack, number: int, result
     except Exception as error:
         return to_scoring_error(error)
     return None if whole is None else ScorePart(whole, pack.tokens[number])
-
-
-def _never() -> bool:
-    return False

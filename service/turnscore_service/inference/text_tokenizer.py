@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 from threading import Lock
 from typing import ClassVar, Self
@@ -60,15 +59,15 @@ class TextTokenizer:
         self.mask_id: int | None = self._tokenizer.token_to_id(mask)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The token ids of each text, without special tokens."""
+        """The token ids of each text, without special tokens. A word that has to be tokenized is so once a call."""
         if self._words is None:
             return self._tokenize(texts)
         looked_up = [self._words.look_up(text) for text in texts]
-        left = [word for each in looked_up for word in each.unknown]
+        left = list(dict.fromkeys(word for each in looked_up for word in each.unknown))
         if not left:
             return [each.known for each in looked_up]
-        pieces = iter(self._tokenize(left))
-        return [each.fill(islice(pieces, len(each.unknown))) for each in looked_up]
+        pieces = dict(zip(left, self._tokenize(left), strict=True))
+        return [each.fill(map(pieces.__getitem__, each.unknown)) if each.unknown else each.known for each in looked_up]
 
     def _tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]

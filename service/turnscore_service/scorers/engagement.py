@@ -53,12 +53,13 @@ class EngagementScorer:
         """The user's last run of messages as one, from its end, and the response from its beginning."""
         chars = CHARS_PER_TOKEN * self._token_limit
         context, response = turn.context, turn.response
-        if len(context) == 1 and len(context[0].text) <= chars and len(response) <= chars:
-            only = context[0]
-            if only.speaker == "user" and only.text == only.text.strip() != "":
-                return turn  # which is most turns: nothing is left out
+        is_short = len(response) <= chars
+        if is_short and len(context) == 1 and _is_read_whole(context[0], chars):
+            return turn
         history = history_of(context)
         begin, end = history.last_user_run
+        if is_short and end - begin == 1 and _is_read_whole(said := history[begin], chars):
+            return turn.trimmed([said], response, is_cut=False)
         run, query_cut = history.latest(turns=self._token_limit, chars=chars, begin=begin, end=end)
         query, is_longer = keep_end(" ".join(last_user_run(run)), chars)
         response, reply_cut = keep_beginning(response, chars)
@@ -113,6 +114,9 @@ class EngagementScorer:
 
 def last_user_run(context: Sequence[Turn]) -> tuple[str, ...]:
     """What the user said last: the texts of their last run of messages, oldest first, empty ones left out."""
+    if len(context) == 1:
+        [only] = context
+        return (text,) if only.speaker == "user" and (text := only.text.strip()) else ()
     said: list[str] = []
     has_begun = False
     for turn in reversed(context):
@@ -122,3 +126,8 @@ def last_user_run(context: Sequence[Turn]) -> tuple[str, ...]:
         elif has_begun:
             break
     return tuple(text for text in reversed(said) if text)
+
+
+def _is_read_whole(turn: Turn, chars: int) -> bool:
+    """Whether it is the user's, of at most so many characters, and no white space is around it: most are."""
+    return turn.speaker == "user" and len(turn.text) <= chars and turn.text == turn.text.strip() != ""

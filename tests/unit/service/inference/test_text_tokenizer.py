@@ -50,3 +50,16 @@ def test_what_cannot_be_read_is_said_by_its_name(tmp_path: Path):
     (tmp_path / "torn.json").write_text("{")
     with pytest.raises(RuntimeError, match=r"torn\.json is not a tokenizer file"):
         TextTokenizer.of(tmp_path / "torn.json")
+
+
+def test_a_word_that_has_to_be_tokenized_is_so_once_and_stands_wherever_it_was(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    tokenizer = TextTokenizer(file)
+    texts = ["plain words", "a", "words in plain words", "¡plain!", "plain words"]
+    alone = [tokenizer.encode([text])[0] for text in texts]
+    tokenized: list[str] = []
+    tokenize = tokenizer._tokenize
+    monkeypatch.setattr(tokenizer, "_tokenize", lambda words: tokenized.extend(words) or tokenize(words))
+    assert tokenizer.encode(texts) == alone
+    assert sorted(tokenized) == ["plain", "words", "¡plain!"]
