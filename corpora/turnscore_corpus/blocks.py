@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from turnscore_service.engine import Dialogue, DialogueResult, ModelIdentity
 from turnscore_wire import Limits
 
+from turnscore_corpus.collector import resting_collector
 from turnscore_corpus.inputs.dialogues import InputDialogue, Read, SetAside, read_dialogues
 from turnscore_corpus.inputs.plan import Block
 from turnscore_corpus.inputs.records import RecordReader
@@ -82,11 +83,16 @@ _readers = _Readers()
 
 
 def process_block(block: Block, engine: TurnEngine, sink: Sink) -> BlockSummary:
-    """Scores a block and commits it, whole; doing it again writes the same.
+    """Scores a block and commits it, whole; doing it again writes the same. Python's cyclic collector rests meanwhile.
 
     What cannot be scored goes to the side table. Raises BadInputError where the file is no longer what was planned,
     and OSError where it cannot be written.
     """
+    with resting_collector():
+        return _process(block, engine, sink)
+
+
+def _process(block: Block, engine: TurnEngine, sink: Sink) -> BlockSummary:
     started_at, computed_before = time.monotonic(), engine.turns_computed
     rows = BlockRows(block.file.place, engine.models)
     records = _readers.reader.read(block.file, block.columns, block.start, block.rows, block.offset)

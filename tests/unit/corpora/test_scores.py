@@ -1,5 +1,7 @@
 """The numbers in the tables are the engine's, to the bit, with models and without."""
 
+import gc
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,24 @@ def test_a_scorer_s_failure_costs_its_turn_alone(tmp_path: Path):
     assert {(row["turn"], row["scorer"], row["code"]) for row in found["set_aside"]} == {
         (3, "fake", "internal"), (3, "other", "internal"),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_cyclic_collector_rests_while_a_block_is_done_and_not_longer(fails: bool, tmp_path: Path):
+    seen: list[bool] = []
+
+    class Watched(Engine):
+        def score(self, dialogues: Any) -> list[DialogueResult]:
+            seen.append(gc.isenabled())
+            if fails:
+                raise OSError("no such thing")
+            return super().score(dialogues)
+
+    raised = pytest.raises(OSError, match="no such thing") if fails else nullcontext()
+    with Watched((), load=lambda _: {"fake": loaded_fake(FakeScorer(), "fake")}) as engine, raised:
+        scored(tmp_path, lambda: engine, dialogue_rows(3))
+    assert seen == [False]
+    assert gc.isenabled()
 
 
 @pytest.mark.parametrize("scorers", [("charm",), ("engagement", "charm")])
