@@ -321,15 +321,20 @@ $(RAY)/.ready: requirements/ray.txt $(PYPROJECTS)
 	$(RAY)/bin/pip install --quiet --no-deps --editable clients --editable . --editable corpora
 	@touch $@
 
-.PHONY: test-ray bench-corpus
+.PHONY: test-ray bench-corpus cluster-corpus
 test-ray: $(RAY)/.ready  ## Tests scoring of corpora on Ray, with clusters on this machine whose nodes are killed
-	PYTHONPATH=tests RAY_worker_niceness=0 $(RAY)/bin/python -m pytest -c tests/clusters/pytest.ini --rootdir tests/clusters \
+	PYTHONPATH=tests:benchmarks RAY_worker_niceness=0 $(RAY)/bin/python -m pytest -c tests/clusters/pytest.ini --rootdir tests/clusters \
 		--confcutdir tests/clusters tests/clusters
 
 bench-corpus: TURNS = 10000
-bench-corpus: $(RAY)/.ready  ## Measures scoring of corpora beside the bare runtime, plain Ray and the HTTP door: TURNS=10000,100000 WAYS=bare,engine
+bench-corpus: $(RAY)/.ready  ## Measures scoring of corpora beside the bare runtime, plain Ray and the HTTP door: TURNS=10000,100000 WAYS=bare,engine ROUNDS=3
 	$(BENCH_PATH) $(RAY)/bin/python -m turnscore_bench.corpus --turns $(TURNS) $(if $(WAYS),--ways $(WAYS)) \
+		$(if $(ROUNDS),--rounds $(ROUNDS)) \
 		--page docs/benchmarks/corpus.md --plot docs/benchmarks/corpus.svg
+
+cluster-corpus: TURNS = 100000
+cluster-corpus: $(RAY)/.ready  ## Scores a corpus on three nodes of Ray, kills one of them and the driver, and compares the output: TURNS=100000
+	$(BENCH_PATH) RAY_worker_niceness=0 $(RAY)/bin/python -m turnscore_bench.corpus.cluster_run --turns $(TURNS) --page docs/corpora.md
 
 .PHONY: bench-hooks
 bench-hooks: $(DEV)/.ready  ## Measures what hooks add to a chatbot's replies, beside a running service: PORT=3000

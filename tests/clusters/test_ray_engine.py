@@ -15,14 +15,7 @@ from typing import Any
 
 import pytest
 from support import cluster_runs
-from support.cluster_runs import (
-    PATIENCE_SECONDS,
-    OpenableHere,
-    UnhurriedEngine,
-    be_patient_with_nodes,
-    job_of,
-    score_on_ray,
-)
+from support.cluster_runs import OpenableHere, UnhurriedEngine, job_of, score_on_ray
 from support.corpora import MortalEngine, WordEngine, content_of, dialogue_rows, write_lines
 from turnscore_corpus.commands.run import run_job
 from turnscore_corpus.engines.work import EngineChoice, Work
@@ -35,9 +28,9 @@ from turnscore_corpus.outputs.output_folder import OutputFolder
 ray = pytest.importorskip("ray", reason="Ray is in the environment of `make test-ray` alone")
 
 from ray.cluster_utils import Cluster  # noqa: E402
+from turnscore_bench.corpus.ray_nodes import PATIENCE_SECONDS, cluster_of_nodes, kill_node  # noqa: E402
 from turnscore_corpus.engines import ray_engine  # noqa: E402
 
-_STORE_BYTES = 80 * 1024 * 1024
 STARTER = Path(__file__).parents[2] / "model_store" / "starter" / "engagement"
 
 
@@ -55,24 +48,13 @@ def whole(lines: Path, tmp_path: Path) -> dict[str, list[dict[str, Any]]]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Three nodes that compute and one that does not, each with a raylet of its own; this process is connected.
-
-    All tests share it, as it takes long to start; one of them kills a node.
-    """
-    be_patient_with_nodes()
-    common = {"object_store_memory": _STORE_BYTES}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **common})
-    try:
-        for _ in range(3):
-            cluster.add_node(num_cpus=2, **common)
+    """All tests share it, as it takes long to start; one of them kills a node. This process is connected."""
+    with cluster_of_nodes() as cluster:
         ray.init(address=cluster.address, logging_level="error")
-        yield cluster
-    finally:
-        ray.shutdown()
         try:
-            cluster.shutdown()
-        except ValueError:  # the thread of a run that was stopped had connected again; Ray ends that and complains
-            cluster.shutdown()
+            yield cluster
+        finally:
+            ray.shutdown()
 
 
 def manifests(output: Path) -> list[str]:
@@ -99,8 +81,7 @@ def test_a_node_that_is_killed_in_the_middle_loses_nothing_and_doubles_nothing(
 
     def kill() -> None:
         wait_for(lambda: len(manifests(output)) >= 4)
-        node = next(iter(cluster.worker_nodes))
-        cluster.remove_node(node, allow_graceful=False)
+        kill_node(cluster)
         left_at_death.append(40 - len(manifests(output)))
 
     killing = threading.Thread(target=kill)

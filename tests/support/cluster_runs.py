@@ -18,7 +18,6 @@ from turnscore_models import BundleError
 from support.corpora import WordEngine
 
 BLOCK_DIALOGUES = 4
-PATIENCE_SECONDS = 1200
 _BLOCK_SECONDS = 0.3
 
 
@@ -63,27 +62,8 @@ def job_of(source: Path, output: Path, open_engine: Callable[[], TurnEngine], el
     )
 
 
-def be_patient_with_nodes() -> None:
-    """Ray ends a start when a node's agents take more than 30 seconds, which they do where other programs compute."""
-    from ray._private import services
-
-    ask = services.get_node
-
-    def wait(*asked: Any, **options: Any) -> Any:
-        until = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            try:
-                return ask(*asked, **options)
-            except RuntimeError:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(0.1)
-
-    os.environ["RAY_agent_register_timeout_ms"] = str(1000 * PATIENCE_SECONDS)  # noqa: SIM112 - Ray's names
-    os.environ["RAY_worker_register_timeout_seconds"] = str(PATIENCE_SECONDS)  # noqa: SIM112
-    services.get_node = wait
-
-
 if __name__ == "__main__":
+    from turnscore_bench.corpus.ray_nodes import be_patient_with_nodes
+
     be_patient_with_nodes()
     score_on_ray(Path(sys.argv[1]), Path(sys.argv[2]), UnhurriedEngine, workers=2)
