@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -85,8 +86,11 @@ def main(
         draw_costs([(each.caption, each.turns, each.cpu_ms) for each in found], plot)
 
 
-def measure_in_turn(ways: list[str], rounds: int, source: Path, output: Path) -> list[Measured]:
-    """Of each way the run of median CPU seconds; a round has all ways, so that what changes meets them alike."""
+def measure_in_turn(ways: list[str], rounds: int, source: Path, output: Path) -> Iterator[Measured]:
+    """After each run the way's run of median CPU seconds so far.
+
+    A round has all ways, so that what changes on the machine meets them alike.
+    """
     bundle = next(folder for folder in starter_bundles() if folder.name == "engagement")
     runs: dict[str, list[Measured]] = {way: [] for way in ways}
     for _ in range(rounds):
@@ -94,7 +98,7 @@ def measure_in_turn(ways: list[str], rounds: int, source: Path, output: Path) ->
             one = measure(way, source, output / f"{way}-{source.stem}-{time.time_ns()}", bundle)
             runs[way].append(one)
             typer.echo(f"{way}, {one.turns} turns: {one.cpu_ms:.2f} ms of CPU a turn", err=True)
-    return [sorted(each, key=lambda one: one.cpu_seconds)[len(each) // 2] for each in runs.values()]
+            yield sorted(runs[way], key=lambda one: one.cpu_seconds)[len(runs[way]) // 2]
 
 
 def measure(way: str, source: Path, output: Path, bundle: Path) -> Measured:
