@@ -1,6 +1,6 @@
 """USR (Mehri and Eskenazi 2020): masked words and dialogue retrieval, and their regression on what people said."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,10 @@ from turnscore_exporters.errors import ExporterError
 MASKED, RETRIEVAL, FACTS, OVERALL = "mlm", "retrieval", "facts", "usr"
 LEAST_RATED = 20
 """Turns for a regression. Chosen: ten for each of its two parts."""
+LEAST_SPREAD = 0.01
+"""Standard deviation of a part over the turns that it is weighed on; one that differs less says nothing and weighs
+nothing. Divided by such a spread, fp32's rounding (1e-6 of a log probability of -10) would be seen in the value.
+Chosen: a hundred times what parity allows an fp32 graph."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,25 +48,48 @@ class OverallFormula:
 def fit_overall(found: Mapping[str, Sequence[float] | Floats], ratings: Sequence[float]) -> OverallFormula:
     """The least squares of people's ratings on the parts; turns of which a part is unknown are left out.
 
-    ExporterError where fewer than 20 are left, or a part is the same for all of them.
+    A part that differs by less than LEAST_SPREAD weighs 0. ExporterError where fewer than 20 turns are left, or no part
+    differs by more.
     """
     columns = np.array([found[name] for name in found], dtype=np.float64).T
     known = ~np.isnan(columns).any(axis=1)
     columns, wanted = columns[known], np.asarray(ratings, dtype=np.float64)[known]
     if len(wanted) < LEAST_RATED:
         raise ExporterError(f"{len(wanted)} rated turns with every part; a regression needs {LEAST_RATED}")
-    center, scale = columns.mean(0), columns.std(0)
-    for name, spread in zip(found, scale, strict=True):
-        if not spread > 0:
-            raise ExporterError(f"the part {name} is the same for all {len(wanted)} rated turns")
-    regression = LinearRegression().fit((columns - center) / scale, wanted)
-    return OverallFormula(
-        parts={
-            name: PartWeight(center=float(middle), scale=float(spread), weight=float(weight))
-            for name, middle, spread, weight in zip(found, center, scale, regression.coef_, strict=True)
-        },
-        bias=float(regression.intercept_),
-    )
+    telling = find_telling({name: columns[:, place] for place, name in enumerate(found)})
+    design = [(columns[:, list(found).index(name)] - center) / scale for name, (center, scale) in telling.items()]
+    regression = LinearRegression().fit(np.array(design).T, wanted)
+    weights = dict(zip(telling, map(float, regression.coef_), strict=True))
+    return _write_formula(found, telling, weights, float(regression.intercept_))
+
+
+def weigh_alike(found: Mapping[str, Floats]) -> OverallFormula:
+    """Each part in its own standard deviations, weighing alike, with LEAST_SPREAD as `fit_overall` has it."""
+    telling = find_telling(found)
+    return _write_formula(found, telling, dict.fromkeys(telling, 1 / len(telling)), 0.0)
+
+
+def find_telling(found: Mapping[str, Floats]) -> dict[str, tuple[float, float]]:
+    """Mean and standard deviation of the parts that differ; ExporterError naming every spread where none does."""
+    scales = {name: (float(np.nanmean(values)), float(np.nanstd(values))) for name, values in found.items()}
+    telling = {name: each for name, each in scales.items() if each[1] >= LEAST_SPREAD}
+    if not telling:
+        spreads = ", ".join(f"{name} by {spread:.1g}" for name, (_, spread) in scales.items())
+        raise ExporterError(f"every part is the same for all turns, or differs by less than {LEAST_SPREAD} ({spreads})")
+    return telling
+
+
+def _write_formula(
+    names: Iterable[str], telling: Mapping[str, tuple[float, float]], weights: Mapping[str, float], bias: float
+) -> OverallFormula:
+    nothing = PartWeight(center=0.0, scale=1.0, weight=0.0)
+    parts = {
+        name: PartWeight(center=telling[name][0], scale=telling[name][1], weight=weights[name])
+        if name in telling
+        else nothing
+        for name in names
+    }
+    return OverallFormula(parts=parts, bias=bias)
 
 
 @dataclass(frozen=True, kw_only=True)

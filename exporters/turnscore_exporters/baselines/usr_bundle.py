@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from turnscore_service.scorers.usr import (
 from turnscore_exporters.baselines.asked import Asked, Floats
 from turnscore_exporters.baselines.checkpoints import PairCheckpoint, load_masked_model, load_pair_model
 from turnscore_exporters.baselines.pair_graphs import JointGraph, MaskedGraph, joint_contract, masked_contract
-from turnscore_exporters.baselines.usr import score_parts
+from turnscore_exporters.baselines.usr import score_parts, weigh_alike
 from turnscore_exporters.bundles.encoder import MIN_PARITY_TURNS, GraphChoice
 from turnscore_exporters.bundles.parity import Drift, check_parity, serve_turns, turns_of
 from turnscore_exporters.bundles.self_test import build_self_test
@@ -139,13 +139,7 @@ def _read_formula(job: UsrExport, masked: PairCheckpoint, retrieval: PairCheckpo
             where = ".".join(map(str, wrong["loc"]))
             raise CheckpointError(f"{job.formula}: {where}: {wrong['msg']}") from error
     asked = [Asked(context=(said,), response=response) for said, response in job.reference.pairs]
-    parts: dict[str, dict[str, float]] = {}
-    for name, values in score_parts(masked, retrieval, asked).items():
-        spread = float(np.nanstd(values))
-        if not spread > 0:
-            raise ExporterError(f"the part {name} is the same for all reference turns")
-        parts[name] = {"center": float(np.nanmean(values)), "scale": spread, "weight": 0.5}
-    return UsrFormula.model_validate({"parts": parts, "bias": 0.0})
+    return UsrFormula.model_validate(asdict(weigh_alike(score_parts(masked, retrieval, asked))))
 
 
 def _write_graphs(job: UsrExport, masked: PairCheckpoint, retrieval: PairCheckpoint) -> None:

@@ -230,8 +230,21 @@ def test_the_overall_score_is_the_regression_on_parts_of_variance_one() -> None:
 def test_a_regression_needs_rated_turns_and_parts_that_differ() -> None:
     with pytest.raises(ExporterError, match="19 rated turns with every part"):
         usr.fit_overall({"mlm": [float(n) for n in range(19)] + [math.nan]}, list(range(20)))
-    with pytest.raises(ExporterError, match="the part mlm is the same"):
+    with pytest.raises(ExporterError, match=r"every part is the same for all turns.*\(mlm by 0\)"):
         usr.fit_overall({"mlm": [1.0] * 20}, list(range(20)))
+
+
+def test_a_part_that_hardly_differs_weighs_nothing_instead_of_showing_fp32_s_rounding() -> None:
+    generator = np.random.default_rng(0)
+    parts = {"mlm": generator.normal(-10, 1, 200), "retrieval": generator.normal(0.5, 2e-5, 200)}
+    ratings = parts["mlm"] + 1e4 * parts["retrieval"]
+    rounded = {name: values.astype(np.float32).astype(np.float64) for name, values in parts.items()}
+    for formula in (usr.fit_overall(parts, ratings.tolist()), usr.weigh_alike(parts)):
+        assert formula.parts["retrieval"].weight == 0
+        assert formula.parts["mlm"].weight > 0.4
+        assert formula.apply(rounded) == pytest.approx(formula.apply(parts), abs=1e-5)
+    with pytest.raises(ExporterError, match="retrieval by 2e-05"):
+        usr.weigh_alike({"retrieval": parts["retrieval"]})
 
 
 def engagement_pairs(count: int = 60) -> list[EngagementPair]:
