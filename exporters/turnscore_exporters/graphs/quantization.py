@@ -130,12 +130,19 @@ def _probe_ranges(
 
 
 def _probe_inputs(probe: GraphProto, weights: dict[str, Array]) -> dict[str, Array]:
-    """Random ids for the input that looks up the largest table; ones, a full mask, for the others."""
-    lookups = {node.input[1]: len(weights[node.input[0]]) for node in probe.node if _is_embedding(node, weights)}
+    """Random ids for the input that looks up the largest table; ones, a full mask, for the others.
+
+    Places are looked up too, but by no input: a small vocabulary may have fewer words than a row has places.
+    """
     names = [tensor.name for tensor in probe.input]
+    lookups = {
+        node.input[1]: len(weights[node.input[0]])
+        for node in probe.node
+        if _is_embedding(node, weights) and node.input[1] in names
+    }
     token_ids = max(lookups, key=lambda name: lookups[name], default="")
-    if token_ids not in names:
-        raise GraphExportError("no input of the graph looks up the largest embedding table")
+    if not token_ids:
+        raise GraphExportError("no input of the graph looks up an embedding table")
     shape = (PROBE_ROWS, PROBE_TOKENS)
     inputs: dict[str, Array] = {name: np.ones(shape, np.int64) for name in names}
     inputs[token_ids] = np.random.default_rng(0).integers(0, lookups[token_ids], shape)

@@ -26,10 +26,10 @@ CLOSE = 0.02  # chosen: half as much again as measured (0.013)
 class PooledBert(torch.nn.Module):
     """Mean and maximum over real tokens, then a small head: the forms our exports have."""
 
-    def __init__(self) -> None:
+    def __init__(self, vocabulary: int = VOCABULARY) -> None:
         super().__init__()
         config = BertConfig(
-            vocab_size=VOCABULARY,
+            vocab_size=vocabulary,
             hidden_size=HIDDEN,
             num_hidden_layers=LAYERS,
             num_attention_heads=HEADS,
@@ -51,26 +51,29 @@ class PooledBert(torch.nn.Module):
         return vectors, self.head(vectors)
 
 
-@pytest.fixture(scope="module")
-def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Paths of the graph as traced, with fused attention, of the int8 form of both, and without padding of the last."""
-    folder = tmp_path_factory.mktemp("graphs")
-    paths = {name: folder / f"{name}.onnx" for name in ("plain", "fused", "int8_of_plain", "int8_of_fused", "unpadded")}
-    torch.manual_seed(0)
-    model = PooledBert().eval()
+def save_traced(model: PooledBert, path: Path) -> None:
     inputs = batch([1, 2, 3], [4, 5])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            model,
+            model.eval(),
             tuple(torch.from_numpy(value) for value in inputs.values()),
-            str(paths["plain"]),
+            str(path),
             input_names=list(inputs),
             output_names=["vectors", "scores"],
             dynamic_axes={name: {0: "rows", 1: "tokens"} for name in inputs} | {"vectors": {0: "rows"}},
             opset_version=17,
             dynamo=False,
         )
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Paths of the graph as traced, with fused attention, of the int8 form of both, and without padding of the last."""
+    folder = tmp_path_factory.mktemp("graphs")
+    paths = {name: folder / f"{name}.onnx" for name in ("plain", "fused", "int8_of_plain", "int8_of_fused", "unpadded")}
+    torch.manual_seed(0)
+    save_traced(PooledBert(), paths["plain"])
     options = FusionOptions("bert")
     options.enable_embed_layer_norm = False
     fused = optimizer.optimize_model(
@@ -133,6 +136,15 @@ def test_int8_stays_close_to_fp32(int8_path: Path, graphs: dict[str, Path]) -> N
     rows = random_rows()
     differences = relative_differences(run(int8_path, *rows), run(graphs["plain"], *rows))
     assert differences.mean() < CLOSE
+
+
+def test_fewer_words_than_places_are_quantised_as_closely(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    save_traced(PooledBert(vocabulary=20), tmp_path / "plain.onnx")  # and 64 places
+    quantize_int8(tmp_path / "plain.onnx", tmp_path / "int8.onnx")
+    rows = [[1 + word % 19 for word in row] for row in random_rows()]
+    found, expected = (run(tmp_path / name, *rows) for name in ("int8.onnx", "plain.onnx"))
+    assert relative_differences(found, expected).mean() < CLOSE
 
 
 def test_every_large_matrix_and_every_table_is_int8(int8_path: Path) -> None:
