@@ -17,6 +17,7 @@ from transformers import BertModel
 from turnscore_assessment.data.dialogue_sets import Spoken
 from turnscore_service.scorers.quality_windows import TextRows, TokenIds, WindowLayout, lay_out_rows
 
+from turnscore_exporters.errors import EncoderError
 from turnscore_exporters.graphs.export import BertGraph
 from turnscore_exporters.training.checkpoint_files import read_checkpoint, write_checkpoint
 from turnscore_exporters.training.encoders import Encoder, pad_rows
@@ -159,11 +160,16 @@ class RowBuilder:
         self._ids.update(zip(wanted, self._encoder.tokenize_bare(wanted), strict=True))
 
     def build(self, context: Sequence[Spoken], response: str) -> TextRows:
-        """The rows of a response and its context, oldest turn first."""
+        """The rows of a response and its context, oldest turn first; EncoderError for one that is too long."""
         latest = context[max(0, len(context) - self._layout.context_turns) :]
         self.add([response, *(text for _, text in latest)])
         spoken = [self._ids[text] for _, text in latest if self._ids[text]]
-        return lay_out_rows(spoken, self._ids[response], self._layout, self._first, self._separator)
+        rows = lay_out_rows(spoken, self._ids[response], self._layout, self._first, self._separator)
+        longest = max(map(len, (*rows.windows, *rows.context)))
+        if longest > self._encoder.token_limit:
+            limit = self._encoder.token_limit
+            raise EncoderError(f"encoder {self._encoder.name}: reads {limit} tokens, a row has {longest}")
+        return rows
 
     def pairs(self, context: Sequence[Spoken], response: str) -> list[Pair]:
         """A pair for each window of the response."""

@@ -14,6 +14,7 @@ from support.exporter_data import build_sentence, write_rows
 from support.sentiment_data import write_sentiment_data
 from turnscore_exporters.commands.export import app as export_app
 from turnscore_exporters.commands.train import app
+from turnscore_exporters.errors import EncoderError
 from turnscore_exporters.quality.ablation.frozen import RowVectors
 from turnscore_exporters.quality.ablation.page import format_runs
 from turnscore_exporters.quality.ablation.runs import Ablation, run_ablation
@@ -57,6 +58,13 @@ def test_rows_of_a_frozen_encoder_are_computed_once_and_its_weights_stay(tiny_be
     assert all(vectors.known[row] is known[row] for row in known)
     assert all(torch.equal(*pair) for pair in zip(weights, encoder.model.parameters(), strict=True))
     assert not torch.allclose(score_pairs(frozen, pairs)[:, 0], expected[:, 0], atol=1e-4)
+
+
+def test_an_encoder_that_reads_fewer_tokens_than_a_row_has_is_refused(tiny_bert: Path) -> None:
+    builder = RowBuilder(load_encoder(str(tiny_bert)), WindowLayout())
+    assert builder.build((("user", "whales"),), "never " * 62)
+    with pytest.raises(EncoderError, match="reads 64 tokens, a row has 65"):
+        builder.build((("user", "whales"),), "never " * 63)
 
 
 @pytest.fixture(scope="module")
