@@ -6,6 +6,8 @@ from typing import Any
 
 from turnscore_assessment.agreement.report import NOTHING
 
+from turnscore_exporters.baselines.cells import is_trivial, join_cells, list_sizes, name_row
+from turnscore_exporters.baselines.full_size import compare_sizes
 from turnscore_exporters.baselines.published import Report, compare_published
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import read_json, write_json
@@ -25,7 +27,8 @@ TEST_SETS = {
 }
 SIZES_NOTE = (
     "Exchanges are those that were left to train on: without a tenth of the dialogues, which is held out, and without "
-    "dialogues that share a text with a judged turn. Steps are of each loop. Seconds are of training and measuring."
+    "dialogues that share a text with a judged turn. Steps are of each loop. Seconds are of training and measuring; "
+    "those of the wall count what else the machine did."
 )
 ADVERSARIAL_NOTE = (
     "Five relevant, five random and five adversarial responses to each context of the test split. Accuracy is that of "
@@ -44,12 +47,28 @@ def read_reports(folders: Sequence[Path]) -> list[Report]:
     return reports
 
 
+def find_trained(folder: Path, names: Sequence[str]) -> list[Path]:
+    """The folders of the baselines that were trained there; ExporterError where there is none."""
+    found = [folder / name for name in names if (folder / name / REPORT_FILE).is_file()]
+    if not found:
+        raise ExporterError(f"{folder}: has no finished training of {', '.join(names)}")
+    return found
+
+
 def write_table(
-    reports: Sequence[Report], page: Path, rows: Path | None, command: str, items: Mapping[str, int]
+    reports: Sequence[Report],
+    page: Path,
+    rows: Path | None,
+    command: str,
+    items: Mapping[str, int],
+    full: Sequence[Report] = (),
 ) -> None:
-    """Writes the page, and for `turnscore-agreement-table` the rows by set, with how many `items` each has."""
+    """Writes the page, and for `turnscore-agreement-table` the rows by set, with how many `items` each has.
+
+    Reports of the `full` size have a section of their own on the page, and no rows.
+    """
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(format_page(reports, command), encoding="utf-8")
+    page.write_text(format_page(reports, command, full), encoding="utf-8")
     if rows is not None:
         write_json(rows, collect_rows(reports, command, items))
 
@@ -59,13 +78,13 @@ def collect_rows(reports: Sequence[Report], command: str, items: Mapping[str, in
     sets: dict[str, dict[str, Any]] = {}
     for report in reports:
         for name, found in report["development"].items():
-            own = {row: figures for row, figures in found["rows"].items() if not _is_trivial(row)}
-            sets.setdefault(name, {}).update({_label(report["name"], row): each for row, each in own.items()})
+            own = {row: figures for row, figures in found["rows"].items() if not is_trivial(row)}
+            sets.setdefault(name, {}).update({name_row(report["name"], row): each for row, each in own.items()})
     date = max(report["date"] for report in reports)
     return {"command": command, "date": date, "items": dict(items), "sets": sets}
 
 
-def format_page(reports: Sequence[Report], command: str) -> str:
+def format_page(reports: Sequence[Report], command: str, full: Sequence[Report] = ()) -> str:
     """The page as Markdown; every line ends where the reports end."""
     lines = [
         "# The papers' other systems, trained here",
@@ -74,7 +93,7 @@ def format_page(reports: Sequence[Report], command: str) -> str:
         "and [models/baselines.md](models/baselines.md) says what each system is.",
     ]
     lines += _published(reports) + _sizes(reports) + _held_out(reports) + _adversarial(reports)
-    lines += _classifiers(reports) + _development(reports)
+    lines += _classifiers(reports) + compare_sizes(reports, full) + _development(reports)
     return "\n".join(lines) + "\n"
 
 
@@ -83,17 +102,17 @@ def _held_out(reports: Sequence[Report]) -> list[str]:
     if not rows:
         return []
     lines = ["", "## Held-out dialogues", "", "AUC of true against random replies; the reply's length alone beside it."]
-    lines += ["", _line(["baseline", "exchanges", "AUC", "AUC of length"]), _line(["---"] * 4)]
+    lines += ["", join_cells(["baseline", "exchanges", "AUC", "AUC of length"]), join_cells(["---"] * 4)]
     for report in rows:
         found = report["held_out"]
         for name, auc in found["auc"].items():
             cells = [
-                _label(report["name"], name),
+                name_row(report["name"], name),
                 str(found["exchanges"]),
                 f"{auc:.3f}",
                 f"{found['auc_of_length']:.3f}",
             ]
-            lines.append(_line(cells))
+            lines.append(join_cells(cells))
     return lines
 
 
@@ -115,7 +134,7 @@ def _classifiers(reports: Sequence[Report]) -> list[str]:
         "balanced accuracy",
         "length",
     ]
-    lines += [_line(header), _line(["---"] * len(header))]
+    lines += [join_cells(header), join_cells(["---"] * len(header))]
     for report in rows:
         for labels, tested in report["training"]["tested"].items():
             for name, found in tested.items():
@@ -123,7 +142,7 @@ def _classifiers(reports: Sequence[Report]) -> list[str]:
                 figures = [_interval(found["auc"]), _interval(found["balanced_accuracy"])]
                 length = f"{report['training']['length'][name][0]:.3f}"
                 cells = [CLASSIFIERS[report["name"]], labels, TEST_SETS[name], str(found["pairs"]), published]
-                lines.append(_line([*cells, *figures, length]))
+                lines.append(join_cells([*cells, *figures, length]))
     return [*lines, "", "`length` is the AUC of the reply's characters alone."]
 
 
@@ -133,25 +152,14 @@ def _published(reports: Sequence[Report]) -> list[str]:
     lines += [
         "Here: of the turns of the set that stand in no held-back set and were not trained on.",
         "",
-        _line(header),
-        _line(["---"] * len(header)),
+        join_cells(header),
+        join_cells(["---"] * len(header)),
     ]
-    return lines + [_line(cells) for cells in compare_published(reports)]
+    return lines + [join_cells(cells) for cells in compare_published(reports)]
 
 
 def _sizes(reports: Sequence[Report]) -> list[str]:
-    """What each was trained on, and what that took."""
-    header = ["baseline", "exchanges", "steps", "learning rate", "batch", "wall, s", "CPU, s"]
-    lines = ["", "## Sizes", "", SIZES_NOTE, "", _line(header), _line(["---"] * len(header))]
-    for report in reports:
-        choices = report["choices"]
-        told = [f"{report['trained_on']:,}" if "trained_on" in report else NOTHING]
-        told += [
-            f"{choices[name]:,}" if choices[name] else NOTHING for name in ("steps", "learning_rate", "batch_size")
-        ]
-        told += [f"{report[name]:,}" if report.get(name) else NOTHING for name in ("seconds", "cpu_seconds")]
-        lines.append(_line([report["name"], *told]))
-    return lines
+    return ["", "## Sizes", "", SIZES_NOTE, "", *list_sizes(reports)]
 
 
 def _adversarial(reports: Sequence[Report]) -> list[str]:
@@ -159,18 +167,20 @@ def _adversarial(reports: Sequence[Report]) -> list[str]:
     if not rows:
         return []
     header = ["score", "contexts", "random: AUC", "accuracy", "adversarial: AUC", "accuracy"]
-    lines = ["", "## DailyDialog++", "", ADVERSARIAL_NOTE, "", _line(header), _line(["---"] * len(header))]
+    lines = ["", "## DailyDialog++", "", ADVERSARIAL_NOTE, "", join_cells(header), join_cells(["---"] * len(header))]
     for report in rows:
         found = report["adversarial"]
         names = [name for name in found["random"] if name != "length"]
-        lines += [_compared(_label(report["name"], name), name, found) for name in names]
+        lines += [_compared(name_row(report["name"], name), name, found) for name in names]
     longest = max((report["adversarial"] for report in rows), key=lambda each: int(each["contexts"]))
     return [*lines, _compared("*length in characters*", "length", longest)]
 
 
 def _compared(label: str, name: str, found: Mapping[str, Any]) -> str:
     figures = [found[kind][name][key] for kind in ("random", "adversarial") for key in ("auc", "accuracy")]
-    return _line([label, str(found["contexts"]), *(NOTHING if each is None else f"{each:.3f}" for each in figures)])
+    return join_cells(
+        [label, str(found["contexts"]), *(NOTHING if each is None else f"{each:.3f}" for each in figures)]
+    )
 
 
 def _development(reports: Sequence[Report]) -> list[str]:
@@ -180,34 +190,21 @@ def _development(reports: Sequence[Report]) -> list[str]:
         found = [report for report in reports if name in report["development"]]
         kind = found[0]["development"][name]["kind"]
         header = ["score", "n", kind, "Pearson", "Spearman given length"]
-        lines += ["", f"## {name}", "", _line(header), _line(["---"] * len(header))]
+        lines += ["", f"## {name}", "", join_cells(header), join_cells(["---"] * len(header))]
         for report in found:
             for row, figures in report["development"][name]["rows"].items():
-                if not _is_trivial(row):
-                    lines.append(_row(_label(report["name"], row), figures))
+                if not is_trivial(row):
+                    lines.append(_row(name_row(report["name"], row), figures))
         rows = found[0]["development"][name]["rows"]
-        lines += [_row(f"*{row}*", figures) for row, figures in rows.items() if _is_trivial(row)]
+        lines += [_row(f"*{row}*", figures) for row, figures in rows.items() if is_trivial(row)]
     return lines
 
 
 def _row(name: str, figures: Mapping[str, Any]) -> str:
     told = (_interval(figures[key]) for key in ("agreement", "pearson", "given_length"))
-    return _line([name, str(figures["n"]), *told])
-
-
-def _is_trivial(row: str) -> bool:
-    return row.startswith(("length", "position"))
-
-
-def _label(baseline: str, row: str) -> str:
-    """The baseline, and the variant where it has several."""
-    return baseline if row == baseline else f"{baseline}: {row}"
+    return join_cells([name, str(figures["n"]), *told])
 
 
 def _interval(figures: Sequence[float | None]) -> str:
     value, low, high = figures
     return NOTHING if value is None or low is None or high is None else f"{value:.3f} ({low:.3f} to {high:.3f})"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"

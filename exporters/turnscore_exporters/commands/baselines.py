@@ -61,6 +61,9 @@ def train_baselines(
     page: Annotated[Path | None, typer.Option(help="File for the page. Default: baselines.md in the folder.")] = None,
     rows: Annotated[Path | None, typer.Option(help="File for the rows of turnscore-agreement-table, JSON.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Of the baselines these alone; repeatable.")] = None,
+    full_size: Annotated[
+        Path | None, typer.Option(help="Output folder of a run with --full, which gets a section of the page.")
+    ] = None,
     encoder: EncoderOption = "minilm-l6",
     words: WordsOption = None,
     full: FullOption = False,
@@ -75,12 +78,13 @@ def train_baselines(
     from turnscore_exporters.baselines.agreement import read_asked_sets
     from turnscore_exporters.baselines.job import NAMES, BaselineJob, run_baseline_job
     from turnscore_exporters.baselines.sizes import find_size
-    from turnscore_exporters.baselines.table import read_reports, write_table
+    from turnscore_exporters.baselines.table import find_trained, read_reports, write_table
     from turnscore_exporters.baselines.trainers import Plan
 
     chosen = only or list(NAMES)
     words_of = {"--full": full, "--exchanges": exchanges, "--steps": steps, "--seed": seed}
     with reported_errors(ExporterError):
+        larger = [] if full_size is None else read_reports(find_trained(full_size, NAMES))
         sizes = {name: find_size(name, is_full=full).with_choices(exchanges=exchanges, steps=steps) for name in chosen}
         for name, size in sizes.items():
             plan = Plan(data=data, output=output / name, size=size, encoder=encoder, words=words, seed=seed)
@@ -90,7 +94,7 @@ def train_baselines(
         place = page or output / "baselines.md"
         items = {each.judged.name: len(each.judged.items) for each in read_asked_sets(data)}
         reports = read_reports([output / name for name in chosen])
-        write_table(reports, place, rows, _write_command(words_of, only or ()), items)
+        write_table(reports, place, rows, _write_command(words_of, only or ()), items, larger)
     typer.echo(f"wrote {place}")
 
 

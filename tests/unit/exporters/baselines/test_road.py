@@ -56,16 +56,16 @@ def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-def run(folder: Path, output: Path) -> str:
+def run(folder: Path, output: Path, *others: str, ends_with: int = 0) -> str:
     checkpoint = output / "bert"
     if not checkpoint.exists():
         save_tiny_pair(checkpoint, "bert")
     options = ["--data", str(folder), "--output", str(output), "--encoder", str(checkpoint), "--any-counts"]
-    options += ["--exchanges", "200", "--steps", "3", "--turns", "60", "--rows", str(output / "rows.json")]
+    options += ["--exchanges", "200", "--steps", "3", "--turns", "60", "--rows", str(output / "rows.json"), *others]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(job, "ROUNDS", 10)
         result = CliRunner().invoke(app, ["baselines", *options])
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == ends_with, result.output
     return result.output
 
 
@@ -115,6 +115,26 @@ def test_the_page_says_of_each_system_what_was_published_or_why_nothing_is_besid
     assert float(distance) == pytest.approx(float(here) - 0.65, abs=0.0011)
     assert found["svm, corrected labels"][2] != "-"
     assert found["svm, corrected labels"][3] == "-", "no distance where no number was printed"
+
+
+def test_the_full_size_has_a_section_in_which_each_score_stands_below_the_small_one(
+    trained: Path, folder: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.md"
+    run(folder, trained, "--page", str(page), "--full-size", str(trained))
+    section = page.read_text(encoding="utf-8").partition("## The full size")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ctx-ruber |")]
+    of_sizes, small, full = rows
+    assert of_sizes[2] == "3", "steps"
+    assert (small[1], full[1]) == ("small", "full")
+    assert small[2:] == full[2:], "here they are one training"
+    report = json.loads((trained / "ctx-ruber" / "report.json").read_text(encoding="utf-8"))
+    assert small[2] == f"{report['held_out']['auc']['ctx-ruber']:.3f}"
+    assert "## The full size" not in (trained / "baselines.md").read_text(encoding="utf-8")
+
+
+def test_a_folder_without_trainings_is_no_full_size(trained: Path, folder: Path, tmp_path: Path) -> None:
+    assert "has no finished training of ruber" in run(folder, trained, "--full-size", str(tmp_path), ends_with=1)
 
 
 def test_responses_are_compared_by_kind_on_the_test_split_alone(trained: Path) -> None:

@@ -1,0 +1,44 @@
+"""Rows that several sections of the page have. Measures nothing."""
+
+from collections.abc import Sequence
+
+from turnscore_assessment.agreement.report import NOTHING
+
+from turnscore_exporters.baselines.published import Report
+
+
+def join_cells(cells: Sequence[str]) -> str:
+    """A row of a Markdown table."""
+    return f"| {' | '.join(cells)} |"
+
+
+def name_row(baseline: str, row: str) -> str:
+    """The baseline, and the variant where it has several."""
+    return baseline if row == baseline else f"{baseline}: {row}"
+
+
+def is_trivial(row: str) -> bool:
+    """Whether the row is no score's, but of lengths or positions."""
+    return row.startswith(("length", "position"))
+
+
+def list_sizes(reports: Sequence[Report]) -> list[str]:
+    """A table of what each was trained on and what that took; below several the sums of seconds."""
+    header = ["baseline", "exchanges", "steps", "learning rate", "batch", "wall, s", "CPU, s"]
+    lines = [join_cells(header), join_cells(["---"] * len(header))]
+    for report in reports:
+        choices = report["choices"]
+        told = [f"{report['trained_on']:,}" if "trained_on" in report else NOTHING]
+        told += [
+            f"{choices[name]:,}" if choices[name] else NOTHING for name in ("steps", "learning_rate", "batch_size")
+        ]
+        told += [_seconds(report, name) for name in ("seconds", "cpu_seconds")]
+        lines.append(join_cells([report["name"], *told]))
+    if len(reports) > 1:
+        sums = [f"{sum(report.get(name, 0) for report in reports):,}" for name in ("seconds", "cpu_seconds")]
+        lines.append(join_cells(["*together*", "", "", "", "", *sums]))
+    return lines
+
+
+def _seconds(report: Report, name: str) -> str:
+    return f"{report[name]:,}" if report.get(name) else NOTHING
