@@ -14,12 +14,12 @@ import torch
 import typer
 from turnscore_assessment.agreement.statistics import compute_auc
 
-from turnscore_exporters.baselines.adversarial import JudgedContext, measure_adversarial, read_adversarial
-from turnscore_exporters.baselines.agreement import AskedSet, measure_baseline, read_asked_sets
-from turnscore_exporters.baselines.asked import Asked, Baseline
 from turnscore_exporters.baselines.engagement_trainers import train_birnn, train_svm
-from turnscore_exporters.baselines.exchanges import Exchange, Part
-from turnscore_exporters.baselines.samplers import RandomNegatives, ReplyPool
+from turnscore_exporters.baselines.material.asked import Asked, Baseline
+from turnscore_exporters.baselines.material.exchanges import Exchange, Part
+from turnscore_exporters.baselines.material.samplers import RandomNegatives, ReplyPool
+from turnscore_exporters.baselines.measures.adversarial import JudgedContext, measure_adversarial, read_adversarial
+from turnscore_exporters.baselines.measures.agreement import AskedSet, measure_baseline, read_asked_sets
 from turnscore_exporters.baselines.trainers import TRAINERS, Plan, Trained
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.training.runs import REPORT_FILE, TRAINING_FILE

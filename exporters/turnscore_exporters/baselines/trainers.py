@@ -11,18 +11,24 @@ import numpy as np
 import torch
 from turnscore_assessment.data.rated_turns import DAILYDIALOG, RatedTurn, read_rated_turns, read_thumbs
 
-from turnscore_exporters.baselines import contextual, joint, masked, ruber, usr
-from turnscore_exporters.baselines.asked import Asked, Baseline
-from turnscore_exporters.baselines.checkpoints import load_masked_model, load_pair_model
-from turnscore_exporters.baselines.contextual import Contextual, Judgement, PairNetwork
-from turnscore_exporters.baselines.exchanges import Exchange, Part, read_exchanges, split_exchanges, split_words
-from turnscore_exporters.baselines.leaks import without_judged
-from turnscore_exporters.baselines.networks import RuberNetwork
-from turnscore_exporters.baselines.pone import filter_candidates, find_candidates
-from turnscore_exporters.baselines.samplers import RandomNegatives, ReplyPool, WeightedNegatives
+from turnscore_exporters.baselines.encoders.checkpoints import load_masked_model, load_pair_model
+from turnscore_exporters.baselines.encoders.text_vectors import FrozenVectors
+from turnscore_exporters.baselines.encoders.word_vectors import FileVectors, PieceVectors, WordVectors
+from turnscore_exporters.baselines.material.asked import Asked, Baseline
+from turnscore_exporters.baselines.material.exchanges import (
+    Exchange,
+    Part,
+    read_exchanges,
+    split_exchanges,
+    split_words,
+)
+from turnscore_exporters.baselines.material.leaks import without_judged
+from turnscore_exporters.baselines.material.samplers import RandomNegatives, ReplyPool, WeightedNegatives
 from turnscore_exporters.baselines.sizes import Size
-from turnscore_exporters.baselines.text_vectors import FrozenVectors
-from turnscore_exporters.baselines.word_vectors import FileVectors, PieceVectors, WordVectors
+from turnscore_exporters.baselines.systems import contextual, joint, masked, ruber, usr
+from turnscore_exporters.baselines.systems.contextual import Contextual, Judgement, PairNetwork
+from turnscore_exporters.baselines.systems.networks import RuberNetwork
+from turnscore_exporters.baselines.systems.pone import filter_candidates, find_candidates
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.training.encoders import load_encoder

@@ -41,8 +41,8 @@ def train_baseline(
 ) -> None:
     """Train one of the papers' other systems and report its agreement with people, length beside every figure."""
     from turnscore_exporters.baselines.job import BaselineJob, run_baseline_job
+    from turnscore_exporters.baselines.page.table import format_page
     from turnscore_exporters.baselines.sizes import find_size
-    from turnscore_exporters.baselines.table import format_page
     from turnscore_exporters.baselines.trainers import Plan
 
     with reported_errors(ExporterError):
@@ -75,10 +75,10 @@ def train_baselines(
     any_counts: CountsOption = False,
 ) -> None:
     """Train them all one after another, skip what is finished, and write one page."""
-    from turnscore_exporters.baselines.agreement import read_asked_sets
     from turnscore_exporters.baselines.job import NAMES, BaselineJob, run_baseline_job
+    from turnscore_exporters.baselines.measures.agreement import read_asked_sets
+    from turnscore_exporters.baselines.page.table import find_trained, read_reports, write_table
     from turnscore_exporters.baselines.sizes import find_size
-    from turnscore_exporters.baselines.table import find_trained, read_reports, write_table
     from turnscore_exporters.baselines.trainers import Plan
 
     chosen = only or list(NAMES)

@@ -41,8 +41,8 @@ def export_relevance(
     threads: ThreadsOption = 0,
 ) -> None:
     """Write the bundle of a model that says if a response fits; fails unless graphs and checkpoint agree as served."""
-    from turnscore_exporters.baselines.relevance_bundle import RelevanceExport
-    from turnscore_exporters.baselines.relevance_bundle import export_relevance as export
+    from turnscore_exporters.baselines.bundles.relevance import RelevanceExport
+    from turnscore_exporters.baselines.bundles.relevance import export_relevance as export
     from turnscore_exporters.bundles.encoder import GraphChoice
     from turnscore_exporters.bundles.writer import choose_graphs
     from turnscore_exporters.data.reference_turns import choose_reference_turns
@@ -79,8 +79,8 @@ def export_usr(
     threads: ThreadsOption = 0,
 ) -> None:
     """Write the bundle of USR, of any BERT or RoBERTa; fails unless graphs and checkpoints agree as served."""
-    from turnscore_exporters.baselines.usr_bundle import FORMULA_FILE, MASKED_FOLDER, RETRIEVAL_FOLDER, UsrExport
-    from turnscore_exporters.baselines.usr_bundle import export_usr as export
+    from turnscore_exporters.baselines.bundles.usr import FORMULA_FILE, MASKED_FOLDER, RETRIEVAL_FOLDER, UsrExport
+    from turnscore_exporters.baselines.bundles.usr import export_usr as export
     from turnscore_exporters.bundles.encoder import GraphChoice
     from turnscore_exporters.bundles.writer import choose_graphs
     from turnscore_exporters.data.reference_turns import choose_reference_turns

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from turnscore_exporters.baselines.asked import Floats
-from turnscore_exporters.baselines.contextual import Judgement
-from turnscore_exporters.baselines.exchanges import Exchange, split_words
-from turnscore_exporters.baselines.samplers import ReplyPool
+from turnscore_exporters.baselines.material.asked import Floats
+from turnscore_exporters.baselines.material.exchanges import Exchange, split_words
+from turnscore_exporters.baselines.material.samplers import ReplyPool
+from turnscore_exporters.baselines.systems.contextual import Judgement
 
 COPIES = 5
 """Candidates for a positive, for each true one. Specified: five to six."""

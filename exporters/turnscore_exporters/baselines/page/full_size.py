@@ -5,8 +5,8 @@ from typing import Any
 
 from turnscore_assessment.agreement.report import NOTHING
 
-from turnscore_exporters.baselines.cells import is_trivial, join_cells, list_sizes, name_row
-from turnscore_exporters.baselines.published import Report
+from turnscore_exporters.baselines.page.cells import is_trivial, join_cells, list_sizes, name_row
+from turnscore_exporters.baselines.page.published import Report
 
 COMMAND = "turnscore-train baselines --data DATA --output OUTPUT --full"
 NOTE = (

@@ -6,9 +6,9 @@ from typing import Any
 
 from turnscore_assessment.agreement.report import NOTHING
 
-from turnscore_exporters.baselines.cells import is_trivial, join_cells, list_sizes, name_row
-from turnscore_exporters.baselines.full_size import compare_sizes
-from turnscore_exporters.baselines.published import Report, compare_published
+from turnscore_exporters.baselines.page.cells import is_trivial, join_cells, list_sizes, name_row
+from turnscore_exporters.baselines.page.full_size import compare_sizes
+from turnscore_exporters.baselines.page.published import Report, compare_published
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.training.runs import REPORT_FILE

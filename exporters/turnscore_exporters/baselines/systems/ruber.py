@@ -9,12 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from turnscore_exporters.baselines.asked import Asked, Floats
-from turnscore_exporters.baselines.exchanges import Exchange, split_words
-from turnscore_exporters.baselines.networks import QUERY_WORDS, REPLY_WORDS, RuberNetwork, Texts, hinge_loss
-from turnscore_exporters.baselines.samplers import Negatives
-from turnscore_exporters.baselines.scales import TrainingScale, blend_mean, blend_min
-from turnscore_exporters.baselines.word_vectors import WordVectors
+from turnscore_exporters.baselines.encoders.word_vectors import WordVectors
+from turnscore_exporters.baselines.material.asked import Asked, Floats
+from turnscore_exporters.baselines.material.exchanges import Exchange, split_words
+from turnscore_exporters.baselines.material.samplers import Negatives
+from turnscore_exporters.baselines.systems.networks import QUERY_WORDS, REPLY_WORDS, RuberNetwork, Texts, hinge_loss
+from turnscore_exporters.baselines.systems.scales import TrainingScale, blend_mean, blend_min
 from turnscore_exporters.training.loop import LoopSettings, choose_batch, run_loop
 
 # Specified: Adam, 1e-4, 128 pairs a step.

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from turnscore_exporters.baselines.asked import Asked, Floats
-from turnscore_exporters.baselines.exchanges import Exchange
-from turnscore_exporters.baselines.networks import PairHead
-from turnscore_exporters.baselines.samplers import Negatives
-from turnscore_exporters.baselines.text_vectors import FrozenVectors
+from turnscore_exporters.baselines.encoders.text_vectors import FrozenVectors
+from turnscore_exporters.baselines.material.asked import Asked, Floats
+from turnscore_exporters.baselines.material.exchanges import Exchange
+from turnscore_exporters.baselines.material.samplers import Negatives
+from turnscore_exporters.baselines.systems.networks import PairHead
 from turnscore_exporters.training.loop import LoopSettings, choose_batch, run_loop
 
 # Specified: a port's released code: Adam 1e-3, weight decay 1e-4, 256 pairs a step.

@@ -12,10 +12,10 @@ from support.exporter_data import save_tiny_bert
 from support.grpc_serving import settings_with
 from support.pair_checkpoints import save_tiny_masked, save_tiny_pair
 from support.request_table import Request
-from turnscore_exporters.baselines.checkpoints import load_masked_model, load_pair_model
-from turnscore_exporters.baselines.contextual import PairNetwork
-from turnscore_exporters.baselines.joint import score_pairs
-from turnscore_exporters.baselines.masked import score_masked
+from turnscore_exporters.baselines.encoders.checkpoints import load_masked_model, load_pair_model
+from turnscore_exporters.baselines.systems.contextual import PairNetwork
+from turnscore_exporters.baselines.systems.joint import score_pairs
+from turnscore_exporters.baselines.systems.masked import score_masked
 from turnscore_exporters.commands.export import app
 from turnscore_models import Bundle, read_bundle
 from turnscore_service.errors import InvalidRequestError

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from transformers import BertModel
 
-from turnscore_exporters.baselines.checkpoints import PairCheckpoint
-from turnscore_exporters.baselines.contextual import PairNetwork
-from turnscore_exporters.baselines.joint import margin_of
-from turnscore_exporters.baselines.masked import split_model
+from turnscore_exporters.baselines.encoders.checkpoints import PairCheckpoint
+from turnscore_exporters.baselines.systems.contextual import PairNetwork
+from turnscore_exporters.baselines.systems.joint import margin_of
+from turnscore_exporters.baselines.systems.masked import split_model
 from turnscore_exporters.errors import EncoderError
 from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, BertGraph, GraphContract
 

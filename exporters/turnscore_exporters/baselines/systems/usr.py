@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.linear_model import LinearRegression
 
-from turnscore_exporters.baselines.asked import Asked, Floats
-from turnscore_exporters.baselines.checkpoints import PairCheckpoint
-from turnscore_exporters.baselines.joint import score_pairs
-from turnscore_exporters.baselines.masked import score_masked
+from turnscore_exporters.baselines.encoders.checkpoints import PairCheckpoint
+from turnscore_exporters.baselines.material.asked import Asked, Floats
+from turnscore_exporters.baselines.systems.joint import score_pairs
+from turnscore_exporters.baselines.systems.masked import score_masked
 from turnscore_exporters.errors import ExporterError
 
 MASKED, RETRIEVAL, FACTS, OVERALL = "mlm", "retrieval", "facts", "usr"

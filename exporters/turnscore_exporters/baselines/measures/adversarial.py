@@ -11,7 +11,7 @@ from turnscore_assessment.agreement.statistics import compute_auc
 from turnscore_assessment.data.development_sets import ADVERSARIAL_FILE, ADVERSARIAL_KINDS
 from turnscore_assessment.data.dialogues import read_rows
 
-from turnscore_exporters.baselines.asked import Asked, Baseline, Floats
+from turnscore_exporters.baselines.material.asked import Asked, Baseline, Floats
 
 TEST = "test"
 """Of the file's splits, the one that published figures are of."""

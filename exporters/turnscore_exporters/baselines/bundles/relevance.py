@@ -14,12 +14,12 @@ from turnscore_models import Bundle, GraphVariant
 from turnscore_service.inference.onnx_backend import OnnxBackend
 from turnscore_service.scorers.relevance import KIND, RelevanceOptions, RelevanceScorer
 
-from turnscore_exporters.baselines.asked import Floats
-from turnscore_exporters.baselines.checkpoints import PairCheckpoint, load_pair_model
-from turnscore_exporters.baselines.contextual import PairNetwork, score_network
-from turnscore_exporters.baselines.joint import score_pairs
-from turnscore_exporters.baselines.pair_graphs import APART_CONTRACT, ApartGraph, JointGraph, joint_contract
-from turnscore_exporters.baselines.text_vectors import FrozenVectors
+from turnscore_exporters.baselines.bundles.pair_graphs import APART_CONTRACT, ApartGraph, JointGraph, joint_contract
+from turnscore_exporters.baselines.encoders.checkpoints import PairCheckpoint, load_pair_model
+from turnscore_exporters.baselines.encoders.text_vectors import FrozenVectors
+from turnscore_exporters.baselines.material.asked import Floats
+from turnscore_exporters.baselines.systems.contextual import PairNetwork, score_network
+from turnscore_exporters.baselines.systems.joint import score_pairs
 from turnscore_exporters.bundles.encoder import MIN_PARITY_TURNS, BundleSource, GraphChoice, write_files
 from turnscore_exporters.bundles.parity import Drift, check_parity, serve_turns, turns_of
 from turnscore_exporters.bundles.self_test import build_self_test

@@ -1,16 +1,12 @@
 """What a step is made of and what it costs: weights of classes, and negatives that are wrong in every training."""
 
-from pathlib import Path
-
 import pytest
 import torch
-from support.exporter_data import write_rows
-from turnscore_exporters.baselines.agreement import read_asked_sets
-from turnscore_exporters.baselines.contextual import BATCH_SIZE, Judgement, compose_step
-from turnscore_exporters.baselines.engagement_classifiers import weigh_classes
-from turnscore_exporters.baselines.exchanges import Exchange, normalize
-from turnscore_exporters.baselines.joint import draw_annotated, draw_retrieval, judgement_loss, margin_of
-from turnscore_exporters.baselines.samplers import RandomNegatives, ReplyPool
+from turnscore_exporters.baselines.material.exchanges import Exchange, normalize
+from turnscore_exporters.baselines.material.samplers import RandomNegatives, ReplyPool
+from turnscore_exporters.baselines.systems.contextual import BATCH_SIZE, Judgement, compose_step
+from turnscore_exporters.baselines.systems.engagement_classifiers import weigh_classes
+from turnscore_exporters.baselines.systems.joint import draw_annotated, draw_retrieval, judgement_loss, margin_of
 
 GIVEN = {"do you like tea": {"yes", "no"}, "are you there": {"yes", "here"}, "who": {"me"}}
 """Replies that dialogues gave to the same words: wrong ones to the others alone."""
@@ -65,15 +61,3 @@ def test_annotated_turns_come_once_an_epoch() -> None:
     first, second = ([each.reply for step in steps for each in draw(step)] for steps in (range(3), range(3, 6)))
     assert sorted(first) == sorted(second) == [str(n) for n in range(10)]
     assert first != second
-
-
-def test_a_response_among_its_own_references_is_measured_without_it(tmp_path: Path) -> None:
-    """The person who answered best wrote one of the references: the copy would give that response the full score."""
-    row = {"system": "human", "context_id": "1", "context": ["hi"], "rating": 5, "response": "Hello there!"}
-    rows: list[object] = [
-        {**row, "references": ["hello there", "good day"]},
-        {**row, "references": ["Hello, there!"], "system": "other"},
-    ]
-    write_rows(tmp_path / "multiref" / "ratings.jsonl.gz", rows)
-    [found] = read_asked_sets(tmp_path)
-    assert [each.references for each in found.asked] == [("good day",)], "a turn without any other is not asked"

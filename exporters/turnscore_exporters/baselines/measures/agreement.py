@@ -16,8 +16,8 @@ from turnscore_assessment.agreement_table.measures import ALL, Draws, Figures, m
 from turnscore_assessment.data.dialogues import read_rows
 from turnscore_assessment.data.rated_turns import alternate
 
-from turnscore_exporters.baselines.asked import Asked, Baseline, Floats
-from turnscore_exporters.baselines.leaks import true_references
+from turnscore_exporters.baselines.material.asked import Asked, Baseline, Floats
+from turnscore_exporters.baselines.material.leaks import true_references
 
 MULTIREF_FILE = "multiref/ratings.jsonl.gz"
 MULTIREF = "multiref"

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from turnscore_exporters.baselines.exchanges import Exchange, normalize
+from turnscore_exporters.baselines.material.exchanges import Exchange, normalize
 from turnscore_exporters.errors import ExporterError
 
 TRIES = 50

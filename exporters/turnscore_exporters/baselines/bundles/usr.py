@@ -23,10 +23,10 @@ from turnscore_service.scorers.usr import (
     UsrScorer,
 )
 
-from turnscore_exporters.baselines.asked import Asked, Floats
-from turnscore_exporters.baselines.checkpoints import PairCheckpoint, load_masked_model, load_pair_model
-from turnscore_exporters.baselines.pair_graphs import JointGraph, MaskedGraph, joint_contract, masked_contract
-from turnscore_exporters.baselines.usr import score_parts, weigh_alike
+from turnscore_exporters.baselines.bundles.pair_graphs import JointGraph, MaskedGraph, joint_contract, masked_contract
+from turnscore_exporters.baselines.encoders.checkpoints import PairCheckpoint, load_masked_model, load_pair_model
+from turnscore_exporters.baselines.material.asked import Asked, Floats
+from turnscore_exporters.baselines.systems.usr import score_parts, weigh_alike
 from turnscore_exporters.bundles.encoder import MIN_PARITY_TURNS, GraphChoice
 from turnscore_exporters.bundles.parity import Drift, check_parity, serve_turns, turns_of
 from turnscore_exporters.bundles.self_test import build_self_test

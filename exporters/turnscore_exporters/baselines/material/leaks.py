@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from turnscore_exporters.baselines.asked import Asked
-from turnscore_exporters.baselines.exchanges import Exchange, normalize
+from turnscore_exporters.baselines.material.asked import Asked
+from turnscore_exporters.baselines.material.exchanges import Exchange, normalize
 
 TELLING_WORDS = 5
 """A text of so many words is no phrase that anybody says. Chosen, as the split of rated turns is."""

@@ -13,11 +13,11 @@ from sklearn.svm import LinearSVC
 from torch import Tensor
 from torch.nn import functional
 
-from turnscore_exporters.baselines.asked import Asked, Floats
-from turnscore_exporters.baselines.exchanges import split_words
-from turnscore_exporters.baselines.networks import QUERY_WORDS, REPLY_WORDS, BiRnnNetwork
-from turnscore_exporters.baselines.ruber import read_texts
-from turnscore_exporters.baselines.word_vectors import WordVectors
+from turnscore_exporters.baselines.encoders.word_vectors import WordVectors
+from turnscore_exporters.baselines.material.asked import Asked, Floats
+from turnscore_exporters.baselines.material.exchanges import split_words
+from turnscore_exporters.baselines.systems.networks import QUERY_WORDS, REPLY_WORDS, BiRnnNetwork
+from turnscore_exporters.baselines.systems.ruber import read_texts
 from turnscore_exporters.data.pairs import EngagementPair
 from turnscore_exporters.training.loop import LoopSettings, choose_batch, run_loop
 

@@ -1,8 +1,6 @@
 """Each system trained for a few steps on tiny data: what it must learn, and what it must not depend on."""
 
-import gzip
 import math
-import struct
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,21 +9,20 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from support.exporter_data import save_tiny_bert
 from support.pair_checkpoints import save_tiny_masked, save_tiny_pair
 from transformers import AutoModelForMaskedLM
-from turnscore_exporters.baselines import contextual, joint, masked, ruber, usr
-from turnscore_exporters.baselines.asked import Asked
-from turnscore_exporters.baselines.checkpoints import load_masked_model, load_pair_model
-from turnscore_exporters.baselines.engagement_classifiers import SvmClassifier, train_bi_rnn
-from turnscore_exporters.baselines.exchanges import Exchange
-from turnscore_exporters.baselines.networks import RuberNetwork
-from turnscore_exporters.baselines.samplers import RandomNegatives, ReplyPool
-from turnscore_exporters.baselines.scales import TrainingScale
-from turnscore_exporters.baselines.text_vectors import FrozenVectors
-from turnscore_exporters.baselines.word_vectors import FileVectors, PieceVectors
+from turnscore_exporters.baselines.encoders.checkpoints import load_masked_model, load_pair_model
+from turnscore_exporters.baselines.encoders.text_vectors import FrozenVectors
+from turnscore_exporters.baselines.encoders.word_vectors import PieceVectors
+from turnscore_exporters.baselines.material.asked import Asked
+from turnscore_exporters.baselines.material.exchanges import Exchange
+from turnscore_exporters.baselines.material.samplers import RandomNegatives, ReplyPool
+from turnscore_exporters.baselines.systems import contextual, joint, masked, ruber, usr
+from turnscore_exporters.baselines.systems.engagement_classifiers import SvmClassifier, train_bi_rnn
+from turnscore_exporters.baselines.systems.networks import RuberNetwork
+from turnscore_exporters.baselines.systems.scales import TrainingScale
 from turnscore_exporters.data.pairs import EngagementPair
-from turnscore_exporters.errors import EncoderError, ExporterError
+from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.training.encoders import load_encoder
 from turnscore_exporters.training.loop import LoopSettings
 
@@ -45,37 +42,6 @@ def talk(count: int = 40) -> list[Exchange]:
 
 def settings(name: str, steps: int) -> LoopSettings:
     return LoopSettings(steps=steps, run_key=name, warm_up_steps=1, description=name)
-
-
-def test_word_vectors_of_every_form_are_the_same(tmp_path: Path) -> None:
-    table = {"hi": [1.0, 2.0, 3.0], "you": [0.5, -1.0, 0.25]}
-    lines = "".join(f"{word} {' '.join(map(str, row))}\n" for word, row in table.items())
-    (tmp_path / "glove.txt").write_text(lines)
-    with gzip.open(tmp_path / "word2vec.txt.gz", "wt") as file:
-        file.write("2 3\n" + lines)
-    binary = b"".join(word.encode() + b" " + struct.pack("<3f", *row) + b"\n" for word, row in table.items())
-    (tmp_path / "vectors.bin").write_bytes(b"2 3\n" + binary)
-    for name in ("glove.txt", "word2vec.txt.gz", "vectors.bin"):
-        vectors = FileVectors(tmp_path / name, ["hi", "you", "unknown"])
-        assert vectors.of(["you", "unknown", "hi"]).tolist() == [table["you"], [0, 0, 0], table["hi"]]
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("a.txt", b"hi 1 2 3\nyou 1 2\n", "line 2"),
-        ("a.txt", b"hi 1 2 x\n", "line 1"),
-        ("a.bin", b"hi 1 2 3\n", "does not begin"),
-        ("a.bin", b"2 3\nhi \x00\x00", "ends before"),
-        ("a.txt", b"other 1 2\n", "a vector for none of 1 words"),
-    ],
-)
-def test_a_broken_file_of_word_vectors_is_refused_by_its_place(
-    tmp_path: Path, name: str, content: bytes, said: str
-) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(ExporterError, match=said):
-        FileVectors(tmp_path / name, ["hi"])
 
 
 class DrawnVectors:
@@ -205,16 +171,6 @@ def test_retrieval_changes_by_training_and_scores_each_pair_alone(family: str, t
     alone = joint.score_pairs(checkpoint, [(exchanges[3].query, exchanges[3].reply)])
     assert alone[0] == pytest.approx(after[3], abs=1e-5)
     assert not np.allclose(before, after)
-
-
-def test_other_models_and_unknown_names_are_refused(tiny_bert: Path, tmp_path: Path) -> None:
-    with pytest.raises(EncoderError, match="cannot be loaded"):
-        load_pair_model(str(tmp_path / "none"))
-    save_tiny_bert(tmp_path)
-    config = (tmp_path / "config.json").read_text().replace('"model_type": "bert"', '"model_type": "gpt2"')
-    (tmp_path / "config.json").write_text(config)
-    with pytest.raises(EncoderError, match="neither a bert nor a roberta"):
-        load_masked_model(str(tmp_path))
 
 
 def test_the_overall_score_is_the_regression_on_parts_of_variance_one() -> None:

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from turnscore_exporters.baselines.asked import Asked, Floats
-from turnscore_exporters.baselines.checkpoints import PairCheckpoint
-from turnscore_exporters.baselines.contextual import Judgement
-from turnscore_exporters.baselines.exchanges import Exchange
-from turnscore_exporters.baselines.samplers import Negatives
+from turnscore_exporters.baselines.encoders.checkpoints import PairCheckpoint
+from turnscore_exporters.baselines.material.asked import Asked, Floats
+from turnscore_exporters.baselines.material.exchanges import Exchange
+from turnscore_exporters.baselines.material.samplers import Negatives
+from turnscore_exporters.baselines.systems.contextual import Judgement
 from turnscore_exporters.training.loop import LoopSettings, choose_batch, run_loop
 
 WEIGHT_DECAY = 0.01

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn import functional
 from turnscore_service.scorers.pair_rows import masked_copies
 
-from turnscore_exporters.baselines.asked import Floats
-from turnscore_exporters.baselines.checkpoints import PairCheckpoint
-from turnscore_exporters.baselines.exchanges import Exchange
+from turnscore_exporters.baselines.encoders.checkpoints import PairCheckpoint
+from turnscore_exporters.baselines.material.asked import Floats
+from turnscore_exporters.baselines.material.exchanges import Exchange
 from turnscore_exporters.errors import EncoderError
 from turnscore_exporters.training.loop import LoopSettings, choose_batch, run_loop
 

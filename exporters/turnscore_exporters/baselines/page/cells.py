@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from turnscore_assessment.agreement.report import NOTHING
 
-from turnscore_exporters.baselines.published import Report
+from turnscore_exporters.baselines.page.published import Report
 
 
 def join_cells(cells: Sequence[str]) -> str:

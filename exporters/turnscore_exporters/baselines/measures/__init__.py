@@ -1,0 +1,1 @@
+"""How a trained system goes with people, and what it says of wrong responses. Trains nothing."""

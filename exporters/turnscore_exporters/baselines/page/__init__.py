@@ -1,0 +1,1 @@
+"""The page of all trainings and its sections, of reports alone. Trains and measures nothing."""
