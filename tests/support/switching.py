@@ -63,8 +63,16 @@ class FakeLoader:
     def load_all(self) -> Mapping[str, LoadedScorer]:
         return dict(self.named)
 
+    async def prove(self, bundle: Bundle, like: LoadedScorer) -> str | None:
+        return None
+
     def load_beside(
-        self, bundle: Bundle, like: LoadedScorer, *, concurrency: Concurrency | None = None
+        self,
+        bundle: Bundle,
+        like: LoadedScorer,
+        *,
+        concurrency: Concurrency | None = None,
+        proved: str | None = None,
     ) -> LoadedScorer:
         assert like.name == bundle.manifest.kind
         if error := self.broken.get(bundle.manifest.reference):

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from functools import cached_property, partial
 from typing import Protocol
 
-from turnscore_models import Bundle, BundleError, GraphVariant, read_bundle, starter_bundles
+from turnscore_models import Bundle, BundleError, CorruptBundleError, GraphVariant, read_bundle, starter_bundles
 from turnscore_models.store import resolve
 
 from turnscore_service.inference.concurrency import Concurrency
@@ -17,6 +17,8 @@ from turnscore_service.inference.cuda_backend import CudaOptions
 from turnscore_service.inference.devices import CPU, Device, choose_devices, count_workers_beside
 from turnscore_service.inference.machine import Machine, ThisMachine
 from turnscore_service.inference.onnx_backend import RunCount
+from turnscore_service.process.proof import ProofOrder, with_options
+from turnscore_service.process.proof_process import prove_apart
 from turnscore_service.process.warm_up import fill_arenas, fill_device, measure_budget
 from turnscore_service.scorers.loaded_scorer import (
     LoadedScorer,
@@ -34,15 +36,32 @@ _LOGGER = logging.getLogger("turnscore.models")
 
 
 class Loader(Protocol):
-    """Where a process gets its models from. Its methods block for seconds, and are called from one thread at a time."""
+    """Where a process gets its models from.
+
+    All methods but `prove` block for seconds, and are called from one thread at a time.
+    """
 
     def load_all(self) -> Mapping[str, LoadedScorer]:
         """The scorers to begin with, by kind. Raises BundleError, DeviceError."""
 
+    async def prove(self, bundle: Bundle, like: LoadedScorer) -> str | None:
+        """Proves another version of what serves as `like`, in nobody's way; the digest of what holds.
+
+        None where `load_beside` has to prove it. Raises BundleError.
+        """
+
     def load_beside(
-        self, bundle: Bundle, like: LoadedScorer, *, concurrency: Concurrency | None = None
+        self,
+        bundle: Bundle,
+        like: LoadedScorer,
+        *,
+        concurrency: Concurrency | None = None,
+        proved: str | None = None,
     ) -> LoadedScorer:
-        """Another version of what serves as `like`, proved and warmed. Raises BundleError, DeviceError."""
+        """Another version of what serves as `like`, proved and warmed. Raises BundleError, DeviceError.
+
+        `proved` is what `prove` returned: what has another digest is refused.
+        """
 
     def find_bundles(self) -> Mapping[str, Bundle]:
         """What `load_all` would load at this moment, by kind. Raises BundleError."""
@@ -76,7 +95,7 @@ class ModelLoader:
         graphs = {kind: (bundle, *self._choose_graph(bundle)) for kind, bundle in self.find_bundles().items()}
 
         def prove(graph: tuple[Bundle, GraphVariant, Device]) -> LoadedScorer:
-            return self._prove(*graph, self._first_concurrency(graph[2]))
+            return self._load(*graph, self._first_concurrency(graph[2]))
 
         # To load one keeps one CPU busy, so they are loaded side by side; what is measured is measured alone, later.
         at_once = self._cpus if all(device == CPU for _, _, device in graphs.values()) else 1
@@ -88,25 +107,42 @@ class ModelLoader:
                 fill_arenas(loaded, self._most_tokens(loaded))
         return self._share_memory(scorers)
 
+    async def prove(self, bundle: Bundle, like: LoadedScorer) -> str | None:
+        """As the protocol promises, in a process of its own; None on a CUDA device, whose memory a second process has
+        no room in.
+        """
+        _require_kind(bundle, like)
+        bundle = self.with_options(bundle)
+        variant, device = self._choose_graph(bundle)
+        if device != CPU:
+            return None
+        order = ProofOrder(folder=bundle.folder, options=bundle.manifest.options, variant=variant)
+        return await prove_apart(bundle.manifest.reference, order)
+
     def load_beside(
-        self, bundle: Bundle, like: LoadedScorer, *, concurrency: Concurrency | None = None
+        self,
+        bundle: Bundle,
+        like: LoadedScorer,
+        *,
+        concurrency: Concurrency | None = None,
+        proved: str | None = None,
     ) -> LoadedScorer:
         """Another version of what serves as `like`, proved and warmed; nothing that serves is changed.
 
         It runs in the lanes and threads of `like`, or in `concurrency`: to measure them anew would take the CPUs from
-        callers. On a CUDA device its batches are as large as those of `like`. Raises BundleError where it is refused or
-        of another kind; DeviceError where its device has no room for both.
+        callers. What was proved by that digest is not proved again: it has to be the same files, before its graph is
+        read and after. On a CUDA device its batches are as large as those of `like`. Raises BundleError where it is
+        refused, of another kind, or was changed; DeviceError where its device has no room for both.
         """
-        if bundle.manifest.kind != like.name:
-            raise BundleError(
-                f"{bundle.manifest.reference} is of kind {bundle.manifest.kind}, and what serves, "
-                f"{like.bundle.manifest.reference}, is of kind {like.name}"
-            )
+        _require_kind(bundle, like)
         bundle = self.with_options(bundle)
         variant, device = self._choose_graph(bundle)
         is_alike = (variant, device) == (like.variant, like.device)
         given = concurrency or (like.concurrency if is_alike else None)
-        loaded = self._prove(bundle, variant, device, given or self._first_concurrency(device))
+        first = given or self._first_concurrency(device)
+        loaded = self._load(bundle, variant, device, first, is_proved=proved is not None)
+        if proved is not None:
+            _require_digest(proved, bundle, with_options(read_bundle(bundle.folder), bundle.manifest.options))
         loaded = self._finish(loaded if given else self._tune(loaded))
         if device == CPU:
             fill_arenas(loaded, self._most_tokens(loaded), beside_callers=True)
@@ -144,8 +180,7 @@ class ModelLoader:
     def with_options(self, bundle: Bundle) -> Bundle:
         """The bundle as if its manifest had the settings' options too; its digest is then another."""
         options = self._settings.options.get(bundle.manifest.kind, {})
-        manifest = bundle.manifest.model_copy(update={"options": {**bundle.manifest.options, **options}})
-        return replace(bundle, manifest=manifest) if options else bundle
+        return with_options(bundle, {**bundle.manifest.options, **options}) if options else bundle
 
     @cached_property
     def _devices(self) -> tuple[Device, ...]:
@@ -165,9 +200,23 @@ class ModelLoader:
         """This worker's share of them."""
         return max(1, usable_cpus() // self._settings.workers)
 
-    def _prove(self, bundle: Bundle, variant: GraphVariant, device: Device, concurrency: Concurrency) -> LoadedScorer:
+    def _load(
+        self,
+        bundle: Bundle,
+        variant: GraphVariant,
+        device: Device,
+        concurrency: Concurrency,
+        *,
+        is_proved: bool = False,
+    ) -> LoadedScorer:
         return prove_scorer(
-            bundle, variant, concurrency=concurrency, running=self._running, device=device, cuda=self._cuda
+            bundle,
+            variant,
+            concurrency=concurrency,
+            running=self._running,
+            device=device,
+            cuda=self._cuda,
+            is_proved=is_proved,
         )
 
     def _first_concurrency(self, device: Device) -> Concurrency:
@@ -188,7 +237,7 @@ class ModelLoader:
         measured = replace(measured, lanes=runtime.lanes or measured.lanes)
         if (measured.threads, measured.wide_threads) == (proved.concurrency.threads, proved.concurrency.wide_threads):
             return replace(proved, concurrency=measured)
-        return self._prove(proved.bundle, proved.variant, proved.device, measured)
+        return self._load(proved.bundle, proved.variant, proved.device, measured)
 
     def _finish(self, proved: LoadedScorer) -> LoadedScorer:
         """The scorer with its pace and the deployment's threshold."""
@@ -219,6 +268,23 @@ class ModelLoader:
 def load_scorers(settings: Settings, *, worker: int = 0, machine: Machine | None = None) -> dict[str, LoadedScorer]:
     """As `ModelLoader.load_all`."""
     return ModelLoader(settings, worker=worker, machine=machine).load_all()
+
+
+def _require_kind(bundle: Bundle, like: LoadedScorer) -> None:
+    if bundle.manifest.kind != like.name:
+        raise BundleError(
+            f"{bundle.manifest.reference} is of kind {bundle.manifest.kind}, and what serves, "
+            f"{like.bundle.manifest.reference}, is of kind {like.name}"
+        )
+
+
+def _require_digest(proved: str, *found: Bundle) -> None:
+    for bundle in found:
+        if bundle.digest != proved:
+            raise CorruptBundleError(
+                f"bundle {bundle.manifest.reference}: its files in {bundle.folder} were changed while it was being "
+                "loaded, so what was proved is not what is there; try again when nobody writes them"
+            )
 
 
 def _find_bundles(settings: Settings) -> list[Bundle]:

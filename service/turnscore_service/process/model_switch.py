@@ -1,8 +1,8 @@
 """The model switch: other versions of the served bundles take their place between two requests, or nothing changes.
 
-    find ──▶ load beside, prove, warm ──▶ take the place ──▶ wait for the old ones' requests ──▶ drop them
-             (a thread; callers get        (one step of       (a further switch is refused
-              the old versions)             the event loop)    until this is done)
+    find ──▶ prove ──────▶ load beside, warm ──▶ take the place ──▶ wait for the old ones' requests ──▶ drop them
+             (a process     (a thread; callers    (one step of       (a further switch is refused
+              of its own)    get the old ones)     the event loop)    until this is done)
 
 Whatever fails before the place is taken leaves everything as it was.
 """
@@ -140,7 +140,8 @@ class ModelSwitch:
         bundles = await run_in_background(partial(find, served))
         if not bundles:
             return Switched(seconds=time.monotonic() - started_at)
-        roster, note = await run_in_background(partial(self._load, bundles, served.roster))
+        proved = {kind: await self._loader.prove(each, served.roster.loaded[kind]) for kind, each in bundles.items()}
+        roster, note = await run_in_background(partial(self._load, bundles, proved, served.roster))
         between_bytes = resident_bytes()
         replaced = {each.manifest.reference: _reference(served, kind) for kind, each in bundles.items()}
         current = await self._take_place(roster)
@@ -178,10 +179,12 @@ class ModelSwitch:
             )
         return _without_unchanged(found, served)
 
-    def _load(self, bundles: Mapping[str, Bundle], before: Roster) -> tuple[Roster, str]:
-        """The roster with these in it, all proved, and what else should be known; the scorers keep their order."""
+    def _load(
+        self, bundles: Mapping[str, Bundle], proved: Mapping[str, str | None], before: Roster
+    ) -> tuple[Roster, str]:
+        """The roster with these in it, and what else should be known; the scorers keep their order."""
         loaded = {
-            kind: self._loader.load_beside(bundles[kind], each) if kind in bundles else each
+            kind: self._loader.load_beside(bundles[kind], each, proved=proved[kind]) if kind in bundles else each
             for kind, each in before.loaded.items()
         }
         combinations = load_combinations(self._settings.combinations, loaded)

@@ -149,16 +149,19 @@ def prove_scorer(
     running: RunCount | None = None,
     device: Device = CPU,
     cuda: CudaOptions | None = None,
+    is_proved: bool = False,
 ) -> LoadedScorer:
     """Loads one graph of a checked bundle, compares it with the manifest and scores the self-test turns.
 
-    Measures nothing, so that several may be loaded at once. Raises MismatchedGraphError where the graph does
-    not load, its inputs or outputs differ from the manifest's, or it scores a self-test turn otherwise than when it was
-    exported; UnknownKindError where no scorer reads the kind; DeviceError where the graph does not run on
+    Measures nothing, so that several may be loaded at once. One that `is_proved` has passed its self-test in another
+    process of this machine, and is spared it. Raises MismatchedGraphError where the graph does not load, its inputs or
+    outputs differ from the manifest's, or it scores a self-test turn otherwise than when it was exported;
+    UnknownKindError where no scorer reads the kind; DeviceError where the graph does not run on
     `device`.
     """
     scorer, code_version = _open(bundle, variant, concurrency, running, device, cuda)
-    run_self_test(bundle, variant, scorer)
+    if not is_proved:
+        run_self_test(bundle, variant, scorer)
     return LoadedScorer(
         scorer=scorer,
         bundle=bundle,

@@ -3,19 +3,21 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.encoder_bundles import make_encoder_bundle
 from support.fakes import FakeScorer, loaded_fake
 from support.machines import CPU_BUILD, FakeMachine
-from support.quality_bundles import make_quality_bundle
-from turnscore_models import Bundle, BundleError, MismatchedGraphError, write_bundle
+from support.quality_bundles import LAYOUT, make_quality_bundle
+from turnscore_models import Bundle, BundleError, CorruptBundleError, MismatchedGraphError, write_bundle
 from turnscore_service.inference.concurrency import Concurrency
 from turnscore_service.inference.devices import Device
 from turnscore_service.inference.onnx_library import DeviceError
 from turnscore_service.process import model_loader
 from turnscore_service.process.model_loader import ModelLoader
 from turnscore_service.process.warm_up import fill_device
+from turnscore_service.scorers import loaded_scorer
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.settings.service import BatchingSettings, RuntimeSettings, Settings
 
@@ -72,6 +74,51 @@ def test_a_version_that_scores_otherwise_than_at_its_export_is_refused(
     test_file.write_text(json.dumps(turns))
     with pytest.raises(MismatchedGraphError, match=r"quality:1.1.0: .* gives self-test turn 0 the value"):
         loader.load_beside(as_version(bundle, "1.1.0"), serving)
+
+
+async def test_what_was_proved_is_loaded_without_a_second_proof(
+    loader: ModelLoader, serving: LoadedScorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loaded_scorer, "run_self_test", lambda *_: pytest.fail("it takes the callers' CPUs"))
+    bundle = as_version(make_quality_bundle(tmp_path / "next"), "1.1.0")
+    proved = await loader.prove(bundle, serving)
+    assert proved == bundle.digest
+    assert loader.load_beside(bundle, serving, proved=proved).bundle == bundle
+
+
+def test_files_that_were_changed_since_their_proof_are_refused(
+    loader: ModelLoader, serving: LoadedScorer, tmp_path: Path
+) -> None:
+    bundle = as_version(make_quality_bundle(tmp_path / "next"), "1.1.0")
+    other = as_version(make_quality_bundle(tmp_path / "other", layout={**LAYOUT, "response_tokens": 22}), "1.1.0")
+    with pytest.raises(CorruptBundleError, match=r"quality:1.1.0: its files .* were changed while it was being loaded"):
+        loader.load_beside(other, serving, proved=bundle.digest)
+
+
+def test_a_graph_that_is_changed_while_it_is_read_is_refused(
+    loader: ModelLoader, serving: LoadedScorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = as_version(make_quality_bundle(tmp_path / "next"), "1.1.0")
+    load_scorer = model_loader.load_scorer
+
+    def load_while_somebody_writes(*given: Any, **how: Any) -> LoadedScorer:
+        loaded = load_scorer(*given, **how)
+        test_file = bundle.path_of(bundle.manifest.self_test)
+        test_file.write_text(test_file.read_text() + " ")
+        write_bundle(bundle.folder, bundle.manifest)  # with its checksum, as an export writes it
+        return loaded
+
+    monkeypatch.setattr(model_loader, "load_scorer", load_while_somebody_writes)
+    with pytest.raises(CorruptBundleError, match="so what was proved is not what is there"):
+        loader.load_beside(bundle, serving, proved=bundle.digest)
+
+
+async def test_a_version_for_a_cuda_device_is_proved_where_it_is_loaded(
+    loader: ModelLoader, serving: LoadedScorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_loader, "prove_apart", lambda *_: pytest.fail("it needs the device's memory"))
+    monkeypatch.setattr(model_loader, "choose_graph", lambda *_: ("cuda-fp16", Device("cuda", 0)))
+    assert await loader.prove(make_quality_bundle(tmp_path / "next"), serving) is None
 
 
 def test_a_bundle_of_another_kind_takes_no_scorers_place(

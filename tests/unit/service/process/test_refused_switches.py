@@ -1,5 +1,6 @@
 """Switches that are refused change nothing and leave nothing; reloads serve all that the settings name, or nothing."""
 
+import asyncio
 import weakref
 from typing import Any
 
@@ -7,8 +8,9 @@ import pytest
 from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
 from support.switching import FakeLoader, ask, counted, second_version, switchable
-from turnscore_models import BundleError, MismatchedGraphError
+from turnscore_models import Bundle, BundleError, MismatchedGraphError
 from turnscore_service.process.model_switch import SwitchRefusedError
+from turnscore_service.scorers.loaded_scorer import LoadedScorer
 
 REFUSED = [
     ("fake:9.9.9", "no bundle fake:9.9.9"),
@@ -41,6 +43,59 @@ async def test_an_unforeseen_failure_is_a_refusal_too(caplog: pytest.LogCaptureF
             await switch.serve(reference)
         assert (await ask(runtime)).scores["fake"].model == "fake:1.0.0"
     assert "a library broke" in caplog.text
+
+
+class ProvingLoader(FakeLoader):
+    """Versions are proved before they are loaded; those of `broken` fail it, and with `hangs` it has no end."""
+
+    hangs = False
+    hanging = 0
+    given_up = 0
+
+    async def prove(self, bundle: Bundle, like: LoadedScorer) -> str | None:
+        if error := self.broken.get(bundle.manifest.reference):
+            raise type(error)(*error.args)
+        if self.hangs:
+            self.hanging += 1
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.given_up += 1
+                raise
+        return bundle.digest
+
+    def load_beside(self, *given: Any, proved: str | None = None, **how: Any) -> LoadedScorer:
+        assert proved == given[0].digest
+        return super().load_beside(*given, proved=proved, **how)
+
+
+async def test_nothing_is_loaded_before_everything_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = ProvingLoader(loaded_fake(FakeScorer(), "fake"), loaded_fake(FakeScorer(), "other"))
+    async with switchable(loader) as (runtime, switch):
+        loader.named = {"fake": second_version("fake"), "other": second_version("other")}
+        for each in loader.named.values():
+            loader.add(each)
+        loader.broken["other:1.1.0"] = BundleError("the proof of other:1.1.0 was ended by SIGSEGV")
+        with monkeypatch.context() as forbidding:
+            forbidding.setattr(loader, "load_beside", lambda *_, **__: pytest.fail("it takes memory for nothing"))
+            with pytest.raises(SwitchRefusedError, match="ended by SIGSEGV"):
+                await switch.reload()
+        loader.broken.clear()
+        assert set((await switch.reload()).replaced) == {"fake:1.1.0", "other:1.1.0"}
+        assert {each.model for each in (await ask(runtime)).scores.values()} == {"fake:1.1.0", "other:1.1.0"}
+
+
+async def test_a_service_that_stops_gives_up_the_proof_under_way() -> None:
+    loader = ProvingLoader(loaded_fake(FakeScorer()))
+    reference = loader.add(second_version())
+    async with switchable(loader) as (runtime, switch):
+        loader.hangs = True
+        switching = asyncio.create_task(switch.serve(reference))
+        await until(lambda: loader.hanging)
+        await runtime.stop()
+        with pytest.raises(SwitchRefusedError, match="the service is shutting down"):
+            await switching
+    assert loader.given_up == 1
 
 
 async def test_a_reload_serves_all_that_the_settings_name_by_then_or_nothing_of_it() -> None:
@@ -103,13 +158,13 @@ async def test_a_refused_version_is_freed_without_a_garbage_collection() -> None
 
     loaded: list[weakref.ref[Backend]] = []
 
-    class ProvingLoader(FakeLoader):
+    class KeepingLoader(FakeLoader):
         def load_beside(self, *_: Any, **__: Any) -> Any:
             backend = Backend()
             loaded.append(weakref.ref(backend))
             raise MismatchedGraphError(f"{type(backend).__name__} scores otherwise")
 
-    loader = ProvingLoader(loaded_fake(FakeScorer()))
+    loader = KeepingLoader(loaded_fake(FakeScorer()))
     reference = loader.add(second_version())
     async with switchable(loader) as (_, switch):
         with pytest.raises(SwitchRefusedError, match="Backend scores otherwise"):

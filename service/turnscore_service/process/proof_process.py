@@ -1,0 +1,122 @@
+"""The proof process: proves a version beside a service, at the lowest priority. Shares no lock, lane or crash with it.
+
+ONNX Runtime makes a session and scores the self-test here for as long as no caller needs the CPU.
+"""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from threading import Lock
+
+from pydantic import ValidationError
+from turnscore_models import BundleError
+
+from turnscore_service.process.background import run_in_background
+from turnscore_service.process.proof import ProofOrder, ProofResult
+
+PROOF_SECONDS = 600.0
+"""That a proof may take. Chosen: the largest starter bundle, FED, takes 1.5 s of CPU, and on a full machine a process
+of the lowest priority gets a hundredth of one."""
+_LOWEST_PRIORITY = 19
+_COMMAND = (sys.executable, "-P", "-m", "turnscore_service.process.proof")
+_CRASHES = {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV"}
+_MOST_SHOWN = 300
+"""Characters of a failed process's last line."""
+
+_LOGGER = logging.getLogger("turnscore.models")
+
+
+class FailedProofError(BundleError):
+    """The process that was to prove a bundle ended without a result, or in its own time did not end."""
+
+
+async def prove_apart(
+    reference: str, order: ProofOrder, *, seconds: float = PROOF_SECONDS, command: Sequence[str] = _COMMAND
+) -> str:
+    """The digest of what was proved. Whoever gives up waiting ends the process.
+
+    Raises BundleError with the reason for which the bundle is refused, FailedProofError where there is none.
+    """
+    process = ProofProcess(reference, order, command)
+    try:
+        result = await run_in_background(lambda: process.run(seconds))
+    finally:
+        process.end()
+    if result.refusal:
+        raise BundleError(result.refusal)
+    return result.digest
+
+
+class ProofProcess:
+    """One process, from its start to its result. `run` blocks; `end` may be called at any time, from any thread."""
+
+    def __init__(self, reference: str, order: ProofOrder, command: Sequence[str] = _COMMAND) -> None:
+        self._reference = reference
+        self._order = order
+        self._command = command
+        self._lock = Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._is_ended = False
+
+    def run(self, seconds: float) -> ProofResult:
+        """Starts it and waits for its result. Raises FailedProofError."""
+        with self._start() as process:
+            try:
+                printed, complained = process.communicate(self._order.model_dump_json(), timeout=seconds)
+            except subprocess.TimeoutExpired:
+                raise FailedProofError(
+                    f"the proof of {self._reference} did not end within {seconds:g} s: its graph hangs, or this "
+                    "machine has no CPU to spare; try again when it is quieter"
+                ) from None
+            finally:
+                process.kill()
+        if process.returncode:
+            raise FailedProofError(self._describe_end(process.returncode, complained))
+        try:
+            return ProofResult.model_validate_json(printed.splitlines()[-1])
+        except (IndexError, ValidationError):
+            raise FailedProofError(f"the proof of {self._reference} ended without a result") from None
+
+    def end(self) -> None:
+        """Ends it where it runs, and keeps it from starting where it does not yet. `run` collects what is left."""
+        with self._lock:
+            self._is_ended = True
+            if self._process is not None:
+                self._process.kill()
+
+    def _start(self) -> "subprocess.Popen[str]":
+        paths = os.pathsep.join(each or os.curdir for each in sys.path)  # it finds the code that this process found
+        with self._lock:
+            if self._is_ended:
+                raise FailedProofError(f"the proof of {self._reference} was given up")
+            try:
+                self._process = subprocess.Popen(  # noqa: S603 our own interpreter and module
+                    self._command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    env={**os.environ, "PYTHONPATH": paths},
+                )
+            except OSError as error:
+                raise FailedProofError(
+                    f"no process could be started to prove {self._reference}: {error.strerror}"
+                ) from error
+        with suppress(OSError):  # it has ended
+            os.setpriority(os.PRIO_PROCESS, self._process.pid, _LOWEST_PRIORITY)
+        return self._process
+
+    def _describe_end(self, status: int, complained: str) -> str:
+        proof = f"the proof of {self._reference}"
+        if status == -signal.SIGKILL:
+            return f"{proof} was ended by SIGKILL, as the system does where memory is short"
+        if status < 0:
+            name = signal.Signals(-status).name
+            return f"{proof} was ended by {name}{': its graph crashes here' if name in _CRASHES else ''}"
+        _LOGGER.error("%s failed: %s", proof, complained.strip())
+        last = complained.strip().rpartition("\n")[2][-_MOST_SHOWN:]
+        return f"{proof} failed: {last or f'exit status {status}'}; the log has all that it printed"
