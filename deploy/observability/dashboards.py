@@ -20,6 +20,8 @@ class Panel:
     unit: str = "short"
     line: float | None = None
     """A threshold that is drawn."""
+    lowest: float | None = 0
+    """Where the axis begins; None where values may lie below 0."""
     description: str = ""
 
 
@@ -119,6 +121,42 @@ VALUES = [
         line=0.001,
     ),
     Panel(title="Said turns by tenant", queries=[_rate("turnscore_said_turns_total", "tenant")], unit="ops"),
+    Panel(title="Model switches", queries=[_rate("turnscore_model_switches_total", "outcome")], unit="ops"),
+    Panel(
+        title="Versions beside: turns of shadows",
+        queries=[_rate("turnscore_shadow_turns_total", "model, outcome")],
+        unit="ops",
+        description="full, late: no idle moment, the shadow is shed first. failed: look into the log. docs/shadow.md.",
+    ),
+    Panel(
+        title="Versions beside: mean percentile, shadow less served",
+        queries=[_recorded("turnscore:shadow_shift:6h", "model, served")],
+        lowest=None,
+    ),
+    Panel(
+        title="Versions beside: more than 10 percentiles apart",
+        queries=[_recorded("turnscore:shadow_far_share:6h", "model, served")],
+        unit="percentunit",
+    ),
+    Panel(
+        title="Versions beside: labels that flip",
+        queries=[_recorded("turnscore:shadow_flipped_share:6h", "model, served")],
+        unit="percentunit",
+    ),
+    Panel(
+        title="Versions beside: rank correlation, least of the workers",
+        queries=[
+            (f"min by (model, served) (turnscore_shadow_rank_correlation{{{_JOB}}})", "{{model}} {{served}}"),
+        ],
+        lowest=None,
+    ),
+    Panel(title="Versions beside: CPUs of shadows", queries=[_rate("turnscore_shadow_cpu_seconds_total", "model")]),
+    Panel(
+        title="Versions beside: said turns by version",
+        queries=[_rate("turnscore_said_turns_total", "scorer, model")],
+        unit="ops",
+        description="Two of one scorer while a split is on.",
+    ),
 ]
 
 CACHE = [
@@ -201,7 +239,7 @@ def _chart(place: int, panel: Panel) -> Json:
         "fieldConfig": {
             "defaults": {
                 "unit": panel.unit,
-                "min": 0,
+                **({} if panel.lowest is None else {"min": panel.lowest}),
                 "custom": {"thresholdsStyle": {"mode": "off" if panel.line is None else "line"}},
                 "thresholds": {"mode": "absolute", "steps": steps},
             },

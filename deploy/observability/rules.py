@@ -19,6 +19,9 @@ LATENCY_OBJECTIVE = 0.99
 BURN_WINDOWS = ("5m", "30m", "1h", "6h")
 DRIFT_WINDOW = "1d"
 _BUNDLE = "job, scorer, model"
+_PAIR = f"{_BUNDLE}, served"
+FAR = "10.0"
+"""Percentiles, a bucket of turnscore_shadow_percentile_shift, as in turnscore_assessment.drift.shadow_values."""
 _STEP = 100 // BINS
 
 
@@ -130,6 +133,29 @@ def _values() -> list[Rule]:
     ]
 
 
+def _shadows() -> list[Rule]:
+    """How a version that shadows differs from the one that answers; nothing of fewer than 100 compared turns.
+
+    Nothing alerts on it: a shadow answers nobody.
+    """
+
+    def count(series: str, labels: str) -> str:
+        return f"sum by ({_PAIR}) (increase(turnscore_shadow_{series}{{{labels}}}[6h]))"
+
+    compared = f"""({count("turns_total", 'outcome="compared"')} >= 100)"""
+    labelled = f"""({count("labels_total", 'served_label=~"low|ok", shadow_label=~"low|ok"')} >= 100)"""
+    falls = 'turnscore_shadow_labels_total{served_label="ok", shadow_label="low"}[6h]'
+    rises = 'turnscore_shadow_labels_total{served_label="low", shadow_label="ok"}[6h]'
+    flipped = f"sum by ({_PAIR}) (increase({falls}) or increase({rises}))"
+    shadow, served = (count("percentiles_total", f'by="{by}"') for by in ("shadow", "served"))
+    near = count("percentile_shift_bucket", f'le="{FAR}"')
+    return [
+        _recorded("turnscore:shadow_shift:6h", f"({shadow} - {served}) / {compared}"),
+        _recorded("turnscore:shadow_far_share:6h", f"clamp_min(1 - {near} / {compared}, 0)"),
+        _recorded("turnscore:shadow_flipped_share:6h", f"({flipped} or 0 * {labelled}) / {labelled}"),
+    ]
+
+
 def _service_alerts() -> list[Rule]:
     refused = "sum by (job, scorer) (rate(turnscore_refused_items_total[5m]))"
     admitted = "sum by (job, scorer) (rate(turnscore_admitted_items_total[5m]))"
@@ -225,7 +251,7 @@ def _value_alerts() -> list[Rule]:
 
 GROUPS: dict[str, tuple[str, list[Rule]]] = {
     "turnscore-service": ("30s", [*_budgets(), *_service_alerts()]),
-    "turnscore-values": ("2m", [*_values(), *_drift(), *_value_alerts()]),
+    "turnscore-values": ("2m", [*_values(), *_shadows(), *_drift(), *_value_alerts()]),
 }
 """By name: how often the rules are evaluated, and the rules in order. An alert stands in one group with what it reads,
 behind it, so that it never misses a series whose last sample is older than Prometheus looks back (5 minutes)."""

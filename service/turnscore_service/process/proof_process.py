@@ -1,7 +1,4 @@
-"""The proof process: proves a version beside a service, at the lowest priority. Shares no lock, lane or crash with it.
-
-ONNX Runtime makes a session and scores the self-test here for as long as no caller needs the CPU.
-"""
+"""The proof process: proves a version beside a service, at a low priority. Shares no lock, lane or crash with it."""
 
 import logging
 import os
@@ -19,9 +16,9 @@ from turnscore_service.process.background import run_in_background
 from turnscore_service.process.proof import ProofOrder, ProofResult
 
 PROOF_SECONDS = 600.0
-"""That a proof may take. Chosen: the largest starter bundle, FED, takes 1.5 s of CPU, and on a full machine a process
-of the lowest priority gets a hundredth of one."""
-_LOWEST_PRIORITY = 19
+"""That a proof may take. Chosen: the largest starter bundle, FED, takes 1.5 s of CPU."""
+PRIORITY = 10
+"""Niceness. Chosen: beside two busy processes it takes a tenth of a CPU, and 19, a seventieth, may take minutes."""
 _COMMAND = (sys.executable, "-P", "-m", "turnscore_service.process.proof")
 _CRASHES = {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV"}
 _MOST_SHOWN = 300
@@ -107,7 +104,7 @@ class ProofProcess:
                     f"no process could be started to prove {self._reference}: {error.strerror}"
                 ) from error
         with suppress(OSError):  # it has ended
-            os.setpriority(os.PRIO_PROCESS, self._process.pid, _LOWEST_PRIORITY)
+            os.setpriority(os.PRIO_PROCESS, self._process.pid, PRIORITY)
         return self._process
 
     def _describe_end(self, status: int, complained: str) -> str:

@@ -1,42 +1,26 @@
 """deploy/observability: written by its script, of metrics that exist; every alert fires and clears."""
 
 import importlib
-import importlib.util
 import json
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from prometheus_client import metrics as prometheus_metrics
+from support.alert_rules import FOLDER, load_written, run_promtool
 from turnscore_assessment.drift.stability import find_limit, find_shares, measure_stability
 from turnscore_service import metrics
 
-ROOT = Path(__file__).parents[3]
-FOLDER = ROOT / "deploy" / "observability"
-RUNBOOK = ROOT / "docs" / "runbook.md"
+RUNBOOK = Path(__file__).parents[3] / "docs" / "runbook.md"
 OF_PROMETHEUS = {"job", "instance", "le"}
-RECORDED = {"bin", "against"}
+RECORDED = {"bin", "against", "served"}
 OF_OTHERS = {"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED"}
 """Metrics of other exporters, which the dashboards say they need."""
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"observability_{name}", FOLDER / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look themselves up
-    spec.loader.exec_module(module)
-    return module
-
-
-RULES, DASHBOARDS, WRITE = load("rules"), load("dashboards"), load("write")
+RULES, DASHBOARDS, WRITE = (load_written(name) for name in ("rules", "dashboards", "write"))
 ALERTS = [rule for _, rules in RULES.GROUPS.values() for rule in rules if rule.alert]
 
 
@@ -265,15 +249,4 @@ def test_every_alert_has_a_case():
 
 @pytest.mark.parametrize(("step", "cases"), [("1m", FAST), ("1h", [*SLOW, index_case()])], ids=["fast", "slow"])
 def test_every_alert_fires_and_clears(tmp_path: Path, step: str, cases: list[dict[str, Any]]):
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("promtool is not installed: apt-get install prometheus")
-    tests = [{**each, "interval": step} for each in cases]
-    file = tmp_path / "tests.yml"
-    rules = str(FOLDER / "rules" / "turnscore.yml")
-    order = list(RULES.GROUPS)
-    file.write_text(
-        json.dumps({"rule_files": [rules], "evaluation_interval": step, "group_eval_order": order, "tests": tests})
-    )
-    ran = subprocess.run([promtool, "test", "rules", str(file)], capture_output=True, text=True, timeout=300)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    run_promtool(tmp_path, step, cases)

@@ -76,6 +76,7 @@ def test_a_version_that_scores_otherwise_than_at_its_export_is_refused(
         loader.load_beside(as_version(bundle, "1.1.0"), serving)
 
 
+@pytest.mark.usefixtures("_proof_of_ordinary_priority")
 async def test_what_was_proved_is_loaded_without_a_second_proof(
     loader: ModelLoader, serving: LoadedScorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

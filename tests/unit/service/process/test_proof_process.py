@@ -14,7 +14,7 @@ from support.conditions import until, wait_until
 from support.quality_bundles import LAYOUT, make_quality_bundle
 from turnscore_models import Bundle, BundleError, write_bundle
 from turnscore_service.process.proof import ProofOrder, with_options
-from turnscore_service.process.proof_process import FailedProofError, ProofProcess, prove_apart
+from turnscore_service.process.proof_process import PRIORITY, FailedProofError, ProofProcess, prove_apart
 
 ORDER = ProofOrder(folder=Path("nowhere"), options={}, variant="fp32")
 
@@ -28,6 +28,7 @@ def order_of(bundle: Bundle) -> ProofOrder:
     return ProofOrder(folder=bundle.folder, options=bundle.manifest.options, variant="fp32")
 
 
+@pytest.mark.usefixtures("_proof_of_ordinary_priority")
 async def test_a_proof_returns_the_digest_of_what_holds_with_the_deployments_options(tmp_path: Path) -> None:
     bundle = make_quality_bundle(tmp_path / "next")
     changed = with_options(bundle, {**bundle.manifest.options, "layout": {**LAYOUT, "response_tokens": 22}})
@@ -35,6 +36,7 @@ async def test_a_proof_returns_the_digest_of_what_holds_with_the_deployments_opt
     assert changed.digest != bundle.digest
 
 
+@pytest.mark.usefixtures("_proof_of_ordinary_priority")
 async def test_a_version_that_scores_otherwise_is_refused_with_the_sentence_of_a_start(tmp_path: Path) -> None:
     bundle = make_quality_bundle(tmp_path / "next")
     test_file = bundle.path_of(bundle.manifest.self_test)
@@ -107,12 +109,12 @@ def test_a_proof_that_was_given_up_before_its_start_starts_nothing(tmp_path: Pat
         process.run(60)
 
 
-async def test_a_proof_runs_at_the_lowest_priority() -> None:
-    waits_for_it = """
+async def test_a_proof_leaves_callers_the_cpu() -> None:
+    waits_for_it = f"""
         import os, time
-        while os.getpriority(os.PRIO_PROCESS, 0) < 19:
+        while os.getpriority(os.PRIO_PROCESS, 0) < {PRIORITY}:
             time.sleep(0.001)
-        print('{"digest": "proved"}')
+        print('{{"digest": "proved"}}')
     """
     assert await prove_apart("a:1", ORDER, command=code(waits_for_it)) == "proved"
 
