@@ -16,7 +16,8 @@ from turnscore_service.doors.http.shedding_door import SheddingDoor
 from turnscore_service.keys.access import UnusableKeysError
 from turnscore_service.log_setup import set_up_logging
 from turnscore_service.metrics_folder import FullDiskError, refuse_full_disk
-from turnscore_service.process.admin_socket import AdminSocket, UnusableFolderError, prepare_folder, unusable
+from turnscore_service.process.admin_folder import UnusableFolderError, prepare_folder, unusable
+from turnscore_service.process.admin_socket import AdminSocket
 from turnscore_service.process.hangup import pass_hangup_on, reload_on_hangup
 from turnscore_service.process.runtime import Runtime
 from turnscore_service.process.supervision import end_with, explain_taken_address, is_worker

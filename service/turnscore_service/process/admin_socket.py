@@ -8,44 +8,22 @@ import asyncio
 import logging
 import os
 import socket
-import stat
 import struct
 from contextlib import suppress
 from pathlib import Path
 
 from pydantic import ValidationError
-from turnscore_models.admin import FOLDER_VARIABLE, MOST_BYTES, SOCKET_SUFFIX, AdminOrder, AdminReport
+from turnscore_models.admin import MOST_BYTES, SOCKET_SUFFIX, AdminOrder, AdminReport
 
+from turnscore_service.process.admin_folder import UnusableFolderError, path_in, prepare_folder
 from turnscore_service.process.model_switch import ModelSwitch, SwitchRefusedError
 
 _ORDER_SECONDS = 10.0
 """How long an order may take to arrive. Chosen."""
-_MOST_PATH_BYTES = 107
-"""Of a Unix socket's path (unix(7), without the byte that ends it)."""
 _CREDENTIALS = struct.Struct("3i")
 """struct ucred: process, user, group (unix(7), SO_PEERCRED)."""
 
 _LOGGER = logging.getLogger("turnscore.admin")
-
-
-class UnusableFolderError(Exception):
-    """The sockets cannot lie in the folder; the message says why."""
-
-
-def prepare_folder(folder: Path) -> None:
-    """Makes the folder where it is missing. Raises UnusableFolderError where others may look into it or own it."""
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.stat()
-    except OSError as error:
-        raise UnusableFolderError(f"{folder} cannot be made or read: {error.strerror}") from error
-    if found.st_uid != os.geteuid():
-        raise UnusableFolderError(f"{folder} belongs to user {found.st_uid}, and this process is of {os.geteuid()}")
-    if found.st_mode & 0o077:
-        raise UnusableFolderError(f"{folder} is open to others (mode {stat.S_IMODE(found.st_mode):o}): chmod 700")
-    longest = os.fsencode(_path_in(folder, worker=9999, pid=9_999_999))
-    if len(longest) > _MOST_PATH_BYTES:
-        raise UnusableFolderError(f"{folder} is too long for sockets in it: {len(longest)} bytes of {_MOST_PATH_BYTES}")
 
 
 class AdminSocket:
@@ -55,7 +33,7 @@ class AdminSocket:
         self._folder = folder
         self._worker = worker
         self._switch = switch
-        self.path = _path_in(folder, worker=worker, pid=os.getpid())
+        self.path = path_in(folder, worker=worker, pid=os.getpid())
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -125,15 +103,6 @@ class AdminSocket:
     def _refuse(self, reason: str) -> AdminReport:
         served = self._switch.report(self._worker, os.getpid())
         return served.model_copy(update={"outcome": "refused", "reason": reason})
-
-
-def unusable(error: UnusableFolderError) -> str:
-    """The sentence that ends a start."""
-    return f"{FOLDER_VARIABLE}: {error}"
-
-
-def _path_in(folder: Path, *, worker: int, pid: int) -> Path:
-    return folder / f"worker-{worker}-{pid}{SOCKET_SUFFIX}"
 
 
 def _listen_at(path: Path) -> socket.socket:

@@ -14,6 +14,7 @@ from turnscore_service.cache.redis_client import open_store
 from turnscore_service.cache.redis_faults import cause_of
 from turnscore_service.keys.access import UnusableKeysError, read_keys
 from turnscore_service.metrics_folder import FullDiskError, refuse_full_disk
+from turnscore_service.process.admin_folder import UnusableFolderError, check_folder, unusable
 from turnscore_service.process.ports import why_not
 from turnscore_service.settings.cache import CacheSettings
 from turnscore_service.settings.service import Settings
@@ -155,6 +156,11 @@ def _check_files(settings: Settings) -> Iterator[Problem]:
             read_keys(settings.auth.keys_file)
         except UnusableKeysError as error:
             yield Problem(f"the API keys cannot be read: {error}: `turnscore-keys` makes entries", is_fatal=True)
+    if settings.admin.folder is not None:
+        try:
+            check_folder(settings.admin.folder)
+        except UnusableFolderError as error:
+            yield Problem(unusable(error), is_fatal=True)
 
 
 def _check_cache(settings: CacheSettings) -> Iterator[Problem]:

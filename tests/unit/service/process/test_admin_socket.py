@@ -15,7 +15,8 @@ from turnscore_models import BundleError
 from turnscore_models.admin import AdminError, AdminOrder, AdminReport, ask_workers
 from turnscore_models.cli import app
 from turnscore_service.process import admin_socket
-from turnscore_service.process.admin_socket import AdminSocket, UnusableFolderError, prepare_folder
+from turnscore_service.process.admin_folder import prepare_folder
+from turnscore_service.process.admin_socket import AdminSocket
 from turnscore_service.process.runtime import Runtime
 from typer.testing import CliRunner
 
@@ -151,24 +152,3 @@ async def test_sockets_of_killed_workers_are_passed_over_and_removed_by_the_next
     async with worker(folder, 1), worker(folder, 2):
         assert not dead.exists()
         assert len(list(folder.iterdir())) == 2  # the second left the first, which lives, where it was
-
-
-def test_a_folder_that_others_may_look_into_is_refused(folder: Path) -> None:
-    folder.mkdir(mode=0o755)
-    with pytest.raises(UnusableFolderError, match=r"is open to others \(mode 755\): chmod 700"):
-        prepare_folder(folder)
-    folder.chmod(0o700)
-    prepare_folder(folder)
-
-
-def test_a_folder_of_another_user_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare_folder(folder)
-    monkeypatch.setattr(os, "geteuid", lambda: 4_000_000)
-    with pytest.raises(UnusableFolderError, match="belongs to user"):
-        prepare_folder(folder)
-
-
-@pytest.mark.parametrize(("name", "reason"), [("a/b", "cannot be made or read"), ("a" * 200, "too long for sockets")])
-def test_a_folder_that_cannot_hold_sockets_is_refused(tmp_path: Path, name: str, reason: str) -> None:
-    with pytest.raises(UnusableFolderError, match=reason):
-        prepare_folder(tmp_path / name)
