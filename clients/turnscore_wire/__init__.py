@@ -30,6 +30,7 @@ from turnscore_wire.replies import (
     ScoreReply,
     Timing,
     TokenCount,
+    VersionDescription,
 )
 from turnscore_wire.requests import (
     BatchRequest,
@@ -91,6 +92,7 @@ __all__ = [
     "Timing",
     "TokenCount",
     "Turn",
+    "VersionDescription",
     "describe_refusal",
     "map_messages",
 ]

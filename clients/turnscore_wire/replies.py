@@ -187,12 +187,30 @@ class ModelDescription(Reply):
     )
 
 
+class VersionDescription(Reply):
+    """Another version of a loaded bundle, beside the one that serves."""
+
+    scorer: str
+    model: str = Field(description="`name:version`, as replies carry it.")
+    digest: str = Field(description="SHA-256 over every file of the bundle that can change a score.")
+    graph: str = Field(description="The graph that runs, such as `cpu-int8`.")
+    role: str = Field(
+        description="`split`: it answers some conversations instead of the served version. `shadow`: it scores some "
+        "turns beside it, and answers nobody. There may be others."
+    )
+    share: float = Field(description="The share that it gets, above 0 and at most 1: of conversations, or of turns.")
+
+
 class ModelsReply(Reply):
     """What this service has loaded, and how much it takes at once."""
 
     request_id: str
     models: list[ModelDescription]
     limits: Limits
+    beside: list[VersionDescription] = Field(
+        default_factory=list,
+        description="Other versions of these models that score a share; empty where there are none.",
+    )
 
 
 class HealthReply(Reply):

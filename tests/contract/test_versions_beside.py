@@ -17,7 +17,8 @@ from turnscore_service.doors.http.door import create_http_door
 from turnscore_service.errors import InvalidRequestError
 from turnscore_service.path.split import VersionsBeside
 from turnscore_service.settings.service import Settings
-from turnscore_wire.v1 import to_fields
+from turnscore_wire import ModelsReply
+from turnscore_wire.v1 import to_fields, turnscore_pb2
 
 SERVED, OTHER = "fake:1.0.0", "fake:1.1.0"
 HELLO, HI = {"speaker": "user", "text": "hello"}, {"speaker": "system", "text": "hi there"}
@@ -55,6 +56,27 @@ async def test_both_doors_say_the_version_that_answered(call: str, fields: dict[
             over_http = (await http.post(f"/v1/{call}", json=fields)).json()
         over_grpc = to_fields(await getattr(stub, METHODS[call])(message_of(call, fields)))
     assert models_in(over_http) == models_in(over_grpc) == {OTHER}
+
+
+async def test_both_doors_list_the_versions_beside_with_their_shares():
+    beside = VersionsBeside(
+        splits=[version_beside(FakeScorer(), 0.25)], shadows=[version_beside(FakeScorer(), 0.1, version="1.2.0")]
+    )
+    async with grpc_stub(beside=beside, fake=FakeScorer()) as (stub, runtime):
+        transport = httpx.ASGITransport(create_http_door(runtime))
+        async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as http:
+            over_http = (await http.get("/v1/models")).json()
+        over_grpc = to_fields(await stub.Models(turnscore_pb2.ModelsRequest()))
+    found = ModelsReply.model_validate(over_http)
+    assert found.beside == ModelsReply.model_validate(over_grpc).beside
+    assert [each.model for each in found.models] == [SERVED]
+    listed = [(each.scorer, each.model, each.role, each.share) for each in found.beside]
+    assert listed == [("fake", OTHER, "split", 0.25), ("fake", "fake:1.2.0", "shadow", 0.1)]
+
+
+async def test_a_service_without_versions_beside_lists_none(serve: ServeFakes):
+    async with serve(fake=FakeScorer()) as (client, _):
+        assert (await client.get("/v1/models")).json()["beside"] == []
 
 
 async def test_a_named_conversation_is_answered_by_one_version_through_all_calls_and_both_doors():

@@ -22,7 +22,7 @@ from support.fakes import FakeScorer, loaded_fake
 from support.listening import QuietServer
 from turnscore_client import AsyncTurnScoreClient
 from turnscore_load.address import free_port
-from turnscore_service.doors.http_door import create_http_door
+from turnscore_service.doors.http.door import create_http_door
 from turnscore_service.doors.server_protocols import bounded_protocols
 from turnscore_service.doors.shedding_door import SheddingDoor
 from turnscore_service.process.runtime import Runtime

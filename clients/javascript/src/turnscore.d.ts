@@ -119,6 +119,16 @@ export interface ModelDescription {
   /** The threshold's place among real turns, 0 to 100. */
   threshold_percentile: number | null;
 }
+/** Another version of a loaded bundle, beside the one that serves. */
+export interface VersionDescription {
+  scorer: string;
+  model: string;
+  digest: string;
+  graph: string;
+  /** `split` answers some conversations, `shadow` answers nobody; there may be others. */
+  role: string;
+  share: number;
+}
 export interface ModelsReply {
   request_id: string;
   models: ModelDescription[];
@@ -129,6 +139,8 @@ export interface ModelsReply {
     max_candidates: number;
     max_body_bytes: number;
   };
+  /** Other versions of these models; a service before them sends none. */
+  beside?: VersionDescription[];
 }
 export interface ConversationScored extends Scored {
   index: number;

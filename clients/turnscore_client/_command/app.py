@@ -156,6 +156,11 @@ def models(
         default = "yes" if model.is_default else "stand-in" if model.stand_in else "no"
         table.add_row(model.scorer, model.model, model.graph, str(model.token_limit), below, default)
     Console().print(table)
+    if reply.beside:
+        beside = Table("scorer", "version beside", "graph", "role", "share")
+        for each in reply.beside:
+            beside.add_row(each.scorer, each.model, each.graph, each.role, f"{each.share:g}")
+        Console().print(beside)
 
 
 def _open_tool(name: str) -> "RowWriter":

@@ -498,6 +498,22 @@ class ModelDescription(_message.Message):
     threshold_percentile: float
     def __init__(self, scorer: _Optional[str] = ..., model: _Optional[str] = ..., digest: _Optional[str] = ..., graph: _Optional[str] = ..., token_limit: _Optional[int] = ..., option_limits: _Optional[_Mapping[str, int]] = ..., is_default: _Optional[bool] = ..., stand_in: _Optional[bool] = ..., threshold: _Optional[float] = ..., threshold_percentile: _Optional[float] = ...) -> None: ...
 
+class VersionDescription(_message.Message):
+    __slots__ = ("scorer", "model", "digest", "graph", "role", "share")
+    SCORER_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    GRAPH_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    scorer: str
+    model: str
+    digest: str
+    graph: str
+    role: str
+    share: float
+    def __init__(self, scorer: _Optional[str] = ..., model: _Optional[str] = ..., digest: _Optional[str] = ..., graph: _Optional[str] = ..., role: _Optional[str] = ..., share: _Optional[float] = ...) -> None: ...
+
 class Limits(_message.Message):
     __slots__ = ("max_text_chars", "max_turns", "max_items", "max_candidates", "max_body_bytes")
     MAX_TEXT_CHARS_FIELD_NUMBER: _ClassVar[int]
@@ -513,14 +529,16 @@ class Limits(_message.Message):
     def __init__(self, max_text_chars: _Optional[int] = ..., max_turns: _Optional[int] = ..., max_items: _Optional[int] = ..., max_candidates: _Optional[int] = ..., max_body_bytes: _Optional[int] = ...) -> None: ...
 
 class ModelsReply(_message.Message):
-    __slots__ = ("request_id", "models", "limits")
+    __slots__ = ("request_id", "models", "limits", "beside")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     MODELS_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
+    BESIDE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     models: _containers.RepeatedCompositeFieldContainer[ModelDescription]
     limits: Limits
-    def __init__(self, request_id: _Optional[str] = ..., models: _Optional[_Iterable[_Union[ModelDescription, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
+    beside: _containers.RepeatedCompositeFieldContainer[VersionDescription]
+    def __init__(self, request_id: _Optional[str] = ..., models: _Optional[_Iterable[_Union[ModelDescription, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., beside: _Optional[_Iterable[_Union[VersionDescription, _Mapping]]] = ...) -> None: ...
 
 class ConversationMessage(_message.Message):
     __slots__ = ("open", "turn", "said")

@@ -14,7 +14,6 @@ from turnscore_wire import (
     DialogueTurnScores,
     ErrorReply,
     Limits,
-    ModelDescription,
     RankReply,
     RankRequest,
     ScoreReply,
@@ -49,7 +48,6 @@ from turnscore_service.path.shadow import Shadows
 from turnscore_service.path.similarity import compare_texts, describe_texts
 from turnscore_service.path.split import Split
 from turnscore_service.scorers.history import History
-from turnscore_service.scorers.scorer import BoundsOptions
 
 
 class ScoringPipeline:
@@ -224,27 +222,6 @@ class ScoringPipeline:
     def shedding(self) -> Shedding:
         """The shedding of requests, refused undecoded."""
         return self._answerer.shedding
-
-    def models(self) -> list[ModelDescription]:
-        """The loaded bundles."""
-        return [
-            ModelDescription(
-                scorer=name,
-                model=loaded.bundle.manifest.reference,
-                digest=loaded.bundle.digest,
-                graph=loaded.variant,
-                token_limit=loaded.bundle.manifest.token_limit,
-                option_limits=loaded.scorer.option_limits if isinstance(loaded.scorer, BoundsOptions) else {},
-                is_default=name in self.roster.defaults,
-                stand_in=loaded.bundle.manifest.stand_in,
-                threshold=loaded.threshold,
-                threshold_percentile=loaded.threshold_percentile,
-            )
-            for name, loaded in self.roster.loaded.items()
-        ] + [
-            each.describe(self.roster.scorers, is_default=each.name in self.roster.defaults)
-            for each in self.roster.combinations.values()
-        ]
 
     async def stop(self) -> None:
         """Returns when everything in flight is answered."""

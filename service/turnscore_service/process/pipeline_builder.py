@@ -65,6 +65,11 @@ class PipelineBuilder:
         """The pipeline that takes the place of the latest one at once: gauges and paces are the next one's already."""
         return self._build(roster, cache)
 
+    @property
+    def beside(self) -> VersionsBeside:
+        """The versions that shadow and split those that are served."""
+        return self._beside
+
     async def stop(self) -> None:
         """Leaves the shared cache."""
         if self._shared is not None:

@@ -21,6 +21,7 @@ from turnscore_service.inference.onnx_library import DeviceError
 from turnscore_service.keys.access import Access
 from turnscore_service.keys.callers import Caller
 from turnscore_service.path.combinations import scorers_behind
+from turnscore_service.path.model_descriptions import describe_models, describe_versions
 from turnscore_service.path.pipeline import ScoringPipeline
 from turnscore_service.path.request_checks import choose_defaults
 from turnscore_service.path.similarity import SIMILARITY
@@ -189,7 +190,12 @@ class Runtime:
 
     def models(self, request_id: str) -> ModelsReply:
         """What is loaded, and the limits in force. Raises NotReadyError."""
-        return ModelsReply(request_id=request_id, models=self.pipeline().models(), limits=self.settings.limits)
+        return ModelsReply(
+            request_id=request_id,
+            models=describe_models(self.pipeline().roster),
+            limits=self.settings.limits,
+            beside=list(describe_versions(self._builder.beside)),
+        )
 
     async def _load(self, loader: Loader) -> None:
         loop = asyncio.get_running_loop()

@@ -7,8 +7,10 @@ import sys
 
 import pytest
 from turnscore_client import AsyncTurnScoreClient
+from turnscore_client._command import app as command
 from turnscore_client._command.app import app
 from turnscore_client.testing import MockTurnScore
+from turnscore_wire import Limits, ModelsReply, VersionDescription
 from typer.testing import CliRunner
 
 LINES = [
@@ -162,6 +164,18 @@ def test_models_are_listed_as_a_table_and_as_json(mock):
     assert "engagement:0.0.0" in table.stdout
     as_json, _ = run(mock, "models", "--json")
     assert json.loads(as_json.stdout)["models"][0]["scorer"] == "engagement"
+
+
+def test_versions_beside_are_listed_with_their_shares(mock, monkeypatch):
+    beside = VersionDescription(scorer="fed", model="fed:1.1.0", digest="0", graph="fp32", role="shadow", share=0.001)
+    reply = ModelsReply(request_id="a", models=[], limits=Limits(), beside=[beside])
+
+    async def fetch_models(client):
+        return reply
+
+    monkeypatch.setattr(command, "fetch_models", fetch_models)
+    table, _ = run(mock, "models")
+    assert [each for each in ("version beside", "fed:1.1.0", "shadow", "0.001") if each not in table.stdout] == []
 
 
 def test_models_of_a_service_that_wants_a_key(mock):
