@@ -132,7 +132,7 @@ def test_a_proof_ends_with_a_service_that_is_killed(tmp_path: Path) -> None:
     serves = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
     service = subprocess.Popen([sys.executable, "-S", "-c", serves, dedent(proves)])
     try:
-        wait_until(lambda: pid_in(file))
+        wait_until(lambda: pid_in(file) or service.poll() is not None)
     finally:
         service.send_signal(signal.SIGKILL)
         service.wait()
