@@ -23,8 +23,8 @@ from support.listening import QuietServer
 from turnscore_client import AsyncTurnScoreClient
 from turnscore_load.address import free_port
 from turnscore_service.doors.http.door import create_http_door
-from turnscore_service.doors.server_protocols import bounded_protocols
-from turnscore_service.doors.shedding_door import SheddingDoor
+from turnscore_service.doors.http.server_protocols import bounded_protocols
+from turnscore_service.doors.http.shedding_door import SheddingDoor
 from turnscore_service.process.runtime import Runtime
 from turnscore_service.settings.service import Settings
 

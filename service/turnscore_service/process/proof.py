@@ -14,8 +14,9 @@ from pathlib import Path
 from pydantic import BaseModel, JsonValue
 from turnscore_models import Bundle, BundleError, GraphVariant, read_bundle
 
+from turnscore_service.inference.concurrency import Concurrency
 from turnscore_service.inference.onnx_library import DeviceError
-from turnscore_service.scorers.loaded_scorer import load_scorer
+from turnscore_service.scorers.loaded_scorer import prove_scorer
 
 _PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that this process gets when the thread that started it ends."""
@@ -42,7 +43,7 @@ def prove(order: ProofOrder) -> ProofResult:
     """Checks every checksum, loads the graph on the CPU, in one thread, and scores the self-test turns."""
     try:
         bundle = with_options(read_bundle(order.folder), order.options)
-        load_scorer(bundle, order.variant)
+        prove_scorer(bundle, order.variant, concurrency=Concurrency())
     except (BundleError, DeviceError) as error:
         return ProofResult(refusal=str(error))
     return ProofResult(digest=bundle.digest)

@@ -100,16 +100,16 @@ def test_a_graph_that_is_changed_while_it_is_read_is_refused(
     loader: ModelLoader, serving: LoadedScorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle = as_version(make_quality_bundle(tmp_path / "next"), "1.1.0")
-    load_scorer = model_loader.load_scorer
+    prove_scorer = model_loader.prove_scorer
 
     def load_while_somebody_writes(*given: Any, **how: Any) -> LoadedScorer:
-        loaded = load_scorer(*given, **how)
+        loaded = prove_scorer(*given, **how)
         test_file = bundle.path_of(bundle.manifest.self_test)
         test_file.write_text(test_file.read_text() + " ")
         write_bundle(bundle.folder, bundle.manifest)  # with its checksum, as an export writes it
         return loaded
 
-    monkeypatch.setattr(model_loader, "load_scorer", load_while_somebody_writes)
+    monkeypatch.setattr(model_loader, "prove_scorer", load_while_somebody_writes)
     with pytest.raises(CorruptBundleError, match="so what was proved is not what is there"):
         loader.load_beside(bundle, serving, proved=bundle.digest)
 
