@@ -1,5 +1,6 @@
 """USR (Mehri and Eskenazi 2020): masked words and dialogue retrieval, and their regression on what people said."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,10 +16,11 @@ from turnscore_exporters.errors import ExporterError
 MASKED, RETRIEVAL, FACTS, OVERALL = "mlm", "retrieval", "facts", "usr"
 LEAST_RATED = 20
 """Turns for a regression. Chosen: ten for each of its two parts."""
-LEAST_SPREAD = 0.01
-"""Standard deviation of a part over the turns that it is weighed on; one that differs less says nothing and weighs
-nothing. Divided by such a spread, fp32's rounding (1e-6 of a log probability of -10) would be seen in the value.
-Chosen: a hundred times what parity allows an fp32 graph."""
+LEAST_SPREAD = 1e-3
+"""Standard deviation of a part over the turns that it is weighed on, of its size (root mean square). One that differs
+less says nothing and weighs nothing: divided by such a spread, fp32's rounding (1e-7 of its size, measured) would be
+seen in the value. Chosen: ten times what parity allows an fp32 graph.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +74,10 @@ def weigh_alike(found: Mapping[str, Floats]) -> OverallFormula:
 def find_telling(found: Mapping[str, Floats]) -> dict[str, tuple[float, float]]:
     """Mean and standard deviation of the parts that differ; ExporterError naming every spread where none does."""
     scales = {name: (float(np.nanmean(values)), float(np.nanstd(values))) for name, values in found.items()}
-    telling = {name: each for name, each in scales.items() if each[1] >= LEAST_SPREAD}
+    telling = {name: each for name, each in scales.items() if each[1] > LEAST_SPREAD * math.hypot(*each)}
     if not telling:
         spreads = ", ".join(f"{name} by {spread:.1g}" for name, (_, spread) in scales.items())
-        raise ExporterError(f"every part is the same for all turns, or differs by less than {LEAST_SPREAD} ({spreads})")
+        raise ExporterError(f"every part is the same for all turns, or differs too little to weigh it ({spreads})")
     return telling
 
 
