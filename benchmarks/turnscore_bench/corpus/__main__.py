@@ -27,7 +27,7 @@ from turnscore_bench.harness.page import markers, number, table, write_between_m
 MARKERS = markers("make bench-corpus")
 _LOOK_SECONDS = 1.0
 """Between two looks at the processes. Chosen: reading their memory takes milliseconds."""
-WAYS = ("bare", "engine", "local", "ray", "map_batches", "door")
+WAYS = ("bare", "engine", "local", "processes", "ray", "map_batches", "door")
 LARGE_TURNS = 50_000
 """Of a corpus whose memory over time is worth a line. Chosen."""
 _MIB = 2**20
@@ -162,7 +162,10 @@ def say_memory(found: list[Measured]) -> list[str]:
 
 def _say_holders(held: dict[str, int]) -> str:
     names = {"run": "the run's process", "workers": "Ray's workers", "daemons": "its daemons"}
-    return ", ".join(f"{names.get(name, f'its {name}')} {_mib(size)} MiB" for name, size in held.items())
+    return ", ".join(
+        f"{names.get(name, f'its {name}')} {_mib(size) if size >= _MIB else 'less than 1'} MiB"
+        for name, size in held.items()
+    )
 
 
 def _mib(size: int) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from turnscore_bench.corpus.ways import WAYS
 
-_IN_OTHERS = ("ray", "map_batches")
+_IN_OTHERS = ("processes", "ray", "map_batches")
 """Ways whose work is done in other processes: their parent counts them."""
 
 

@@ -20,6 +20,7 @@ from turnscore_corpus.inputs.columns import Columns
 from turnscore_corpus.inputs.input_files import find_files
 from turnscore_models import read_bundle
 from turnscore_service.engine import Engine
+from turnscore_service.inference.cpu_budget import usable_cpus
 from turnscore_service.scorers.history import History
 from turnscore_service.scorers.loaded_scorer import choose_variant, load_scorer
 from turnscore_service.scorers.scorer import TurnToScore
@@ -75,6 +76,12 @@ def local(source: Path, output: Path, bundle: Path, ready: Ready) -> int:
     return int(run_job(_job(source, output, bundle, open_engine=lambda: loaded))["turns"])
 
 
+def processes(source: Path, output: Path, bundle: Path, ready: Ready) -> int:
+    """`turnscore-corpus score` as it is by default: a process for each CPU."""
+    ready()
+    return int(run_job(_job(source, output, bundle, workers=usable_cpus()))["turns"])
+
+
 def on_ray(source: Path, output: Path, bundle: Path, ready: Ready) -> int:
     """`turnscore-corpus score --engine ray`, with a worker for each CPU; starts and ends Ray."""
     from turnscore_corpus.engines.ray_engine import run_on_ray
@@ -122,6 +129,7 @@ WAYS: Mapping[str, tuple[str, Callable[[Path, Path, Path, Ready], int]]] = {
     "bare": ("bare runtime, arrays ready, 1 thread", bare),
     "engine": ("`Engine.score`, 1 thread", engine),
     "local": ("`turnscore-corpus score`, 1 process", local),
+    "processes": ("`turnscore-corpus score`, a process for each CPU", processes),
     "ray": ("`turnscore-corpus score --engine ray`", on_ray),
     "map_batches": ("plain `map_batches`, the same graph", map_batches),
     "door": ("HTTP door, our client, a dialogue a request", door),

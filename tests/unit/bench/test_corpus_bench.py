@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 from support.corpora import WordEngine, dialogue_rows, write_lines
+from turnscore_bench.corpus.__main__ import WAYS as OFFERED
 from turnscore_bench.corpus.__main__ import Measured, say_memory, tabulate
 from turnscore_bench.corpus.same_content import DifferentContentError, count_same_rows
 from turnscore_bench.corpus.watched_tree import Look, WatchedTree
+from turnscore_bench.corpus.ways import WAYS
 from turnscore_corpus.commands.run import CorpusJob, run_job
 from turnscore_corpus.engines.work import EngineChoice
 from turnscore_corpus.inputs.columns import Columns
@@ -45,13 +47,17 @@ def test_a_block_that_is_missing_or_has_another_cell_is_named(outputs: tuple[Pat
         count_same_rows(one, other)
 
 
+def test_the_ways_that_are_offered_are_those_that_there_are():
+    assert tuple(WAYS) == OFFERED
+
+
 def test_each_way_stands_beside_the_bare_runtime_of_its_size():
     text = tabulate([measured(way=way, turns=1000, cpu_seconds=cpu) for way, cpu in (("local", 3.0), ("bare", 2.5))])
     assert [line.split(" | ")[3:5] for line in text.splitlines()[2:]] == [["2.50", "1.00"], ["3.00", "1.20"]]
 
 
 def test_memory_over_time_is_said_of_large_corpora_with_who_held_it():
-    held = {"run": 200 * 2**20, "object store": 100 * 2**20}
+    held = {"run": 200 * 2**20, "daemons": 100 * 2**20, "object store": 2**10}
     small, large = (
         measured(way="ray", turns=turns, cpu_seconds=9.0, tenth_bytes=(2**20, 3 * 2**20), peak_by_holder=held)
         for turns in (1000, 100_000)
@@ -59,7 +65,7 @@ def test_memory_over_time_is_said_of_large_corpora_with_who_held_it():
     assert say_memory([small]) == []
     assert say_memory([small, large])[1] == (
         "- a way, 100,000 turns: 1 MiB at most in the second tenth of its CPU time, 3 in the last. "
-        "At its peak: the run's process 200 MiB, its object store 100 MiB."
+        "At its peak: the run's process 200 MiB, its daemons 100 MiB, its object store less than 1 MiB."
     )
 
 
