@@ -43,8 +43,17 @@ class TrainedBaselines:
         """What the mark means."""
         return (
             f"{MARK} Trained and measured by `{self.command}` on {self.date}, not by this run: the same turns, but "
-            "none of dialogues that the system was trained on. [baselines.md](baselines.md) has the intervals."
+            f"none of dialogues that the system was trained on.{self._few()} "
+            "[baselines.md](baselines.md) has the intervals."
         )
+
+    def _few(self) -> str:
+        """Who was asked about less than half as many turns as others: a slow one."""
+        turns = {
+            name: max(found[name].get("n", 0) for found in self.sets.values() if name in found) for name in self.names
+        }
+        few = [name for name, count in turns.items() if 2 * count < max(turns.values())]
+        return f" {', '.join(few)}: at most {max(turns[name] for name in few)} turns a set." if few else ""
 
 
 def read_trained_baselines(path: Path = ROWS) -> TrainedBaselines:

@@ -224,7 +224,7 @@ def test_a_system_that_a_scorer_was_not_asked_about_leaves_no_order():
 
 
 def test_rows_of_trained_baselines_stand_only_beside_the_very_sets_they_were_measured_on(tmp_path: Path) -> None:
-    rows = {"ruber": {"agreement": [0.25, 0.1, 0.4]}, "usr": {"agreement": [None, None, None]}}
+    rows = {"ruber": {"n": 300, "agreement": [0.25, 0.1, 0.4]}, "usr": {"n": 100, "agreement": [None, None, None]}}
     document = {"command": "train", "date": "2026-11-22", "items": {"a": 3, "b": 2}, "sets": {"a": rows, "b": rows}}
     (tmp_path / "rows.json").write_text(json.dumps(document))
     trained = read_trained_baselines(tmp_path / "rows.json").of({"a": 3, "b": 7, "c": 2})
@@ -232,4 +232,5 @@ def test_rows_of_trained_baselines_stand_only_beside_the_very_sets_they_were_mea
     assert math.isnan(trained.agreement("a", "usr"))
     assert math.isnan(trained.agreement("b", "ruber")), "another sample of the set"
     assert "`train` on 2026-11-22" in trained.note
+    assert "trained on. usr: at most 100 turns a set. [" in trained.note
     assert read_trained_baselines(tmp_path / "none.json").names == []
