@@ -76,7 +76,7 @@ SETS: Mapping[str, OriginalSet] = {
     ),
     "dailydialog-adversarial": OriginalSet(
         read=judged_responses.read_adversarial,
-        files=("*dev.json*", "*test.json*"),
+        files=("dev.json*", "*[!a-z]dev.json*", "test.json*", "*[!a-z]test.json*"),  # not multireftest.json
         becomes="adversarial_responses.jsonl.gz",
         note="ours has 2,132 contexts",
     ),

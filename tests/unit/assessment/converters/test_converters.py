@@ -168,3 +168,10 @@ def test_every_set_names_its_file() -> None:
         assert described.becomes
         assert described.rows is not None or described.note
     assert find_files(SETS["dbdc3"], Path(__file__)) == [Path(__file__)]
+
+
+def test_a_sets_files_are_found_among_those_of_others(tmp_path: Path) -> None:
+    for name in ("dev.json", "dailydialogpp.test.json", "multireftest.json"):
+        (tmp_path / name).write_text("{}")
+    found = find_files(SETS["dailydialog-adversarial"], tmp_path)
+    assert {path.name for path in found} == {"dev.json", "dailydialogpp.test.json"}
