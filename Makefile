@@ -38,7 +38,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve test check format lock wheels bento latency scores page-client screenshots schema proto check-proto sync-client bench-fed train-dialogue-lm
-.PHONY: bench bench-quick equal bench-cache bench-gpu bench-gpu-tiny bench-scorers bench-telemetry bench-references profile load soak overload streams switches hostile
+.PHONY: bench bench-quick equal bench-cache bench-gpu bench-gpu-tiny test-gpu-tiny bench-scorers bench-telemetry bench-references profile load soak overload streams switches hostile
 .PHONY: integrations integration
 .PHONY: image test-image deploy-tools manifests observability observability-files replicas replicas-throughput shadow release trial-release
 .PHONY: baselines sample-commands train-engagement export-engagement train-sentiment-stop export-sentiment-stop export-quality simulate-calibration simulate-comparison simulate-designs train-quality reading
@@ -247,6 +247,9 @@ bench-gpu: $(GPU)/.ready  ## Measures models, torch and the service on a GPU: DE
 bench-gpu-tiny: $(DEV)/.ready  ## Runs `make bench-gpu` with tiny models on the CPU: shows that it works, gives no figures
 	$(BENCH_PATH) $(DEV)/bin/python -m turnscore_bench.gpu --device cpu --tiny \
 		--serving $(DEV)/bin --output build/bench-gpu-tiny
+
+test-gpu-tiny: $(DEV)/.ready  ## Tests that `make bench-gpu` works, with tiny models on the CPU, in half a minute
+	TINY_BENCHMARK=1 $(DEV)/bin/pytest tests/e2e/test_gpu.py
 
 load: $(SERVE)/.ready $(DEV)/.ready  ## Puts load on the service at HOST, PORT (or on its own): SHAPE=steady SECONDS=40 MIX=... REPEAT=0
 	$(LOAD) load --shape $(SHAPE) --seconds $(SECONDS) --mix $(MIX) --door $(DOOR) --repeat-share $(REPEAT) \

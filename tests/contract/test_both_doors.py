@@ -151,6 +151,8 @@ def with_defaults(reply: Any) -> Any:
         told.setdefault("threshold_percentile", None)
     if "texts" in told:
         told.setdefault("references", [])
+    if "models" in told:
+        told.setdefault("beside", [])
     if "scores" in told:
         told.setdefault("errors", {})
     if "scores" in told and "timing_ms" in told:

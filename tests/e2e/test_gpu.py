@@ -41,7 +41,14 @@ def test_a_service_that_cannot_use_its_cuda_device_is_never_ready_and_says_why_a
 
 @pytest.mark.parametrize(
     ("device", "reason"),
-    [("cpu", "tiny models and computed on the CPU"), pytest.param("cuda:0", "tiny models", marks=pytest.mark.gpu)],
+    [
+        pytest.param(
+            "cpu",
+            "tiny models and computed on the CPU",
+            marks=pytest.mark.skipif("TINY_BENCHMARK" not in os.environ, reason="`make test-gpu-tiny` runs it"),
+        ),
+        pytest.param("cuda:0", "tiny models", marks=pytest.mark.gpu),
+    ],
 )
 def test_all_of_the_benchmark_but_the_compiler_runs_with_tiny_models_and_gives_no_verdict(
     device: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
