@@ -19,6 +19,8 @@ def assert_documented(case: schemathesis.Case, url: str) -> None:
     ]
     if case.path == "/v1/score_batch":
         excluded.append(negative_data_rejection)  # a wrong item is answered with its own error, within a 200
+    elif isinstance(case.body, dict) and "messages" in case.body:
+        excluded.append(negative_data_rejection)  # what nobody reads of OpenAI's messages is not checked (messages.md)
     response = case.call_and_validate(base_url=url, excluded_checks=excluded)
     assert response.status_code < 500 or response.status_code == httpx.codes.GATEWAY_TIMEOUT
 
