@@ -110,7 +110,7 @@ def measure(way: str, source: Path, output: Path, bundle: Path) -> Measured:
         tree = WatchedTree(process.pid)
         while process.poll() is None:
             tree.look()
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_LOOK_SECONDS)  # another process's memory changes without a word
         assert process.stdout is not None
         lines = process.stdout.read().splitlines()
     if process.returncode:

@@ -125,7 +125,7 @@ def _wait(driver: "subprocess.Popen[bytes]", story: Story, blocks: int) -> None:
         if driver.poll() is not None:
             story.tell(f"the driver has ended by itself, with {driver.returncode}")
             raise typer.Exit(1)
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_LOOK_SECONDS)  # polling another process: there is nothing to wait on
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def be_patient_with_nodes() -> None:
             except RuntimeError:
                 if time.monotonic() > until:
                     raise
-                time.sleep(0.1)
+                time.sleep(0.1)  # polling a cluster: there is nothing to wait on
 
     os.environ["RAY_agent_register_timeout_ms"] = str(1000 * PATIENCE_SECONDS)  # noqa: SIM112 - Ray's names
     os.environ["RAY_worker_register_timeout_seconds"] = str(PATIENCE_SECONDS)  # noqa: SIM112
