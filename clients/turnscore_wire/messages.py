@@ -200,6 +200,8 @@ def _read_message(message: Mapping[str, Any]) -> Fields:
         refuse_field(("role",), "role", f"must be one of {', '.join(get_args(MessageRole))}")
     if role not in _SPEAKERS:
         return {"role": role}
+    if not isinstance(message.get("calls_tools", False), bool):
+        refuse_field(("calls_tools",), "bool_type", "Input should be a valid boolean")
     calls_tools = any(message.get(name) for name in ("tool_calls", "function_call", "calls_tools"))
     said = _read_said(message, is_required=role == "user" or not calls_tools)
     calls_tools = calls_tools or any(part["type"] in _CALL_PARTS for part in said.get("parts", ()))

@@ -186,6 +186,7 @@ USER = {"role": "user", "content": "hi"}
         ({"messages": [{"role": "user", "parts": [{"type": "text", "content": 7}]}]}, "messages.0.parts.0.content"),
         ({"messages": [{"role": "user", "content": "a", "parts": [IMAGE]}]}, "messages.0.parts"),
         ({"messages": [{"role": "user", "parts": {}}]}, "messages.0.parts"),
+        ({"messages": [USER, {"role": "assistant", "content": "a", "calls_tools": 1}]}, "messages.1.calls_tools"),
         ({"messages": [USER]}, "messages"),
         ({"messages": [USER, CALLS, RESULT]}, "messages"),
         ({"messages": [{"role": "assistant", "content": "hi"}, {"role": "assistant", "content": ""}]}, "messages"),
