@@ -6,7 +6,7 @@ import pytest
 import schemathesis
 from hypothesis import settings
 from support.fakes import FakeScorer
-from support.fuzzing import SCHEMA, ask_what_is_loaded, assert_documented
+from support.fuzzing import SCHEMA, assert_documented
 from support.served_app import served_app
 
 fuzzed = settings(max_examples=60, deadline=None, derandomize=True, database=None)
@@ -21,11 +21,4 @@ def url() -> Iterator[str]:
 @SCHEMA.parametrize()
 @fuzzed
 def test_every_answer_is_documented(case: schemathesis.Case, url: str):
-    assert_documented(case, url)
-
-
-@SCHEMA.include(path_regex="/v1/(score|rank)").parametrize()
-@fuzzed
-def test_every_answer_about_what_is_loaded_is_documented(case: schemathesis.Case, url: str):
-    ask_what_is_loaded(case)
     assert_documented(case, url)
