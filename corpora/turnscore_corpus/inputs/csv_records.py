@@ -1,5 +1,6 @@
 """CSV: the first record names the columns, a row is any record after it. Quoted cells may hold ends of lines."""
 
+import codecs
 import csv
 import sys
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ class CsvRecords:
         name_at = self._header.index(self._columns.id_column) if self._columns.row == "turn" else None
         before = self._body
         for cells, end in self._cells(self._body):
-            name = cells[name_at] if name_at is not None and name_at < len(cells) else None
+            name = cells[name_at] or None if name_at is not None and name_at < len(cells) else None
             yield Mark(end - before, None if self._file.packing else end, name)
             before = end
 
@@ -50,10 +51,9 @@ class CsvRecords:
 
     def _read_header(self) -> tuple[list[str], int]:
         for cells, end in self._cells(0):
-            header = [name.removeprefix("\ufeff") for name in cells]
-            if len(set(header)) < len(header):
+            if len(set(cells)) < len(cells):
                 raise BadInputError(f"{self._file.place}: two columns of its first line have one name")
-            return header, end
+            return cells, end
         raise BadInputError(f"{self._file.place} is empty: its first line must name the columns")
 
     def _cells(self, offset: int) -> Iterator[tuple[list[str], int]]:
@@ -67,6 +67,8 @@ class CsvRecords:
                     continue
                 if raw is None:
                     raise BadInputError(f"{self._file.place}: a line has more than {MOST_BYTES} bytes")
+                if place == 0:
+                    raw = raw.removeprefix(codecs.BOM_UTF8)  # a quote behind it would not begin a cell
                 place = end
                 # What is not UTF-8 becomes lone surrogates, which no turn may hold: the turn is set aside, by its name.
                 yield raw.decode("utf-8", "surrogateescape")

@@ -85,18 +85,29 @@ def _drafts_of_rows(records: Iterable[RawRecord], columns: Columns, limits: Limi
 
 
 def _drafts_of_turns(records: Iterable[RawRecord], columns: Columns, limits: Limits) -> Iterator[Draft | SetAside]:
-    for name, group in groupby(records, lambda record: name_in(record, columns)):
+    nameless: list[SetAside] = []
+    for name, group in groupby(_named(records, columns, nameless), lambda record: name_in(record, columns)):
+        yield from nameless  # those before the group; what its own list takes in comes behind it
+        nameless.clear()
         together = list(group)
         try:
-            if name is not None:
-                yield draft_rows(name, together, columns, limits)
+            yield draft_rows(name or "", together, columns, limits)
         except RefusedDialogueError as refused:
             yield _whole(refused, together[0].row, name)
-        if name is None:
-            column = columns.id_column
-            nameless = RefusedDialogueError(f"the row names no dialogue in {column!r}", field=column)
-            for each in together:
-                yield _whole(nameless if each.fault is None else RefusedDialogueError(each.fault), each.row, None)
+    yield from nameless
+
+
+def _named(records: Iterable[RawRecord], columns: Columns, nameless: list[SetAside]) -> Iterator[RawRecord]:
+    """Those that name a dialogue; the others are set aside, and what they stand between stays one dialogue."""
+    column = columns.id_column
+    for each in records:
+        if name_in(each, columns) is not None:
+            yield each
+        elif each.fault is not None:
+            nameless.append(_whole(RefusedDialogueError(each.fault), each.row, None))
+        else:
+            refused = RefusedDialogueError(f"the row names no dialogue in {column!r}", field=column)
+            nameless.append(_whole(refused, each.row, None))
 
 
 def _choose_turns(draft: Draft, limits: Limits) -> Iterator[Read]:

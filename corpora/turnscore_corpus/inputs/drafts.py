@@ -1,10 +1,12 @@
 """Drafts: what a row, or the rows of one dialogue, say before their turns are looked at. Knows no limit of a turn."""
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -53,8 +55,8 @@ class Draft:
 
 
 def name_in(record: RawRecord, columns: Columns) -> str | None:
-    """The dialogue's name, where the record has one."""
-    return _text_of((record.fields or {}).get(columns.id_column))
+    """The dialogue's name, where the record has one: an empty cell is none."""
+    return _text_of((record.fields or {}).get(columns.id_column)) or None
 
 
 def draft_row(record: RawRecord, columns: Columns, limits: Limits) -> Draft:
@@ -168,10 +170,26 @@ def _in_order(records: Sequence[RawRecord], column: str | None) -> Sequence[RawR
     keys = []
     for each in records:
         try:
-            keys.append(float((each.fields or {})[column]))
+            keys.append(_number_in((each.fields or {})[column]))
         except (KeyError, TypeError, ValueError):
             raise RefusedDialogueError("is no number to put turns in order by", field=column, row=each.row) from None
     return [records[place] for place in sorted(range(len(records)), key=keys.__getitem__)]
+
+
+def _number_in(value: object) -> int | float | Decimal:
+    """The number, exactly: identifiers and nanoseconds have more digits than a float. Raises TypeError, ValueError."""
+    if isinstance(value, int | Decimal):
+        return value
+    if isinstance(value, str):
+        try:
+            return int(value)
+        except ValueError:
+            value = float(value)
+    if not isinstance(value, float):
+        raise TypeError
+    if math.isnan(value):
+        raise ValueError("nothing stands before or behind NaN")
+    return value
 
 
 def _carried(fields: Mapping[str, object], columns: Columns) -> dict[str, str | None]:

@@ -68,7 +68,7 @@ class JsonLines:
 
 def _name_in(fields: Mapping[str, Any] | None, columns: Columns) -> str | None:
     name = None if fields is None else fields.get(columns.id_column)
-    return None if name is None else str(name)
+    return None if name is None else str(name) or None
 
 
 def _parse(raw: bytes | None) -> tuple[dict[str, Any] | None, str | None]:

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from itertools import accumulate
-from typing import Any
 
 import pyarrow as pa
 from pyarrow import parquet
 
 from turnscore_corpus.errors import BadInputError
+from turnscore_corpus.inputs.arrow_rows import Row, rows_of
 from turnscore_corpus.inputs.columns import Columns
 from turnscore_corpus.inputs.input_files import InputFile
 from turnscore_corpus.inputs.raw_record import Mark, RawRecord
@@ -37,30 +37,28 @@ class ParquetRecords:
 
     def marks(self) -> Iterator[Mark]:
         """One for each row, by the file's own table of contents; names of dialogues are read."""
-        names = self._batches(0, [self._columns.id_column]) if self._columns.row == "turn" else None
-        flat = (name for batch in names for name in batch.column(0).to_pylist()) if names is not None else None
+        names = self._rows(0, [self._columns.id_column]) if self._columns.row == "turn" else None
+        flat = (fields.get(self._columns.id_column) for fields, _ in names) if names is not None else None
         for rows, size in zip(self._groups, self._sizes, strict=True):
             for _ in range(rows):
                 name = next(flat) if flat is not None else None
-                yield Mark(size // rows, None, None if name is None else str(name))
+                yield Mark(size // rows, None, None if name is None else str(name) or None)
 
     def records(self, start: int, offset: int | None) -> Iterator[RawRecord]:
         """The rows from there on; `start` must be the first of a group."""
-        row = start
-        for batch in self._batches(start, self._needed):
-            for fields in batch.to_pylist():
-                row += 1
-                yield RawRecord(row=row, fields=fields)
+        for row, (fields, fault) in enumerate(self._rows(start, self._needed), start=start + 1):
+            yield RawRecord(row=row, fields=fields, fault=fault)
 
     def restarts_at(self, row: int) -> int:
         """The first row of the group that the row is in."""
         return max((each for each in self._begins if each <= row), default=0)
 
-    def _batches(self, start: int, columns: list[str]) -> Iterator[Any]:
+    def _rows(self, start: int, columns: list[str]) -> Iterator[Row]:
         groups = [place for place, begin in enumerate(self._begins) if begin >= start]
         try:
-            yield from self._parquet.iter_batches(
+            for batch in self._parquet.iter_batches(
                 batch_size=_ROWS_AT_ONCE, row_groups=groups, columns=columns, use_threads=False
-            )
+            ):
+                yield from rows_of(batch)
         except _READ_ERRORS as error:
             raise BadInputError(f"{self._file.place} cannot be read to its end: {error}") from None

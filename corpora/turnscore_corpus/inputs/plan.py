@@ -22,6 +22,8 @@ BLOCK_DIALOGUES = 1000
 worker loses; 10^8 turns are 12,500 blocks."""
 MOST_BLOCK_BYTES = 32 * 1024 * 1024
 """Of a block's rows, unpacked; a block of longer dialogues has fewer. Chosen: four of the largest dialogues."""
+MOST_NAMELESS = 1000
+"""Rows that name no dialogue, such as blank or torn ones, that may lie within one. Chosen: they go into its block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,42 +76,56 @@ def make_plan(files: Sequence[InputFile], columns: Columns, block_dialogues: int
         size, digest = file.digest()
         rows, offset = 0, None
         marks = open_records(file, columns).marks()
-        for count, end in _cut(_checked(file, marks, columns), columns, block_dialogues):
+        for count, end in _cut(_checked(file, _begun(marks, columns), columns), block_dialogues):
             blocks.append(Block(number=len(blocks), file=file, columns=columns, start=rows, rows=count, offset=offset))
             rows, offset = rows + count, end
         planned.append(PlannedFile(file=file, size_bytes=size, digest=digest, rows=rows))
     return Plan(files=planned, blocks=blocks)
 
 
-def _cut(marks: Iterator[Mark], columns: Columns, most: int) -> Iterator[tuple[int, int | None]]:
+def _begun(marks: Iterator[Mark], columns: Columns) -> Iterator[tuple[Mark, bool]]:
+    """The marks, each with whether a dialogue begins there. A row without a name is within the dialogue before it."""
+    last: str | None = None
+    nameless = 0
+    for mark in marks:
+        if columns.row == "dialogue":
+            yield mark, True
+        elif mark.dialogue is not None:
+            yield mark, mark.dialogue != last
+            last, nameless = mark.dialogue, 0
+        else:
+            nameless += 1
+            if nameless > MOST_NAMELESS:
+                last = None
+            yield mark, last is None
+
+
+def _cut(marks: Iterator[tuple[Mark, bool]], most: int) -> Iterator[tuple[int, int | None]]:
     """The rows of each block, and where it ends."""
     rows = dialogues = size = 0
     end: int | None = None
-    last: str | None = None
-    for mark in marks:
-        begins = columns.row == "dialogue" or rows == 0 or mark.dialogue is None or mark.dialogue != last
+    for mark, begins in marks:
         if begins and rows and (dialogues >= most or size + mark.size_bytes > MOST_BLOCK_BYTES):
             yield rows, end
             rows = dialogues = size = 0
-        rows, size, end, last = rows + 1, size + mark.size_bytes, mark.end, mark.dialogue
+        rows, size, end = rows + 1, size + mark.size_bytes, mark.end
         dialogues += begins
     if rows:
         yield rows, end
 
 
-def _checked(file: InputFile, marks: Iterator[Mark], columns: Columns) -> Iterator[Mark]:
+def _checked(file: InputFile, marks: Iterator[tuple[Mark, bool]], columns: Columns) -> Iterator[tuple[Mark, bool]]:
     """The marks. Raises BadInputError at the end where a dialogue's turns do not lie together."""
     if columns.row == "dialogue":
         yield from marks
         return
-    hashes, begins, last = array("Q"), array("Q"), None
-    for row, mark in enumerate(marks, start=1):
-        if mark.dialogue is not None and mark.dialogue != last:
+    hashes, begins = array("Q"), array("Q")
+    for row, (mark, is_begin) in enumerate(marks, start=1):
+        if is_begin and mark.dialogue is not None:
             found = hashlib.blake2b(mark.dialogue.encode("utf-8", "surrogatepass"), digest_size=8)
             hashes.append(int.from_bytes(found.digest(), "little"))
             begins.append(row)
-        last = mark.dialogue
-        yield mark
+        yield mark, is_begin
     seen = np.array(hashes, dtype=np.uint64)
     order = np.argsort(seen, kind="stable")
     again = np.flatnonzero(seen[order][1:] == seen[order][:-1])

@@ -23,4 +23,4 @@ class Mark:
     end: int | None
     """Where the next row begins in the file; None where nobody can begin there."""
     dialogue: str | None = None
-    """The dialogue that the row is a turn of, where a row is a turn."""
+    """The dialogue that the row is a turn of, where a row is a turn and names one."""

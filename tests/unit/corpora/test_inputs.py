@@ -250,3 +250,9 @@ def test_dates_are_days(tmp_path: Path):
     parquet.write_table(table, tmp_path / "a.parquet")
     [found] = dialogues_in(plan_of(tmp_path / "a.parquet", day="at"))
     assert found.day == "2026-11-03"
+
+
+def test_a_byte_order_mark_before_a_quoted_name_is_no_part_of_it(tmp_path: Path):
+    (tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbf"dialogue","speaker","text"\n"a","system","yes"\n')
+    [found] = dialogues_in(plan_of(tmp_path / "a.csv", row="turn"))
+    assert found.id == "a"
