@@ -9,7 +9,7 @@ import pytest
 from pydantic import JsonValue
 from support.fakes import FakeScorer, loaded_fake
 from turnscore_models import BundleError
-from turnscore_service.process.combination_loader import load_combinations
+from turnscore_service.process.loading.combination_loader import load_combinations
 from turnscore_service.scorers.scorer import RawScore, TokenPack
 from turnscore_service.settings.service import CombinationSettings, Settings, read_settings
 

@@ -10,7 +10,7 @@ from support.grpc_serving import settings_with
 from support.quality_bundles import make_quality_bundle
 from support.request_table import Request
 from turnscore_models import Threshold, starter_bundles, write_bundle
-from turnscore_service.process.doctor_cli import app as doctor_app
+from turnscore_service.process.doctor.cli import app as doctor_app
 from turnscore_service.scorers.quality import HEADS
 from typer.testing import CliRunner
 

@@ -16,7 +16,7 @@ from support.fakes import FakeEncoder, FakeScorer
 from turnscore_models import BundleError
 from turnscore_service.path.request_checks import choose_defaults
 from turnscore_service.path.similarity import SIMILARITY
-from turnscore_service.process.model_loader import load_scorers
+from turnscore_service.process.loading.model_loader import load_scorers
 from turnscore_service.process.runtime import Runtime
 from turnscore_service.scorers.loaded_scorer import LoadedScorer, load_scorer
 from turnscore_service.settings.service import AdmissionSettings, Settings

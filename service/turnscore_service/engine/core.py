@@ -30,7 +30,7 @@ from turnscore_service.path.request_checks import (
     choose_defaults,
     read_options,
 )
-from turnscore_service.process.model_loader import load_scorers
+from turnscore_service.process.loading.model_loader import load_scorers
 from turnscore_service.scorers.fields import Fields
 from turnscore_service.scorers.history import History
 from turnscore_service.scorers.loaded_scorer import LoadedScorer

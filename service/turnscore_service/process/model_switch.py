@@ -22,9 +22,9 @@ from turnscore_service.inference.onnx_library import DeviceError
 from turnscore_service.path.pipeline import ScoringPipeline
 from turnscore_service.path.request_checks import Roster, choose_defaults
 from turnscore_service.process.background import resident_bytes, return_free_memory, run_in_background
-from turnscore_service.process.combination_loader import load_combinations
 from turnscore_service.process.health import Health
-from turnscore_service.process.model_loader import Loader
+from turnscore_service.process.loading.combination_loader import load_combinations
+from turnscore_service.process.loading.model_loader import Loader
 from turnscore_service.process.pipeline_builder import PipelineBuilder
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.settings.service import Settings

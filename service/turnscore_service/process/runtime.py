@@ -27,12 +27,12 @@ from turnscore_service.path.request_checks import choose_defaults
 from turnscore_service.path.similarity import SIMILARITY
 from turnscore_service.path.slow_requests import SlowLog
 from turnscore_service.path.split import VersionsBeside
-from turnscore_service.process.combination_loader import load_combinations
 from turnscore_service.process.health import Health
-from turnscore_service.process.model_loader import Loader, ModelLoader
+from turnscore_service.process.loading.combination_loader import load_combinations
+from turnscore_service.process.loading.model_loader import Loader, ModelLoader
+from turnscore_service.process.loading.version_loader import load_versions
 from turnscore_service.process.model_switch import ModelSwitch, Place, SwitchRefusedError
 from turnscore_service.process.pipeline_builder import PipelineBuilder
-from turnscore_service.process.version_loader import load_versions
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.settings.service import Settings
 from turnscore_service.telemetry.opening import open_telemetry

@@ -27,8 +27,8 @@ from turnscore_service.inference.concurrency import Concurrency
 from turnscore_service.inference.devices import Device
 from turnscore_service.inference.onnx_backend import OutOfMemoryError
 from turnscore_service.inference.padded_rows import padded_width
-from turnscore_service.process import model_loader
-from turnscore_service.process.warm_up import measure_budget, widest_packs
+from turnscore_service.process.loading import model_loader
+from turnscore_service.process.loading.warm_up import measure_budget, widest_packs
 from turnscore_service.scorers.loaded_scorer import load_scorer
 from turnscore_service.settings.service import BatchingSettings, RuntimeSettings, Settings
 

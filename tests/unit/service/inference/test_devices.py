@@ -7,7 +7,7 @@ from support.machines import CPU_BUILD, GPU_BUILD, FakeMachine
 from turnscore_models import starter_bundles
 from turnscore_service.inference.devices import CPU, Device, choose_devices, count_workers_beside
 from turnscore_service.inference.onnx_library import DeviceError, OnnxBuild
-from turnscore_service.process.model_loader import load_scorers
+from turnscore_service.process.loading.model_loader import load_scorers
 from turnscore_service.process.runtime import Runtime
 from turnscore_service.settings.service import RuntimeSettings, Settings
 

@@ -4,7 +4,7 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-from turnscore_service.process import proof_process
+from turnscore_service.process.proof import process as proof_process
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from turnscore_models.admin import FOLDER_VARIABLE
 from turnscore_service.process.admin_folder import UnusableFolderError, check_folder, prepare_folder
-from turnscore_service.process.service_checks import Surroundings, check_service
+from turnscore_service.process.doctor.service_checks import Surroundings, check_service
 from turnscore_service.settings.service import Settings
 
 

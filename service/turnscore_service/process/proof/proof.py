@@ -1,7 +1,7 @@
 """The proof of one version of a bundle, as a start proves it. Says whether it holds, and serves nothing.
 
-`python -m turnscore_service.process.proof` reads an order from standard input and prints the result as JSON:
-`proof_process.py` runs it beside a service.
+`python -m turnscore_service.process.proof.proof` reads an order from standard input and prints the result as JSON:
+`process.py` runs it beside a service.
 """
 
 import ctypes

@@ -9,8 +9,8 @@ from support.machines import CPU_BUILD, FakeMachine
 from support.redis_servers import running_redis
 from turnscore_models import starter_bundles
 from turnscore_service import metrics_folder
-from turnscore_service.process.doctor import diagnose
-from turnscore_service.process.service_checks import Surroundings, check_service, free_memory
+from turnscore_service.process.doctor.diagnosis import diagnose
+from turnscore_service.process.doctor.service_checks import Surroundings, check_service, free_memory
 from turnscore_service.settings.service import Settings
 
 GOOD: dict[str, Any] = {

@@ -16,7 +16,7 @@ from turnscore_service.inference.cuda_driver import CudaDriverError
 from turnscore_service.inference.devices import AUTO, CPU, Device, choose_devices
 from turnscore_service.inference.machine import Machine
 from turnscore_service.inference.onnx_library import CUDA_PROVIDER, DeviceError
-from turnscore_service.process.service_checks import Problem, Surroundings, check_service
+from turnscore_service.process.doctor.service_checks import Problem, Surroundings, check_service
 from turnscore_service.scorers.loaded_scorer import choose_graph, load_scorer
 from turnscore_service.settings.service import Settings
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 from support.fed_bundles import make_fed_bundle
-from turnscore_service.process.model_loader import ModelLoader
+from turnscore_service.process.loading.model_loader import ModelLoader
 from turnscore_service.settings.service import Settings
 
 FUNNY = {"funny": {"positive": ["haha"], "negative": []}}

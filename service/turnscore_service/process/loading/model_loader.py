@@ -17,9 +17,9 @@ from turnscore_service.inference.cuda_backend import CudaOptions
 from turnscore_service.inference.devices import CPU, Device, choose_devices, count_workers_beside
 from turnscore_service.inference.machine import Machine, ThisMachine
 from turnscore_service.inference.onnx_backend import RunCount
-from turnscore_service.process.proof import ProofOrder, with_options
-from turnscore_service.process.proof_process import prove_apart
-from turnscore_service.process.warm_up import fill_arenas, fill_device, measure_budget
+from turnscore_service.process.loading.warm_up import fill_arenas, fill_device, measure_budget
+from turnscore_service.process.proof.process import prove_apart
+from turnscore_service.process.proof.proof import ProofOrder, with_options
 from turnscore_service.scorers.loaded_scorer import (
     LoadedScorer,
     choose_graph,

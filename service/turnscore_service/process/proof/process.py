@@ -13,13 +13,13 @@ from pydantic import ValidationError
 from turnscore_models import BundleError
 
 from turnscore_service.process.background import run_in_background
-from turnscore_service.process.proof import ProofOrder, ProofResult
+from turnscore_service.process.proof.proof import ProofOrder, ProofResult
 
 PROOF_SECONDS = 600.0
 """That a proof may take. Chosen: the largest starter bundle, FED, takes 1.5 s of CPU."""
 PRIORITY = 10
 """Niceness. Chosen: beside two busy processes it takes a tenth of a CPU, and 19, a seventieth, may take minutes."""
-_COMMAND = (sys.executable, "-P", "-m", "turnscore_service.process.proof")
+_COMMAND = (sys.executable, "-P", "-m", "turnscore_service.process.proof.proof")
 _CRASHES = {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV"}
 _MOST_SHOWN = 300
 """Characters of a failed process's last line."""

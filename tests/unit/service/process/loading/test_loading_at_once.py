@@ -10,8 +10,8 @@ from support.fakes import FakeScorer, loaded_fake
 from support.machines import CPU_BUILD, FakeMachine
 from support.quality_bundles import make_quality_bundle
 from turnscore_service.inference.concurrency import Concurrency
-from turnscore_service.process import model_loader
-from turnscore_service.process.model_loader import ModelLoader
+from turnscore_service.process.loading import model_loader
+from turnscore_service.process.loading.model_loader import ModelLoader
 from turnscore_service.scorers import loaded_scorer
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.settings.service import BatchingSettings, RuntimeSettings, Settings

@@ -8,7 +8,7 @@ from turnscore_models import Bundle, BundleError, BundleNotFoundError, Mismatche
 from turnscore_service.inference.concurrency import Concurrency
 from turnscore_service.inference.onnx_library import DeviceError
 from turnscore_service.path.split import VersionsBeside
-from turnscore_service.process.version_loader import load_versions
+from turnscore_service.process.loading.version_loader import load_versions
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.settings.service import Settings
 from turnscore_service.settings.versions import VersionShare

@@ -11,8 +11,8 @@ from support.quality_bundles import make_quality_bundle
 from turnscore_models import read_bundle, starter_bundles
 from turnscore_service.batching.batch_growth import padded_tokens
 from turnscore_service.inference.concurrency import Concurrency
-from turnscore_service.process import warm_up
-from turnscore_service.process.warm_up import fill_arenas
+from turnscore_service.process.loading import warm_up
+from turnscore_service.process.loading.warm_up import fill_arenas
 from turnscore_service.scorers.loaded_scorer import choose_variant, load_scorer
 from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
 from turnscore_wire import Turn

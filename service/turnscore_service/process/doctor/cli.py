@@ -11,7 +11,7 @@ from rich.table import Table
 from turnscore_models.version_option import VersionOption
 
 from turnscore_service.inference.machine import ThisMachine
-from turnscore_service.process.doctor import Diagnosis, GpuFacts, diagnose
+from turnscore_service.process.doctor.diagnosis import Diagnosis, GpuFacts, diagnose
 from turnscore_service.settings.service import read_settings
 
 _GIGABYTE = 1 << 30

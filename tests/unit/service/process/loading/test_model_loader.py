@@ -14,9 +14,9 @@ from turnscore_models import Bundle, BundleError, CorruptBundleError, Mismatched
 from turnscore_service.inference.concurrency import Concurrency
 from turnscore_service.inference.devices import Device
 from turnscore_service.inference.onnx_library import DeviceError
-from turnscore_service.process import model_loader
-from turnscore_service.process.model_loader import ModelLoader
-from turnscore_service.process.warm_up import fill_device
+from turnscore_service.process.loading import model_loader
+from turnscore_service.process.loading.model_loader import ModelLoader
+from turnscore_service.process.loading.warm_up import fill_device
 from turnscore_service.scorers import loaded_scorer
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.settings.service import BatchingSettings, RuntimeSettings, Settings
