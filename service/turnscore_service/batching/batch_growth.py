@@ -8,12 +8,13 @@ from turnscore_service.inference.padded_rows import padded_width
 from turnscore_service.scorers.scorer import TokenPack
 
 
-class PackSize:
-    """How large a pack is, looked up once: a queue asks often."""
+class SizedPack:
+    """A pack, and how large it is, looked up once: a queue asks often."""
 
-    __slots__ = ("alone", "padded", "padded_width", "real", "rows", "width")
+    __slots__ = ("alone", "pack", "padded", "padded_width", "real", "rows", "width")
 
     def __init__(self, pack: TokenPack) -> None:
+        self.pack = pack
         lengths = [len(row) for row in pack.rows]
         self.rows = len(lengths)
         self.width = max(lengths)
@@ -29,10 +30,10 @@ class PackSize:
 
 def padded_tokens(pack: TokenPack) -> int:
     """What the pack has with padding where it is alone."""
-    return PackSize(pack).padded
+    return SizedPack(pack).padded
 
 
-def grow_batch(sizes: Sequence[PackSize], place: int, budget: float, waste: WasteLimit) -> tuple[int, int]:
+def grow_batch(sizes: Sequence[SizedPack], place: int, budget: float, waste: WasteLimit) -> tuple[int, int]:
     """The slice of `sizes`, sorted by width, that makes the largest allowed batch around the one at `place`.
 
     Takes the nearest in width first, on either side, while the padded tokens are within `budget` and the batch's cost

@@ -9,7 +9,7 @@ import time
 from bisect import bisect_left, insort
 from operator import attrgetter
 
-from turnscore_service.batching.batch_growth import PackSize, grow_batch
+from turnscore_service.batching.batch_growth import SizedPack, grow_batch
 from turnscore_service.batching.fair_shares import FairOrder
 from turnscore_service.errors import FailedScoringError
 from turnscore_service.inference.batch_budget import BatchBudget, WasteLimit
@@ -40,14 +40,13 @@ class PackScores:
         self.inference_seconds = inference_seconds
 
 
-class QueuedPack(PackSize):
-    """One pack, whose it is, and the future that its caller waits for."""
+class QueuedPack(SizedPack):
+    """One pack in the queue, whose it is, and the future that its caller waits for."""
 
-    __slots__ = ("arrived_at", "caller", "future", "number", "order", "pack", "request_id", "timer")
+    __slots__ = ("arrived_at", "caller", "future", "number", "order", "request_id", "timer")
 
     def __init__(self, pack: TokenPack, number: int, caller: str, future: "asyncio.Future[PackScores]") -> None:
         super().__init__(pack)
-        self.pack = pack
         self.number = number
         self.caller = caller
         self.future = future

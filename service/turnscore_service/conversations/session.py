@@ -45,21 +45,16 @@ from turnscore_service.telemetry.recorder import CallTrace
 _LOGGER = logging.getLogger("turnscore.conversations")
 
 
+_Scored = tuple[Outcome, Item | None, Roster | None]
+"""A turn's outcome, and of what by which models; None twice where nothing was scored."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TurnInWork:
     index: int
     started_at: float
-    answer: "asyncio.Task[_AnsweredTurn]"
+    work: "asyncio.Task[_Scored]"
     skipped: int
-
-
-@dataclass(frozen=True, slots=True)
-class _AnsweredTurn:
-    outcome: Outcome
-    item: Item | None = None
-    """None where nothing was scored."""
-    roster: Roster | None = None
-    """Of the models that scored it."""
 
 
 _Answer = ConversationReply | _TurnInWork
@@ -87,7 +82,7 @@ class Conversation:
         self._bytes = self._unanswered = 0
         self._room = asyncio.Semaphore(self._bounds.max_unanswered)
         self._outbox: asyncio.Queue[_Answer | None] = asyncio.Queue()
-        self._in_work: set[asyncio.Task[_AnsweredTurn]] = set()
+        self._in_work: set[asyncio.Task[_Scored]] = set()
         self._reading = asyncio.timeout(None)
         self._is_reading = False
         self._end: ScoringError | CallerLeftError | None = None
@@ -193,20 +188,20 @@ class Conversation:
         work = asyncio.create_task(self._score(dialogue.latest(deadline_ms), dialogue))
         self._in_work.add(work)
         work.add_done_callback(self._in_work.discard)
-        return _TurnInWork(index=index, started_at=time.monotonic(), answer=work, skipped=skipped)
+        return _TurnInWork(index=index, started_at=time.monotonic(), work=work, skipped=skipped)
 
-    async def _score(self, turn: SpokenTurn, dialogue: OpenDialogue) -> _AnsweredTurn:
+    async def _score(self, turn: SpokenTurn, dialogue: OpenDialogue) -> _Scored:
         """The turn's outcome; what refuses or breaks its scoring as a whole is every scorer's error."""
         pipeline = self._pipeline()
         try:
             item, roster = dialogue.item_for(turn, pipeline)
-            return _AnsweredTurn(await pipeline.score_turn(item), item, roster)
+            return await pipeline.score_turn(item), item, roster
         except ScoringError as refusal:
             error: ScoringError = refusal
         except Exception:
             _LOGGER.exception("unforeseen error")
             error = FailedScoringError("something failed inside turnscore; its log says what")
-        return _AnsweredTurn(Outcome(errors=dict.fromkeys(dialogue.scorers, error)))
+        return Outcome(errors=dict.fromkeys(dialogue.scorers, error)), None, None
 
     async def _answer_all(self) -> None:
         while (answer := await self._outbox.get()) is not None:
@@ -217,11 +212,10 @@ class Conversation:
                 self._count_answered(reply)
 
     async def _finish(self, turn: _TurnInWork) -> ConversationReply:
-        answer = await turn.answer
-        outcome = answer.outcome
+        outcome, item, roster = await turn.work
         assert self._dialogue is not None
-        if answer.item is not None and answer.roster is not None:
-            self._dialogue.tally.add(answer.item, outcome, answer.roster)
+        if item is not None and roster is not None:
+            self._dialogue.tally.add(item, outcome, roster)
         scored = ConversationScored(
             index=turn.index,
             scores=outcome.scores,

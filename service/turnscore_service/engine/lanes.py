@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from operator import attrgetter
 
-from turnscore_service.batching.batch_growth import PackSize, grow_batch
+from turnscore_service.batching.batch_growth import SizedPack, grow_batch
 from turnscore_service.batching.isolation import PackResult, score_isolating
 from turnscore_service.inference.batch_budget import TokenLimit
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
@@ -13,14 +13,6 @@ from turnscore_service.scorers.scorer import TokenPack
 
 _AHEAD = 2
 """Batches for each lane that are under way: one computes, the next waits for nobody. Chosen."""
-
-
-class _SizedPack(PackSize):
-    __slots__ = ("pack",)
-
-    def __init__(self, pack: TokenPack) -> None:
-        super().__init__(pack)
-        self.pack = pack
 
 
 class Lanes:
@@ -50,7 +42,7 @@ class Lanes:
         self._threads.shutdown()
 
     def _batches(self, packs: Sequence[TokenPack]) -> Iterator[list[TokenPack]]:
-        sized = sorted(map(_SizedPack, packs), key=attrgetter("width"))
+        sized = sorted(map(SizedPack, packs), key=attrgetter("width"))
         while sized:
             low, high = grow_batch(sized, len(sized) - 1, self._limit.tokens, self._loaded.budget.waste)
             batch = [each.pack for each in sized[low:high]]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from turnscore_wire import Turn
 
-from turnscore_service.batching.batch_growth import PackSize, grow_batch
+from turnscore_service.batching.batch_growth import SizedPack, grow_batch
 from turnscore_service.inference.batch_budget import cuda_budget, find_most_tokens
 from turnscore_service.inference.onnx_backend import OutOfMemoryError
 from turnscore_service.inference.onnx_library import DeviceError
@@ -35,7 +35,7 @@ def fill_arenas(loaded: LoadedScorer, most_tokens: int, *, beside_callers: bool 
     with ThreadPoolExecutor(lanes) as executor:
         for turns in _forms(loaded, most_tokens):
             packs = sorted(loaded.scorer.encode(turns), key=lambda pack: pack.width)
-            sizes = list(map(PackSize, packs))
+            sizes = list(map(SizedPack, packs))
             largest = max(range(len(sizes)), key=lambda place: (sizes[place].padded, sizes[place].real))
             low, high = grow_batch(sizes, largest, most_tokens, loaded.budget.waste)
             started_at = time.monotonic()

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from prometheus_client import REGISTRY
 from support.fakes import FakeScorer, encoded, loaded_fake
-from turnscore_service.batching.batch_growth import PackSize, grow_batch
+from turnscore_service.batching.batch_growth import SizedPack, grow_batch
 from turnscore_service.batching.batcher import Batcher
 from turnscore_service.batching.stages import StageWatch
 from turnscore_service.deadline import Deadline
@@ -21,8 +21,8 @@ from turnscore_service.settings.service import BatchingSettings
 LATER = Deadline.after_ms(86_400_000)
 
 
-def sizes(*widths: int) -> list[PackSize]:
-    return [PackSize(encoded(width)) for width in widths]
+def sizes(*widths: int) -> list[SizedPack]:
+    return [SizedPack(encoded(width)) for width in widths]
 
 
 def widths(low_high: tuple[int, int], all_widths: list[int]) -> list[int]:
@@ -79,7 +79,7 @@ def test_on_a_cpu_only_turns_of_one_padded_width_go_together():
 def test_turns_with_one_short_and_one_long_row_still_share_a_batch():
     pair = encoded(3)
     uneven = dataclasses.replace(pair, rows=(pair.rows[0], encoded(60).rows[0]))
-    assert grow_batch([PackSize(uneven)] * 4, 1, 4096, WasteLimit()) == (0, 4)
+    assert grow_batch([SizedPack(uneven)] * 4, 1, 4096, WasteLimit()) == (0, 4)
 
 
 def test_a_turn_beyond_the_budget_runs_alone():
