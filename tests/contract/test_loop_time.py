@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from support.loop_pulse import pulse
 from support.score_table import table_settings
 from turnscore_service.deadline import Deadline
@@ -17,6 +18,7 @@ from turnscore_service.process.runtime import Runtime
 from turnscore_service.settings.service import Settings
 from turnscore_wire import DialogueRequest, RankRequest
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 CONTROLS = 50
 """The longest silence, in times of decoding 1 MiB of dialogue (0.8 ms of CPU on a Xeon, 2026-11-22). Measured: 18 to
 30; before turns were trimmed and their texts hashed once, 130 to 1,280."""
@@ -68,7 +70,7 @@ def control() -> float:
     return min(once() for _ in range(10))
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def runtime() -> AsyncIterator[Runtime]:
     runtime = Runtime(table_settings().model_copy(update={"cache": Settings().cache, "limits": Settings().limits}))
     runtime.start()

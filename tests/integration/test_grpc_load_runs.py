@@ -60,14 +60,3 @@ def test_refusals_and_failures_over_grpc_are_told_by_status(tmp_path: Path):
         for row in csv.DictReader((tmp_path / "steady_failures.csv").read_text().splitlines())
     }
     assert ("grpc failed", "OUT_OF_RANGE") in failures
-
-
-def test_a_door_that_nobody_opens_fails_with_its_status(tmp_path: Path):
-    with served_doors(fake=FakeScorer()) as (port, grpc_port):
-        pass
-    with served_doors(fake=FakeScorer()) as (port, _):
-        code, output, _ = load((port, grpc_port), tmp_path, "--mix", "grpc=1,stream=1")
-    assert code == 1
-    assert "grpc: not one call was answered" in output
-    assert "stream: not one call was answered" in output
-    assert "UNAVAILABLE" in (tmp_path / "steady_failures.csv").read_text()

@@ -55,3 +55,10 @@ def test_an_overload_that_cannot_be_judged_ends_with_1(monkeypatch, tmp_path: Pa
 
 def test_the_default_host_is_one_that_load_may_go_to():
     assert port_of(f"http://{commands.LOOPBACK}:3000") == 3000
+
+
+@pytest.mark.parametrize(("shape", "host"), [("load", "example.org"), ("soak", "10.0.0.1"), ("overload", "localhost")])
+def test_load_for_another_machine_is_refused(shape: str, host: str, tmp_path: Path):
+    done = CliRunner().invoke(commands.app, [shape, "--host", host, "--reports", str(tmp_path)])
+    assert done.exit_code != 0
+    assert "load goes to http://127.0.0.1:PORT only" in done.output

@@ -34,6 +34,7 @@ def test_training_writes_a_report_with_length_beside_every_figure(checkpoint: Pa
         assert set(report["length"][name]) == {"characters", "words"}
 
 
+@pytest.mark.parametrize("checkpoint", ["mixed"], indirect=True, scope="module")
 def test_exported_bundle_loads_in_the_service(checkpoint: Path, data_folder: Path, tmp_path: Path) -> None:
     options = ["--checkpoint", str(checkpoint), "--version", "0.0.1", "--output", str(tmp_path / "bundle")]
     # Random weights make vectors that differ little, and heads that blow up what the differences lose to int8.
@@ -50,6 +51,7 @@ def test_exported_bundle_loads_in_the_service(checkpoint: Path, data_folder: Pat
         load_scorer(bundle, variant, threads=1)
 
 
+@pytest.mark.parametrize("checkpoint", ["mixed"], indirect=True, scope="module")
 def test_a_graph_that_disagrees_stops_the_export_and_leaves_nothing(
     checkpoint: Path, data_folder: Path, tmp_path: Path
 ) -> None:
@@ -61,6 +63,7 @@ def test_a_graph_that_disagrees_stops_the_export_and_leaves_nothing(
     assert not (tmp_path / "bundle").exists()
 
 
+@pytest.mark.parametrize("checkpoint", ["mixed"], indirect=True, scope="module")
 def test_a_folder_in_use_is_left_alone(checkpoint: Path, data_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("keep")
     options = ["--checkpoint", str(checkpoint), "--version", "0.0.1", "--output", str(tmp_path)]

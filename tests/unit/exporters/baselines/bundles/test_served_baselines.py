@@ -28,6 +28,8 @@ from turnscore_wire import Turn
 from typer.testing import CliRunner
 
 FAMILIES = ("bert", "roberta")
+of_bert = pytest.mark.parametrize("family", ["bert"], indirect=True, scope="module")
+"""For what the tokenizer's family does not change."""
 
 
 def export(*words: object) -> str:
@@ -122,6 +124,7 @@ def test_usr_s_parts_are_what_the_checkpoints_say(usr: tuple[Path, Bundle]) -> N
         assert found.value == pytest.approx(value + bundle.manifest.options["overall"]["bias"])
 
 
+@of_bert
 def test_facts_make_a_part_of_their_own_and_a_key_of_their_own(usr: tuple[Path, Bundle]) -> None:
     folder, bundle = usr
     retrieval = load_pair_model(str(folder / "retrieval"), 40)
@@ -141,6 +144,7 @@ def test_facts_make_a_part_of_their_own_and_a_key_of_their_own(usr: tuple[Path, 
     assert len({repr(reader.inputs_of(turn)) for turn in turns}) == 4
 
 
+@of_bert
 def test_a_turn_scores_the_same_beside_others(usr: tuple[Path, Bundle]) -> None:
     _, bundle = usr
     for variant in bundle.manifest.graphs:
@@ -155,6 +159,7 @@ def test_a_turn_scores_the_same_beside_others(usr: tuple[Path, Bundle]) -> None:
         assert together == pytest.approx(alone, abs=1e-4)
 
 
+@of_bert
 def test_copies_are_computed_in_runs_of_bounded_size(usr: tuple[Path, Bundle], monkeypatch: pytest.MonkeyPatch) -> None:
     _, bundle = usr
     sizes: list[int] = []
@@ -175,6 +180,7 @@ def test_copies_are_computed_in_runs_of_bounded_size(usr: tuple[Path, Bundle], m
     assert len(packs[0].rows) <= bundle.manifest.options["response_tokens"] + 1
 
 
+@of_bert
 def test_facts_say_the_same_through_both_doors_and_every_client(usr: tuple[Path, Bundle]) -> None:
     def ask(*facts: str) -> Request:
         context = [{"speaker": "user", "text": "hi you"}]
@@ -199,6 +205,7 @@ def test_facts_say_the_same_through_both_doors_and_every_client(usr: tuple[Path,
             assert opened.ways[way](ask("x" * 257)) == ("invalid_request", "options.usr.facts.0")
 
 
+@of_bert
 @pytest.mark.parametrize(
     ("options", "field", "said"),
     [
@@ -220,6 +227,7 @@ def test_facts_beyond_their_bounds_are_refused_by_their_place(
     assert len(scorer.read_options({"facts": ["x" * 256] * 8})) == 8  # type: ignore[arg-type]
 
 
+@of_bert
 def test_a_response_without_tokens_compares_with_no_reference_turn(usr: tuple[Path, Bundle]) -> None:
     loaded = load_scorer(usr[1], "fp32")
     [found] = loaded.scorer.score(loaded.scorer.encode([TurnToScore([Turn(speaker="user", text="hi")], "\u200b")]))
