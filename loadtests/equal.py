@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 from turnscore_client import TurnScoreClient
-from turnscore_load.equality import UnequalScoresError, check_bounds, compare_ways, read_dialogues, table
+from turnscore_load.equality import UnequalScoresError, check_bounds, compare_ways, difference_table, read_dialogues
 from turnscore_load.target import NoServiceError, target
 
 _NO_PORT = 0
@@ -35,7 +35,7 @@ def main(
     except NoServiceError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from None
-    typer.echo(table(differences))
+    typer.echo(difference_table(differences))
     try:
         check_bounds(differences)
     except UnequalScoresError as error:

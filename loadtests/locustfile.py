@@ -19,7 +19,7 @@ from turnscore_load.users.budgets import Budgets, broken_budgets, read_budgets
 from turnscore_load.users.doors import DOORS
 from turnscore_load.users.grpc_user_doors import make_grpc_cooperative
 from turnscore_load.users.mix import DEFAULT_MIX, read_mix
-from turnscore_load.users.report import measure, table
+from turnscore_load.users.report import measure, report
 from turnscore_load.users.shapes import SHAPES, Shape
 from turnscore_load.users.users import USERS, BatchUser, ConversationUser, FloodUser, GrpcUser, StreamUser
 
@@ -83,7 +83,7 @@ class Gate:
         cpu = self._process.cpu_times()
         used = cpu.user + cpu.system - self._cpu_before.user - self._cpu_before.system
         share = 100 * used / (time.monotonic() - self._started_at)
-        sys.stdout.write(f"\n{table(rows, broken)}\n\nThe load generator used {share:.0f} % of one CPU.\n")
+        sys.stdout.write(f"\n{report(rows, broken)}\n\nThe load generator used {share:.0f} % of one CPU.\n")
         sys.stdout.write(self._busyness.read().remark(broken))
         self._environment.process_exit_code = 1 if broken else 0
 

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from turnscore_load.markdown import table
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -15,5 +17,6 @@ class Check:
 
 def check_table(found: Sequence[Check]) -> str:
     """The claims as a Markdown table."""
-    rows = [f"| {each.claim} | {each.found} | {'yes' if each.is_kept else 'NO'} |" for each in found]
-    return "\n".join(["| claim | found | kept |", "|---|---|---|", *rows])
+    return table(
+        ["claim", "found", "kept"], [[each.claim, each.found, "yes" if each.is_kept else "NO"] for each in found]
+    )

@@ -14,6 +14,8 @@ from pathlib import Path
 from turnscore_client import TurnScoreClient
 from turnscore_wire import Score, ScoreReply, Turn
 
+from turnscore_load.markdown import table
+
 Scores = Mapping[str, Score]
 """One turn's scores by scorer."""
 
@@ -106,18 +108,14 @@ def check_bounds(differences: Sequence[Difference], bounds: Mapping[str, float] 
         raise UnequalScoresError("; ".join(beyond))
 
 
-def table(differences: Sequence[Difference]) -> str:
+def difference_table(differences: Sequence[Difference]) -> str:
     """The differences in Markdown."""
-    rows = [
-        "| scorer | asked | turns that differ | value | any quality or head | percentile points |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = []
     for each in sorted(differences, key=lambda each: each.scorer):
-        figures = " | ".join(
-            f"{number:.1e}" if number else "0" for number in (each.value, each.detail, each.percentile)
-        )
-        rows.append(f"| {each.scorer} | {each.way} | {each.differing} of {each.turns} | {figures} |")
-    return "\n".join(rows)
+        figures = [f"{number:.1e}" if number else "0" for number in (each.value, each.detail, each.percentile)]
+        rows.append([each.scorer, each.way, f"{each.differing} of {each.turns}", *figures])
+    head = ["scorer", "asked", "turns that differ", "value", "any quality or head", "percentile points"]
+    return table(head, rows)
 
 
 def _system_turns(dialogues: Sequence[Sequence[Turn]]) -> Iterator[Said]:

@@ -8,7 +8,7 @@ from turnscore_load.address import LOOPBACK
 from turnscore_load.answers import judge_http
 from turnscore_load.calls import CallRecord, Stage
 from turnscore_load.raw_http import RawConnection, RawReply, open_connection, post_bytes
-from turnscore_load.traffic import Item
+from turnscore_load.traffic import Item, Traffic
 
 MAX_CONNECTIONS = 900
 """Below the usual limit of 1,024 open files. Further calls wait, and their time counts from when they were due."""
@@ -34,6 +34,11 @@ class Generator:
     def request(self, item: Item) -> bytes:
         """The item as it goes over a connection; made beforehand, so that sending is all that is left."""
         return post_bytes("/v1/score", self._port, json.dumps(item).encode())
+
+    def requests(self, traffic: Traffic) -> Iterator[bytes]:
+        """What the traffic asks, without end."""
+        while True:
+            yield self.request(traffic.next_ask().item)
 
     async def run_closed(
         self, clients: int, seconds: float, requests: Iterator[bytes], most_obedient_seconds: float = 1.0

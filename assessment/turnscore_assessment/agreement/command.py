@@ -9,19 +9,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.progress import Progress
-from turnscore_client import AsyncTurnScoreClient
 
 from turnscore_assessment.agreement.scores import Advance
 from turnscore_assessment.agreement.statistics import BOOTSTRAP_ROUNDS
+from turnscore_assessment.console import open_console
 from turnscore_assessment.reported_errors import reported_errors
+from turnscore_assessment.service_client import CALL_SECONDS, CALLS_IN_FLIGHT, client_of
 from turnscore_assessment.version_option import VersionOption
-
-CALL_SECONDS = 60.0
-"""For one dialogue, retries included. Chosen: six times the client's own, as nobody waits for a single answer."""
-CALLS_IN_FLIGHT = 4
-"""Chosen: some 40 turns, which fill a batch and leave the service room for others."""
-PLAIN_WIDTH = 200
-"""Columns where the output is no terminal. Chosen: the widest table fits."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 convert_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -83,19 +77,13 @@ def agreement(
     if url is not None and bundles:
         raise typer.BadParameter("give either --url or --bundle")
 
-    def open_client() -> AsyncTurnScoreClient:
-        try:
-            return AsyncTurnScoreClient(url, timeout_seconds=timeout)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from error
-
     job = AgreementJob(
         file=file,
         form=form,
         scorers=scorers,
         parts=parts or ["value"],
         bundles=bundles or [],
-        open_client=open_client,
+        open_client=client_of(url, timeout),
         concurrency=concurrency,
         level=level,
         rounds=bootstrap,
@@ -104,7 +92,7 @@ def agreement(
     with reported_errors():
         report = run_agreement_job(job, show_progress)
         written = write_report(report, output)
-    console = Console() if Console().is_terminal else Console(width=PLAIN_WIDTH)
+    console = open_console()
     for measured in report.levels:
         console.print(make_table(measured))
     console.print(report.explanation)

@@ -3,7 +3,6 @@
 docs/agreement.md describes the form.
 """
 
-import gzip
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +14,7 @@ from turnscore_assessment.agreement.forms import FORMS, STUDY, BadFieldError, Re
 from turnscore_assessment.agreement.study_form import read_study
 from turnscore_assessment.data.dialogues import read_rows
 from turnscore_assessment.errors import BadDataError
+from turnscore_assessment.files import write_packed
 
 Quality = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -77,9 +77,8 @@ def read_judged_dialogues(path: Path, form: str = "judged") -> list[JudgedDialog
 
 def write_judged_dialogues(path: Path, dialogues: Iterable[JudgedDialogue]) -> None:
     """Writes the dialogues, one per line; gzipped, byte for byte the same each time, where the name ends in `.gz`."""
-    lines = "".join(dialogue.model_dump_json(exclude_none=True) + "\n" for dialogue in dialogues).encode()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(lines, mtime=0) if path.suffix == ".gz" else lines)
+    lines = "".join(dialogue.model_dump_json(exclude_none=True) + "\n" for dialogue in dialogues)
+    write_packed(path, lines)
 
 
 def _build_dialogue(record: Record, path: Path, row: int, form: str) -> JudgedDialogue:

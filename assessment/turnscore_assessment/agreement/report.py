@@ -12,6 +12,7 @@ from turnscore_assessment.agreement.measurement import Group, Row
 from turnscore_assessment.agreement.observations import CHARACTERS, Observations
 from turnscore_assessment.agreement.scores import ScoredFile
 from turnscore_assessment.agreement.statistics import CONFIDENCE, Interval
+from turnscore_assessment.markdown import table_head, table_row
 
 HEADER = ("system", "score", "n", "Pearson", "Spearman", "Kendall", "Pearson given length", "Spearman given length")
 NOTHING = "-"
@@ -82,11 +83,11 @@ def format_markdown(report: AgreementReport) -> str:
     ]
     for level in report.levels:
         lines += ["", f"**{level.title[:1].upper()}{level.title[1:]}**", ""]
-        lines += [_format_line(HEADER), _format_line(["---"] * len(HEADER))]
+        lines += table_head(HEADER)
         for group in level.groups:
             for row in group.rows:
                 system, name, *figures = _cells(group, row)
-                lines.append(_format_line([system, f"*{name}*" if row.is_baseline else name, *figures]))
+                lines.append(table_row([system, f"*{name}*" if row.is_baseline else name, *figures]))
     return "\n".join(lines) + "\n"
 
 
@@ -125,10 +126,6 @@ def _cells(group: Group, row: Row) -> list[str]:
     partial = [given.get(name) for name in ("pearson", "spearman")]
     intervals = [figures.pearson, figures.spearman, figures.kendall, *partial]
     return [group.system, row.name, str(row.observations), *map(format_interval, intervals)]
-
-
-def _format_line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def _group_to_json(group: Group) -> dict[str, Any]:

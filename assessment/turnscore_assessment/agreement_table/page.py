@@ -16,6 +16,7 @@ from turnscore_assessment.agreement_table.judged_sets import TURNS
 from turnscore_assessment.agreement_table.measures import ALL, Figures, SystemFigures
 from turnscore_assessment.agreement_table.relevance import Accuracy
 from turnscore_assessment.agreement_table.trained_baselines import MARK, read_trained_baselines
+from turnscore_assessment.markdown import table_head, table_row
 
 FITTED = "(fitted on)"
 """At the end of the name of a set that quality's value is fitted on."""
@@ -88,11 +89,11 @@ def _summary(sets: Sequence[MeasuredSet]) -> list[str]:
         f"{', '.join(each.name for each in averaged)}.",
         "",
     ]
-    lines += [_line(header), _line(["---"] * len(header))]
+    lines += table_head(header)
     for name in names:
         cells = [_number(_agreement(each, name)) for each in sets]
         mean = sum(_agreement(each, name) for each in averaged) / len(averaged) if averaged else math.nan
-        lines.append(_line([name, *cells, _number(mean)]))
+        lines.append(table_row([name, *cells, _number(mean)]))
     return lines + _baseline_rows(sets, averaged)
 
 
@@ -103,7 +104,7 @@ def _baseline_rows(sets: Sequence[MeasuredSet], averaged: Sequence[MeasuredSet])
     for name in trained.names:
         cells = [_number(trained.agreement(each.name, name)) for each in sets]
         mean = sum(trained.agreement(each.name, name) for each in averaged) / len(averaged) if averaged else math.nan
-        lines.append(_line([f"{name} {MARK}", *cells, _number(mean)]))
+        lines.append(table_row([f"{name} {MARK}", *cells, _number(mean)]))
     return [*lines, "", trained.note] if lines else []
 
 
@@ -128,17 +129,17 @@ def _set_section(measured: MeasuredSet) -> list[str]:
         f"{len(judged.items)} {judged.unit}, {dialogues} dialogues. {judged.note}".strip(),
     ]
     header = ["score", "n", kind, "Pearson", "Spearman given length"]
-    lines += ["", _line(header), _line(["---"] * len(header))]
+    lines += ["", *table_head(header)]
     for name, figures in measured.groups[ALL].items():
         intervals = (figures.agreement, figures.pearson, figures.given_length)
-        lines.append(_line([_name(measured, name), str(figures.items), *map(format_interval, intervals)]))
+        lines.append(table_row([_name(measured, name), str(figures.items), *map(format_interval, intervals)]))
     apart = [name for name in measured.groups if name != ALL]
     if apart:
         header = [f"{kind} by system", *apart]
-        lines += ["", _line(header), _line(["---"] * len(header))]
+        lines += ["", *table_head(header)]
         for name in measured.groups[ALL]:
             cells = [format_interval(measured.groups[system][name].agreement) for system in apart]
-            lines.append(_line([_name(measured, name), *cells]))
+            lines.append(table_row([_name(measured, name), *cells]))
     return lines
 
 
@@ -154,10 +155,10 @@ def _systems_section(sets: Sequence[MeasuredSet]) -> list[str]:
             "",
         ]
         header = ["score", "Pearson", "Spearman", "its order"]
-        lines += [_line(header), _line(["---"] * len(header))]
+        lines += table_head(header)
         for name, figures in measured.systems.items():
             intervals = map(format_interval, (figures.pearson, figures.spearman))
-            lines.append(_line([_name(measured, name), *intervals, " > ".join(figures.order) or NOTHING]))
+            lines.append(table_row([_name(measured, name), *intervals, " > ".join(figures.order) or NOTHING]))
     return lines
 
 
@@ -170,8 +171,8 @@ def _relevance_section(found: Sequence[Accuracy]) -> list[str]:
         "",
     ]
     header = ["split", "against", "contexts", "accuracy"]
-    lines += [_line(header), _line(["---"] * len(header))]
-    return lines + [_line([each.split, each.negatives, str(each.contexts), str(each.accuracy)]) for each in found]
+    lines += table_head(header)
+    return lines + [table_row([each.split, each.negatives, str(each.contexts), str(each.accuracy)]) for each in found]
 
 
 def _published_section(published: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
@@ -182,11 +183,11 @@ def _published_section(published: Mapping[str, Sequence[Mapping[str, Any]]]) -> 
     lines: list[str] = []
     for part, title in titles.items():
         header = ["set", "figure", "published", "source"]
-        lines += ["", f"## {title}", "", _line(header), _line(["---"] * len(header))]
+        lines += ["", f"## {title}", "", *table_head(header)]
         for row in published[part]:
             figures = "; ".join(f"{system} {_published(value)}" for system, value in row["systems"].items())
             name = f"{row['set']} ({row['note']})" if "note" in row else row["set"]
-            lines.append(_line([name, row["figure"], figures, row["source"]]))
+            lines.append(table_row([name, row["figure"], figures, row["source"]]))
     return lines
 
 
@@ -201,7 +202,3 @@ def _name(measured: MeasuredSet, name: str) -> str:
 
 def _number(value: float) -> str:
     return NOTHING if math.isnan(value) else f"{value:.3f}"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"

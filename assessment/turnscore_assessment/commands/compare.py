@@ -1,11 +1,10 @@
 """`turnscore-assess compare`: options in, a table out. Compares nothing itself."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from turnscore_client import AsyncTurnScoreClient
 
 from turnscore_assessment.commands.options import SeedOption
 from turnscore_assessment.comparison.comparison import Comparison, compare_files
@@ -15,7 +14,6 @@ from turnscore_assessment.comparison.report import (
     list_remarks,
     make_comparison_table,
     make_look_table,
-    write_json,
 )
 from turnscore_assessment.comparison.score_file import ScoreFile, read_score_file
 from turnscore_assessment.comparison.score_sequence import compare_scores_sequentially
@@ -26,12 +24,12 @@ from turnscore_assessment.comparison.sequential import (
     collect_observations,
     compare_sequentially,
 )
-from turnscore_assessment.comparison.service_scoring import CALL_SECONDS, score_file
+from turnscore_assessment.comparison.service_scoring import score_file
+from turnscore_assessment.console import open_console
+from turnscore_assessment.files import to_json_text, write_text
 from turnscore_assessment.ratings.rating_file import read_ratings
 from turnscore_assessment.reported_errors import reported_errors
-
-PLAIN_WIDTH = 200
-"""Columns where the output is no terminal. Chosen: the widest table fits."""
+from turnscore_assessment.service_client import client_of
 
 Files = Annotated[
     list[Path],
@@ -108,11 +106,11 @@ def _follow_scores(
 
 
 def _print_comparison(compared: Comparison, output: Path | None) -> None:
-    console = _open_console()
+    console = open_console()
     console.print(make_comparison_table(compared))
     for remark in list_remarks(compared):
         console.print(remark, soft_wrap=True, markup=False, highlight=False)
-    _write(output, write_json(compared))
+    _write(output, to_json_text(asdict(compared)))
 
 
 def _follow_ratings(
@@ -135,24 +133,17 @@ def _follow_ratings(
 
 def _read(path: Path, url: str | None, scorers: list[str] | None) -> ScoreFile:
     found = read_score_file(path)
-
-    def open_client() -> AsyncTurnScoreClient:
-        try:
-            return AsyncTurnScoreClient(url, timeout_seconds=CALL_SECONDS)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from None
-
-    score_file(found, open_client, scorers)
+    score_file(found, client_of(url), scorers)
     return found
 
 
 def _print_sequences(found: list[SequentialComparison], output: Path | None) -> None:
-    console = _open_console()
+    console = open_console()
     for each in found:
         console.print(make_look_table(each))
         for line in (describe_verdict(each), f"an observation: {each.unit}", each.method, *each.notes):
             console.print(line, soft_wrap=True, markup=False, highlight=False)
-    _write(output, write_json(found))
+    _write(output, to_json_text([asdict(each) for each in found]))
 
 
 def _read_bounds(bounds: str | None) -> tuple[float, float] | None:
@@ -174,12 +165,7 @@ def _split(names: str, option: str) -> list[str]:
     return parts
 
 
-def _open_console() -> Console:
-    return Console() if Console().is_terminal else Console(width=PLAIN_WIDTH)
-
-
 def _write(output: Path | None, content: str) -> None:
     if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(content, encoding="utf-8")
+        write_text(output, content)
         typer.echo(f"wrote {output}")

@@ -1,6 +1,5 @@
 """`turnscore-assess degrade`: dialogues that are worse on purpose, for a study's quality control."""
 
-import gzip
 import json
 from itertools import islice
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Annotated
 import typer
 
 from turnscore_assessment.commands.options import SeedOption
+from turnscore_assessment.files import write_packed
 from turnscore_assessment.reported_errors import reported_errors
 
 DialogueFile = Annotated[
@@ -38,7 +38,5 @@ def run(
         replies = read_corpus(source)
         found = degrade_dialogues(dialogues, replies, seed, source.samefile(dialogues))
         lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in islice(found, count)]
-    content = "".join(lines).encode()
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_bytes(gzip.compress(content, mtime=0) if output.suffix == ".gz" else content)
+    write_packed(output, "".join(lines))
     typer.echo(f"wrote {output}: {len(lines)} degraded dialogues, replies from {len(replies.replies)}")

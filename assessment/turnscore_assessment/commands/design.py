@@ -1,24 +1,23 @@
 """`turnscore-assess design make` and `design analyse`: options in, sheets or tables out. Designs nothing itself."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from turnscore_assessment.commands.options import SeedOption
+from turnscore_assessment.console import open_console
 from turnscore_assessment.designs.analysis import analyse_design
 from turnscore_assessment.designs.answer_file import read_answers, read_key
 from turnscore_assessment.designs.form import LARGEST_TUPLE, POINTS, STANDARD, AskedCriterion, DesignKind, DesignWish
 from turnscore_assessment.designs.item_file import read_items
 from turnscore_assessment.designs.making import make_design
-from turnscore_assessment.designs.report import list_remarks, make_score_table, write_json
+from turnscore_assessment.designs.report import list_remarks, make_score_table
 from turnscore_assessment.designs.sheet_file import write_design
 from turnscore_assessment.designs.transforms import Transform
+from turnscore_assessment.files import to_json_text, write_text
 from turnscore_assessment.reported_errors import reported_errors
-
-PLAIN_WIDTH = 160
-"""Columns where the output is no terminal. Chosen: the widest table fits."""
 
 app = typer.Typer(no_args_is_help=True, help="Rating sheets by design, blind and balanced; and what filled ones say.")
 
@@ -76,15 +75,14 @@ def analyse(
     with reported_errors():
         design = read_key(key)
         found = analyse_design(design, read_answers(design, sheets), transform)
-    console = Console() if Console().is_terminal else Console(width=PLAIN_WIDTH)
+    console = open_console()
     for criterion in found.criteria:
         console.print(make_score_table(criterion))
         for remark in list_remarks(criterion):
             console.print(remark, soft_wrap=True, markup=False, highlight=False)
     console.print(found.errors, soft_wrap=True, markup=False, highlight=False)
     if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(write_json(found), encoding="utf-8")
+        write_text(output, to_json_text(asdict(found)))
         typer.echo(f"wrote {output}")
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from turnscore_client import AsyncTurnScoreClient
 
-from turnscore_assessment.agreement.command import CALL_SECONDS, CALLS_IN_FLIGHT, show_progress
+from turnscore_assessment.agreement.command import show_progress
 from turnscore_assessment.commands.options import RatingsFile, RoundsOption, SeedOption
 from turnscore_assessment.figures import ROUNDS
 from turnscore_assessment.reported_errors import reported_errors
+from turnscore_assessment.service_client import CALLS_IN_FLIGHT, client_of
 
 if TYPE_CHECKING:
     from turnscore_assessment.metrics.metrics_job import MetricsJob
@@ -47,17 +47,11 @@ def run(
     if url is not None and bundles:
         raise typer.BadParameter("give either --url or --bundle")
 
-    def open_client() -> AsyncTurnScoreClient:
-        try:
-            return AsyncTurnScoreClient(url, timeout_seconds=CALL_SECONDS)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from error
-
     job = MetricsJob(
         ratings=ratings,
         scores=scores or [],
         choice=ScorerChoice(
-            scorers=scorers or [], bundles=bundles or [], open_client=open_client, concurrency=CALLS_IN_FLIGHT
+            scorers=scorers or [], bundles=bundles or [], open_client=client_of(url), concurrency=CALLS_IN_FLIGHT
         ),
         parts=["value", *(parts or [])],
         per_system=per_system,

@@ -1,21 +1,20 @@
 """`turnscore-assess power`: options in, a plan out. Simulates nothing itself."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from turnscore_assessment.commands.options import RatingsFile, SeedOption
 from turnscore_assessment.comparison.decision import LEVEL, POWER
+from turnscore_assessment.console import open_console
+from turnscore_assessment.files import to_json_text, write_text
 from turnscore_assessment.power.pilot import OVERALL, Transform, read_pilot
 from turnscore_assessment.power.planning import MOST_SIMULATIONS, SIMULATIONS, plan_study
-from turnscore_assessment.power.report import list_remarks, make_power_table, write_json
+from turnscore_assessment.power.report import list_remarks, make_power_table
 from turnscore_assessment.ratings.rating_file import read_ratings
 from turnscore_assessment.reported_errors import reported_errors
-
-PLAIN_WIDTH = 120
-"""Columns where the output is no terminal. Chosen: the table fits."""
 
 
 def run(
@@ -53,12 +52,11 @@ def run(
             simulations=simulations,
             seed=seed,
         )
-    console = Console() if Console().is_terminal else Console(width=PLAIN_WIDTH)
+    console = open_console()
     if plan.curve:
         console.print(make_power_table(plan))
     for remark in (*list_remarks(plan), f"transforms: {', '.join(found.transforms)}"):
         console.print(remark, soft_wrap=True, markup=False, highlight=False)
     if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(write_json(plan, list(found.transforms)), encoding="utf-8")
+        write_text(output, to_json_text({**asdict(plan), "transforms": list(found.transforms)}))
         typer.echo(f"wrote {output}")

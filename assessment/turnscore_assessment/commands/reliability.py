@@ -1,16 +1,16 @@
 """`turnscore-assess reliability`: how far raters agree, by intraclass correlations and Krippendorff's alpha."""
 
-import json
 import math
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from turnscore_assessment.commands.options import RoundsOption, SeedOption
-from turnscore_assessment.figures import ROUNDS, jsonable
+from turnscore_assessment.console import open_console
+from turnscore_assessment.figures import ROUNDS
+from turnscore_assessment.files import to_json_text, write_text
 from turnscore_assessment.reported_errors import reported_errors
 
 
@@ -34,12 +34,11 @@ def run(
     table = Table("ratings", "items", "raters per item", *FIGURES)
     for each in found:
         table.add_row(each.name, str(each.items), f"{each.raters:.1f}", *(str(each.figures[name]) for name in FIGURES))
-    console = Console() if Console().is_terminal else Console(width=240)
+    console = open_console()
     console.print(table)
     for each in found:
         if all(math.isnan(figure.value) for figure in each.figures.values()):
             typer.echo(f"{each.name}: {'; '.join(each.undefined) or 'all ratings are the same'}")
     if output:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(json.dumps(jsonable([vars(each) for each in found]), indent=2) + "\n", encoding="utf-8")
+        write_text(output, to_json_text([vars(each) for each in found]))
         typer.echo(f"wrote {output}")

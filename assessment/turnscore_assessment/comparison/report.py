@@ -1,24 +1,16 @@
 """A comparison as a table for a terminal and as JSON. Computes nothing."""
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict
 
 import numpy as np
 from rich.table import Table
 
 from turnscore_assessment.comparison.comparison import Comparison, Outlook, ScorerComparison
 from turnscore_assessment.comparison.sequential import SequentialComparison
-from turnscore_assessment.figures import Interval, jsonable
+from turnscore_assessment.figures import Interval
 
 LOOKS_SHOWN = 20
 """Lines of a table of looks. Chosen: a screen."""
-
-
-def write_json(found: Comparison | list[SequentialComparison]) -> str:
-    """The whole result; what is not bounded is null."""
-    plain = [asdict(each) for each in found] if isinstance(found, list) else asdict(found)
-    return json.dumps(jsonable(plain), indent=2, allow_nan=False) + "\n"
 
 
 def make_comparison_table(found: Comparison) -> Table:

@@ -1,19 +1,13 @@
 """Scores for dialogues that have none yet, by a running service. Holds no scores of its own and keeps no text."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from turnscore_client import AsyncTurnScoreClient, TurnScoreError
 
 from turnscore_assessment.comparison.score_file import ScoredDialogue, ScoreFile, read_reply
 from turnscore_assessment.errors import AssessmentError
-
-IN_FLIGHT = 4
-"""Dialogues at the service at once. Chosen: some 40 turns, which fill a batch and leave room for others."""
-CALL_SECONDS = 60.0
-"""For one dialogue, retries included. Chosen: nobody waits for a single answer."""
-
-OpenClient = Callable[[], AsyncTurnScoreClient]
+from turnscore_assessment.service_client import CALLS_IN_FLIGHT, OpenClient
 
 
 class UnscoredError(AssessmentError):
@@ -44,7 +38,7 @@ async def _score(found: ScoreFile, open_client: OpenClient, scorers: Sequence[st
             answered.append(read_reply(reply, dialogue))
 
     async with open_client() as client:
-        askers = [asyncio.create_task(ask(client)) for _ in range(IN_FLIGHT)]
+        askers = [asyncio.create_task(ask(client)) for _ in range(CALLS_IN_FLIGHT)]
         try:
             await asyncio.gather(*askers)
         finally:

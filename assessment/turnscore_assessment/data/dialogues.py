@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from turnscore_assessment.errors import BadDataError
+from turnscore_assessment.files import open_text
 
 THUMB_NONE, THUMB_DOWN, THUMB_UP = 0, 1, 2
 
@@ -55,7 +56,7 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields (row number from 1, object) for every line that is not blank; BadDataError where a line is no object."""
     row = 0
     try:
-        with _open_text(path) as lines:
+        with open_text(path) as lines:
             for row, line in enumerate(lines, start=1):
                 if not line.strip():
                     continue
@@ -69,12 +70,6 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise BadDataError(path, row + 1, f"cannot be read ({error})") from error
     except json.JSONDecodeError as error:
         raise BadDataError(path, row, f"is not JSON ({error.msg})") from error
-
-
-def _open_text(path: Path) -> Any:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8")
-    return path.open(encoding="utf-8")
 
 
 def _build_dialogue(record: dict[str, Any], path: Path, row: int) -> Dialogue:

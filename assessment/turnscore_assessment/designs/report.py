@@ -1,18 +1,10 @@
 """An analysis as tables for a terminal and as JSON. Computes nothing."""
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict
 
 from rich.table import Table
 
-from turnscore_assessment.designs.analysis import CriterionAnalysis, DesignAnalysis, Scoring
-from turnscore_assessment.figures import jsonable
-
-
-def write_json(found: DesignAnalysis) -> str:
-    """The whole result; what is not defined is null."""
-    return json.dumps(jsonable(asdict(found)), indent=2, allow_nan=False) + "\n"
+from turnscore_assessment.designs.analysis import CriterionAnalysis, Scoring
 
 
 def make_score_table(criterion: CriterionAnalysis) -> Table:

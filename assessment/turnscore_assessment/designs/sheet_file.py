@@ -1,13 +1,12 @@
 """Rating sheets: a JSON-lines and a CSV file per rater, and the key file apart. Writes them, and reads none."""
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from turnscore_assessment.designs.form import Design, DesignKey, DesignKind, Item, Question
+from turnscore_assessment.files import to_csv
 from turnscore_assessment.ratings.form import SpokenTurn
 
 COLUMNS = (
@@ -15,9 +14,6 @@ COLUMNS = (
     *("context", "reference", "standard", "response", "answer"),
 )
 """Of a CSV sheet: a row an option and criterion; raters fill the last one."""
-
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
-"""With these a spreadsheet takes a cell for a formula (OWASP, CSV injection); such text gets an apostrophe."""
 
 HOW_TO_ANSWER = {
     DesignKind.LIKERT: "a whole number on the scale",
@@ -79,18 +75,15 @@ def _show(item: Item) -> dict[str, Any]:
 
 
 def _write_csv(design: Design, questions: Sequence[Question]) -> str:
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    rows = []
     for question in questions:
         reference = design.references.get(question.dialogue)
         for criterion in design.key.criteria:
             for position, option in enumerate(question.options, start=1):
                 item = design.texts[option]
                 row = [design.key.study, question.rater, question.question, criterion.name, position, option]
-                row += [_say_turns(item.context), _say(reference), question.standard, _say(item), None]
-                writer.writerow([_guard(cell) for cell in row])
-    return file.getvalue()
+                rows.append([*row, _say_turns(item.context), _say(reference), question.standard, _say(item), None])
+    return to_csv(COLUMNS, rows)
 
 
 def _say(item: Item | None) -> str:
@@ -101,7 +94,3 @@ def _say(item: Item | None) -> str:
 
 def _say_turns(turns: Iterable[SpokenTurn]) -> str:
     return "\n".join(f"{turn.speaker}: {turn.text}" for turn in turns)
-
-
-def _guard(cell: object) -> object:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA_STARTS) else cell

@@ -1,8 +1,5 @@
 """Metrics against people as files: one HTML page, JSON and CSV. Computes nothing."""
 
-import csv
-import io
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from turnscore_assessment.figures import CONFIDENCE, Interval, jsonable
+from turnscore_assessment.files import to_csv, to_json_text, write_all
 from turnscore_assessment.metrics.metric_correlation import ComparedMetrics, MeasuredMetric
 from turnscore_assessment.report.charts import draw_intervals
 from turnscore_assessment.report.html_page import Page, Section, Table, write_page
@@ -53,13 +51,10 @@ def write_metrics(report: MetricsReport, folder: Path, command: str, date: str) 
     )
     contents = {
         "metrics.html": write_page(page),
-        "metrics.json": json.dumps({"command": command, "date": date, **to_json(report)}, indent=2) + "\n",
+        "metrics.json": to_json_text({"command": command, "date": date, **to_json(report)}),
         "metrics.csv": _write_csv(report),
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in contents.items():
-        (folder / name).write_text(content, encoding="utf-8")
-    return [folder / name for name in contents]
+    return write_all(folder, contents)
 
 
 def to_json(report: MetricsReport) -> dict[str, Any]:
@@ -156,16 +151,14 @@ def _write(value: float) -> str:
 
 
 def _write_csv(report: MetricsReport) -> str:
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["metric", "level", "against", "pearson", "low", "high", "spearman"])
+    rows: list[list[object]] = []
     for metric in report.metrics:
         for name, found in metric.systems.items():
-            writer.writerow([metric.name, "system", name, *_spread(found.pearson), found.spearman])
+            rows.append([metric.name, "system", name, *_spread(found.pearson), found.spearman])
         if metric.dialogues:
             pearson, spearman = metric.dialogues.pearson, metric.dialogues.spearman.value
-            writer.writerow([metric.name, "dialogue", OVERALL, *_spread(pearson), spearman])
-    return file.getvalue()
+            rows.append([metric.name, "dialogue", OVERALL, *_spread(pearson), spearman])
+    return to_csv(["metric", "level", "against", "pearson", "low", "high", "spearman"], rows)
 
 
 def _spread(interval: Interval) -> list[float | None]:

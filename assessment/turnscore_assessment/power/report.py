@@ -1,18 +1,10 @@
 """A plan as a table for a terminal and as JSON. Computes nothing."""
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict
 
 from rich.table import Table
 
-from turnscore_assessment.figures import jsonable
 from turnscore_assessment.power.planning import Plan, PowerPoint
-
-
-def write_json(plan: Plan, transforms: list[str]) -> str:
-    """The whole plan."""
-    return json.dumps(jsonable({**asdict(plan), "transforms": transforms}), indent=2, allow_nan=False) + "\n"
 
 
 def make_power_table(plan: Plan) -> Table:

@@ -5,11 +5,12 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from turnscore_assessment.errors import BadRatingsError
+from turnscore_assessment.files import open_text, write_packed
 from turnscore_assessment.ratings.form import RatedDialogue, StudyDescription
 
 LINE_CHARACTERS = 4_000_000
@@ -55,16 +56,15 @@ def read_ratings(path: Path) -> RatingFile:
 def write_ratings(path: Path, ratings: RatingFile) -> None:
     """Writes the file; gzipped, byte for byte the same each time, where the name ends in `.gz`."""
     rows: list[BaseModel] = [ratings.description, *ratings.dialogues]
-    content = "".join(row.model_dump_json(exclude_defaults=True) + "\n" for row in rows).encode()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    content = "".join(row.model_dump_json(exclude_defaults=True) + "\n" for row in rows)
+    write_packed(path, content)
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(number from 1, object) of every line that is not blank; BadRatingsError where a line is no object."""
     number = 0
     try:
-        with _open_text(path) as file:
+        with open_text(path) as file:
             while line := file.readline(LINE_CHARACTERS + 1):
                 number += 1
                 if len(line) > LINE_CHARACTERS:
@@ -83,12 +83,6 @@ def describe_problem(error: ValidationError) -> str:
     message = first["msg"].removeprefix("Value error, ")
     place = ".".join(map(str, first["loc"]))
     return f"{place}: {message[:1].lower()}{message[1:]}" if place else message
-
-
-def _open_text(path: Path) -> IO[str]:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8")
-    return path.open(encoding="utf-8")
 
 
 def _parse(path: Path, number: int, line: str) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """`turnscore-references`: hypotheses against references, how diverse they are, and how that goes with ratings."""
 
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -19,16 +18,9 @@ from turnscore_assessment.references.reference_file import read_comparisons
 from turnscore_assessment.references.report import to_json, to_table
 from turnscore_assessment.references.tokenisation import find_tokenisation
 from turnscore_assessment.reported_errors import reported_errors
-
-DISTRIBUTION = "turnscore-assessment"
+from turnscore_assessment.version_option import VersionOption
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
-
-
-def _print_version(is_asked: bool) -> None:
-    if is_asked:
-        typer.echo(f"{DISTRIBUTION} {version(DISTRIBUTION)}")
-        raise typer.Exit
 
 
 def _print_metrics(is_asked: bool) -> None:
@@ -69,9 +61,7 @@ def run(
     _list: Annotated[
         bool, typer.Option("--list", callback=_print_metrics, is_eager=True, help="Print the metrics' names and exit.")
     ] = False,
-    _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
+    _version: VersionOption = False,
 ) -> None:
     """Compare hypotheses with references: metrics, diversity, and correlations where the file has ratings."""
     with reported_errors():

@@ -7,14 +7,13 @@ that are known, in any order. Without `context_id` contexts differ by the texts 
 alone. A file whose name ends in .gz is unpacked while it is read.
 """
 
-import gzip
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from turnscore_assessment.files import open_text
 from turnscore_assessment.references.comparisons import MOST_CHARS, MOST_TEXTS, Comparison
 from turnscore_assessment.references.errors import ReferencesError, UnreadableRowError
 
@@ -41,17 +40,6 @@ def read_lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
                     yield f"{path}, line {number}", _parse(line, f"{path}, line {number}")
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise ReferencesError(f"{path} cannot be read: {error}") from None
-
-
-@contextmanager
-def open_text(path: Path) -> Iterator[IO[str]]:
-    """The file, to be read as text."""
-    if path.suffix == ".gz":
-        with gzip.open(path, "rt", encoding="utf-8") as lines:
-            yield lines
-    else:
-        with path.open(encoding="utf-8-sig") as lines:
-            yield lines
 
 
 def _parse(line: str, place: str) -> Mapping[str, Any]:

@@ -1,11 +1,11 @@
 """Reports: an evaluation as a table for people and as JSON. Results name metric, definition, reducer, tokens."""
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from turnscore_assessment.figures import Interval, jsonable
+from turnscore_assessment.figures import Interval
+from turnscore_assessment.files import to_json_text
 from turnscore_assessment.references.diversity import Diversity
 from turnscore_assessment.references.evaluation import Evaluation
 
@@ -15,7 +15,7 @@ _LEAST_SHOWN = 0.0001
 
 def to_json(evaluation: Evaluation) -> str:
     """Everything, in JSON; what is no number is null."""
-    return json.dumps(jsonable(asdict(evaluation)), ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+    return to_json_text(asdict(evaluation))
 
 
 def to_table(evaluation: Evaluation) -> str:

@@ -86,11 +86,6 @@ def step_up(single: float, raters: float) -> float:
     return _divide(raters * single, 1 + (raters - 1) * single)
 
 
-def step_down(of_mean: float, raters: float) -> float:
-    """The reverse: that of one rater, from that of the mean of so many."""
-    return _divide(of_mean, raters - (raters - 1) * of_mean)
-
-
 def bound_intraclass(ratings: Floats, rounds: int, seed: int) -> dict[str, Interval]:
     """The four figures with intervals from resampled items."""
     found = measure_intraclass(ratings)

@@ -1,13 +1,11 @@
 """A replication as files: one HTML page, JSON and CSV. Computes nothing."""
 
-import csv
-import io
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from turnscore_assessment.figures import CONFIDENCE, Interval, jsonable
+from turnscore_assessment.files import to_csv, to_json_text, write_all
 from turnscore_assessment.replication.replication import Replication
 from turnscore_assessment.replication.scored_study import RAW, Z
 from turnscore_assessment.report.charts import draw_lines
@@ -41,13 +39,10 @@ def write_replication(found: Replication, folder: Path, command: str, date: str)
     )
     contents = {
         "replication.html": write_page(page),
-        "replication.json": json.dumps({"command": command, "date": date, **to_json(found)}, indent=2) + "\n",
+        "replication.json": to_json_text({"command": command, "date": date, **to_json(found)}),
         "replication.csv": _write_csv(found),
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in contents.items():
-        (folder / name).write_text(content, encoding="utf-8")
-    return [folder / name for name in contents]
+    return write_all(folder, contents)
 
 
 def to_json(found: Replication) -> dict[str, Any]:
@@ -123,11 +118,10 @@ def _show_filters(found: Replication) -> Section:
 
 
 def _write_csv(found: Replication) -> str:
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["scores", "column", "pearson", "low", "high", "fisher low", "fisher high", "spearman", "kendall"])
+    head = ["scores", "column", "pearson", "low", "high", "fisher low", "fisher high", "spearman", "kendall"]
+    rows: list[list[object]] = []
     for kind, columns in found.columns.items():
         for name, each in columns.items():
             figures = [each.pearson.value, each.pearson.low, each.pearson.high, each.fisher.low, each.fisher.high]
-            writer.writerow([kind, name, *figures, each.spearman.value, each.kendall])
-    return file.getvalue()
+            rows.append([kind, name, *figures, each.spearman.value, each.kendall])
+    return to_csv(head, rows)

@@ -1,13 +1,11 @@
 """A study's report as files: JSON with every figure, CSV of systems and of pairs, and the HTML page."""
 
-import csv
-import io
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from turnscore_assessment.figures import CONFIDENCE, Interval, jsonable
+from turnscore_assessment.files import to_csv, to_json_text, write_all
 from turnscore_assessment.report.html_page import Page, write_page
 from turnscore_assessment.report.rater_agreement import BIN_EDGES
 from turnscore_assessment.report.study_page import build_sections, summarize
@@ -26,14 +24,11 @@ def write_report(report: StudyReport, folder: Path, command: str, date: str) -> 
     )
     contents = {
         "report.html": write_page(page),
-        "report.json": json.dumps({"command": command, "date": date, **to_json(report)}, indent=2) + "\n",
+        "report.json": to_json_text({"command": command, "date": date, **to_json(report)}),
         "systems.csv": _write_csv(_list_systems(report)),
         "pairs.csv": _write_csv(_list_pairs(report)),
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in contents.items():
-        (folder / name).write_text(content, encoding="utf-8")
-    return [folder / name for name in contents]
+    return write_all(folder, contents)
 
 
 def to_json(report: StudyReport) -> dict[str, Any]:
@@ -117,14 +112,6 @@ def _spread(interval: Interval) -> dict[str, float | None]:
 
 
 def _write_csv(rows: Iterator[dict[str, Any]]) -> str:
-    listed = [{name: _defuse(value) for name, value in row.items()} for row in rows]
-    file = io.StringIO()
-    writer = csv.DictWriter(file, list(listed[0]) if listed else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(listed)
-    return file.getvalue()
-
-
-def _defuse(value: Any) -> Any:
-    """A name that a spreadsheet would take for a formula gets an apostrophe before it."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
+    listed = list(rows)
+    names = list(listed[0]) if listed else []
+    return to_csv(names, ([row[name] for name in names] for row in listed))

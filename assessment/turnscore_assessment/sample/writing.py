@@ -1,8 +1,5 @@
 """Writes the sample. The same seed gives the same bytes."""
 
-import csv
-import gzip
-import io
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,6 +7,7 @@ from typing import Any
 
 from turnscore_assessment.data.sample_folder import SAMPLE_FILE
 from turnscore_assessment.errors import AssessmentError
+from turnscore_assessment.files import to_csv, write_packed
 from turnscore_assessment.sample.sets import ASSESSED_FILES, PAIR_FILES, ROW_FILES, make_assessed, make_pairs, talk_for
 
 NOTE = """# Sample
@@ -34,11 +32,8 @@ def write_sample(folder: Path, seed: int = 0) -> list[Path]:
     published = folder / "predictive_engagement"
     published.mkdir()
     for name, count in PAIR_FILES.items():
-        text = io.StringIO()
-        rows = csv.writer(text, lineterminator="\n")
-        rows.writerow(["id", "query", "reply", "label"])
-        rows.writerows((number, *row) for number, row in enumerate(make_pairs(talk_for(name, seed), count)))
-        written.append(_write(published / f"{name}.csv", text.getvalue()))
+        rows = [(number, *row) for number, row in enumerate(make_pairs(talk_for(name, seed), count))]
+        written.append(_write(published / f"{name}.csv", to_csv(["id", "query", "reply", "label"], rows)))
     left_out = "".join(f"s{number}\t3\n" for number in range(LEFT_OUT))
     written.append(_write(published / "50convs_AMT.txt", left_out))
     _write(folder / SAMPLE_FILE, NOTE)
@@ -46,9 +41,7 @@ def write_sample(folder: Path, seed: int = 0) -> list[Path]:
 
 
 def _write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    path.write_bytes(gzip.compress(text.encode(), mtime=0))
+    write_packed(path, "".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 

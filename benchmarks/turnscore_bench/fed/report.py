@@ -6,6 +6,7 @@ from pathlib import Path
 from matplotlib import rcParams
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from turnscore_load.markdown import table
 
 from turnscore_bench.fed.bench import CONTEXT_TOKENS
 from turnscore_bench.fed.dialogues import TURN_TOKENS, DialogueTiming, Setting
@@ -42,20 +43,22 @@ def write_report(result: BenchResult, folder: Path, conditions: str) -> None:
         f"{conditions} Random weights of DialoGPT-small's shape. Times are medians; for other machines the ratios "
         "say more than the times.",
         f"## One turn, {CONTEXT_TOKENS} context tokens, 18 qualities, whole-sequence loss",
-        _table(["way", "tokens computed", "ms", "times faster"], _way_rows(result.ways)),
+        table(["way", "tokens computed", "ms", "times faster"], _way_rows(result.ways), texts=1),
         "## How the cost grows (one pass, ONNX Runtime fp32, response-only loss)",
         f"![milliseconds by context, by qualities and by dialogue]({PLOT_FILE})",
-        _table(["context tokens, 18 qualities", "tokens computed", "ms"], _rows(result.contexts)),
-        _table([f"qualities, {CONTEXT_TOKENS} context tokens", "tokens computed", "ms"], _rows(result.qualities)),
+        table(["context tokens, 18 qualities", "tokens computed", "ms"], _rows(result.contexts), texts=1),
+        table(
+            [f"qualities, {CONTEXT_TOKENS} context tokens", "tokens computed", "ms"], _rows(result.qualities), texts=1
+        ),
         f"## Dialogues: every second turn the system's, {TURN_TOKENS} tokens per turn",
         "One row computes each turn's text once. The follow-ups depend on everything before them, so each turn needs "
         "its own; the fewer qualities are asked, the more the shared context counts. *The work allows*: the matrix "
         "products of turn by turn, in floating point operations, over those of one row. No implementation that "
         "computes both exactly can save more.",
-        _table(["qualities", "turns", *DIALOGUE_COLUMNS], [_sweep_row(each) for each in result.dialogues]),
+        table(["qualities", "turns", *DIALOGUE_COLUMNS], [_sweep_row(each) for each in result.dialogues], texts=1),
         "Other dialogues of 20 turns. The last row has FED's eight turn-level qualities for every system turn and "
         "all eighteen for the last only, as the paper uses them:",
-        _table(["setting", *DIALOGUE_COLUMNS], [_other_row(each) for each in result.other_dialogues]),
+        table(["setting", *DIALOGUE_COLUMNS], [_other_row(each) for each in result.other_dialogues], texts=1),
     ]
     (folder / PAGE_FILE).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
@@ -94,11 +97,6 @@ def _dialogue_cells(each: DialogueTiming) -> list[str]:
 
 def _ms(timing: Timing) -> str:
     return f"{1000 * timing.seconds:,.0f}"
-
-
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _draw(result: BenchResult, path: Path) -> None:

@@ -1,6 +1,8 @@
-"""The costs as Markdown: milliseconds a turn, and how many times what the scorer beside it takes."""
+"""The costs as Markdown: milliseconds per turn, and how many times what the scorer beside it takes."""
 
 from collections.abc import Sequence
+
+from turnscore_load.markdown import table
 
 from turnscore_bench.scorers.costs import Cost
 
@@ -13,11 +15,11 @@ def format_costs(costs: Sequence[Cost]) -> str:
     ways = list(dict.fromkeys(each.way for each in costs))
     by_key = {(each.way, each.scorers): each for each in costs}
     base = costs[0].scorers
-    lines = [_line(["CPU ms a turn", *ways]), _line(["---", *["---"] * len(ways)])]
+    rows = []
     for names in dict.fromkeys(each.scorers for each in costs):
         cells = [_cell(by_key[way, names], by_key[way, base]) for way in ways]
-        lines.append(_line([" + ".join(names), *cells]))
-    return "\n".join(lines)
+        rows.append([" + ".join(names), *cells])
+    return table(["CPU ms per turn", *ways], rows)
 
 
 def _cell(cost: Cost, base: Cost) -> str:
@@ -25,7 +27,3 @@ def _cell(cost: Cost, base: Cost) -> str:
         return f"{cost.median:.2f}"
     ratios = [own / other for own, other in zip(cost.milliseconds, base.milliseconds, strict=True)]
     return f"{cost.median:.2f}; {cost.median / base.median:.2f} times [{min(ratios):.2f}, {max(ratios):.2f}]"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"

@@ -4,7 +4,7 @@ With all starter models; asks on 127.0.0.1 only.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Annotated
 import httpx
 import typer
 from turnscore_load.address import LOOPBACK, free_port
+from turnscore_load.markdown import table
 
 from turnscore_bench.harness.machine import describe
 from turnscore_bench.harness.processes import Server
@@ -48,7 +49,7 @@ def bench_start(
     for number in range(rounds):
         for name, (folder, environment) in ways.items():
             found[name].append(measure_start(folder / "turnscore-serve", output.resolve() / str(number), environment))
-    typer.echo("\n".join(report(found, busy)))
+    typer.echo(report(found, busy))
 
 
 def measure_start(serve: Path, folder: Path, environment: Mapping[str, str]) -> Start:
@@ -68,21 +69,21 @@ def measure_start(serve: Path, folder: Path, environment: Mapping[str, str]) -> 
         server.stop()
 
 
-def report(found: Mapping[str, list[Start]], busy: float) -> Iterator[str]:
+def report(found: Mapping[str, list[Start]], busy: float) -> str:
     """The table that `make bench-start` prints."""
     rounds = max(map(len, found.values()))
     machine = describe(os.cpu_count() or 1)
-    yield f"{datetime.now(UTC):%Y-%m-%d}, {machine}, load average {busy:.1f} before; {rounds} rounds"
-    yield ""
-    yield "| start | listens after | first score after | CPU seconds until then |"
-    yield "|---|---|---|---|"
+    where = f"{datetime.now(UTC):%Y-%m-%d}, {machine}, load average {busy:.1f} before; {rounds} rounds"
+    rows = []
     for name, starts in found.items():
         columns = (
             [each.live_seconds for each in starts],
             [each.score_seconds for each in starts],
             [each.cpu_seconds for each in starts],
         )
-        yield f"| {name} | " + " | ".join(map(_spread, columns)) + " |"
+        rows.append([name, *map(_spread, columns)])
+    head = ["start", "listens after", "first score after", "CPU seconds until then"]
+    return f"{where}\n\n{table(head, rows)}"
 
 
 def _spread(seconds: list[float]) -> str:

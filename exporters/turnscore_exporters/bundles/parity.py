@@ -1,15 +1,17 @@
 """Parity: a graph against its checkpoint, through the code that serves. Decides; changes nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from turnscore_assessment.agreement.statistics import compute_spearman
-from turnscore_models import GraphVariant
+from turnscore_models import Bundle, GraphVariant
+from turnscore_service.inference.onnx_backend import OnnxBackend
 from turnscore_service.scorers.scorer import Scorer, TurnToScore
 from turnscore_wire import Turn
 
 from turnscore_exporters.errors import ParityError
+from turnscore_exporters.graphs.half_emulation import examined_graph
 
 PACKS_AT_ONCE = 32
 # Chosen: fp16 costs nothing that a person or a ranking could see. int8's order is measured and reported, not judged.
@@ -72,6 +74,23 @@ def check_parity(
     )
     check_order(graph, drift)
     return drift
+
+
+def examine_graphs(
+    bundle: Bundle,
+    make_scorer: Callable[[Bundle, OnnxBackend], Scorer],
+    pairs: Sequence[tuple[str, str]],
+    expected: Sequence[float],
+) -> dict[GraphVariant, dict[str, float]]:
+    """Each graph's drift on the pairs, as it serves them; ParityError as `check_parity` raises it."""
+    turns = turns_of(pairs)
+    found: dict[GraphVariant, dict[str, float]] = {}
+    for variant, spec in bundle.manifest.graphs.items():
+        with examined_graph(bundle.path_of(spec.file), variant) as graph:
+            scorer = make_scorer(bundle, OnnxBackend(graph, threads=1))
+        served = serve_turns(scorer, turns)
+        found[variant] = check_parity(variant, turns, served, expected, spec.parity_tolerance).to_dict()
+    return found
 
 
 def check_order(graph: GraphVariant, drift: Drift) -> None:

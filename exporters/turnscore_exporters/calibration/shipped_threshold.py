@@ -12,6 +12,7 @@ import numpy as np
 from turnscore_assessment.agreement.bundles import make_turn, score_turns
 from turnscore_assessment.data.development_sets import read_development_sets
 from turnscore_assessment.data.rated_turns import DAILYDIALOG, GOOD_FROM, THUMBS_SET, RatedTurn
+from turnscore_assessment.markdown import table_head, table_row
 from turnscore_models import Bundle, Recall, write_bundle
 from turnscore_service.inference.cpu_budget import usable_cpus
 from turnscore_service.scorers.loaded_scorer import LoadedScorer, choose_variant, load_scorer
@@ -111,12 +112,13 @@ def measure_set(name: str, turns: Sequence[RatedTurn], values: Sequence[float], 
 
 def format_figures(figures: Sequence[SetFigures]) -> Iterator[str]:
     """A Markdown table, line by line."""
-    yield "| set | turns | good | good ones called low | others called low | not good, of those called low |"
-    yield "|---|---|---|---|---|---|"
+    yield from table_head(
+        ["set", "turns", "good", "good ones called low", "others called low", "not good, of those called low"]
+    )
     for each in figures:
         made_of = ", made of it" if is_made_of(each.name) else ""
-        shares = " | ".join(map(_format_share, (each.false_alarms, each.found, each.precision)))
-        yield f"| {each.name}{made_of} | {each.turns} | {each.good} | {shares} |"
+        shares = map(_format_share, (each.false_alarms, each.found, each.precision))
+        yield table_row([f"{each.name}{made_of}", each.turns, each.good, *shares])
 
 
 def _format_share(share: Recall | None) -> str:

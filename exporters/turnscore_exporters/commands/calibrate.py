@@ -9,9 +9,6 @@ from turnscore_assessment.reported_errors import reported_errors
 from turnscore_exporters.commands.options import VersionOption
 from turnscore_exporters.errors import ExporterError
 
-CALL_SECONDS = 60.0
-"""For one batch of turns, retries included. Chosen as for turnscore-agreement."""
-
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -36,16 +33,10 @@ def calibrate(
     _version: VersionOption = False,
 ) -> None:
     """Fit a scorer's bundle to turns that your own people rated, and give it a threshold for bad turns."""
-    from turnscore_client import AsyncTurnScoreClient
+    from turnscore_assessment.service_client import client_of
 
     from turnscore_exporters.calibration.job import CalibrationJob, run_calibration_job
     from turnscore_exporters.calibration.report import describe
-
-    def open_client() -> AsyncTurnScoreClient:
-        try:
-            return AsyncTurnScoreClient(url, timeout_seconds=CALL_SECONDS)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from error
 
     job = CalibrationJob(
         file=file,
@@ -55,7 +46,7 @@ def calibrate(
         version=new_version,
         good_from=good_from,
         rate=false_alarms,
-        open_client=None if url is None else open_client,
+        open_client=None if url is None else client_of(url),
     )
     with reported_errors(ExporterError):
         made = run_calibration_job(job)

@@ -1,6 +1,5 @@
 """The comparison of the training report: labels x pooling x frozen or fine-tuned encoder, with and without transfer."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
@@ -24,7 +23,7 @@ from turnscore_exporters.engagement.report import (
     report_model,
 )
 from turnscore_exporters.engagement.training import TextVectors
-from turnscore_exporters.json_files import write_json
+from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.training.encoders import Encoder, load_encoder
 
 GRID_FILE = "grid.json"
@@ -47,7 +46,7 @@ def run_grid(
     print_counts(data, checked=not is_sample(data_folder))
     test_sets = list_test_sets(data)
     baselines = report_baselines(test_sets, BOOTSTRAP_ROUNDS)
-    reports = _read_reports(output / GRID_FILE)
+    reports = read_json(output / GRID_FILE)
     grid = Grid(data, test_sets, encoder_name, seed, output)
     for recipe in _list_recipes(with_fine_tuned):
         if f"{recipe.name}-transfer" not in reports:
@@ -103,8 +102,3 @@ class Grid:
             model = EngagementModel(encoder.model, ModelSettings(encoder=encoder.name, pooling=pooling))
             self._frozen[pooling] = encoder, TextVectors(model, encoder)
         return self._frozen[pooling]
-
-
-def _read_reports(path: Path) -> dict[str, Any]:
-    reports: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return reports

@@ -12,6 +12,7 @@ from turnscore_assessment.agreement.statistics import (
     measure_agreement,
     measure_partial_correlations,
 )
+from turnscore_assessment.markdown import table_head, table_row
 
 from turnscore_exporters.data.convai import Labels, Split
 from turnscore_exporters.data.pairs import EngagementPair
@@ -136,8 +137,9 @@ def format_tables(baselines: Mapping[str, Mapping[str, Agreement]], models: Mapp
     for name, title in SET_TITLES.items():
         pairs = next(iter(baselines[name].values())).pairs
         parts.append(f"### {title} ({pairs} pairs)\n")
-        parts.append("| model | balanced accuracy | ROC AUC | Pearson | Spearman | Spearman given characters |")
-        parts.append("|---|---|---|---|---|---|")
+        parts += table_head(
+            ["model", "balanced accuracy", "ROC AUC", "Pearson", "Spearman", "Spearman given characters"]
+        )
         for kind, agreement in baselines[name].items():
             parts.append(_format_row(f"*{kind} of the reply*", asdict(agreement), None))
         for model_name, report in models.items():
@@ -149,7 +151,7 @@ def format_tables(baselines: Mapping[str, Mapping[str, Agreement]], models: Mapp
 
 def _format_row(name: str, figures: Mapping[str, Any], given_length: float | None) -> str:
     cells = [_format_interval(figures[key]) for key in ("balanced_accuracy", "auc", "pearson", "spearman")]
-    return f"| {name} | {' | '.join(cells)} | {'' if given_length is None else f'{given_length:.3f}'} |"
+    return table_row([name, *cells, "" if given_length is None else f"{given_length:.3f}"])
 
 
 def _format_interval(interval: Mapping[str, float]) -> str:

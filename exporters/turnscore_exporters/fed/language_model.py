@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -75,13 +74,3 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     tokenizer.model.save(str(folder))
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     (folder / "vocab.json").write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
-
-
-def load_language_model(folder: Path) -> tuple[GPT2LMHeadModel, Tokenizer]:
-    """Model and tokenizer as `turnscore-train dialogue-lm` saved them; CheckpointError where they are not there."""
-    try:
-        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
-        model = GPT2LMHeadModel.from_pretrained(folder, dtype=torch.float32)
-    except Exception as error:
-        raise CheckpointError(f"{folder}: holds no dialogue language model ({error})") from error
-    return model.eval(), tokenizer

@@ -10,16 +10,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import JsonValue
+from turnscore_assessment.agreement.bundles import make_turn
 from turnscore_assessment.agreement.statistics import compute_auc, compute_spearman
 from turnscore_assessment.data.development_sets import read_development_sets
-from turnscore_assessment.data.dialogue_sets import Spoken
 from turnscore_assessment.data.population import STATED, read_population
 from turnscore_models import Bundle, GraphVariant
 from turnscore_service.inference.onnx_backend import OnnxBackend
 from turnscore_service.scorers.quality import HeadCurves, QualityOptions, QualityScorer, ValueFormula, windows_of
 from turnscore_service.scorers.scorer import TurnToScore
 from turnscore_service.scorers.turn_warnings import find_repeats
-from turnscore_wire import Turn
 
 from turnscore_exporters.bundles.encoder import MIN_PARITY_TURNS, BundleSource, GraphChoice, write_files
 from turnscore_exporters.bundles.parity import PACKS_AT_ONCE, check_parity
@@ -105,18 +104,13 @@ class WindowHeads:
 
 def read_quality_reference(folder: Path, limit: int, seed: int = 0) -> QualityReference:
     """Draws at most `limit` turns of the population that no model was trained on; all rated turns there are."""
-    population = [_turn(each.context, each.response) for each in read_population(folder).turns]
+    population = [make_turn(each.context, each.response) for each in read_population(folder).turns]
     drawn = random.Random(seed).sample(population, min(limit, len(population)))  # noqa: S311
     rated = {
-        name: ([_turn(each.context, each.response) for each in turns], [each.rating for each in turns])
+        name: ([make_turn(each.context, each.response) for each in turns], [each.rating for each in turns])
         for name, turns in read_development_sets(folder).items()
     }
     return QualityReference(drawn, STATED, rated)
-
-
-def _turn(context: Sequence[Spoken], response: str) -> TurnToScore:
-    spoken = [Turn.model_validate({"speaker": speaker, "text": text}) for speaker, text in context]
-    return TurnToScore(spoken, response)
 
 
 def export_quality(job: QualityExport) -> Bundle:

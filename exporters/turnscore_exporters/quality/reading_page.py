@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from turnscore_assessment.agreement.bundles import load_bundles, score_turns
+from turnscore_assessment.agreement.bundles import load_bundles, make_turn, score_turns
 from turnscore_assessment.data.rated_turns import alternate
+from turnscore_assessment.markdown import table_head, table_row
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
-from turnscore_service.scorers.scorer import RawScore, TurnToScore
-from turnscore_wire import Turn
+from turnscore_service.scorers.scorer import RawScore
 
 from turnscore_exporters.quality.model import HEADS
 
@@ -77,12 +77,10 @@ def render_examples(scorers: dict[str, LoadedScorer]) -> str:
     """The table: a row for each turn with its percentiles, and the lowest head of quality."""
     turns = [(context, good, "") for context, good, *_ in EXAMPLES]
     turns += [(context, bad, fault) for context, _, bad, fault in EXAMPLES]
-    asked = [_turn(context, response) for context, response, _ in turns]
+    asked = [make_turn(alternate(context), response) for context, response, _ in turns]
     scores = {kind: score_turns(scorers[kind], asked) for kind in KINDS if kind in scorers}
-    rows = [
-        "| the user said | the response | | quality | percentile | lowest heads | engagement | sentiment_stop |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    header = ["the user said", "the response", "", "quality", "percentile", "lowest heads", *KINDS[1:]]
+    rows = table_head(header)
     for place, (context, response, fault) in enumerate(turns):
         raw = {kind: found[place] for kind, found in scores.items()}
         others = [f"{scorers[kind].percentile(raw[kind]):.0f}" for kind in KINDS[1:]]
@@ -91,7 +89,7 @@ def render_examples(scorers: dict[str, LoadedScorer]) -> str:
             *(context[-1], response, fault or "fits"),
             *(f"{quality.value:.2f}", f"{scorers['quality'].percentile(quality):.0f}", _lowest(quality), *others),
         ]
-        rows.append(f"| {' | '.join(cells)} |")
+        rows.append(table_row(cells))
     return "\n".join(rows)
 
 
@@ -99,11 +97,6 @@ def _lowest(score: RawScore) -> str:
     """The two heads with the lowest percentiles."""
     ranked = sorted(HEADS, key=lambda name: score.details[f"{name}_percentile"])
     return ", ".join(f"{name} {score.details[f'{name}_percentile']:.0f}" for name in ranked[:2])
-
-
-def _turn(context: Sequence[str], response: str) -> TurnToScore:
-    spoken = [Turn.model_validate({"speaker": speaker, "text": text}) for speaker, text in alternate(context)]
-    return TurnToScore(spoken, response)
 
 
 def replace_examples(page: str, table: str) -> str:

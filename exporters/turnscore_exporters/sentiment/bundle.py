@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import JsonValue
+from turnscore_assessment.agreement.bundles import make_turn
 from turnscore_assessment.agreement.statistics import compute_spearman
-from turnscore_assessment.data.dialogue_sets import Spoken, read_sets, read_turns
+from turnscore_assessment.data.dialogue_sets import read_sets, read_turns
 from turnscore_models import Bundle, GraphVariant
 from turnscore_service.inference.onnx_backend import OnnxBackend
 from turnscore_service.scorers.scorer import TurnToScore
 from turnscore_service.scorers.sentiment_stop import SentimentStopScorer
-from turnscore_wire import Turn
 
 from turnscore_exporters.bundles.encoder import MIN_PARITY_TURNS, BundleSource, GraphChoice, write_files
 from turnscore_exporters.bundles.parity import check_parity, serve_turns
@@ -71,18 +71,13 @@ def read_sentiment_reference(folder: Path, limit: int, seed: int = 0) -> Sentime
     generator = random.Random(seed)  # noqa: S311
     drawn: list[TurnToScore] = []
     for turns in read_turns(folder, sets, seed).values():
-        found = [_turn(each.context, each.response) for each in turns]
+        found = [make_turn(each.context, each.response) for each in turns]
         drawn += generator.sample(found, min(limit // len(sets), len(found)))
     source = f"system turns of {' and '.join(each.name for each in sets)}, which were trained on"
     path = folder / DEVELOPMENT_FILE
     judged = read_judged_responses(path, DEVELOPMENT_FORM) if path.exists() else []
-    to_score = [_turn(each.context, each.response) for each in judged]
+    to_score = [make_turn(each.context, each.response) for each in judged]
     return SentimentReference(turns=drawn, source=source, judged=to_score, qualities=[each.quality for each in judged])
-
-
-def _turn(context: Sequence[Spoken], response: str) -> TurnToScore:
-    turns = [Turn.model_validate({"speaker": speaker, "text": text}) for speaker, text in context]
-    return TurnToScore(turns, response)
 
 
 def export_sentiment(job: SentimentExport) -> Bundle:

@@ -1,7 +1,7 @@
 """What is known of a training of the sentiment/stop model: its labels in numbers, and its agreement with people."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import numpy as np
 from turnscore_assessment.agreement.data import read_judged_dialogues
 from turnscore_assessment.agreement.statistics import compute_pearson, compute_spearman
 from turnscore_assessment.data.dialogue_sets import USER, ObservedTurn, Spoken
+from turnscore_assessment.markdown import table_head, table_row
 
 from turnscore_exporters.sentiment.labels import (
     LabelRules,
@@ -146,10 +147,6 @@ def _mean(numbers: Sequence[float]) -> float | None:
 def render_table(rows: Mapping[str, Mapping[str, Any]], first: str) -> str:
     """A Markdown table of figures by name: a row each, the first column being what `first` says."""
     columns = list(dict.fromkeys(column for figures in rows.values() for column in figures))
-    lines = [_line([first, *(column.replace("_", " ") for column in columns)]), _line(["---"] * (len(columns) + 1))]
-    lines += [_line([name, *(figures.get(column, "") for column in columns)]) for name, figures in rows.items()]
+    lines = table_head([first, *(column.replace("_", " ") for column in columns)])
+    lines += [table_row([name, *(figures.get(column, "") for column in columns)]) for name, figures in rows.items()]
     return "\n".join(lines)
-
-
-def _line(cells: Iterable[object]) -> str:
-    return f"| {' | '.join(map(str, cells))} |"

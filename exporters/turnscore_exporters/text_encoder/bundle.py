@@ -3,21 +3,18 @@
 Its value is the cosine of a response and the text before it: parity and percentiles are taken over real turns.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from turnscore_models import Bundle, GraphVariant
-from turnscore_service.inference.onnx_backend import OnnxBackend
+from turnscore_models import Bundle
 from turnscore_service.scorers.encoder import KIND, TextEncoder
 
 from turnscore_exporters.bundles.encoder import MIN_PARITY_TURNS, BundleSource, GraphChoice, write_files
-from turnscore_exporters.bundles.parity import Drift, check_parity, serve_turns, turns_of
+from turnscore_exporters.bundles.parity import examine_graphs
 from turnscore_exporters.bundles.self_test import build_self_test
 from turnscore_exporters.bundles.self_test_turns import self_test_turns
 from turnscore_exporters.bundles.writer import DEFAULT_GRAPHS, finish_bundle, fresh_folder, start_bundle
 from turnscore_exporters.data.reference_turns import ReferenceTurns
-from turnscore_exporters.graphs.half_emulation import examined_graph
 from turnscore_exporters.text_encoder.model import CONTRACT, Pooling, TextEncoderModel, compare_pairs, find_pooling
 from turnscore_exporters.training.encoders import Encoder, load_encoder
 
@@ -82,13 +79,5 @@ def _write(job: TextEncoderExport, model: TextEncoderModel, encoder: Encoder) ->
         agreement={},
         licence=job.licence,
     )
-    drifts = {variant: _examine(bundle, variant, job.reference, expected) for variant in bundle.manifest.graphs}
-    return finish_bundle(bundle, {variant: each.to_dict() for variant, each in drifts.items()}, job.graphs.kept, {})
-
-
-def _examine(bundle: Bundle, variant: GraphVariant, reference: ReferenceTurns, expected: Sequence[float]) -> Drift:
-    spec = bundle.manifest.graphs[variant]
-    with examined_graph(bundle.path_of(spec.file), variant) as graph:
-        scorer = TextEncoder(bundle, OnnxBackend(graph, threads=1))
-    turns = turns_of(reference.pairs)
-    return check_parity(variant, turns, serve_turns(scorer, turns), expected, spec.parity_tolerance)
+    measured = examine_graphs(bundle, TextEncoder, job.reference.pairs, expected)
+    return finish_bundle(bundle, measured, job.graphs.kept, {})

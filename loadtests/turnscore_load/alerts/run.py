@@ -17,6 +17,7 @@ from turnscore_load.alerts.causes import LAST, OF_THE_BOT, ON_SERVICES, WITHIN_I
 from turnscore_load.alerts.short_rules import alerts_of, shorten
 from turnscore_load.alerts.watch import Firing, SilentAlertError, Watch, watching
 from turnscore_load.alerts.world import World, build_world
+from turnscore_load.markdown import table
 from turnscore_load.programs import find_programs
 
 RULES = Path("deploy/observability/rules/turnscore.yml")
@@ -146,19 +147,13 @@ def report(found: list[Outcome], besides: set[Firing], seconds: float, rules: st
     """The page that `make observability` prints, in the rules' order."""
     factors = alerts_of(rules)
     by_alert = {each.alert: each for each in found}
-    lines = [
-        f"{datetime.now(UTC):%Y-%m-%d}, {psutil.cpu_count()} CPUs ({platform.machine()}), {seconds:.0f} s in all.",
-        "",
-        "| alert | cause | fired after | remedy | cleared after | times shortened by |",
-        "|---|---|---|---|---|---|",
-    ]
+    where = f"{datetime.now(UTC):%Y-%m-%d}, {psutil.cpu_count()} CPUs ({platform.machine()}), {seconds:.0f} s in all."
+    rows = []
     for alert, factor in factors.items():
+        cells = ["NONE", "-", "-", "-"]
         if one := by_alert.get(alert):
-            lines.append(
-                f"| {alert} | {one.cause.what} | {one.fired_seconds:.0f} s | {one.cause.remedy} | "
-                f"{one.cleared_seconds:.0f} s | {factor:g} |"
-            )
-        else:
-            lines.append(f"| {alert} | NONE | - | - | - | {factor:g} |")
+            cells = [one.cause.what, f"{one.fired_seconds:.0f} s", one.cause.remedy, f"{one.cleared_seconds:.0f} s"]
+        rows.append([alert, *cells, f"{factor:g}"])
+    head = ["alert", "cause", "fired after", "remedy", "cleared after", "times shortened by"]
     others = ", ".join(f"{alert} ({job or 'no job'})" for alert, job in sorted(besides)) or "nothing"
-    return "\n".join([*lines, "", f"Besides fired: {others}."]) + "\n"
+    return "\n\n".join([where, table(head, rows), f"Besides fired: {others}."]) + "\n"

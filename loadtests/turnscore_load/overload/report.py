@@ -3,8 +3,10 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from turnscore_load.answers import Outcome
 from turnscore_load.calls import CallRecord, Stage, percentile
 from turnscore_load.check import Check, check_table
+from turnscore_load.markdown import table
 from turnscore_load.overload.run import OverloadRun
 from turnscore_load.steadiness import growths
 
@@ -17,6 +19,7 @@ MOST_LATE_MS = 250.0
 MOST_FOREIGN_CPUS = 0.25
 """CPUs that other programs may use before the report warns. Chosen."""
 _PROBES_IN_A_ROW = 10
+_OUTCOMES: tuple[Outcome, ...] = ("answered", "refused", "expired", "failed")
 
 
 def checks(run: OverloadRun) -> list[Check]:
@@ -96,23 +99,13 @@ def report(run: OverloadRun, found: Sequence[Check]) -> str:
     stages = [(f"{step.clients} clients", step.stage) for step in run.steps]
     stages.append((f"{run.peak.clients} clients, longer: the peak", run.peak.stage))
     stages.append((f"{len(run.overload.calls) / run.overload.seconds:.0f} a second, open loop", run.overload))
-    rows = [
-        f"| {name} | {stage.goodput(deadline):.1f} | {stage.count('answered')} | {stage.count('refused')} | "
-        f"{stage.count('expired')} | {stage.count('failed')} | {stage.took_ms(50, 'answered'):.0f} | "
-        f"{stage.took_ms(99, 'answered'):.0f} | {stage.took_ms(99, 'refused'):.0f} |"
-        for name, stage in stages
-    ]
-    return "\n".join(
-        [
-            "| load | good/s | answered | refused | expired | failed | p50 ms | p99 ms | p99 ms of refusals |",
-            "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
-            *rows,
-            "",
-            check_table(found),
-            "",
-            _cpu_use(run),
-        ]
-    )
+    rows = []
+    for name, stage in stages:
+        counts = [str(stage.count(outcome)) for outcome in _OUTCOMES]
+        times = [stage.took_ms(50, "answered"), stage.took_ms(99, "answered"), stage.took_ms(99, "refused")]
+        rows.append([name, f"{stage.goodput(deadline):.1f}", *counts, *(f"{each:.0f}" for each in times)])
+    head = ["load", "good/s", *_OUTCOMES, "p50 ms", "p99 ms", "p99 ms of refusals"]
+    return "\n\n".join([table(head, rows, texts=1), check_table(found), _cpu_use(run)])
 
 
 def _cpu_use(run: OverloadRun) -> str:

@@ -127,7 +127,7 @@ async def _search_peak(
     generator: Generator, settings: OverloadSettings, traffic: Traffic, say: Callable[[str], None]
 ) -> list[Step]:
     """Closed-loop stages with 1, 2, 4... clients, until two in a row bring no progress."""
-    requests = _asks(generator, traffic)
+    requests = generator.requests(traffic)
     steps: list[Step] = []
     best, without_progress, clients = 0.0, 0, 1
     while clients <= MAX_CLIENTS and without_progress < 2:
@@ -150,7 +150,7 @@ async def _measure_peak(
     """The best of the steps once more: the greatest of several short measurements is greater than it should be."""
     clients = max(steps, key=lambda step: step.stage.goodput(settings.deadline_ms)).clients
     seconds = _PEAK_STAGES * settings.stage_seconds
-    stage = await generator.run_closed(clients, seconds, _asks(generator, traffic))
+    stage = await generator.run_closed(clients, seconds, generator.requests(traffic))
     say(f"{clients} clients for {seconds:g} s: {stage.goodput(settings.deadline_ms):.1f} good answers per second")
     return Step(clients, stage)
 
@@ -158,11 +158,6 @@ async def _measure_peak(
 async def _after(seconds: float, generator: Generator, probe_seconds: float, probes: Iterator[bytes]) -> Stage:
     await asyncio.sleep(seconds)
     return await generator.run_closed(1, probe_seconds, probes, _PROBE_AGAIN_SECONDS)
-
-
-def _asks(generator: Generator, traffic: Traffic) -> Iterator[bytes]:
-    while True:
-        yield generator.request(traffic.next_ask().item)
 
 
 def _probes(generator: Generator, traffic: Traffic) -> Iterator[bytes]:

@@ -16,6 +16,7 @@ from turnscore_client import AsyncTurnScoreClient
 
 from turnscore_load.calls import percentile
 from turnscore_load.check import Check, check_table
+from turnscore_load.markdown import table
 from turnscore_load.replicas.callers import Crowd, Heard
 from turnscore_load.replicas.fleet import Fleet, fleet
 
@@ -153,11 +154,10 @@ def checks(found: list[Outcome]) -> list[Check]:
     ]  # fmt: skip
 
 
-def _row(outcome: Outcome) -> str:
+def _row(outcome: Outcome) -> list[str]:
     crowd = outcome.crowd
     name = outcome.event + (", proxy tries again" if outcome.proxy_retries else "")
-    cells = [_of(crowd.raw), _of(crowd.client), _of(crowd.talk)]
-    return f"| {name} | {' | '.join(cells)} |"
+    return [name, _of(crowd.raw), _of(crowd.client), _of(crowd.talk)]
 
 
 def _of(heard: Heard) -> str:
@@ -174,9 +174,10 @@ def report(found: list[Outcome], most: float) -> str:
         f" 15 minutes {psutil.getloadavg()[2]:.1f}; the three replicas together carry {most:.0f} requests per second;"
         f" load {LOAD:.0%} of that.",
         "",
-        "| event | raw callers: failed; p99 | our client: failed; p99 | conversations: failed turns; p99 |",
-        "|---|---|---|---|",
-        *map(_row, found),
+        table(
+            ["event", "raw callers: failed; p99", "our client: failed; p99", "conversations: failed turns; p99"],
+            map(_row, found),
+        ),
         "",
         check_table(checks(found)),
     ]

@@ -21,6 +21,7 @@ import psutil
 
 from turnscore_load.address import LOOPBACK
 from turnscore_load.generator import Generator
+from turnscore_load.markdown import table
 from turnscore_load.raw_http import post_bytes
 from turnscore_load.replicas.fleet import Fleet, fleet
 from turnscore_load.traffic import Traffic, TrafficSettings
@@ -133,24 +134,21 @@ def throughput_report(found: Mapping[tuple[int, ...], Sequence[Carried]]) -> str
     """The table that `make replicas-throughput` prints: medians over the rounds."""
     alone = {way[0]: _median(carried, "turns_per_second") for way, carried in found.items() if len(way) == 1}
     rounds = max(map(len, found.values()))
-    lines = [
+    where = (
         f"{datetime.now(UTC):%Y-%m-%d}, {psutil.cpu_count()} CPUs, load average of the last 15 minutes"
-        f" {psutil.getloadavg()[2]:.1f}; medians of {rounds} rounds; {_TURNS_PER_REQUEST} turns per request.",
-        "",
-        "| replicas (cores) | turns per second | of the ideal | turns per CPU second of the replicas "
-        "| cores used: replicas; proxy and Redis; generator | answered by caches |",
-        "|---|---|---|---|---|---|",
-    ]
+        f" {psutil.getloadavg()[2]:.1f}; medians of {rounds} rounds; {_TURNS_PER_REQUEST} turns per request."
+    )
+    rows = []
     for way, carried in found.items():
         rate, replicas_cpu = _median(carried, "turns_per_second"), _median(carried, "replicas_cpu")
         ideal = sum(alone[core] for core in way)
         used = f"{replicas_cpu:.2f}; {_median(carried, 'beside_cpu'):.2f}; {_median(carried, 'generator_cpu'):.2f}"
         cached = sum(each.cached_turns for each in carried)
-        lines.append(
-            f"| {len(way)} ({', '.join(map(str, way))}) | {rate:.0f} | {rate / ideal:.0%} of {ideal:.0f} "
-            f"| {rate / replicas_cpu:.0f} | {used} | {cached:.0f} |"
-        )
-    return "\n".join(lines) + "\n"
+        cells = [f"{rate:.0f}", f"{rate / ideal:.0%} of {ideal:.0f}", f"{rate / replicas_cpu:.0f}", used]
+        rows.append([f"{len(way)} ({', '.join(map(str, way))})", *cells, f"{cached:.0f}"])
+    head = ["replicas (cores)", "turns per second", "of the ideal", "turns per CPU second of the replicas"]
+    head += ["cores used: replicas; proxy and Redis; generator", "answered by caches"]
+    return f"{where}\n\n{table(head, rows)}\n"
 
 
 def _median(carried: Sequence[Carried], name: str) -> float:

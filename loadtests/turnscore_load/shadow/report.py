@@ -5,6 +5,7 @@ from statistics import median
 
 from turnscore_load.calls import CallRecord, Stage
 from turnscore_load.check import Check, check_table
+from turnscore_load.markdown import table
 from turnscore_load.shadow.run import Round, ShadowRun
 
 
@@ -44,15 +45,14 @@ def report(run: ShadowRun, verdicts: Sequence[Check]) -> str:
     """The run as Markdown."""
     counts = [each.counts for each in run.shadowed]
     compared, cpu = sum(each.compared for each in counts), sum(each.cpu_seconds for each in counts)
-    rows = ["| service | p50 | p99 | p99 of each round | CPU per request |", "|---|---|---|---|---|"]
+    rows = []
     for name, rounds in (("without a shadow", run.plain), (f"shadow, {run.settings.share:.0%}", run.shadowed)):
         calls = _together(rounds)
         each_p99 = ", ".join(f"{p99:.1f}" for p99 in _p99s(rounds))
         spent = 1000 * sum(each.cpu_seconds for each in rounds) / max(1, len(calls.calls))
-        rows.append(
-            f"| {name} | {calls.took_ms(50, 'answered'):.1f} ms | {calls.took_ms(99, 'answered'):.1f} ms "
-            f"| {each_p99} ms | {spent:.2f} ms |"
-        )
+        times = [f"{calls.took_ms(percent, 'answered'):.1f} ms" for percent in (50, 99)]
+        rows.append([name, *times, f"{each_p99} ms", f"{spent:.2f} ms"])
+    head = ["service", "p50", "p99", "p99 of each round", "CPU per request"]
     own = (
         f"The shadow compared {compared:.0f} turns, {1000 * cpu / max(1.0, compared):.1f} ms of CPU each in its thread."
     )
@@ -61,7 +61,7 @@ def report(run: ShadowRun, verdicts: Sequence[Check]) -> str:
         f"p99 of the answers {run.overload.took_ms(99, 'answered'):.0f} ms."
     )
     rate = f"{run.per_second:.1f} requests per second at an even rate."
-    return "\n\n".join([rate, "\n".join(rows), own, overload, check_table(verdicts)])
+    return "\n\n".join([rate, table(head, rows), own, overload, check_table(verdicts)])
 
 
 def _p99s(rounds: Sequence[Round]) -> list[float]:

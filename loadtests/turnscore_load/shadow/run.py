@@ -106,8 +106,9 @@ async def run_shadow(
     traffic = Traffic(TrafficSettings(deadline_ms=_DEADLINE_MS))
     services = {each.port: Generator(each.port, _DEADLINE_MS) for each in (plain, shadowed)}
     for generator in services.values():
-        await generator.run_closed(_PEAK_CLIENTS, _WARM_SECONDS, _asks(generator, traffic))
-    peak = await services[plain.port].run_closed(_PEAK_CLIENTS, settings.seconds, _asks(services[plain.port], traffic))
+        await generator.run_closed(_PEAK_CLIENTS, _WARM_SECONDS, generator.requests(traffic))
+    served = services[plain.port]
+    peak = await served.run_closed(_PEAK_CLIENTS, settings.seconds, served.requests(traffic))
     per_second = _LOAD * peak.goodput(_DEADLINE_MS)
     say(f"{per_second:.1f} requests per second, {settings.rounds} rounds of {settings.seconds:g} s each")
     rounds: dict[int, list[Round]] = {plain.port: [], shadowed.port: []}
@@ -146,7 +147,7 @@ async def _overload(service: Target, generator: Generator, traffic: Traffic, sec
         return (await asyncio.to_thread(read_counts, service)).since(before)
 
     watching = asyncio.create_task(watch())
-    stage = await generator.run_closed(_OVERLOAD_CLIENTS, seconds, _asks(generator, traffic), 0.02)
+    stage = await generator.run_closed(_OVERLOAD_CLIENTS, seconds, generator.requests(traffic), 0.02)
     return stage, await watching
 
 
@@ -170,8 +171,3 @@ def read_counts(service: Target) -> Counts:
 def _cpu_seconds(service: Target) -> float:
     times = [each.cpu_times() for each in service.processes()]
     return sum(float(each.user + each.system) for each in times)
-
-
-def _asks(generator: Generator, traffic: Traffic) -> Iterator[bytes]:
-    while True:
-        yield generator.request(traffic.next_ask().item)

@@ -2,6 +2,7 @@
 
 from turnscore_load.calls import percentile
 from turnscore_load.check import Check, check_table
+from turnscore_load.markdown import table
 from turnscore_load.streams.run import StreamsRun
 
 MOST_P99_MS = 1000.0
@@ -77,22 +78,16 @@ def report(run: StreamsRun, found: list[Check]) -> str:
         ("all closed", run.closed),
         *((f"round {number}: as many opened, and all cut", each) for number, each in enumerate(run.rounds, 1)),
     ]
-    rows = [
-        f"| {name} | {moment.open_streams:.0f} | {moment.rss_bytes / _MIB:.1f} | "
-        f"{(moment.rss_bytes - run.rest.rss_bytes) / _MIB:+.1f} |"
-        for name, moment in moments
-    ]
-    return "\n".join(
+    rows = []
+    for name, moment in moments:
+        more = (moment.rss_bytes - run.rest.rss_bytes) / _MIB
+        rows.append([name, f"{moment.open_streams:.0f}", f"{moment.rss_bytes / _MIB:.1f}", f"{more:+.1f}"])
+    return "\n\n".join(
         [
             f"{settings.streams} streams over {settings.connections} connections, {settings.seconds:g} s of talk at "
             f"{settings.pace:g} times the pace of people, {', '.join(settings.scorers)}; {run.processes} processes.",
-            "",
-            "| moment | streams open | memory, MiB | more than at rest |",
-            "|---|---:|---:|---:|",
-            *rows,
-            "",
+            table(["moment", "streams open", "memory, MiB", "more than at rest"], rows, texts=1),
             check_table(found),
-            "",
             f"CPUs used while they talked: {run.talk.service_cpus:.2f} by the service, "
             f"{run.talk.generator_cpus:.2f} by the generator.",
         ]

@@ -8,6 +8,7 @@ import psutil
 
 from turnscore_load.calls import percentile
 from turnscore_load.check import Check, check_table
+from turnscore_load.markdown import table
 from turnscore_load.switches.run import Found, Period
 
 MOST_SLOWER = 2.0
@@ -46,16 +47,17 @@ def report(found: Found) -> str:
     seconds = sorted(each["seconds"] for each in found.switched.reports)
     memory = [each["memory"] for each in found.switched.reports if each["memory"]]
     between = max(each["between_bytes"] for each in memory) / _MIB if memory else 0.0
+    rows = [
+        _row("alone", found.quiet),
+        _row("with switches, one after the other", found.switched),
+        _row("with refusals, one after the other", found.refused),
+    ]
     lines = [
         f"{datetime.now(UTC):%Y-%m-%d}, {psutil.cpu_count()} CPUs ({platform.machine()}), load average of the last 15"
         f" minutes {psutil.getloadavg()[2]:.1f}; engagement; the service carries {found.carries:.0f} requests per"
         f" second, load {found.settings.load:.0%} of that; {found.settings.count} switches and as many refusals.",
         "",
-        "| load | seconds | requests | failed | p50 | p99 | longest |",
-        "|---|---|---|---|---|---|---|",
-        _row("alone", found.quiet),
-        _row("with switches, one after the other", found.switched),
-        _row("with refusals, one after the other", found.refused),
+        table(["load", "seconds", "requests", "failed", "p50", "p99", "longest"], rows),
         "",
         f"A switch took {percentile(seconds, 50):.1f} s (the longest {seconds[-1]:.1f}). Memory of the service:"
         f" {found.resident[0] / _MIB:.0f} MiB before, {between:.0f} at most with both versions loaded,"
@@ -66,8 +68,7 @@ def report(found: Found) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _row(name: str, period: Period) -> str:
+def _row(name: str, period: Period) -> list[str]:
     times = [percentile(period.took_ms, 50), percentile(period.took_ms, 99), max(period.took_ms, default=0.0)]
     failed = ", ".join([str(len(period.failures)), *sorted(set(period.failures))])
-    cells = [name, f"{period.seconds:.0f}", f"{period.asked:,}", failed, *(f"{each:.0f} ms" for each in times)]
-    return f"| {' | '.join(cells)} |"
+    return [name, f"{period.seconds:.0f}", f"{period.asked:,}", failed, *(f"{each:.0f} ms" for each in times)]

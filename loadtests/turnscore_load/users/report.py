@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from turnscore_load.answers import Outcome
+from turnscore_load.markdown import table
 
 
 class Entry(Protocol):
@@ -69,15 +70,13 @@ def _measured(kind: str, by_outcome: dict[str, Entry], seconds: float) -> Measur
     return Measured(kind=kind, seconds=seconds, **counts, p50_ms=p50, p95_ms=p95, p99_ms=p99)
 
 
-def table(rows: Sequence[Measured], broken: Sequence[str]) -> str:
+def report(measured: Sequence[Measured], broken: Sequence[str]) -> str:
     """The run as Markdown, what was broken below it."""
-    lines = [
-        "| user | answered | refused | expired | failed | answered/s | p50 ms | p95 ms | p99 ms |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    for row in rows:
-        counts = f"{row.answered} | {row.refused} | {row.expired} | {row.failed}"
-        times = f"{row.p50_ms:.0f} | {row.p95_ms:.0f} | {row.p99_ms:.0f}" if row.answered else "- | - | -"
-        lines.append(f"| {row.kind} | {counts} | {row.answered_per_second:.2f} | {times} |")
+    rows = []
+    for each in measured:
+        counts = [each.answered, each.refused, each.expired, each.failed]
+        times = [f"{ms:.0f}" if each.answered else "-" for ms in (each.p50_ms, each.p95_ms, each.p99_ms)]
+        rows.append([each.kind, *map(str, counts), f"{each.answered_per_second:.2f}", *times])
+    head = ["user", "answered", "refused", "expired", "failed", "answered/s", "p50 ms", "p95 ms", "p99 ms"]
     verdict = [f"- BROKEN {sentence}" for sentence in broken] or ["Every budget was kept."]
-    return "\n".join([*lines, "", *verdict])
+    return "\n".join([table(head, rows, texts=1), "", *verdict])

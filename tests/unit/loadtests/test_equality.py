@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from turnscore_client.testing import MockTurnScore
-from turnscore_load.equality import UnequalScoresError, check_bounds, compare_ways, read_dialogues, table
+from turnscore_load.equality import UnequalScoresError, check_bounds, compare_ways, difference_table, read_dialogues
 from turnscore_wire import ScoreRequest, Turn
 
 CONVERSATION = "/v1/conversations"
@@ -57,7 +57,7 @@ def test_a_difference_is_found_counted_and_refused_beyond_its_bound():
         check_bounds(found, {"fed": 0.0005})
     with pytest.raises(UnequalScoresError):
         check_bounds(found, {})
-    assert "| fed | again | 1 of 6 | 1.0e-03 | 1.0e-03 |" in table(found)
+    assert "| fed | again | 1 of 6 | 1.0e-03 | 1.0e-03 |" in difference_table(found)
 
 
 def test_dialogues_are_read_until_there_are_enough_turns(tmp_path: Path):

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 from turnscore_load.users.budgets import Budget, broken_budgets, read_budgets
 from turnscore_load.users.locust_run import BUDGETS
-from turnscore_load.users.report import Measured, measure, statistics_name, table
+from turnscore_load.users.report import Measured, measure, report, statistics_name
 from turnscore_load.users.shapes import SHAPES
 
 BUDGET = Budget(
@@ -96,8 +96,8 @@ def test_refusals_and_failures_stand_beside_the_answers():
 
 
 def test_the_table_shows_each_kind_and_what_was_broken():
-    text = table([KEPT, Measured(kind="batch", seconds=10)], ["batch: not one call was answered"])
+    text = report([KEPT, Measured(kind="batch", seconds=10)], ["batch: not one call was answered"])
     assert "| flood | 94 | 2 | 3 | 1 | 9.40 | 10 | 20 | 30 |" in text
     assert "| batch | 0 | 0 | 0 | 0 | 0.00 | - | - | - |" in text
     assert "BROKEN batch: not one call was answered" in text
-    assert "BROKEN" not in table([KEPT], [])
+    assert "BROKEN" not in report([KEPT], [])

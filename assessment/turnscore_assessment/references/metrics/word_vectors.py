@@ -12,10 +12,10 @@ from typing import Final
 
 import numpy as np
 
+from turnscore_assessment.files import open_text
 from turnscore_assessment.references.comparisons import Floats
 from turnscore_assessment.references.errors import MissingResourceError, ReferencesError
 from turnscore_assessment.references.metrics.metric import Pair
-from turnscore_assessment.references.reference_file import open_text
 from turnscore_assessment.references.tokenisation import find_tokenisation
 
 _KEPT_TEXTS = 4096

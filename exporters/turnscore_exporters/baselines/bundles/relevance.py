@@ -10,8 +10,7 @@ from typing import Any, cast
 
 import torch
 from transformers import BertModel
-from turnscore_models import Bundle, GraphVariant
-from turnscore_service.inference.onnx_backend import OnnxBackend
+from turnscore_models import Bundle
 from turnscore_service.scorers.relevance import KIND, RelevanceOptions, RelevanceScorer
 
 from turnscore_exporters.baselines.bundles.pair_graphs import APART_CONTRACT, ApartGraph, JointGraph, joint_contract
@@ -21,14 +20,13 @@ from turnscore_exporters.baselines.material.asked import Floats
 from turnscore_exporters.baselines.systems.contextual import PairNetwork, score_network
 from turnscore_exporters.baselines.systems.joint import score_pairs
 from turnscore_exporters.bundles.encoder import MIN_PARITY_TURNS, BundleSource, GraphChoice, write_files
-from turnscore_exporters.bundles.parity import Drift, check_parity, serve_turns, turns_of
+from turnscore_exporters.bundles.parity import examine_graphs
 from turnscore_exporters.bundles.self_test import build_self_test
 from turnscore_exporters.bundles.self_test_turns import self_test_turns
 from turnscore_exporters.bundles.writer import finish_bundle, fresh_folder, start_bundle
 from turnscore_exporters.data.reference_turns import ReferenceTurns
 from turnscore_exporters.errors import CheckpointError
 from turnscore_exporters.graphs.export import BertGraph, GraphContract
-from turnscore_exporters.graphs.half_emulation import examined_graph
 from turnscore_exporters.training.encoders import Encoder, load_encoder
 
 PAIR_FILE = "pair.pt"
@@ -95,16 +93,8 @@ def _write(job: RelevanceExport, model: _Model) -> Bundle:
         agreement={},
         licence=job.licence,
     )
-    drifts = {variant: _examine(bundle, variant, job.reference, expected) for variant in bundle.manifest.graphs}
-    return finish_bundle(bundle, {variant: each.to_dict() for variant, each in drifts.items()}, job.graphs.kept, {})
-
-
-def _examine(bundle: Bundle, variant: GraphVariant, reference: ReferenceTurns, expected: Sequence[float]) -> Drift:
-    spec = bundle.manifest.graphs[variant]
-    with examined_graph(bundle.path_of(spec.file), variant) as graph:
-        scorer = RelevanceScorer(bundle, OnnxBackend(graph, threads=1))
-    turns = turns_of(reference.pairs)
-    return check_parity(variant, turns, serve_turns(scorer, turns), expected, spec.parity_tolerance)
+    measured = examine_graphs(bundle, RelevanceScorer, job.reference.pairs, expected)
+    return finish_bundle(bundle, measured, job.graphs.kept, {})
 
 
 def _read_joint(job: RelevanceExport) -> _Model:

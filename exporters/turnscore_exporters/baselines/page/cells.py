@@ -3,13 +3,9 @@
 from collections.abc import Sequence
 
 from turnscore_assessment.agreement.report import NOTHING
+from turnscore_assessment.markdown import table_head, table_row
 
 from turnscore_exporters.baselines.page.published import Report
-
-
-def join_cells(cells: Sequence[str]) -> str:
-    """A row of a Markdown table."""
-    return f"| {' | '.join(cells)} |"
 
 
 def name_row(baseline: str, row: str) -> str:
@@ -25,7 +21,7 @@ def is_trivial(row: str) -> bool:
 def list_sizes(reports: Sequence[Report]) -> list[str]:
     """A table of what each was trained on and what that took; below several the sums of seconds."""
     header = ["baseline", "exchanges", "steps", "learning rate", "batch", "wall, s", "CPU, s"]
-    lines = [join_cells(header), join_cells(["---"] * len(header))]
+    lines = table_head(header)
     for report in reports:
         choices = report["choices"]
         told = [f"{report['trained_on']:,}" if "trained_on" in report else NOTHING]
@@ -33,10 +29,10 @@ def list_sizes(reports: Sequence[Report]) -> list[str]:
             f"{choices[name]:,}" if choices[name] else NOTHING for name in ("steps", "learning_rate", "batch_size")
         ]
         told += [_seconds(report, name) for name in ("seconds", "cpu_seconds")]
-        lines.append(join_cells([report["name"], *told]))
+        lines.append(table_row([report["name"], *told]))
     if len(reports) > 1:
         sums = [f"{sum(report.get(name, 0) for report in reports):,}" for name in ("seconds", "cpu_seconds")]
-        lines.append(join_cells(["*together*", "", "", "", "", *sums]))
+        lines.append(table_row(["*together*", "", "", "", "", *sums]))
     return lines
 
 

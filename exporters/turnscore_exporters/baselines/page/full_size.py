@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from turnscore_assessment.agreement.report import NOTHING
+from turnscore_assessment.markdown import table_head, table_row
 
-from turnscore_exporters.baselines.page.cells import is_trivial, join_cells, list_sizes, name_row
+from turnscore_exporters.baselines.page.cells import is_trivial, list_sizes, name_row
 from turnscore_exporters.baselines.page.published import Report
 
 COMMAND = "turnscore-train baselines --data DATA --output OUTPUT --full"
@@ -25,13 +26,13 @@ def compare_sizes(small: Sequence[Report], full: Sequence[Report]) -> list[str]:
     lines += [f"Written by `{command}` on {max(report['date'] for report in full)}. {NOTE}", "", *list_sizes(full)]
     sets = list(dict.fromkeys(name for report in full for name in report["development"]))
     header = ["score", "size", "held out", "random responses", "adversarial responses", *sets]
-    lines += ["", join_cells(header), join_cells(["---"] * len(header))]
+    lines += ["", *table_head(header)]
     beside = {report["name"]: report for report in small}
     for report in full:
         for score in _scores(report):
             for size, found in (("small", beside.get(report["name"])), ("full", report)):
                 if found is not None:
-                    lines.append(join_cells([name_row(report["name"], score), size, *_figures(found, score, sets)]))
+                    lines.append(table_row([name_row(report["name"], score), size, *_figures(found, score, sets)]))
     return lines
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from turnscore_assessment.agreement.report import NOTHING
+from turnscore_assessment.markdown import table_head, table_row
 
-from turnscore_exporters.baselines.page.cells import is_trivial, join_cells, list_sizes, name_row
+from turnscore_exporters.baselines.page.cells import is_trivial, list_sizes, name_row
 from turnscore_exporters.baselines.page.full_size import compare_sizes
 from turnscore_exporters.baselines.page.published import Report, compare_published
 from turnscore_exporters.errors import ExporterError
@@ -102,7 +103,7 @@ def _held_out(reports: Sequence[Report]) -> list[str]:
     if not rows:
         return []
     lines = ["", "## Held-out dialogues", "", "AUC of true against random replies; the reply's length alone beside it."]
-    lines += ["", join_cells(["baseline", "exchanges", "AUC", "AUC of length"]), join_cells(["---"] * 4)]
+    lines += ["", *table_head(["baseline", "exchanges", "AUC", "AUC of length"])]
     for report in rows:
         found = report["held_out"]
         for name, auc in found["auc"].items():
@@ -112,7 +113,7 @@ def _held_out(reports: Sequence[Report]) -> list[str]:
                 f"{auc:.3f}",
                 f"{found['auc_of_length']:.3f}",
             ]
-            lines.append(join_cells(cells))
+            lines.append(table_row(cells))
     return lines
 
 
@@ -134,7 +135,7 @@ def _classifiers(reports: Sequence[Report]) -> list[str]:
         "balanced accuracy",
         "length",
     ]
-    lines += [join_cells(header), join_cells(["---"] * len(header))]
+    lines += table_head(header)
     for report in rows:
         for labels, tested in report["training"]["tested"].items():
             for name, found in tested.items():
@@ -142,7 +143,7 @@ def _classifiers(reports: Sequence[Report]) -> list[str]:
                 figures = [_interval(found["auc"]), _interval(found["balanced_accuracy"])]
                 length = f"{report['training']['length'][name][0]:.3f}"
                 cells = [CLASSIFIERS[report["name"]], labels, TEST_SETS[name], str(found["pairs"]), published]
-                lines.append(join_cells([*cells, *figures, length]))
+                lines.append(table_row([*cells, *figures, length]))
     return [*lines, "", "`length` is the AUC of the reply's characters alone."]
 
 
@@ -152,10 +153,9 @@ def _published(reports: Sequence[Report]) -> list[str]:
     lines += [
         "Here: of the turns of the set that stand in no held-back set and were not trained on.",
         "",
-        join_cells(header),
-        join_cells(["---"] * len(header)),
+        *table_head(header),
     ]
-    return lines + [join_cells(cells) for cells in compare_published(reports)]
+    return lines + [table_row(cells) for cells in compare_published(reports)]
 
 
 def _sizes(reports: Sequence[Report]) -> list[str]:
@@ -167,7 +167,7 @@ def _adversarial(reports: Sequence[Report]) -> list[str]:
     if not rows:
         return []
     header = ["score", "contexts", "random: AUC", "accuracy", "adversarial: AUC", "accuracy"]
-    lines = ["", "## DailyDialog++", "", ADVERSARIAL_NOTE, "", join_cells(header), join_cells(["---"] * len(header))]
+    lines = ["", "## DailyDialog++", "", ADVERSARIAL_NOTE, "", *table_head(header)]
     for report in rows:
         found = report["adversarial"]
         names = [name for name in found["random"] if name != "length"]
@@ -178,9 +178,7 @@ def _adversarial(reports: Sequence[Report]) -> list[str]:
 
 def _compared(label: str, name: str, found: Mapping[str, Any]) -> str:
     figures = [found[kind][name][key] for kind in ("random", "adversarial") for key in ("auc", "accuracy")]
-    return join_cells(
-        [label, str(found["contexts"]), *(NOTHING if each is None else f"{each:.3f}" for each in figures)]
-    )
+    return table_row([label, str(found["contexts"]), *(NOTHING if each is None else f"{each:.3f}" for each in figures)])
 
 
 def _development(reports: Sequence[Report]) -> list[str]:
@@ -190,7 +188,7 @@ def _development(reports: Sequence[Report]) -> list[str]:
         found = [report for report in reports if name in report["development"]]
         kind = found[0]["development"][name]["kind"]
         header = ["score", "n", kind, "Pearson", "Spearman given length"]
-        lines += ["", f"## {name}", "", join_cells(header), join_cells(["---"] * len(header))]
+        lines += ["", f"## {name}", "", *table_head(header)]
         for report in found:
             for row, figures in report["development"][name]["rows"].items():
                 if not is_trivial(row):
@@ -202,7 +200,7 @@ def _development(reports: Sequence[Report]) -> list[str]:
 
 def _row(name: str, figures: Mapping[str, Any]) -> str:
     told = (_interval(figures[key]) for key in ("agreement", "pearson", "given_length"))
-    return join_cells([name, str(figures["n"]), *told])
+    return table_row([name, str(figures["n"]), *told])
 
 
 def _interval(figures: Sequence[float | None]) -> str:

@@ -19,6 +19,7 @@ from turnscore_exporters.baselines.material.exchanges import split_words
 from turnscore_exporters.baselines.systems.networks import QUERY_WORDS, REPLY_WORDS, BiRnnNetwork
 from turnscore_exporters.baselines.systems.ruber import read_texts
 from turnscore_exporters.data.pairs import EngagementPair
+from turnscore_exporters.engagement.training import texts_of
 from turnscore_exporters.training.loop import LoopSettings, choose_batch, run_loop
 
 REGULARISATION = 0.1
@@ -43,7 +44,7 @@ class SvmClassifier:
         lengths = _measure_replies([pair.reply for pair in pairs])
         self._most = np.maximum(lengths.max(0), 1.0)
         self._svm = LinearSVC(C=REGULARISATION, class_weight="balanced", random_state=seed, max_iter=MOST_ROUNDS)
-        self._svm.fit(self._read(_texts_of(pairs)), [pair.label for pair in pairs])
+        self._svm.fit(self._read(texts_of(pairs)), [pair.label for pair in pairs])
 
     def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> Floats:
         """Signed distance from the border, above 0 for engaging."""
@@ -91,7 +92,7 @@ def train_bi_rnn(
     torch.manual_seed(settings.seed)
     network = BiRnnNetwork(vectors.width)
     weight = weigh_classes([pair.label for pair in pairs])
-    texts = _texts_of(pairs)
+    texts = texts_of(pairs)
 
     def step_loss(step: int) -> Tensor:
         chosen = choose_batch(len(pairs), BATCH_SIZE, step, settings.seed)
@@ -113,10 +114,6 @@ def _ask(network: BiRnnNetwork, vectors: WordVectors, pairs: Sequence[tuple[str,
     query = read_texts(vectors, [query for query, _ in pairs], QUERY_WORDS)
     logits: Tensor = network(query, read_texts(vectors, [reply for _, reply in pairs], REPLY_WORDS))
     return logits
-
-
-def _texts_of(pairs: Sequence[EngagementPair]) -> list[tuple[str, str]]:
-    return [(pair.query, pair.reply) for pair in pairs]
 
 
 def _measure_replies(replies: Sequence[str]) -> NDArray[np.float64]:

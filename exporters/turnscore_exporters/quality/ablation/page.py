@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from turnscore_assessment.markdown import table_head, table_row
 
 from turnscore_exporters.quality.negatives import NegativeKind
 
@@ -46,15 +47,15 @@ def format_runs(runs: Sequence[RunFigures]) -> str:
     names = list(whole[0].agreement)
     seen = {name: [run.agreement[name] for run in whole] for name in names}
     header = ["", *names, "the kind by value", "by its head"]
-    lines = [_line(header), _line(["---"] * len(header))]
+    lines = table_head(header)
     lines.append(
-        _line([f"{ALL_KINDS}, mean of {len(whole)}", *(_figure(np.mean(seen[name])) for name in names), "", ""])
+        table_row([f"{ALL_KINDS}, mean of {len(whole)}", *(_figure(np.mean(seen[name])) for name in names), "", ""])
     )
-    lines.append(_line(["largest less smallest", *(_figure(np.ptp(seen[name])) for name in names), "", ""]))
+    lines.append(table_row(["largest less smallest", *(_figure(np.ptp(seen[name])) for name in names), "", ""]))
     for run in runs:
         if run.without is not None:
             cells = [_figure(run.agreement[name]) for name in names]
-            lines.append(_line([f"without {run.without}", *cells, *_compare(run, run.without, whole)]))
+            lines.append(table_row([f"without {run.without}", *cells, *_compare(run, run.without, whole)]))
     return "\n".join(lines)
 
 
@@ -68,7 +69,3 @@ def _compare(run: RunFigures, kind: NegativeKind, whole: Sequence[RunFigures]) -
 
 def _figure(value: float | np.floating) -> str:
     return f"{float(value):.3f}".replace("0.", ".", 1)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"

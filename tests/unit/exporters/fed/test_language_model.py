@@ -6,7 +6,7 @@ from support.exporter_data import build_sentence, write_rows
 from turnscore_assessment.errors import BadDataError
 from turnscore_exporters.errors import CheckpointError
 from turnscore_exporters.fed.checkpoint import load_checkpoint
-from turnscore_exporters.fed.language_model import LanguageModelSize, load_language_model, train_tokenizer
+from turnscore_exporters.fed.language_model import LanguageModelSize, train_tokenizer
 from turnscore_exporters.fed.language_model_data import TextSource, cut_windows, group_windows, read_texts
 from turnscore_exporters.fed.language_model_job import LanguageModelJob, run_language_model_job
 
@@ -83,7 +83,7 @@ def test_an_interrupted_run_ends_with_the_weights_of_one_that_was_not(
             run_language_model_job(halted)
     monkeypatch.setattr("turnscore_exporters.fed.language_model_job.measure_perplexity", lambda *_: 1.0)
     run_language_model_job(halted)
-    expected, found = (load_language_model(tmp_path / name)[0].state_dict() for name in ("whole", "halted"))
+    expected, found = (load_checkpoint(str(tmp_path / name)).model.state_dict() for name in ("whole", "halted"))
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
@@ -95,8 +95,6 @@ def test_the_saved_model_is_a_checkpoint_that_fed_can_export(data: Path, tmp_pat
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="holds no"):
-        load_language_model(tmp_path)
     with pytest.raises(CheckpointError, match="holds no"):
         load_checkpoint(str(tmp_path))
 

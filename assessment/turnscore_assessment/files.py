@@ -1,0 +1,59 @@
+"""Files that people and spreadsheets read: text that may be gzipped, CSV, JSON. Decides no content."""
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from turnscore_assessment.figures import jsonable
+
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+"""How a cell begins that a spreadsheet would take for a formula (OWASP, CSV injection)."""
+
+
+def open_text(path: Path) -> IO[str]:
+    """The file's text, unpacked where its name ends in `.gz`; a byte-order mark is left out."""
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8-sig")
+    return path.open(encoding="utf-8-sig")
+
+
+def write_packed(path: Path, text: str) -> None:
+    """Writes the file; gzipped, byte for byte the same each time, where the name ends in `.gz`."""
+    content = text.encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes the file, making its folder if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def write_all(folder: Path, contents: Mapping[str, str]) -> list[Path]:
+    """Writes a file per name, replacing what is there; returns their places."""
+    for name, content in contents.items():
+        write_text(folder / name, content)
+    return [folder / name for name in contents]
+
+
+def to_csv(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """The table as CSV; a text that a spreadsheet would take for a formula gets an apostrophe before it."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows([_guard(cell) for cell in row] for row in rows)
+    return file.getvalue()
+
+
+def to_json_text(document: Any) -> str:
+    """The document as JSON; numbers that are none are null, intervals are objects."""
+    return json.dumps(jsonable(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _guard(cell: object) -> object:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA_STARTS) else cell
