@@ -2,12 +2,10 @@
 
 from statistics import median
 
-from turnscore_load.markdown import table
-
 from turnscore_bench.cache.samples import Findings
 from turnscore_bench.cache.verdicts import describe, judge
 from turnscore_bench.cache.ways import WAYS, Question
-from turnscore_bench.harness.page import number
+from turnscore_bench.harness.page import number, table
 
 
 def write_tables(findings: Findings) -> str:

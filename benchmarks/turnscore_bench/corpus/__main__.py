@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from turnscore_load.markdown import table
 from turnscore_models import starter_bundles
 from turnscore_service.inference.cpu_budget import usable_cpus
 
@@ -23,7 +22,7 @@ from turnscore_bench.corpus.dialogues import write_dialogues
 from turnscore_bench.corpus.plot import draw_costs
 from turnscore_bench.corpus.watched_tree import WatchedTree
 from turnscore_bench.harness.machine import describe
-from turnscore_bench.harness.page import markers, number, write_between_markers
+from turnscore_bench.harness.page import markers, number, table, write_between_markers
 
 MARKERS = markers("make bench-corpus")
 _LOOK_SECONDS = 1.0

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from turnscore_load.markdown import table
 from turnscore_models import starter_bundles
 from turnscore_service.inference.cpu_budget import usable_cpus
 
@@ -24,7 +23,7 @@ from turnscore_bench.corpus.dialogues import write_dialogues
 from turnscore_bench.corpus.ray_nodes import NODES, cluster_of_nodes, kill_node
 from turnscore_bench.corpus.same_content import count_same_rows
 from turnscore_bench.harness.machine import describe
-from turnscore_bench.harness.page import markers, number, write_between_markers
+from turnscore_bench.harness.page import markers, number, table, write_between_markers
 
 MARKERS = markers("make cluster-corpus")
 BLOCK_DIALOGUES = 200

@@ -6,11 +6,11 @@ from pathlib import Path
 from matplotlib import rcParams
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from turnscore_load.markdown import table
 
 from turnscore_bench.fed.bench import CONTEXT_TOKENS
 from turnscore_bench.fed.dialogues import TURN_TOKENS, DialogueTiming, Setting
 from turnscore_bench.fed.ways import Timing
+from turnscore_bench.harness.page import table
 
 PLOT_FILE, PAGE_FILE = "fed.svg", "fed.md"
 DIALOGUE_COLUMNS = [

@@ -1,10 +1,9 @@
 """The tables: everything that was found, as Markdown. Measures nothing, judges nothing."""
 
-from turnscore_load.markdown import table
-
 from turnscore_bench.gpu.findings import FedSpeed, Findings, RowSpeed
 from turnscore_bench.gpu.verdict import Aim, judge
 from turnscore_bench.gpu.ways import PACKED, PUBLISHED
+from turnscore_bench.harness.page import table
 
 _MET = {True: "yes", False: "NO", None: "-"}
 

@@ -28,3 +28,9 @@ def write_between_markers(page: Path, text: str, between: tuple[str, str] = (BEG
 def number(value: float | None, digits: int) -> str:
     """`1,234.5`, or `-`."""
     return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def table(head: list[str], rows: list[list[str]], *, texts: int) -> str:
+    """The first `texts` columns are words, the others numbers."""
+    lines = [head, [*["---"] * texts, *["---:"] * (len(head) - texts)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

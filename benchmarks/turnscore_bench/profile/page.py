@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from turnscore_load.markdown import table
-
-from turnscore_bench.harness.page import number
+from turnscore_bench.harness.page import number, table
 from turnscore_bench.profile.measuring import Profile
 from turnscore_bench.profile.stages import STAGES
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from turnscore_load.markdown import table
-
+from turnscore_bench.harness.page import table
 from turnscore_bench.scorers.costs import Cost
 
 
@@ -19,7 +18,7 @@ def format_costs(costs: Sequence[Cost]) -> str:
     for names in dict.fromkeys(each.scorers for each in costs):
         cells = [_cell(by_key[way, names], by_key[way, base]) for way in ways]
         rows.append([" + ".join(names), *cells])
-    return table(["CPU ms per turn", *ways], rows)
+    return table(["CPU ms per turn", *ways], rows, texts=1 + len(ways))
 
 
 def _cell(cost: Cost, base: Cost) -> str:

@@ -1,8 +1,6 @@
 """The tables of the comparison of servers, as Markdown. Measures nothing."""
 
-from turnscore_load.markdown import table
-
-from turnscore_bench.harness.page import number
+from turnscore_bench.harness.page import number, table
 from turnscore_bench.servers.results import BARE, Cell, Results
 
 

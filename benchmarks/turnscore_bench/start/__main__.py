@@ -15,9 +15,9 @@ from typing import Annotated
 import httpx
 import typer
 from turnscore_load.address import LOOPBACK, free_port
-from turnscore_load.markdown import table
 
 from turnscore_bench.harness.machine import describe
+from turnscore_bench.harness.page import table
 from turnscore_bench.harness.processes import Server
 
 WAYS: Mapping[str, Mapping[str, str]] = {
@@ -83,7 +83,7 @@ def report(found: Mapping[str, list[Start]], busy: float) -> str:
         )
         rows.append([name, *map(_spread, columns)])
     head = ["start", "listens after", "first score after", "CPU seconds until then"]
-    return f"{where}\n\n{table(head, rows)}"
+    return f"{where}\n\n{table(head, rows, texts=len(head))}"
 
 
 def _spread(seconds: list[float]) -> str:
