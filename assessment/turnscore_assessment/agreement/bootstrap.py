@@ -76,7 +76,7 @@ def correlate(
 
 
 def draw_dialogues(count: int, rounds: int, seed: int) -> Floats:
-    """How often each of `count` dialogues is drawn, a row a round; no rounds for too few dialogues."""
+    """How often each of `count` dialogues is drawn, a row per round; no rounds for too few dialogues."""
     generator = np.random.default_rng(seed)
     rounds = rounds if count >= LEAST_DIALOGUES else 0
     return generator.multinomial(count, np.full(count, 1 / count), size=rounds).astype(np.float64)

@@ -1,4 +1,4 @@
-"""The picture: every score against people's judgements, a point an observation. Draws to a file, never to a screen."""
+"""The picture: every score against people's judgements, a point per observation. Draws to a file, never to a screen."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ MOST_COLOURS = 10
 
 
 def draw_scatter(levels: Sequence[MeasuredLevel], path: Path) -> None:
-    """Writes a PNG: a row of panels a score, a panel a level, systems in colours."""
+    """Writes a PNG: a row of panels per score, a panel per level, systems in colours."""
     names = [column.name for column in levels[0].observations.columns if not column.is_baseline]
     figure = Figure(figsize=(PANEL_INCHES * len(levels), PANEL_INCHES * len(names)), layout="constrained")
     FigureCanvasAgg(figure)

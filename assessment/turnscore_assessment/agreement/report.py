@@ -74,7 +74,7 @@ def make_table(level: MeasuredLevel) -> Table:
 
 
 def format_markdown(report: AgreementReport) -> str:
-    """The report as a page: a table a level, baselines in italics."""
+    """The report as a page: a table per level, baselines in italics."""
     models = ", ".join(f"`{each.model}` (graph `{each.graph}`, digest `{each.digest[:12]}`)" for each in report.scored)
     lines = [
         f"`{report.command}` on {report.date}: {models}; `{report.file}` has SHA-256 `{report.sha256[:12]}`.",

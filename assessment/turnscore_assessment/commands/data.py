@@ -68,7 +68,7 @@ def _read_checked(rows: Iterator[Record], source: Path) -> Iterator[Record]:
 
 
 def write_rows(path: Path, rows: list[Record]) -> None:
-    """One row a line; the same rows give the same bytes, and the file appears whole or not at all."""
+    """One row per line; the same rows give the same bytes, and the file appears whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     text = "".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows).encode()

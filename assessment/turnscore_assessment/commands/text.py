@@ -20,7 +20,7 @@ def run(
     dialogues: Annotated[
         Path, typer.Argument(exists=True, dir_okay=False, help="JSON lines with `turns`, or ratings; .gz is unpacked.")
     ],
-    output: Annotated[Path, typer.Option(dir_okay=False, help="CSV to write, a line a dialogue.")],
+    output: Annotated[Path, typer.Option(dir_okay=False, help="CSV to write, a line per dialogue.")],
     encoder: Annotated[
         str | None, typer.Option(help="A bundle of kind encoder: a folder (with a /) or name. Without it no coherence.")
     ] = None,

@@ -14,7 +14,7 @@ LOOKS_SHOWN = 20
 
 
 def make_comparison_table(found: Comparison) -> Table:
-    """A row a score."""
+    """A row per score."""
     table = Table("score", "A", "B", "A - B [95 %]", "g", "A higher", "p", "Holm", "BH", "more dialogues")
     for row in found.scorers:
         measured = row.found

@@ -1,4 +1,4 @@
-"""Dialogues without judgements: Schema-Guided Dialogue, Topical-Chat and Synthetic-Persona-Chat, a row a dialogue."""
+"""Dialogues without judgements: Schema-Guided Dialogue, Topical-Chat and Synthetic-Persona-Chat, a row per dialogue."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Dialogues that people judged: ConvAI 2017, DSTC9's interactive track, DBDC3 and Dialogue-Eval, a row a dialogue."""
+"""Dialogues that people judged: ConvAI 2017, DSTC9's interactive track, DBDC3 and Dialogue-Eval, a row per dialogue."""
 
 import hashlib
 import re
@@ -48,7 +48,7 @@ def _convert_convai(record: Record, order: int, path: Path, place: int) -> Recor
 
 
 def read_dstc9(paths: Sequence[Path]) -> Iterator[Record]:
-    """A row a dialogue with the ratings of all its raters, who stand one after another in the original."""
+    """A row per dialogue with the ratings of all its raters, who stand one after another in the original."""
     for path in paths:
         number = _number_of(path)
         records = list(read_json_list(path))
@@ -86,7 +86,7 @@ def _split_turns(text: str, path: Path, place: int) -> list[Record]:
 
 
 def read_dbdc3(paths: Sequence[Path]) -> Iterator[Record]:
-    """A row a dialogue; of a system's turns the number of annotators for each kind of breakdown."""
+    """A row per dialogue; of a system's turns the number of annotators for each kind of breakdown."""
     for path in paths:
         record = read_json_object(path)
         name = field(record, "dialogue-id", str, path, 1)

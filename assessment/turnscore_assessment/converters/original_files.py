@@ -15,7 +15,7 @@ LARGEST_CELL = 1 << 24
 
 
 def read_json_list(path: Path) -> Iterator[tuple[int, Record]]:
-    """(place from 1, object) of a file that is a list of objects, or a line an object."""
+    """(place from 1, object) of a file that is a list of objects, or a line per object."""
     with _open(path) as file:
         text = _read(file, path)
     try:

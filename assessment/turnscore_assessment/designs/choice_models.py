@@ -28,7 +28,7 @@ class Choices:
 
     chosen: Integers
     offered: NDArray[np.bool_]
-    """A column a system."""
+    """A column per system."""
     weights: Floats
     answer_of: Integers
 

@@ -39,7 +39,7 @@ class Estimates:
 
 
 def build_estimates(values: Floats, influences: Floats, raters: Integers, dialogues: Integers) -> Estimates:
-    """`influences` has a row an observation and a column a value; raters and dialogues number the observations'."""
+    """`influences` has a row per observation and a column per value; raters and dialogues number the observations'."""
     ways = [way for way in (raters, dialogues) if len(np.unique(way)) > 1]
     counts = [len(np.unique(way)) for way in ways]
     if len(ways) == 2:

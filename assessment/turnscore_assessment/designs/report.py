@@ -8,7 +8,7 @@ from turnscore_assessment.designs.analysis import CriterionAnalysis, Scoring
 
 
 def make_score_table(criterion: CriterionAnalysis) -> Table:
-    """A row a system, a column a method."""
+    """A row per system, a column per method."""
     table = Table("system", "shown", *(scoring.method for scoring in criterion.scorings), title=criterion.criterion)
     scores = [{each.system: each.score for each in scoring.systems} for scoring in criterion.scorings]
     for each in criterion.scorings[0].systems:

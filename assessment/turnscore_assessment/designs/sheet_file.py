@@ -13,7 +13,7 @@ COLUMNS = (
     *("study", "rater", "question", "criterion", "position", "item"),
     *("context", "reference", "standard", "response", "answer"),
 )
-"""Of a CSV sheet: a row an option and criterion; raters fill the last one."""
+"""Of a CSV sheet: a row per option and criterion; raters fill the last one."""
 
 HOW_TO_ANSWER = {
     DesignKind.LIKERT: "a whole number on the scale",

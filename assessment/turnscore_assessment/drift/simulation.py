@@ -28,7 +28,7 @@ BASELINE = 500
 """Dialogues of a bot's first weeks. Chosen."""
 
 DialogueBins = NDArray[np.int64]
-"""Turns in each bin, a row a dialogue."""
+"""Turns in each bin, a row per dialogue."""
 
 
 def draw_window(bins: DialogueBins, dialogues: int, generator: np.random.Generator) -> NDArray[np.int64]:

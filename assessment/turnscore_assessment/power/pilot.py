@@ -27,7 +27,7 @@ class Transform(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Pilot:
-    """The values of each worker's dialogues: a row a worker, as many as there are, with A and with B."""
+    """The values of each worker's dialogues: a row per worker, as many as there are, with A and with B."""
 
     a: Sequence[Floats]
     b: Sequence[Floats]

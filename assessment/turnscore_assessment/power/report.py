@@ -8,7 +8,7 @@ from turnscore_assessment.power.planning import Plan, PowerPoint
 
 
 def make_power_table(plan: Plan) -> Table:
-    """A row a number of workers."""
+    """A row per number of workers."""
     table = Table("workers", "dialogues", "power", "Monte-Carlo error", "seen the wrong way round")
     for point in plan.curve:
         table.add_row(

@@ -1,4 +1,4 @@
-"""The plot: correlation with the ratings against the number of references, a line a metric, as SVG. Draws by itself."""
+"""The plot: correlation with the ratings by the number of references, a line per metric, as SVG. Draws by itself."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -25,7 +25,7 @@ _OF_TABLE: Final[Mapping[str, Callable[[Floats], float]]] = {
     "mean": lambda table: float(table.mean()),
     "recall": lambda table: float(table.max(axis=0).mean()),
 }
-"""Of a table with a row a hypothesis and a column a reference."""
+"""Of a table with a row per hypothesis and a column per reference."""
 REDUCERS: Final = (*_OF_TABLE, JOINT)
 
 
@@ -53,7 +53,7 @@ class Tables:
         self._tables: list[Floats] | None = None
 
     def reduce(self, reducer: str) -> Floats:
-        """One number a row, in order. Raises ReferencesError for a reducer that does not fit."""
+        """One number per row, in order. Raises ReferencesError for a reducer that does not fit."""
         check_reducer(reducer, self._metric)
         if reducer == JOINT and isinstance(self._metric, ComparesJointly):
             return self._reduce_jointly(self._metric)

@@ -31,7 +31,7 @@ class Intraclass:
 
 
 def measure_intraclass(ratings: Floats) -> Intraclass:
-    """Of a table with a row an item and a column a rater, NaN where there is no rating. TooFewError for no table.
+    """Of a table with a row per item and a column per rater, NaN where there is no rating. TooFewError for no table.
 
     Items that nobody rated and raters who rated nothing are left out.
     """

@@ -19,7 +19,7 @@ MOST_RATIO_VALUES = 500
 
 
 def measure_alpha(ratings: Floats, scale: Scale) -> float:
-    """Alpha of a table with a row an item and a column a rater, NaN where there is no rating (Krippendorff 2011).
+    """Alpha of a table with a row per item and a column per rater, NaN where there is no rating (Krippendorff 2011).
 
     Items that fewer than two rated say nothing and are left out. NaN where all ratings are one value. TooFewError where
     no item has two ratings, AssessmentError for negative values or too many distinct ones on a ratio scale.

@@ -21,7 +21,7 @@ MOST_CELLS = 20_000_000
 
 @dataclass(frozen=True)
 class RatedItems:
-    """What was rated, and by how many people; `table` has a row an item and a column a rater, NaN for no rating."""
+    """What was rated, and by how many people; `table` has a row per item and a column per rater, NaN for no rating."""
 
     name: str
     table: Floats

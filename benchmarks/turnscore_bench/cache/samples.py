@@ -30,17 +30,17 @@ class Sample:
 
     @property
     def cpu_ms(self) -> float:
-        """CPU milliseconds a turn."""
+        """CPU milliseconds per turn."""
         return 1000 * self.cpu_seconds / self.turns
 
     @property
     def wall_ms(self) -> float:
-        """Milliseconds a turn."""
+        """Milliseconds per turn."""
         return 1000 * self.wall_seconds / self.turns
 
     @property
     def redis_ms(self) -> float:
-        """CPU milliseconds a turn, of the Redis itself."""
+        """CPU milliseconds per turn, of the Redis itself."""
         return 1000 * self.redis_cpu_seconds / self.turns
 
 

@@ -54,7 +54,7 @@ class Measured:
 
     @property
     def cpu_ms(self) -> float:
-        """CPU milliseconds a turn."""
+        """CPU milliseconds per turn."""
         return 1000 * self.cpu_seconds / self.turns
 
 
@@ -97,7 +97,7 @@ def measure_in_turn(ways: list[str], rounds: int, source: Path, output: Path) ->
         for way in ways:
             one = measure(way, source, output / f"{way}-{source.stem}-{time.time_ns()}", bundle)
             runs[way].append(one)
-            typer.echo(f"{way}, {one.turns} turns: {one.cpu_ms:.2f} ms of CPU a turn", err=True)
+            typer.echo(f"{way}, {one.turns} turns: {one.cpu_ms:.2f} ms of CPU per turn", err=True)
             yield sorted(runs[way], key=lambda one: one.cpu_seconds)[len(runs[way]) // 2]
 
 

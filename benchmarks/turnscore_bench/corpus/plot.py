@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 
 def draw_costs(found: Sequence[tuple[str, int, float]], path: Path) -> None:
-    """Writes the SVG of (way, turns, CPU milliseconds a turn); the same figures give the same bytes."""
+    """Writes the SVG of (way, turns, CPU milliseconds per turn); the same figures give the same bytes."""
     rcParams["svg.hashsalt"] = "turnscore"
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     FigureCanvasSVG(figure)

@@ -1,4 +1,4 @@
-"""The page: the profiles as tables of microseconds a turn. Measures nothing."""
+"""The page: the profiles as tables of microseconds per turn. Measures nothing."""
 
 import linecache
 from collections import Counter
@@ -20,7 +20,7 @@ _WIDEST = 90
 
 
 def stage_table(profiles: Sequence[Profile]) -> str:
-    """Microseconds of CPU a turn by stage, and the process's other threads."""
+    """Microseconds of CPU per turn by stage, and the process's other threads."""
     head = ["CPU, us per turn", *(each.way.label for each in profiles)]
     by_stage = [_by(profile, lambda place: place[0]) for profile in profiles]
     rows = [

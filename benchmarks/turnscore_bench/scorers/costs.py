@@ -1,4 +1,4 @@
-"""CPU seconds a turn of each set of scorers, in one process, one thread, without a service around them."""
+"""CPU seconds per turn of each set of scorers, in one process, one thread, without a service around them."""
 
 import statistics
 import time
@@ -24,7 +24,7 @@ class Cost:
     way: str
     scorers: tuple[str, ...]
     milliseconds: Sequence[float]
-    """CPU milliseconds a turn, by round."""
+    """CPU milliseconds per turn, by round."""
 
     @property
     def median(self) -> float:
@@ -67,7 +67,7 @@ def measure_costs(
 
 
 def _measure(scorers: Sequence[LoadedScorer], work: Work) -> float:
-    """CPU milliseconds a turn: trimming, tokenizing, the graph, and the score with its percentile and label."""
+    """CPU milliseconds per turn: trimming, tokenizing, the graph, and the score with its percentile and label."""
     started_at = time.process_time()
     for turns in work:
         for loaded in scorers:

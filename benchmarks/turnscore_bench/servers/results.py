@@ -36,7 +36,7 @@ class Cell:
     """Medians over the rounds."""
 
     cpu_ms: float
-    """CPU milliseconds a turn, which are CPU seconds per 1,000 turns."""
+    """CPU milliseconds per turn, which are CPU seconds per 1,000 turns."""
     wall_ms: float
     p50_ms: float
     p99_ms: float
@@ -59,7 +59,7 @@ class Results:
     """The contenders by key, in the order of the tables."""
     measurements: list[Measurement] = field(default_factory=list)
     bare_single_p50_ms: dict[str, list[float]] = field(default_factory=dict)
-    """Of a batch of one, by mix, a number a round."""
+    """Of a batch of one, by mix, a number per round."""
     not_run: dict[str, str] = field(default_factory=dict)
     """What could not be run, with the reason."""
 
@@ -85,7 +85,7 @@ class Results:
         return _medians(found) if found else None
 
     def served_over_bare(self, contender: str, mix: str, clients: int) -> float | None:
-        """CPU seconds a turn, over those of the bare runtime in ideal batches."""
+        """CPU seconds per turn, over those of the bare runtime in ideal batches."""
         served, bare = self.cell(contender, mix, clients), self.cell(BARE, mix)
         return served.cpu_ms / bare.cpu_ms if served and bare else None
 

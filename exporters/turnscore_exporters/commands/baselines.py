@@ -12,7 +12,7 @@ from turnscore_exporters.errors import ExporterError
 
 WordsOption = Annotated[
     Path | None,
-    typer.Option(help="Word vectors: word2vec's .bin, or a line a word. Default: the encoder's word table."),
+    typer.Option(help="Word vectors: word2vec's .bin, or a line per word. Default: the encoder's word table."),
 ]
 FullOption = Annotated[bool, typer.Option("--full", help="The full size in place of the small one: hours.")]
 ExchangesOption = Annotated[int | None, typer.Option(min=100, help="Exchanges to draw of dialogue_text.jsonl.gz.")]

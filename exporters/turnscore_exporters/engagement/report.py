@@ -132,7 +132,7 @@ SET_TITLES = {
 
 
 def format_tables(baselines: Mapping[str, Mapping[str, Agreement]], models: Mapping[str, Mapping[str, Any]]) -> str:
-    """One Markdown table a test set: a row a model, the two lengths first."""
+    """One Markdown table per test set: a row per model, the two lengths first."""
     parts = []
     for name, title in SET_TITLES.items():
         pairs = next(iter(baselines[name].values())).pairs

@@ -69,7 +69,7 @@ class OverloadRun:
     recovery: Stage
     samples: Sequence[Sample]
     generator_cpu_share: float
-    """CPU seconds a second that the generator took during the overload; 1 is one whole CPU."""
+    """CPU seconds per second that the generator took during the overload; 1 is one whole CPU."""
 
     @property
     def peak_goodput(self) -> float:

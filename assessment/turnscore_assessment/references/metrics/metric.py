@@ -25,7 +25,7 @@ class Metric(Protocol):
     def tokenisation(self) -> str: ...
 
     def compare(self, pairs: Sequence[Pair]) -> Floats:
-        """One number a pair, in order."""
+        """One number per pair, in order."""
 
 
 @runtime_checkable

@@ -32,7 +32,7 @@ class WordVectors:
     other: Floats
 
     def look_up(self, words: Sequence[str]) -> Floats:
-        """A row a word."""
+        """A row per word."""
         return np.stack([self.known.get(word, self.other) for word in words])
 
 
@@ -120,5 +120,5 @@ class WordVectorMetric:
         self._read = lru_cache(_KEPT_TEXTS)(lambda text: vectors.look_up(tokenise(text)))
 
     def compare(self, pairs: Sequence[Pair]) -> Floats:
-        """One number a pair, -1 to 1."""
+        """One number per pair, -1 to 1."""
         return np.array([self._compare(self._read(own), self._read(other)) for own, other in pairs])
