@@ -38,7 +38,7 @@ MOST_GROWTH_BYTES = 1024 * 1024
 """Of memory, for each refused request. Chosen; it was 272 MiB for FED's own qualities before these were bounded."""
 _BOUND_BY_TOKENS = "own qualities: 2"
 """Legal by their characters: whether their tokens are too many is said where tokenizing ends before the deadline."""
-_REPEATS = 12
+_REPEATS = 6
 _TRIES = 3
 """What leaks grows every time; an allocator that takes another arena grows once. What silences the loop does so each
 time; a machine that takes long to give the process its pages does so once."""

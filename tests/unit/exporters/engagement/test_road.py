@@ -1,27 +1,33 @@
 """A tiny random BERT walks the whole road: train, export, load as the service does."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 from turnscore_exporters.commands.export import app as export_app
 from turnscore_exporters.commands.train import app as train_app
 from turnscore_exporters.engagement import job as train_engagement
+from turnscore_exporters.engagement.recipes import MixedRecipe, PaperRecipe
 from turnscore_models import read_bundle
 from turnscore_service.scorers.loaded_scorer import load_scorer
 from typer.testing import CliRunner
+
+FEW_STEPS = tuple((source, 10) for source, _ in MixedRecipe().head_steps)
 
 
 @pytest.fixture(scope="module", params=["paper", "mixed"])
 def checkpoint(
     request: pytest.FixtureRequest, tiny_bert: Path, data_folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """Few bootstrap rounds: what is looked at is the report's form."""
+    """Few steps and bootstrap rounds: what is looked at is the report's form."""
     output = tmp_path_factory.mktemp("checkpoint")
     options = ["--data", str(data_folder), "--output", str(output), "--encoder", str(tiny_bert), "--any-counts"]
     options += ["--recipe", request.param, "--steps", "4", "--fine-tune"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train_engagement, "BOOTSTRAP_ROUNDS", 20)
+        patch.setattr(train_engagement, "PaperRecipe", partial(PaperRecipe, head_steps=20))
+        patch.setattr(train_engagement, "MixedRecipe", partial(MixedRecipe, head_steps=FEW_STEPS))
         result = CliRunner().invoke(train_app, ["engagement", *options])
     assert result.exit_code == 0, result.output
     return output
