@@ -11,7 +11,7 @@ from support.documented_commands import read_blocks
 from support.exporter_data import build_sentence, write_data, write_rows
 from support.pair_checkpoints import save_tiny_pair
 from turnscore_assessment.sample.writing import write_sample
-from turnscore_exporters.baselines import job
+from turnscore_exporters.baselines import engagement_trainers, job
 from turnscore_exporters.baselines.job import NAMES
 from turnscore_exporters.baselines.sizes import FULL, SMALL, Size, find_size
 from turnscore_exporters.commands.train import app
@@ -64,6 +64,7 @@ def run(folder: Path, output: Path, *others: str, ends_with: int = 0) -> str:
     options += ["--exchanges", "200", "--steps", "3", "--turns", "60", "--rows", str(output / "rows.json"), *others]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(job, "ROUNDS", 10)
+        patch.setattr(engagement_trainers, "ROUNDS", 10)
         result = CliRunner().invoke(app, ["baselines", *options])
     assert result.exit_code == ends_with, result.output
     return result.output
@@ -183,6 +184,7 @@ def test_the_sample_s_first_training_runs_as_documented(tmp_path: Path, monkeypa
     page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
     [words] = [words for words in read_blocks(page) if words[:2] == ["turnscore-train", "baseline"]]
     monkeypatch.setattr(job, "ROUNDS", 10)
+    monkeypatch.setattr(engagement_trainers, "ROUNDS", 10)
     monkeypatch.chdir(tmp_path)
     write_sample(tmp_path / words[words.index("--data") + 1])
     result = CliRunner().invoke(app, words[1:])

@@ -5,6 +5,8 @@ import hashlib
 import json
 import random
 import tarfile
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from support.sentiment_data import write_sentiment_data
 from turnscore_exporters.commands.export import app as export_app
 from turnscore_exporters.commands.train import app
 from turnscore_exporters.errors import EncoderError
+from turnscore_exporters.quality import preparation
 from turnscore_exporters.quality.ablation.frozen import RowVectors
 from turnscore_exporters.quality.ablation.page import format_runs
 from turnscore_exporters.quality.ablation.runs import Ablation, run_ablation
@@ -65,6 +68,14 @@ def test_an_encoder_that_reads_fewer_tokens_than_a_row_has_is_refused(tiny_bert:
     assert builder.build((("user", "whales"),), "never " * 62)
     with pytest.raises(EncoderError, match="reads 64 tokens, a row has 65"):
         builder.build((("user", "whales"),), "never " * 63)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_teacher() -> Iterator[None]:
+    """Each training loads it; here all have the same."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(preparation, "load_teacher", cache(preparation.load_teacher))
+        yield
 
 
 @pytest.fixture(scope="module")
