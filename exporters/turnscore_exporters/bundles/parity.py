@@ -64,7 +64,8 @@ def check_parity(
         raise ParityError(
             f"graph {graph}: scores {turns[worst].response!r} after {said!r} as {served[worst]:.6f}, "
             f"the checkpoint as {expected[worst]:.6f}; "
-            f"the difference {differences[worst]:.2e} exceeds the tolerance {tolerance:.0e}"
+            f"the difference {differences[worst]:.2e} exceeds the tolerance {tolerance:.2g}"
+            f"{'' if graph == 'fp32' else '; --graph fp32 exports without it'}"
         )
     drift = Drift(
         turns=len(turns),

@@ -40,8 +40,11 @@ def export_relevance(
     licence: LicenceOption = "that of the checkpoint",
     threads: ThreadsOption = 0,
 ) -> None:
-    """Write the bundle of a model that says if a response fits; fails unless graphs and checkpoint agree as served."""
-    from turnscore_exporters.baselines.bundles.relevance import RelevanceExport
+    """Write the bundle of a model that says if a response fits; fails unless graphs and checkpoint agree as served.
+
+    Of ctx-ruber and pone fp32 alone is written unless --graph names others.
+    """
+    from turnscore_exporters.baselines.bundles.relevance import RelevanceExport, graphs_by_default
     from turnscore_exporters.baselines.bundles.relevance import export_relevance as export
     from turnscore_exporters.bundles.encoder import GraphChoice
     from turnscore_exporters.bundles.writer import choose_graphs
@@ -53,7 +56,7 @@ def export_relevance(
             version=version,
             output=output,
             reference=choose_reference_turns(data, dialogues or [], turns),
-            graphs=GraphChoice(choose_graphs(graph), int8_tolerance, fp16_tolerance),
+            graphs=GraphChoice(choose_graphs(graph or graphs_by_default(checkpoint)), int8_tolerance, fp16_tolerance),
             token_limit=token_limit,
             licence=licence,
         )

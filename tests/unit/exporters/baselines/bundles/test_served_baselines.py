@@ -12,6 +12,7 @@ from support.exporter_data import save_tiny_bert
 from support.grpc_serving import settings_with
 from support.pair_checkpoints import save_tiny_masked, save_tiny_pair
 from support.request_table import Request
+from turnscore_exporters.baselines.bundles.relevance import graphs_by_default
 from turnscore_exporters.baselines.encoders.checkpoints import load_masked_model, load_pair_model
 from turnscore_exporters.baselines.systems.contextual import PairNetwork
 from turnscore_exporters.baselines.systems.joint import score_pairs
@@ -100,6 +101,8 @@ def test_relevance_of_a_trained_pair_network_is_served_too(data_folder: Path, tm
     bundle = read_bundle(tmp_path / "bundle")
     assert bundle.manifest.options["form"] == "apart"
     assert load_scorer(bundle, "cpu-int8").name == "relevance"
+    assert graphs_by_default(str(tmp_path)) == ("fp32",)
+    assert "cpu-int8" in graphs_by_default(str(tmp_path / "bert"))
 
 
 def test_a_head_of_three_classes_judges_no_pair(data_folder: Path, tmp_path: Path) -> None:
