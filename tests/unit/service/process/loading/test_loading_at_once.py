@@ -1,8 +1,10 @@
 """The scorers of a start: loaded side by side, measured alone, and loaded again only where measuring asks for it."""
 
+import gc
 from dataclasses import replace
 from pathlib import Path
 from threading import Barrier, Lock
+from weakref import ref
 
 import pytest
 from support.encoder_bundles import make_encoder_bundle
@@ -88,6 +90,30 @@ def test_a_graph_is_proved_again_only_where_other_threads_serve_it_better(
     loaded = loader(tmp_path).load_all()
     assert {kind: each.concurrency for kind, each in loaded.items()} == dict.fromkeys(("encoder", "quality"), measured)
     assert sorted(proved) == sorted(["encoder", "quality"] * times)
+
+
+def test_one_that_is_loaded_again_is_let_go_before_the_memory_of_batches_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    opened: list[ref[object]] = []
+    prove_scorer = model_loader.prove_scorer
+
+    def remember(*given, **how):
+        loaded = prove_scorer(*given, **how)
+        opened.append(ref(loaded.scorer))
+        return loaded
+
+    def count(*_: object) -> None:
+        gc.collect()
+        kept.append(sum(each() is not None for each in opened))
+
+    kept: list[int] = []
+    monkeypatch.setattr(model_loader, "prove_scorer", remember)
+    monkeypatch.setattr(model_loader, "measure_concurrency", lambda *_: Concurrency(1, 2))
+    monkeypatch.setattr(model_loader, "fill_arenas", count)
+    loaded = loader(tmp_path).load_all()
+    assert len(opened) == 2 * len(loaded)
+    assert kept == [len(loaded)] * len(loaded)
 
 
 def test_what_is_measured_decides_on_lanes_unless_the_settings_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
