@@ -42,7 +42,7 @@ class AsyncConversation:
     Opening is retried as a call is. A turn is not: it has been said, and saying it twice would add it twice. Where the
     connection breaks, or the service is draining, the conversation is opened anew with what was said as its context,
     at most `max_reopenings` times, and the turn that was not answered is said there: the one that broke remembers
-    nothing.
+    nothing. A turn for which it could not be opened anew raises and is not part of it; the next one tries again.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class AsyncConversation:
         self._reopenings_left = max_reopenings
         self._exchange = Exchange(opening, request_id)
         self._line: AsyncLine | None = None
+        self._is_entered = False
         self._turn = asyncio.Lock()
 
     @overload
@@ -95,7 +96,7 @@ class AsyncConversation:
         async with self._turn:
             attempts = self._patience.with_timeout(given.get("timeout_seconds")).begin()
             own_ms = given.get("deadline_ms")
-            if self._exchange.is_draining and self._reopenings_left and self._line is not None:
+            if self._is_entered and self._reopenings_left and (self._exchange.is_draining or self._line is None):
                 await self._reopen(self._exchange.turns, attempts)
             while True:
                 self._require_line()
@@ -126,7 +127,7 @@ class AsyncConversation:
 
     async def _reopen(self, turns: Sequence[Turn], attempts: Attempts) -> None:
         self._reopenings_left -= 1
-        await self.close()
+        await self._close_line()
         self._opening, before = opening_with(self._opening, turns), self._exchange.dialogue
         self._exchange = Exchange(self._opening, self._exchange.request_id, before)
         await self._open_patiently(attempts)
@@ -150,12 +151,17 @@ class AsyncConversation:
 
     async def close(self) -> None:
         """Ends the conversation."""
+        self._is_entered = False
+        await self._close_line()
+
+    async def _close_line(self) -> None:
         line, self._line = self._line, None
         if line is not None:
             await line.close()
 
     async def __aenter__(self) -> Self:
         await self._open_patiently(self._patience.begin())
+        self._is_entered = True
         return self
 
     async def _open_patiently(self, attempts: Attempts) -> None:
@@ -164,13 +170,16 @@ class AsyncConversation:
                 await self._open(attempts)
                 return
             except OutOfTimeError:
-                await self.close()
+                await self._close_line()
                 raise attempts.out_of_time(self._exchange.request_id) from None
             except TurnScoreError as error:
-                await self.close()
+                await self._close_line()
                 delay = attempts.delay_after(error)
                 if delay is None:
                     raise
+            except BaseException:  # whoever is cancelled here has no `async with` that would close it
+                await self._close_line()
+                raise
             await self._clock.sleep_async(delay)
 
     async def __aexit__(
@@ -191,6 +200,10 @@ class AsyncConversation:
                 return answer
 
     def _require_line(self) -> AsyncLine:
+        if self._line is None and self._is_entered:
+            raise ConnectionFailedError(
+                "the connection is gone, and max_reopenings is used up; open another conversation with these turns"
+            )
         if self._line is None:
             raise ConnectionFailedError("the conversation is not open; use it inside its `async with`")
         return self._line

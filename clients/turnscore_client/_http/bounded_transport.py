@@ -3,6 +3,7 @@
 A socket's timeout begins anew with each read, so that an answer which drips in would outlast it.
 """
 
+import os
 import ssl
 import urllib.request
 from collections.abc import Callable
@@ -27,20 +28,17 @@ class BoundedTransport(httpx.BaseTransport):
     """For one address, through the environment's proxy where there is one.
 
     Raises what httpcore raises, and OutOfTimeError. An answer is read whole, and its connection free, when it returns.
+    A process that was forked connects anew: on its parent's connections each would get the other's answers.
     """
 
     def __init__(self, url: httpx.URL, context: ssl.SSLContext | None) -> None:
-        self._pool = httpcore.ConnectionPool(
-            ssl_context=context,
-            proxy=_proxy_to(url),
-            max_connections=_defaults.MAX_CONNECTIONS,
-            max_keepalive_connections=_defaults.MAX_IDLE_CONNECTIONS,
-            keepalive_expiry=_defaults.IDLE_CONNECTION_SECONDS,
-            network_backend=BoundedBackend(),
-        )
+        self._context, self._proxy = context, _proxy_to(url)
+        self._pool, self._process = self._open_pool(), os.getpid()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """The answer, not decoded yet."""
+        if self._process != os.getpid():
+            self._pool, self._process = self._open_pool(), os.getpid()
         url = request.url
         target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
         bound = _SECONDS_LEFT.set(request.extensions[SECONDS_LEFT])
@@ -59,6 +57,16 @@ class BoundedTransport(httpx.BaseTransport):
     def close(self) -> None:
         """Closes every connection."""
         self._pool.close()
+
+    def _open_pool(self) -> httpcore.ConnectionPool:
+        return httpcore.ConnectionPool(
+            ssl_context=self._context,
+            proxy=self._proxy,
+            max_connections=_defaults.MAX_CONNECTIONS,
+            max_keepalive_connections=_defaults.MAX_IDLE_CONNECTIONS,
+            keepalive_expiry=_defaults.IDLE_CONNECTION_SECONDS,
+            network_backend=BoundedBackend(),
+        )
 
 
 class BoundedStream(httpcore.NetworkStream):

@@ -43,7 +43,7 @@ class Conversation:
     Opening is retried as a call is. A turn is not: it has been said, and saying it twice would add it twice. Where the
     connection breaks, or the service is draining, the conversation is opened anew with what was said as its context,
     at most `max_reopenings` times, and the turn that was not answered is said there: the one that broke remembers
-    nothing.
+    nothing. A turn for which it could not be opened anew raises and is not part of it; the next one tries again.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class Conversation:
         self._reopenings_left = max_reopenings
         self._exchange = Exchange(opening, request_id)
         self._line: Line | None = None
+        self._is_entered = False
         self._turn = threading.Lock()
 
     @overload
@@ -94,7 +95,7 @@ class Conversation:
         with self._turn:
             attempts = self._patience.with_timeout(given.get("timeout_seconds")).begin()
             own_ms = given.get("deadline_ms")
-            if self._exchange.is_draining and self._reopenings_left and self._line is not None:
+            if self._is_entered and self._reopenings_left and (self._exchange.is_draining or self._line is None):
                 self._reopen(self._exchange.turns, attempts)
             while True:
                 self._require_line()
@@ -125,7 +126,7 @@ class Conversation:
 
     def _reopen(self, turns: Sequence[Turn], attempts: Attempts) -> None:
         self._reopenings_left -= 1
-        self.close()
+        self._close_line()
         self._opening, before = opening_with(self._opening, turns), self._exchange.dialogue
         self._exchange = Exchange(self._opening, self._exchange.request_id, before)
         self._open_patiently(attempts)
@@ -149,12 +150,17 @@ class Conversation:
 
     def close(self) -> None:
         """Ends the conversation."""
+        self._is_entered = False
+        self._close_line()
+
+    def _close_line(self) -> None:
         line, self._line = self._line, None
         if line is not None:
             line.close()
 
     def __enter__(self) -> Self:
         self._open_patiently(self._patience.begin())
+        self._is_entered = True
         return self
 
     def _open_patiently(self, attempts: Attempts) -> None:
@@ -163,13 +169,16 @@ class Conversation:
                 self._open(attempts)
                 return
             except OutOfTimeError:
-                self.close()
+                self._close_line()
                 raise attempts.out_of_time(self._exchange.request_id) from None
             except TurnScoreError as error:
-                self.close()
+                self._close_line()
                 delay = attempts.delay_after(error)
                 if delay is None:
                     raise
+            except BaseException:  # whoever is cancelled here has no `with` that would close it
+                self._close_line()
+                raise
             self._clock.sleep(delay)
 
     def __exit__(
@@ -190,6 +199,10 @@ class Conversation:
                 return answer
 
     def _require_line(self) -> Line:
+        if self._line is None and self._is_entered:
+            raise ConnectionFailedError(
+                "the connection is gone, and max_reopenings is used up; open another conversation with these turns"
+            )
         if self._line is None:
             raise ConnectionFailedError("the conversation is not open; use it inside its `with`")
         return self._line

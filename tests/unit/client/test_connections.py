@@ -1,7 +1,10 @@
 """Connections: real sockets, running out of time, cancellation, and what is left open (nothing)."""
 
 import asyncio
+import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -88,6 +91,26 @@ def test_failed_retries_leak_no_connection_and_reuse_the_one_they_have(full_serv
         assert idle(client) == [True]
     assert idle(client) == []
     assert (full_service.requests, full_service.connections) == (12, 1)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_does_not_share_its_parents_connections(full_service):
+    program = (
+        "import os, sys\n"
+        "from turnscore_client import OverloadedError, TurnScoreClient\n"
+        "client = TurnScoreClient(sys.argv[1], max_retries=0)\n"
+        "def ask():\n"
+        "    try:\n"
+        "        client.score(response='a')\n"
+        "    except OverloadedError:\n"
+        "        pass\n"
+        "ask(); child = os.fork()\n"
+        "if not child:\n"
+        "    ask(); os._exit(0)\n"
+        "assert os.waitpid(child, 0)[1] == 0; ask()\n"
+    )
+    subprocess.run([sys.executable, "-c", program, full_service.url], timeout=120, check=True)
+    assert (full_service.connections, full_service.requests) == (2, 3)
 
 
 async def test_failed_retries_leak_no_connection_of_the_async_client(full_service):

@@ -204,6 +204,26 @@ def test_it_is_opened_anew_as_often_as_it_may_be(talk: Talk, mock: MockTurnScore
     talk(mock, script, max_reopenings=2)
 
 
+def test_a_turn_that_finds_no_replica_is_raised_and_the_next_one_opens_the_conversation_anew(
+    talk: Talk, mock: MockTurnScore
+):
+    async def script(conversation):
+        await conversation.say("user", "hi")
+        mock.break_next()
+        mock.fail_next("not_ready", retry_after_ms=60_000)
+        with pytest.raises(NotReadyError):
+            await conversation.say("user", "lost")
+        assert (await conversation.say("system", "a")).index == 1
+        assert [turn.text for turn in conversation.turns] == ["hi", "a"]
+        mock.break_next()
+        mock.fail_next("not_ready", retry_after_ms=60_000)
+        for _ in range(2):
+            with pytest.raises((NotReadyError, ConnectionFailedError), match=r"not_ready|max_reopenings is used up"):
+                await conversation.say("system", "b")
+
+    talk(mock, script, max_reopenings=3)
+
+
 def test_an_answer_that_is_not_turnscores_is_told(talk: Talk, mock: MockTurnScore):
     async def script(conversation):
         mock.answer_next(200, b"<html>")

@@ -1,0 +1,59 @@
+"""A conversation whose opening is interrupted leaves no connection behind: no `with` has begun that would close it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from turnscore_client.testing import MockTurnScore
+
+
+class InterruptedLine:
+    """Answers nothing: the wait for it is ended from outside."""
+
+    def __init__(self, ending: type[BaseException]) -> None:
+        self.ending = ending
+        self.is_closed = False
+
+    def send(self, message: Any, seconds_left: Any) -> None:
+        pass
+
+    def receive(self, seconds_left: Any) -> Any:
+        raise self.ending
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_an_interrupt_while_it_opens_leaves_no_connection_behind(mock: MockTurnScore):
+    line = InterruptedLine(KeyboardInterrupt)
+    with mock.client() as client:
+        conversation = client.conversation()
+        conversation._open_line = lambda request_id, attempts: line
+        with pytest.raises(KeyboardInterrupt), conversation:
+            pytest.fail("it opened")
+    assert line.is_closed
+
+
+async def test_a_task_that_is_cancelled_while_it_opens_leaves_no_connection_behind(mock: MockTurnScore):
+    line = InterruptedLine(asyncio.CancelledError)
+
+    class Line:
+        async def send(self, message: Any, seconds_left: Any) -> None:
+            line.send(message, seconds_left)
+
+        async def receive(self, seconds_left: Any) -> Any:
+            return line.receive(seconds_left)
+
+        async def close(self) -> None:
+            line.close()
+
+    async def open_line(request_id: Any, attempts: Any) -> Any:
+        return Line()
+
+    async with mock.async_client() as client:
+        conversation = client.conversation()
+        conversation._open_line = open_line
+        with pytest.raises(asyncio.CancelledError):
+            async with conversation:
+                pytest.fail("it opened")
+    assert line.is_closed
