@@ -24,14 +24,15 @@ async def score_with_service(
 ) -> list[ScoredFile]:
     """Each scorer's scores of every system turn, at most `concurrency` dialogues in flight.
 
-    AgreementError where a scorer is not loaded, or where the service fails on a dialogue, which is named.
+    AgreementError where a scorer is not loaded, or where the service fails on a dialogue, which is named, or answers it
+    by another version, as one that splits conversations does.
     """
     models = await _find_models(client, scorers)
     in_flight = asyncio.Semaphore(concurrency)
 
     async def score(dialogue: JudgedDialogue) -> DialogueReply:
         async with in_flight:
-            reply = await _score_dialogue(client, scorers, dialogue)
+            reply = await _score_dialogue(client, models, dialogue)
         advance(1)
         return reply
 
@@ -65,16 +66,22 @@ async def _find_models(client: AsyncTurnScoreClient, scorers: Sequence[str]) -> 
 
 
 async def _score_dialogue(
-    client: AsyncTurnScoreClient, scorers: Sequence[str], dialogue: JudgedDialogue
+    client: AsyncTurnScoreClient, models: Mapping[str, ModelDescription], dialogue: JudgedDialogue
 ) -> DialogueReply:
     turns = [(turn.speaker, turn.text) for turn in dialogue.turns]
     try:
-        reply = await client.score_dialogue(turns, scorers=scorers)
+        reply = await client.score_dialogue(turns, scorers=list(models))
     except TurnScoreError as error:
         raise AgreementError(f"dialogue {dialogue.id!r}: {error}") from error
     for turn in reply.turns:
         for name, failure in turn.errors.items():
             raise AgreementError(f"dialogue {dialogue.id!r}, turn {turn.index}: {name}: {failure.message}")
+        for name, score in turn.scores.items():
+            if score.model != models[name].model:
+                raise AgreementError(
+                    f"dialogue {dialogue.id!r}, turn {turn.index}: answered by {score.model}, not by "
+                    f"{models[name].model}: the service must neither split nor change its versions"
+                )
     return reply
 
 

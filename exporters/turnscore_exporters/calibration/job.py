@@ -95,7 +95,10 @@ def _score(job: CalibrationJob, loaded: LoadedScorer, turns: Sequence[TurnToScor
 async def score_by_service(
     client: AsyncTurnScoreClient, scorer: str, digest: str, turns: Sequence[TurnToScore]
 ) -> list[RawScore]:
-    """The scores of a running service, which must serve the very bundle. AgreementError where it does not or fails."""
+    """The scores of a running service, which must serve the very bundle. AgreementError where it does not or fails.
+
+    Nor does it where it answers a share of the conversations by another version, or changes its version meanwhile.
+    """
     scores: list[RawScore] = []
     async with client:
         try:
@@ -112,7 +115,12 @@ async def score_by_service(
                 for place, result in enumerate((await client.score_batch(items)).results):
                     if not isinstance(result, ScoreReply):
                         raise AgreementError(f"turn {start + place + 1}: {result.error.message}")
-                    score = result.scores[scorer]
+                    score, listed = result.scores[scorer], served[scorer].model
+                    if score.model != listed:
+                        raise AgreementError(
+                            f"turn {start + place + 1} was answered by {score.model}, not by {listed}: the service "
+                            "must neither split nor change its versions"
+                        )
                     scores.append(RawScore(score.value, score.details))
         except TurnScoreError as error:
             raise AgreementError(f"the service does not answer: {error}") from error

@@ -13,6 +13,7 @@ from turnscore_service.scorers.scorer import TurnToScore
 from turnscore_wire import ScoreRequest, describe_refusal
 
 LABELS = {"good": True, "bad": False}
+_SAID = ("context", "response", "messages")
 _SHARED_WORDS = 5
 """Words of the text that opens a context by which two turns without an id are taken for one dialogue's. Chosen."""
 
@@ -32,7 +33,7 @@ class RatedTurns:
 
 
 def read_rated_turns(path: Path, good_from: float | None = None) -> RatedTurns:
-    """Rows of `context` and `response` as requests have them, with a `label`, or a `rating` and `good_from`.
+    """Rows of `context` and `response`, or `messages`, as requests have them, with a `label` or a `rating`.
 
     `label` is "good" or "bad"; a turn whose `rating` is at least `good_from` is good. `dialogue` names the dialogue;
     without it, turns whose contexts begin with the same text of five words or more are taken for one dialogue's. Raises
@@ -49,8 +50,10 @@ def read_rated_turns(path: Path, good_from: float | None = None) -> RatedTurns:
 
 
 def _read_turn(path: Path, number: int, row: dict[str, Any]) -> TurnToScore:
+    if row.get("options"):
+        raise BadDataError(path, number, "has `options`, and the turns are scored without any")
     try:
-        request = ScoreRequest.model_validate({name: row[name] for name in ("context", "response") if name in row})
+        request = ScoreRequest.model_validate({name: row[name] for name in _SAID if name in row})
     except ValidationError as error:
         field, message = describe_refusal(error)
         raise BadDataError(path, number, f"{field}: {message}") from error
@@ -60,7 +63,7 @@ def _read_turn(path: Path, number: int, row: dict[str, Any]) -> TurnToScore:
 def _is_good(path: Path, number: int, row: dict[str, Any], good_from: float | None) -> bool:
     label, rating = row.get("label"), row.get("rating")
     if label is not None:
-        if label not in LABELS:
+        if not isinstance(label, str) or label not in LABELS:
             raise BadDataError(path, number, "has a `label` that is neither good nor bad")
         return LABELS[label]
     if isinstance(rating, bool) or not isinstance(rating, int | float) or not math.isfinite(rating):

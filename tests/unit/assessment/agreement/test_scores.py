@@ -1,5 +1,7 @@
 """Scores of judged dialogues: a bundle and a service give the same, and say what went wrong."""
 
+from unittest.mock import AsyncMock
+
 import httpx
 import pytest
 from support.fakes import FakeScorer, loaded_fake
@@ -60,6 +62,15 @@ async def test_a_score_that_is_not_a_number_is_refused_by_its_dialogue(serve) ->
     async with serve(fake=FakeScorer()) as (_, runtime), client_of(runtime) as client:
         with pytest.raises(AgreementError, match="dialogue 'p'"):
             await score_with_service(client, ["fake"], [DIALOGUES[0], POISONED], 2, ignore)
+
+
+async def test_a_service_that_answers_by_another_version_is_refused(serve) -> None:
+    async with serve(fake=FakeScorer()) as (_, runtime), client_of(runtime) as client:
+        listed = await client.models()
+        other = [each.model_copy(update={"model": "fake:9.0.0"}) for each in listed.models]
+        client.models = AsyncMock(return_value=listed.model_copy(update={"models": other}))
+        with pytest.raises(AgreementError, match=r"answered by fake:.*, not by fake:9.0.0"):
+            await score_with_service(client, ["fake"], [DIALOGUES[0]], 2, ignore)
 
 
 async def test_a_service_that_is_not_there_is_told_in_one_sentence() -> None:

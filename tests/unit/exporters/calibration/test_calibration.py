@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import numpy as np
 import pytest
@@ -191,7 +192,9 @@ def test_a_curve_over_the_value_moves_no_percentile(bundle: Bundle, tmp_path: Pa
         ([{"response": "a", "rating": 4}] * 80, "--good-from says from which rating"),
         ([{"response": "a", "label": "fair"}] * 80, "neither good nor bad"),
         ([{"response": "a"}] * 80, "neither a `label` nor a number"),
+        ([{"response": "a", "label": ["good"]}] * 80, "neither good nor bad"),
         ([{"response": " ", "label": "good"}] * 80, "response: must not be empty"),
+        ([{"response": "a", "label": "good", "options": {"usr": {"facts": ["b"]}}}] * 80, "has `options`"),
     ],
 )
 def test_what_cannot_serve_is_refused_in_a_sentence(bundle: Bundle, tmp_path: Path, rows: Any, message: str):
@@ -223,6 +226,13 @@ def test_without_ids_a_context_that_begins_alike_is_one_dialogue(tmp_path: Path)
         read_rated_turns(tmp_path / "rated.jsonl")
 
 
+def test_a_turn_may_stand_in_messages(tmp_path: Path):
+    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+    (tmp_path / "rated.jsonl").write_text(json.dumps({"messages": messages, "label": "good"}))
+    [turn] = read_rated_turns(tmp_path / "rated.jsonl").turns
+    assert ([each.text for each in turn.context], turn.response) == (["hi"], "hello")
+
+
 def test_another_scorer_gets_a_threshold_alone(tmp_path: Path):
     [folder] = [each for each in starter_bundles() if each.name == "engagement"]
     rows = make_rows(80, 0.9)
@@ -243,6 +253,12 @@ async def test_a_running_service_scores_the_turns_if_it_serves_the_bundle():
     assert [each.value for each in scores] == [len(turn.response) / 10 for turn in turns]
     with pytest.raises(AgreementError, match="does not serve this bundle"):
         await score_by_service(mock.async_client(), "engagement", "1" * 64, turns)
+    client = mock.async_client()
+    listed = await client.models()
+    other = [each.model_copy(update={"model": "engagement:9.0.0"}) for each in listed.models]
+    client.models = AsyncMock(return_value=listed.model_copy(update={"models": other}))
+    with pytest.raises(AgreementError, match=r"turn 1 was answered by engagement:.*, not by engagement:9.0.0"):
+        await score_by_service(client, "engagement", "0" * 64, turns)
     mock.fail_next("overloaded", times=50)
     with pytest.raises(AgreementError, match="does not answer"):
         await score_by_service(mock.async_client(), "engagement", "0" * 64, turns)
