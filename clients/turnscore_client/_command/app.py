@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from turnscore_client import _defaults
 from turnscore_client._async.client import AsyncTurnScoreClient
@@ -70,6 +70,10 @@ To = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the whole reply as JSON.")]
+
+_MODEL_FIGURES = ("tokens", "low below", "default")
+_PLAIN_WIDTH = 200
+"""Columns of text that no terminal shows, so that a pipe gets a model's row in one line. Chosen."""
 
 
 def _print_version(is_asked: bool) -> None:
@@ -150,17 +154,18 @@ def models(
     if as_json:
         typer.echo(reply.model_dump_json())
         return
-    table = Table("scorer", "model", "graph", "tokens", "low below", "default")
+    console = Console() if Console().is_terminal else Console(width=_PLAIN_WIDTH)
+    table = Table(*(Column(each, overflow="fold") for each in ("scorer", "model", "graph")), *_MODEL_FIGURES)
     for model in reply.models:
         below = "" if model.threshold is None else f"{model.threshold:g}"
         default = "yes" if model.is_default else "stand-in" if model.stand_in else "no"
         table.add_row(model.scorer, model.model, model.graph, str(model.token_limit), below, default)
-    Console().print(table)
+    console.print(table)
     if reply.beside:
         beside = Table("scorer", "version beside", "graph", "role", "share")
         for each in reply.beside:
             beside.add_row(each.scorer, each.model, each.graph, each.role, f"{each.share:g}")
-        Console().print(beside)
+        console.print(beside)
 
 
 def _open_tool(name: str) -> "RowWriter":

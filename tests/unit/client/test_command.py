@@ -4,6 +4,7 @@ import gzip
 import json
 import subprocess
 import sys
+from unittest.mock import AsyncMock
 
 import pytest
 from turnscore_client import AsyncTurnScoreClient
@@ -176,6 +177,15 @@ def test_versions_beside_are_listed_with_their_shares(mock, monkeypatch):
     monkeypatch.setattr(command, "fetch_models", fetch_models)
     table, _ = run(mock, "models")
     assert [each for each in ("version beside", "fed:1.1.0", "shadow", "0.001") if each not in table.stdout] == []
+
+
+def test_the_name_of_a_model_is_never_cut(mock, monkeypatch):
+    name = "engagement:1.0.3+quality:1.2.0+sentiment_stop:1.0.3"
+    [listed, *_] = mock.client().models().models
+    reply = ModelsReply(request_id="a", models=[listed.model_copy(update={"model": name})], limits=Limits())
+    monkeypatch.setattr(command, "fetch_models", AsyncMock(return_value=reply))
+    table, _ = run(mock, "models")
+    assert name in table.stdout
 
 
 def test_models_of_a_service_that_wants_a_key(mock):
