@@ -103,6 +103,15 @@ async def test_it_fails_with_the_scorer_that_failed_and_the_others_answer(serve:
         assert "relevance" not in reply["errors"]
 
 
+async def test_a_sum_beyond_every_number_is_an_error_and_no_score(serve: Any, tmp_path: Path) -> None:
+    huge = {"weights": {"engagement": 1e308, "relevance": 1e308}}
+    async with serve(settings(tmp_path, huge=huge), **scorers()) as (client, _):
+        asked = {"response": "word " * 300, "scorers": ["engagement", "huge"]}
+        reply = (await client.post("/v1/score", json=asked)).json()
+    assert list(reply["scores"]) == ["engagement"]
+    assert reply["errors"]["huge"]["code"] == "internal"
+
+
 async def test_options_go_to_the_scorers_behind_it_under_their_own_names(serve: Any, tmp_path: Path) -> None:
     seen: list[object] = []
 

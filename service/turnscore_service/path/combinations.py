@@ -5,13 +5,14 @@ cache, and their parts are summed. Knows no settings.
 """
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from turnscore_wire import ModelDescription, Score, TokenCount
 
-from turnscore_service.errors import FailedScoringError
+from turnscore_service.errors import FailedScoringError, NotComputableError
 from turnscore_service.path.outcomes import Outcome
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
 
@@ -34,10 +35,15 @@ class Combination:
         return tuple(dict.fromkeys(part.partition(".")[0] for part in self.weights))
 
     def combine(self, found: Mapping[str, Score]) -> Score:
-        """The score of one turn. Raises FailedScoringError where a scorer did not give the part that is weighed."""
+        """The score of one turn.
+
+        Raises FailedScoringError where a scorer did not give the part that is weighed, or the sum is no number.
+        """
         parts = {part: _read_part(part, found) for part in self.weights}
         scores = [found[name] for name in self.scorers]
         value = sum(weight * parts[part] for part, weight in self.weights.items())
+        if not math.isfinite(value):
+            raise NotComputableError(f"the weighted sum {self.name} is larger than a number can be")
         is_comparable = all(each.percentile is not None for each in scores)
         percentile = label = None
         if is_comparable and self.percentiles is not None:
