@@ -123,6 +123,7 @@ def shadow(
 
     if bool(metrics) == bool(prometheus):
         raise typer.BadParameter("give one of --metrics and --prometheus")
+    _check_selector(prometheus, selector)
     with reported_errors(OSError):
         if prometheus:
             samples = query_prometheus(prometheus, window, selector, totals=TOTALS)
@@ -145,6 +146,13 @@ def _date() -> str:
     return f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
 
 
+def _check_selector(prometheus: str | None, selector: str) -> None:
+    if selector and not prometheus:
+        raise typer.BadParameter(
+            "is for a Prometheus; a service and a file have no such labels", param_hint="--selector"
+        )
+
+
 def _gather(
     metrics: list[str] | None,
     prometheus: str | None,
@@ -160,6 +168,7 @@ def _gather(
 
     if sum(map(bool, (metrics, prometheus, scores))) != 1:
         raise typer.BadParameter("give one of --metrics, --prometheus and --scores")
+    _check_selector(prometheus, selector)
     if scores:
         if tenant is not None:
             raise typer.BadParameter("a file of scores names no tenants", param_hint="--tenant")

@@ -151,6 +151,18 @@ def test_the_command_keeps_a_baseline_and_finds_what_drifted(tmp_path: Path):
     assert run(app, ["report", "--scores", str(after), "--metrics", "http://x"]).exit_code == 2
 
 
+@pytest.mark.parametrize("words", ["report --metrics http://nowhere.test", "shadow --metrics http://nowhere.test",
+                                   "report --scores scores.jsonl"])  # fmt: skip
+def test_a_selector_is_refused_where_nothing_can_be_selected(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("scores.jsonl").touch()
+    result = CliRunner().invoke(app, [*words.split(), "--selector", 'job="bot"'])
+    assert result.exit_code == 2
+    assert "--selector" in result.output
+
+
 def test_a_prometheus_is_asked_for_each_series_of_the_window(monkeypatch: pytest.MonkeyPatch):
     asked: list[str] = []
 
