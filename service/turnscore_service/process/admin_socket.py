@@ -23,6 +23,9 @@ _ORDER_SECONDS = 10.0
 _CREDENTIALS = struct.Struct("3i")
 """struct ucred: process, user, group (unix(7), SO_PEERCRED)."""
 
+_UNNAMED = ".bind"
+"""Of a socket that does not listen yet; no longer than its own suffix, as paths of sockets are bounded."""
+
 _LOGGER = logging.getLogger("turnscore.admin")
 
 
@@ -106,11 +109,16 @@ class AdminSocket:
 
 
 def _listen_at(path: Path) -> socket.socket:
+    """A socket has its name once it listens: before, a worker that starts beside would take it for a dead one's."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    nameless = path.with_suffix(_UNNAMED)
     try:
+        nameless.unlink(missing_ok=True)
         os.fchmod(listener.fileno(), 0o600)  # before bind, so that the file never has another mode
-        listener.bind(str(path))
-        path.chmod(0o600)  # where the system takes no notice of that
+        listener.bind(str(nameless))
+        nameless.chmod(0o600)  # where the system takes no notice of that
+        listener.listen()
+        nameless.rename(path)
     except OSError:
         listener.close()
         raise

@@ -140,6 +140,23 @@ async def test_the_kernel_says_who_asks(folder: Path, monkeypatch: pytest.Monkey
         assert asked == [os.geteuid()]
 
 
+async def test_no_other_worker_can_take_a_socket_that_is_being_opened_for_a_dead_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[Path]] = []
+    listen = socket.socket.listen
+
+    def look_and_listen(self: socket.socket, *backlog: int) -> None:
+        seen.append([each for each in folder.glob("*.sock") if each.name.startswith("worker-1-")])
+        listen(self, *backlog)
+
+    async with worker(folder, 0):
+        monkeypatch.setattr(socket.socket, "listen", look_and_listen)
+        async with worker(folder, 1):
+            assert seen[0] == []
+            assert len(list(folder.iterdir())) == 2
+
+
 async def test_sockets_of_killed_workers_are_passed_over_and_removed_by_the_next(folder: Path) -> None:
     prepare_folder(folder)
     dead = folder / "worker-0-1.sock"
