@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from turnscore_wire import ModelsReply
 
 from turnscore_load.address import LOOPBACK, free_port
+from turnscore_load.service_metrics import read_metrics, sum_of
 
 _START_SECONDS = 300.0
 """How long a service may take until it is ready. Chosen; 6 s were measured with the three starter scorers, and 145
@@ -124,8 +125,7 @@ def _count_listening(port: int) -> int:
 
 def _is_each_ready(port: int) -> bool:
     """Whether the worker that is worst off is ready, as their metrics say."""
-    with urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=5) as reply:
-        return b"\nturnscore_ready 1.0\n" in reply.read()
+    return sum_of(read_metrics(port), "turnscore_ready") == 1
 
 
 def _models_at(port: int) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ What a way loads before it begins is not counted: `Ready` is called in between.
 
 import json
 import os
-import socket
 import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from turnscore_corpus.commands.run import CorpusJob, run_job
 from turnscore_corpus.engines.work import EngineChoice
 from turnscore_corpus.inputs.columns import Columns
 from turnscore_corpus.inputs.input_files import find_files
+from turnscore_load.address import free_port
 from turnscore_models import read_bundle
 from turnscore_service.engine import Engine
 from turnscore_service.inference.cpu_budget import usable_cpus
@@ -101,13 +101,13 @@ def map_batches(source: Path, output: Path, bundle: Path, ready: Ready) -> int:
 
 def door(source: Path, output: Path, bundle: Path, ready: Ready) -> int:
     """A service on this machine, asked dialogue by dialogue by our client, some at once."""
-    port = _free_port()
+    port = free_port()
     settings = {
         "TURNSCORE_MODELS": f"{bundle}/",
         "TURNSCORE_HTTP__HOST": "127.0.0.1",
         "TURNSCORE_HTTP__PORT": str(port),
         "TURNSCORE_CACHE__LOCAL_MAX_BYTES": "0",
-        "TURNSCORE_GRPC__PORT": str(_free_port()),
+        "TURNSCORE_GRPC__PORT": str(free_port()),
     }
     server = Server([str(Path(sys.executable).parent / "turnscore-serve")], output, settings, port)
     try:
@@ -144,9 +144,3 @@ def _job(source: Path, output: Path, bundle: Path, **more: Any) -> CorpusJob:
         choice=EngineChoice(models=(f"{bundle}{os.sep}",)),
         **more,
     )
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

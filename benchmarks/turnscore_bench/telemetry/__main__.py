@@ -5,7 +5,6 @@ Sends load to 127.0.0.1 only; a collector in this process takes what is exported
 
 import json
 import random
-import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,7 @@ from statistics import median
 from typing import Annotated, Any
 
 import typer
+from turnscore_load.address import free_port
 from turnscore_models import read_bundle, starter_bundles
 
 from turnscore_bench.harness.processes import Server, drive
@@ -74,7 +74,7 @@ def _ways(serving: Path, before: Path | None, endpoint: str) -> dict[str, tuple[
 
 
 def _start(name: str, serving: Path, environment: Mapping[str, str], output: Path) -> Server:
-    port, folder = _free_port(), output / "".join(filter(str.isalnum, name))
+    port, folder = free_port(), output / "".join(filter(str.isalnum, name))
     own = {
         "TURNSCORE_MODELS": "engagement",
         "TURNSCORE_GRPC__ENABLED": "false",
@@ -136,12 +136,6 @@ def _collector() -> Iterator[str]:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 if __name__ == "__main__":

@@ -9,15 +9,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.request import urlopen
 
 import httpx
-from prometheus_client.parser import text_string_to_metric_families
 
 from turnscore_load.address import LOOPBACK
 from turnscore_load.calls import Stage
 from turnscore_load.generator import Generator
 from turnscore_load.hostile.flooder import batches
+from turnscore_load.service_metrics import read_metrics
 from turnscore_load.traffic import Traffic, TrafficSettings
 
 NEIGHBOUR = "127.0.0.2"
@@ -90,14 +89,11 @@ def known_batch_seconds(port: int, scorer: str) -> float:
 
 def batch_buckets(port: int, scorer: str) -> dict[float, float]:
     """The scorer's batches so far by their seconds: how many took at most so long."""
-    with urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=30) as reply:
-        families = text_string_to_metric_families(reply.read().decode())
-        return {
-            float(sample.labels["le"]): sample.value
-            for family in families
-            for sample in family.samples
-            if sample.name == "turnscore_inference_seconds_bucket" and sample.labels["scorer"] == scorer
-        }
+    return {
+        float(sample.labels["le"]): sample.value
+        for sample in read_metrics(port)
+        if sample.name == "turnscore_inference_seconds_bucket" and sample.labels["scorer"] == scorer
+    }
 
 
 def _quantile(counts: Mapping[float, float], share: float) -> float:

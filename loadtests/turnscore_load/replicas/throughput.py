@@ -6,7 +6,6 @@ answered is counted and taken off, so that no turn counts twice.
 
 import json
 import os
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,15 +14,14 @@ from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
 from statistics import median
-from urllib.request import urlopen
 
 import psutil
 
-from turnscore_load.address import LOOPBACK
 from turnscore_load.generator import Generator
 from turnscore_load.markdown import table
 from turnscore_load.raw_http import post_bytes
 from turnscore_load.replicas.fleet import Fleet, fleet
+from turnscore_load.service_metrics import read_metrics, sum_of
 from turnscore_load.traffic import Traffic, TrafficSettings
 
 _TURNS_PER_REQUEST = 32
@@ -34,7 +32,7 @@ _WARM_SECONDS = 2.0
 _MEASURED_SECONDS = 12.0
 _MOST_TURNS_PER_SECOND = 1_500
 """Of one replica. More than any machine has shown; so many are written down before the clock starts."""
-_FROM_CACHES = re.compile(r"^turnscore_cache_(?:hits|joins)_total\{.*\} (\S+)$", re.MULTILINE)
+_FROM_CACHES = ("turnscore_cache_hits_total", "turnscore_cache_joins_total")
 
 
 class FailedRequestsError(Exception):
@@ -123,11 +121,7 @@ def _cpu_seconds(running: Fleet) -> Mapping[str, float]:
 
 
 def _from_caches(running: Fleet) -> float:
-    total = 0.0
-    for each in running.replicas:
-        with urlopen(f"http://{LOOPBACK}:{each.port}/metrics", timeout=10) as answer:
-            total += sum(map(float, _FROM_CACHES.findall(answer.read().decode())))
-    return total
+    return sum(sum_of(read_metrics(each.port), *_FROM_CACHES) for each in running.replicas)
 
 
 def throughput_report(found: Mapping[tuple[int, ...], Sequence[Carried]]) -> str:

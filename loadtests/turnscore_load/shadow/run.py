@@ -10,13 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.request import urlopen
 
-from prometheus_client.parser import text_string_to_metric_families
-
-from turnscore_load.address import LOOPBACK, free_port
+from turnscore_load.address import free_port
 from turnscore_load.calls import Stage
 from turnscore_load.generator import Generator
+from turnscore_load.service_metrics import read_metrics
 from turnscore_load.target import Target, target
 from turnscore_load.traffic import Traffic, TrafficSettings
 
@@ -153,16 +151,13 @@ async def _overload(service: Target, generator: Generator, traffic: Traffic, sec
 
 def read_counts(service: Target) -> Counts:
     """What the service's metrics say of its shadow; nothing where it has none."""
-    with urlopen(f"http://{LOOPBACK}:{service.port}/metrics", timeout=30) as reply:
-        families = list(text_string_to_metric_families(reply.read().decode()))
     turns = {"compared": 0.0, "failed": 0.0, "full": 0.0, "late": 0.0}
     cpu = 0.0
-    for family in families:
-        for sample in family.samples:
-            if sample.name == "turnscore_shadow_turns_total":
-                turns[sample.labels["outcome"]] += sample.value
-            elif sample.name == "turnscore_shadow_cpu_seconds_total":
-                cpu += sample.value
+    for sample in read_metrics(service.port):
+        if sample.name == "turnscore_shadow_turns_total":
+            turns[sample.labels["outcome"]] += sample.value
+        elif sample.name == "turnscore_shadow_cpu_seconds_total":
+            cpu += sample.value
     return Counts(
         compared=turns["compared"], failed=turns["failed"], dropped=turns["full"] + turns["late"], cpu_seconds=cpu
     )

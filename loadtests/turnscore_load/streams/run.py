@@ -13,14 +13,13 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Self, TypeVar
-from urllib.request import urlopen
 
 import grpc
 import psutil
-from prometheus_client.parser import text_string_to_metric_families
 
 from turnscore_load.address import LOOPBACK, Ports
 from turnscore_load.sampling import Sample, Sampler
+from turnscore_load.service_metrics import read_metrics, sum_of
 from turnscore_load.streams.stream import TalkingStream, Tally
 from turnscore_load.traffic import Traffic, TrafficSettings
 
@@ -146,7 +145,7 @@ class StreamsTest:
         self, ports: Ports, processes: Sequence[psutil.Process], settings: StreamsSettings,
         say: Callable[[str], None],
     ) -> None:  # fmt: skip
-        self._metrics_url = f"http://{LOOPBACK}:{ports.http}/metrics"
+        self._port = ports.http
         self._target = f"{LOOPBACK}:{ports.grpc}"
         self._processes = processes
         self._settings = settings
@@ -246,10 +245,8 @@ class StreamsTest:
             await asyncio.sleep(_SAMPLE_SECONDS)  # another process: there is nothing to wait on
 
     def _read_metrics(self) -> tuple[float, float]:
-        with urlopen(self._metrics_url, timeout=30) as reply:  # noqa: S310  # an address of our own making
-            families = list(text_string_to_metric_families(reply.read().decode()))
-        sums = {family.name: sum(sample.value for sample in family.samples) for family in families}
-        return sums.get(_OPEN, 0.0), sum(sums.get(name, 0.0) for name in _AT_WORK)
+        samples = read_metrics(self._port)
+        return sum_of(samples, _OPEN), sum_of(samples, *_AT_WORK)
 
     def _cpu_seconds(self) -> tuple[float, float]:
         """Of the load generator and of the service, so far."""

@@ -5,9 +5,9 @@ from io import BytesIO
 from typing import Any
 
 import pytest
+from turnscore_load import service_metrics
 from turnscore_load.answers import Answer
 from turnscore_load.calls import CallRecord, Stage
-from turnscore_load.shadow import run as shadow_run
 from turnscore_load.shadow.report import checks, report
 from turnscore_load.shadow.run import Counts, Round, ShadowRun, ShadowSettings, read_counts
 from turnscore_load.target import Target
@@ -69,7 +69,7 @@ def test_the_services_counts_are_read_from_its_metrics(monkeypatch: pytest.Monke
         for outcome, count in (("compared", 5), ("failed", 1), ("full", 2), ("late", 3))
     )
     text += "# TYPE turnscore_shadow_cpu_seconds counter\nturnscore_shadow_cpu_seconds_total 0.5\n"
-    monkeypatch.setattr(shadow_run, "urlopen", lambda *_, **__: BytesIO(text.encode()))
+    monkeypatch.setattr(service_metrics, "urlopen", lambda *_, **__: BytesIO(text.encode()))
     found = read_counts(Target(port=1, models=(), grpc_port=2))
     assert found == Counts(compared=5, failed=1, dropped=5, cpu_seconds=0.5)
     assert found.since(Counts(compared=2)) == Counts(compared=3, failed=1, dropped=5, cpu_seconds=0.5)
