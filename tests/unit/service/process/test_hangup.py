@@ -15,6 +15,7 @@ from turnscore_service.process.hangup import hang_up_children, pass_hangup_on, r
 @pytest.fixture(autouse=True)
 def _handlers() -> Iterator[None]:
     before = {each: signal.getsignal(each) for each in (signal.SIGHUP, signal.SIGTERM)}
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup children would ignore it too, and could not trap it
     yield
     for each, handler in before.items():
         signal.signal(each, handler)
