@@ -7,7 +7,7 @@ import typer
 from turnscore_assessment.reported_errors import reported_errors
 from turnscore_models.version_option import add_version
 
-from turnscore_exporters.commands.exported import exporting
+from turnscore_exporters.commands.exported import choose_graphs, exporting
 from turnscore_exporters.commands.options import (
     DISTRIBUTION,
     BundleOutputOption,
@@ -44,8 +44,6 @@ def engagement(
     threads: ThreadsOption = 0,
 ) -> None:
     """Write the bundle of an engagement checkpoint; fails unless graphs and checkpoint agree as served."""
-    from turnscore_exporters.bundles.encoder import GraphChoice
-    from turnscore_exporters.bundles.writer import choose_graphs
     from turnscore_exporters.data.convai import Labels, Split
     from turnscore_exporters.data.reference_turns import read_reference_turns
     from turnscore_exporters.engagement.bundle import EngagementExport, ExportData, export_engagement
@@ -60,13 +58,12 @@ def engagement(
         }
         reference = read_reference_turns(data, turns)
         data_to_use = ExportData(reference, judged)
-        graphs = GraphChoice(choose_graphs(graph), int8_tolerance, fp16_tolerance)
         job = EngagementExport(
             checkpoint=checkpoint,
             version=version,
             output=output,
             data=data_to_use,
-            graphs=graphs,
+            graphs=choose_graphs(graph, int8_tolerance, fp16_tolerance),
             licence=licence,
         )
         report(export_engagement(job))
@@ -86,19 +83,16 @@ def sentiment_stop(
     threads: ThreadsOption = 0,
 ) -> None:
     """Write the bundle of a sentiment/stop checkpoint; fails unless graphs and checkpoint agree as served."""
-    from turnscore_exporters.bundles.encoder import GraphChoice
-    from turnscore_exporters.bundles.writer import choose_graphs
     from turnscore_exporters.sentiment.bundle import SentimentExport, export_sentiment, read_sentiment_reference
 
     with exporting(threads) as report:
         reference = read_sentiment_reference(data, turns)
-        graphs = GraphChoice(choose_graphs(graph), int8_tolerance, fp16_tolerance)
         job = SentimentExport(
             checkpoint=checkpoint,
             version=version,
             output=output,
             reference=reference,
-            graphs=graphs,
+            graphs=choose_graphs(graph, int8_tolerance, fp16_tolerance),
             licence=licence,
         )
         report(export_sentiment(job))
@@ -118,19 +112,16 @@ def quality(
     threads: ThreadsOption = 0,
 ) -> None:
     """Write the bundle of a quality checkpoint; fails unless every head of the graphs agrees with it as served."""
-    from turnscore_exporters.bundles.encoder import GraphChoice
-    from turnscore_exporters.bundles.writer import choose_graphs
     from turnscore_exporters.quality.bundle import QualityExport, export_quality, read_quality_reference
 
     with exporting(threads) as report:
         reference = read_quality_reference(data, turns)
-        graphs = GraphChoice(choose_graphs(graph), int8_tolerance, fp16_tolerance)
         job = QualityExport(
             checkpoint=checkpoint,
             version=version,
             output=output,
             reference=reference,
-            graphs=graphs,
+            graphs=choose_graphs(graph, int8_tolerance, fp16_tolerance),
             licence=licence,
         )
         report(export_quality(job))
@@ -153,12 +144,9 @@ def encoder(
     threads: ThreadsOption = 0,
 ) -> None:
     """Write the bundle of a sentence encoder, as published; fails unless graphs and encoder agree as served."""
-    from turnscore_exporters.bundles.encoder import GraphChoice
-    from turnscore_exporters.bundles.writer import choose_graphs
     from turnscore_exporters.text_encoder.job import TextEncoderJob, run_text_encoder_job
 
     with exporting(0) as report:
-        graphs = GraphChoice(choose_graphs(graph), int8_tolerance, fp16_tolerance)
         job = TextEncoderJob(
             encoder=encoder,
             version=version,
@@ -166,7 +154,7 @@ def encoder(
             data=data,
             dialogues=dialogues or [],
             turns=turns,
-            graphs=graphs,
+            graphs=choose_graphs(graph, int8_tolerance, fp16_tolerance),
             pooling=pooling,
             token_limit=token_limit,
             licence=licence,

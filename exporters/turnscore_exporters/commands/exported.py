@@ -1,13 +1,17 @@
 """What every export of a checkpoint does around its own work: torch's threads, errors as sentences, the report."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import typer
 from turnscore_assessment.reported_errors import reported_errors
 from turnscore_models import Bundle
 
 from turnscore_exporters.errors import ExporterError
+
+if TYPE_CHECKING:
+    from turnscore_exporters.bundles.encoder import GraphChoice
 
 
 @contextmanager
@@ -22,6 +26,13 @@ def exporting(threads: int) -> Iterator[Callable[[Bundle], None]]:
         torch.set_num_threads(threads)
     with reported_errors(ExporterError):
         yield _report
+
+
+def choose_graphs(names: Sequence[str] | None, int8_tolerance: float, fp16_tolerance: float = 0.02) -> "GraphChoice":
+    """The graphs to write, and how far each may be from the checkpoint. ExporterError for a name that is none."""
+    from turnscore_exporters.bundles import encoder, writer
+
+    return encoder.GraphChoice(writer.choose_graphs(names), int8_tolerance, fp16_tolerance)
 
 
 def _report(bundle: Bundle) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from turnscore_assessment.reported_errors import reported_errors
 
-from turnscore_exporters.commands.exported import exporting
+from turnscore_exporters.commands.exported import choose_graphs, exporting
 from turnscore_exporters.commands.options import (
     BundleOutputOption,
     BundleVersionOption,
@@ -46,8 +46,6 @@ def export_relevance(
     """
     from turnscore_exporters.baselines.bundles.relevance import RelevanceExport, graphs_by_default
     from turnscore_exporters.baselines.bundles.relevance import export_relevance as export
-    from turnscore_exporters.bundles.encoder import GraphChoice
-    from turnscore_exporters.bundles.writer import choose_graphs
     from turnscore_exporters.data.reference_turns import choose_reference_turns
 
     with exporting(threads) as report:
@@ -56,7 +54,7 @@ def export_relevance(
             version=version,
             output=output,
             reference=choose_reference_turns(data, dialogues or [], turns),
-            graphs=GraphChoice(choose_graphs(graph or graphs_by_default(checkpoint)), int8_tolerance, fp16_tolerance),
+            graphs=choose_graphs(graph or graphs_by_default(checkpoint), int8_tolerance, fp16_tolerance),
             token_limit=token_limit,
             licence=licence,
         )
@@ -84,8 +82,6 @@ def export_usr(
     """Write the bundle of USR, of any BERT or RoBERTa; fails unless graphs and checkpoints agree as served."""
     from turnscore_exporters.baselines.bundles.usr import FORMULA_FILE, MASKED_FOLDER, RETRIEVAL_FOLDER, UsrExport
     from turnscore_exporters.baselines.bundles.usr import export_usr as export
-    from turnscore_exporters.bundles.encoder import GraphChoice
-    from turnscore_exporters.bundles.writer import choose_graphs
     from turnscore_exporters.data.reference_turns import choose_reference_turns
 
     with exporting(threads) as report:
@@ -101,7 +97,7 @@ def export_usr(
             version=version,
             output=output,
             reference=choose_reference_turns(data, dialogues or [], turns),
-            graphs=GraphChoice(choose_graphs(graph), int8_tolerance),
+            graphs=choose_graphs(graph, int8_tolerance),
             token_limit=token_limit,
             licence=licence,
         )

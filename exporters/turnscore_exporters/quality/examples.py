@@ -42,6 +42,10 @@ class Example:
     goes_on_weight: float = 1.0
 
 
+MOOD_SHARE = 0.1
+"""Of the real responses that are not stitched, so many become a short reaction. Chosen."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ExampleRecipe:
     """How many made-up responses stand beside a real one, and which. See docs/models/quality.md for their worth."""
@@ -50,7 +54,6 @@ class ExampleRecipe:
     shares: Mapping[NegativeKind, float] = field(default_factory=lambda: SHARES)
     long_share: float = 0.08
     """Of the real responses, so many are stitched to a long one, with a long one beside it that has one bad piece."""
-    mood_share: float = 0.02
     labels: LabelRules = field(default_factory=LabelRules)
 
 
@@ -83,7 +86,7 @@ class ExampleMaker:
         real = self._real(turn)
         if generator.random() < self._recipe.long_share and self._later[index]:
             return self._long_group(index, real, generator)
-        if generator.random() < 0.1:
+        if generator.random() < MOOD_SHARE:
             mood = self._fitting_mood(turn, generator)
             if mood:
                 real = replace(real, response=mood, engaging=UNKNOWN)

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 from turnscore_load.alerts.bundles import repair
-from turnscore_load.alerts.callers import ask_hugely, crowd, steady
+from turnscore_load.alerts.callers import Mood, ask_hugely, crowd, steady
 from turnscore_load.alerts.watch import ANY_JOB, Firing
 from turnscore_load.alerts.world import World
 from turnscore_load.programs import answers, wait_until
@@ -82,25 +82,16 @@ async def run_out_of_memory(world: World) -> AsyncIterator[None]:
     yield
 
 
-@asynccontextmanager
-async def misfit(world: World) -> AsyncIterator[None]:
-    world.talker.mood = "usual"
-    yield
-    world.talker.mood = "silent"
+def set_mood(during: Mood, after: Mood) -> Block:
+    """How the bot talks within the block, and after it."""
 
+    @asynccontextmanager
+    async def block(world: World) -> AsyncIterator[None]:
+        world.talker.mood = during
+        yield
+        world.talker.mood = after
 
-@asynccontextmanager
-async def break_bot(world: World) -> AsyncIterator[None]:
-    world.talker.mood = "broken"
-    yield
-    world.talker.mood = "usual"
-
-
-@asynccontextmanager
-async def change_language(world: World) -> AsyncIterator[None]:
-    world.talker.mood = "foreign"
-    yield
-    world.talker.mood = "usual"
+    return block
 
 
 @asynccontextmanager
@@ -186,7 +177,7 @@ OF_THE_BOT = Cause(
     remedy="it falls silent",
     alerts=("TurnscoreMisfit",),
     job="bot",
-    block=misfit,
+    block=set_mood("usual", "silent"),
 )
 WITHIN_IT = (
     Cause(
@@ -194,14 +185,14 @@ WITHIN_IT = (
         remedy="it gives the usual ones",
         alerts=("TurnscoreDrift", "TurnscoreLowShare"),
         job="bot",
-        block=break_bot,
+        block=set_mood("broken", "usual"),
     ),
     Cause(
         what="the bot answers in German",
         remedy="it answers in English",
         alerts=("TurnscoreForeign",),
         job="bot",
-        block=change_language,
+        block=set_mood("foreign", "usual"),
     ),
 )
 """While it talks."""
@@ -213,4 +204,3 @@ LAST = Cause(
     job=ANY_JOB,
     block=kill_all,
 )
-CAUSES = (*(cause for each in ON_SERVICES for cause in each), OF_THE_BOT, *WITHIN_IT, LAST)
