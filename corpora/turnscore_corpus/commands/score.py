@@ -12,7 +12,7 @@ from turnscore_corpus.engines.bundles import choose_bundles
 from turnscore_corpus.engines.work import NAMESPACE
 from turnscore_corpus.inputs.columns import Columns
 from turnscore_corpus.inputs.columns import RowHolds as RowHoldsName
-from turnscore_corpus.inputs.input_files import find_files
+from turnscore_corpus.inputs.input_files import find_files, refuse_within
 from turnscore_corpus.inputs.plan import BLOCK_DIALOGUES
 
 Engine = Annotated[str, typer.Option(help=f"Who does the blocks: {', '.join(ENGINES)}.", rich_help_panel="Work")]
@@ -81,6 +81,7 @@ def score(
     known, namespace = of.redis_address(redis), of.namespace_of(redis_namespace)
     with reported_errors():
         choose_bundles(named, asked)  # what is wrong with it is found before anything is read
+        refuse_within(inputs, output)
         choice = EngineChoice(
             models=None if named is None else tuple(named), scorers=None if asked is None else tuple(asked),
             options=chosen, device=device, max_batch_tokens=max_batch_tokens,

@@ -82,12 +82,26 @@ def find_files(places: Sequence[str], given: Format | None = None) -> list[Input
     return found
 
 
+def refuse_within(places: Sequence[str], output: str) -> None:
+    """Raises BadInputError where the output is among the data files of an input: it would be input of the next run."""
+    inside = absolute(output)
+    for place in map(absolute, places):
+        if inside == place or (inside.startswith(f"{place}/") and _is_visible(inside.removeprefix(place).lstrip("/"))):
+            raise BadInputError(
+                f"the output {inside} lies in the input {place}, and would be read as input when the run goes on; name "
+                "a folder elsewhere, or one whose name begins with _"
+            )
+
+
+def _is_visible(name: str) -> bool:
+    return not any(part.startswith((".", "_")) for part in name.split("/"))
+
+
 def _in_folder(place: str, filesystem: Any, path: str, given: Format | None) -> list[InputFile]:
     """The data files below a folder; names that begin with a dot or `_` are those of other programs."""
     inside = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
     names = sorted(each.path[len(path) :].lstrip("/") for each in inside if each.type == fs.FileType.File)
-    visible = [name for name in names if not any(part.startswith((".", "_")) for part in name.split("/"))]
-    found = [_describe(f"{place}/{name}", given) for name in visible if given or _split(name)[0]]
+    found = [_describe(f"{place}/{name}", given) for name in names if _is_visible(name) and (given or _split(name)[0])]
     if not found:
         raise BadInputError(f"{place} holds no file that ends in {', '.join(f'.{each}' for each in _ENDINGS)}")
     return found

@@ -260,6 +260,16 @@ def test_wrong_options_are_refused_by_name(words: list[str], code: int, message:
 
 
 @pytest.mark.usefixtures("without_models")
+def test_an_output_that_would_be_input_when_the_run_goes_on_is_refused(lines: Path, tmp_path: Path):
+    for output in (tmp_path, tmp_path / "in" / "out"):
+        done = command("score", tmp_path, output, "--workers", 1)
+        assert (done.exit_code, f"the output {output} lies in the input {tmp_path}" in done.stderr) == (1, True)
+    assert [each.name for each in tmp_path.iterdir()] == [lines.name]
+    for _ in range(2):
+        assert command("score", tmp_path, tmp_path / "_out", "--workers", 1).exit_code == 0
+
+
+@pytest.mark.usefixtures("without_models")
 def test_a_stopped_run_has_an_exit_code_of_its_own(lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def stop(job: CorpusJob) -> None:
         raise StoppedError("interrupted")
