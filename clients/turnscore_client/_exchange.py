@@ -27,9 +27,15 @@ _Said = Turn | list[ChatMessage]
 class Exchange:
     """Counts one answer for each message, in order; an answer nobody waits for any more is left out."""
 
-    def __init__(self, opening: ConversationOpening, request_id: str | None, before: Dialogue | None = None) -> None:
-        """`before` are the aggregates of the turns that the conversation scored before it was opened anew."""
+    def __init__(
+        self, opening: ConversationOpening, request_id: str | None, before: Dialogue | None = None, shift: int = 0
+    ) -> None:
+        """`before` are the aggregates of the turns that the conversation scored before it was opened anew.
+
+        `shift` is by how much its places are beyond those that the service counts: messages became fewer turns.
+        """
         self._opening = opening
+        self.shift = shift
         self._before = dict(before or {})
         self.dialogue: Dialogue = self._before
         """The last aggregates, over every turn that was scored since the first opening."""
@@ -49,16 +55,24 @@ class Exchange:
 
     def turns_before(self, message: ConversationMessage | None) -> Sequence[Turn]:
         """The same without what this message, the last one, says."""
-        last = None if message is None else message.turn or (message.said and message.said.messages)
         transcript = Transcript([], 0)
-        for entry in (*self._taken, *(entry for entry in self._due if entry is not None)):
-            if entry is last:
-                continue
+        for entry in self._said_before(message):
             if isinstance(entry, Turn):
                 transcript.say(entry)
             else:
                 transcript.hear(entry)
         return (*transcript.turns, *map_messages(transcript.waiting).turns)
+
+    def places_before(self, message: ConversationMessage | None) -> int:
+        """The place that the next turn, or message, would have, as `index` counts them."""
+        said = self._said_before(message)[len(self._opening.context) :]
+        opened = len(self._opening.messages or self._opening.context)
+        return self.shift + opened + sum(1 if isinstance(entry, Turn) else len(entry) for entry in said)
+
+    def _said_before(self, message: ConversationMessage | None) -> list[_Said]:
+        last = None if message is None else message.turn or (message.said and message.said.messages)
+        due = (entry for entry in self._due if entry is not None)
+        return [entry for entry in (*self._taken, *due) if entry is not last]
 
     @property
     def deadline_ms(self) -> int | None:
@@ -101,15 +115,16 @@ class Exchange:
         if reply.opened is not None:
             self.opened, self.request_id = reply.opened, reply.opened.request_id
         if reply.scored is not None:
-            reply = self._joined(reply, reply.scored)
+            reply = self._going_on(reply, reply.scored)
         if self._late:
             self._late -= 1
             return None
         return reply
 
-    def _joined(self, reply: ConversationReply, scored: ConversationScored) -> ConversationReply:
+    def _going_on(self, reply: ConversationReply, scored: ConversationScored) -> ConversationReply:
         self.dialogue = join(self._before, scored.dialogue) if self._before else scored.dialogue
-        return reply.model_copy(update={"scored": scored.model_copy(update={"dialogue": dict(self.dialogue)})})
+        own = {"index": scored.index + self.shift, "dialogue": dict(self.dialogue)}
+        return reply.model_copy(update={"scored": scored.model_copy(update=own)})
 
 
 def read_answer(reply: ConversationReply, request_id: str | None) -> ConversationScored | None:

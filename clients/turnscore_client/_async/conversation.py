@@ -97,7 +97,7 @@ class AsyncConversation:
             attempts = self._patience.with_timeout(given.get("timeout_seconds")).begin()
             own_ms = given.get("deadline_ms")
             if self._is_entered and self._reopenings_left and (self._exchange.is_draining or self._line is None):
-                await self._reopen(self._exchange.turns, attempts)
+                await self._reopen(None, attempts)
             while True:
                 self._require_line()
                 message = write(attempts.deadline_ms_left(self._exchange.deadline_ms if own_ms is None else own_ms))
@@ -109,7 +109,7 @@ class AsyncConversation:
                 else:
                     if not (has_ended(reply) and self._reopenings_left):
                         return read_answer(reply, self._exchange.request_id)
-                await self._reopen(self._exchange.turns_before(message), attempts)
+                await self._reopen(message, attempts)
 
     async def _ask(self, message: ConversationMessage, attempts: Attempts) -> ConversationReply:
         line = self._require_line()
@@ -125,11 +125,14 @@ class AsyncConversation:
             self._exchange.give_up()
             raise
 
-    async def _reopen(self, turns: Sequence[Turn], attempts: Attempts) -> None:
+    async def _reopen(self, unanswered: ConversationMessage | None, attempts: Attempts) -> None:
+        """Over all that was said before the message that has no answer."""
         self._reopenings_left -= 1
         await self._close_line()
-        self._opening, before = opening_with(self._opening, turns), self._exchange.dialogue
-        self._exchange = Exchange(self._opening, self._exchange.request_id, before)
+        known = self._exchange
+        turns, places = known.turns_before(unanswered), known.places_before(unanswered)
+        self._opening = opening_with(self._opening, turns)
+        self._exchange = Exchange(self._opening, known.request_id, known.dialogue, places - len(turns))
         await self._open_patiently(attempts)
 
     @property
@@ -188,7 +191,8 @@ class AsyncConversation:
         await self.close()
 
     async def _open(self, attempts: Attempts) -> None:
-        self._exchange = Exchange(self._opening, self._exchange.request_id, self._exchange.dialogue)
+        known = self._exchange
+        self._exchange = Exchange(self._opening, known.request_id, known.dialogue, known.shift)
         self._line = await self._open_line(self._exchange.request_id, attempts)
         await self._line.send(self._exchange.open(), attempts.seconds_left)
         read_answer(await self._hear(self._line, attempts), self._exchange.request_id)

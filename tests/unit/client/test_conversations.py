@@ -204,6 +204,25 @@ def test_it_is_opened_anew_as_often_as_it_may_be(talk: Talk, mock: MockTurnScore
     talk(mock, script, max_reopenings=2)
 
 
+def test_places_of_messages_go_on_where_the_conversation_is_opened_anew(talk: Talk, mock: MockTurnScore):
+    prompt, hi = {"role": "system", "content": "be nice"}, {"role": "user", "content": "hi"}
+    calling, result = {"role": "assistant", "tool_calls": [{"id": "a"}]}, {"role": "tool", "content": "b"}
+    hello = {"role": "assistant", "content": "hello"}
+
+    async def script(conversation):
+        await conversation.say_messages([prompt, hi])
+        mock.break_next()
+        assert (await conversation.say_messages([hello])).index == 3
+        assert (await conversation.say_messages([hi, calling, result, hello])).index == 7
+        mock.break_next()
+        assert (await conversation.say("system", "a")).index == 8
+        mock.begin_drain()
+        assert (await conversation.say_messages([hi, hello])).index == 10
+        assert (await conversation.say_messages([hi, hello])).index == 12
+
+    talk(mock, script, messages=[prompt])
+
+
 def test_a_turn_that_finds_no_replica_is_raised_and_the_next_one_opens_the_conversation_anew(
     talk: Talk, mock: MockTurnScore
 ):
