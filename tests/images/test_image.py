@@ -61,7 +61,8 @@ def started(*options: str) -> Container:
     own |= {"TURNSCORE_GRPC__HOST": "127.0.0.1", "TURNSCORE_GRPC__PORT": str(grpc_port)}
     own["TURNSCORE_DRAIN_SECONDS"] = "3"
     variables = [word for each in own.items() for word in ("--env", "=".join(each))]
-    confined = ["--read-only", "--tmpfs", "/tmp", "--cap-drop=all", "--security-opt", "no-new-privileges"]
+    tmpfs = "/tmp:rw,noexec,nosuid,nodev"  # as docker mounts it of itself, and podman does not
+    confined = ["--read-only", "--tmpfs", tmpfs, "--cap-drop=all", "--security-opt", "no-new-privileges"]
     begun = time.monotonic()
     run("run", "--detach", "--name", name, "--network", "host", *flags(), *confined, *variables, *options, IMAGE)
     try:
