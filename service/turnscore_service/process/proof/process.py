@@ -96,8 +96,9 @@ class ProofProcess:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
-                    text=True,
-                    env={**os.environ, "PYTHONPATH": paths},
+                    encoding="utf-8",
+                    errors="replace",  # ONNX Runtime warns with the graph's own names
+                    env={**os.environ, "PYTHONPATH": paths, "PYTHONIOENCODING": "utf-8"},
                 )
             except OSError as error:
                 raise FailedProofError(

@@ -53,6 +53,7 @@ ENDS = [
     ("import os; os.kill(os.getpid(), 15)", r"ended by SIGTERM$"),
     ("raise ValueError('a scorer broke')", r"the proof of a:1 failed: ValueError: a scorer broke; the log has all"),
     ("import os; os._exit(3)", r"the proof of a:1 failed: exit status 3"),
+    ("import os; os.write(2, b'a name \\xff'); os._exit(3)", r"the proof of a:1 failed: a name \ufffd"),
     ("print('nothing of use')", r"the proof of a:1 ended without a result"),
 ]
 
