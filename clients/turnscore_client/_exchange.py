@@ -108,10 +108,7 @@ class Exchange:
             return None
         if reply.opened is None and reply.heard is None and reply.scored is None and reply.error is None:
             return None  # of a kind that this client does not know
-        if self._due:
-            said = self._due.popleft()
-            if said is not None and reply.error is None:
-                self._taken.append(said)
+        self._settle(is_taken=reply.error is None)
         if reply.opened is not None:
             self.opened, self.request_id = reply.opened, reply.opened.request_id
         if reply.scored is not None:
@@ -120,6 +117,18 @@ class Exchange:
             self._late -= 1
             return None
         return reply
+
+    def skip(self) -> None:
+        """An answer came that cannot be read, and nobody waits for more: what it answers may have been heard."""
+        self._settle(is_taken=True)
+        self.give_up()
+
+    def _settle(self, *, is_taken: bool) -> None:
+        """The first of what is due has its answer."""
+        if self._due:
+            said = self._due.popleft()
+            if said is not None and is_taken:
+                self._taken.append(said)
 
     def _going_on(self, reply: ConversationReply, scored: ConversationScored) -> ConversationReply:
         self.dialogue = join(self._before, scored.dialogue) if self._before else scored.dialogue

@@ -17,7 +17,7 @@ from turnscore_wire import (
 )
 
 from turnscore_client._clock import Clock
-from turnscore_client._errors import ConnectionFailedError, TurnScoreError
+from turnscore_client._errors import ConnectionFailedError, TurnScoreError, UnexpectedReplyError
 from turnscore_client._exchange import Exchange, read_answer
 from turnscore_client._options import MessageLike, TurnOptions, check_names
 from turnscore_client._reopening import has_ended, opening_with
@@ -115,6 +115,9 @@ class Conversation:
         try:
             line.send(message, attempts.seconds_left)
             return self._hear(line, attempts)
+        except UnexpectedReplyError:
+            self._exchange.skip()
+            raise
         except TurnScoreError:
             raise
         except OutOfTimeError:

@@ -243,11 +243,30 @@ def test_a_turn_that_finds_no_replica_is_raised_and_the_next_one_opens_the_conve
     talk(mock, script, max_reopenings=3)
 
 
-def test_an_answer_that_is_not_turnscores_is_told(talk: Talk, mock: MockTurnScore):
+def run_out_of_time(conversation: Any, patched: pytest.MonkeyPatch) -> None:
+    """From here on nothing comes in time."""
+    line = getattr(conversation, "conversation", conversation)._line
+
+    def slow(seconds_left):
+        raise OutOfTimeError
+
+    async def slow_async(seconds_left):
+        raise OutOfTimeError
+
+    patched.setattr(line, "receive", slow_async if inspect.iscoroutinefunction(line.receive) else slow)
+
+
+def test_an_answer_that_is_not_turnscores_is_told(talk: Talk, mock: MockTurnScore, monkeypatch):
     async def script(conversation):
         mock.answer_next(200, b"<html>")
         with pytest.raises(UnexpectedReplyError):
             await conversation.say("system", "a")
+        with monkeypatch.context() as patched:
+            run_out_of_time(conversation, patched)
+            with pytest.raises(DeadlineExceededError):
+                await conversation.say("system", "late")
+        assert (await conversation.say("system", "b")).scores
+        assert [turn.text for turn in conversation.turns] == ["a", "late", "b"]
 
     talk(mock, script)
 
@@ -266,24 +285,11 @@ def test_draining_is_noticed_and_the_conversation_goes_on(talk: Talk, mock: Mock
 def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_ones(talk: Talk, mock: MockTurnScore, monkeypatch):
     async def script(conversation):
         await conversation.say("user", "hi")
-        own = getattr(conversation, "conversation", conversation)
-        line = own._line
-        receive = line.receive
-
-        class Slow:
-            """Receives nothing, in time."""
-
-            def __call__(self, seconds_left):
-                raise OutOfTimeError
-
-        async def slow(seconds_left):
-            raise OutOfTimeError
-
-        monkeypatch.setattr(line, "receive", slow if inspect.iscoroutinefunction(receive) else Slow())
-        for text in ("late", "later"):
-            with pytest.raises(DeadlineExceededError):
-                await conversation.say("system", text)
-        monkeypatch.setattr(line, "receive", receive)
+        with monkeypatch.context() as patched:
+            run_out_of_time(conversation, patched)
+            for text in ("late", "later"):
+                with pytest.raises(DeadlineExceededError):
+                    await conversation.say("system", text)
         assert (await conversation.say("system", "a b")).index == 3
         assert [turn.text for turn in conversation.turns] == ["hi", "late", "later", "a b"]
 
