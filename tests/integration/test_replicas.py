@@ -96,10 +96,10 @@ class Replica:
 
 
 def configuration(port: int, replicas: list[Replica]) -> str:
-    """The balancer's own for HTTP: these servers instead of Docker's name server, and five times as many checks."""
+    """The balancer's own for HTTP: these servers instead of a name server, and five times as many checks."""
     text = CONFIG.read_text().partition("# Connections, not calls")[0]
-    text = re.sub(r"resolvers docker\n(    .*\n)+", "", text).replace("bind :3000", f"bind 127.0.0.1:{port}")
-    template = re.compile(r"    server-template replica 10 turnscore:3000 (.*) resolvers docker init-addr none")
+    text = re.sub(r"resolvers network\n(    .*\n)+", "", text).replace("bind :3000", f"bind 127.0.0.1:{port}")
+    template = re.compile(r"    server-template replica 10 turnscore:3000 (.*) resolvers network init-addr none")
     options = template.findall(text)[0].replace("inter 500ms", "inter 100ms")
     text = text.replace("    balance", "    timeout check 60s\n    balance")  # not `inter`
     servers = (f"    server replica{at} 127.0.0.1:{each.port} {options}" for at, each in enumerate(replicas))
