@@ -69,12 +69,14 @@ class AdminSocket:
                 await writer.wait_closed()
 
     async def _obey(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AdminReport:
-        if (user := _user_of(writer)) not in (0, os.geteuid()):
-            _LOGGER.warning("an order of another user was refused", extra={"user": user})
-            return self._refuse("only the service's own user and root may give orders")
         try:
             async with asyncio.timeout(_ORDER_SECONDS):
-                order = AdminOrder.model_validate_json(await reader.readuntil(b"\n"))
+                # Read from anybody: what is closed unread may be a reset to the caller, in the place of the answer.
+                line = await reader.readuntil(b"\n")
+            if (user := _user_of(writer)) not in (0, os.geteuid()):
+                _LOGGER.warning("an order of another user was refused", extra={"user": user})
+                return self._refuse("only the service's own user and root may give orders")
+            order = AdminOrder.model_validate_json(line)
         except TimeoutError:
             return self._refuse(f"no order came within {_ORDER_SECONDS:g} s")
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
