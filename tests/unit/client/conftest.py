@@ -5,8 +5,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import pytest
-from turnscore_client import AsyncTurnScoreGrpcClient, TurnScoreGrpcClient
+from turnscore_client import AsyncTurnScoreGrpcClient, Conversation, TurnScoreGrpcClient
 from turnscore_client.testing import MockTurnScore
+
+Talk = Callable[..., Any]
 
 
 class Ask(Protocol):
@@ -71,3 +73,37 @@ def call(request: pytest.FixtureRequest) -> Callable[..., Awaitable[Any]]:
             return await getattr(opened, method)(*args, **fields)
 
     return work
+
+
+@pytest.fixture(params=["client", "async_client", "grpc_client", "async_grpc_client"])
+def talk(request: pytest.FixtureRequest) -> Talk:
+    """Opens a conversation with the mock and does with it what an async script does, in both worlds alike."""
+
+    async def in_sync(mock: MockTurnScore, script: Callable[..., Any], **given: Any) -> None:
+        with getattr(mock, request.param)() as client, client.conversation(**given) as conversation:
+            await script(_Awaited(conversation))
+
+    async def in_async(mock: MockTurnScore, script: Callable[..., Any], **given: Any) -> None:
+        async with getattr(mock, request.param)() as client, client.conversation(**given) as conversation:
+            await script(conversation)
+
+    def run(mock: MockTurnScore, script: Callable[..., Any], **given: Any) -> None:
+        asyncio.run((in_async if request.param.startswith("async") else in_sync)(mock, script, **given))
+
+    return run
+
+
+class _Awaited:
+    """A conversation of threads whose `say` may be awaited."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self.conversation = conversation
+
+    async def say(self, *args: Any, **kwargs: Any) -> Any:
+        return self.conversation.say(*args, **kwargs)
+
+    async def say_messages(self, *args: Any, **kwargs: Any) -> Any:
+        return self.conversation.say_messages(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.conversation, name)
