@@ -79,6 +79,8 @@ def choose_formula(rated: RatedHeads, shipped: ValueFormula, *, with_weights: bo
         return Choice(shipped, f"{AS_SHIPPED}: {least} turns of one kind are too few to fit anything", {})
     ways = {name: fit for name, fit in _WAYS.items() if with_weights or not name.startswith(REWEIGHTED)}
     losses = {name: losses for name, fit in ways.items() if (losses := _fold_losses(rated, shipped, fit)) is not None}
+    if AS_SHIPPED not in losses:
+        return Choice(shipped, f"{AS_SHIPPED}: one kind of turns is all of one dialogue, too few to compare over", {})
     base = losses[AS_SHIPPED]
     best = min(losses, key=lambda name: float(losses[name].mean()))
     gain = base - losses[best]

@@ -110,6 +110,15 @@ def test_a_dialogues_turns_stay_in_one_fold():
     assert sorted(np.bincount(folds)) == [28] * 5
 
 
+@pytest.mark.parametrize("shared", ["all", "bad"])
+def test_what_ships_stays_where_one_dialogue_has_all_turns_of_a_kind(shared: str):
+    heads, good = draw_heads(200, np.random.default_rng(0))
+    names = ["one" if shared == "all" or not is_good else str(place) for place, is_good in enumerate(good)]
+    made = calibrate_formula(RatedHeads(heads, good, names, [()] * 200), SHIPPED, rate=0.05, source="raters")
+    assert made.choice.formula == SHIPPED
+    assert "of one dialogue" in made.choice.way
+
+
 def test_what_ships_stays_where_ratings_have_nothing_to_do_with_it():
     generator = np.random.default_rng(5)
     heads, _ = draw_heads(200, generator)
