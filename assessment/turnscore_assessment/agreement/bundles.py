@@ -84,7 +84,7 @@ def score_turns(loaded: LoadedScorer, turns: Sequence[TurnToScore]) -> list[RawS
     """The scores of independent turns, in order, in batches of turns of like width."""
     raw: dict[int, RawScore] = {}
     for start in range(0, len(turns), TURNS_AT_ONCE):
-        packs = loaded.scorer.encode(turns[start : start + TURNS_AT_ONCE])
+        packs = loaded.scorer.encode([loaded.trim(turn) for turn in turns[start : start + TURNS_AT_ONCE]])
         raw.update(_score_packs(loaded, [_PlacedPack(pack, [start + each for each in pack.answers]) for pack in packs]))
     return [raw[place] for place in range(len(turns))]
 
@@ -103,7 +103,8 @@ def _score_chunk(loaded: LoadedScorer, dialogues: Sequence[JudgedDialogue]) -> l
     turns: list[TurnToScore] = []
     for dialogue in dialogues:
         own = [
-            TurnToScore(dialogue.turns[:at], dialogue.turns[at].text, options=options) for at in dialogue.system_places
+            loaded.trim(TurnToScore(dialogue.turns[:at], dialogue.turns[at].text, options=options))
+            for at in dialogue.system_places
         ]
         placed += [
             _PlacedPack(pack, [len(turns) + answer for answer in pack.answers]) for pack in loaded.scorer.encode(own)

@@ -75,7 +75,7 @@ def run_calibration_job(job: CalibrationJob) -> Calibrated:
         np.array([[each.details[name] for name in HEADS] for each in scores]),
         np.array(rated.good),
         rated.dialogues,
-        [find_repeats(turn.context, turn.response) for turn in rated.turns],
+        [find_repeats(turn.context, turn.response) for turn in map(loaded.trim, rated.turns)],
     )
     shipped = QualityOptions.model_validate(loaded.bundle.manifest.options).value
     made = calibrate_formula(heads, shipped, rate=job.rate, source=source)

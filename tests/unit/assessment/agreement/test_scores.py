@@ -6,12 +6,13 @@ import httpx
 import pytest
 from support.fakes import FakeScorer, loaded_fake
 from support.judged import OracleScorer, build_judged
-from turnscore_assessment.agreement.bundles import load_bundles, score_with_bundle
+from turnscore_assessment.agreement.bundles import load_bundles, make_turn, score_turns, score_with_bundle
 from turnscore_assessment.agreement.data import JudgedDialogue
 from turnscore_assessment.agreement.service import score_with_service
 from turnscore_assessment.errors import AgreementError
 from turnscore_client import AsyncTurnScoreClient
 from turnscore_service.doors.http.door import create_http_door
+from turnscore_service.scorers.scorer import TurnToScore
 
 DIALOGUES = [JudgedDialogue.model_validate(build_judged(number, pairs=1 + number % 5)) for number in range(40)]
 MONOLOGUE = JudgedDialogue.model_validate({"id": "m", "turns": [{"speaker": "system", "text": "hello 5"}]})
@@ -48,6 +49,20 @@ def test_a_dialogues_score_leaves_out_turns_that_do_not_count() -> None:
     assert dialogue.dialogue["value"] == pytest.approx(sum(qualities) / len(qualities))
     assert dialogue.dialogue["worse"] == pytest.approx(-sum(qualities) / len(qualities))
     assert monologue.dialogue == {}
+
+
+class ShortSightedScorer(FakeScorer):
+    """Reads two words of a response."""
+
+    def trim(self, turn: TurnToScore) -> TurnToScore:
+        return turn.trimmed([], " ".join(turn.response.split()[:2]), is_cut=True)
+
+
+def test_a_bundle_reads_no_more_of_a_turn_than_a_service_does() -> None:
+    loaded = loaded_fake(ShortSightedScorer())
+    spoken = JudgedDialogue.model_validate({"id": "d", "turns": [{"speaker": "system", "text": "one two three"}]})
+    assert score_with_bundle(loaded, [spoken], ignore).dialogues[0].turns == {0: {"value": 0.02}}
+    assert [raw.value for raw in score_turns(loaded, [make_turn([], "one two three")])] == [0.02]
 
 
 async def test_an_unknown_scorer_is_refused_with_those_that_are_loaded(serve) -> None:
