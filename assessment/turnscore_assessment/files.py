@@ -4,21 +4,25 @@ import csv
 import gzip
 import io
 import json
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from turnscore_assessment.figures import jsonable
 
+UNREADABLE = (UnicodeDecodeError, gzip.BadGzipFile, EOFError, zlib.error)
+"""What reading a text raises whose bytes are broken or are no UTF-8."""
+
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 """How a cell begins that a spreadsheet would take for a formula (OWASP, CSV injection)."""
 
 
-def open_text(path: Path) -> IO[str]:
-    """The file's text, unpacked where its name ends in `.gz`; a byte-order mark is left out."""
+def open_text(path: Path, newline: str | None = None) -> IO[str]:
+    """The file's text, unpacked where its name ends in `.gz`; a byte-order mark is left out. For CSV, newline is ""."""
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8-sig")
-    return path.open(encoding="utf-8-sig")
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline=newline)
+    return path.open(encoding="utf-8-sig", newline=newline)
 
 
 def write_packed(path: Path, text: str) -> None:

@@ -1,13 +1,13 @@
 """Original files: JSON, a JSON object a line, or CSV, gzipped or not. A broken one is named, with its place."""
 
 import csv
-import gzip
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 from turnscore_assessment.errors import BadDataError
+from turnscore_assessment.files import UNREADABLE, open_text
 
 Record = dict[str, Any]
 LARGEST_CELL = 1 << 24
@@ -16,13 +16,13 @@ LARGEST_CELL = 1 << 24
 
 def read_json_list(path: Path) -> Iterator[tuple[int, Record]]:
     """(place from 1, object) of a file that is a list of objects, or a line per object."""
-    with _open(path) as file:
-        text = _read(file, path)
-    try:
-        found = json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in text.splitlines()]
-    except json.JSONDecodeError as error:
-        raise BadDataError(path, error.lineno, f"is not JSON ({error.msg})") from error
-    for place, record in enumerate(found, start=1):
+    text = _read(path)
+    if text.lstrip().startswith("["):
+        found = list(enumerate(_parse(text, path), start=1))
+    else:  # lines end at \n alone: a JSON text may hold what else Python takes for a line's end, such as U+2028
+        lines = enumerate(text.split("\n"), start=1)
+        found = [(place, _parse(line, path, place)) for place, line in lines if line.strip()]
+    for place, record in found:
         if not isinstance(record, dict):
             raise BadDataError(path, place, "is not a JSON object")
         yield place, record
@@ -30,12 +30,7 @@ def read_json_list(path: Path) -> Iterator[tuple[int, Record]]:
 
 def read_json_object(path: Path) -> Record:
     """The object that a file is."""
-    with _open(path) as file:
-        text = _read(file, path)
-    try:
-        found = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise BadDataError(path, error.lineno, f"is not JSON ({error.msg})") from error
+    found = _parse(_read(path), path)
     if not isinstance(found, dict):
         raise BadDataError(path, 1, "is not a JSON object")
     return found
@@ -47,7 +42,7 @@ def read_csv(path: Path) -> Iterator[tuple[int, Record]]:
     with _open(path) as file:
         try:
             yield from enumerate(csv.DictReader(file), start=2)
-        except (csv.Error, UnicodeDecodeError, OSError, EOFError) as error:
+        except (csv.Error, OSError, *UNREADABLE) as error:
             raise BadDataError(path, 0, f"cannot be read ({error})") from error
 
 
@@ -59,17 +54,24 @@ def field(record: Mapping[str, Any], name: str, kind: type, path: Path, place: i
     return value
 
 
+def _parse(text: str, path: Path, line: int | None = None) -> Any:
+    """What the JSON says; BadDataError naming the line, by default the one in which the text is wrong."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise BadDataError(path, line or error.lineno, f"is not JSON ({error.msg})") from error
+
+
 def _open(path: Path) -> IO[str]:
     try:
-        if path.suffix == ".gz":
-            return cast("IO[str]", gzip.open(path, "rt", encoding="utf-8", newline=""))
-        return path.open(encoding="utf-8", newline="")
+        return open_text(path, newline="")
     except OSError as error:
         raise BadDataError(path, 0, f"cannot be read ({error})") from error
 
 
-def _read(file: IO[str], path: Path) -> str:
-    try:
-        return file.read()
-    except (UnicodeDecodeError, OSError, EOFError) as error:
-        raise BadDataError(path, 0, f"cannot be read ({error})") from error
+def _read(path: Path) -> str:
+    with _open(path) as file:
+        try:
+            return file.read()
+        except (OSError, *UNREADABLE) as error:
+            raise BadDataError(path, 0, f"cannot be read ({error})") from error

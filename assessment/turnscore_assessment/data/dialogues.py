@@ -1,6 +1,5 @@
 """Dialogues in the shared form: gzipped JSON lines, one dialogue a line. Reads and checks them; labels nothing."""
 
-import gzip
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from turnscore_assessment.errors import BadDataError
-from turnscore_assessment.files import open_text
+from turnscore_assessment.files import UNREADABLE, open_text
 
 THUMB_NONE, THUMB_DOWN, THUMB_UP = 0, 1, 2
 
@@ -60,16 +59,23 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             for row, line in enumerate(lines, start=1):
                 if not line.strip():
                     continue
-                record = json.loads(line)
+                record = _parse(line, path, row)
                 if not isinstance(record, dict):
                     raise BadDataError(path, row, "is not a JSON object")
                 yield row, record
     except FileNotFoundError as error:
         raise BadDataError(path, 0, "the file does not exist") from error
-    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
+    except UNREADABLE as error:
         raise BadDataError(path, row + 1, f"cannot be read ({error})") from error
+
+
+def _parse(line: str, path: Path, row: int) -> object:
+    try:
+        return json.loads(line)
     except json.JSONDecodeError as error:
         raise BadDataError(path, row, f"is not JSON ({error.msg})") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets in thousands of brackets
+        raise BadDataError(path, row, f"is no JSON that can be read ({str(error).partition(';')[0]})") from error
 
 
 def _build_dialogue(record: dict[str, Any], path: Path, row: int) -> Dialogue:

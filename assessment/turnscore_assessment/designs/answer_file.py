@@ -101,13 +101,17 @@ def _read_csv(path: Path, key: DesignKey) -> Iterator[Given]:
     """The cells of a question and criterion together; with `;` between cells a decimal may have a comma."""
     groups: dict[tuple[str, int, str], tuple[dict[str, str], int]] = {}
     with path.open(encoding="utf-8-sig", newline="") as file:
-        separator = ";" if file.readline(LINE_CHARACTERS).count(";") >= len(CSV_NEEDED) - 1 else ","
+        try:
+            first = file.readline(LINE_CHARACTERS)
+        except UnicodeDecodeError as error:
+            raise BadFileError(path, 1, f"cannot be read ({error})") from None
+        separator = ";" if first.count(";") >= len(CSV_NEEDED) - 1 else ","
         file.seek(0)
         reader = csv.DictReader(file, delimiter=separator)
-        missing = [column for column in CSV_NEEDED if column not in (reader.fieldnames or ())]
-        if missing:
-            raise BadFileError(path, 1, f"has no column `{missing[0]}`")
         try:
+            missing = [column for column in CSV_NEEDED if column not in (reader.fieldnames or ())]
+            if missing:
+                raise BadFileError(path, 1, f"has no column `{missing[0]}`")
             for row in reader:
                 number = str(row["question"] or "").strip()
                 if not number.isdecimal() or len(number) > LONGEST_NUMBER:

@@ -106,22 +106,31 @@ def read_columns(path: Path, ratings: RatingFile) -> list[MetricColumn]:
 
     BadFileError names the line and the column.
     """
-    with path.open(encoding="utf-8", newline="") as file:
+    with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file)
-        key = next((name for name in KEYS if name in (reader.fieldnames or ())), None)
-        if key is None:
-            raise BadFileError(path, 1, f"has none of the columns {', '.join(KEYS)}")
-        names = [name for name in reader.fieldnames or () if name not in KEYS]
-        if not names or len(names) > MOST_COLUMNS:
-            raise BadFileError(path, 1, f"must have 1 to {MOST_COLUMNS} columns of numbers, not {len(names)}")
-        found: dict[str, dict[str, float]] = {}
-        for number, row in enumerate(reader, start=2):
-            name = str(row[key])
-            if name in found:
-                raise BadFileError(path, number, f"{key}: {name!r} was already used")
-            found[name] = {column: _read_number(path, number, column, row[column]) for column in names}
+        try:
+            key, names, found = _read_cells(path, reader)
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise BadFileError(path, reader.line_num, f"cannot be read ({error})") from error
     _check_keys(path, key, found, ratings)
     return [_place(path, key, column, found, ratings) for column in names]
+
+
+def _read_cells(path: Path, reader: "csv.DictReader[str]") -> tuple[str, list[str], dict[str, dict[str, float]]]:
+    """Which column the rows are known by, the others, and their numbers by row."""
+    key = next((name for name in KEYS if name in (reader.fieldnames or ())), None)
+    if key is None:
+        raise BadFileError(path, 1, f"has none of the columns {', '.join(KEYS)}")
+    names = [name for name in reader.fieldnames or () if name not in KEYS]
+    if not names or len(names) > MOST_COLUMNS:
+        raise BadFileError(path, 1, f"must have 1 to {MOST_COLUMNS} columns of numbers, not {len(names)}")
+    found: dict[str, dict[str, float]] = {}
+    for number, row in enumerate(reader, start=2):
+        name = str(row[key])
+        if name in found:
+            raise BadFileError(path, number, f"{key}: {name!r} was already used")
+        found[name] = {column: _read_number(path, number, column, row[column]) for column in names}
+    return key, names, found
 
 
 def _read_number(path: Path, number: int, column: str, text: str | None) -> float:

@@ -1,6 +1,5 @@
 """Reading and writing ratings files: JSON lines, gzipped where the name ends in `.gz`. Computes nothing."""
 
-import gzip
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from turnscore_assessment.errors import BadRatingsError
-from turnscore_assessment.files import open_text, write_packed
+from turnscore_assessment.files import UNREADABLE, open_text, write_packed
 from turnscore_assessment.ratings.form import RatedDialogue, StudyDescription
 
 LINE_CHARACTERS = 4_000_000
@@ -73,7 +72,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                     yield number, _parse(path, number, line)
     except FileNotFoundError as error:
         raise BadRatingsError(path, 0, "does not exist") from error
-    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
+    except UNREADABLE as error:
         raise BadRatingsError(path, number + 1, f"cannot be read ({error})") from error
 
 
@@ -88,7 +87,7 @@ def describe_problem(error: ValidationError) -> str:
 def _parse(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
         record = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadRatingsError(path, number, f"is not JSON ({error})") from error
     if not isinstance(record, dict):
         raise BadRatingsError(path, number, "is not a JSON object")

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from turnscore_assessment.files import open_text
+from turnscore_assessment.files import UNREADABLE, open_text
 from turnscore_assessment.references.comparisons import MOST_CHARS, MOST_TEXTS, Comparison
 from turnscore_assessment.references.errors import ReferencesError, UnreadableRowError
 
@@ -38,7 +38,7 @@ def read_lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 number += 1
                 if line.strip():
                     yield f"{path}, line {number}", _parse(line, f"{path}, line {number}")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, *UNREADABLE) as error:
         raise ReferencesError(f"{path} cannot be read: {error}") from None
 
 

@@ -66,12 +66,13 @@ def _read_study(path: Path) -> list[RatedItems]:
 
 
 def _read_csv(path: Path) -> RatedItems:
-    with path.open(encoding="utf-8", newline="") as file:
+    with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file)
-        missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-        if missing:
-            raise BadRatingsError(path, 1, f"{missing[0]}: is no column; the first line must be {','.join(COLUMNS)}")
         try:
+            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+            if missing:
+                wanted = ",".join(COLUMNS)
+                raise BadRatingsError(path, 1, f"{missing[0]}: is no column; the first line must be {wanted}")
             rows = [_read_row(path, number, row) for number, row in enumerate(reader, start=2)]
         except (UnicodeDecodeError, csv.Error) as error:
             raise BadRatingsError(path, reader.line_num, f"cannot be read ({error})") from error

@@ -23,7 +23,7 @@ def read_pair_csv(path: Path) -> list[EngagementPair]:
     Raises BadDataError naming the file and the row (the header is row 1).
     """
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
             missing = {"query", "reply", "label"} - set(reader.fieldnames or ())
             if missing:
@@ -33,6 +33,8 @@ def read_pair_csv(path: Path) -> list[EngagementPair]:
         raise BadDataError(path, 0, "the file does not exist") from error
     except UnicodeDecodeError as error:
         raise BadDataError(path, 0, f"is not UTF-8 ({error.reason})") from error
+    except csv.Error as error:
+        raise BadDataError(path, reader.line_num + 1, f"is no CSV that can be read ({error})") from error
 
 
 def _build_pair(record: dict[str, str | None], path: Path, row: int) -> EngagementPair:

@@ -121,11 +121,13 @@ def test_a_column_by_system_has_no_dialogues(ratings: RatingFile, tmp_path: Path
         ("line,x\n2,1\n2,1\n", "line 3: line: '2' was already used"),
         ("line,x\n1,1\n", "line: the ratings have no '1'"),
         ("system,x\nZ,1\n", "system: the ratings have no 'Z'"),
+        ("\ufeffsystem,x\nZ,1\n", "system: the ratings have no 'Z'"),
+        ("syst\xe8me,x\nZ,1\n", "scores.csv: cannot be read"),
     ],
 )
 def test_a_wrong_file_of_scores_is_named(ratings: RatingFile, tmp_path: Path, content: str, reason: str) -> None:
     file = tmp_path / "scores.csv"
-    file.write_text(content)
+    file.write_text(content, encoding="latin-1" if "\xe8" in content else "utf-8")
     with pytest.raises(BadFileError, match=reason):
         read_columns(file, ratings)
 

@@ -125,6 +125,11 @@ def test_a_cut_archive_and_an_endless_line_are_refused(tmp_path: Path, monkeypat
     cut.write_bytes(gzip.compress(json.dumps(STUDY).encode())[:-9])
     with pytest.raises(BadRatingsError, match="cannot be read"):
         read_ratings(cut)
+    broken = bytearray(gzip.compress(json.dumps(STUDY).encode() * 100))
+    broken[12:20] = b"\xff" * 8
+    cut.write_bytes(broken)
+    with pytest.raises(BadRatingsError, match="cannot be read"):
+        read_ratings(cut)
     monkeypatch.setattr(rating_file, "LINE_CHARACTERS", 300)
     with pytest.raises(BadRatingsError, match="line 2: is longer than 300 characters"):
         read_ratings(write(tmp_path / "long.jsonl", STUDY, {**ROW, "topic": "x" * 300}))

@@ -165,11 +165,13 @@ def test_the_command_measures_each_criterion_of_recorded_dialogues(tmp_path: Pat
         ("item,rater,value\na,b,nan\n", "line 2: value: 'nan' is not a number"),
         ("item,rater,value\na,,1\n", "line 2: item and rater must not be empty"),
         ("item,rater,value\n", "has no rating"),
+        ("\ufeffitem,rater,value\n", "has no rating"),
+        ("b\xe9b\xe9,rater,value\n", "cannot be read"),
     ],
 )
 def test_a_wrong_csv_is_named_by_line(tmp_path: Path, content: str, reason: str) -> None:
     file = tmp_path / "ratings.csv"
-    file.write_text(content)
+    file.write_text(content, encoding="latin-1" if "\xe9" in content else "utf-8")
     done = CliRunner().invoke(app, ["reliability", str(file)])
     assert done.exit_code == 1
     assert reason in done.stderr

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from turnscore_assessment.files import open_text
+from turnscore_assessment.files import UNREADABLE, open_text
 from turnscore_assessment.references.comparisons import Floats
 from turnscore_assessment.references.errors import MissingResourceError, ReferencesError
 from turnscore_assessment.references.metrics.metric import Pair
@@ -55,19 +55,47 @@ def read_word_vectors(path: Path, wanted: Collection[str]) -> WordVectors:
     return WordVectors(path.name, known, total / count)
 
 
+def split_line(cells: Sequence[str], width: int) -> tuple[str, Sequence[str]]:
+    """A line's word and its numbers, where vectors have so many; 0 where that is not known yet.
+
+    GloVe's largest files have words with blanks, such as `. . .`: no later part of them is a number.
+    """
+    words = cells[:-width] if width else cells[:1]
+    if len(words) < 2 or any(map(_is_number, words[1:])):
+        return cells[0], cells[1:]
+    return " ".join(words), cells[-width:]
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
 def _read_vectors(path: Path) -> Iterator[tuple[str, Floats]]:
-    with open_text(path) as lines:
-        for number, line in enumerate(lines, start=1):
-            word, *numbers = line.rstrip().split(" ")
-            if number == 1 and len(numbers) == 1:
-                continue  # word2vec's first line: how many, and of what size
-            try:
-                vector = np.array(numbers, dtype=np.float64)
-            except ValueError:
-                raise ReferencesError(f"{path}, line {number}: this is no word with its numbers") from None
-            if not 1 < len(vector) <= MOST_DIMENSIONS or not np.isfinite(vector).all():
-                raise ReferencesError(f"{path}, line {number}: this is no word with its numbers")
-            yield word, vector
+    width = 0
+    for number, line in enumerate(_read_text(path), start=1):
+        word, numbers = split_line(line.rstrip().split(" "), width)
+        if number == 1 and len(numbers) == 1:
+            continue  # word2vec's first line: how many, and of what size
+        try:
+            vector = np.array(numbers, dtype=np.float64)
+        except ValueError:
+            raise ReferencesError(f"{path}, line {number}: this is no word with its numbers") from None
+        if not 1 < len(vector) <= MOST_DIMENSIONS or not np.isfinite(vector).all():
+            raise ReferencesError(f"{path}, line {number}: this is no word with its numbers")
+        width = len(vector)
+        yield word, vector
+
+
+def _read_text(path: Path) -> Iterator[str]:
+    try:
+        with open_text(path) as lines:
+            yield from lines
+    except (OSError, *UNREADABLE) as error:
+        raise ReferencesError(f"{path} cannot be read: {error}") from None
 
 
 def _average(own: Floats, other: Floats) -> float:

@@ -4,12 +4,14 @@ Reads vectors; trains none. A word that the file lacks has the vector 0, as in t
 """
 
 import gzip
+import zlib
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from turnscore_assessment.references.metrics.word_vectors import split_line
 
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.training.encoders import Encoder
@@ -47,7 +49,7 @@ class FileVectors:
                 for word, vector in read(file, path):
                     if word in kept and word not in self._table:
                         self._table[word] = vector
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, zlib.error) as error:
             raise ExporterError(f"{path}: cannot be read ({error})") from error
         if not self._table:
             raise ExporterError(f"{path}: has a vector for none of {len(kept)} words")
@@ -93,13 +95,14 @@ def _read_lines(file: IO[bytes], path: Path) -> Iterator[tuple[str, Vectors]]:
         if number == 1 and len(cells) == 2:
             continue  # word2vec's head: words and width
         width = width or len(cells) - 1
+        word, numbers = split_line(cells, width)
         try:
-            vector = np.array(cells[-width:], dtype=np.float32)
+            vector = np.array(numbers, dtype=np.float32)
         except ValueError as error:
             raise ExporterError(f"{path}: line {number} is not a word and its numbers") from error
-        if len(cells) != width + 1 or width < 1:
-            raise ExporterError(f"{path}: line {number} has {len(cells) - 1} numbers, expected {width}")
-        yield cells[0], vector
+        if len(numbers) != width or width < 1:
+            raise ExporterError(f"{path}: line {number} has {len(numbers)} numbers, expected {width}")
+        yield word, vector
 
 
 def _read_binary(file: IO[bytes], path: Path) -> Iterator[tuple[str, Vectors]]:

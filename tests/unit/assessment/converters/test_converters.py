@@ -130,6 +130,7 @@ def test_ids_of_people_are_hashed(tmp_path: Path) -> None:
         ("dstc9", "chatbot1.json", [{"context": "hi"}], "names no speaker"),
         ("dbdc3", "a.log.json", {"dialogue-id": "eliza_1", "turns": []}, "`dialogue-id` is 'eliza_1'"),
         ("grade", "human_judgement.json", [{"Context": "a", "Response": "b", "HumanScores": "x"}], "`HumanScores`"),
+        ("grade", "human_judgement.json", '{"Context": "a"}\n\n{"Context"\n', "row 3: is not JSON"),
         ("zhao", "persona.csv", "english_ctx,english_res,ratings\na,b,1\n", "is not named after its set"),
         ("zhao", "persona-zhao.csv", "spanish_ctx,spanish_res,ratings\na,b,1\n", "row 2: `english_ctx` is NoneType"),
         ("zhao", "persona-zhao.csv", "english_ctx,english_res,ratings\na,b,\n", "row 2: `ratings` is ''"),
@@ -145,6 +146,13 @@ def test_what_is_not_in_the_published_form_is_refused_by_its_place(
     code, output = run(name, write(tmp_path / file, content), tmp_path / "rows.jsonl")
     assert (code, said in output) == (1, True), output
     assert not (tmp_path / "rows.jsonl").exists()
+
+
+def test_a_line_per_object_may_hold_what_python_takes_for_the_end_of_a_line(tmp_path: Path) -> None:
+    line = json.dumps({"context": ["a\u2028b"], "positive_responses": ["c\x85d"]}, ensure_ascii=False)
+    (tmp_path / "train.json").write_text(f"\ufeff{line}\n\n{line}\n", encoding="utf-8")
+    code, output = run("dailydialog-several", tmp_path / "train.json", tmp_path / "rows.jsonl")
+    assert (code, "2 rows" in output) == (0, True), output
 
 
 def test_counts_are_compared_with_those_of_the_whole_set(tmp_path: Path) -> None:

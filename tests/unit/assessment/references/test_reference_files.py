@@ -89,6 +89,8 @@ def test_a_line_without_end_is_not_read_to_its_end(tmp_path: Path):
 
 def test_a_damaged_packed_file_is_refused(tmp_path: Path):
     path = tmp_path / "f.jsonl.gz"
-    path.write_bytes(gzip.compress(json.dumps(ROW).encode() * 100)[:-9])
-    with pytest.raises(ReferencesError, match="cannot be read"):
-        read_comparisons(path)
+    packed = gzip.compress(json.dumps(ROW).encode() * 100)
+    for damaged in (packed[:-9], packed[:12] + b"\xff" * 8 + packed[20:]):
+        path.write_bytes(damaged)
+        with pytest.raises(ReferencesError, match="cannot be read"):
+            read_comparisons(path)

@@ -201,6 +201,23 @@ def test_what_is_no_file_of_vectors_is_refused(tmp_path: Path, content: str):
         read_word_vectors(path, {"a"})
 
 
+def test_a_word_may_hold_blanks_as_in_gloves_largest_file(tmp_path: Path):
+    path = tmp_path / "v.txt"
+    path.write_text("a 1 0\n. . . 0 1\nat name@domain.com 1 1\n")
+    assert set(read_word_vectors(path, {"a", ". . .", "at name@domain.com"}).known) == {
+        "a",
+        ". . .",
+        "at name@domain.com",
+    }
+
+
+@pytest.mark.parametrize(("name", "content"), [("v.txt", b"caf\xe9 1 0\n"), ("v.txt.gz", b"no archive")])
+def test_vectors_that_cannot_be_read_are_refused(tmp_path: Path, name: str, content: bytes):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ReferencesError, match="cannot be read"):
+        read_word_vectors(tmp_path / name, {"a"})
+
+
 def test_a_first_line_of_sizes_is_no_vector(tmp_path: Path):
     path = tmp_path / "v.txt"
     path.write_text("2 2\na 1 0\nb 0 1\n")

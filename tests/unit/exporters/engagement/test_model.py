@@ -115,6 +115,7 @@ def test_spoilt_replies_depend_on_seed_and_index_alone() -> None:
         ("query,label\nhi,1\n", "row 1: lacks the column reply"),
         ("query,reply,label\nhi,you,1\nhi,you,2\n", "row 3: has label '2'"),
         ("query,reply,label\nhi\n", "row 2: has too few columns"),
+        (f"query,reply,label\nhi,{'x' * (1 << 24)}y,1\n", "row 2: is no CSV that can be read"),
     ],
 )
 def test_bad_pair_file_is_refused_by_file_and_row(tmp_path: Path, content: str, reason: str) -> None:
@@ -122,3 +123,9 @@ def test_bad_pair_file_is_refused_by_file_and_row(tmp_path: Path, content: str, 
     path.write_text(content, encoding="utf-8")
     with pytest.raises(BadDataError, match=f"pairs.csv, {reason}"):
         read_pair_csv(path)
+
+
+def test_a_pair_file_that_excel_wrote_is_read(tmp_path: Path) -> None:
+    """It begins with a byte-order mark."""
+    (tmp_path / "pairs.csv").write_text("\ufeffquery,reply,label\nhi,you,1\n", encoding="utf-8")
+    assert [pair.query for pair in read_pair_csv(tmp_path / "pairs.csv")] == ["hi"]

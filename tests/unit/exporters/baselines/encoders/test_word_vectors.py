@@ -22,6 +22,11 @@ def test_word_vectors_of_every_form_are_the_same(tmp_path: Path) -> None:
         assert vectors.of(["you", "unknown", "hi"]).tolist() == [table["you"], [0, 0, 0], table["hi"]]
 
 
+def test_a_word_may_hold_blanks_as_in_gloves_largest_file(tmp_path: Path) -> None:
+    (tmp_path / "glove.txt").write_text("hi 1 2 3\n. . . 4 5 6\n")
+    assert FileVectors(tmp_path / "glove.txt", [". . ."]).of([". . ."]).tolist() == [[4.0, 5.0, 6.0]]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
