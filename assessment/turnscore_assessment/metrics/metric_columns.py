@@ -2,6 +2,7 @@
 
 import csv
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,6 +152,12 @@ def _check_keys(path: Path, key: str, found: Mapping[str, Mapping[str, float]], 
     unknown = next((name for name in found if name not in known), None)
     if unknown is not None:
         raise BadFileError(path, 0, f"{key}: the ratings have no {unknown!r}")
+    named = {(row.dialogue, row.system) for row in ratings.dialogues} if key == DIALOGUE else set()
+    shared = next(
+        (name for name, times in Counter(name for name, _ in named).items() if times > 1 and name in found), ""
+    )
+    if shared:
+        raise BadFileError(path, 0, f"{key}: {shared!r} is the name of several systems' dialogues; name them by `line`")
 
 
 def _list_keys(key: str, ratings: RatingFile) -> list[str | None]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from turnscore_assessment.errors import BadRatingsError
 from turnscore_assessment.figures import Floats
+from turnscore_assessment.ratings.form import RatedDialogue
 from turnscore_assessment.ratings.rating_file import read_ratings
 from turnscore_assessment.ratings.rating_table import build_table
 from turnscore_assessment.scoring.standardization import standardize
@@ -61,8 +62,13 @@ def _read_study(path: Path) -> list[RatedItems]:
         columns = np.column_stack([values, values.mean(axis=1)])
         for column, name in enumerate([*ratings.description.names, "overall"]):
             rated = ((ratings.dialogues[number], float(columns[number, column])) for number in kept)
-            found.append(arrange(path, f"{name}, {kind}", ((str(row.dialogue), row.worker, at) for row, at in rated)))
+            found.append(arrange(path, f"{name}, {kind}", ((_name(row), row.worker, at) for row, at in rated)))
     return found
+
+
+def _name(row: RatedDialogue) -> str:
+    """Of a dialogue among those of all systems, each of which may have a dialogue 1."""
+    return repr((row.system, row.dialogue))
 
 
 def _read_csv(path: Path) -> RatedItems:

@@ -16,6 +16,7 @@ from turnscore_assessment.ratings.rating_file import RatingFile, read_lines, wri
 from turnscore_assessment.reliability import krippendorff
 from turnscore_assessment.reliability.intraclass import bound_intraclass, measure_intraclass, step_up
 from turnscore_assessment.reliability.krippendorff import SCALES, Scale, bound_alpha, measure_alpha
+from turnscore_assessment.reliability.rated_items import read_items
 from typer.testing import CliRunner
 
 SHROUT_FLEISS = np.array(
@@ -155,6 +156,15 @@ def test_the_command_measures_each_criterion_of_recorded_dialogues(tmp_path: Pat
     assert overall["figures"]["ICC(C,1)"]["value"] > 0.5
     assert overall["figures"]["alpha ratio"]["value"] is None
     assert "a ratio scale has no negative values" in overall["undefined"][0]
+
+
+def test_dialogues_of_two_systems_are_two_items_whatever_they_are_called(tmp_path: Path) -> None:
+    study = make_study({"A": 80.0, "B": 50.0, "C": 30.0}, workers=12)
+    write_ratings(
+        tmp_path / "ratings.jsonl",
+        RatingFile(study.description, [row.model_copy(update={"dialogue": "1"}) for row in study.dialogues]),
+    )
+    assert {len(each.table) for each in read_items(tmp_path / "ratings.jsonl")} == {3}
 
 
 @pytest.mark.parametrize(

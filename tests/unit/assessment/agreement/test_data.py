@@ -151,6 +151,10 @@ def test_a_dialogue_that_several_judged_comes_once(tmp_path: Path) -> None:
     of_a = [mean for mean, row in zip(means, rows, strict=True) if row.system == "A"]
     assert read["of A"] == pytest.approx(np.mean(of_a))
     assert len(read) == 2
+    write_ratings(file, RatingFile(study.description, [row.model_copy(update={"dialogue": "1"}) for row in rows]))
+    assert {each.id: each.quality for each in read_judged_dialogues(file, "study")} == {
+        f"{name[3:]}: 1": quality for name, quality in read.items()
+    }
     silent = [row.model_copy(update={"turns": ()}) for row in rows]
     write_ratings(file, RatingFile(study.description, silent))
     with pytest.raises(BadRatingsError, match="turns: no dialogue that counts has any"):
