@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from turnscore_assessment.study.chatbots import clean_text
 from turnscore_assessment.study.guards import GuardedApp, read_fields, read_link
 from turnscore_assessment.study.page_requests import Agreement, Message, Nothing, OneDialogue, Rating, read_body
 from turnscore_assessment.study.refusals import Refusal, RefusedError
@@ -134,5 +135,5 @@ async def _answer_fault(_request: Request, _error: Exception) -> Response:
 
 
 def _refuse(refusal: Refusal, sentence: str = "") -> Response:
-    error = {"code": refusal.code, "message": sentence or refusal.sentence}
+    error = {"code": refusal.code, "message": clean_text(sentence or refusal.sentence)}
     return JSONResponse({"error": error}, status_code=refusal.status)

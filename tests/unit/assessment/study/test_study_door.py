@@ -204,3 +204,12 @@ async def test_a_fault_is_reported_without_what_it_was_about(tmp_path: Path) -> 
         answer = await served.post(link, "message", dialogue=dialogue, number=0, text="my secret")
         assert code_of(answer) == (500, "broken")
         assert "turns" not in answer.text
+
+
+async def test_a_name_that_no_answer_can_hold_is_refused_as_any_other(tmp_path: Path) -> None:
+    async with served_study(tmp_path) as served:
+        link, dialogue = await begin(served)
+        body = json.dumps({"dialogue": dialogue, "ratings": {"\ud800": 3}})
+        headers = {"Authorization": f"Bearer {link}", "Origin": ORIGIN, "Content-Type": "application/json"}
+        answer = await served.http.post("/api/rating", content=body, headers=headers)
+        assert code_of(answer) == (422, "invalid")
