@@ -28,4 +28,5 @@ def run(
             typer.echo(f"deleted what {worker} said and rated")
         else:
             typer.echo(f"deleted {database.run_here(forget_texts, database.study_id)} turns")
+        database.erase_here()
         database.close()

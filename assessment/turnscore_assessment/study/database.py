@@ -63,6 +63,23 @@ class StudyDatabase:
         with self._engine.execution_options(**{_ONLY_READS: True}).begin() as connection:
             return work(connection, *taken, **named)
 
+    async def erase(self) -> None:
+        """As `erase_here`, in a thread."""
+        await anyio.to_thread.run_sync(self.erase_here, limiter=self._limiter)
+
+    def erase_here(self) -> None:
+        """Takes what was deleted out of SQLite's files, whose write-ahead log else keeps it while the study is served.
+
+        Waits for transactions under way, BUSY_SECONDS at most.
+        """
+        if self._engine.dialect.name != "sqlite":
+            return
+        connection = self._engine.raw_connection()
+        try:
+            connection.cursor().execute("pragma wal_checkpoint(truncate)").close()
+        finally:
+            connection.close()
+
     def close(self) -> None:
         """Closes its connections."""
         self._engine.dispose()

@@ -126,6 +126,7 @@ class RunningStudy:
     async def leave(self, worker: Worker) -> None:
         """Deletes everything that the worker said and rated."""
         await self._database.run(workers.leave, worker.id, self._now())
+        await self._database.erase()
 
 
 def _check_agreed(worker: Worker) -> None:

@@ -82,8 +82,7 @@ async def test_who_leaves_leaves_nothing_behind(tmp_path: Path) -> None:
         assert (await served.post(link, "leaving")).json() == {}
         assert code_of(await served.get(link)) == (410, "left")
         assert code_of(await served.post(link, "begin")) == (410, "left")
-        served.database.close()
-        stored = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+        stored = b"".join(file.read_bytes() for file in tmp_path.iterdir())  # while the study is served
         assert b"spring" in stored
         assert b"hello 0" not in stored
 
