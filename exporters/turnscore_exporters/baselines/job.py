@@ -22,7 +22,7 @@ from turnscore_exporters.baselines.measures.adversarial import JudgedContext, me
 from turnscore_exporters.baselines.measures.agreement import AskedSet, measure_baseline, read_asked_sets
 from turnscore_exporters.baselines.trainers import TRAINERS, Plan, Trained
 from turnscore_exporters.json_files import read_json, write_json
-from turnscore_exporters.training.runs import REPORT_FILE, TRAINING_FILE
+from turnscore_exporters.training.runs import REPORT_FILE, TRAINING_FILE, claim_folder
 
 ENGAGEMENT = {"svm": train_svm, "bi-rnn": train_birnn}
 NAMES = (*TRAINERS, *ENGAGEMENT)
@@ -57,6 +57,7 @@ def run_baseline_job(job: BaselineJob) -> dict[str, Any]:
         torch.set_num_threads(job.threads)
     described = _describe(job)
     output = job.plan.output
+    claim_folder(output, job.plan.data)
     done = read_json(output / REPORT_FILE)
     if done and done.get("choices") == described["choices"]:
         typer.echo(f"{job.name}: is trained already in {output}")

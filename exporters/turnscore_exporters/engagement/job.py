@@ -29,7 +29,7 @@ from turnscore_exporters.engagement.report import (
 from turnscore_exporters.engagement.training import TextVectors
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.training.encoders import Encoder, load_encoder
-from turnscore_exporters.training.runs import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, parse_choice
+from turnscore_exporters.training.runs import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, claim_folder, parse_choice
 
 BOOTSTRAP_ROUNDS = 1000
 MIXED_LABELS = "heads: contrast text, corrected, thumbs, published; blend: transfer pairs"
@@ -65,6 +65,7 @@ def run_engagement_job(job: EngagementJob) -> None:
     recipe = parse_choice(Recipe, job.recipe, "recipe")
     if job.threads:
         torch.set_num_threads(job.threads)
+    claim_folder(job.output, job.data)
     paths = EngagementPaths.in_folder(job.data)
     data = read_engagement_data(paths, check_counts=job.check_counts)
     print_counts(data, checked=job.check_counts and not is_sample(job.data))

@@ -92,13 +92,19 @@ def train_paper_recipe(
     source = Source(vectors.features(texts_of(pairs)), labels_of(pairs), 128)
     steps = recipe.head_steps
     settings = LoopSettings(
-        steps=steps, run_key=f"head {recipe.name} {steps} seed {seed}", seed=seed, description="training the head"
+        steps=steps,
+        run_key=f"head {encoder.name} {recipe.name} {steps} seed {seed}",
+        seed=seed,
+        description="training the head",
     )
     train_head(model.first_head, source, settings, state_path=_state(state_folder, "head"))
     if recipe.is_fine_tuned:
         steps = recipe.fine_tune_steps or -(-len(pairs) // recipe.batch_size)
         settings = LoopSettings(
-            steps=steps, run_key=f"fine-tune {recipe.name} {steps} seed {seed}", seed=seed, description="fine-tuning"
+            steps=steps,
+            run_key=f"fine-tune {encoder.name} {recipe.name} {steps} seed {seed}",
+            seed=seed,
+            description="fine-tuning",
         )
         fine_tune(
             model, encoder, pairs, settings, batch_size=recipe.batch_size, state_path=_state(state_folder, "tuned")

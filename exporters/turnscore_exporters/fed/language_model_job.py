@@ -33,7 +33,7 @@ from turnscore_exporters.fed.language_model_data import (
 )
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.training.loop import LoopSettings, choose_batch, run_loop
-from turnscore_exporters.training.runs import TRAINING_FILE
+from turnscore_exporters.training.runs import TRAINING_FILE, claim_folder
 
 STATE_FILE = "state.pt"
 TOKENS_PER_STEP = 2048  # chosen: half a second on one core with bf16 instructions
@@ -57,6 +57,7 @@ def run_language_model_job(job: LanguageModelJob) -> None:
     """Trains the tokenizer and the model, resuming where a run was interrupted; writes both and `training.json`."""
     if job.threads:
         torch.set_num_threads(job.threads)
+    claim_folder(job.output, job.data)
     texts = read_texts(job.data)
     tokenizer = _find_tokenizer(job, texts)
     eos_id = find_end_of_text(tokenizer)

@@ -22,7 +22,7 @@ from turnscore_exporters.sentiment.report import (
 )
 from turnscore_exporters.sentiment.training import SentimentRecipe, train_model
 from turnscore_exporters.training.encoders import load_long_encoder
-from turnscore_exporters.training.runs import REPORT_FILE, STATE_FOLDER, TRAINING_FILE
+from turnscore_exporters.training.runs import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, claim_folder
 
 DEVELOPMENT_FILE, DEVELOPMENT_FORM = "dbdc3_dev.jsonl.gz", "dbdc3"
 """Judged turns to measure on, where the data folder has them. Never trained on."""
@@ -46,6 +46,7 @@ def run_sentiment_job(job: SentimentJob) -> None:
     """Trains, writes checkpoint, `training.json` and `report.json` to the output folder, prints the main figures."""
     if job.threads:
         torch.set_num_threads(job.threads)
+    claim_folder(job.output, job.data)
     sets = read_sets(job.sets)
     by_set = read_turns(job.data, sets, job.seed)
     report: dict[str, Any] = {

@@ -1,11 +1,16 @@
 """A training run: the files that it leaves in its folder, and the choices that its command line names."""
 
 from enum import StrEnum
+from pathlib import Path
 from typing import TypeVar
 
 from turnscore_exporters.errors import ExporterError
+from turnscore_exporters.json_files import read_json, write_json
 
 REPORT_FILE, TRAINING_FILE, STATE_FOLDER = "report.json", "training.json", "state"
+DATA_FILE = "data.json"
+"""Below the state folder: the data files that the training began with, and their bytes."""
+DATA_SUFFIXES = (".gz", ".jsonl", ".csv", ".txt")
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -16,3 +21,19 @@ def parse_choice(kind: type[Choice], value: str, option: str) -> Choice:
         return kind(value)
     except ValueError as error:
         raise ExporterError(f"--{option} is {value!r}, expected one of {', '.join(kind)}") from error
+
+
+def claim_folder(output: Path, data: Path) -> None:
+    """Notes what data the training in the folder is on, as it may go on from a state there.
+
+    ExporterError where it began with files of the same names and other lengths, such as those of the sample.
+    """
+    place = output / STATE_FOLDER / DATA_FILE
+    known = read_json(place)
+    files = (path for path in sorted(data.rglob("*")) if path.suffix in DATA_SUFFIXES and output not in path.parents)
+    found = {str(path.relative_to(data)): path.stat().st_size for path in files}
+    changed = sorted(name for name in known.keys() & found.keys() if known[name] != found[name])
+    if changed:
+        raise ExporterError(f"{output}: holds a training on another {changed[0]}; choose another folder")
+    if found:
+        write_json(place, {**known, **found})
