@@ -47,8 +47,6 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockSummary:
-    """A block that is committed."""
-
     number: int
     rows: int
     dialogues: int
@@ -60,7 +58,7 @@ class BlockSummary:
 
     @classmethod
     def of(cls, manifest: BlockManifest) -> "BlockSummary":
-        """What the manifest counts."""
+        """The summary of a manifest's block."""
         return cls(
             number=manifest.block,
             rows=manifest.rows,
@@ -73,7 +71,7 @@ class BlockSummary:
 
 
 class _Readers(threading.local):
-    """A reader for each thread: the next block of a packed file is found where the last one ended."""
+    """One reader for each thread: in a packed file the next block begins where the last one ended."""
 
     def __init__(self) -> None:
         self.reader = RecordReader()
@@ -83,10 +81,10 @@ _readers = _Readers()
 
 
 def process_block(block: Block, engine: TurnEngine, sink: Sink) -> BlockSummary:
-    """Scores a block and commits it, whole; doing it again writes the same. Python's cyclic collector rests meanwhile.
+    """Scores a block and commits it whole; a second run writes the same. Python's cyclic collector rests meanwhile.
 
-    What cannot be scored goes to the side table. Raises BadInputError where the file is no longer what was planned,
-    and OSError where it cannot be written.
+    What cannot be scored goes to the side table. Raises BadInputError where the file differs from the plan, and OSError
+    where the output cannot be written.
     """
     with resting_collector():
         return _process(block, engine, sink)
@@ -109,7 +107,7 @@ def _process(block: Block, engine: TurnEngine, sink: Sink) -> BlockSummary:
 
 
 def _in_calls(found: Iterable[Read]) -> Iterator[list[Read]]:
-    """What was read, in lists of so many characters."""
+    """The dialogues in lists of at most so many characters."""
     some: list[Read] = []
     chars = 0
     for each in found:

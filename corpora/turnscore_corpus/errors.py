@@ -1,4 +1,4 @@
-"""The errors of a run: what stops it and what the user can act on. A row that cannot be scored is none of them.
+"""The errors of a run: what stops it and what the user can act on. A row that cannot be scored is not among them.
 
 CorpusError
 ├── BadInputError        a file cannot be read, or is torn
@@ -6,7 +6,7 @@ CorpusError
 ├── ChangedJobError      the output folder holds another job's blocks
 ├── BusyOutputError      another run writes into the output folder
 ├── BadOutputError       the output folder holds something that no run wrote
-└── StoppedError         the run ended before its last block; the same command goes on
+└── StoppedError         the run ended before its last block; the same command resumes it
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class BadInputError(CorpusError):
 
 
 class BadColumnsError(CorpusError):
-    """A column is not there; the message names it, the file, and the columns that are there."""
+    """A column is missing; the message names it, the file, and the columns that the file has."""
 
     def __init__(self, option: str, column: str, file: str, known: Sequence[str]) -> None:
         super().__init__(f"{option}: {file} has no column {column!r}; it has {', '.join(known) or 'none'}")
@@ -34,12 +34,12 @@ class ChangedJobError(CorpusError):
 
     def __init__(self, folder: str, differences: Sequence[str]) -> None:
         told = "; ".join(differences)
-        super().__init__(f"{folder} was begun with another job: {told}. Name another folder, or the same job")
+        super().__init__(f"{folder} was begun with another job: {told}. Name another folder, or repeat the first job")
         self.differences = tuple(differences)
 
 
 class BusyOutputError(CorpusError):
-    """Another run has the folder; the message names its owner."""
+    """Another run writes into the folder; the message names its owner."""
 
 
 class BadOutputError(CorpusError):

@@ -1,4 +1,4 @@
-"""File systems: a path or URI as pyarrow sees it: this machine's, those that pyarrow knows, else those of fsspec."""
+"""File systems: how pyarrow reaches a path or URI: on this machine, by pyarrow's own drivers, else by fsspec's."""
 
 import os
 from functools import lru_cache
@@ -14,7 +14,7 @@ from turnscore_corpus.errors import CorpusError
 
 
 def absolute(place: str | os.PathLike[str]) -> str:
-    """The place by a name that is the same from every folder: a path without links, or the URI."""
+    """A name of the place that is the same from every folder: a path without links, or the URI."""
     text = os.fspath(place)
     if "://" not in text:
         return str(Path(text).resolve())
@@ -25,7 +25,7 @@ def absolute(place: str | os.PathLike[str]) -> str:
 
 @lru_cache(maxsize=256)
 def open_place(place: str) -> tuple[Any, str]:
-    """The file system and the path in it. Raises CorpusError for a kind that nobody here knows."""
+    """The file system and the path in it. Raises CorpusError for an unknown kind of address."""
     if "://" not in place:
         return fs.LocalFileSystem(), place
     try:
@@ -35,7 +35,7 @@ def open_place(place: str) -> tuple[Any, str]:
 
 
 def is_local(filesystem: Any) -> bool:
-    """Whether files can be renamed, locked and synchronised to a disk."""
+    """Whether files can be renamed, locked and synchronised to disk."""
     return isinstance(filesystem, fs.LocalFileSystem)
 
 

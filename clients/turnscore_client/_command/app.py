@@ -109,7 +109,7 @@ def score(
     """Scores a file: each line is a turn {"context", "response"} or a dialogue {"turns"} or {"messages"}.
 
     Each gives one line of output, with everything that the line holds. Lines that the output holds already are not
-    scored again. Exit code 0: all is scored; 1: some line or turn failed; 3: stopped, and the same command goes on.
+    scored again. Exit code 0: all is scored; 1: some line or turn failed; 3: stopped; repeat the command to resume.
     """
     if is_file(file) and output.exists() and output.samefile(file):
         raise typer.BadParameter("is the file to be scored", param_hint="--output")

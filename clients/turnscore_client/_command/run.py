@@ -28,7 +28,7 @@ T = TypeVar("T")
 Deliver = Callable[[Row], Awaitable[None]]
 
 STOPPED = 3
-"""The exit code of a run that the same command goes on with."""
+"""The exit code of a run that the same command resumes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ async def score_file(client: AsyncTurnScoreClient, job: FileJob) -> int:
                 task.uncancel()
     typer.echo(summary.text(clock.now() - began_at), err=True)
     if stopped is not None:
-        typer.echo(f"turnscore: stopped: {stopped}; the same command goes on from here", err=True)
+        typer.echo(f"turnscore: stopped: {stopped}; repeat the command to resume", err=True)
         return STOPPED
     return summary.exit_code()
 

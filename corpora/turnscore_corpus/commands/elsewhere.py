@@ -1,4 +1,4 @@
-"""Where a run's work is done: on this machine's processes, or on Ray, which is imported only if it is asked for."""
+"""Where a run's work is done: in processes of this machine, or on Ray, which is imported only if it is asked for."""
 
 from functools import partial
 
@@ -11,7 +11,7 @@ ENGINES = ("local", "ray")
 
 
 def choose_elsewhere(engine: str, address: str | None, workers: int | None, device: str) -> RunElsewhere | None:
-    """What does the work of that engine; None for this machine's processes. Raises a usage error for what is missing.
+    """The engine's function; None for processes of this machine. Raises a usage error if Ray or an option is missing.
 
     On a CUDA device each worker takes one GPU.
     """

@@ -1,4 +1,4 @@
-"""Options of `turnscore-corpus`, each a sentence, and what is made of their words. Raises usage errors alone."""
+"""Options of `turnscore-corpus` and how their values are parsed. Raises usage errors alone."""
 
 import json
 from collections.abc import Sequence
@@ -27,41 +27,43 @@ Inputs = Annotated[
         metavar="INPUT...",
     ),
 ]
-Output = Annotated[str, typer.Argument(help="The folder to write, or to go on in: a path or an address.")]
+Output = Annotated[str, typer.Argument(help="The folder to write, or to resume in: a path or an address.")]
 FormatName = Annotated[
-    str | None, _option("--format", f"What files are whose ending does not say it: {', '.join(FORMATS)}.", _INPUT)
+    str | None, _option("--format", f"The format of files whose ending does not name it: {', '.join(FORMATS)}.", _INPUT)
 ]
 RowHolds = Annotated[
     str,
-    _option("--row", "What a row holds: a whole `dialogue`, or one `turn` of it, a dialogue's rows together.", _INPUT),
+    _option("--row", "What a row holds: a whole `dialogue`, or one `turn`; a dialogue's rows stand together.", _INPUT),
 ]
 IdColumn = Annotated[
     str | None,
-    _option("--id-column", "The dialogue's name; default: `id`, or `dialogue` where a row is a turn.", _INPUT),
+    _option(
+        "--id-column", "Column of the dialogue's name; default: `id`, or `dialogue` where a row is a turn.", _INPUT
+    ),
 ]
 TurnsColumn = Annotated[
-    str | None, _option("--turns-column", "A list of turns, {speaker, text}, or its JSON; default: `turns`.", _INPUT)
+    str | None, _option("--turns-column", "Column of turns, {speaker, text}: a list or JSON; default: `turns`.", _INPUT)
 ]
 MessagesColumn = Annotated[
     str | None,
-    _option("--messages-column", "A list of messages in OpenAI's chat form, or its JSON; default: `messages`.", _INPUT),
+    _option("--messages-column", "Column of OpenAI's chat messages: a list or JSON; default: `messages`.", _INPUT),
 ]
-SpeakerColumn = Annotated[str, _option("--speaker-column", "Where a row is a turn: who speaks.", _INPUT)]
-TextColumn = Annotated[str, _option("--text-column", "Where a row is a turn: what was said.", _INPUT)]
+SpeakerColumn = Annotated[str, _option("--speaker-column", "Where a row is a turn: the column of its speaker.", _INPUT)]
+TextColumn = Annotated[str, _option("--text-column", "Where a row is a turn: the column of its text.", _INPUT)]
 OrderColumn = Annotated[
     str | None,
-    _option("--order-column", "Where a row is a turn: a number to put a dialogue's turns in order by.", _INPUT),
+    _option("--order-column", "Where a row is a turn: the column of numbers that order a dialogue's turns.", _INPUT),
 ]
 Speakers = Annotated[
     str | None,
     _option("--speakers", "Names of speakers beside `user` and `system`, such as `human=user,bot=system`.", _INPUT),
 ]
 SystemColumn = Annotated[
-    str | None, _option("--system-column", "The chatbot that spoke: carried through, for the report.", _INPUT)
+    str | None, _option("--system-column", "Column of the chatbot's name, for the report.", _INPUT)
 ]
 DayColumn = Annotated[
     str | None,
-    _option("--day-column", "The day, or the time, of the dialogue: carried through, for the report.", _INPUT),
+    _option("--day-column", "Column of the dialogue's day or time, for the report.", _INPUT),
 ]
 Scorers = Annotated[
     str | None,
@@ -77,15 +79,15 @@ Models = Annotated[
 ]
 Device = Annotated[str, _option("--device", "Where to compute: `cpu`, `auto`, or a device such as `cuda:0`.", _SCORING)]
 MaxBatchTokens = Annotated[
-    int | None, _option("--max-batch-tokens", "Tokens in one batch at most; default: as measured.", _SCORING, min=1)
+    int | None, _option("--max-batch-tokens", "Most tokens in one batch; default: as measured.", _SCORING, min=1)
 ]
 
 Redis = Annotated[
     str | None,
-    _option("--redis", "A Redis that knows scores of equal turns: its address, or a file that holds it.", _SCORING),
+    _option("--redis", "A Redis that keeps scores of equal turns: its address, or a file that holds it.", _SCORING),
 ]
 RedisNamespace = Annotated[
-    str, _option("--redis-namespace", "The name that scores are kept under; a service's is `default`.", _SCORING)
+    str, _option("--redis-namespace", "The namespace of the kept scores; a service's is `default`.", _SCORING)
 ]
 
 
@@ -100,14 +102,13 @@ def words(text: str | None, option: str) -> list[str] | None:
 
 
 def format_of(text: str | None) -> Format | None:
-    """The format of that name."""
     if text is not None and text not in FORMATS:
         raise typer.BadParameter(f"must be one of {', '.join(FORMATS)}", param_hint="--format")
     return text
 
 
 def speakers_of(text: str | None) -> tuple[tuple[str, Speaker], ...]:
-    """Names of speakers, and who each is."""
+    """Which speaker each name stands for."""
     found: list[tuple[str, Speaker]] = []
     for word in words(text, "--speakers") or ():
         name, _, speaker = word.partition("=")
@@ -118,7 +119,7 @@ def speakers_of(text: str | None) -> tuple[tuple[str, Speaker], ...]:
 
 
 def redis_address(text: str | None) -> str | None:
-    """The address, or that in the file, so that no password has to stand on a command line."""
+    """The address, read from a file where one is named, so that no password stands on a command line."""
     if text is None:
         return None
     try:
@@ -130,7 +131,7 @@ def redis_address(text: str | None) -> str | None:
 
 
 def namespace_of(text: str) -> str:
-    """The name, if it is one that the cache takes."""
+    """The name, checked as the cache checks it."""
     try:
         return _NAMESPACE.validate_python(text)
     except ValidationError as error:
@@ -142,7 +143,7 @@ _OPTIONS = TypeAdapter(dict[str, dict[str, Any]])
 
 
 def scorer_options(text: str | None) -> dict[str, dict[str, Any]]:
-    """Options by scorer, of JSON or of a file with it."""
+    """Options by scorer, from JSON or from a file of JSON."""
     if text is None:
         return {}
     try:
@@ -155,7 +156,7 @@ def scorer_options(text: str | None) -> dict[str, dict[str, Any]]:
 
 
 def one_of(text: str, known: Sequence[str], option: str) -> Any:
-    """The word, if it is one of those."""
+    """The value, if it is one of the known ones."""
     if text not in known:
         raise typer.BadParameter(f"must be one of {', '.join(known)}", param_hint=option)
     return text

@@ -9,7 +9,7 @@ import typer
 from turnscore_corpus.blocks import BlockSummary
 
 PAUSE_SECONDS = 10.0
-"""Between two lines of a log. Chosen: as Ray Data and `turnscore score` do."""
+"""Seconds between two lines of a log. Chosen: as Ray Data and `turnscore score` do."""
 TERMINAL_SECONDS = 1.0
 
 Clock = Callable[[], float]
@@ -21,10 +21,8 @@ def _to_stderr(line: str) -> None:
 
 
 class Progress:
-    """Counts blocks as they are committed."""
-
     def __init__(self, rows: int, rows_done: int, *, clock: Clock = time.monotonic, tell: Tell = _to_stderr) -> None:
-        """`rows` in all, and how many an earlier run did."""
+        """`rows` counts all rows, `rows_done` those of earlier runs."""
         self._rows, self._rows_before = rows, rows_done
         self._clock, self._tell = clock, tell
         self._began_at = self._told_at = clock()
@@ -32,7 +30,7 @@ class Progress:
         self.rows = self.dialogues = self.turns = self.set_aside = self.computed = 0
 
     def note(self, block: BlockSummary) -> None:
-        """One more block is committed."""
+        """Counts a block that was committed."""
         self.rows += block.rows
         self.dialogues += block.dialogues
         self.turns += block.turns
@@ -44,11 +42,10 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
         return max(self._clock() - self._began_at, 1e-9)
 
     def line(self) -> str:
-        """Where the run is."""
+        """One line on how far the run is."""
         done = self._rows_before + self.rows
         told = [f"{done:,} of {self._rows:,} rows ({100 * done / max(self._rows, 1):.0f} %)"]
         told.append(f"{self.turns / self.seconds:,.0f} turns per second")
@@ -60,7 +57,7 @@ class Progress:
 
 
 def _span(seconds: float) -> str:
-    """A time to wait, in the two words that matter."""
+    """A duration in its two largest units."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"

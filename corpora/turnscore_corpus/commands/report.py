@@ -1,4 +1,4 @@
-"""`turnscore-corpus report`: what an output says, as text and as a page."""
+"""`turnscore-corpus report`: summarises an output as text and as a page."""
 
 import shlex
 import sys
@@ -12,10 +12,10 @@ from turnscore_corpus.commands.reported_errors import reported_errors
 
 
 def report(
-    output: Annotated[str, typer.Argument(help="The folder that `score` wrote, or is writing.")],
-    html: Annotated[Path | None, typer.Option(dir_okay=False, help="Also write a page of HTML.")] = None,
+    output: Annotated[str, typer.Argument(help="A folder that `score` wrote or is still writing.")],
+    html: Annotated[Path | None, typer.Option(dir_okay=False, help="Also write an HTML page to this file.")] = None,
 ) -> None:
-    """Says how the scores fall, by scorer, system and day, what drifted, and which dialogues are worst and best."""
+    """Summarise the scores by scorer, system and day, what drifted, and the worst and best dialogues."""
     try:
         from turnscore_corpus.report.pages import make_page, make_text
         from turnscore_corpus.report.tallies import read_corpus

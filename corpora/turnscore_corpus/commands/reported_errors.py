@@ -11,17 +11,17 @@ from turnscore_service.inference.onnx_library import DeviceError
 from turnscore_corpus.errors import BadColumnsError, CorpusError, StoppedError
 
 STOPPED = 3
-"""The exit code of a run that the same command goes on with."""
+"""The exit code of a run that the same command resumes."""
 _USAGE = 2
 
 
 @contextmanager
 def reported_errors() -> Iterator[None]:
-    """Ends the command with a message and an exit code where something is raised that a user can act on."""
+    """Ends the command with a message and an exit code for an error that a user can act on."""
     try:
         yield
     except StoppedError as error:
-        typer.echo(f"turnscore-corpus: stopped: {error}; the same command goes on from here", err=True)
+        typer.echo(f"turnscore-corpus: stopped: {error}; repeat the command to resume", err=True)
         raise typer.Exit(STOPPED) from None
     except (BadColumnsError, OptionsError) as error:
         typer.echo(f"error: {error}", err=True)

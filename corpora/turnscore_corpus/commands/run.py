@@ -1,4 +1,4 @@
-"""A run: plans, locks, goes on where an earlier one stopped, and says how it went. Knows no option's word."""
+"""A run: plans, locks, resumes where an earlier one stopped, and reports the totals. Knows no option."""
 
 import signal
 from collections.abc import Callable, Collection, Iterator
@@ -26,7 +26,7 @@ RunElsewhere = Callable[[Work], None]
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusJob:
-    """What is scored, how, and where to."""
+    """What is scored, how, and where the output goes."""
 
     files: list[InputFile]
     output: str
@@ -35,15 +35,15 @@ class CorpusJob:
     block_dialogues: int = BLOCK_DIALOGUES
     workers: int = 1
     run_elsewhere: RunElsewhere | None = None
-    """Does the work somewhere else than on this machine's processes."""
+    """Runs the work on another engine than this machine's processes."""
     open_engine: Callable[[], TurnEngine] | None = None
-    """In place of the choice's."""
+    """Replaces the choice's engine, in tests."""
 
 
 def run_job(job: CorpusJob) -> dict[str, float]:
-    """Scores what the output does not hold yet; the totals, when every block is committed.
+    """Scores what the output does not hold yet; returns the totals once every block is committed.
 
-    Raises CorpusError, BundleError, DeviceError, OptionsError; StoppedError where the same command goes on.
+    Raises CorpusError, BundleError, DeviceError, OptionsError; StoppedError where repeating the command resumes.
     """
     plan = make_plan(job.files, job.columns, job.block_dialogues)
     with hold_folder(job.output, open_store(job.output)):
@@ -55,7 +55,7 @@ def run_job(job: CorpusJob) -> dict[str, float]:
         output.clean(committed.values())
         progress = Progress(plan.rows, sum(each.rows for each in committed.values()))
         if committed:
-            typer.echo(f"turnscore-corpus: {len(committed)} of {len(plan.blocks)} blocks are done; going on", err=True)
+            typer.echo(f"turnscore-corpus: {len(committed)} of {len(plan.blocks)} blocks are done; resuming", err=True)
         left = [block for block in plan.blocks if block.number not in committed]
         work = Work(blocks=left, open_engine=open_engine, output=output, on_block=progress.note)
         try:
@@ -81,7 +81,7 @@ def _do(job: CorpusJob, work: Work, engine: TurnEngine) -> None:
 
 
 def _finish(output: OutputFolder, plan: Plan) -> dict[str, float]:
-    """The totals of a finished run. Raises StoppedError where a block has no manifest after all."""
+    """The totals of a finished run. Raises StoppedError where a block has no manifest."""
     committed = output.committed()
     missing = [block.number for block in plan.blocks if block.number not in committed]
     if missing:
@@ -92,7 +92,7 @@ def _finish(output: OutputFolder, plan: Plan) -> dict[str, float]:
 
 
 def _totals(manifests: Collection[BlockManifest]) -> dict[str, float]:
-    """What all blocks count together."""
+    """The sums over all blocks."""
     names = ("rows", "dialogues", "turns", "turns_computed", "set_aside", "seconds")
     return {"blocks": len(manifests), **{name: sum(getattr(each, name) for each in manifests) for name in names}}
 

@@ -1,4 +1,4 @@
-"""`turnscore-corpus score`: the options of a run, made into a job."""
+"""`turnscore-corpus score`: turns the options of a run into a job."""
 
 from typing import Annotated, get_args
 
@@ -15,20 +15,20 @@ from turnscore_corpus.inputs.columns import RowHolds as RowHoldsName
 from turnscore_corpus.inputs.input_files import find_files, refuse_within
 from turnscore_corpus.inputs.plan import BLOCK_DIALOGUES
 
-Engine = Annotated[str, typer.Option(help=f"Who does the blocks: {', '.join(ENGINES)}.", rich_help_panel="Work")]
+Engine = Annotated[str, typer.Option(help=f"What processes the blocks: {', '.join(ENGINES)}.", rich_help_panel="Work")]
 Address = Annotated[
     str | None,
-    typer.Option(help="Of a Ray cluster, or `auto` on one of its nodes; default: Ray on this machine, for this run.",
+    typer.Option(help="A Ray cluster's address, or `auto` on one of its nodes; default: Ray here, for this run.",
                  rich_help_panel="Work"),
 ]  # fmt: skip
 Workers = Annotated[
     int | None,
-    typer.Option(help="Processes at most, each with an engine of one thread; default: the usable CPUs, on a Ray "
+    typer.Option(help="Most processes, each with an engine of one thread; default: the usable CPUs, on a Ray "
                  "cluster as many as fit.", min=1, rich_help_panel="Work"),
 ]  # fmt: skip
 BlockDialogues = Annotated[
     int,
-    typer.Option(help="Dialogues that are committed together; what a killed worker loses.", min=1,
+    typer.Option(help="Dialogues that are committed together: what a killed worker loses.", min=1,
                  rich_help_panel="Work"),
 ]  # fmt: skip
 
@@ -61,15 +61,14 @@ def score(
 ) -> None:
     """Scores every system turn of the input into tables of Parquet.
 
-    A run that was stopped goes on with the same command: what is committed is not scored again. Rows that cannot be
-    scored stand in the table `set_aside`, with the reason. Exit code 0: done; 1: refused, or broken; 3: stopped, and
-    the same command goes on.
+    Repeat the command to resume a stopped run: what is committed is not scored again. Rows that cannot be scored stand
+    in the table `set_aside`, with the reason. Exit code 0: done; 1: refused or failed; 3: stopped, repeat the command.
     """
     from turnscore_corpus.commands.run import CorpusJob, run_job
     from turnscore_corpus.engines.work import EngineChoice
 
     if turns_column is not None and messages_column is not None:
-        raise typer.BadParameter("must not stand beside --turns-column", param_hint="--messages-column")
+        raise typer.BadParameter("give either --messages-column or --turns-column", param_hint="--messages-column")
     elsewhere = choose_elsewhere(of.one_of(engine, ENGINES, "--engine"), address, workers, device)
     columns = Columns(
         row=of.one_of(row, get_args(RowHoldsName), "--row"),

@@ -1,1 +1,1 @@
-"""Ways to get a plan's blocks done: in this process, in several of this machine, or on Ray."""
+"""Engines that process a plan's blocks: in this process, in several processes of this machine, or on Ray."""

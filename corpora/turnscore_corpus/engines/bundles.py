@@ -1,4 +1,4 @@
-"""Bundles: those that a run loads, by the scorers that are asked. Loads none."""
+"""The bundles that a run loads, chosen by the scorers asked for. Loads none."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,13 +8,13 @@ from turnscore_models.bundle import read_manifest
 from turnscore_models.store import resolve
 
 _NO_TURNS = "encoder"
-"""The kind that compares texts, which no run asks."""
+"""The kind that compares texts: it scores no turn."""
 
 
 def choose_bundles(models: Sequence[str] | None, scorers: Sequence[str] | None) -> tuple[Path, ...]:
-    """The bundles whose scorers are asked: all but stand-ins, or those in `scorers`, in that order.
+    """The bundles of the scorers asked for: all but stand-ins, or those in `scorers`, in that order.
 
-    `models` are as TURNSCORE_MODELS takes them; None for the starter bundles. Raises BundleError for a scorer without
+    `models` are as TURNSCORE_MODELS takes them; None means the starter bundles. Raises BundleError for a scorer without
     a bundle.
     """
     folders = starter_bundles() if models is None else [resolve(each).folder for each in models]

@@ -21,22 +21,22 @@ from turnscore_corpus.inputs.plan import Block
 from turnscore_corpus.outputs.output_folder import OutputFolder
 
 _AHEAD = 2
-"""Blocks handed out for each worker, so that none waits for the next. Chosen."""
+"""Blocks handed out to each worker, so that none waits for the next. Chosen."""
 _MOST_DEATHS = 3
-"""Of workers in a row, without a block committed between: then something kills them all. Chosen."""
+"""Deaths of workers in a row, without a block committed between: then every worker would die. Chosen."""
 
 
 def run_here(work: Work, engine: TurnEngine) -> None:
-    """Does the blocks one after the other, in order, on this engine."""
+    """Processes the blocks on this engine, one after the other, in order."""
     for block in work.blocks:
         work.on_block(process_block(block, engine, work.output))
 
 
 def run_processes(work: Work, workers: int) -> None:
-    """Does the blocks in so many processes; returns when all are committed.
+    """Processes the blocks in so many processes; returns when all are committed.
 
-    Raises StoppedError where workers die one after the other, and what a block raised. What was under way is committed
-    before an interrupt goes on.
+    Raises StoppedError where workers die one after the other, and what a block raised. An interrupt waits until the
+    blocks under way are committed.
     """
     left, deaths = deque(work.blocks), 0
     while left:
@@ -51,7 +51,7 @@ def run_processes(work: Work, workers: int) -> None:
 
 
 def _run_pool(work: Work, workers: int, left: deque[Block]) -> None:
-    """Takes blocks off `left` as they are committed. Raises BrokenProcessPool where a worker died."""
+    """Removes blocks from `left` as they are committed. Raises BrokenProcessPool where a worker died."""
     pool = ProcessPoolExecutor(
         min(workers, len(left)),
         mp_context=multiprocessing.get_context("spawn"),  # ONNX Runtime's threads do not survive a fork
@@ -75,7 +75,7 @@ def _run_pool(work: Work, workers: int, left: deque[Block]) -> None:
 
 
 class _Worker:
-    """What a worker's process holds."""
+    """What each worker process holds."""
 
     engine: TurnEngine
     output: OutputFolder
@@ -92,7 +92,7 @@ def _process(block: Block) -> BlockSummary:
 
 
 def _end_with_parent() -> None:
-    """A worker whose run was killed would wait for blocks for ever, with its models in memory."""
+    """Ends the worker when its run is killed: it would wait for blocks for ever, with its models in memory."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 

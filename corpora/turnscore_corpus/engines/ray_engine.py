@@ -30,22 +30,22 @@ OBJECT_STORE_BYTES = 100 * 1024 * 1024
 """Ray's object store on a machine of our own; Ray's least is 75 MiB. A block puts less than 2 KB into it: its number,
 and its counts (measured)."""
 _BYTES_PER_BLOCK = 16 * 1024
-"""What a block may have there, eight times that. Chosen."""
+"""Bytes that a block may take there: eight times that. Chosen."""
 _AHEAD = 2
-"""Blocks handed to an actor, so that it does not wait for the next. Chosen."""
+"""Blocks handed to an actor ahead, so that it does not wait for the next. Chosen."""
 _RESTARTS = 8
 """How often one actor is started again, wherever there is room: then a block kills it. Chosen. Its tasks are tried
 without a bound: until it is known that its node is gone each try fails at once (three were used up before the actor had
 been started again)."""
 _SLOW_BLOCKS = 5
-"""A run is silent only after so many times its longest block. Chosen."""
+"""A run counts as hung after this many times its longest block. Chosen."""
 _CONNECT_SECONDS = 10.0
 """Chosen."""
 _ENDED = None
 
 
 class BlockWorker:
-    """One actor: an engine, and the blocks that Ray hands to it. Raises nothing: a block that fails is a row."""
+    """One actor: an engine, and the blocks that Ray hands to it. Returns an error as a row, and raises nothing."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -70,7 +70,7 @@ class BlockWorker:
 
 
 def run_on_ray(choice: RayChoice, work: Work) -> None:
-    """Does the blocks on Ray; returns when all are committed.
+    """Processes the blocks on Ray; returns when all are committed.
 
     Raises StoppedError where Ray gives up, or nothing is committed for a long time, and what a block raised.
     """
@@ -80,7 +80,7 @@ def run_on_ray(choice: RayChoice, work: Work) -> None:
 
 @contextmanager
 def _cluster(choice: RayChoice, work: Work) -> Iterator[PoolSize]:
-    """A connection that is closed afterwards, with the machine's own cluster if it was begun here."""
+    """A connection that is closed afterwards, with the cluster if this run started it."""
     _quieten()
     if not (is_shared := ray.is_initialized()):
         _connect(choice)
@@ -114,14 +114,14 @@ def _connect(choice: RayChoice) -> None:
 
 
 def _require_listener(address: str) -> None:
-    """Raises OSError where nobody listens at HOST:PORT: Ray would try for minutes."""
+    """Raises OSError where nothing listens at HOST:PORT: Ray would retry for minutes."""
     host, _, port = address.rpartition(":")
     if host and port.isdigit() and "/" not in host:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
 
 
 def _quieten() -> None:
-    """Ray Data's progress bars and plans stay away: the run has a progress of its own."""
+    """Turns off Ray Data's progress bars and plans: the run reports its own progress."""
     logging.getLogger("ray.data").setLevel(logging.WARNING)
     context = DataContext.get_current()
     context.enable_progress_bars = False
@@ -129,7 +129,7 @@ def _quieten() -> None:
 
 
 def _plan(choice: RayChoice, size: PoolSize, work: Work) -> Dataset:
-    """One block of Ray Data for each of ours: what is begun, retried and streamed."""
+    """One block of Ray Data for each of ours: what Ray starts, retries and streams."""
     context = DataContext.get_current()
     store = max(OBJECT_STORE_BYTES, _BYTES_PER_BLOCK * len(work.blocks))
     context.target_max_block_size = _BYTES_PER_BLOCK  # by which Ray reserves room for what comes out of a worker
@@ -162,7 +162,7 @@ def _results(dataset: Dataset) -> Iterator[Mapping[str, Any]]:
 
 
 def _drain(rows: Iterator[Mapping[str, Any]], work: Work, stall_seconds: float) -> None:
-    """Takes in what comes, in a thread of its own, so that a silent Ray is noticed."""
+    """Takes results in a thread of its own, so that a silent Ray is noticed."""
     found: queue.Queue[Mapping[str, Any] | BaseException | None] = queue.Queue()
     threading.Thread(target=_pump, args=(rows, found), daemon=True).start()
     longest = 0.0
@@ -198,7 +198,7 @@ def _pump(rows: Iterator[Mapping[str, Any]], found: "queue.Queue[Any]") -> None:
 
 
 def _find_committed(output: OutputFolder, block: Block) -> BlockSummary | None:
-    """The block, if a worker that died since had committed it: what no manifest names was removed before the run."""
+    """The block's summary, if a worker that died had committed it: `clean` removed files without a manifest before."""
     manifest = read_manifest(output.store.get(manifest_name(block.number)) or b"")
     return None if manifest is None else BlockSummary.of(manifest)
 
@@ -212,14 +212,14 @@ def _require_visible(output: OutputFolder, summary: BlockSummary) -> None:
 
 
 def _error_of(row: Mapping[str, Any]) -> CorpusError:
-    """As the local engine would raise it, where it is one of ours; else what stopped the run."""
+    """The error as the local engine would raise it, where it is one of ours; else what stopped the run."""
     if row["error"] == BadInputError.__name__:
         return BadInputError(row["message"])
     return StoppedError(f"block {row['number']}: {row['error']}: {row['message']}")
 
 
 def _describe_cluster() -> str:
-    """What a hung run has, for whoever must find out why."""
+    """What the cluster has free, for the message about a hung run."""
     if not ray.is_initialized():
         return "Ray is not connected"
     total, free = ray.cluster_resources(), ray.available_resources()
@@ -234,4 +234,4 @@ def _first_line(error: BaseException) -> str:
 
 
 def _ignore(_: BlockSummary) -> None:
-    """Workers report by their rows."""
+    """Does nothing: workers report by their rows."""

@@ -1,4 +1,4 @@
-"""How many actors a run has on Ray, and what each takes. Decides from numbers; knows nothing of Ray itself."""
+"""How many actors a run has on Ray, and what each takes. Computes on numbers; knows nothing of Ray itself."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ class RayChoice:
     """Where the actors run, and what each takes."""
 
     address: str | None = None
-    """Of a cluster; None for one on this machine, of this run alone."""
+    """The cluster's address; None for Ray on this machine, for this run alone."""
     workers: int | None = None
-    """Actors at most; None for as many as fit. A cluster that grows may be asked for more than fit at the start."""
+    """Most actors; None for as many as fit. A cluster that grows may be asked for more than fit at the start."""
     cpus_per_worker: int = 1
     gpus_per_worker: float = 0.0
     stall_seconds: float = STALL_SECONDS
-    """So long nothing may be committed before the run ends and says what it waits for."""
+    """Seconds without a commit after which the run ends and reports what it waits for."""
 
     def local_cpus(self) -> int:
         """Logical CPUs of a cluster on this machine."""
@@ -35,7 +35,7 @@ class RayChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolSize:
-    """Actors of the pool: at least, at first and at most."""
+    """Actors of the pool: the fewest, the first and the most."""
 
     least: int
     first: int
@@ -43,7 +43,7 @@ class PoolSize:
 
 
 def size_pool(resources: Mapping[str, float], choice: RayChoice, blocks: int) -> PoolSize:
-    """The pool for a cluster of these resources. Raises StoppedError where not one actor fits."""
+    """The pool for a cluster of these resources. Raises StoppedError where no actor fits."""
     cpus, gpus = int(resources.get("CPU", 0)), resources.get("GPU", 0.0)
     fit = (cpus - SPARE_CPUS) // choice.cpus_per_worker
     if choice.gpus_per_worker:
@@ -54,7 +54,7 @@ def size_pool(resources: Mapping[str, float], choice: RayChoice, blocks: int) ->
         )
         raise StoppedError(
             f"the cluster has {cpus} CPUs and {gpus:g} GPUs; one worker needs {wanted}, {SPARE_CPUS} of the CPUs for "
-            "Ray's own tasks. Name --workers where the cluster will grow"
+            "Ray's own tasks. Give --workers where the cluster will grow"
         )
     most = max(1, min(choice.workers or fit, blocks))
     return PoolSize(least=1, first=max(1, min(fit, most)), most=most)

@@ -1,4 +1,4 @@
-"""Work: the blocks to be done, and how each worker makes the engine that scores them. Does nothing by itself."""
+"""Work: the blocks left, and how each worker makes the engine that scores them. Does nothing by itself."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,25 +12,25 @@ from turnscore_corpus.inputs.plan import Block
 from turnscore_corpus.outputs.output_folder import OutputFolder
 
 NAMESPACE = "corpus"
-"""Of scores in a Redis, apart from a service's."""
+"""Namespace of scores in a Redis, apart from a service's."""
 OnBlock = Callable[[BlockSummary], object]
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineChoice:
-    """How a worker makes its engine. May be pickled."""
+    """How a worker makes its engine. Can be pickled."""
 
     models: tuple[str, ...] | None = None
     """Bundles, as TURNSCORE_MODELS takes them; each worker must be able to read them. None: the starter bundles."""
     scorers: tuple[str, ...] | None = None
-    """Those of them that are asked; None: all but stand-ins."""
+    """The scorers asked for; None: all but stand-ins."""
     options: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     threads: int = 1
     lanes: int = 1
     device: str = "cpu"
     max_batch_tokens: int | None = None
     redis: str | None = field(default=None, repr=False)
-    """The address of a Redis that workers share known scores in."""
+    """The address of a Redis in which workers share known scores."""
     namespace: str = NAMESPACE
 
     def open(self) -> TurnEngine:
@@ -50,11 +50,11 @@ class EngineChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What is left of a run."""
+    """The rest of a run."""
 
     blocks: Sequence[Block]
     open_engine: Callable[[], TurnEngine]
-    """Called once by each worker, in its process."""
+    """Each worker calls it once, in its process."""
     output: OutputFolder
     on_block: OnBlock
-    """Called by the run, in its own process, as each block is committed."""
+    """The run calls it, in its own process, as each block is committed."""

@@ -6,11 +6,11 @@ from typing import Any
 import pyarrow as pa
 
 Row = tuple[dict[str, Any], str | None]
-"""The fields that can be read, and the fault of one that cannot."""
+"""The fields that can be read, and the fault of the first that cannot."""
 
 
 def rows_of(batch: Any) -> Iterator[Row]:
-    """The batch's rows in order. Nanoseconds are cut to microseconds, which are all that Python's times have."""
+    """The batch's rows in order. Nanoseconds are cut to microseconds, the resolution of Python's times."""
     columns = {name: _cut_times(batch.column(name)) for name in batch.schema.names}
     try:
         values = {name: column.to_pylist() for name, column in columns.items()}

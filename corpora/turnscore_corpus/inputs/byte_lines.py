@@ -1,16 +1,16 @@
-"""Lines of bytes, each with its end's place in the stream. A line of any length costs bounded memory."""
+"""Lines of bytes with the position of each line's end. A line of any length takes bounded memory."""
 
 from collections.abc import Iterator
 from typing import Any
 
 MOST_BYTES = 128 * 1024 * 1024
-"""Of one line: more than the largest legal dialogue takes, written as JSON with every character escaped (1,024 turns
-of 8,000 characters of 12 bytes)."""
+"""Most bytes of a line: more than the largest legal dialogue takes, written as JSON with every character escaped (1,024
+turns of 8,000 characters of 12 bytes)."""
 _CHUNK_BYTES = 1024 * 1024
 
 
 def read_lines(stream: Any, begin: int = 0) -> Iterator[tuple[bytes | None, int]]:
-    """The lines with their ends, and the place behind each; None for a line longer than any row may be.
+    """The lines with their ends, and the position behind each; None for a line longer than any row may be.
 
     Raises OSError as the stream does, for a torn file too.
     """

@@ -10,14 +10,14 @@ from turnscore_corpus.errors import BadColumnsError
 
 RowHolds = Literal["dialogue", "turn"]
 DIALOGUE_FIELDS = ("turns", "messages")
-"""Where a row's dialogue stands unless a column is named: our form, and OpenAI's chat form."""
+"""The columns tried for a row's dialogue where none is named: our form, and OpenAI's chat form."""
 DEFAULT_ID = "id"
 DEFAULT_DIALOGUE = "dialogue"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """The names; None for what was not named and is found by its usual name, or left out."""
+    """The columns' names; None for one that was not named: its usual name is looked for, or it is left out."""
 
     row: RowHolds = "dialogue"
     """What a row holds: a whole dialogue, or one turn of it."""
@@ -28,23 +28,23 @@ class Columns:
     speaker: str = "speaker"
     text: str = "text"
     order: str | None = None
-    """By what a dialogue's turns are put in order; as they lie if there is none."""
+    """The column that orders a dialogue's turns; None keeps the order of the rows."""
     speakers: tuple[tuple[str, Speaker], ...] = ()
-    """Names of speakers beside `user` and `system`, and which of the two each is."""
+    """Names of speakers beside `user` and `system`, with the one that each stands for."""
     system: str | None = None
     day: str | None = None
 
     def speaker_of(self, name: object) -> object:
-        """The wire's word for a speaker; the name itself where it is neither."""
+        """The wire's word for a speaker; other names stay as they are."""
         return dict(self.speakers).get(name, name) if isinstance(name, str) else name
 
     @property
     def id_column(self) -> str:
-        """Where the dialogue's name stands, if it has one."""
+        """The column of the dialogue's name, if there is one."""
         return self.id or (DEFAULT_DIALOGUE if self.row == "turn" else DEFAULT_ID)
 
     def needed(self, file: str, known: Sequence[str]) -> list[str]:
-        """The columns to read of a file that has those. Raises BadColumnsError for one that is not there."""
+        """The columns to read of a file that has those. Raises BadColumnsError for one that is missing."""
         named = self._named() if self.row == "dialogue" else self._named_of_turns()
         for option, column in named.items():
             if column not in known:

@@ -1,4 +1,4 @@
-"""CSV: the first record names the columns, a row is any record after it. Quoted cells may hold ends of lines."""
+"""CSV: the first record names the columns, every other record is a row. Quoted cells may hold line ends."""
 
 import codecs
 import csv
@@ -12,7 +12,7 @@ from turnscore_corpus.inputs.columns import Columns
 from turnscore_corpus.inputs.input_files import InputFile
 from turnscore_corpus.inputs.raw_record import Mark, RawRecord
 
-csv.field_size_limit(min(sys.maxsize, MOST_BYTES))  # its own 128 kB are less than a dialogue may take in one cell
+csv.field_size_limit(min(sys.maxsize, MOST_BYTES))  # the default of 128 kB is less than a dialogue takes
 
 
 class CsvRecords:
@@ -25,7 +25,7 @@ class CsvRecords:
         columns.needed(file.place, self._header)
 
     def marks(self) -> Iterator[Mark]:
-        """One for each record; where a row is a turn, with the dialogue's name in it."""
+        """One mark for each record, with the dialogue's name where a row is a turn."""
         name_at = self._header.index(self._columns.id_column) if self._columns.row == "turn" else None
         before = self._body
         for cells, end in self._cells(self._body):
@@ -34,7 +34,7 @@ class CsvRecords:
             before = end
 
     def records(self, start: int, offset: int | None) -> Iterator[RawRecord]:
-        """The records from there on. One of another width than the header's cannot be read."""
+        """The records from `start` on. A record with another width than the header's is a fault."""
         for row, (cells, _) in enumerate(self._cells(offset or self._body), start=start + 1):
             if not cells:
                 yield RawRecord(row=row, fields=None)
@@ -46,7 +46,7 @@ class CsvRecords:
                 yield RawRecord(row=row, fields=dict(zip(self._header, cells, strict=True)))
 
     def restarts_at(self, row: int) -> int:
-        """The first: only a mark says where a record lies."""
+        """Always the first row: only a mark knows where a record lies."""
         return 0
 
     def _read_header(self) -> tuple[list[str], int]:
@@ -57,7 +57,7 @@ class CsvRecords:
         raise BadInputError(f"{self._file.place} is empty: its first line must name the columns")
 
     def _cells(self, offset: int) -> Iterator[tuple[list[str], int]]:
-        """The records with the place behind each."""
+        """The records with the position behind each."""
         place = offset
 
         def lines(stream: Any) -> Iterator[str]:

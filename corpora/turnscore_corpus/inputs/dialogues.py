@@ -1,6 +1,6 @@
 """Dialogues: the turns of a block's records, and what of them cannot be scored, with the reason and the place.
 
-A turn that cannot be read is left out, and the dialogue scored without it; where nobody can tell who speaks, or nothing
+A turn that cannot be read is left out, and the dialogue is scored without it. Where the speaker is unknown, or nothing
 is left to score, the whole dialogue is set aside. Reasons hold no text of a dialogue.
 """
 
@@ -29,7 +29,7 @@ SILENT = "the system said nothing"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetAside:
-    """Something that was not scored: a whole dialogue where `turn` is None, a scorer's answer where `scorer` is not."""
+    """Something that was not scored: a whole dialogue where `turn` is None, a scorer's answer where `scorer` is set."""
 
     row: int
     code: str
@@ -46,20 +46,19 @@ class InputDialogue:
 
     id: str
     row: int
-    """Its row, or its first one."""
+    """The number of its row, or of its first one."""
     turns: Sequence[Turn]
     places: Sequence[int]
-    """Of each turn the place, from 0, among the row's turns or messages."""
+    """Each turn's place, from 0, among the row's turns or messages."""
     rows: Sequence[int]
-    """Of each turn the row."""
+    """Each turn's row."""
     said: int
-    """Turns or messages in the input."""
+    """How many turns or messages the input has."""
     system: str | None = None
     day: str | None = None
 
     @property
     def chars(self) -> int:
-        """Characters in all its turns."""
         return sum(len(each.text) for each in self.turns)
 
 
@@ -98,7 +97,7 @@ def _drafts_of_turns(records: Iterable[RawRecord], columns: Columns, limits: Lim
 
 
 def _named(records: Iterable[RawRecord], columns: Columns, nameless: list[SetAside]) -> Iterator[RawRecord]:
-    """Those that name a dialogue; the others are set aside, and what they stand between stays one dialogue."""
+    """The records that name a dialogue; the others are set aside, and do not cut the dialogue around them."""
     column = columns.id_column
     for each in records:
         if name_in(each, columns) is not None:
@@ -111,7 +110,7 @@ def _named(records: Iterable[RawRecord], columns: Columns, nameless: list[SetAsi
 
 
 def _choose_turns(draft: Draft, limits: Limits) -> Iterator[Read]:
-    """The dialogue of the turns that can be read, behind what was left out of it."""
+    """The dialogue of the turns that can be read, preceded by what was left out of it."""
     turns: list[Turn] = []
     kept: list[RawTurn] = []
     left_out: list[SetAside] = []

@@ -1,4 +1,4 @@
-"""Drafts: what a row, or the rows of one dialogue, say before their turns are looked at. Knows no limit of a turn."""
+"""Drafts: the dialogue of a row, or of several rows, before its turns are checked. Knows no limit of a turn."""
 
 import json
 import math
@@ -21,7 +21,7 @@ _MESSAGES = TypeAdapter(list[ChatMessage])
 
 
 class RefusedDialogueError(Exception):
-    """A dialogue of which nothing can be scored, and why."""
+    """No turn of a dialogue can be scored; the message says why."""
 
     def __init__(self, reason: str, *, code: str = INVALID, field: str | None = None, row: int | None = None) -> None:
         super().__init__(reason)
@@ -30,16 +30,16 @@ class RefusedDialogueError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawTurn:
-    """A turn that nobody has looked at."""
+    """A turn that is not checked yet."""
 
     speaker: object
     text: object
     place: int
-    """Among the row's turns or messages, from 0."""
+    """Its place among the row's turns or messages, from 0."""
     row: int
     speaker_field: str
     text_field: str
-    """What an error names."""
+    """The field that an error names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Draft:
 
 
 def name_in(record: RawRecord, columns: Columns) -> str | None:
-    """The dialogue's name, where the record has one: an empty cell is none."""
+    """The dialogue's name, where the record has one: an empty cell counts as none."""
     return _text_of((record.fields or {}).get(columns.id_column)) or None
 
 
@@ -146,12 +146,12 @@ def _of_messages(listed: Sequence[object], field: str, row: int) -> list[RawTurn
 
 
 def _list_in(value: object, field: str) -> list[Any]:
-    """The list in a cell; of a text what it holds as JSON."""
+    """The list in a cell; a text is read as JSON."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
         except (ValueError, RecursionError):
-            raise RefusedDialogueError("the text is no JSON list", field=field) from None
+            raise RefusedDialogueError("the text is not a JSON list", field=field) from None
     if not isinstance(value, list):
         raise RefusedDialogueError("must be a list", field=field)
     return value
@@ -164,7 +164,7 @@ def _check_count(count: int, field: str, limits: Limits) -> None:
 
 
 def _in_order(records: Sequence[RawRecord], column: str | None) -> Sequence[RawRecord]:
-    """By the numbers in the column; equal ones as they lie."""
+    """The records sorted by the numbers in the column; equal numbers keep their order."""
     if column is None:
         return records
     keys = []
@@ -172,7 +172,9 @@ def _in_order(records: Sequence[RawRecord], column: str | None) -> Sequence[RawR
         try:
             keys.append(_number_in((each.fields or {})[column]))
         except (KeyError, TypeError, ValueError):
-            raise RefusedDialogueError("is no number to put turns in order by", field=column, row=each.row) from None
+            raise RefusedDialogueError(
+                "must be a number: turns are ordered by it", field=column, row=each.row
+            ) from None
     return [records[place] for place in sorted(range(len(records)), key=keys.__getitem__)]
 
 
@@ -188,12 +190,12 @@ def _number_in(value: object) -> int | float | Decimal:
     if not isinstance(value, float):
         raise TypeError
     if math.isnan(value):
-        raise ValueError("nothing stands before or behind NaN")
+        raise ValueError("NaN has no place in an order")
     return value
 
 
 def _carried(fields: Mapping[str, object], columns: Columns) -> dict[str, str | None]:
-    """What is written beside the scores: the system, and the day of a date or a time."""
+    """What is written beside the scores: the system's name, and the day of a date or time."""
     system = None if columns.system is None else _text_of(fields.get(columns.system))
     given = None if columns.day is None else fields.get(columns.day)
     day = given.isoformat() if isinstance(given, date) else _text_of(given)
@@ -203,15 +205,15 @@ def _carried(fields: Mapping[str, object], columns: Columns) -> dict[str, str | 
 
 
 def _text_of(value: object) -> str | None:
-    """A cell as text that any file can hold."""
+    """A cell as text that every output can hold."""
     return None if value is None else str(value).encode("utf-8", "replace").decode()
 
 
 def is_blank(record: RawRecord) -> bool:
-    """Whether nothing is written there: an empty line."""
+    """Whether the record is an empty line."""
     return record.fields is None and record.fault is None
 
 
 def without_blanks(records: Iterable[RawRecord]) -> Iterable[RawRecord]:
-    """Those that hold something."""
+    """The records that are not blank."""
     return (each for each in records if not is_blank(each))

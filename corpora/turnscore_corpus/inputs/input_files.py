@@ -1,4 +1,4 @@
-"""Input files: finds them below the places that were named, by their endings, and opens them. Reads no row."""
+"""Input files: finds them below the named places, by their endings, and opens them. Reads no row."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ _CHUNK_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class InputFile:
-    """One file, what is in it, and how it is packed."""
+    """One file, its format, and how it is packed."""
 
     place: str
     """An absolute path or a URI."""
@@ -34,7 +34,7 @@ class InputFile:
         return self._opened(self.packing)
 
     def open_for_seeking(self) -> Any:
-        """Its bytes as they lie, from any place in it."""
+        """The file's bytes as they are stored, from any position."""
         filesystem, path = open_place(self.place)
         try:
             return filesystem.open_input_file(path)
@@ -42,7 +42,7 @@ class InputFile:
             raise BadInputError(f"{self.place} cannot be read: {error}") from None
 
     def digest(self) -> tuple[int, str]:
-        """How many bytes lie there, and a hash of them."""
+        """The file's size and a hash of its bytes."""
         found, size = hashlib.blake2b(digest_size=16), 0
         with self._opened(None) as stream:
             while chunk := stream.read(_CHUNK_BYTES):
@@ -78,12 +78,12 @@ def find_files(places: Sequence[str], given: Format | None = None) -> list[Input
         else:
             found.append(_describe(place, given))
     if twice := _first_twice(each.place for each in found):
-        raise BadInputError(f"{twice} is named twice")
+        raise BadInputError(f"{twice} is named twice; name each input once")
     return found
 
 
 def refuse_within(places: Sequence[str], output: str) -> None:
-    """Raises BadInputError where the output is among the data files of an input: it would be input of the next run."""
+    """Raises BadInputError where the output lies among an input's data files: the next run would read it as input."""
     inside = absolute(output)
     for place in map(absolute, places):
         if inside == place or (inside.startswith(f"{place}/") and _is_visible(inside.removeprefix(place).lstrip("/"))):
@@ -110,7 +110,7 @@ def _in_folder(place: str, filesystem: Any, path: str, given: Format | None) -> 
 def _describe(place: str, given: Format | None) -> InputFile:
     format_, packing = _split(place)
     if given is None and format_ is None:
-        raise BadInputError(f"{place}: its ending does not say what it is; name its format by --format")
+        raise BadInputError(f"{place}: the ending names no format; give --format")
     chosen = given or format_
     assert chosen is not None
     if chosen == "parquet" and packing is not None:

@@ -1,4 +1,4 @@
-"""JSON lines: a row is a line, and its number the line's. A line that is no JSON is a row that cannot be read."""
+"""JSON lines: every line is a row, numbered as in the file. A line that is not JSON is a row that cannot be read."""
 
 import json
 import math
@@ -25,7 +25,7 @@ class JsonLines:
         self._columns = columns
 
     def marks(self) -> Iterator[Mark]:
-        """One for each line; where a row is a turn, with the dialogue's name in it."""
+        """One mark for each line, with the dialogue's name where a row is a turn."""
         self._check_columns()
         names = self._columns.row == "turn"
         before = 0
@@ -35,7 +35,7 @@ class JsonLines:
             before = end
 
     def records(self, start: int, offset: int | None) -> Iterator[RawRecord]:
-        """The lines from there on. A blank line is a record without fields or fault: there is nothing in it."""
+        """The lines from there on. A blank line is a record without fields or fault."""
         for row, (raw, _) in enumerate(self._lines(offset or 0), start=start + 1):
             if raw is None:
                 yield RawRecord(row=row, fields=None, fault=f"the line has more than {MOST_BYTES} bytes")
@@ -46,11 +46,11 @@ class JsonLines:
                 yield RawRecord(row=row, fields=fields, fault=fault)
 
     def restarts_at(self, row: int) -> int:
-        """The first: only a mark says where a line lies."""
+        """Always the first row: only a mark knows where a line lies."""
         return 0
 
     def _check_columns(self) -> None:
-        """Raises BadColumnsError where a name is in none of the first lines, as it is in none of the others then."""
+        """Raises BadColumnsError where none of the first lines has a column that was named."""
         first = (_parse(raw)[0] for raw, _ in islice(self._lines(0), _LOOKED_AT) if raw is not None and raw.strip())
         known = list(dict.fromkeys(chain.from_iterable(fields for fields in first if fields is not None)))
         if known:
@@ -82,7 +82,7 @@ def _parse(raw: bytes | None) -> tuple[dict[str, Any] | None, str | None]:
 
 
 def _reason(error: Exception) -> str:
-    """Without what stood in the line, which an error of decoding repeats."""
+    """The message without the line's content, which an error of decoding repeats."""
     return "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
 
 
@@ -94,4 +94,4 @@ def _finite(text: str) -> float:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")

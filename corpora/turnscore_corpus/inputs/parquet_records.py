@@ -1,4 +1,4 @@
-"""Parquet: a row is a row. Reading begins at a group of rows; of the columns only those that are needed are read."""
+"""Parquet: every row is a row. Reading begins at a row group, and reads only the columns that are needed."""
 
 from collections.abc import Iterator
 from itertools import accumulate
@@ -13,7 +13,7 @@ from turnscore_corpus.inputs.input_files import InputFile
 from turnscore_corpus.inputs.raw_record import Mark, RawRecord
 
 _ROWS_AT_ONCE = 64
-"""Rows made into Python objects together. Chosen: 64 of the largest dialogues are 0.5 GB, of common ones 0.1 MB."""
+"""Rows converted to Python objects together. Chosen: 64 of the largest dialogues are 0.5 GB, of common ones 0.1 MB."""
 _BUFFER_BYTES = 1024 * 1024
 _READ_ERRORS = (OSError, pa.ArrowException)
 

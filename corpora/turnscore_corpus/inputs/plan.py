@@ -21,9 +21,9 @@ BLOCK_DIALOGUES = 1000
 """Dialogues in a block. Chosen: some 8,000 turns, a quarter of a minute of engagement on one core, is what a killed
 worker loses; 10^8 turns are 12,500 blocks."""
 MOST_BLOCK_BYTES = 32 * 1024 * 1024
-"""Of a block's rows, unpacked; a block of longer dialogues has fewer. Chosen: four of the largest dialogues."""
+"""Most bytes of a block's rows, unpacked; longer dialogues make fewer rows. Chosen: four of the largest dialogues."""
 MOST_NAMELESS = 1000
-"""Rows that name no dialogue, such as blank or torn ones, that may lie within one. Chosen: they go into its block."""
+"""Most rows without a dialogue's name, blank or torn, within one dialogue. Chosen: they go into its block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,17 +37,17 @@ class Block:
     """Its first row, from 0."""
     rows: int
     offset: int | None = None
-    """Where that row lies in the file, where reading can begin there."""
+    """The position of that row in the file, where reading can begin there."""
 
     @property
     def name(self) -> str:
-        """What its files are called."""
+        """The stem of its files' names."""
         return f"part-{self.number:07d}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedFile:
-    """A file as it was when it was planned."""
+    """A file as it was when the run was planned."""
 
     file: InputFile
     size_bytes: int
@@ -57,14 +57,11 @@ class PlannedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The blocks of all files, in order."""
-
     files: Sequence[PlannedFile]
     blocks: Sequence[Block]
 
     @property
     def rows(self) -> int:
-        """In all files together."""
         return sum(each.rows for each in self.files)
 
 
@@ -115,7 +112,7 @@ def _cut(marks: Iterator[tuple[Mark, bool]], most: int) -> Iterator[tuple[int, i
 
 
 def _checked(file: InputFile, marks: Iterator[tuple[Mark, bool]], columns: Columns) -> Iterator[tuple[Mark, bool]]:
-    """The marks. Raises BadInputError at the end where a dialogue's turns do not lie together."""
+    """Passes the marks on. Raises BadInputError at the end where a dialogue's turns do not stand together."""
     if columns.row == "dialogue":
         yield from marks
         return

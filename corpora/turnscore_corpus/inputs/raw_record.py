@@ -1,4 +1,4 @@
-"""What is passed on of a row before anybody looks into it."""
+"""What is known of a row before its dialogue is read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ class RawRecord:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The end of a row, as planning needs it."""
+    """The end of a row, for planning."""
 
     size_bytes: int
     """Bytes of the row, unpacked; an estimate where the rows are not read."""
     end: int | None
-    """Where the next row begins in the file; None where nobody can begin there."""
+    """The position of the next row in the file; None where reading cannot begin there."""
     dialogue: str | None = None
-    """The dialogue that the row is a turn of, where a row is a turn and names one."""
+    """The dialogue that the row belongs to, where a row is a turn and names one."""

@@ -1,4 +1,4 @@
-"""Records: the rows of a file as they lie, one at a time. Says where reading may begin; knows no dialogue."""
+"""Records: the rows of a file in order, one at a time. Says where reading may begin; knows no dialogue."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ class RecordFile(Protocol):
         """A mark for every row, in order: enough to cut the file into blocks. Raises BadInputError for a torn file."""
 
     def records(self, start: int, offset: int | None) -> Iterator[RawRecord]:
-        """The records from row `start` on, counted from 0; `offset` is where that row lies, if a mark said so."""
+        """The records from row `start` on, counted from 0; `offset` is that row's position, where a mark has one."""
 
     def restarts_at(self, row: int) -> int:
-        """The row from which reading begins when it is to begin at that row."""
+        """The row from which reading must begin to reach that row."""
 
 
 _KINDS: dict[str, Callable[[InputFile, Columns], RecordFile]] = {
@@ -34,13 +34,13 @@ _KINDS: dict[str, Callable[[InputFile, Columns], RecordFile]] = {
 
 
 def open_records(file: InputFile, columns: Columns) -> RecordFile:
-    """The file's records. Raises BadInputError, and BadColumnsError where the file says what columns it has."""
+    """The file's records. Raises BadInputError; BadColumnsError where the file lists its columns and one is missing."""
     return _KINDS[file.format](file, columns)
 
 
 @dataclass
 class _Reading:
-    """Where reading has come in one file."""
+    """How far one file was read."""
 
     key: tuple[InputFile, Columns]
     row: int
@@ -49,7 +49,7 @@ class _Reading:
 
 
 class RecordReader:
-    """Reads ranges of rows. Goes on in an open file, so that ranges in order cost one pass over a packed file."""
+    """Reads ranges of rows, and keeps the file open: ranges in order cost one pass over a packed file."""
 
     def __init__(self) -> None:
         self._reading: _Reading | None = None
@@ -57,7 +57,7 @@ class RecordReader:
     def read(self, file: InputFile, columns: Columns, start: int, rows: int, offset: int | None) -> Iterator[RawRecord]:
         """That many records from `start` on. Raises BadInputError where the file has fewer."""
         reading = self._open(file, columns, start, offset)
-        self._reading = None  # whoever leaves in the middle leaves no half-read file behind
+        self._reading = None  # a caller that stops early leaves no half-read file
         while reading.row < start + rows:
             record = next(reading.records, None)
             if record is None:

@@ -11,7 +11,7 @@ TABLES = ("turns", "dialogues", "set_aside")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table; `<scorer>_` stands before the name of one that each scorer has."""
+    """A column of a table; `<scorer>_` stands before the name of a column that each scorer has."""
 
     name: str
     type: Any

@@ -45,21 +45,21 @@ def describe_job(
         "models": {name: asdict(each) for name, each in models.items()},
         "options": {name: dict(each) for name, each in options.items()},
     }
-    return dict(json.loads(json.dumps(described)))  # as it comes back from its file
+    return dict(json.loads(json.dumps(described)))  # as JSON gives it back
 
 
 def write_job(job: Described) -> bytes:
-    """The job as a file."""
+    """The job as JSON."""
     return json.dumps(job, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
 def job_digest(job: Described) -> str:
-    """What its manifests carry."""
+    """The digest that the job's manifests carry."""
     return digest_of(json.dumps(job, sort_keys=True).encode())
 
 
 def find_differences(before: object, now: object, path: str = "") -> list[str]:
-    """What differs, by name: `models.engagement.digest was a..., is b...`; the first few, and how many more."""
+    """The differences by name: `models.engagement.digest was a..., is b...`; the first few, and how many more."""
     found = list(_differences(before, now, path))
     more = [f"and {len(found) - _MOST_NAMED} more"] if len(found) > _MOST_NAMED else []
     return [*found[:_MOST_NAMED], *more]

@@ -1,8 +1,8 @@
-"""Locks: one run at a time writes into a folder. A run that was killed leaves nothing that another has to remove.
+"""Locks: one run at a time writes into a folder. A killed run leaves nothing that another has to remove.
 
-On this machine's file systems the system holds the lock, and lets go of it with the process. An object store has no
-locks: there the owner writes a sign of life, and whoever comes watches whether it goes on. Blocks are committed whole
-either way, so that two runs that met all the same would write the same files.
+On a local file system the operating system holds the lock, and releases it with the process. An object store has no
+locks: there the owner writes a heartbeat, and the next run watches whether it goes on. Blocks are committed whole
+either way, so two runs that met all the same would write the same files.
 """
 
 import fcntl
@@ -22,16 +22,16 @@ from turnscore_corpus.outputs.stores import LocalStore, Store
 
 LOCK_FILE = "lock.json"
 BEAT_SECONDS = 5.0
-"""Between two signs of life. Chosen: a put every five seconds costs little."""
+"""Seconds between two heartbeats. Chosen: a put every five seconds costs little."""
 BEATS_WATCHED = 3
-"""So long a sign of life may stay away. Chosen."""
+"""Heartbeats missed before a silent owner counts as dead. Chosen."""
 
 Wait = Callable[[float], object]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """Who has a folder."""
+    """The process that holds a folder."""
 
     host: str = field(default_factory=socket.gethostname)
     pid: int = field(default_factory=os.getpid)
@@ -39,13 +39,13 @@ class Owner:
     token: str = field(default_factory=lambda: uuid4().hex)
 
     def write(self, beat: int = 0) -> bytes:
-        """As it stands in the lock."""
+        """The owner as the lock holds it."""
         return json.dumps({**self.__dict__, "beat": beat}).encode() + b"\n"
 
 
 @contextmanager
 def hold_folder(place: str, store: Store, wait: Wait = time.sleep) -> Iterator[None]:
-    """Holds the folder. Raises BusyOutputError, which names the owner, where another run does."""
+    """Holds the folder. Raises BusyOutputError, naming the owner, where another run holds it."""
     if isinstance(store, LocalStore):
         with _hold_local(place, store):
             yield
@@ -62,7 +62,7 @@ def _hold_local(place: str, store: LocalStore) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             file.seek(0)
-            raise BusyOutputError(_tell(place, file.read())) from None
+            raise BusyOutputError(_describe_owner(place, file.read())) from None
         file.truncate(0)
         file.write(Owner().write())
         file.flush()
@@ -76,11 +76,11 @@ def _hold_remote(place: str, store: Store, wait: Wait) -> Iterator[None]:
     if known is not None:
         wait(BEATS_WATCHED * BEAT_SECONDS)
         if store.get(LOCK_FILE) not in (known, None):
-            raise BusyOutputError(_tell(place, known))
+            raise BusyOutputError(_describe_owner(place, known))
     store.put(LOCK_FILE, owner.write())
     wait(BEAT_SECONDS)
     if (found := store.get(LOCK_FILE)) is None or owner.token.encode() not in found:
-        raise BusyOutputError(_tell(place, found or b""))
+        raise BusyOutputError(_describe_owner(place, found or b""))
     ended = threading.Event()
     beating = threading.Thread(target=_beat, args=(store, owner, ended), daemon=True)
     beating.start()
@@ -101,7 +101,7 @@ def _beat(store: Store, owner: Owner, ended: threading.Event) -> None:
             store.put(LOCK_FILE, owner.write(beat))
 
 
-def _tell(place: str, content: bytes) -> str:
+def _describe_owner(place: str, content: bytes) -> str:
     try:
         found = json.loads(content)
         owner = f"process {found['pid']} on {found['host']}, since {found['since']}"

@@ -1,4 +1,4 @@
-"""Manifests: that a block is whole, and which files it is. A file that no manifest names is not part of the output."""
+"""Manifests: which files make a block whole. A file that no manifest names is not part of the output."""
 
 import hashlib
 from typing import Literal
@@ -10,8 +10,6 @@ FORM: Literal[1] = 1
 
 
 class TableFile(BaseModel):
-    """One table's file of one block."""
-
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
@@ -22,13 +20,13 @@ class TableFile(BaseModel):
 
 
 class BlockManifest(BaseModel):
-    """One block that was committed."""
+    """One committed block."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     form: Literal[1] = FORM
     job: str
-    """Hash of the job that it is part of."""
+    """Digest of the job that it belongs to."""
     block: int
     file: str
     start: int
@@ -37,24 +35,23 @@ class BlockManifest(BaseModel):
     turns: int
     """System turns with a score."""
     turns_computed: int
-    """Those that were computed, once for each scorer: equal turns are computed once."""
+    """Turns that were computed, summed over scorers: equal turns are computed once."""
     set_aside: int
     seconds: float
     tables: dict[str, TableFile]
 
     @property
     def name(self) -> str:
-        """Where it stands."""
         return manifest_name(self.block)
 
 
 def manifest_name(block: int) -> str:
-    """Where the manifest of a block stands."""
+    """The name of a block's manifest."""
     return f"{FOLDER}/part-{block:07d}.json"
 
 
 def read_manifest(content: bytes) -> BlockManifest | None:
-    """The manifest; None for one that is torn."""
+    """The manifest; None for a torn one."""
     try:
         return BlockManifest.model_validate_json(content)
     except ValidationError:

@@ -37,14 +37,14 @@ FINISHED_FILE = "finished.json"
 
 @dataclass(frozen=True, kw_only=True)
 class BlockCounts:
-    """What a block's manifest counts beside the rows of its tables."""
+    """What a block's manifest counts beside its rows."""
 
     turns_computed: int
     seconds: float
 
 
 class OutputFolder:
-    """The sink of a run's blocks. May be pickled: each worker opens the place for itself."""
+    """Where a run commits its blocks. Can be pickled: each worker opens the folder for itself."""
 
     def __init__(self, place: str, job: str) -> None:
         """`job` is the digest of the job that the folder belongs to."""
@@ -54,12 +54,12 @@ class OutputFolder:
 
     @classmethod
     def begin(cls, place: str, job: Described) -> "OutputFolder":
-        """The folder, begun by this job, now or earlier. Raises ChangedJobError, and BadOutputError for another's."""
+        """The folder, new or started by the same job. Raises ChangedJobError, and BadOutputError for a foreign one."""
         folder = cls(place, job_digest(job))
         before = folder.read_job()
         if before is None:
             if folder.has_tables():
-                raise BadOutputError(f"{folder.place} has tables and no {JOB_FILE}: it is no folder of this command")
+                raise BadOutputError(f"{folder.place} has tables and no {JOB_FILE}: this command did not write it")
             folder.store.put(JOB_FILE, write_job(job))
         elif before != job:
             raise ChangedJobError(folder.place, find_differences(before, job))
@@ -67,7 +67,7 @@ class OutputFolder:
 
     @classmethod
     def opened(cls, place: str) -> "OutputFolder":
-        """The folder of a job that was begun, to read. Raises BadOutputError where there is none."""
+        """The folder of a job that was started, for reading. Raises BadOutputError where there is none."""
         job = cls(place, "").read_job()
         if job is None:
             raise BadOutputError(f"{absolute(place)} has no {JOB_FILE}: `turnscore-corpus score` wrote nothing there")
@@ -75,13 +75,12 @@ class OutputFolder:
 
     @property
     def store(self) -> Store:
-        """Its files."""
         if self._store is None:
             self._store = open_store(self.place)
         return self._store
 
     def read_job(self) -> Described | None:
-        """The job that began it; None for a fresh folder."""
+        """The job that started it; None for a fresh folder."""
         content = self.store.get(JOB_FILE)
         if content is None:
             return None
@@ -91,11 +90,11 @@ class OutputFolder:
             raise BadOutputError(f"{self.place}: {JOB_FILE} is torn; remove the folder, or name another") from None
 
     def has_tables(self) -> bool:
-        """Whether anything is written there but a job."""
+        """Whether the folder holds more than a job."""
         return any(self.store.sizes(each) for each in (*TABLES, FOLDER))
 
     def commit(self, block: Block, tables: Mapping[str, Any], counts: BlockCounts) -> BlockManifest:
-        """Writes the block's tables, and then its manifest. Before that none of it counts."""
+        """Writes the block's tables and then its manifest, which makes them count."""
         files = {name: self._put_table(f"{name}/{block.name}.parquet", table) for name, table in tables.items()}
         rows = {name: files[name].rows if name in files else 0 for name in TABLES}
         manifest = BlockManifest(
@@ -115,7 +114,7 @@ class OutputFolder:
         return manifest
 
     def committed(self) -> dict[int, BlockManifest]:
-        """The blocks that are whole: their manifest can be read, and their files have its sizes."""
+        """The whole blocks: their manifest can be read, and their files have its sizes."""
         sizes = {name: size for table in TABLES for name, size in self.store.sizes(table).items()}
         found = {}
         for name in sorted(self.store.sizes(FOLDER)):
@@ -129,9 +128,9 @@ class OutputFolder:
         return found
 
     def clean(self, committed: Iterable[BlockManifest]) -> int:
-        """Removes what a killed run left: temporary files, and files that no manifest names. How many there were.
+        """Removes what a killed run left: temporary files and files that no manifest names. Returns their number.
 
-        Only for whoever has the folder to itself.
+        Only the owner of the folder may call it.
         """
         kept = {name for each in committed for name in (each.name, *(file.name for file in each.tables.values()))}
         left = [name for folder in (*TABLES, FOLDER) for name in self.store.sizes(folder) if name not in kept]
@@ -141,7 +140,7 @@ class OutputFolder:
         return len(left)
 
     def finish(self, totals: Mapping[str, Any]) -> None:
-        """Says that every block has its manifest."""
+        """Records that every block has its manifest."""
         self.store.put(FINISHED_FILE, json.dumps(dict(totals), indent=1).encode() + b"\n")
 
     def _put_table(self, name: str, table: Any) -> TableFile:

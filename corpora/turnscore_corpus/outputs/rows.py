@@ -1,4 +1,4 @@
-"""Rows: what was scored of a block, as the rows of its tables. Holds no text of a dialogue."""
+"""Rows: the scores of a block as rows of its tables. Holds no text of a dialogue."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,7 +29,7 @@ class BlockRows:
         self._rows["set_aside"].append({**place, **why})
 
     def add(self, dialogue: InputDialogue, result: DialogueResult) -> None:
-        """Adds a dialogue, or what the engine says is wrong with it."""
+        """Adds a scored dialogue, or what the engine refused of it."""
         if result.error is not None:
             self.set_aside(
                 SetAside(row=dialogue.row, dialogue=dialogue.id, code=ErrorCode.INTERNAL.value, reason=result.error)

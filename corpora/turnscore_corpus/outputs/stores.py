@@ -1,7 +1,7 @@
-"""Stores: whole files under names, put so that a name holds a whole file or none.
+"""Stores: whole files under names; a name holds a whole file or none.
 
-On this machine's file systems that is a temporary file, synchronised and renamed. Elsewhere it is the object store's
-own promise: an object is there once it is whole.
+On a local file system that is a temporary file, synchronised and renamed. Elsewhere the object store itself promises
+it.
 """
 
 import os
@@ -18,16 +18,16 @@ TEMPORARY = ".tmp"
 
 
 class Store(Protocol):
-    """The files of an output folder, by names with slashes."""
+    """The files of an output folder, under names with slashes."""
 
     def put(self, name: str, content: bytes) -> None:
-        """Writes a file, in place of one of that name; it is on the disk on return."""
+        """Writes a file, replacing one of that name; it is on the disk on return."""
 
     def get(self, name: str) -> bytes | None:
-        """What is in a file; None where there is none."""
+        """The file's content; None where there is none."""
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """The files in a folder, by their names with the folder's, and their bytes; `""` is the output's own.
+        """The files in a folder, by their names with the folder's, and their sizes; `""` is the output's own folder.
 
         Nothing where there is no such folder.
         """
@@ -37,14 +37,13 @@ class Store(Protocol):
 
 
 class LocalStore:
-    """A folder of this machine, also one that several machines share."""
+    """A folder of this machine or of a shared file system."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
 
     @property
     def folder(self) -> Path:
-        """Where it is."""
         return self._folder
 
     def put(self, name: str, content: bytes) -> None:
@@ -118,7 +117,7 @@ def _join(folder: str, name: str) -> str:
 
 
 def _synchronise_folder(folder: Path) -> None:
-    """So that the name is on the disk too."""
+    """Puts the name itself on the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,1 +1,1 @@
-"""The report of an output: how scores fall, drift, the worst and the best. Reads manifests and tables, no input."""
+"""The report on an output: the scores' spread, drift, the worst and the best. Reads manifests and tables, no input."""

@@ -1,4 +1,4 @@
-"""The report as text for a terminal, and as one page of HTML. Counts nothing."""
+"""The report as text for a terminal and as one HTML page. Counts nothing."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,12 +13,12 @@ from turnscore_corpus.report.tallies import KINDS, WHOLE, Corpus, Tally
 
 _GROUPED = ("dialogues", "turns", "mean", "mean percentile", "low", "index", "limit", "drift")
 _MOST_DRAWN = 4
-"""Series in one chart: so many colours can be told apart."""
+"""Series in one chart: as many colours as a reader can distinguish."""
 Rows = list[tuple[str, ...]]
 
 
 def make_text(corpus: Corpus) -> str:
-    """Everything as tables of plain text."""
+    """The report as tables of plain text."""
     lines = list(_summary(corpus))
     for section in _sections(corpus):
         lines += ["", section.heading]
@@ -30,7 +30,7 @@ def make_text(corpus: Corpus) -> str:
 
 
 def make_page(corpus: Corpus, command: str, date: str) -> str:
-    """The same with charts, as one file of HTML."""
+    """The report with charts, as one HTML file."""
     page = Page(
         title="Scores of a corpus",
         summary=list(_summary(corpus)),
@@ -48,7 +48,7 @@ def _summary(corpus: Corpus) -> Iterator[str]:
         f"{sum(corpus.set_aside.values()):,} set aside."
     )
     if corpus.blocks < blocks:
-        yield f"Not finished: {corpus.blocks} of {blocks} blocks are done. The same command goes on."
+        yield f"Not finished: {corpus.blocks} of {blocks} blocks are done. Repeat the command to resume."
     asked = corpus.turns * len(corpus.scorers)
     if asked:
         yield f"{corpus.computed / asked:.1%} of the scores were computed; the others are those of equal turns."

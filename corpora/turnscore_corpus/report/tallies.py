@@ -1,4 +1,4 @@
-"""Tallies: counts of an output by scorer, and by system and day, file by file. Holds numbers and dialogues' names."""
+"""Tallies: counts of an output by scorer, system and day, file by file. Holds numbers and dialogues' names."""
 
 import heapq
 import re
@@ -20,43 +20,41 @@ from turnscore_corpus.outputs.manifests import BlockManifest
 from turnscore_corpus.outputs.output_folder import OutputFolder
 
 NAMED = 10
-"""Worst and best dialogues that are named. Chosen."""
+"""Worst and best dialogues that the report names. Chosen."""
 MOST_GROUPS = 400
-"""Systems, or days; those behind are counted as one. Chosen: more than a year of days."""
+"""Most systems, or days; the rest are counted as one. Chosen: more than a year of days."""
 OTHERS = "(others)"
 FOREIGN = "not_in_language"
 KINDS = ("system", "day")
 WHOLE = ("", "")
 
 Key = tuple[str, str]
-"""What is counted together: the whole output, a system, or a day."""
+"""What a tally is about: the whole output, a system, or a day."""
 Named = tuple[float, str]
 
 
 @dataclass(kw_only=True)
 class Tally:
-    """The turns of one scorer that are counted together."""
+    """The counted turns of one scorer."""
 
     counts: LiveValues
     values: float = 0.0
-    """Their sum."""
     percentiles: float = 0.0
 
     @property
     def mean(self) -> float:
-        """Of the values."""
         return self.values / max(self.counts.turns, 1)
 
     @property
     def mean_percentile(self) -> float | None:
-        """Of those turns that have one."""
+        """Over the turns that have a percentile."""
         ranked = sum(self.counts.bins)
         return self.percentiles / ranked if ranked else None
 
 
 @dataclass(kw_only=True)
 class Corpus:
-    """All that a report is made of."""
+    """Everything that a report needs."""
 
     job: Described
     blocks: int
@@ -66,9 +64,8 @@ class Corpus:
     turns: int = 0
     computed: int = 0
     set_aside: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """By code and reason, numbers left out of it."""
+    """By code and reason, with numbers left out of the reason."""
     tallies: dict[str, dict[Key, Tally]] = field(default_factory=dict)
-    """By scorer."""
     worst: dict[str, list[Named]] = field(default_factory=dict)
     best: dict[str, list[Named]] = field(default_factory=dict)
 
@@ -77,13 +74,13 @@ class Corpus:
         return list(self.job["scorers"])
 
     def groups(self, scorer: str, kind: str) -> dict[str, Tally]:
-        """The systems', or the days', tallies by name, in order."""
+        """The tallies by system, or by day, in order of their names."""
         found = self.tallies[scorer]
         return {name: each for (of, name), each in sorted(found.items()) if of == kind}
 
 
 def read_corpus(place: str) -> Corpus:
-    """Counts what is committed. Raises BadOutputError where that is no output, or a file of it is damaged."""
+    """Counts what is committed. Raises BadOutputError where the folder is no output, or a file of it is damaged."""
     folder = OutputFolder.opened(place)
     job = folder.read_job()
     assert job is not None
@@ -125,7 +122,7 @@ def _tables(folder: OutputFolder, manifest: BlockManifest) -> Iterator[tuple[str
 
 
 def _encode(corpus: Corpus, table: Any, kind: str) -> tuple[list[str], NDArray[np.int64]]:
-    """The groups in a table, and for each row which it is in."""
+    """The groups in a table, and for each row its group."""
     encoded = compute.dictionary_encode(compute.fill_null(table[kind], "(none)").combine_chunks())
     known = {name for found in corpus.tallies.values() for of, name in found if of == kind}
     names = [each if each in known or len(known) < MOST_GROUPS else OTHERS for each in encoded.dictionary.to_pylist()]
@@ -136,7 +133,7 @@ Keys = Mapping[str, tuple[list[str], NDArray[np.int64]]]
 
 
 def _selections(corpus: Corpus, scorer: str, rows: NDArray[np.bool_], keys: Keys) -> Iterator[tuple[Tally, Any]]:
-    """Every tally that some of the rows count for, and which rows."""
+    """Every tally that some of the rows belong to, and which rows."""
     yield corpus.tallies[scorer][WHOLE], rows
     for kind, (names, indices) in keys.items():
         for place, name in enumerate(names):
@@ -178,7 +175,7 @@ def _count_dialogues(corpus: Corpus, scorer: str, table: Any, keys: Keys) -> Non
 
 
 def _keep(listed: list[Named], found: Iterable[Named]) -> None:
-    """The highest of all that came."""
+    """The `NAMED` highest of all found."""
     listed[:] = heapq.nlargest(NAMED, [*listed, *found])
 
 

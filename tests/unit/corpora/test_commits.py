@@ -223,7 +223,7 @@ def test_a_folder_that_is_no_run_s_is_refused(made: Plan, tmp_path: Path):
         begin(made, tmp_path / "file")
     (tmp_path / "other" / "turns").mkdir(parents=True)
     (tmp_path / "other" / "turns" / "mine.parquet").write_bytes(b"precious")
-    with pytest.raises(BadOutputError, match="it is no folder of this command"):
+    with pytest.raises(BadOutputError, match="this command did not write it"):
         begin(made, tmp_path / "other")
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn" / "job.json").write_text('{"form": 1, "inp')

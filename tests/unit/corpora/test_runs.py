@@ -242,7 +242,7 @@ def test_the_command_takes_several_inputs_and_ends_with_what_it_did(lines: Path,
         (["--options", "{"], 2, "is neither JSON nor a file of it"),
         (["--options", '{"fed": 3}'], 2, "fed: input should be"),
         (["--scorers", "engagement,,fed"], 2, "has an empty name"),
-        (["--turns-column", "a", "--messages-column", "b"], 2, "must not stand beside --turns-column"),
+        (["--turns-column", "a", "--messages-column", "b"], 2, "give either --messages-column or --turns-column"),
         (["--turns-column", "dialog"], 2, "--turns-column: "),
         (["--redis", "http://cache"], 2, "must begin with one of redis://"),
         (["--redis", "no-such-file"], 2, "No such file"),
@@ -277,7 +277,7 @@ def test_a_stopped_run_has_an_exit_code_of_its_own(lines: Path, tmp_path: Path, 
     monkeypatch.setattr(run, "run_job", stop)
     done = command("score", lines, tmp_path / "out")
     assert (done.exit_code, done.stderr) == (
-        3, "turnscore-corpus: stopped: interrupted; the same command goes on from here\n",
+        3, "turnscore-corpus: stopped: interrupted; repeat the command to resume\n",
     )  # fmt: skip
 
 

@@ -97,7 +97,7 @@ def test_the_same_command_goes_on_where_it_was_stopped(tmp_path, name):
     service = Limited(1000, gone_at=(17,))
     stopped = run(service.mock, file, "--output", output, "--wait", 1)
     assert stopped.exit_code == 3
-    assert "the same command goes on from here" in stopped.stderr
+    assert "repeat the command to resume" in stopped.stderr
     kept = len(rows_of(output))
     assert 0 < kept < 40
     mock = MockTurnScore(lambda request: {"engagement": float(request.response) / 1000})
@@ -154,7 +154,7 @@ def test_a_run_that_is_ended_keeps_its_rows_and_says_so(tmp_path):
     running.terminate()
     _, told = running.communicate(timeout=60)
     assert running.returncode == 3
-    assert "stopped: interrupted; the same command goes on from here" in told
+    assert "stopped: interrupted; repeat the command to resume" in told
 
 
 def _handles(pid, number):
