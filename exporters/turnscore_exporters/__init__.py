@@ -1,3 +1,3 @@
 """Checkpoints to bundles: training, ONNX export and parity. The only home of torch and transformers."""
 
-import turnscore_service as turnscore_service  # which keeps ONNX Runtime from reporting home, before it is imported
+import turnscore_service as turnscore_service  # before ONNX Runtime: keeps it from reporting home

@@ -1,4 +1,4 @@
-"""The errors of training and export. Each message names the file, row or graph it is about."""
+"""The errors of training and export. Each message names the file, row or graph."""
 
 
 class ExporterError(Exception):
@@ -6,11 +6,11 @@ class ExporterError(Exception):
 
 
 class PairCountError(ExporterError):
-    """The published pair counts did not come out of the file that was read."""
+    """The file's pair counts are not the published ones."""
 
 
 class EncoderError(ExporterError):
-    """An encoder could not be loaded, or is no BERT."""
+    """An encoder could not be loaded, or is not a BERT."""
 
 
 class CheckpointError(ExporterError):

@@ -1,4 +1,4 @@
-"""JSON files that training and exports read and write, for people to read too."""
+"""JSON files that training and exports read and write; people read them too."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, document: object) -> None:
-    """Writes a document, making the folder if need be; what is None in a model is left out."""
+    """Writes a document, making the folder if needed; None values of a model are left out."""
     content = document.model_dump(mode="json", exclude_none=True) if isinstance(document, BaseModel) else document
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(content, indent=2, ensure_ascii=False)

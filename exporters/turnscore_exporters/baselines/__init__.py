@@ -1,1 +1,1 @@
-"""The papers' other systems, to be trained here and set beside the shipped scorers. Serves nothing."""
+"""The papers' other systems, trained here to be compared with the shipped scorers. Serves nothing."""

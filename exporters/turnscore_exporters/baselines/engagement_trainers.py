@@ -1,4 +1,4 @@
-"""Paper 004's two baselines on its split: trained on both readings of the labels, and tested on the same pairs."""
+"""Paper 004's two baselines on its split: trained under both readings of the labels, and tested on the same pairs."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,14 +15,12 @@ from turnscore_exporters.engagement.data import EngagementData, EngagementPaths,
 from turnscore_exporters.engagement.report import TestSet, list_test_sets, measure_lengths
 
 ROUNDS = 200
-"""Resamples of an interval. Chosen: its ends then move by some .01."""
+"""Resamples of an interval. Chosen: its ends then vary by some .01."""
 
 Classifier = SvmClassifier | BiRnnClassifier
 
 
 def train_svm(plan: Plan, *, check_counts: bool = True) -> Trained:
-    """The SVM on both readings."""
-
     def fit(pairs: Sequence[EngagementPair], _labels: Labels) -> SvmClassifier:
         return SvmClassifier(pairs, plan.seed)
 
@@ -30,8 +28,6 @@ def train_svm(plan: Plan, *, check_counts: bool = True) -> Trained:
 
 
 def train_birnn(plan: Plan, *, check_counts: bool = True) -> Trained:
-    """The Bi-RNNs on both readings."""
-
     def fit(pairs: Sequence[EngagementPair], labels: Labels) -> BiRnnClassifier:
         vectors = plan.word_vectors([text for pair in pairs for text in (pair.query, pair.reply)])
         name = f"bi-rnn {labels}"
@@ -95,5 +91,5 @@ def _count(data: EngagementData) -> dict[str, dict[str, tuple[int, int]]]:
 
 
 def _seen(data: EngagementData) -> frozenset[str]:
-    """The dialogues of the training split, under either reading."""
+    """The ids of dialogues in the training split, under either reading."""
     return frozenset(pair.dialogue_id for labels in Labels for pair in data.convai.pairs[labels][Split.TRAIN])

@@ -31,15 +31,15 @@ MOST_HELD_OUT = 1000
 ROUNDS, SEED = 500, 0
 """Resamples of dialogues, as docs/agreement-table.md takes them."""
 MOST_CONTEXTS, SLOW_CONTEXTS = 300, 20
-"""Of DailyDialog++, with fifteen responses each. Chosen as the number of held-out exchanges."""
+"""Scored contexts of DailyDialog++, with fifteen responses each. Chosen as the number of held-out exchanges."""
 SLOW = ("usr",)
 SLOW_TURNS = 100
-"""Turns a set that USR is asked, and held-out exchanges: it reads each some fifteen times. Chosen: a third of fed's."""
+"""Turns per set, and held-out exchanges, for USR: it reads each some fifteen times. Chosen: a third of fed's."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineJob:
-    """What the command line says."""
+    """The command's options."""
 
     name: str
     plan: Plan
@@ -49,9 +49,9 @@ class BaselineJob:
 
 
 def run_baseline_job(job: BaselineJob) -> dict[str, Any]:
-    """Trains and measures; returns the report, which is written beside the checkpoint.
+    """Trains and measures; returns the report, which is also written beside the checkpoint.
 
-    A finished run of the same choices is not repeated. Raises BadDataError for data.
+    A finished run with the same options is not repeated. Raises BadDataError for data.
     """
     if job.threads:
         torch.set_num_threads(job.threads)
@@ -97,7 +97,7 @@ def _measure(job: BaselineJob, plan: Plan, trained: Trained, sets: Sequence[Aske
 
 
 def measure_held_out(baseline: Baseline, exchanges: Sequence[Exchange], seed: int, most: int) -> dict[str, Any]:
-    """The area under the ROC curve of true against random replies of held-out dialogues, and that of their length."""
+    """AUC of true against random replies of held-out dialogues, for each score and for the reply's length."""
     chosen = list(exchanges)
     random.Random(seed).shuffle(chosen)  # noqa: S311
     chosen = chosen[:most]
@@ -116,7 +116,7 @@ def measure_held_out(baseline: Baseline, exchanges: Sequence[Exchange], seed: in
 
 
 def _describe(job: BaselineJob) -> dict[str, Any]:
-    """What was asked for; file names alone, since folders differ between machines."""
+    """The options, with file names alone, since folders differ between machines."""
     plan = job.plan
     choices: Mapping[str, Any] = {
         "baseline": job.name,

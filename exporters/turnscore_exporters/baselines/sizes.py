@@ -8,14 +8,14 @@ from turnscore_exporters.errors import ExporterError
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """How much of the data, and how long. Of each of its loops, where a baseline has several."""
+    """How much data, and how long: steps of each training loop."""
 
     exchanges: int = 0
-    """Of `dialogue_text.jsonl.gz`, about; 0 where it is not read."""
+    """Exchanges of `dialogue_text.jsonl.gz`, about; 0 where the file is not read."""
     steps: int = 0
     learning_rate: float = 0.0
     batch_size: int = 0
-    """Of usr and 3p; the others have their paper's."""
+    """Rows per step, of usr and 3p; the others have their paper's."""
 
     def with_choices(
         self,
@@ -24,7 +24,7 @@ class Size:
         learning_rate: float | None = None,
         batch_size: int | None = None,
     ) -> "Size":
-        """The same with what was chosen in place of its own; what it has none of stays so."""
+        """The size with the chosen values in place of its own; a value that the size does not use stays 0."""
         return Size(
             exchanges=self.exchanges and (exchanges or self.exchanges),
             steps=self.steps and (steps or self.steps),
@@ -60,8 +60,8 @@ are the published ones at either size."""
 
 
 def find_size(name: str, *, is_full: bool) -> Size:
-    """ExporterError naming what there is, for another name."""
+    """The size of that name; ExporterError listing the names for another."""
     sizes = FULL if is_full else SMALL
     if name not in sizes:
-        raise ExporterError(f"no baseline is called {name!r}; there are {', '.join(sizes)}")
+        raise ExporterError(f"no baseline is called {name!r}; choose one of {', '.join(sizes)}")
     return sizes[name]

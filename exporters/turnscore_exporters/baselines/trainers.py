@@ -1,4 +1,4 @@
-"""The baselines by name: how each is trained from the data at hand. Measures nothing."""
+"""The baselines by name: how each is trained from the data. Measures nothing."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -39,15 +39,15 @@ FORMULA_FILE = "overall.json"
 SCALE_EXCHANGES = 2000
 """Training exchanges that a scale is fitted on. Chosen."""
 MOST_FITTED = 300
-"""Rated turns that USR's regression is fitted on: of two weights, and a turn is read some fifteen times. Chosen."""
+"""Rated turns that fit USR's two weights. Chosen: it reads a turn some fifteen times."""
 PONE_ROUNDS, PONE_SHARE, PONE_RATE = 3, 0.2, 0.1
-"""Of labelling, each with that share of the first stage's steps and of its rate. Chosen: PONE goes on with 1e-6 for
-many epochs, which in so few steps would change nothing."""
+"""Rounds of labelling, each with this share of the first stage's steps and of its rate. Chosen: PONE goes on with 1e-6
+for many epochs, which in so few steps would change nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is asked of a training."""
+    """What a training is given."""
 
     data: Path
     output: Path
@@ -56,14 +56,14 @@ class Plan:
     words: Path | None = None
     seed: int = 0
     judged: Sequence[Asked] = field(default_factory=tuple)
-    """What no training may have seen."""
+    """Judged turns that no training may have seen."""
 
     def state(self, name: str) -> Path:
-        """Where an interrupted training goes on from."""
+        """The state file from which an interrupted training resumes."""
         return self.output / "state" / f"{name}.state"
 
     def settings(self, name: str, share: float = 1.0) -> LoopSettings:
-        """Of a loop of that share of the steps; another plan's state is refused."""
+        """The settings of a loop with this share of the steps; a state of other settings is refused."""
         steps = max(1, round(share * self.size.steps))
         key = f"{name} {self.encoder} {self.words} {self.size} {share} seed {self.seed}"
         return LoopSettings(steps=steps, run_key=key, seed=self.seed, description=name)
@@ -79,7 +79,7 @@ class Plan:
         return self.parts[Part.TRAIN]
 
     def word_vectors(self, texts: Sequence[str]) -> WordVectors:
-        """Those of the file, of these texts' words and the judged turns'; else the encoder's word table."""
+        """The file's vectors for these texts' words and the judged turns'; else the encoder's word table."""
         if self.words is None:
             return PieceVectors(load_encoder(self.encoder))
         asked = [text for each in self.judged for text in (*each.context, each.response, *each.references)]
@@ -88,16 +88,16 @@ class Plan:
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained baseline and what is to be said of its training."""
+    """A trained baseline and what the report says of its training."""
 
     baseline: Baseline
     facts: Mapping[str, Any]
     seen: frozenset[str] = frozenset()
-    """Judged dialogues that were trained on: it is not asked about them."""
+    """Judged dialogues that were trained on, which it is not tested on."""
 
 
 def train_ruber(plan: Plan) -> Trained:
-    """RUBER: ranking loss, then the scales, of training exchanges alone."""
+    """Trains RUBER: the ranking loss, then the scales, from training exchanges alone."""
     exchanges = plan.train
     vectors = plan.word_vectors([text for each in exchanges for text in (each.query, each.reply)])
     negatives = RandomNegatives(ReplyPool(exchanges), plan.seed)
@@ -121,7 +121,7 @@ def train_ruber(plan: Plan) -> Trained:
 
 
 def train_contextual(plan: Plan) -> Trained:
-    """Contextualised RUBER: random negatives, cross entropy."""
+    """Trains contextualised RUBER: random negatives, cross entropy."""
     exchanges = plan.train
     vectors = FrozenVectors(load_encoder(plan.encoder))
     network = _start_pair_network(exchanges, vectors, plan.seed, is_pone=False)
@@ -132,7 +132,7 @@ def train_contextual(plan: Plan) -> Trained:
 
 
 def train_pone(plan: Plan) -> Trained:
-    """PONE: weighed negatives, then rounds in which the model labels more candidates for itself."""
+    """Trains PONE: weighted negatives, then rounds in which the model labels more candidates itself."""
     exchanges = plan.train
     vectors = FrozenVectors(load_encoder(plan.encoder))
     network = _start_pair_network(exchanges, vectors, plan.seed, is_pone=True)
@@ -168,7 +168,7 @@ def _run_contextual(
     name: str,
     extra: Sequence[Judgement] | None = None,
 ) -> None:
-    """The first stage, or a round with the `extra` judgements."""
+    """Runs the first stage, or a round with the `extra` judgements."""
     is_round = extra is not None
     contextual.train_network(
         network,
@@ -183,15 +183,15 @@ def _run_contextual(
 
 
 def save_pair_network(plan: Plan, network: PairNetwork, *, is_pone: bool) -> None:
-    """Writes what an export needs: the weights, and which encoder they read."""
+    """Writes what an export needs: the weights, and the name of their encoder."""
     plan.output.mkdir(parents=True, exist_ok=True)
     torch.save({"network": network.state_dict(), "encoder": plan.encoder, "is_pone": is_pone}, plan.output / "pair.pt")
 
 
 def train_usr(plan: Plan) -> Trained:
-    """USR: masked words, then retrieval from the same weights, then the regression on rated turns."""
+    """Trains USR: masked words, then retrieval from the same weights, then the regression on rated turns."""
     exchanges = plan.train
-    torch.manual_seed(plan.seed)  # heads that the checkpoint lacks are drawn
+    torch.manual_seed(plan.seed)  # draws the heads that the checkpoint lacks
     masked_model = load_masked_model(plan.encoder)
     masked.train_masked(
         masked_model,
@@ -224,7 +224,7 @@ def train_usr(plan: Plan) -> Trained:
 
 
 def train_annotated(plan: Plan) -> Trained:
-    """3P: a pair model on people's thumbs of ConvAI's bots."""
+    """Trains 3P: a pair model on people's thumbs for ConvAI's bots."""
     turns = [each for each in read_thumbs(plan.data / THUMBS_FILE) if each.is_fitted_on]
     judgements = [Judgement(each.context[-1][1], each.response, each.rating) for each in turns]
     up = sum(each.fits for each in judgements)
@@ -246,7 +246,7 @@ def train_annotated(plan: Plan) -> Trained:
 
 
 def _read_fitted(folder: Path, seed: int) -> list[RatedTurn]:
-    """The rated turns that values are fitted on, whose texts may be used commercially."""
+    """The rated turns that fit values and whose texts may be used commercially."""
     turns = read_rated_turns(folder / RATINGS_FILE)
     fitted = [each for each in turns if each.is_fitted_on and each.set_name != DAILYDIALOG]
     random.Random(seed).shuffle(fitted)  # noqa: S311
@@ -254,7 +254,7 @@ def _read_fitted(folder: Path, seed: int) -> list[RatedTurn]:
 
 
 def _standardize(rated: Sequence[RatedTurn]) -> list[float]:
-    """Ratings in standard deviations from their own set's mean: sets have scales of their own."""
+    """Ratings in standard deviations from their own set's mean: each set has its own scale."""
     by_set: dict[str, list[float]] = {}
     for each in rated:
         by_set.setdefault(each.set_name, []).append(each.rating)

@@ -1,1 +1,1 @@
-"""What every bundle is written with: files, self-test, parity. Knows no task."""
+"""What every bundle is written with: files, self-test, parity. Knows no scorer."""

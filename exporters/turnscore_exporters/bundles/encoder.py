@@ -1,4 +1,4 @@
-"""The part of a bundle that the two BERT scorers share: their graphs in every precision, and what these promise."""
+"""What the bundles of BERT scorers share: graphs in every precision, and what these promise."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,14 +34,14 @@ PRECISIONS: dict[GraphVariant, str] = {
 
 @dataclass(frozen=True)
 class GraphChoice:
-    """The graphs that the bundle keeps, and the largest difference of a value that the reduced ones may show."""
+    """The graphs that the bundle keeps, and the largest allowed difference of a value of the reduced ones."""
 
     kept: Sequence[GraphVariant]
     int8_tolerance: float
     fp16_tolerance: float = FP16_TOLERANCE
 
     def promises(self) -> dict[GraphVariant, GraphPromise]:
-        """What each graph that is written promises; fp32 always is, since the others are made of it."""
+        """The promise of each graph that is written; fp32 is always among them, since the others are made from it."""
         tolerances: dict[GraphVariant, float] = {
             "fp32": FP32_TOLERANCE,
             "cpu-int8": self.int8_tolerance,
@@ -53,7 +53,7 @@ class GraphChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class BundleSource:
-    """What a bundle's files are made of. `expected` are the checkpoint's values of the reference turns."""
+    """The source of a bundle's files. `expected` are the checkpoint's values of the reference turns."""
 
     model: BertGraph
     encoder: Encoder

@@ -28,7 +28,7 @@ class Drift:
     spearman: float
 
     def to_dict(self) -> dict[str, float]:
-        """As the manifest's `parity_measured` has it."""
+        """The manifest's `parity_measured`."""
         figures = {"turns": self.turns, "max_abs": self.max_abs, "mean_abs": self.mean_abs, "spearman": self.spearman}
         return {name: round(float(value), 7) for name, value in figures.items()}
 
@@ -54,8 +54,8 @@ def check_parity(
 ) -> Drift:
     """The drift of the served values.
 
-    ParityError naming graph, text and difference if one exceeds the tolerance, or naming the rank correlation if a
-    graph that must keep the order of turns does not.
+    Raises ParityError naming graph, text and difference where a difference exceeds the tolerance, or the rank
+    correlation where a graph that must keep the order of turns does not.
     """
     differences = np.abs(np.asarray(served) - np.asarray(expected))
     worst = int(np.argmax(np.where(np.isnan(differences), np.inf, differences)))
@@ -83,7 +83,7 @@ def examine_graphs(
     pairs: Sequence[tuple[str, str]],
     expected: Sequence[float],
 ) -> dict[GraphVariant, dict[str, float]]:
-    """Each graph's drift on the pairs, as it serves them; ParityError as `check_parity` raises it."""
+    """Each graph's drift on the pairs, as the service runs it; raises ParityError as `check_parity` does."""
     turns = turns_of(pairs)
     found: dict[GraphVariant, dict[str, float]] = {}
     for variant, spec in bundle.manifest.graphs.items():
@@ -95,7 +95,7 @@ def examine_graphs(
 
 
 def check_order(graph: GraphVariant, drift: Drift) -> None:
-    """ParityError unless the graph keeps the order of the turns as well as one of its precision must."""
+    """Raises ParityError unless the graph keeps the order of the turns as well as its precision must."""
     least = MIN_SPEARMAN.get(graph, -1.0)
     if not drift.spearman >= least:
         raise ParityError(

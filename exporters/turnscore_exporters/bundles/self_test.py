@@ -1,6 +1,6 @@
-"""A bundle's self-test: what each of its graphs gives for known turns is kept, so that loading can compare.
+"""A bundle's self-test: the outputs of its graphs for known turns, so that loading can compare.
 
-Refuses a graph that scores all of them alike, since nothing could then show that another stands in its place.
+Refuses a graph that scores all of them alike: nothing could then show that it is wrong.
 """
 
 import re
@@ -29,14 +29,14 @@ from turnscore_exporters.graphs.half_emulation import examined_graph
 from turnscore_exporters.json_files import write_json
 
 MOST_SHARE = 0.05
-"""A tolerance is at most this share of the self-test's own spread, so that a graph of one answer fails. Chosen."""
+"""Largest share of the self-test's own spread that a tolerance may be, so that a constant graph fails. Chosen."""
 INT8_TOLERANCE = 0.01
-"""What an int8 graph's own outputs may differ by between machines. Measured (0002): AVX2 differs from AVX-512 VNNI by
-0.003 at most, in a quality of FED; where the products saturate, by 0.037 to 0.046."""
+"""How far an int8 graph's outputs may differ between machines. Measured (0002): AVX2 differs from AVX-512 VNNI by 0.003
+at most, in a quality of FED; where the products saturate, by 0.037 to 0.046."""
 
 
 def build_self_test(turns: Sequence[TurnToScore], values: Sequence[float | None]) -> SelfTest:
-    """The turns with the values that the checkpoint gives them, None where it was not asked."""
+    """The turns with the checkpoint's values; None for turns that the checkpoint did not score."""
     return SelfTest(
         turns=[
             SelfTestTurn(
@@ -50,9 +50,9 @@ def build_self_test(turns: Sequence[TurnToScore], values: Sequence[float | None]
 
 
 def record_outputs(bundle: Bundle, variants: Iterable[GraphVariant]) -> SelfTest:
-    """The bundle's self-test with what these graphs give on this machine, and the tolerances for it.
+    """The bundle's self-test with the outputs of these graphs on this machine, and their tolerances.
 
-    ExporterError where a graph scores every turn alike.
+    Raises ExporterError where a graph scores every turn alike.
     """
     test = bundle.self_test()
     turns = [read_turn(each) for each in test.turns]
@@ -68,10 +68,10 @@ def record_outputs(bundle: Bundle, variants: Iterable[GraphVariant]) -> SelfTest
 
 
 def renew_self_test(bundle: Bundle, version: str, output: Path) -> Bundle:
-    """Writes the bundle as that version into the empty or missing folder `output`, with its kind's self-test of today.
+    """Writes the bundle as that version into the empty or missing folder `output`, with its kind's current self-test.
 
-    Everything else stays as it is, weights byte for byte. A turn keeps the value that the checkpoint once gave it.
-    Raises ExporterError where the folder is in use or no self-test is known for the kind.
+    Everything else stays, weights byte for byte; a turn keeps the checkpoint's value. Raises ExporterError where the
+    folder is in use or the kind has no self-test.
     """
     kind = bundle.manifest.kind
     if kind not in SELF_TEST_TEXTS:
@@ -85,19 +85,19 @@ def renew_self_test(bundle: Bundle, version: str, output: Path) -> Bundle:
 
 
 def start_version(bundle: Bundle, version: str, output: Path) -> Bundle:
-    """A copy of the bundle, still of its old version, in the empty or missing folder `output`.
+    """A copy of the bundle, with its old version, in the empty or missing folder `output`.
 
-    Raises ExporterError where the folder is in use or `version` is none.
+    Raises ExporterError where the folder is in use or `version` is not a version.
     """
     if not re.fullmatch(VERSION_PATTERN, version):
-        raise ExporterError(f"{version!r} is no version such as 1.0.2")
+        raise ExporterError(f"{version!r} is not a version; give one such as 1.0.2")
     if output.exists() and any(output.iterdir()):
         raise ExporterError(f"{output}: is not empty; choose another folder")
     return copy_bundle(bundle, output)
 
 
 def write_self_test(bundle: Bundle, manifest: Manifest, test: SelfTest) -> Bundle:
-    """The bundle under that manifest with the outputs of all its graphs for these turns, each loaded as served."""
+    """The bundle under that manifest, with its graphs' outputs for these turns, each loaded as the service does."""
     place = bundle.path_of(manifest.self_test)
     write_json(place, test)
     finished = write_bundle(bundle.folder, manifest)
@@ -115,7 +115,7 @@ def _score(bundle: Bundle, variant: GraphVariant, turns: Sequence[TurnToScore]) 
 
 
 def _own_details(score: RawScore) -> dict[str, float]:
-    """What the graph computed: a percentile is only its place among the reference turns."""
+    """The graph's own outputs, without percentiles: these are only places among the reference turns."""
     return {name: round(value, 6) for name, value in score.details.items() if not name.endswith(PERCENTILE_SUFFIX)}
 
 

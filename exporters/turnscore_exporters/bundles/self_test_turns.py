@@ -1,6 +1,6 @@
 """The turns of every kind's self-test: our own text, spread over the scale of each scorer. Knows no model.
 
-Each is a conversation whose last text is the response; system and user take turns before it, the user last.
+Each is a conversation whose last text is the response; before it system and user take turns, the user last.
 """
 
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ FED_VERIFIED: tuple[Texts, ...] = (
     ),
     ("my dog died yesterday", "no no no no no no " * 6),
 )
-"""Those that an export also rates the published way, which takes a pass for every follow-up."""
+"""The turns that an export also scores the published way, which takes a pass for every follow-up."""
 
 # With the starter model these lie between its 6th and its 98th percentile; those above between its 19th and its 85th.
 _FED_SPREAD: tuple[Texts, ...] = (
@@ -114,12 +114,11 @@ SELF_TEST_TEXTS: dict[str, tuple[Texts, ...]] = {
 
 
 def build_turn(texts: Sequence[str], options: object = None) -> TurnToScore:
-    """The last text as the response to those before it."""
+    """A turn whose response is the last text and whose context the others."""
     last = len(texts) - 1
     context = [Turn(speaker="system" if (last - i) % 2 == 0 else "user", text=texts[i]) for i in range(last)]
     return TurnToScore(context, texts[-1], options=options)
 
 
 def self_test_turns(kind: str) -> list[TurnToScore]:
-    """The turns that bundles of the kind are checked on."""
     return [build_turn(texts) for texts in SELF_TEST_TEXTS[kind]]

@@ -1,4 +1,4 @@
-"""Writing a bundle of any scorer: files, calibration, manifest parts. Knows no task; decides no parity."""
+"""Writes a bundle of any scorer: files, calibration, manifest parts. Knows no scorer; decides no parity."""
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ FP32_TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class GraphPromise:
-    """What a graph's precision is called, and the largest difference of a value that it may show."""
+    """A graph's precision in words, and the largest allowed difference of a value."""
 
     precision: str
     tolerance: float
@@ -55,14 +55,14 @@ def choose_graphs(names: Sequence[str] | None) -> tuple[GraphVariant, ...]:
 
 @contextmanager
 def fresh_folder(output: Path, reference_turns: int, least_turns: int) -> Iterator[None]:
-    """A block that fills the folder, or leaves none behind: whatever stops it removes what was written.
+    """Fills the folder inside the block; removes what was written if anything stops it.
 
-    ExporterError at once where the folder is not empty or the reference turns are too few for parity.
+    Raises ExporterError at once where the folder is not empty or the reference turns are too few for parity.
     """
     if output.exists() and any(output.iterdir()):
         raise ExporterError(f"{output}: is not empty; choose another folder")
     if reference_turns < least_turns:
-        raise ExporterError(f"{reference_turns} reference turns, parity needs at least {least_turns}")
+        raise ExporterError(f"{reference_turns} reference turns; parity needs at least {least_turns}")
     try:
         yield
     except BaseException:
@@ -73,7 +73,7 @@ def fresh_folder(output: Path, reference_turns: int, least_turns: int) -> Iterat
 def start_bundle(
     output: Path, kind: str, version: str, promises: Mapping[GraphVariant, GraphPromise], **rest: Any
 ) -> Bundle:
-    """The bundle of the files in the folder, parity not yet measured; `rest` are the manifest's other fields."""
+    """The bundle of the folder's files, before parity is measured; `rest` are the manifest's other fields."""
     graphs = {variant: _describe_graph(output, GRAPH_FILES[variant], promise) for variant, promise in promises.items()}
     files = {"tokenizer": TOKENIZER_FILE, "calibration": CALIBRATION_FILE, "self_test": SELF_TEST_FILE}
     return write_bundle(output, Manifest(name=kind, kind=kind, version=version, graphs=graphs, **files, **rest))
@@ -85,9 +85,9 @@ def finish_bundle(
     kept: Sequence[GraphVariant],
     agreement: Mapping[str, JsonValue],
 ) -> Bundle:
-    """The bundle with what was measured in its manifest, and with the graphs that are `kept`, each loaded as served.
+    """The bundle with the measured parity in its manifest, and with the graphs that are `kept`.
 
-    Its self-test then holds what each of them gives. ExporterError where one scores all of its turns alike.
+    Its self-test then holds the outputs of each of them. Raises ExporterError where one scores all its turns alike.
     """
     graphs = {
         variant: spec.model_copy(update={"parity_measured": dict(measured[variant])})

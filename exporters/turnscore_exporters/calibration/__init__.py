@@ -1,1 +1,1 @@
-"""Calibration of a bundle on turns that a deployment's own people rated. Imports no torch."""
+"""Calibrates a bundle on turns that a deployment's own people rated. Imports no torch."""

@@ -1,8 +1,8 @@
-"""Rated turns into a formula and a threshold whose promise holds. Pure; reads and writes nothing.
+"""From rated turns to a formula and a threshold that keeps its promise. Pure; reads and writes nothing.
 
-A rising curve over the shipped value leaves the turns in their order, so that it may be fitted to the very turns that
-the threshold is made of. New weights of the heads do not: they are fitted to dialogues of their own, and only where the
-others suffice for the promise.
+A rising curve over the shipped value keeps the turns' order, so the threshold may be made of the very turns that fitted
+it. New weights of the heads change the order: they are fitted to dialogues of their own, and only where the rest
+suffices for the promise.
 """
 
 from collections.abc import Sequence
@@ -24,23 +24,23 @@ from turnscore_exporters.errors import ExporterError
 
 LEAST_TURNS = 60
 FITTED_FOLDS = (0, 1)
-"""Of five: two fifths of the dialogues fit weights, three fifths make the threshold. Chosen."""
+"""Folds of five that fit weights: two fifths of the dialogues; the other three make the threshold. Chosen."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was made of the rated turns."""
+    """What a calibration found in the rated turns."""
 
     choice: Choice
     threshold: Threshold
     threshold_turns: int
-    """Turns that the threshold was made of."""
+    """How many turns the threshold was made of."""
 
 
 def calibrate_formula(rated: RatedHeads, shipped: ValueFormula, *, rate: float, source: str) -> Calibration:
-    """The formula and a threshold that calls at most `rate` of the good turns low, with 95 % confidence.
+    """The formula, and a threshold that calls at most `rate` of the good turns low, with 95 % confidence.
 
-    ExporterError, in a sentence, where there are fewer than 60 turns or too few good ones.
+    Raises ExporterError where there are fewer than 60 turns or too few good ones.
     """
     check_counts(rated.good.tolist(), rate)
     folds = assign_folds(rated.dialogues)
@@ -56,7 +56,7 @@ def calibrate_formula(rated: RatedHeads, shipped: ValueFormula, *, rate: float, 
 
 
 def make_threshold(values: Sequence[float], good: Sequence[bool], rate: float, source: str) -> Threshold:
-    """The threshold over rated values, with what it will find. Raises as `find_threshold`."""
+    """The threshold over rated values, with what it will find. Raises as `find_threshold` does."""
     threshold = find_threshold([value for value, is_good in zip(values, good, strict=True) if is_good], rate)
     recall: Recall | None = measure_recall(
         [value for value, is_good in zip(values, good, strict=True) if not is_good], threshold
@@ -65,7 +65,7 @@ def make_threshold(values: Sequence[float], good: Sequence[bool], rate: float, s
 
 
 def check_counts(good: Sequence[bool], rate: float) -> None:
-    """ExporterError where the turns are too few for anything."""
+    """Raises ExporterError where the turns are too few."""
     if len(good) < LEAST_TURNS:
         raise ExporterError(f"{len(good)} rated turns; at least {LEAST_TURNS} are needed")
     least = least_good_turns(rate)

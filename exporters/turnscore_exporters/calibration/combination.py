@@ -15,14 +15,14 @@ from turnscore_exporters.json_files import write_json
 
 
 def parse_weights(given: Sequence[str]) -> dict[str, float]:
-    """`quality.relevant=0.5` as part and weight; ExporterError naming what is wrong."""
+    """`quality.relevant=0.5` as part and weight; ExporterError quoting what is wrong."""
     weights: dict[str, float] = {}
     for each in given:
         part, _, number = each.partition("=")
         try:
             weights[part] = float(number)
         except ValueError:
-            raise ExporterError(f"--weight is {each!r}, expected a part and a number: engagement=0.5") from None
+            raise ExporterError(f"--weight is {each!r}, expected a part and a number such as engagement=0.5") from None
     if not weights:
         raise ExporterError("give at least one --weight")
     return weights
@@ -31,9 +31,9 @@ def parse_weights(given: Sequence[str]) -> dict[str, float]:
 def write_combination_percentiles(
     weights: Mapping[str, float], bundles: Sequence[str], reference: ReferenceTurns, output: Path
 ) -> Calibration:
-    """The percentiles of the weighted sum over the turns, written as the setting takes them.
+    """The percentiles of the weighted sum over the turns, in the form of the setting.
 
-    ExporterError where a part's scorer is not among the bundles, or does not give it.
+    Raises ExporterError where no bundle has a part's scorer, or the scorer does not give the part.
     """
     scorers = load_bundles(bundles)
     turns = turns_of(reference.pairs)

@@ -1,4 +1,4 @@
-"""One calibration as the command asks for it: score the rated turns, fit, write the bundle's new version."""
+"""One calibration as the command asks for it: scores the rated turns, fits, writes the bundle's new version."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ ITEMS_PER_CALL = 64
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationJob:
-    """What the command line says."""
+    """The command's options."""
 
     file: Path
     scorer: str
@@ -41,12 +41,12 @@ class CalibrationJob:
     good_from: float | None
     rate: float
     open_client: Callable[[], AsyncTurnScoreClient] | None = None
-    """Where a running service scores the turns instead of the bundle here."""
+    """Address of a running service that scores the turns instead of this process."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibrated:
-    """What was made, for people to read."""
+    """What the calibration made, for the report."""
 
     bundle: Bundle
     rated: RatedTurns
@@ -57,14 +57,14 @@ class Calibrated:
 
 
 def run_calibration_job(job: CalibrationJob) -> Calibrated:
-    """Writes the bundle's new version. ExporterError, in a sentence, where the turns or the bundle do not serve."""
+    """Writes the bundle's new version. Raises ExporterError where the turns or the bundle are not suitable."""
     if job.output.exists() and any(job.output.iterdir()):
         raise ExporterError(f"{job.output}: is not empty; choose another folder")
     rated = read_rated_turns(job.file, job.good_from)
     check_counts(rated.good, job.rate)
     loaded = load_bundles([job.bundle]).get(job.scorer)
     if loaded is None:
-        raise ExporterError(f"{job.bundle} is no bundle of the scorer {job.scorer}")
+        raise ExporterError(f"{job.bundle} is not a bundle of the scorer {job.scorer}; --bundle names one")
     scores = _score(job, loaded, rated.turns)
     source = f"{len(rated.good)} rated turns of {len(set(rated.dialogues))} dialogues, {sum(rated.good)} of them good"
     if job.scorer != QUALITY:
@@ -95,9 +95,9 @@ def _score(job: CalibrationJob, loaded: LoadedScorer, turns: Sequence[TurnToScor
 async def score_by_service(
     client: AsyncTurnScoreClient, scorer: str, digest: str, turns: Sequence[TurnToScore]
 ) -> list[RawScore]:
-    """The scores of a running service, which must serve the very bundle. AgreementError where it does not or fails.
+    """The scores of a running service. Raises AgreementError where it fails, or serves another bundle.
 
-    Nor does it where it answers a share of the conversations by another version, or changes its version meanwhile.
+    It also raises where the service answers some conversations by another version, or changes its version meanwhile.
     """
     scores: list[RawScore] = []
     async with client:
@@ -145,14 +145,14 @@ def _new_curve(bundle: Bundle, choice: Choice, shipped: ValueFormula, rated: Rat
 
 
 def _line_between(shipped: ValueFormula, new: ValueFormula) -> tuple[float, float]:
-    """Slope and bias from what the shipped formula weighs to what one of the same order does."""
+    """Slope and bias from the shipped formula's weighted sum to that of a formula with the same order."""
     name = max(shipped.weights, key=lambda each: abs(shipped.weights[each]))
     slope = new.weights[name] / shipped.weights[name]
     return slope, new.bias - slope * shipped.bias
 
 
 def _weighed_of(values: np.ndarray, formula: ValueFormula) -> np.ndarray:
-    """What the formula weighed for values that it gave; the middle of those that a flat piece of its curve gives."""
+    """The formula's weighted sums of its values; for a flat piece of its curve the middle of the sums."""
     sums = np.linspace(-15.0, 15.0, 30_001)
     found = formula.values_of(sums)
     low, high = np.searchsorted(found, values - 1e-9), np.searchsorted(found, values + 1e-9)

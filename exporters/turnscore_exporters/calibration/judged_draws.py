@@ -27,7 +27,7 @@ from turnscore_exporters.errors import ExporterError
 
 
 def read_heads_of(loaded: LoadedScorer, turns: Sequence[RatedTurn]) -> RatedHeads:
-    """What the bundle says of the turns, and what people said."""
+    """The bundle's heads of the turns, and people's judgements."""
     asked = [loaded.trim(make_turn(turn.context, turn.response)) for turn in turns]
     scores = score_turns(loaded, asked)
     return RatedHeads(
@@ -50,8 +50,8 @@ def run_judged_draws(
 ) -> Tally:
     """Calibrates on so many draws of that many turns, and counts on the other turns.
 
-    `whole_dialogues` draws all turns of a dialogue until there are enough, as a file of rated dialogues has them;
-    without it each turn is drawn alone. A draw that calibration refuses counts nowhere; ExporterError where all are.
+    `whole_dialogues` draws all turns of a dialogue until there are enough, as in a file of rated dialogues; without it
+    each turn is drawn alone. A refused draw is not counted; ExporterError where all are refused.
     """
     generator = np.random.default_rng(seed)
     outcomes, refusal = [], ""
@@ -73,7 +73,7 @@ def run_judged_draws(
 def draw_turns(
     dialogues: Sequence[str], turns: int, generator: np.random.Generator, *, whole_dialogues: bool
 ) -> NDArray[np.bool_]:
-    """Which turns are drawn: that many, or that many and the rest of the last dialogue."""
+    """The drawn turns: that many, or that many and the rest of the last dialogue."""
     if not whole_dialogues:
         drawn = np.zeros(len(dialogues), dtype=np.bool_)
         drawn[generator.choice(len(dialogues), turns, replace=False)] = True
@@ -96,7 +96,7 @@ def main(
     with reported_errors(ExporterError):
         loaded = load_bundles([bundle]).get(KIND)
         if loaded is None:
-            raise ExporterError(f"{bundle} is no bundle of the scorer {KIND}")
+            raise ExporterError(f"{bundle} is not a bundle of the scorer {KIND}")
         judged = read_heads_of(loaded, read_dbdc3(data / DBDC3_FILE))
         shipped = QualityOptions.model_validate(loaded.bundle.manifest.options).value
         for whole in (False, True):

@@ -1,4 +1,4 @@
-"""A bundle's percentiles anew: its curves over the population's turns, as its graph for a CPU serves them.
+"""Renews a bundle's percentiles: its curves over the population's turns, as its graph for a CPU scores them.
 
 Weights and self-test stay as they are.
 """
@@ -25,7 +25,7 @@ from turnscore_exporters.fed.parity import mean_values, serve_both_losses, write
 from turnscore_exporters.json_files import read_json, write_json
 
 LEAST_TURNS = 100
-"""Fewer leave whole percentiles without a turn of their own. Specified."""
+"""Fewer turns leave some percentiles without a turn of their own. Specified."""
 HEADS_OPTION = "heads"
 """The option in which a bundle names its file of the details' curves: `{"curves": {detail: curve}}`."""
 
@@ -39,12 +39,12 @@ def renew_percentiles(
 ) -> Bundle:
     """Writes the bundle as that version into the empty or missing folder `output`, with new curves.
 
-    They are taken over the population's turns, at most `limit` of them, drawn at random. Raises ExporterError where the
-    folder is in use, the version is none, or there are too few turns.
+    The curves are of at most `limit` turns of the population, drawn at random. Raises ExporterError where the folder is
+    in use, `version` is not a version, or there are too few turns.
     """
     turns = draw_turns(population.turns, limit, seed)
     if len(turns) < LEAST_TURNS:
-        raise ExporterError(f"{len(turns)} turns to take percentiles of, {LEAST_TURNS} are needed")
+        raise ExporterError(f"{len(turns)} turns; percentiles need at least {LEAST_TURNS}")
     copied = start_version(bundle, version, output)
     loaded = load_scorer(copied, choose_variant(copied), threads=usable_cpus())
     sample = "" if len(turns) == len(population.turns) else f"; a sample of {len(turns)} of {len(population.turns)}"
@@ -59,7 +59,7 @@ def renew_percentiles(
 
 
 def draw_turns(turns: Sequence[ObservedTurn], limit: int | None, seed: int) -> list[ObservedTurn]:
-    """All turns, or `limit` of them at random."""
+    """All turns, or `limit` of them drawn at random."""
     if limit is None or limit >= len(turns):
         return list(turns)
     return random.Random(seed).sample(list(turns), limit)  # noqa: S311
@@ -82,7 +82,7 @@ def _write_detail_curves(file: Path, raw: Sequence[RawScore], source: str) -> No
 
 
 def _write_fed_curves(loaded: LoadedScorer, turns: Sequence[ObservedTurn], source: str) -> None:
-    """FED's values on every quality, by both losses, and the curve of its default question."""
+    """FED's values of every quality, by both losses, and the curve of its default question."""
     if not isinstance(loaded.scorer, FedScorer):
         raise ExporterError(f"the installed scorer of kind {loaded.name} is not turnscore's")
     manifest = loaded.bundle.manifest

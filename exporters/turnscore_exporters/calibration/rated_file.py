@@ -1,4 +1,4 @@
-"""Files of rated turns: a JSON line each, with who called it good. Reads and checks them; scores nothing."""
+"""Files of rated turns: one JSON line each, with a label or a rating. Reads and checks them; scores nothing."""
 
 import math
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ from turnscore_wire import ScoreRequest, describe_refusal
 LABELS = {"good": True, "bad": False}
 _SAID = ("context", "response", "messages")
 _SHARED_WORDS = 5
-"""Words of the text that opens a context by which two turns without an id are taken for one dialogue's. Chosen."""
+"""Words of a context's first text by which two turns without an id count as one dialogue's. Chosen."""
 
 
 @dataclass(frozen=True)
 class RatedTurns:
-    """Turns, whether people called each good, and the dialogue that each is of."""
+    """Turns, whether people called each good, and each turn's dialogue."""
 
     turns: Sequence[TurnToScore]
     good: Sequence[bool]
@@ -28,7 +28,7 @@ class RatedTurns:
 
     @property
     def sharing(self) -> int:
-        """How many turns are of a dialogue that an earlier one is of."""
+        """How many turns share a dialogue with an earlier one."""
         return len(self.dialogues) - len(set(self.dialogues))
 
 
@@ -36,7 +36,7 @@ def read_rated_turns(path: Path, good_from: float | None = None) -> RatedTurns:
     """Rows of `context` and `response`, or `messages`, as requests have them, with a `label` or a `rating`.
 
     `label` is "good" or "bad"; a turn whose `rating` is at least `good_from` is good. `dialogue` names the dialogue;
-    without it, turns whose contexts begin with the same text of five words or more are taken for one dialogue's. Raises
+    without it, turns whose contexts begin with the same text of five words or more count as one dialogue's. Raises
     BadDataError naming the row.
     """
     turns: list[TurnToScore] = []
@@ -51,7 +51,7 @@ def read_rated_turns(path: Path, good_from: float | None = None) -> RatedTurns:
 
 def _read_turn(path: Path, number: int, row: dict[str, Any]) -> TurnToScore:
     if row.get("options"):
-        raise BadDataError(path, number, "has `options`, and the turns are scored without any")
+        raise BadDataError(path, number, "has `options`; remove them: the turns are scored without any")
     try:
         request = ScoreRequest.model_validate({name: row[name] for name in _SAID if name in row})
     except ValidationError as error:
@@ -64,13 +64,13 @@ def _is_good(path: Path, number: int, row: dict[str, Any], good_from: float | No
     label, rating = row.get("label"), row.get("rating")
     if label is not None:
         if not isinstance(label, str) or label not in LABELS:
-            raise BadDataError(path, number, "has a `label` that is neither good nor bad")
+            raise BadDataError(path, number, "`label` must be good or bad")
         return LABELS[label]
     if isinstance(rating, bool) or not isinstance(rating, int | float) or not math.isfinite(rating):
-        raise BadDataError(path, number, "has neither a `label` nor a number as `rating`")
+        raise BadDataError(path, number, "must have a `label`, or a number as `rating`")
     if good_from is None:
         raise BadDataError(
-            path, number, "has a `rating` and no `label`: --good-from says from which rating a turn is good"
+            path, number, "has a `rating` and no `label`: give --good-from, the rating from which a turn is good"
         )
     return rating >= good_from
 

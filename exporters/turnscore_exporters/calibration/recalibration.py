@@ -1,8 +1,8 @@
-"""Recalibration: the value of quality made to fit which turns people called good, as far as the turns carry it.
+"""Recalibration: fits the value of quality to which turns people called good, as far as the turns allow.
 
-Three changes are weighed against leaving the formula as it ships: a logistic curve over its weighted heads, weights of
-the heads by ridge regression towards the shipped ones, and a rising curve (isotonic). The log loss over folds of whole
-dialogues decides; what ships stays unless a change is better by a standard error.
+Three changes compete with the shipped formula: a logistic curve over its weighted heads, weights of the heads by ridge
+regression towards the shipped ones, and a rising curve (isotonic). The log loss over folds of whole dialogues decides;
+the shipped formula stays unless a change is better by a standard error.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,12 +20,12 @@ Bools = NDArray[np.bool_]
 
 FOLDS = 5
 LEAST_OF_A_KIND = 15
-"""Good and bad turns each, below which nothing is fitted. Chosen: three in a fold."""
+"""Fewest good and fewest bad turns for any fit. Chosen: three in a fold."""
 PENALTIES = (0.01, 0.1, 1.0)
 LEAST_SLOPE = 0.05
-"""Below it, the shipped value says nothing of these turns, or the contrary: it is not turned round. Chosen."""
+"""Least slope over the shipped value: below it the value says nothing of these turns, and is not reversed. Chosen."""
 FLOOR = 0.01
-"""Predicted probabilities stay so far from 0 and 1, as a few hundred turns say nothing beyond. Chosen."""
+"""Distance of predicted probabilities from 0 and 1: a few hundred turns say nothing beyond it. Chosen."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class RatedHeads:
     warnings: Sequence[Sequence[str]]
 
     def take(self, kept: Bools) -> "RatedHeads":
-        """Those of the turns."""
+        """The rated turns that are kept."""
         names = [name for name, is_kept in zip(self.dialogues, kept, strict=True) if is_kept]
         warnings = [each for each, is_kept in zip(self.warnings, kept, strict=True) if is_kept]
         return RatedHeads(self.heads[kept], self.good[kept], names, warnings)
@@ -49,7 +49,7 @@ Fit = Callable[[RatedHeads, ValueFormula], ValueFormula | None]
 
 @dataclass(frozen=True)
 class Choice:
-    """The formula that was chosen, how it was made, and the log loss of every way over the folds."""
+    """The chosen formula, how it was made, and the log loss of every way over the folds."""
 
     formula: ValueFormula
     way: str
@@ -57,23 +57,22 @@ class Choice:
 
     @property
     def keeps_order(self) -> bool:
-        """Whether turns stand in the order of the shipped formula."""
+        """Whether the formula orders turns as the shipped one does."""
         return not self.way.startswith(REWEIGHTED)
 
 
 def compute_values(formula: ValueFormula, heads: Floats) -> Floats:
-    """The formula's values of heads [turns, heads]."""
     return formula.values_of(formula.weigh(heads))
 
 
 def weigh_rated(formula: ValueFormula, rated: RatedHeads) -> Floats:
-    """What the formula weighs [turns], less what it deducts for repeats."""
+    """The formula's weighted sum [turns], less its deductions for repeats."""
     deducted: Floats = np.array([formula.deduct(each) for each in rated.warnings])
     return formula.weigh(rated.heads) - deducted
 
 
 def choose_formula(rated: RatedHeads, shipped: ValueFormula, *, with_weights: bool) -> Choice:
-    """The best way over the folds, fitted to all of the turns; without weights, only ways that keep the order."""
+    """The best way over the folds, fitted to all turns; without weights, only ways that keep the order."""
     least = min(int(rated.good.sum()), int((~rated.good).sum()))
     if least < LEAST_OF_A_KIND:
         return Choice(shipped, f"{AS_SHIPPED}: {least} turns of one kind are too few to fit anything", {})
@@ -91,7 +90,7 @@ def choose_formula(rated: RatedHeads, shipped: ValueFormula, *, with_weights: bo
 
 
 def assign_folds(dialogues: Sequence[str], folds: int = FOLDS) -> NDArray[np.int64]:
-    """A fold for each turn; a dialogue's turns share one. The largest dialogues are dealt out first."""
+    """Each turn's fold; a dialogue's turns share one. The largest dialogues are assigned first."""
     names, counts = np.unique(np.array(dialogues, dtype=str), return_counts=True)
     sizes = np.zeros(folds)
     fold_of: dict[str, int] = {}
@@ -103,7 +102,7 @@ def assign_folds(dialogues: Sequence[str], folds: int = FOLDS) -> NDArray[np.int
 
 
 def _fold_losses(rated: RatedHeads, shipped: ValueFormula, fit: Fit) -> Floats | None:
-    """Each turn's log loss by a formula that was fitted to the other folds; None where it could not be fitted."""
+    """Each turn's log loss by a formula fitted to the other folds; None where it could not be fitted."""
     folds = assign_folds(rated.dialogues)
     losses = np.zeros(len(folds))
     for fold in range(FOLDS):
@@ -137,7 +136,7 @@ def _fit_isotonic(rated: RatedHeads, shipped: ValueFormula) -> ValueFormula | No
 
 
 def _fit_weights(penalty: float) -> Fit:
-    """Logistic regression on all heads, drawn to the shipped weights, none below 0 that does not ship so."""
+    """Logistic regression on all heads, drawn to the shipped weights; no weight falls below 0 that does not ship so."""
 
     def fit(rated: RatedHeads, shipped: ValueFormula) -> ValueFormula | None:
         scaled = _fit_logistic(rated, shipped)

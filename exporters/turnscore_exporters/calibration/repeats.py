@@ -1,6 +1,6 @@
-"""A quality bundle whose value counts repeats: the formula takes what the warnings say; graph and heads stay.
+"""A quality bundle whose value counts repeats: the formula reads the warnings; graph and heads stay.
 
-What it does to the agreement with people is measured as the graph for a CPU serves it, and kept in the manifest.
+The change of its agreement with people is measured as the graph for a CPU scores, and kept in the manifest.
 """
 
 from collections.abc import Mapping
@@ -28,13 +28,13 @@ Figures = dict[str, float]
 def count_repeats(
     bundle: Bundle, folder: Path, version: str, output: Path, taken: Mapping[str, float]
 ) -> tuple[Bundle, Figures, Figures]:
-    """Writes the bundle as that version into the empty or missing folder `output`; its agreement by set before, after.
+    """Writes the bundle as that version into the empty or missing folder `output`; returns agreement before, after.
 
-    Weights and heads stay byte for byte; percentiles and threshold are of the old value until they are made anew.
+    Weights and heads stay byte for byte; percentiles and threshold are the old value's until they are renewed. Raises
     ExporterError where the bundle is another scorer's or the folder is in use.
     """
     if bundle.manifest.kind != KIND:
-        raise ExporterError(f"{bundle.manifest.reference} is no bundle of the scorer {KIND}")
+        raise ExporterError(f"{bundle.manifest.reference} is not a bundle of the scorer {KIND}")
     copied = start_version(bundle, version, output)
     old = copied.manifest
     before = _measure(_load(copied), folder)
@@ -60,7 +60,7 @@ def _load(bundle: Bundle) -> LoadedScorer:
 
 
 def _measure(loaded: LoadedScorer, folder: Path) -> Figures:
-    """By set, how the value agrees with people: Spearman, or the area under the ROC curve where they said yes or no."""
+    """The value's agreement with people by set: Spearman, or the AUC where they answered yes or no."""
     found: Figures = {}
     for name, turns in read_development_sets(folder).items():
         ratings = [turn.rating for turn in turns]
@@ -70,7 +70,7 @@ def _measure(loaded: LoadedScorer, folder: Path) -> Figures:
 
 
 def _without_values(agreement: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """What was measured, without the figures of the value that was."""
+    """The measured agreement, without the figures of the old value."""
     kept: dict[str, JsonValue] = {name: found for name, found in agreement.items() if name != BY_GRAPH}
     report = kept.get(REPORT)
     if isinstance(report, dict) and isinstance(ratings := report.get("ratings"), dict):
@@ -84,7 +84,7 @@ def _without_values(agreement: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 def _forget_repeats(test: SelfTest) -> SelfTest:
-    """The turns without what graphs gave, and without the checkpoint's value where it is another for a repeat."""
+    """The turns without graphs' outputs, and without the checkpoint's value where a repeat changed it."""
     turns = []
     for each in test.turns:
         asked = read_turn(each)

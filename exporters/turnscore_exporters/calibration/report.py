@@ -1,4 +1,4 @@
-"""What a calibration found, in sentences."""
+"""A calibration's findings in sentences."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ def describe(made: Calibrated) -> Iterator[str]:
     yield f"{len(rated.good)} rated turns, {sum(rated.good)} good and {bad} bad"
     if rated.sharing:
         yield (
-            f"warning: {rated.sharing} turns share a dialogue with another; turns of a dialogue are alike, so that the "
+            f"warning: {rated.sharing} turns share a dialogue with another; turns of a dialogue are alike, so the "
             "promise is weaker than it says: rate turns of different dialogues"
         )
     if made.choice is not None:
@@ -26,7 +26,7 @@ def describe(made: Calibrated) -> Iterator[str]:
         f"{threshold.false_alarm_rate:.1%} of good turns low, with {threshold.confidence:.0%} confidence"
     )
     if threshold.recall is None:
-        yield "warning: no turn is bad, so that nobody knows what the threshold will find"
+        yield "warning: no turn is bad, so what the threshold will find is unknown"
     else:
         found = threshold.recall
         yield f"finds {found.share:.0%} of bad turns ({found.low:.0%} to {found.high:.0%}, of {found.turns})"

@@ -1,7 +1,7 @@
-"""The starter's threshold: made of our development turns by the machinery of `turnscore-calibrate`; the values stay.
+"""The starter's threshold: made of our development turns as `turnscore-calibrate` makes one; the values stay.
 
 Made of turns that several people rated from 1 to 5 and that nothing was fitted on. DailyDialog's texts, licensed for
-non-commercial use, DBDC3, which is kept for measuring, and thumbs, which are on another scale, only show what it finds.
+non-commercial use, DBDC3, which is kept for measuring, and thumbs, which have another scale, only show what it finds.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from turnscore_exporters.errors import ExporterError
 KIND, DBDC3 = "quality", "dbdc3"
 CHOSEN_ON = "(chosen on)"
 GOOD_BY_SET = {DBDC3: 0.5, THUMBS_SET: 0.5}
-"""Where ratings are not from 1 to 5: as many votes for no breakdown as for one; a thumb up."""
+"""Good from here on where ratings are not from 1 to 5: as many votes for no breakdown as for one; a thumb up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,23 +36,23 @@ class SetFigures:
     turns: int
     good: int
     false_alarms: Recall | None
-    """Of the good turns, which share is called low."""
+    """The share of the good turns that is called low."""
     found: Recall | None
-    """Of the others."""
+    """The share of the other turns that is called low."""
     precision: Recall | None
-    """Of those called low, which share is not good."""
+    """The share of the turns called low that is not good."""
 
 
 def add_threshold(
     bundle: Bundle, folder: Path, version: str, output: Path, rate: float
 ) -> tuple[Bundle, list[SetFigures]]:
-    """Writes the bundle as that version into the empty or missing folder `output`, and says what it finds by set.
+    """Writes the bundle as that version into the empty or missing folder `output`; returns what it finds by set.
 
-    Every file but the manifest stays byte for byte. ExporterError where the bundle is another scorer's, the folder is
-    in use, or the data lack good turns.
+    Every file but the manifest stays byte for byte. Raises ExporterError where the bundle is another scorer's, the
+    folder is in use, or the data lack good turns.
     """
     if bundle.manifest.kind != KIND:
-        raise ExporterError(f"{bundle.manifest.reference} is no bundle of the scorer {KIND}")
+        raise ExporterError(f"{bundle.manifest.reference} is not a bundle of the scorer {KIND}")
     sets = read_development_sets(folder)
     made_of = [name for name in sets if is_made_of(name)]
     turns = [turn for name in made_of for turn in sets[name]]
@@ -80,13 +80,13 @@ def is_good(turn: RatedTurn) -> bool:
 
 
 def score_rated(loaded: LoadedScorer, turns: Sequence[RatedTurn]) -> list[float]:
-    """Their values as the service gives them."""
+    """The turns' values as the service gives them."""
     asked = [loaded.trim(make_turn(turn.context, turn.response)) for turn in turns]
     return [raw.value for raw in score_turns(loaded, asked)]
 
 
 def describe(turns: Sequence[RatedTurn]) -> str:
-    """What the manifest says of the turns that the threshold was made of."""
+    """The manifest's sentence on the turns that the threshold was made of."""
     names = sorted({turn.set_name for turn in turns})
     counts = ", ".join(f"{sum(turn.set_name == name for turn in turns)} of {name}" for name in names)
     good = sum(map(is_good, turns))
@@ -97,7 +97,7 @@ def describe(turns: Sequence[RatedTurn]) -> str:
 
 
 def measure_set(name: str, turns: Sequence[RatedTurn], values: Sequence[float], threshold: float) -> SetFigures:
-    """What is called low of the set's good and other turns, with exact intervals."""
+    """Shares of the set's good and other turns that are called low, with exact intervals."""
     low = np.array(values) < threshold
     good = np.array([is_good(turn) for turn in turns])
     return SetFigures(

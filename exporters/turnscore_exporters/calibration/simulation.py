@@ -1,6 +1,6 @@
-"""`python -m turnscore_exporters.calibration.simulation`: how often a threshold breaks its promise.
+"""`python -m turnscore_exporters.calibration.simulation`: how often a threshold breaks its promise to made-up raters.
 
-Over made-up raters. The promise is that at most 5 % of good turns are called low, in 95 of 100 draws of rated turns.
+The promise: at most 5 % of good turns are called low, in 95 of 100 draws of rated turns.
 """
 
 from collections.abc import Sequence
@@ -19,24 +19,24 @@ POPULATION = 40_000
 """Turns on which the true rate of false alarms is counted: to 0.3 points, at 5 %."""
 SHIPPED = ValueFormula(weights={"relevant": 0.5, "engaging": 0.3, "overall": 0.8, "sentiment": 0.4}, bias=-0.2)
 LIKING = np.array([0.9, 0.2, 0.1, 0.8, 0.0, 0.4])
-"""What the simulated raters go by, in standard deviations of the heads: not what ships."""
+"""The simulated raters' weights, in standard deviations of the heads: not the shipped ones."""
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the threshold of one draw does on turns that were not drawn."""
+    """What one draw's threshold does on turns that were not drawn."""
 
     false_alarms: float
     recall: float
     reweighted: bool
-    """Whether the heads got new weights."""
+    """Whether new weights of the heads were fitted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """What came out of the draws."""
+    """The counts over all draws."""
 
     draws: int
     broken: int
@@ -44,11 +44,11 @@ class Tally:
     false_alarms: float
     recall: float
     reweighted: int
-    """Draws in which the heads got new weights."""
+    """Draws in which new weights of the heads were fitted."""
 
 
 def draw_heads(turns: int, generator: np.random.Generator) -> tuple[Floats, NDArray[np.bool_]]:
-    """Heads of turns, which go together as heads do, and whether the raters call each good."""
+    """Heads of turns, correlated as real heads are, and whether the raters call each good."""
     shared = generator.normal(size=(turns, 1))
     latent = 0.6 * shared + 0.8 * generator.normal(size=(turns, len(HEADS)))
     heads = 1 / (1 + np.exp(-latent))
@@ -58,7 +58,7 @@ def draw_heads(turns: int, generator: np.random.Generator) -> tuple[Floats, NDAr
 
 
 def run_draws(draws: int, turns: int = 200, rate: float = 0.05, seed: int = 0) -> Tally:
-    """Calibrates on so many draws of that many rated turns, each of its own dialogue."""
+    """Calibrates on so many draws of that many rated turns, each turn of its own dialogue."""
     generator = np.random.default_rng(seed)
     heads, good = draw_heads(POPULATION, generator)
     outcomes = []
@@ -72,7 +72,7 @@ def run_draws(draws: int, turns: int = 200, rate: float = 0.05, seed: int = 0) -
 
 
 def observe_draw(low: NDArray[np.bool_], good: NDArray[np.bool_], made: Calibration) -> Outcome:
-    """The outcome of a calibration, by which of the other turns it calls low and which are good."""
+    """A calibration's outcome on the other turns: which it calls low, and which are good."""
     return Outcome(float(low[good].mean()), float(low[~good].mean()), not made.choice.keeps_order)
 
 

@@ -20,7 +20,7 @@ INTERVAL = 0.95
 
 
 def least_good_turns(rate: float, confidence: float = CONFIDENCE) -> int:
-    """How many good turns the smallest of them needs to promise the rate: 59 for 5 %."""
+    """How many good turns the promise of that rate needs at least: 59 for 5 %."""
     return int(np.ceil(np.log(1 - confidence) / np.log(1 - rate)))
 
 
@@ -37,17 +37,17 @@ def choose_order(good_turns: int, rate: float, confidence: float = CONFIDENCE) -
 
 
 def find_threshold(good: Sequence[float], rate: float, confidence: float = CONFIDENCE) -> float:
-    """The highest value below which turns may be called bad. Raises as `choose_order`."""
+    """The highest value below which turns may be called bad. Raises as `choose_order` does."""
     return float(np.sort(good)[choose_order(len(good), rate, confidence) - 1])
 
 
 def measure_recall(bad: Sequence[float], threshold: float) -> Recall | None:
-    """Which share of the bad turns lies below, as `measure_share` gives it."""
+    """The share of the bad turns that lies below, as `measure_share` gives it."""
     return measure_share(np.asarray(bad) < threshold)
 
 
 def measure_share(hits: ArrayLike) -> Recall | None:
-    """Which share are hits, with its exact interval (Clopper and Pearson 1934); None where there is none to count."""
+    """The share of hits with its exact interval (Clopper and Pearson 1934); None where there is nothing to count."""
     counted = np.asarray(hits, dtype=bool)
     turns, found = len(counted), int(counted.sum())
     if not turns:

@@ -1,1 +1,1 @@
-"""The commands: what may be asked for, and nothing of how it is done."""
+"""The commands' options; the work is done elsewhere."""

@@ -1,4 +1,4 @@
-"""The commands of the papers' other systems: what may be asked for, and nothing of how it is done."""
+"""Options of the commands that train the papers' other systems."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,12 +14,12 @@ WordsOption = Annotated[
     Path | None,
     typer.Option(help="Word vectors: word2vec's .bin, or a line per word. Default: the encoder's word table."),
 ]
-FullOption = Annotated[bool, typer.Option("--full", help="The full size in place of the small one: hours.")]
+FullOption = Annotated[bool, typer.Option("--full", help="Train the full size in place of the small one; takes hours.")]
 ExchangesOption = Annotated[int | None, typer.Option(min=100, help="Exchanges to draw of dialogue_text.jsonl.gz.")]
 StepsOption = Annotated[int | None, typer.Option(min=1, help="Steps of each loop in place of the size's.")]
 RateOption = Annotated[float | None, typer.Option(min=0, help="Learning rate in place of the size's.")]
-BatchOption = Annotated[int | None, typer.Option(min=2, help="Rows a step, of usr and 3p.")]
-TurnsOption = Annotated[int, typer.Option(min=10, help="Judged turns per set, at most.")]
+BatchOption = Annotated[int | None, typer.Option(min=2, help="Rows per step, of usr and 3p.")]
+TurnsOption = Annotated[int, typer.Option(min=10, help="Most judged turns per set.")]
 CountsOption = Annotated[bool, typer.Option(help="Accept other ConvAI pair counts than the published ones.")]
 
 
@@ -57,12 +57,12 @@ def train_baseline(
 
 def train_baselines(
     data: DataOption,
-    output: Annotated[Path, typer.Option("--output", help="Folder with a folder for each baseline; resumes.")],
+    output: Annotated[Path, typer.Option("--output", help="Folder for all baselines, a folder each; resumes.")],
     page: Annotated[Path | None, typer.Option(help="File for the page. Default: baselines.md in the folder.")] = None,
     rows: Annotated[Path | None, typer.Option(help="File for the rows of turnscore-agreement-table, JSON.")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="Of the baselines these alone; repeatable.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Train this baseline alone; repeatable.")] = None,
     full_size: Annotated[
-        Path | None, typer.Option(help="Output folder of a run with --full, which gets a section of the page.")
+        Path | None, typer.Option(help="Output folder of a run with --full, for a section of the page.")
     ] = None,
     encoder: EncoderOption = "minilm-l6",
     words: WordsOption = None,
@@ -74,7 +74,7 @@ def train_baselines(
     threads: ThreadsOption = 0,
     any_counts: CountsOption = False,
 ) -> None:
-    """Train them all one after another, skip what is finished, and write one page."""
+    """Train all of them one after another, skipping finished ones, and write one page."""
     from turnscore_exporters.baselines.job import NAMES, BaselineJob, run_baseline_job
     from turnscore_exporters.baselines.measures.agreement import read_asked_sets
     from turnscore_exporters.baselines.page.table import find_trained, read_reports, write_table
@@ -99,6 +99,6 @@ def train_baselines(
 
 
 def _write_command(options: Mapping[str, object], only: Sequence[str]) -> str:
-    """The command as it was given, without what stands at its default and without folders."""
+    """The command as it was given, without defaults and folders."""
     told = [each if value is True else f"{each} {value}" for each, value in options.items() if value]
     return " ".join(["turnscore-train baselines --data DATA --output OUTPUT", *told, *(f"--only {n}" for n in only)])

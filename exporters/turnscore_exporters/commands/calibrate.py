@@ -1,4 +1,4 @@
-"""`turnscore-calibrate`: options in, a sentence for each finding out. Calibrates nothing itself."""
+"""`turnscore-calibrate`: parses options and prints the findings. Calibrates nothing itself."""
 
 from pathlib import Path
 from typing import Annotated
@@ -21,7 +21,7 @@ def calibrate(
     bundle: Annotated[
         str | None, typer.Option(help="The scorer's bundle: a folder (with a /) or a name; default: the scorer's name.")
     ] = None,
-    url: Annotated[str | None, typer.Option(help="A running service that scores the turns by this bundle.")] = None,
+    url: Annotated[str | None, typer.Option(help="A running service that scores the turns with this bundle.")] = None,
     output: Annotated[Path, typer.Option(file_okay=False, help="Folder for the new version; empty or missing.")] = Path(
         "build/calibrated"
     ),

@@ -1,6 +1,6 @@
-"""Entry points of the exporters' commands: each starts its program, or says which runtime is missing.
+"""Entry points of the exporters' commands: each starts its program, or names the runtime that is missing.
 
-ONNX Runtime comes in two distributions that own the same module, so that none of ours can ask for one.
+ONNX Runtime comes in two distributions that own the same module, so no distribution of ours can require one.
 """
 
 import sys
@@ -8,17 +8,14 @@ from importlib import import_module
 
 
 def train() -> None:
-    """`turnscore-train`."""
     _start("train")
 
 
 def export() -> None:
-    """`turnscore-export`."""
     _start("export")
 
 
 def calibrate() -> None:
-    """`turnscore-calibrate`."""
     _start("calibrate")
 
 

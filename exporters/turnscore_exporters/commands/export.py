@@ -1,4 +1,4 @@
-"""`turnscore-export`: makes bundles of checkpoints. Trains nothing."""
+"""`turnscore-export`: makes bundles from checkpoints. Trains nothing."""
 
 from pathlib import Path
 from typing import Annotated
@@ -137,7 +137,7 @@ def encoder(
     turns: ReferenceTurnsOption = 4000,
     graph: GraphsOption = None,
     pooling: Annotated[str | None, typer.Option(help="`mean` or `cls`, in place of what the folder asks for.")] = None,
-    token_limit: Annotated[int, typer.Option(min=8, help="Tokens of a text that the encoder reads.")] = 256,
+    token_limit: Annotated[int, typer.Option(min=8, help="Most tokens of a text that the encoder reads.")] = 256,
     int8_tolerance: Int8ToleranceOption = 0.05,
     fp16_tolerance: Fp16ToleranceOption = 0.02,
     licence: LicenceOption = "that of the encoder",
@@ -169,17 +169,19 @@ def fed(
     version: BundleVersionOption = "0.0.0",
     output: Annotated[Path | None, typer.Option(help="Folder for the bundle; must be empty or missing.")] = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Only compare with the published way; needs no data.")
+        bool, typer.Option("--verify", help="Only compare with the published computation; needs no data.")
     ] = False,
     dialogues: Annotated[list[Path] | None, typer.Option(help="Dialogues for the percentiles; repeatable.")] = None,
     turns: Annotated[int, typer.Option(min=100, help="System turns of these dialogues to score.")] = 300,
     graph: GraphsOption = None,
     qualities: Annotated[Path | None, typer.Option(help="A JSON file of qualities in place of the published.")] = None,
-    join: Annotated[str, typer.Option(help="`stripped` or `spaced`: spaces beside the separators.")] = "stripped",
+    join: Annotated[str, typer.Option(help="Spaces beside the separators: `stripped` or `spaced`.")] = "stripped",
     loss: Annotated[str, typer.Option(help="Default loss, `response_only` or `whole_sequence`.")] = "response_only",
     licence: LicenceOption = "that of the checkpoint",
     threads: ThreadsOption = 0,
-    stand_in: Annotated[bool, typer.Option("--stand-in", help="Mark it as a stand-in for a better model.")] = False,
+    stand_in: Annotated[
+        bool, typer.Option("--stand-in", help="Mark the bundle as a stand-in for a better one.")
+    ] = False,
 ) -> None:
     """Write the FED bundle of a language model, or only verify it; fails unless the one pass gives the same numbers."""
     from turnscore_exporters.fed.job import FedJob, run_fed_job

@@ -1,4 +1,4 @@
-"""What every export of a checkpoint does around its own work: torch's threads, errors as sentences, the report."""
+"""What every export command does around its own work: torch's threads, errors as sentences, the report."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def exporting(threads: int) -> Iterator[Callable[[Bundle], None]]:
-    """Gives the function that reports the bundle made; an ExporterError ends the command with its sentence.
+    """Gives the function that reports the bundle; an ExporterError ends the command with its message.
 
-    torch computes with so many threads; 0 leaves the choice to it.
+    torch computes with so many threads; 0 leaves the choice to torch.
     """
     if threads:
         import torch
@@ -29,7 +29,7 @@ def exporting(threads: int) -> Iterator[Callable[[Bundle], None]]:
 
 
 def choose_graphs(names: Sequence[str] | None, int8_tolerance: float, fp16_tolerance: float = 0.02) -> "GraphChoice":
-    """The graphs to write, and how far each may be from the checkpoint. ExporterError for a name that is none."""
+    """The graphs to write, and each one's largest difference from the checkpoint. ExporterError for an unknown name."""
     from turnscore_exporters.bundles import encoder, writer
 
     return encoder.GraphChoice(writer.choose_graphs(names), int8_tolerance, fp16_tolerance)

@@ -1,4 +1,4 @@
-"""Options that several of the commands take."""
+"""Options that several commands share."""
 
 from pathlib import Path
 from typing import Annotated
@@ -23,10 +23,10 @@ GraphsOption = Annotated[
     typer.Option("--graph", help="Graph to write: fp32, cpu-int8, cuda-fp16; repeatable. Default: fp32 and cpu-int8."),
 ]
 Int8ToleranceOption = Annotated[
-    float, typer.Option(min=0, help="Largest difference of a value the int8 graph may show.")
+    float, typer.Option(min=0, help="Largest allowed difference of the int8 graph's values.")
 ]
 Fp16ToleranceOption = Annotated[
-    float, typer.Option(min=0, help="Largest difference of a value the fp16 graph may show.")
+    float, typer.Option(min=0, help="Largest allowed difference of the fp16 graph's values.")
 ]
 ThreadsOption = Annotated[int, typer.Option(min=0, help="CPU threads; 0 leaves the choice to torch.")]
 BundleVersionOption = Annotated[str, typer.Option("--version", help="Version of the bundle, such as 1.0.0.")]

@@ -1,4 +1,4 @@
-"""The exports of relevance, USR and combinations: what may be asked for, and nothing of how it is done."""
+"""Options of the commands that export relevance, USR and combinations."""
 
 from pathlib import Path
 from typing import Annotated
@@ -21,7 +21,7 @@ from turnscore_exporters.commands.options import (
 )
 from turnscore_exporters.errors import ExporterError
 
-LimitOption = Annotated[int, typer.Option(min=16, help="Tokens of a row.")]
+LimitOption = Annotated[int, typer.Option(min=16, help="Most tokens of a row.")]
 
 
 def export_relevance(
@@ -40,7 +40,7 @@ def export_relevance(
     licence: LicenceOption = "that of the checkpoint",
     threads: ThreadsOption = 0,
 ) -> None:
-    """Write the bundle of a model that says if a response fits; fails unless graphs and checkpoint agree as served.
+    """Write the bundle of a model that scores if a response fits; fails unless graphs and checkpoint agree as served.
 
     Of ctx-ruber and pone fp32 alone is written unless --graph names others.
     """
@@ -65,11 +65,11 @@ def export_usr(
     version: BundleVersionOption,
     output: BundleOutputOption,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Folder of `turnscore-train baseline usr`, in place of the next three.")
+        Path | None, typer.Option(help="Folder of `turnscore-train baseline usr`, in place of the next three options.")
     ] = None,
     masked: Annotated[str | None, typer.Option(help="A BERT or RoBERTa for masked words: folder or hub name.")] = None,
-    retrieval: Annotated[str | None, typer.Option(help="One for pairs: folder or hub name.")] = None,
-    formula: Annotated[Path | None, typer.Option(help="The regression, JSON. Default: both parts weigh alike.")] = None,
+    retrieval: Annotated[str | None, typer.Option(help="A BERT or RoBERTa for pairs: folder or hub name.")] = None,
+    formula: Annotated[Path | None, typer.Option(help="The regression, JSON. Default: equal weights.")] = None,
     data: OptionalDataOption = None,
     dialogues: DialoguesOption = None,
     turns: ReferenceTurnsOption = 400,

@@ -1,4 +1,4 @@
-"""The command that trains the quality model: what may be asked for, and nothing of how it is done."""
+"""Options of the command that trains the quality model."""
 
 from pathlib import Path
 from typing import Annotated
@@ -19,16 +19,16 @@ def train_quality(
     ),
     negatives: Annotated[int, typer.Option(min=1, help="Made-up responses per real one.")] = 4,
     without: Annotated[list[str] | None, typer.Option(help="A kind of made-up responses to leave out.")] = None,
-    scale: Annotated[float, typer.Option(min=0.001, max=4, help="Share of the turns to draw; small for a try.")] = 1.0,
+    scale: Annotated[float, typer.Option(min=0.001, max=4, help="Share of the turns to draw; small in a trial.")] = 1.0,
     learning_rate: Annotated[float, typer.Option(min=0, help="Learning rate of the encoder.")] = 5e-5,
     with_dailydialog: Annotated[
         bool, typer.Option(help="Also use data made from DailyDialog, licensed for non-commercial use.")
     ] = False,
     start: Annotated[
         list[Path] | None,
-        typer.Option(help="A checkpoint to fit to people anew in place of training; of several, their average."),
+        typer.Option(help="A checkpoint to fit to people in place of training; several are averaged."),
     ] = None,
-    context_turns: Annotated[int, typer.Option(min=1, max=3, help="Latest turns of the context that are read.")] = 2,
+    context_turns: Annotated[int, typer.Option(min=1, max=3, help="Latest turns of the context that it reads.")] = 2,
     seed: int = 0,
     threads: ThreadsOption = 0,
 ) -> None:

@@ -1,4 +1,4 @@
-"""The commands that make a new bundle, checkpoint or file of one that there is. Train nothing."""
+"""The commands that make a new bundle, checkpoint or file from an existing one. Train nothing."""
 
 from pathlib import Path
 from typing import Annotated
@@ -21,7 +21,7 @@ def self_test(
     version: BundleVersionOption,
     output: BundleOutputOption,
 ) -> None:
-    """Write a bundle anew with the outputs of its own graphs as self-test; weights stay byte for byte."""
+    """Write a bundle anew with its graphs' own outputs as self-test; weights stay byte for byte."""
     from turnscore_exporters.bundles.self_test import renew_self_test
 
     with reported_errors(ExporterError, BundleError):
@@ -34,9 +34,9 @@ def percentiles(
     data: DataOption,
     version: BundleVersionOption,
     output: BundleOutputOption,
-    turns: Annotated[int | None, typer.Option(min=100, help="Turns of the population, at most.")] = None,
+    turns: Annotated[int | None, typer.Option(min=100, help="Most turns of the population.")] = None,
 ) -> None:
-    """Write a bundle anew with its percentiles among turns that no shipped model was trained on; weights stay."""
+    """Write a bundle anew with percentiles among turns that no shipped model was trained on; weights stay."""
     from turnscore_assessment.data.population import read_population
     from turnscore_models.store import resolve
 
@@ -85,14 +85,14 @@ def repeats(
         made, before, after = count_repeats(resolve(bundle), data, version, output, REPEATS)
     for name, figure in after.items():
         typer.echo(f"{name}: {before[name]:.4f} -> {figure:.4f}")
-    typer.echo(f"{made.manifest.reference} written to {output}; its percentiles and threshold are to be made anew")
+    typer.echo(f"{made.manifest.reference} written to {output}; renew its percentiles and threshold")
 
 
 def recover(
     bundle: StoredBundleOption,
     output: Annotated[Path, typer.Option(help="Folder for the checkpoint.")],
 ) -> None:
-    """Write a quality checkpoint out of a bundle's int8 graph, where the one that it was made of is lost."""
+    """Write a quality checkpoint from a bundle's int8 graph, where the original checkpoint is lost."""
     from turnscore_models.store import resolve
 
     from turnscore_exporters.quality.recovery import recover_checkpoint

@@ -1,4 +1,4 @@
-"""The command that trains the sentiment/stop model: what may be asked for, and nothing of how it is done."""
+"""Options of the command that trains the sentiment/stop model."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -23,19 +23,19 @@ def train_sentiment_stop(
     encoder: EncoderOption = "minilm-l6",
     target: Annotated[str, typer.Option(help="`two`, or a published variant: `sentiment`, or their `sum`.")] = "two",
     pooling: Annotated[str, typer.Option(help="Pooling of a row's tokens: `mean`, `first`, or `response`.")] = "mean",
-    context_turns: Annotated[int, typer.Option(min=0, help="Latest turns of the context that are read.")] = 3,
+    context_turns: Annotated[int, typer.Option(min=0, help="Latest turns of the context that the model reads.")] = 3,
     turn_marks: Annotated[
         Marks, typer.Option(help="Separators between turns, or the speaker's mark before each.")
     ] = "separator",
     response_segment: Annotated[int, typer.Option(min=0, max=1, help="Segment id of the response.")] = 1,
-    token_limit: Annotated[int, typer.Option(min=16, help="Tokens of context and response together.")] = 80,
-    short_answers: Annotated[bool, typer.Option(help="Do not count a `no` to a question as a complaint.")] = True,
+    token_limit: Annotated[int, typer.Option(min=16, help="Most tokens of context and response together.")] = 80,
+    short_answers: Annotated[bool, typer.Option(help="Do not take a `no` to a question for a complaint.")] = True,
     complaint_weight: Annotated[float, typer.Option(min=0, help="Sentiment that a complaint loses.")] = 0.6,
     negatives: Annotated[float, typer.Option(min=0, max=1, help="Made-up bad responses per real one.")] = 0.5,
     epochs: Annotated[int, typer.Option(min=1)] = 2,
     learning_rate: Annotated[float, typer.Option(min=0)] = 1e-4,
-    frozen_layers: Annotated[int, typer.Option(min=-1, help="Layers left as they are; -1: train it all.")] = 2,
-    steps: Annotated[int | None, typer.Option(help="At most this many steps; for a try.")] = None,
+    frozen_layers: Annotated[int, typer.Option(min=-1, help="Layers that stay frozen; -1 trains everything.")] = 2,
+    steps: Annotated[int | None, typer.Option(help="Most steps; for a trial.")] = None,
     sets: Annotated[Path | None, typer.Option(help="Your own descriptions of the sets of dialogues, JSON.")] = None,
     seed: int = 0,
     threads: ThreadsOption = 0,

@@ -1,1 +1,1 @@
-"""Data that several models are trained on. Reads and makes text; trains nothing."""
+"""Data that several models are trained on. Reads and generates text; trains nothing."""

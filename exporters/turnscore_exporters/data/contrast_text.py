@@ -1,8 +1,8 @@
-"""Contrast text: replies that people gave, beside replies that nobody would. Makes them; judges nothing.
+"""Contrast text: people's replies beside replies that nobody would give. Generates them; judges nothing.
 
-Teaches an encoder what labelled dialogues are too few for: whether a reply makes sense and says anything. For each pair
-of real turns there is a spoilt reply: drawn from a Markov chain over real replies (fluent for three words, senseless
-beyond, as early sequence-to-sequence models write), spliced, shuffled, repetitive, or one of a few dull ones.
+Teaches an encoder what labelled dialogues are too few for: whether a reply makes sense and says anything. Each pair of
+real turns gets a spoilt reply: drawn from a Markov chain over real replies (fluent for three words, senseless beyond,
+as early sequence-to-sequence models write), spliced, shuffled, repetitive, or one of a few dull ones.
 """
 
 import random
@@ -33,7 +33,7 @@ class TextPair:
 
 
 class MarkovChain:
-    """Word sequences in which every word follows the `order` before it as it did in some real text."""
+    """Word sequences in which every word follows the `order` words before it as in some real text."""
 
     def __init__(self, texts: Sequence[str], order: int = 2) -> None:
         self._order = order
@@ -65,7 +65,7 @@ class ContrastText:
         self._chain = MarkovChain([pair.reply for pair in pairs])
 
     def spoil(self, index: int) -> str:
-        """A reply nobody gave, for the pair at `index`; depends on the seed and the index alone."""
+        """A made-up reply for the pair at `index`; depends on the seed and the index alone."""
         generator = random.Random(self._seed * 1_000_003 + index)  # noqa: S311
         words, others = self.pairs[index].reply.split(), generator.choice(self.pairs).reply.split()
         spoil = generator.choices(_WAYS, weights=_SHARES)[0]
@@ -104,7 +104,7 @@ _SHARES = (0.45, 0.15, 0.15, 0.10, 0.08, 0.07)  # chosen
 
 
 def read_contrast_text(path: Path, pairs: int, seed: int = 0) -> ContrastText:
-    """Draws neighbouring turns from dialogues in the shared form, `pairs` in all, equally from each `source`.
+    """Draws `pairs` neighbouring turns from dialogues in the shared form, equally many from each `source`.
 
     Raises BadDataError if the file has fewer than two pairs of turns.
     """

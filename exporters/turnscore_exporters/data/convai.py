@@ -1,9 +1,9 @@
 """ConvAI 2017 as engagement data: labels, pairs, thumbs and the positional split.
 
-Two readings of the same ratings. `published` is what the released code of Ghazarian et al. (2020) does: in a human-bot
-dialogue it takes the entry under the human's name, which is always 0, so that every positive is a human-human dialogue.
-`corrected` takes the entry under the bot's name, where the rating that the human gave actually stands. In both, a
-human-human dialogue has the rounded mean of its two ratings.
+Two readings of the same ratings. `published` does as the released code of Ghazarian et al. (2020): in a human-bot
+dialogue it takes the entry under the human's name, which is always 0, so every positive is a human-human dialogue.
+`corrected` takes the entry under the bot's name, which holds the human's rating. In both, a human-human dialogue has
+the rounded mean of its two ratings.
 """
 
 from collections import Counter
@@ -41,7 +41,7 @@ class Split(StrEnum):
 
 @dataclass(frozen=True)
 class ConvaiSplits:
-    """Pairs of each split under both readings, and thumbed bot turns. A dialogue is in the same split everywhere."""
+    """Pairs of each split under both readings, and thumbed bot turns. A dialogue is in the same split under both."""
 
     pairs: Mapping[Labels, Mapping[Split, list[EngagementPair]]]
     thumbs: Mapping[Split, list[EngagementPair]]
@@ -85,8 +85,8 @@ def label_dialogue(dialogue: Dialogue, labels: Labels) -> int:
 def split_dialogues(dialogues: Iterable[Dialogue]) -> dict[Split, list[Dialogue]]:
     """Splits by position within each published label, as the paper does: 60 % train, 20 % test, 20 % validation.
 
-    The published label decides for both readings, so that no dialogue one model trains on is another's test.
-    Dialogues with fewer than two merged turns drop out first.
+    Both readings use the published label's split, so no dialogue in one's training is in another's test. Dialogues with
+    fewer than two merged turns are left out first.
     """
     usable = [dialogue for dialogue in dialogues if len(merge_turns(dialogue.turns)) >= 2]
     splits: dict[Split, list[Dialogue]] = {split: [] for split in Split}
@@ -104,7 +104,7 @@ def build_pairs(dialogues: Iterable[Dialogue], labels: Labels) -> list[Engagemen
     """The labelled pairs of the dialogues under one reading, in order.
 
     Published: a label-1 dialogue gives every adjacent pair, a label-0 dialogue every second one (1-2, 3-4, ...).
-    Corrected: every adjacent pair whose reply was rated, which in a human-bot dialogue are the bot's replies.
+    Corrected: every adjacent pair whose reply was rated; in a human-bot dialogue these are the bot's replies.
     """
     pairs: list[EngagementPair] = []
     for dialogue in dialogues:
@@ -119,7 +119,7 @@ def build_pairs(dialogues: Iterable[Dialogue], labels: Labels) -> list[Engagemen
 
 
 def build_thumb_pairs(dialogues: Iterable[Dialogue]) -> list[EngagementPair]:
-    """Every bot message that a human voted on, after what the human had said: label 1 for up, 0 for down."""
+    """Every bot message with a human's vote, after the human's text: label 1 for up, 0 for down."""
     return [pair for dialogue in dialogues for pair in _thumb_pairs_of(dialogue)]
 
 

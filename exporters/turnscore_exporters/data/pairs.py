@@ -9,7 +9,7 @@ from turnscore_assessment.errors import BadDataError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngagementPair:
-    """What one person said and what came back. An empty `query` means that the reply opens the dialogue."""
+    """What one person said and the reply. An empty `query` means that the reply opens the dialogue."""
 
     query: str
     reply: str

@@ -18,7 +18,7 @@ SYSTEM_FILE = "dstc9_interactive.jsonl.gz"
 
 @dataclass(frozen=True)
 class ReferenceTurns:
-    """(query, reply) texts and the sentence that says where they come from; an empty query opens a dialogue."""
+    """(query, reply) texts and the sentence that names their source; an empty query opens a dialogue."""
 
     pairs: Sequence[tuple[str, str]]
     source: str
@@ -49,7 +49,7 @@ def read_reference_turns(folder: Path, limit: int, seed: int = 0) -> ReferenceTu
 
 
 def choose_reference_turns(folder: Path | None, dialogues: Sequence[Path], limit: int) -> ReferenceTurns:
-    """Those of a data folder, or drawn from files of dialogues; ExporterError unless one of the two is given."""
+    """Reference turns of a data folder, or from files of dialogues; ExporterError unless one of the two is given."""
     if (folder is None) == (not dialogues):
         raise ExporterError("give either --data or --dialogues: parity and percentiles are measured on real turns")
     if folder is not None:
@@ -60,7 +60,7 @@ def choose_reference_turns(folder: Path | None, dialogues: Sequence[Path], limit
 
 
 def pair_turns(dialogue: Dialogue, speaker: str | None) -> list[tuple[str, str]]:
-    """Every merged turn of that speaker, or of anyone, with the turn before it; the first has an empty query."""
+    """Every merged turn of that speaker, or of both, with the turn before it; the first has an empty query."""
     turns: tuple[Turn, ...] = merge_turns(dialogue.turns)
     queries = ["", *(turn.text for turn in turns)]
     return [
@@ -71,6 +71,6 @@ def pair_turns(dialogue: Dialogue, speaker: str | None) -> list[tuple[str, str]]
 
 
 def texts_and_labels(pairs: Sequence[EngagementPair]) -> tuple[list[tuple[str, str]], list[int]]:
-    """(query, reply) texts and labels of the pairs that a service would accept: those whose reply is not empty."""
+    """(query, reply) texts and labels of the pairs that a service would accept: those with a reply."""
     kept = [pair for pair in pairs if pair.reply.strip()]
     return [(pair.query, pair.reply) for pair in kept], [pair.label for pair in kept]

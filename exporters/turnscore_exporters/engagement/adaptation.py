@@ -1,6 +1,6 @@
 """Adaptation: teaches an encoder dialogue before any engagement head is trained on it.
 
-Several questions share the encoder, each with a small head that is thrown away: is this the reply that was given
+Several questions share the encoder, each with a small head that is dropped afterwards: is this the given reply
 (contrast text), is the dialogue engaging under each reading of ConvAI, was this bot turn voted up. The word embeddings
 stay as they are.
 """
@@ -28,7 +28,7 @@ CONTRAST = "contrast"
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A batch of one question: what was said, what came back, and the answer for each."""
+    """A batch of one question: queries, replies, and the answer for each."""
 
     name: str
     queries: list[str]
@@ -37,7 +37,7 @@ class Question:
 
 
 class AdaptedEncoder(nn.Module):
-    """The encoder with one head a question."""
+    """The encoder with one head per question."""
 
     def __init__(self, encoder: Encoder, questions: Sequence[str], pooling: Pooling) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class AdaptedEncoder(nn.Module):
         self.heads = nn.ModuleDict({name: _build_head(width) for name in questions})
 
     def loss(self, questions: Sequence[Question], weights: Mapping[str, float]) -> Tensor:
-        """Sum over the questions of the cross entropy; `weights` are those of the answer 1."""
+        """The sum over questions of the cross entropy; `weights` are those of the answer 1."""
         vectors = self._encode({text for each in questions for text in (*each.queries, *each.replies)})
         total = torch.zeros(())
         for each in questions:
@@ -110,9 +110,9 @@ def _balance(pairs: Sequence[EngagementPair]) -> float:
 
 
 def ask_contrast(contrast: ContrastText, step: int, seed: int) -> Question:
-    """For each pair of a batch: the real reply (1), its spoilt form and the next pair's reply (both 0).
+    """Three rows per pair of a batch: the real reply (1), its spoilt form and the next pair's reply (both 0).
 
-    Every twelfth query is missing; without it any real reply is as good as another, so the third is left out there.
+    Every twelfth query is missing; without it any real reply fits, so the third row is left out there.
     """
     chosen = choose_batch(len(contrast.pairs), CONTRAST_BATCH, step, seed)
     queries, replies, answers = [], [], []

@@ -1,4 +1,4 @@
-"""An engagement checkpoint becomes a bundle: graphs, tokenizer, calibration, manifest. Refuses one without parity."""
+"""Exports an engagement checkpoint as a bundle: graphs, tokenizer, calibration, manifest. Requires parity."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class ExportData:
 
 @dataclass(frozen=True)
 class GraphFindings:
-    """What was measured of one graph."""
+    """The figures of one graph."""
 
     drift: Drift
     auc: dict[str, float]
@@ -52,7 +52,7 @@ class GraphFindings:
 
 @dataclass(frozen=True, kw_only=True)
 class EngagementExport:
-    """What to export, in which graphs, and where to."""
+    """The checkpoint, the graphs to write, and the output folder."""
 
     checkpoint: Path
     version: str
@@ -137,7 +137,7 @@ def _start(job: EngagementExport, model: EngagementModel) -> Bundle:
 
 
 def _shorten(report: dict[str, Any]) -> dict[str, Any]:
-    """Value and interval of AUC and Spearman on each test set, and the AUC of the reply's length."""
+    """AUC and Spearman with intervals on each test set, and the AUC of the reply's length."""
     lengths = report.get("length", {})
     return {
         name: {

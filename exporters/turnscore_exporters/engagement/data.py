@@ -1,4 +1,4 @@
-"""Where the data of the engagement classifier lies, and all of it read at once."""
+"""The files of the engagement classifier's data, and how all of them are read."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ class EngagementPaths:
 
     @classmethod
     def in_folder(cls, folder: Path) -> "EngagementPaths":
-        """The files under the names that they are published with."""
+        """The files under their published names."""
         published = folder / "predictive_engagement"
         return cls(
             convai=folder / "convai2017.jsonl.gz",
@@ -36,7 +36,7 @@ class EngagementPaths:
 
 @dataclass(frozen=True, kw_only=True)
 class EngagementData:
-    """Everything that carries a label. `judged` are the pairs raters judged; no model may train on them."""
+    """Everything with a label. `judged` are the pairs that raters judged; no model may train on them."""
 
     convai: ConvaiSplits
     judged: list[EngagementPair]
@@ -49,7 +49,7 @@ class EngagementData:
 
 
 def read_engagement_data(paths: EngagementPaths, *, check_counts: bool = True) -> EngagementData:
-    """Reads all files; PairCountError unless the published pair counts come out, where they are checked."""
+    """Reads all files; with a check, raises PairCountError unless the pair counts are the published ones."""
     convai = read_convai(paths.convai, read_left_out_ids(paths.left_out))
     if check_counts and not is_sample(paths.convai.parent):
         check_published_counts(convai)

@@ -41,7 +41,7 @@ def run_grid(
     seed: int,
     threads: int,
 ) -> None:
-    """Trains and measures what `output` has no figures of yet; writes `grid.json` after each model and the tables."""
+    """Trains and measures what `output` has no figures for; writes `grid.json` after each model, then the tables."""
     if threads:
         torch.set_num_threads(threads)
     claim_folder(output, data_folder)
@@ -81,7 +81,7 @@ def _list_recipes(with_fine_tuned: bool) -> Iterator[PaperRecipe]:
 
 
 class Grid:
-    """Trains and measures one recipe after the other; frozen encoders and their vectors serve both readings."""
+    """Trains and measures one recipe after the other; both readings share the frozen encoders' vectors."""
 
     def __init__(
         self, data: EngagementData, test_sets: Sequence[TestSet], encoder_name: str, seed: int, output: Path

@@ -44,7 +44,7 @@ class Recipe(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class EngagementJob:
-    """What the command line says."""
+    """The command's options."""
 
     data: Path
     output: Path
@@ -61,7 +61,7 @@ class EngagementJob:
 
 
 def run_engagement_job(job: EngagementJob) -> None:
-    """Trains, writes checkpoint, `training.json` and `report.json` to the output folder, prints the main figures."""
+    """Trains; writes checkpoint, `training.json` and `report.json` to the output folder; prints the main figures."""
     recipe = parse_choice(Recipe, job.recipe, "recipe")
     if job.threads:
         torch.set_num_threads(job.threads)
@@ -110,7 +110,7 @@ def _train_paper(
 
 
 def _describe(job: EngagementJob) -> dict[str, Any]:
-    """What the bundle's manifest says of the training; file names only, since folders differ between machines."""
+    """The manifest's description of the training; file names only, since folders differ between machines."""
     paths = EngagementPaths.in_folder(Path("DATA"))
     return {
         "recipe": job.recipe,
@@ -128,7 +128,7 @@ def _describe(job: EngagementJob) -> dict[str, Any]:
 
 
 def print_counts(data: EngagementData, *, checked: bool = True) -> None:
-    """Prints the pairs per label and split of both readings; checks the published ones where asked."""
+    """Prints the pairs per label and split of both readings; checks the published ones if asked."""
     if checked:
         check_published_counts(data.convai)
     for labels in Labels:

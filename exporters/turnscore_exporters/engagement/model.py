@@ -31,11 +31,10 @@ class Pooling(StrEnum):
 
 
 class Combination(StrEnum):
-    """How the vectors of query and reply become what the head reads.
+    """How the vectors of query and reply become the head's input.
 
     `average`: their mean, as in the released code; swapping the two changes nothing. `compare`: both, their absolute
-    difference and their product, so that the head knows which is the reply and whether it fits, and the logarithm of
-    both numbers of tokens.
+    difference, their product, and the logarithm of both numbers of tokens, so the head knows which is the reply.
     """
 
     AVERAGE = "average"
@@ -44,9 +43,9 @@ class Combination(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings:
-    """What, besides the weights, makes the model.
+    """The model's settings, beside its weights.
 
-    Several heads are averaged in probability, or with `is_blended` weighed by a logistic regression on their margins
+    Several heads are averaged in probability, or with `is_blended` weighted by a logistic regression on their margins
     and the logarithm of the reply's number of tokens.
     """
 
@@ -76,7 +75,7 @@ class EngagementHead(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Linear(width, 2))
 
     def fit_scale(self, features: Tensor) -> None:
-        """Takes center and scale from features [pairs, width]."""
+        """Sets center and scale from features [pairs, width]."""
         self.center.copy_(features.mean(0))
         self.scale.copy_(features.std(0).clamp_min(1e-6) if len(features) > 1 else torch.ones_like(self.scale))
 
@@ -87,9 +86,9 @@ class EngagementHead(nn.Module):
 
 
 class EngagementModel(BertGraph):
-    """Probability that each pair's reply is engaging; rows are texts, and a pair points at its query's and its reply's.
+    """Probability that each pair's reply is engaging; rows are texts, and a pair gives the rows of its query and reply.
 
-    A pair without a query points at its reply's row twice.
+    A pair without a query gives its reply's row twice.
     """
 
     def __init__(self, encoder: BertModel, settings: ModelSettings) -> None:
@@ -103,7 +102,6 @@ class EngagementModel(BertGraph):
 
     @property
     def each_head(self) -> list[EngagementHead]:
-        """The heads, in order."""
         return [head for head in self.heads if isinstance(head, EngagementHead)]
 
     @property
@@ -120,7 +118,7 @@ class EngagementModel(BertGraph):
         return torch.cat([pooled, length], dim=-1)
 
     def combine(self, query: Tensor, reply: Tensor) -> Tensor:
-        """What the head reads, [pairs, features], of two row vectors a pair."""
+        """The head's input, [pairs, features], of two row vectors per pair."""
         query_length, reply_length = query[:, -1:], reply[:, -1:]
         query, reply = query[:, :-1], reply[:, :-1]
         if self.settings.combination is Combination.AVERAGE:
@@ -142,7 +140,7 @@ class EngagementModel(BertGraph):
 
 
 def blend_columns(logits: Tensor, features: Tensor) -> Tensor:
-    """What the blend reads, [pairs, heads + 1]: each head's margin, then the logarithm of the reply's tokens.
+    """The blend's input, [pairs, heads + 1]: each head's margin, then the logarithm of the reply's number of tokens.
 
     `logits` are [pairs, heads, 2]; `features` those of `compare`, whose last column is that logarithm.
     """
@@ -180,7 +178,7 @@ def load_model(folder: Path) -> tuple[EngagementModel, Encoder]:
 def score_pairs(
     model: EngagementModel, encoder: Encoder, pairs: Sequence[tuple[str, str]], batch_size: int = 64
 ) -> list[float]:
-    """Probabilities of (query, reply) texts in order; an empty query is a missing one."""
+    """Probabilities of (query, reply) texts in order; an empty query counts as missing."""
     scores = [0.0] * len(pairs)
     order = sorted(range(len(pairs)), key=lambda index: sum(map(len, pairs[index])))
     with torch.inference_mode():
@@ -195,7 +193,7 @@ def score_pairs(
 def collate_pairs(encoder: Encoder, pairs: Sequence[tuple[str, str]]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The graph's four inputs for a batch of pairs; equal rows are one row.
 
-    As in serving, a query beyond the token limit loses its beginning and a reply its end.
+    As in the service, a query beyond the token limit loses its beginning and a reply its end.
     """
     texts = list(dict.fromkeys(text for pair in pairs for text in pair))
     ids = dict(zip(texts, encoder.tokenize_whole(texts), strict=True))

@@ -1,4 +1,4 @@
-"""The two recipes of the engagement classifier: the paper's, and the mixture that the starter bundle comes from."""
+"""The two recipes of the engagement classifier: the paper's, and the mixture that the starter bundle is trained by."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,9 +27,9 @@ from turnscore_exporters.training.loop import LoopSettings
 
 @dataclass(frozen=True, kw_only=True)
 class PaperRecipe:
-    """One model as in Ghazarian et al. (2020), or with the encoder fine-tuned; then the transfer step if asked.
+    """One model as in Ghazarian et al. (2020), or with the encoder fine-tuned; then the transfer step if asked for.
 
-    Without `fine_tune_steps` the encoder sees every pair once.
+    Without `fine_tune_steps` a fine-tuned encoder sees every pair once.
     """
 
     labels: Labels = Labels.PUBLISHED
@@ -49,7 +49,7 @@ class PaperRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class MixedRecipe:
-    """Adapt the encoder, freeze it, train heads on one source each; the transfer step fits their blend.
+    """Adapts the encoder, freezes it, trains heads on one source each; the transfer step fits their blend.
 
     Steps and shares were chosen by cross-validation on the transfer pairs.
     """
@@ -82,7 +82,7 @@ def train_paper_recipe(
     state_folder: Path | None = None,
     vectors: TextVectors | None = None,
 ) -> EngagementModel:
-    """Trains on one reading of ConvAI. `vectors` (of the frozen encoder and this pooling) may be shared by runs."""
+    """Trains on one reading of ConvAI. Runs may share `vectors`, of the frozen encoder and this pooling."""
     torch.manual_seed(seed)
     model = EngagementModel(
         encoder.model, ModelSettings(encoder=encoder.name, pooling=recipe.pooling, token_limit=encoder.token_limit)
@@ -117,9 +117,9 @@ def train_paper_recipe(
 def transfer(
     model: EngagementModel, vectors: TextVectors, pairs: Sequence[EngagementPair], steps: int, seed: int = 0
 ) -> None:
-    """The paper's transfer step: goes on training the heads, in place, on pairs of the target domain.
+    """The paper's transfer step: continues to train the heads, in place, on pairs of the target domain.
 
-    `vectors` are those of the model's encoder as it is.
+    `vectors` are those of the model's current encoder.
     """
     source = Source(vectors.features(texts_of(pairs)), labels_of(pairs), 64)
     settings = LoopSettings(

@@ -1,4 +1,4 @@
-"""The training report: how engagement models agree with people, with the length of the response beside every figure."""
+"""The training report: engagement models' agreement with people, beside that of the response's length."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -47,8 +47,8 @@ class TestSet:
 def list_test_sets(data: EngagementData) -> list[TestSet]:
     """The ConvAI test pairs under both readings, the pairs judged by AMT raters, and ConvAI's thumbs.
 
-    `validation` is where the length baseline takes its threshold from; the judged pairs have none of their own and
-    take the corrected reading's.
+    `validation` sets the length baseline's threshold; the judged pairs have none of their own and take the corrected
+    reading's.
     """
     convai = data.convai
     corrected = convai.pairs[Labels.CORRECTED][Split.VALIDATION]
@@ -63,7 +63,7 @@ def list_test_sets(data: EngagementData) -> list[TestSet]:
 
 
 def measure_lengths(pairs: Sequence[EngagementPair]) -> dict[str, list[float]]:
-    """Characters and words of each reply."""
+    """The characters and words of each reply."""
     return {
         "characters": [float(len(pair.reply)) for pair in pairs],
         "words": [float(len(pair.reply.split())) for pair in pairs],
@@ -71,7 +71,7 @@ def measure_lengths(pairs: Sequence[EngagementPair]) -> dict[str, list[float]]:
 
 
 def report_baselines(test_sets: Sequence[TestSet], rounds: int) -> dict[str, dict[str, Agreement]]:
-    """Agreement of the reply's length alone, on each test set, calling from the validation pairs' best threshold on."""
+    """Agreement of the reply's length alone, on each test set, with the validation pairs' best threshold."""
     report: dict[str, dict[str, Agreement]] = {}
     for test_set in test_sets:
         validation = measure_lengths(test_set.validation)
@@ -86,7 +86,7 @@ def report_baselines(test_sets: Sequence[TestSet], rounds: int) -> dict[str, dic
 def report_model(
     model: EngagementModel, vectors: TextVectors, test_sets: Sequence[TestSet], rounds: int
 ) -> dict[str, Any]:
-    """Agreement of one model on each test set, partial correlations given length, and what it makes of the probes."""
+    """One model's agreement on each test set, with partial correlations given length, and its scores of the probes."""
     report: dict[str, Any] = {}
     for test_set in test_sets:
         scores = score_texts(model, vectors, texts_of(test_set.pairs))
@@ -103,7 +103,7 @@ def report_model(
 def report_transfer(
     model: EngagementModel, vectors: TextVectors, pairs: Sequence[EngagementPair], rounds: int
 ) -> dict[str, Any]:
-    """Agreement on the transfer pairs, each judged by a blend that did not see it, and that of the lengths alone."""
+    """Agreement on the transfer pairs, each scored by a blend that did not see it, and that of the lengths alone."""
     odds = cross_validate_blend(model, vectors.features(texts_of(pairs)), labels_of(pairs))
     labels = [pair.label for pair in pairs]
     lengths = measure_lengths(pairs)

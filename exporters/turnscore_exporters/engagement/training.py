@@ -27,7 +27,7 @@ class TextVectors:
         self._vectors: dict[str, Tensor] = {}
 
     def add(self, texts: Iterable[str], description: str = "encoding texts") -> None:
-        """Computes the vectors of the texts that have none yet, shortest first."""
+        """Computes the missing vectors, shortest text first."""
         wanted = sorted(set(texts) - self._vectors.keys())
         if not wanted:
             return
@@ -42,7 +42,7 @@ class TextVectors:
                 bar.update(len(chosen))
 
     def features(self, pairs: Sequence[tuple[str, str]]) -> Tensor:
-        """What the head reads of (query, reply) texts, [pairs, features]; an empty query is a missing one."""
+        """The head's input for (query, reply) texts, [pairs, features]; an empty query counts as missing."""
         self.add(text for query, reply in pairs for text in (query or reply, reply))
         query = torch.stack([self._vectors[query or reply] for query, reply in pairs])
         reply = torch.stack([self._vectors[reply] for _, reply in pairs])
@@ -64,12 +64,10 @@ class Source:
 
 
 def texts_of(pairs: Sequence[EngagementPair]) -> list[tuple[str, str]]:
-    """(query, reply) of each pair."""
     return [(pair.query, pair.reply) for pair in pairs]
 
 
 def labels_of(pairs: Sequence[EngagementPair]) -> Tensor:
-    """Labels, int64 [pairs]."""
     return torch.tensor([pair.label for pair in pairs])
 
 
@@ -133,6 +131,6 @@ def fine_tune(
 
 
 def _length_sorted(pairs: Sequence[EngagementPair], batch_size: int) -> list[list[int]]:
-    """Batches of pairs with texts of like length."""
+    """Batches of pairs, sorted by the length of their texts."""
     order = sorted(range(len(pairs)), key=lambda index: max(len(pairs[index].query), len(pairs[index].reply)))
     return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]

@@ -1,1 +1,1 @@
-"""FED: its language model, the graphs made of it, and their parity with the published way."""
+"""FED: its language model, its graphs, and their parity with the published computation."""

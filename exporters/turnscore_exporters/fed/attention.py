@@ -1,8 +1,8 @@
-"""FED's attention for CUDA: one fused operator for the trunks, one for the branches, no matmuls and softmax between.
+"""FED's attention for CUDA: one fused operator for the trunks, one for the branches.
 
-ONNX Runtime's MultiHeadAttention (domain com.microsoft) runs trunks by causal attention without a mask, and branches
-with the mask as an attention bias; scores never exist in memory, and softmax is fp32 inside. Its kernels want widths
-that are multiples of 8, which packing makes. No graph optimizer finds this shape by itself: on GPT-2 it fails.
+ONNX Runtime's MultiHeadAttention (domain com.microsoft) computes trunks by causal attention without a mask, and
+branches with the mask as an attention bias; scores never exist in memory, and softmax is fp32 inside. Its kernels need
+widths that are multiples of 8, which packing makes. The optimizers do not find this shape: they fail on GPT-2.
 """
 
 from collections.abc import Callable
@@ -19,8 +19,8 @@ OPERATOR = f"{MICROSOFT}::MultiHeadAttention"
 class FusedAttention(torch.autograd.Function):
     """Attention of `query` [rows, tokens, width] over `key` and `value` [rows, others, width].
 
-    With `bias` [rows, 1, tokens, others], which is added to the scores; without it each token sees those up to its own
-    place. In torch it is computed step by step; in a traced graph it is one operator.
+    `bias` [rows, 1, tokens, others] is added to the scores; without it each token attends to those up to its own place.
+    torch computes it step by step; in a traced graph it is one operator.
     """
 
     @staticmethod
@@ -44,7 +44,7 @@ class FusedAttention(torch.autograd.Function):
 
 
 def attend_fused(projected: Tensor, shape: Any, heads: int) -> Tensor:
-    """What `_Block._attend` gives, [tokens, width] of the projections [tokens, 3 x width], by fused operators."""
+    """The result of `_Block._attend`, [tokens, width] of the projections [tokens, 3 x width], by fused operators."""
     trunk_tokens = shape.trunks * shape.trunk_width
     trunk = projected[:trunk_tokens].reshape(shape.trunks, shape.trunk_width, -1)
     branch = projected[trunk_tokens:].reshape(shape.branches, shape.branch_width, -1)
@@ -52,7 +52,7 @@ def attend_fused(projected: Tensor, shape: Any, heads: int) -> Tensor:
     own_query, own_key, own_value = branch.chunk(3, dim=-1)
     keys = torch.cat([key[shape.branch_trunk], own_key], dim=1)
     values = torch.cat([value[shape.branch_trunk], own_value], dim=1)
-    # The least number of fp16: exp of it is 0 beside the score of any token that may be seen.
+    # The smallest fp16 number: its exp is 0 beside the score of any token that may be seen.
     bias = torch.where(shape.branch_sees, 0.0, torch.finfo(torch.float16).min).to(projected.dtype)
     apply: Callable[..., Tensor] = FusedAttention.apply
     mixed = [apply(query, key, value, None, heads), apply(own_query, keys, values, bias, heads)]
@@ -60,7 +60,7 @@ def attend_fused(projected: Tensor, shape: Any, heads: int) -> Tensor:
 
 
 def count_fused(nodes: Any) -> int:
-    """How many fused attentions a graph's nodes hold."""
+    """How many fused attentions the nodes hold."""
     return sum(node.op_type == "MultiHeadAttention" and node.domain == MICROSOFT for node in nodes)
 
 

@@ -1,4 +1,4 @@
-"""A language model becomes a FED bundle: graphs, tokenizer, reference turns, manifest. Refuses one without parity."""
+"""Exports a language model as a FED bundle: graphs, tokenizer, reference turns, manifest. Requires parity."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -79,9 +79,9 @@ class FedExport:
 def export_fed(job: FedExport, output: Path) -> Bundle:
     """Writes the bundle into the empty or missing folder `output`, loads each graph as the service does, returns it.
 
-    The fp32 graph is compared with the published way, the others with it on the reference turns. Raises ParityError
-    where one disagrees, CheckpointError where a follow-up does not fit the window, ExporterError for too few reference
-    turns; the folder is then removed.
+    The fp32 graph is compared with the published computation, the others with the fp32 graph on the reference turns.
+    Raises ParityError where one disagrees, CheckpointError where a follow-up does not fit the window, ExporterError for
+    too few reference turns; the folder is then removed.
     """
     with fresh_folder(output, len(job.reference), MIN_REFERENCE_TURNS):
         return _write(job, output)
@@ -94,7 +94,7 @@ def _write(job: FedExport, output: Path) -> Bundle:
     _check_window(job, output / TOKENIZER_FILE)
     _write_graphs(job.checkpoint, variants, output)
     rated = rate_verified_turns(job.checkpoint, job.options)
-    tested = self_test_turns(KIND)  # which begin with the verified ones
+    tested = self_test_turns(KIND)  # the verified ones come first
     values = mean_values(rated[job.options.loss], job.options).tolist()
     values += [None] * (len(tested) - len(values))
     write_json(output / SELF_TEST_FILE, build_self_test(tested, values))
@@ -111,7 +111,7 @@ def _write(job: FedExport, output: Path) -> Bundle:
 
 
 def _check_window(job: FedExport, tokenizer: Path) -> None:
-    """CheckpointError, before any work, where the service would refuse the window."""
+    """Raises CheckpointError, before any work, where the service would refuse the window."""
     name, window = job.checkpoint.name, job.checkpoint.window
     try:
         FedQuestions(DialogueTokenizer(tokenizer, job.options.eos_id, job.options.join), job.options, window)
@@ -137,7 +137,7 @@ def _scorer(bundle: Bundle, variant: GraphVariant) -> FedScorer:
 def _examine(
     bundle: Bundle, variant: GraphVariant, job: FedExport, expected: Mapping[Loss, Values]
 ) -> dict[str, float]:
-    """The drift of the default value, by the default loss, from the fp32 graph's, and the worst quality's."""
+    """The drift of the default value, by the default loss, from the fp32 graph's, and that of the worst quality."""
     served = serve_both_losses(_scorer(bundle, variant), job.reference, job.options)[job.options.loss]
     wanted = expected[job.options.loss]
     values, wanted_values = mean_values(served, job.options), mean_values(wanted, job.options)
@@ -164,9 +164,9 @@ def _examine(
 
 
 def read_reference(files: Sequence[Path], limit: int, seed: int = 0) -> list[tuple[str, ...]]:
-    """Draws at most `limit` system turns with all that was said before, equally from each file, without repeats.
+    """Draws at most `limit` system turns with their whole contexts, equally many from each file, without repeats.
 
-    Where a file names no speakers, every second turn is taken for the system's.
+    Where a file names no speakers, every second turn counts as the system's.
     """
     drawn: list[tuple[str, ...]] = []
     generator = random.Random(seed)  # noqa: S311

@@ -20,14 +20,14 @@ class FedCheckpoint:
 
     @property
     def window(self) -> int:
-        """Positions the model has."""
+        """The model's number of positions."""
         return int(self.model.config.n_positions)
 
 
 def load_checkpoint(name: str) -> FedCheckpoint:
     """Loads a folder such as DialoGPT's (`config.json`, weights, `vocab.json`, `merges.txt`) or a hub name.
 
-    Raises CheckpointError where it is no GPT-2, or its tokenizer has entries that the model does not know, or no
+    Raises CheckpointError where it is not a GPT-2, or its tokenizer has entries that the model does not know, or no
     end-of-text token.
     """
     try:
@@ -37,7 +37,7 @@ def load_checkpoint(name: str) -> FedCheckpoint:
         raise CheckpointError(f"{name}: holds no GPT-2 language model and tokenizer ({error})") from error
     missing = sorted(set(report["missing_keys"]) - {"lm_head.weight"})
     if missing:
-        raise CheckpointError(f"{name}: lacks the weights {', '.join(missing[:3])}; it is no GPT-2 language model")
+        raise CheckpointError(f"{name}: lacks the weights {', '.join(missing[:3])}; it is not a GPT-2 language model")
     tokenizer: Tokenizer = wrapped.backend_tokenizer
     tokenizer.no_padding()
     tokenizer.no_truncation()
@@ -51,7 +51,7 @@ def load_checkpoint(name: str) -> FedCheckpoint:
 
 
 def _ids_in_text(tokenizer: Tokenizer) -> list[int]:
-    """The entries that a text may become: special ones, such as padding that was added later, are none of them."""
+    """The entries that a text may become: no special ones, such as padding that was added later."""
     added = tokenizer.get_added_tokens_decoder()
     return [
         *tokenizer.get_vocab(with_added_tokens=False).values(),

@@ -45,8 +45,8 @@ def export_graph(
 ) -> None:
     """Writes the graph, its weights inside or in `path` + `.data`; matmuls in `dtype`, the losses always fp32.
 
-    `is_fused` writes the form for GPUs. Raises GraphExportError unless the names and axes are right, and every layer's
-    attention is fused where that was asked.
+    `is_fused` writes the form for GPUs. Raises GraphExportError unless the names and axes are right, and, in that form,
+    every layer's attention is fused.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
@@ -54,7 +54,7 @@ def export_graph(
         _trace(FedModel(model, dtype, is_fused=is_fused).eval(), traced, is_fused=is_fused)
         graph = onnx.load(traced)  # weights included, wherever tracing put them
     for entry in graph.opset_import:
-        # Nothing in the graph reads differently one version later, and a model of over 2 GB cannot be converted.
+        # The version changes nothing that the graph uses, and a model of over 2 GB cannot be converted.
         entry.version = OPSET if not entry.domain else entry.version
     _check_axes(graph, path)
     fused, wanted = count_fused(graph.graph.node), 2 * int(model.config.n_layer) if is_fused else 0
@@ -69,7 +69,7 @@ def export_int8(fp32: Path, target: Path, vocabulary: int) -> None:
 
 
 def save_graph(graph: onnx.ModelProto, path: Path, max_inline_bytes: int = MAX_INLINE_BYTES) -> None:
-    """Saves a graph whose weights are in memory; those beyond `max_inline_bytes` in one file beside it."""
+    """Saves a graph whose weights are in memory; those beyond `max_inline_bytes` go into one file beside it."""
     if sum(len(tensor.raw_data) for tensor in graph.graph.initializer) <= max_inline_bytes:
         onnx.save(graph, path)
         return

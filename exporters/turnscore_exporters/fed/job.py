@@ -26,7 +26,7 @@ from turnscore_exporters.fed.bundle import (
 from turnscore_exporters.fed.checkpoint import FedCheckpoint, load_checkpoint
 from turnscore_exporters.fed.qualities import PUBLISHED_FILE, read_qualities
 
-# For a verification the percentiles do not matter: these stand in for real turns.
+# A verification does not use the percentiles: these stand in for real turns.
 STAND_IN_TURNS = tuple((f"hi, this is number {number}", "ok.") for number in range(MIN_REFERENCE_TURNS))
 
 Value = TypeVar("Value", bound=str)
@@ -34,7 +34,7 @@ Value = TypeVar("Value", bound=str)
 
 @dataclass(frozen=True, kw_only=True)
 class FedJob:
-    """What the command line says."""
+    """The command's options."""
 
     checkpoint: str
     version: str
@@ -52,7 +52,7 @@ class FedJob:
 
 
 def run_fed_job(job: FedJob) -> None:
-    """Exports the bundle and prints what was measured; a verification keeps nothing."""
+    """Exports the bundle and prints the measured parity; a verification keeps nothing."""
     if job.threads:
         torch.set_num_threads(job.threads)
     if job.is_verification:
@@ -62,7 +62,7 @@ def run_fed_job(job: FedJob) -> None:
             )
         return
     if job.output is None or not job.dialogues:
-        raise ExporterError("--output and --dialogues are needed, unless with --verify; see docs/models/fed.md")
+        raise ExporterError("give --output and --dialogues, or --verify; see docs/models/fed.md")
     reference = read_reference(job.dialogues, job.turns)
     bundle = export_fed(_describe(job, load_checkpoint(job.checkpoint), reference), job.output)
     _report(bundle)
@@ -99,7 +99,7 @@ def _report(bundle: Bundle) -> None:
 
 
 def _read_training(checkpoint: str) -> dict[str, Any] | None:
-    """What `turnscore-train dialogue-lm` wrote beside its model; nothing for other checkpoints."""
+    """The training record of `turnscore-train dialogue-lm`; nothing for other checkpoints."""
     path = Path(checkpoint) / "training.json"
     if not path.is_file():
         return None

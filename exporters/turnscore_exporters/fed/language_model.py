@@ -1,4 +1,4 @@
-"""The dialogue language model as files: GPT-2 architecture, byte-level BPE, DialoGPT's layout. Trains no weights."""
+"""The dialogue language model's files: GPT-2 architecture, byte-level BPE, DialoGPT's layout. Trains no weights."""
 
 import json
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ TOKENIZER_FILE = "tokenizer.json"
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageModelSize:
-    """How large the model is. Chosen: its int8 bundle stays under 12 MB, and 256 positions hold about 15 chat turns."""
+    """The model's size. Chosen: its int8 bundle stays under 12 MB, and 256 positions hold about 15 chat turns."""
 
     vocabulary: int = 8192
     positions: int = 256
@@ -26,7 +26,7 @@ class LanguageModelSize:
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:
-    """A byte-level BPE as GPT-2's; every text can be encoded. The end-of-text token comes last, as there."""
+    """A byte-level BPE as GPT-2's: every text can be encoded, and the end-of-text token comes last."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -42,7 +42,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:
 
 
 def find_end_of_text(tokenizer: Tokenizer) -> int:
-    """The id of the token that stands between turns; CheckpointError where the tokenizer has none."""
+    """The id of the token between turns; CheckpointError where the tokenizer has none."""
     token_id = tokenizer.token_to_id(END_OF_TEXT)
     if token_id is None:
         raise CheckpointError(f"the tokenizer has no {END_OF_TEXT} token")
@@ -50,7 +50,7 @@ def find_end_of_text(tokenizer: Tokenizer) -> int:
 
 
 def build_model(size: LanguageModelSize, vocabulary: int, eos_id: int) -> GPT2LMHeadModel:
-    """A fresh model without dropout: it sees each text once or twice."""
+    """A new model without dropout: it sees each text once or twice."""
     return GPT2LMHeadModel(
         GPT2Config(
             vocab_size=vocabulary,

@@ -1,4 +1,4 @@
-"""Text of the dialogue language model: dialogues into windows of tokens, held-out dialogues apart. Trains nothing."""
+"""The dialogue language model's text: dialogues as windows of tokens, held-out dialogues apart. Trains nothing."""
 
 import zlib
 from collections.abc import Iterable, Sequence
@@ -15,14 +15,14 @@ Turns = tuple[str, ...]
 
 @dataclass(frozen=True)
 class TextSource:
-    """One data file; of the dialogues whose `source` is `thinned`, one in `keep_one_in` is read."""
+    """One data file; one in `keep_one_in` of the dialogues with the source `thinned` is read."""
 
     file: str
     thinned: str = ""
     keep_one_in: int = 1
 
 
-# Task-oriented SGD is four fifths of the dialogues and sounds like no chat: a third of it is plenty (chosen).
+# Task-oriented SGD is four fifths of the dialogues and unlike chat: a third of it is enough (chosen).
 SOURCES = (
     TextSource("dialogue_text.jsonl.gz", thinned="sgd", keep_one_in=3),
     TextSource("convai2017.jsonl.gz"),
@@ -42,7 +42,7 @@ class DialogueTexts:
 def read_texts(folder: Path, sources: Sequence[TextSource] = SOURCES) -> DialogueTexts:
     """Reads every source that is in the folder; BadDataError where there is none.
 
-    Which side a dialogue is on depends on its first turns alone, so a repeated one is never on both.
+    A dialogue's first turns alone decide its side, so a repeated dialogue is never on both.
     """
     texts = DialogueTexts([], [], {})
     for source in sources:
@@ -64,7 +64,7 @@ def read_texts(folder: Path, sources: Sequence[TextSource] = SOURCES) -> Dialogu
 def cut_windows(dialogues: Iterable[Sequence[Sequence[int]]], eos_id: int, window: int) -> list[list[int]]:
     """Token windows of whole turns, at most `window` long: the separator, a turn, the separator, a turn ...
 
-    Each ends on a separator; a turn that does not fit a window alone loses its end.
+    Each ends on a separator; a turn longer than a window loses its end.
     """
     windows: list[list[int]] = []
     for turns in dialogues:
@@ -81,7 +81,7 @@ def cut_windows(dialogues: Iterable[Sequence[Sequence[int]]], eos_id: int, windo
 
 
 def group_windows(windows: Sequence[Sequence[int]], max_tokens: int) -> list[list[int]]:
-    """Numbers of the windows in groups of like length, each of at most `max_tokens` tokens, padding included."""
+    """Indices of the windows in groups of like length, each of at most `max_tokens` tokens, padding included."""
     groups: list[list[int]] = []
     width = 0
     for number in sorted(range(len(windows)), key=lambda each: (-len(windows[each]), each)):

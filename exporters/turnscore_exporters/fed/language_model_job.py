@@ -43,7 +43,7 @@ IGNORED = -100
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageModelJob:
-    """What the command line says."""
+    """The command's options."""
 
     data: Path
     output: Path
@@ -70,7 +70,7 @@ def run_language_model_job(job: LanguageModelJob) -> None:
     model.save_pretrained(job.output)
     tokens = {"train": sum(map(len, train)), "held_out": sum(map(len, held_out))}
     write_json(job.output / TRAINING_FILE, _describe(job, texts, tokens, perplexity))
-    typer.echo(f"held-out perplexity {perplexity:.1f} a token")
+    typer.echo(f"held-out perplexity {perplexity:.1f} per token")
 
 
 def train_model(model: GPT2LMHeadModel, windows: Sequence[Sequence[int]], eos_id: int, job: LanguageModelJob) -> None:
@@ -99,7 +99,7 @@ def train_model(model: GPT2LMHeadModel, windows: Sequence[Sequence[int]], eos_id
 
 
 def compute_loss(model: GPT2LMHeadModel, windows: Sequence[Sequence[int]], eos_id: int) -> tuple[Tensor, int]:
-    """Summed loss in fp32 of every token but each window's first, and how many these are."""
+    """The summed loss in fp32 of every token but each window's first, and the number of these tokens."""
     width = max(map(len, windows))
     ids = torch.tensor([[*window, *[eos_id] * (width - len(window))] for window in windows])
     targets = torch.tensor([[*window[1:], *[IGNORED] * (width - len(window))] for window in windows])
@@ -111,7 +111,7 @@ def compute_loss(model: GPT2LMHeadModel, windows: Sequence[Sequence[int]], eos_i
 
 
 def measure_perplexity(model: GPT2LMHeadModel, windows: Sequence[Sequence[int]], eos_id: int) -> float:
-    """exp of the mean loss a token, in fp32; the separators after turns count as tokens."""
+    """exp of the mean loss per token, in fp32; the separators after turns count as tokens."""
     total, tokens = 0.0, 0
     with torch.inference_mode():
         for group in group_windows(windows, TOKENS_PER_STEP):
@@ -121,7 +121,7 @@ def measure_perplexity(model: GPT2LMHeadModel, windows: Sequence[Sequence[int]],
 
 
 def _find_tokenizer(job: LanguageModelJob, texts: DialogueTexts) -> Tokenizer:
-    """The one an interrupted run has left, else one trained on the training dialogues."""
+    """The tokenizer that an interrupted run left, else one trained on the training dialogues."""
     file = job.output / TOKENIZER_FILE
     if file.exists():
         return Tokenizer.from_file(str(file))

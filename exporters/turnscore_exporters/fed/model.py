@@ -1,4 +1,4 @@
-"""A GPT-2 over trunks and branches in torch: what the FED graphs are traced from. One loss a token leaves it.
+"""A GPT-2 over trunks and branches in torch, from which the FED graphs are traced. Returns one loss per target.
 
 The inputs are those of turnscore_service.scorers.fed.batch, which draws them.
 """
@@ -24,13 +24,13 @@ UNSEEN = -40.0
 
 
 class FedModel(nn.Module):
-    """The checkpoint's weights, arranged for the one pass. `dtype` is the matmuls'; norms, softmax, loss are fp32.
+    """The checkpoint's weights, arranged for the one pass. `dtype` is the matmuls'; norms, softmax and loss are fp32.
 
     `is_fused` is the form for GPUs: attention as one operator, the vocabulary in larger slices.
     """
 
     def __init__(self, model: GPT2LMHeadModel, dtype: torch.dtype = torch.float32, *, is_fused: bool = False) -> None:
-        """CheckpointError for a GPT-2 with settings that DialoGPT does not use."""
+        """Raises CheckpointError for a GPT-2 with settings that DialoGPT does not use."""
         super().__init__()
         config = model.config
         if config.activation_function not in ("gelu_new", "gelu_pytorch_tanh") or not config.scale_attn_weights:
@@ -59,7 +59,7 @@ class FedModel(nn.Module):
         target_predictor: Tensor,
         target_ids: Tensor,
     ) -> Tensor:
-        """Losses [targets], float32: log-sum-exp of the logits minus the target's, at each target's predictor."""
+        """Losses [targets], float32: log-sum-exp of the logits at each target's predictor, minus the target's logit."""
         shape = _Shape(trunk_ids, branch_ids, branch_ends, branch_trunk, branch_start)
         trunk_positions = torch.arange(trunk_ids.shape[1], device=trunk_ids.device).expand_as(trunk_ids)
         ids = torch.cat([trunk_ids.flatten(), branch_ids.flatten()])
@@ -89,7 +89,7 @@ class FedModel(nn.Module):
 
 
 class _Shape:
-    """Row counts and widths, and which token may attend to which: true where it may."""
+    """Row counts and widths, and which token may attend to which."""
 
     def __init__(
         self, trunk_ids: Tensor, branch_ids: Tensor, branch_ends: Tensor, branch_trunk: Tensor, branch_start: Tensor
@@ -109,7 +109,7 @@ class _Shape:
 
 
 class _Norm(nn.Module):
-    """Layer norm in fp32; the result has the dtype that the next matmul wants."""
+    """Layer norm in fp32; the result has the dtype of the next matmul."""
 
     def __init__(self, norm: nn.LayerNorm, dtype: torch.dtype) -> None:
         super().__init__()
@@ -181,12 +181,12 @@ class _Block(nn.Module):
 
 
 def _ceiling(sees: Tensor) -> Tensor:
-    """The greatest score that a token may give: anything where it may attend, UNSEEN elsewhere."""
+    """The largest score that a token may give: infinity where it may attend, UNSEEN elsewhere."""
     return torch.where(sees, torch.finfo(torch.float32).max, UNSEEN)
 
 
 def _mix(query: Tensor, key: Tensor, value: Tensor, ceiling: Tensor) -> Tensor:
-    """Attention; `key` is relative to that of the trunk's first token, which every token sees and gives the score 0."""
+    """Attention; `key` is relative to that of the trunk's first token, to which every token gives the score 0."""
     scores = torch.minimum((query @ key.transpose(-1, -2)).float(), ceiling)
     mixed: Tensor = torch.softmax(scores, dim=-1).to(value.dtype) @ value
     return mixed

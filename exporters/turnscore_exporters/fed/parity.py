@@ -21,7 +21,7 @@ Values = NDArray[np.float64]
 
 
 def rate_verified_turns(checkpoint: FedCheckpoint, options: FedBundleOptions) -> dict[Loss, Values]:
-    """Values [turns, qualities] of the verified turns the published way."""
+    """Values [turns, qualities] of the verified turns, computed the published way."""
     rated = [rate_published(checkpoint, texts, options.qualities, options.join) for texts in FED_VERIFIED]
     return {loss: np.array([list(each[loss].values()) for each in rated]) for loss in LOSSES}
 
@@ -31,7 +31,7 @@ def verify_published(
 ) -> dict[Loss, float]:
     """The largest difference of any quality from the published way, by loss; ParityError where it is too large.
 
-    The turns are scored in one call, so the ones that begin alike share their context.
+    The turns are scored in one call, so those with the same beginning share their context.
     """
     worst: dict[Loss, float] = {}
     for loss in LOSSES:
@@ -50,7 +50,7 @@ def verify_published(
 def serve_turns(
     scorer: FedScorer, conversations: Sequence[Sequence[str]], options: FedBundleOptions, loss: Loss
 ) -> Values:
-    """Values [turns, qualities] of every quality that the bundle knows, in its order."""
+    """Values [turns, qualities] of all of the bundle's qualities, in its order."""
     asked: dict[str, JsonValue] = {"qualities": list(options.qualities), "loss": loss}
     turns = [build_turn(texts, scorer.read_options(asked)) for texts in conversations]
     values = np.zeros((len(turns), len(options.qualities)))
@@ -64,7 +64,7 @@ def serve_turns(
 def serve_both_losses(
     scorer: FedScorer, conversations: Sequence[Sequence[str]], options: FedBundleOptions
 ) -> dict[Loss, Values]:
-    """As `serve_turns`, for every loss out of the same passes."""
+    """The result of `serve_turns` for every loss, from the same passes."""
     question = scorer.read_options({"qualities": list(options.qualities), "loss": "whole_sequence"})
     packs = scorer.encode([build_turn(texts, question) for texts in conversations])
     packs.sort(key=lambda pack: pack.width)
@@ -86,6 +86,6 @@ def mean_values(values: Values, options: FedBundleOptions) -> Values:
 
 
 def write_reference(file: Path, values: Mapping[Loss, Values]) -> None:
-    """Writes the reference turns' values of every loss, from which percentiles of any choice of qualities are made."""
+    """Writes the reference turns' values of every loss, which give percentiles for any choice of qualities."""
     arrays: dict[str, Any] = {loss: each.astype(np.float32) for loss, each in values.items()}
     np.savez_compressed(file, **arrays)

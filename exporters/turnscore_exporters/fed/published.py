@@ -1,6 +1,6 @@
-"""FED the way the published code runs it: one forward pass for each follow-up, with transformers' own loss.
+"""FED as the published code runs it: one forward pass for each follow-up, with transformers' own loss.
 
-Slow on purpose: it is what the one pass must agree with, and nothing of the one pass is used here.
+Slow on purpose: the one pass must agree with it, so it uses nothing of the one pass.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ def rate_published(
 
 
 def encode_turn(checkpoint: FedCheckpoint, text: str, join: Join, *, is_last: bool) -> list[int]:
-    """A turn's tokens between its separators."""
+    """A turn's tokens with its separators."""
     spaced = f" {text}" if is_last else f" {text} "
     piece = text.strip() if join == "stripped" else spaced
     ids: list[int] = checkpoint.tokenizer.encode(piece, add_special_tokens=False).ids
@@ -49,7 +49,7 @@ def encode_turn(checkpoint: FedCheckpoint, text: str, join: Join, *, is_last: bo
 
 
 def cut_context(context: list[int], room: int, eos_id: int) -> list[int]:
-    """The last `room` tokens, the first of them the separator."""
+    """The last `room` tokens, the first replaced by the separator."""
     if len(context) <= room:
         return context
     kept = context[-room:]

@@ -12,7 +12,7 @@ DEFAULT_SET = "fed"
 
 
 class QualityFile(BaseModel):
-    """Qualities, and sets of their names; without a set `fed`, all are asked by default."""
+    """Qualities, and named sets of them; without a set `fed`, all are asked by default."""
 
     model_config = ConfigDict(extra="forbid")
 

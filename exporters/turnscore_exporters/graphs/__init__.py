@@ -1,1 +1,1 @@
-"""torch to ONNX, and the rewriting of graphs: int8, fp16, without padding. Knows no task."""
+"""torch to ONNX, and rewrites of graphs: int8, fp16, without padding. Knows no scorer."""

@@ -74,7 +74,7 @@ def _trace(model: BertGraph, contract: GraphContract, path: Path) -> None:
 def _fuse(model: BertGraph, traced: Path, path: Path) -> None:
     """Fuses attention, layer norm and GELU; TorchScript with eager attention is the form the optimizer knows."""
     options = FusionOptions("bert")
-    options.enable_embed_layer_norm = False  # its int32 inputs would change the graph's contract
+    options.enable_embed_layer_norm = False  # int32 inputs would change the graph's contract
     config = model.encoder.config
     with _quiet_optimizer():
         fused = optimizer.optimize_model(
@@ -93,7 +93,7 @@ def _fuse(model: BertGraph, traced: Path, path: Path) -> None:
 
 @contextlib.contextmanager
 def _quiet_optimizer() -> Iterator[None]:
-    """The optimizer prints and logs its progress; none of it is ours."""
+    """Silences the optimizer's progress."""
     logging.disable(logging.WARNING)
     try:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -103,7 +103,7 @@ def _quiet_optimizer() -> Iterator[None]:
 
 
 def check_graph(path: Path, contract: GraphContract) -> None:
-    """GraphExportError naming the graph and the tensor unless inputs and outputs have the contract's names and axes."""
+    """Raises GraphExportError naming the graph and the tensor unless inputs and outputs match the contract."""
     graph = onnx.load(path).graph
     for kind, tensors, expected in (
         ("input", graph.input, contract.inputs),

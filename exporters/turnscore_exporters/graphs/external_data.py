@@ -1,4 +1,4 @@
-"""The name of what lies beside a large graph. Needs nothing, so that every exporter may use it."""
+"""The suffix of the file beside a large graph. Imports nothing, so every exporter may use it."""
 
 DATA_SUFFIX = ".data"
-"""Of the file beside a large graph that holds its weights."""
+"""Suffix of the file that holds a large graph's weights."""

@@ -1,8 +1,8 @@
-"""An fp16 graph on a CPU as a GPU computes it: every result rounded to fp16. For verification only; nothing serves it.
+"""Emulates an fp16 graph on a CPU as a GPU computes it: every result rounded to fp16. For verification only.
 
-ONNX Runtime's CPU provider runs an fp16 graph in fp32 from end to end: it rounds the weights alone, and what overflows
+ONNX Runtime's CPU provider computes an fp16 graph in fp32 throughout: it rounds the weights alone, and what overflows
 fp16 stays finite (measured with 1.31.1). So the graph is rewritten: weights keep their fp16 values, every operator
-computes in fp32, as tensor cores sum and the fused kernels do, and what it gives goes through fp16 and back.
+computes in fp32, as tensor cores sum and the fused kernels do, and each result goes through fp16 and back.
 """
 
 import tempfile
@@ -20,13 +20,13 @@ MOVES_VALUES = frozenset(
     {"Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose"}
     | {"Unsqueeze"}
 )
-"""Operators that round nothing, because they compute nothing."""
+"""Operators that compute nothing, so round nothing."""
 GIVES_OTHER_TYPES = frozenset({"Cast", "Equal", "Greater", "Less", "Shape", "Size"})
 
 
 @contextmanager
 def examined_graph(path: Path, variant: GraphVariant) -> Iterator[Path]:
-    """The graph to measure on this machine's CPU: the file itself, or for `cuda-fp16` its emulation."""
+    """The graph to measure on this machine's CPU: the file itself, or the emulation of `cuda-fp16`."""
     if variant != "cuda-fp16":
         yield path
         return
@@ -37,7 +37,7 @@ def examined_graph(path: Path, variant: GraphVariant) -> Iterator[Path]:
 
 
 def emulate_fp16(source: Path, target: Path) -> None:
-    """Writes a graph that gives what the fp16 graph gives on a GPU; its weights lie in `target` + `.data`."""
+    """Writes a graph that computes what the fp16 graph computes on a GPU; its weights are in `target` + `.data`."""
     model = onnx.load(source)
     graph = model.graph
     halves = find_halves(graph)
@@ -52,7 +52,7 @@ def emulate_fp16(source: Path, target: Path) -> None:
 
 
 def find_halves(graph: GraphProto) -> set[str]:
-    """The names of every fp16 tensor inside the graph; nodes stand after those that they depend on."""
+    """The names of every fp16 tensor inside the graph, whose nodes are in topological order."""
     found = {tensor.name for tensor in graph.initializer if tensor.data_type == HALF}
     for node in graph.node:
         if _makes_half(node) or (node.op_type not in GIVES_OTHER_TYPES and found.intersection(node.input)):
@@ -68,7 +68,7 @@ def _makes_half(node: NodeProto) -> bool:
 
 
 def _emulate_node(node: NodeProto, halves: set[str]) -> list[NodeProto]:
-    """The node in fp32, followed by the rounding of what it gives."""
+    """The node in fp32, followed by the rounding of its results."""
     for entry in node.attribute:
         if entry.type == AttributeProto.TENSOR:
             entry.t.CopyFrom(_widen(entry.t))
@@ -88,7 +88,7 @@ def _emulate_node(node: NodeProto, halves: set[str]) -> list[NodeProto]:
 
 
 def _widen(tensor: TensorProto) -> TensorProto:
-    """The same numbers in fp32, where they are fp16."""
+    """The tensor in fp32, if it is fp16."""
     if tensor.data_type != HALF:
         return tensor
     return numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), tensor.name)

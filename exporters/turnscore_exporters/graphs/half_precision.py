@@ -1,9 +1,9 @@
-"""fp32 graph of a BERT to an fp16 graph for CUDA. Keeps inputs, outputs, axes and what was fused; never trains.
+"""Converts a BERT's fp32 graph to fp16 for CUDA. Keeps inputs, outputs, axes and fused operators; never trains.
 
 Everything that carries floats, up to the encoder's last layer norm, becomes fp16: the matmuls for the tensor cores, the
-rest so that nothing is copied between types. ONNX Runtime's CUDA kernels keep fp32 where fp16 is not enough: softmax
-inside Attention, and the sums of layer norms (provider option `enable_skip_layer_norm_strict_mode`, which the service
-sets). Pooling and heads stay fp32: they are small, and they would lose what the encoder kept.
+rest to avoid casts. ONNX Runtime's CUDA kernels keep fp32 where fp16 is not enough: softmax inside Attention, and the
+sums of layer norms (provider option `enable_skip_layer_norm_strict_mode`, which the service sets). Pooling and heads
+stay fp32: they are small, and would lose the encoder's precision.
 """
 
 from pathlib import Path
@@ -33,7 +33,7 @@ def convert_fp16(source: Path, target: Path) -> None:
 
 
 class _HalfRewriter:
-    """Turns the encoder's nodes to fp16 in place, and puts casts where their results leave it."""
+    """Converts the encoder's nodes to fp16 in place, and casts their results where they leave it."""
 
     def __init__(self, graph: GraphProto, name: str) -> None:
         self._graph = graph
@@ -67,7 +67,7 @@ class _HalfRewriter:
         self._replace(nodes)
 
     def _find_encoder(self) -> set[int]:
-        """Places of the nodes that carry floats to the last layer norm, and of that one."""
+        """Indices of the nodes that carry floats to the last layer norm, and of that one."""
         last = [place for place, node in enumerate(self._graph.node) if node.op_type in LAYER_NORMS][-1:]
         places = {output: place for place, node in enumerate(self._graph.node) for output in node.output}
         before: set[int] = set()
@@ -86,18 +86,18 @@ class _HalfRewriter:
         return found
 
     def _halve(self, name: str) -> str:
-        """The name of the weight's fp16 form, made where there is none; other names stay."""
+        """The name of the weight's fp16 form, which is made if needed; other names stay."""
         if name not in self._halved and (name in self._weights or name in self._constants):
             tensor = self._weights.get(name) or self._constants[name]
             values: Any = numpy_helper.to_array(tensor)
             if not np.abs(values).max(initial=0.0) <= HALF_LIMIT:
-                raise GraphExportError(f"{self._name}: the weight {name} is beyond what fp16 holds")
+                raise GraphExportError(f"{self._name}: the weight {name} exceeds fp16's range")
             self._halved[name] = name + HALF_SUFFIX
             self._graph.initializer.append(numpy_helper.from_array(values.astype(np.float16), self._halved[name]))
         return self._halved.get(name, name)
 
     def _replace(self, nodes: list[NodeProto]) -> None:
-        """Sets the nodes, and drops what none of them uses and the types noted for what has another now."""
+        """Sets the nodes; drops unused initializers, and recorded types that have changed."""
         used = {name for node in nodes for name in node.input} | {tensor.name for tensor in self._graph.output}
         kept_nodes = [node for node in nodes if used.intersection(node.output)]
         kept_weights = [tensor for tensor in self._graph.initializer if tensor.name in used]

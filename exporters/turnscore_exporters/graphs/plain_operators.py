@@ -27,7 +27,7 @@ def expand_fused_operators(graph: GraphProto) -> None:
 
 
 def replace_nodes(graph: GraphProto, nodes: list[NodeProto]) -> None:
-    """Sets the nodes, drops constants that none of them uses and the shapes noted for what is gone."""
+    """Sets the nodes; drops unused constants, and recorded shapes of removed tensors."""
     used = {name for node in nodes for name in node.input} | {tensor.name for tensor in graph.output}
     initializers = [tensor for tensor in graph.initializer if tensor.name in used]
     del graph.node[:], graph.initializer[:], graph.value_info[:]
@@ -74,7 +74,7 @@ class _Expander:
         settings = {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
         source, weight, bias, mask = [*node.input, ""][:4]
         if any(node.input[4:]) or not settings.keys() <= ATTENTION_ATTRIBUTES or settings.get("unidirectional"):
-            raise GraphExportError(f"{node.name}: is an Attention with inputs or attributes that are not a BERT's")
+            raise GraphExportError(f"{node.name}: its inputs or attributes are not those of a BERT's Attention")
         if not {weight, bias} <= self._constants.keys():
             raise GraphExportError(f"{node.name}: has an Attention whose weights are not constant")
         name = node.output[0]
@@ -105,7 +105,7 @@ class _Expander:
         return self._add("Transpose", [self._add("Reshape", [biased, shape], f"{name}/heads")], name, perm=order)
 
     def _mask_scores(self, mask: str, masked: float) -> str:
-        """What is added to the scores [rows, 1, 1, tokens]: 0 for tokens, `masked` for padding."""
+        """The bias added to the scores [rows, 1, 1, tokens]: 0 for tokens, `masked` for padding."""
         if mask in self._producers and self._producers[mask].op_type == "ReduceSum":
             mask = self._producers[mask].input[0]  # the optimizer counts a mask into lengths
         if mask not in self._masks:

@@ -51,7 +51,7 @@ KEEPS_TOKENS = LAYER_NORMS | GELUS | {"Add", "MatMul"}
 def quantize_int8(source: Path, target: Path, probe_inputs: Mapping[str, Array] | None = None) -> None:
     """Writes the int8 form of a transformer's graph, plain or with fused attention.
 
-    `probe_inputs` feed the graph to find the large channels; a BERT's are made up where there are none. Raises
+    `probe_inputs` feed the graph to find the large channels; without any, a BERT's are generated. Raises
     GraphExportError if it finds nothing to quantise.
     """
     model = onnx.load(source)
@@ -92,7 +92,7 @@ def _is_embedding(node: NodeProto, weights: dict[str, Array]) -> bool:
 
 
 def _group_layers(graph: GraphProto, weights: dict[str, Array]) -> dict[str, list[NodeProto]]:
-    """The matmuls to quantise under the name of the input that they share."""
+    """The matmuls to quantise, by the name of their shared input."""
     layers: dict[str, list[NodeProto]] = {}
     for node in graph.node:
         if _is_layer(node, weights):
@@ -132,7 +132,7 @@ def _probe_ranges(
 def _probe_inputs(probe: GraphProto, weights: dict[str, Array]) -> dict[str, Array]:
     """Random ids for the input that looks up the largest table; ones, a full mask, for the others.
 
-    Places are looked up too, but by no input: a small vocabulary may have fewer words than a row has places.
+    Only tables that an input looks up count: a table of positions may be larger than a small vocabulary's.
     """
     names = [tensor.name for tensor in probe.input]
     lookups = {
@@ -150,7 +150,7 @@ def _probe_inputs(probe: GraphProto, weights: dict[str, Array]) -> dict[str, Arr
 
 
 def smoothing_factors(channel_range: Array, matrices: list[Array]) -> Array:
-    """What each channel is divided by before it is quantised: input range against weight range, mean 1 in the log."""
+    """The divisor of each channel before it is quantised: input range against weight range, geometric mean 1."""
     weight_range = np.max([np.abs(matrix).max(1) for matrix in matrices], axis=0)
     inputs, columns = (np.log(np.maximum(values, 1e-5)) for values in (channel_range, weight_range))
     logs = SMOOTHING_EXPONENT * inputs - (1 - SMOOTHING_EXPONENT) * columns
@@ -174,7 +174,7 @@ class _QuantizedInput:
 
 
 class _Int8Rewriter:
-    """Walks the fp32 nodes in order and puts the int8 form in place of matmuls and embeddings."""
+    """Walks the fp32 nodes in order and replaces matmuls and embeddings by their int8 form."""
 
     def __init__(
         self, graph: GraphProto, weights: dict[str, Array], factors: dict[str, Array], producers: dict[str, NodeProto]
@@ -263,7 +263,7 @@ class _Int8Rewriter:
         return self._add("Max", [scales, self._constant("smallest_scale", smallest)])
 
     def _zero_points_of(self, source: str, scales: str, zero_point: int) -> str:
-        """A zero point for each scale; QuantizeLinear wants as many. Tensors with the same tokens share them."""
+        """A zero point for each scale, as QuantizeLinear requires. Tensors with the same tokens share them."""
         while source in self._producers and self._producers[source].op_type in KEEPS_TOKENS:
             source = self._producers[source].input[0]
         key = (source, zero_point)

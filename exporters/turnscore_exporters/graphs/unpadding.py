@@ -1,9 +1,9 @@
-"""Makes a BERT's graph compute nothing for padding outside of attention. Changes no score, not even by rounding.
+"""Removes padding from a BERT's graph outside of attention. Changes no score, not even by rounding.
 
 A batch of rows of unlike length is padded to the longest, and every matmul, layer norm and GELU then computes the
-padding too. Here the real tokens of all rows are put behind one another, [rows, tokens, width] to [real tokens, width],
-after Zhai et al. 2023 (ByteTransformer), and padded again only where attention looks across a row and
-where the encoder ends. The graph's inputs and outputs stay as they are. Measured in docs/decisions/0009-no-padding.md.
+padding too. Here the real tokens of all rows are concatenated, [rows, tokens, width] to [real tokens, width], after
+Zhai et al. 2023 (ByteTransformer), and padded again only where attention looks across a row and where the encoder
+ends. The graph's inputs and outputs stay as they are. Measured in docs/decisions/0009-no-padding.md.
 """
 
 from pathlib import Path
@@ -41,7 +41,7 @@ TOKEN_BY_TOKEN = {
 
 
 def skip_padding(path: Path) -> None:
-    """Rewrites the graph in place, as `quantize_int8` writes it; GraphExportError where it is no BERT's.
+    """Rewrites the graph in place, as `quantize_int8` writes it; GraphExportError where it is not a BERT's.
 
     Every row needs at least one token that is not padding.
     """
@@ -74,7 +74,7 @@ class _Unpadder:
         replace_nodes(self._graph, self._nodes)
 
     def _find_places(self) -> None:
-        """Where the real tokens are among all, and for each place the real token at or before it."""
+        """The places of the real tokens among all, and for each place the real token at or before it."""
         mask = self._add("Reshape", [MASK, self._constant("all", np.array([-1]))], "mask")
         pairs = self._add("NonZero", [mask], "nonzero")
         self._places = self._add("Squeeze", [pairs, self._constant("first_axis", np.array([0]))], "places")
@@ -102,7 +102,7 @@ class _Unpadder:
         return node.op_type == "Gather" and node.input[0] in self._constants and self._is_of_tokens(node.input[1])
 
     def _is_of_tokens(self, name: str) -> bool:
-        """Whether they are token ids, or made of their shape: the positions, the segment ids."""
+        """Whether they are token ids, or made of the ids' shape: the positions, the segment ids."""
         if name == TOKEN_IDS:
             return True
         node = self._producers.get(name)
@@ -135,7 +135,7 @@ class _Unpadder:
         return not node.op_type.startswith("Reduce") or self._reduces_width(node)
 
     def _reduces_width(self, node: NodeProto) -> bool:
-        """Whether it is over the last axis; a pooling is over the tokens of a row."""
+        """Whether the Reduce is over the last axis; a pooling is over the tokens of a row."""
         axes = self._constants.get(node.input[1]) if len(node.input) > 1 else None
         return axes is not None and numpy_helper.to_array(axes).tolist() == [-1]
 
@@ -159,7 +159,7 @@ class _Unpadder:
         self._nodes.append(node)
 
     def _is_end_of_attention(self, node: NodeProto) -> bool:
-        """The reshape that puts the heads, turned behind the tokens again, side by side."""
+        """The reshape that joins the heads, transposed behind the tokens again."""
         before = self._producers.get(node.input[0]) if node.op_type == "Reshape" else None
         return before is not None and before.op_type == "Transpose" and self._keeps_rows(node)
 
@@ -173,7 +173,7 @@ class _Unpadder:
         self._attentions += 1
 
     def _pad(self, name: str) -> str:
-        """[real tokens, width] to [rows, tokens, width]; in the padding stands what is masked out later."""
+        """[real tokens, width] to [rows, tokens, width]; padding holds values that a mask removes later."""
         if name not in self._padded:
             width = self._constant(f"{name}/width", np.array([-1]))
             shape = self._add("Concat", [self._shape, width], f"{name}/shape", axis=0)

@@ -1,4 +1,4 @@
-"""A sentiment/stop checkpoint becomes a bundle: both outputs in one graph. Refuses one without parity."""
+"""Exports a sentiment/stop checkpoint as a bundle: both outputs in one graph. Refuses one without parity."""
 
 import random
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ CONTRACT = GraphContract(
 
 @dataclass(frozen=True, kw_only=True)
 class SentimentReference:
-    """Real turns for parity and calibration, where they come from, and judged ones to see what int8 costs."""
+    """Real turns for parity and calibration, their source, and judged turns on which int8's effect is measured."""
 
     turns: Sequence[TurnToScore]
     source: str
@@ -55,7 +55,7 @@ class SentimentReference:
 
 @dataclass(frozen=True, kw_only=True)
 class SentimentExport:
-    """What to export, in which graphs, and where to."""
+    """The checkpoint, the graphs to write, and the output folder."""
 
     checkpoint: Path
     version: str
@@ -66,7 +66,7 @@ class SentimentExport:
 
 
 def read_sentiment_reference(folder: Path, limit: int, seed: int = 0) -> SentimentReference:
-    """Draws at most `limit` turns, equally from the sets whose users could leave; judged ones where there are any."""
+    """Draws at most `limit` turns, equally many from the sets whose users could leave, and adds judged turns."""
     sets = [each for each in read_sets() if each.goes_on == "observed"]
     generator = random.Random(seed)  # noqa: S311
     drawn: list[TurnToScore] = []

@@ -30,7 +30,7 @@ DEVELOPMENT_FILE, DEVELOPMENT_FORM = "dbdc3_dev.jsonl.gz", "dbdc3"
 
 @dataclass(frozen=True, kw_only=True)
 class SentimentJob:
-    """What the command line says."""
+    """The command's options."""
 
     data: Path
     output: Path
@@ -43,7 +43,7 @@ class SentimentJob:
 
 
 def run_sentiment_job(job: SentimentJob) -> None:
-    """Trains, writes checkpoint, `training.json` and `report.json` to the output folder, prints the main figures."""
+    """Trains; writes checkpoint, `training.json` and `report.json` to the output folder; prints the main figures."""
     if job.threads:
         torch.set_num_threads(job.threads)
     claim_folder(job.output, job.data)
@@ -73,7 +73,7 @@ def run_sentiment_job(job: SentimentJob) -> None:
 
 
 def describe_training(job: SentimentJob, sets: list[DialogueSet]) -> dict[str, Any]:
-    """What the bundle's manifest says of the training; file names only, since folders differ between machines."""
+    """The manifest's description of the training; file names only, since folders differ between machines."""
     settings, recipe = job.settings, job.recipe
     return {
         "encoder": settings.encoder,

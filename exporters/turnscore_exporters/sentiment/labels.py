@@ -1,8 +1,8 @@
-"""Sentiment labels: what a user's next utterance says of the response before it. Reads text alone; trains nothing.
+"""Sentiment labels: what a user's next utterance says about the response before it. Reads text alone; trains nothing.
 
-The sentiment is VADER's compound score, -1 to 1. It takes a plain "no" for a complaint although it may simply answer
-a question; after a question a leading "no", "not really" or "i don't" therefore counts for nothing. And it takes "what
-are you talking about" for neutral; an utterance with such a phrase loses a fixed amount.
+The sentiment is VADER's compound score, -1 to 1. VADER takes a plain "no" for a complaint although it may simply answer
+a question; after a question a leading "no", "not really" or "i don't" therefore counts for nothing. And VADER takes
+"what are you talking about" for neutral; an utterance with such a phrase loses a fixed amount.
 """
 
 import re
@@ -28,11 +28,11 @@ _NEGATION = re.compile(
 
 @dataclass(frozen=True)
 class LabelRules:
-    """What is done to VADER's score."""
+    """The corrections of VADER's score."""
 
     handles_short_answers: bool = True
     complaint_weight: float = 0.6
-    """What an utterance with a complaint loses. Chosen, with the phrases, by agreement of the labels themselves with
+    """The amount that an utterance with a complaint loses. Chosen, with the phrases, by the labels' own agreement with
     thumbs in ConvAI and judged turns in dbdc3_dev; see docs/models/sentiment_stop.md."""
 
 
@@ -60,18 +60,18 @@ def label_sentiment(utterance: str, response: str, rules: LabelRules) -> float:
 
 
 def asks(response: str) -> bool:
-    """Whether the response asks something: a question mark, or a last sentence that begins as a question does."""
+    """Whether the response asks something: a question mark, or a last sentence that begins like a question."""
     text = response.strip().lower()
     return "?" in text or bool(_QUESTION.match(_SENTENCE_END.split(text)[-1].strip()))
 
 
 def begins_with_negation(utterance: str) -> bool:
-    """Whether the utterance begins as a short answer in the negative does."""
+    """Whether the utterance begins like a short negative answer."""
     return bool(_NEGATION.match(utterance))
 
 
 def strip_negation(utterance: str) -> str:
-    """The utterance without the negations it begins with; empty where it is nothing else."""
+    """The utterance without its leading negations; empty where it is nothing else."""
     before = None
     while before != utterance:
         before, utterance = utterance, _NEGATION.sub("", utterance, count=1)

@@ -24,7 +24,7 @@ class Target(StrEnum):
     """What the model is trained to predict.
 
     `two`: sentiment and probability of going on, separately. `sentiment` and `sum` are the published variants, one
-    regression each: its prediction stands as `sentiment`, and `goes_on` is 0, so that the value is the target.
+    regression each: the prediction is `sentiment`, and `goes_on` is 0, so that the value is the target.
     """
 
     TWO = "two"
@@ -42,7 +42,7 @@ class RowPooling(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings:
-    """What, besides the weights, makes the model."""
+    """The model's settings, beside its weights."""
 
     encoder: str
     layout: RowLayout = DEFAULT_LAYOUT
@@ -53,7 +53,7 @@ class ModelSettings:
 
 
 class SentimentStopModel(BertGraph):
-    """Predicted sentiment of the next user utterance and the probability that there is one, for each row."""
+    """The predicted sentiment of the next user utterance, and the probability that there is one, for each row."""
 
     def __init__(self, encoder: BertModel, settings: ModelSettings) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class RowBuilder:
     """Lays texts out as the service does, each text tokenised once."""
 
     def __init__(self, encoder: Encoder, settings: ModelSettings) -> None:
-        """EncoderError where the tokenizer lacks a token that a row may need."""
+        """Raises EncoderError where the tokenizer lacks a token that a row may need."""
         self._encoder = encoder
         self._settings = settings
         self._special = SpecialTokens(

@@ -1,8 +1,8 @@
-"""Made-up bad responses: mismatched, repeated, garbled and hostile ones in a real context. Nobody ever reacted to them.
+"""Made-up bad responses: mismatched, repeated, garbled and hostile ones in a real context.
 
-The dialogues that people had with systems hold few responses that are truly out of place, and hardly a hostile one. A
-response put in the place of the real one is assumed to please less than it by a fixed amount, and to be likelier to end
-the dialogue. Both are assumptions of ours, not observations.
+People's dialogues with systems hold few responses that are out of place, and hardly a hostile one. A response in place
+of the real one is assumed to please less by a fixed amount, and to be likelier to end the dialogue. Both are our
+assumptions: nobody ever reacted to these responses.
 """
 
 import random
@@ -28,10 +28,10 @@ Words = list[str]
 
 @dataclass(frozen=True)
 class NegativeRecipe:
-    """How many made-up responses there are, and what is assumed of them."""
+    """How many made-up responses there are, and how they are labelled."""
 
     share: float = 0.5
-    """Of the real turns, in each epoch anew."""
+    """Made-up responses per real turn, drawn anew in each epoch."""
     sentiment_shift: float = -0.5
     """Their sentiment label is the real response's plus this."""
     stop_weight: float = 0.25
@@ -51,7 +51,7 @@ class BadResponses:
         self.insults = sorted(insults)
 
     def make(self, turn: ObservedTurn, generator: random.Random) -> str:
-        """Half of them mismatched, a sixth each repeated, garbled and hostile; may equal the real response."""
+        """Half of them mismatched, a sixth each repeated, garbled and hostile; one may equal the real response."""
         kind = generator.choices((self._mismatch, self._repeat, self._garble, self._insult), weights=(3, 1, 1, 1))[0]
         return kind(turn, generator)
 
@@ -75,7 +75,7 @@ def is_insult(text: str) -> bool:
 
 
 def garble(text: str, generator: random.Random) -> str:
-    """The text broken: words dropped, one word stuttered, letters typed at random, or the words shuffled."""
+    """The garbled text: words dropped, one word stuttered, letters typed at random, or the words shuffled."""
     way = generator.choice((_drop_words, _stutter, _type_at_random, _shuffle))
     return " ".join(way(text.split(), generator))
 

@@ -1,4 +1,4 @@
-"""What is known of a training of the sentiment/stop model: its labels in numbers, and its agreement with people."""
+"""The report on a training of the sentiment/stop model: its labels in numbers, and its agreement with people."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ class JudgedResponse:
 
 
 def read_judged_responses(path: Path, form: str) -> list[JudgedResponse]:
-    """Every judged system turn with a text of a file that turnscore-agreement reads."""
+    """Every judged system turn with a text, from a file that turnscore-agreement reads."""
     found: list[JudgedResponse] = []
     for dialogue in read_judged_dialogues(path, form):
         spoken: list[Spoken] = [(turn.speaker, turn.text) for turn in dialogue.turns]
@@ -66,7 +66,7 @@ def read_judged_responses(path: Path, form: str) -> list[JudgedResponse]:
 
 
 def count_labels(turns: Sequence[ObservedTurn], rules: LabelRules) -> dict[str, Any]:
-    """Turns, sentiments and ends of one set."""
+    """The numbers of turns, sentiments and ends of one set."""
     labels = [label_sentiment(turn.next_user, turn.response, rules) for turn in turns if turn.next_user is not None]
     ends = [turn.goes_on for turn in turns]
     return {
@@ -84,7 +84,7 @@ def count_labels(turns: Sequence[ObservedTurn], rules: LabelRules) -> dict[str, 
 
 
 def count_short_answers(turns: Sequence[ObservedTurn]) -> dict[str, Any]:
-    """What handling short answers changes in one set: negations after a question, and VADER's view of them."""
+    """The effect of handling short answers in one set: negations after a question, and VADER's score of them."""
     answers = [
         turn.next_user
         for turn in turns
@@ -106,7 +106,7 @@ def count_short_answers(turns: Sequence[ObservedTurn]) -> dict[str, Any]:
 
 
 def compare_labellings(judged: Sequence[JudgedResponse]) -> dict[str, dict[str, float]]:
-    """How far each labelling of the real next utterance goes with what people thought of the response: no model."""
+    """How far each labelling of the real next utterance agrees with people's view of the response: no model."""
     answered = [each for each in judged if each.next_user is not None]
     qualities = [each.quality for each in answered]
     found = {}
@@ -119,7 +119,7 @@ def compare_labellings(judged: Sequence[JudgedResponse]) -> dict[str, dict[str, 
 def measure_development(
     model: SentimentStopModel, encoder: Encoder, judged: Sequence[JudgedResponse]
 ) -> dict[str, dict[str, float]]:
-    """Correlations of the value and its parts with people's judgements; of the value also by system."""
+    """Correlations of the value and its parts with people's judgements; those of the value also by system."""
     rows = RowBuilder(encoder, model.settings)
     scores = score_rows(model, [rows.build(each.context, each.response) for each in judged]).numpy().astype(np.float64)
     qualities = [each.quality for each in judged]

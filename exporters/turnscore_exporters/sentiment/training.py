@@ -42,9 +42,9 @@ class SentimentRecipe:
     learning_rate: float = 1e-4
     head_factor: float = 10.0
     frozen_layers: int = 2
-    """The word embeddings and this many layers stay as they are; -1 trains everything."""
+    """The word embeddings and this many layers stay frozen; -1 trains everything."""
     average_decay: float = 0.99
-    """Of the exponential average of the weights, which begins a fifth into the training."""
+    """Decay of the exponential average of the weights, which begins a fifth into the training."""
     weight_decay: float = 0.01
     warm_up_share: float = 0.06
 
@@ -108,7 +108,7 @@ class TrainingRows:
         return found
 
     def mean_sentiment(self) -> float:
-        """Of the real rows that have one; 0 where none has."""
+        """The mean over the real rows that have a sentiment; 0 where none has."""
         known = [row.sentiment for row in self.real if not math.isnan(row.sentiment)]
         return sum(known) / len(known) if known else 0.0
 
@@ -130,7 +130,7 @@ def form_batches(rows: Sequence[LabelledRow], batch_tokens: int, generator: rand
 
 
 def compute_loss(outputs: Tensor, batch: Sequence[LabelledRow], target: Target) -> Tensor:
-    """The batch's loss of sentiments and logits [rows, 2]: mean over rows, labels that are unknown counting 0.
+    """The batch's loss of sentiments and logits [rows, 2]: the mean over rows, unknown labels counting 0.
 
     `two` adds the squared error of the sentiment and the cross entropy of going on. `sum` is the squared error of
     sentiment plus going on, where an unknown sentiment counts as 0 and an unknown end as going on.
@@ -158,12 +158,12 @@ def train_model(
     steps: int | None = None,
     state_path: Path | None = None,
 ) -> tuple[SentimentStopModel, TrainingRows]:
-    """Trains the encoder in place with its head, or goes on where `state_path` stopped; the averaged weights count.
+    """Trains the encoder in place with its head, resuming from `state_path`; the averaged weights are kept.
 
     Raises ExporterError where the settings contradict each other.
     """
     if settings.pooling is RowPooling.RESPONSE and not settings.layout.response_segment:
-        raise ExporterError("pooling over the response needs it to have segment 1")
+        raise ExporterError("pooling over the response needs segment 1 for the response")
     rows = TrainingRows(turns, RowBuilder(encoder, settings), recipe, seed)
     batches = rows.batches()[:steps]
     torch.manual_seed(seed)
@@ -193,7 +193,7 @@ def train_model(
 
 
 def _start_at_the_mean(model: SentimentStopModel, mean_sentiment: float) -> None:
-    """Biases at the mean sentiment and at a likely going on: the first steps need not find them."""
+    """Sets the biases to the mean sentiment and a likely going on, so that the first steps need not find them."""
     with torch.no_grad():
         total = mean_sentiment + 1.0 if model.settings.target is Target.SUM else mean_sentiment
         model.head.bias.copy_(torch.tensor([total, 2.0]))

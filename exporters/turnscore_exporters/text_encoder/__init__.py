@@ -1,1 +1,1 @@
-"""Sentence encoders as they are published become bundles of kind encoder. Trains nothing."""
+"""Exports published sentence encoders as bundles of kind encoder. Trains nothing."""

@@ -1,4 +1,4 @@
-"""A sentence encoder becomes a bundle of kind encoder: graphs, tokenizer, manifest. Refuses one without parity.
+"""Exports a sentence encoder as a bundle of kind encoder: graphs, tokenizer, manifest. Refuses one without parity.
 
 Its value is the cosine of a response and the text before it: parity and percentiles are taken over real turns.
 """
@@ -19,15 +19,15 @@ from turnscore_exporters.text_encoder.model import CONTRACT, Pooling, TextEncode
 from turnscore_exporters.training.encoders import Encoder, load_encoder
 
 INT8_TOLERANCE = 0.05
-"""Of a cosine. Chosen: twice what all-MiniLM-L6-v2 showed on 2,000 turns (docs/references.md)."""
+"""Largest allowed difference of a cosine. Chosen: twice all-MiniLM-L6-v2's on 2,000 turns (docs/references.md)."""
 DEFAULT_CHOICE = GraphChoice(DEFAULT_GRAPHS, INT8_TOLERANCE)
 TOKEN_LIMIT = 256
-"""Of a text. Chosen: as all-MiniLM-L6-v2 was trained."""
+"""Most tokens of a text. Chosen: as all-MiniLM-L6-v2 was trained."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextEncoderExport:
-    """What to export, in which graphs, and where to."""
+    """The encoder, the graphs to write, and the output folder."""
 
     encoder: str
     version: str
@@ -35,7 +35,7 @@ class TextEncoderExport:
     reference: ReferenceTurns
     graphs: GraphChoice = DEFAULT_CHOICE
     pooling: Pooling | None = None
-    """None for the one that the encoder's folder asks for."""
+    """None takes the pooling that the encoder's folder asks for."""
     token_limit: int = TOKEN_LIMIT
     licence: str = "that of the encoder"
 

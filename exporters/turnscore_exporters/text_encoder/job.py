@@ -32,7 +32,7 @@ class TextEncoderJob:
 
 
 def run_text_encoder_job(job: TextEncoderJob) -> Bundle:
-    """The bundle. Raises ExporterError as `export_text_encoder`, and for options that do not go together."""
+    """Exports the bundle. Raises ExporterError as `export_text_encoder` does, and for contradicting options."""
     if job.pooling is not None and job.pooling not in set(Pooling):
         raise ExporterError(f"--pooling is {job.pooling!r}, expected one of {', '.join(Pooling)}")
     if job.threads:

@@ -1,4 +1,4 @@
-"""A sentence encoder in torch: a BERT and the pooling that its folder asks for. Refuses what cannot be computed so."""
+"""A sentence encoder in torch: a BERT and the pooling that its folder asks for. Refuses anything beyond these."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -21,7 +21,7 @@ CONTRACT = GraphContract(
 )
 _MODULES_FILE = "modules.json"
 _KNOWN_MODULES = ("Transformer", "Pooling", "Normalize")
-"""Of sentence-transformers; anything else would compute something that the graph does not."""
+"""Modules of sentence-transformers that can be exported; others would compute something that the graph does not."""
 
 
 class Pooling(StrEnum):
@@ -32,7 +32,7 @@ class Pooling(StrEnum):
 
 
 class TextEncoderModel(BertGraph):
-    """Vectors [rows, width] of token ids [rows, tokens], before they are made as long as 1."""
+    """Vectors [rows, width] of token ids [rows, tokens], before they are scaled to length 1."""
 
     def __init__(self, encoder: BertModel, pooling: Pooling) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class TextEncoderModel(BertGraph):
 def find_pooling(name: str) -> Pooling:
     """The pooling that the folder's sentence-transformers files ask for; the mean where it has none.
 
-    EncoderError where they ask for one that is not known, or for a module beside it.
+    Raises EncoderError where they ask for an unknown pooling, or for a module beside it.
     """
     folder = Path(SHORT_NAMES[name]() if name in SHORT_NAMES else name)
     if not (folder / _MODULES_FILE).is_file():
@@ -88,6 +88,6 @@ def encode_texts(
 
 
 def compare_pairs(model: TextEncoderModel, encoder: Encoder, pairs: Sequence[tuple[str, str]]) -> list[float]:
-    """The cosine of the two texts of each pair; of an empty first text, the second with itself."""
+    """The cosine of each pair's texts; where the first text is empty, that of the second with itself."""
     vectors = encode_texts(model, encoder, [text for pair in pairs for text in pair if text.strip()])
     return [float(vectors[query if query.strip() else reply] @ vectors[reply]) for query, reply in pairs]

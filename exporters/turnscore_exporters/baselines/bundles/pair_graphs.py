@@ -1,6 +1,6 @@
 """The graphs of relevance and USR: a BERT or RoBERTa with its published head, and the comparison of ctx-RUBER and PONE.
 
-Each gives what the checkpoint itself gives; names and axes are those that the service feeds and reads.
+Each computes what the checkpoint computes, under the names and axes that the service uses.
 """
 
 from typing import Any, cast
@@ -37,7 +37,7 @@ class _Trunk(BertGraph):
         self.register_buffer("places", torch.arange(first, int(config.max_position_embeddings))[None, :])
 
     def read(self, input_ids: Tensor, attention_mask: Tensor, segments: Tensor | None) -> Any:
-        """The encoder's output."""
+        """The encoder's last hidden state."""
         return self.encoder(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -50,7 +50,7 @@ class JointGraph(_Trunk):
     """Probability that each row's response fits."""
 
     def __init__(self, checkpoint: PairCheckpoint) -> None:
-        """EncoderError where the head has neither one number nor two classes."""
+        """Raises EncoderError where the head has neither one number nor two classes."""
         model = checkpoint.model
         labels = int(checkpoint.config.num_labels)
         if labels not in (1, 2):
@@ -77,11 +77,11 @@ class MaskedGraph(_Trunk):
         self._has_segments = checkpoint.has_segments
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, *rest: Tensor) -> Tensor:
-        """[rows], float32; `rest` are the segments, where it has them, the places and the tokens."""
+        """[rows], float32; `rest` holds the segments, where the graph has them, then the places and the tokens."""
         place, token = rest[-2:]
         segments = rest[0] if self._has_segments else None
         tokens = self.read(input_ids, attention_mask, segments).last_hidden_state.float()
-        # A sum over the row, as poolings are: what skips padding in int8 graphs knows those.
+        # Sums over the row, as pooling does: the int8 graphs' skipping of padding recognises these.
         is_place = self.places[:, : input_ids.shape[1]] - self.places[:, :1] == place[:, None]
         hidden = (tokens * is_place.unsqueeze(-1).to(tokens.dtype)).sum(1)
         return self.head(hidden).log_softmax(-1).gather(1, token[:, None])[:, 0]  # type: ignore[no-any-return]
@@ -106,7 +106,6 @@ class ApartGraph(BertGraph):
 
 
 def joint_contract(checkpoint: PairCheckpoint) -> GraphContract:
-    """Names and axes of a JointGraph."""
     examples = (EXAMPLE_IDS, (EXAMPLE_IDS > 0).long())
     inputs: dict[str, tuple[str, ...]] = dict(ROW_INPUTS)
     if checkpoint.has_segments:
@@ -116,7 +115,6 @@ def joint_contract(checkpoint: PairCheckpoint) -> GraphContract:
 
 
 def masked_contract(checkpoint: PairCheckpoint) -> GraphContract:
-    """Names and axes of a MaskedGraph."""
     joint = joint_contract(checkpoint)
     return GraphContract(
         inputs={**joint.inputs, "place": ("rows",), "token": ("rows",)},

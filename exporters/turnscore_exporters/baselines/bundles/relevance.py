@@ -1,6 +1,6 @@
-"""A relevance checkpoint becomes a bundle: a BERT or RoBERTa for pairs of the hub's form, or a ctx-RUBER or PONE.
+"""Exports a relevance checkpoint as a bundle: a BERT or RoBERTa for pairs in the hub's form, or ctx-RUBER or PONE.
 
-Refuses one without parity.
+Refuses a checkpoint whose graphs are not at parity.
 """
 
 from collections.abc import Sequence
@@ -30,13 +30,13 @@ from turnscore_exporters.graphs.export import BertGraph, GraphContract
 from turnscore_exporters.training.encoders import Encoder, load_encoder
 
 PAIR_FILE = "pair.pt"
-"""In the folder of a trained ctx-RUBER or PONE."""
+"""Name of the file in the folder of a trained ctx-RUBER or PONE."""
 Pairs = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RelevanceExport:
-    """What to export, in which graphs, and where to."""
+    """The checkpoint, the graphs to write, and the output folder."""
 
     checkpoint: str
     version: str
@@ -49,7 +49,7 @@ class RelevanceExport:
 
 @dataclass(frozen=True, kw_only=True)
 class _Model:
-    """A checkpoint as a graph, and what it says itself."""
+    """A checkpoint as a graph, and the checkpoint's own values."""
 
     graph: BertGraph
     contract: GraphContract
@@ -70,7 +70,7 @@ def export_relevance(job: RelevanceExport) -> Bundle:
 
 
 def graphs_by_default(checkpoint: str) -> tuple[GraphVariant, ...]:
-    """fp32 alone for ctx-RUBER and PONE: their steep answers magnify what int8 rounds off an encoder's vectors.
+    """fp32 alone for ctx-RUBER and PONE: their steep answers magnify int8's rounding of the encoder's vectors.
 
     Measured: ctx-ruber at full size, 2,000 turns: .013 in the mean, Spearman .995, but .73 on one turn.
     """
@@ -135,19 +135,19 @@ def _read_apart(job: RelevanceExport) -> _Model:
 
 
 def load_pair_network(folder: Path, token_limit: int) -> tuple[PairNetwork, Encoder]:
-    """What `turnscore-train baseline ctx-ruber` and `pone` leave; CheckpointError where it is broken."""
+    """The folder that `turnscore-train baseline ctx-ruber` or `pone` wrote; CheckpointError where it is broken."""
     try:
         found = torch.load(folder / PAIR_FILE, weights_only=True)
         encoder = load_encoder(str(found["encoder"]), token_limit)
         network = PairNetwork(encoder.width, is_pone=bool(found["is_pone"]))
         network.load_state_dict(found["network"])
     except (OSError, KeyError, RuntimeError) as error:
-        raise CheckpointError(f"{folder}: is no checkpoint of ctx-ruber or pone ({error})") from error
+        raise CheckpointError(f"{folder}: is not a checkpoint of ctx-ruber or pone ({error})") from error
     return network.eval(), encoder
 
 
 def as_encoder(checkpoint: PairCheckpoint) -> Encoder:
-    """The tokenizer and the limit of a checkpoint, for what writes a bundle's files."""
+    """The checkpoint's tokenizer and token limit, for the bundle's files."""
     return Encoder(
         name=checkpoint.name,
         model=cast("BertModel", checkpoint.model),

@@ -1,4 +1,4 @@
-"""USR becomes a bundle: two models in one graph, of any BERT or RoBERTa checkpoints. Refuses one without parity."""
+"""Exports USR as a bundle: two models in one graph, of any BERT or RoBERTa checkpoints. Refuses one without parity."""
 
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -49,13 +49,13 @@ from turnscore_exporters.graphs.unpadding import skip_padding
 from turnscore_exporters.json_files import read_json, write_json
 
 MASKED_FOLDER, RETRIEVAL_FOLDER, FORMULA_FILE = "masked", "retrieval", "overall.json"
-"""In the folder that `turnscore-train baseline usr` leaves."""
+"""Names in the folder that `turnscore-train baseline usr` wrote."""
 PROBE_ROWS, PROBE_TOKENS = 16, 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class UsrExport:
-    """What to export, in which graphs, and where to. Without a formula both parts weigh alike."""
+    """The checkpoints, the graphs to write, and the output folder. Without a formula both parts have equal weight."""
 
     masked: str
     retrieval: str
@@ -83,9 +83,9 @@ def export_usr(job: UsrExport) -> Bundle:
 def _read_models(job: UsrExport) -> tuple[PairCheckpoint, PairCheckpoint]:
     masked, retrieval = load_masked_model(job.masked, job.token_limit), load_pair_model(job.retrieval, job.token_limit)
     if masked.tokenizer.get_vocab() != retrieval.tokenizer.get_vocab():
-        raise CheckpointError(f"checkpoints {masked.name} and {retrieval.name}: have other vocabularies")
+        raise CheckpointError(f"checkpoints {masked.name} and {retrieval.name}: have different vocabularies")
     if masked.token_limit != retrieval.token_limit or masked.has_segments != retrieval.has_segments:
-        raise CheckpointError(f"checkpoints {masked.name} and {retrieval.name}: read rows of other kinds")
+        raise CheckpointError(f"checkpoints {masked.name} and {retrieval.name}: differ in token limit or segment ids")
     return masked, retrieval
 
 
@@ -117,7 +117,7 @@ def _write(job: UsrExport, masked: PairCheckpoint, retrieval: PairCheckpoint) ->
 def _judge(
     masked: PairCheckpoint, retrieval: PairCheckpoint, options: UsrOptions, pairs: Sequence[tuple[str, str]]
 ) -> Floats:
-    """What the checkpoints say; as served, a response without tokens has its retrieval alone."""
+    """The checkpoints' values; as in the service, a response without tokens has its retrieval alone."""
     found = score_parts(masked, retrieval, [Asked(context=(said,), response=response) for said, response in pairs])
     names = list(found)
     values = [options.overall.apply(dict(zip(names, row, strict=True))) for row in zip(*found.values(), strict=True)]
@@ -125,12 +125,12 @@ def _judge(
 
 
 def _limit(checkpoint: PairCheckpoint, options: UsrOptions) -> PairCheckpoint:
-    """The checkpoint that reads no more of a response than is served."""
+    """The checkpoint cut to as many response tokens as the service reads."""
     return replace(checkpoint, most_response_tokens=options.response_tokens)
 
 
 def _read_formula(job: UsrExport, masked: PairCheckpoint, retrieval: PairCheckpoint) -> UsrFormula:
-    """That of the file; else each part in its own standard deviations on the reference turns, weighing alike."""
+    """The file's formula; else each part in its own standard deviations on the reference turns, with equal weight."""
     if job.formula is not None:
         try:
             return UsrFormula.model_validate(read_json(job.formula))
@@ -143,7 +143,7 @@ def _read_formula(job: UsrExport, masked: PairCheckpoint, retrieval: PairCheckpo
 
 
 def _write_graphs(job: UsrExport, masked: PairCheckpoint, retrieval: PairCheckpoint) -> None:
-    """Each model goes the way of every BERT, then both become one file."""
+    """Exports each model as every BERT is exported, then merges the two graphs."""
     models: Mapping[str, tuple[BertGraph, GraphContract]] = {
         MASKED_INPUTS: (MaskedGraph(masked).eval(), masked_contract(masked)),
         RETRIEVAL_INPUTS: (JointGraph(retrieval).eval(), joint_contract(retrieval)),
@@ -164,7 +164,7 @@ def _write_graphs(job: UsrExport, masked: PairCheckpoint, retrieval: PairCheckpo
 
 
 def join_graphs(graphs: Sequence[tuple[str, Path]], output: Path) -> None:
-    """One graph of several that share nothing; their names go behind the prefix of each."""
+    """One graph of several that share nothing; each name gets its graph's prefix."""
     output.parent.mkdir(parents=True, exist_ok=True)
     joined = None
     for prefix, path in graphs:
@@ -176,7 +176,7 @@ def join_graphs(graphs: Sequence[tuple[str, Path]], output: Path) -> None:
 
 
 def _prefix_axes(graph: onnx.GraphProto, prefix: str) -> None:
-    """The rows of one model are not as many as the other's."""
+    """The two models may have different numbers of rows."""
     for tensor in (*graph.input, *graph.output, *graph.value_info):
         for axis in tensor.type.tensor_type.shape.dim:
             if axis.dim_param:
@@ -184,7 +184,7 @@ def _prefix_axes(graph: onnx.GraphProto, prefix: str) -> None:
 
 
 def _probe_inputs(contract: GraphContract, checkpoint: PairCheckpoint) -> dict[str, Any]:
-    """Rows of random tokens, by which the large channels are found."""
+    """Rows of random tokens that show the large channels."""
     shape = (PROBE_ROWS, PROBE_TOKENS)
     inputs: dict[str, Any] = {
         name: np.ones(shape if len(axes) == 2 else shape[:1], dtype=np.int64) for name, axes in contract.inputs.items()

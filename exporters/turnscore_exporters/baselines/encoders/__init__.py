@@ -1,1 +1,1 @@
-"""Texts as vectors and as rows: word vectors, frozen encoders, checkpoints with a head. Knows no system."""
+"""Texts to vectors and rows: word vectors, frozen encoders, checkpoints with a head. Knows no system."""

@@ -24,7 +24,7 @@ from turnscore_exporters.training.encoders import SHORT_NAMES, plain_tokenizer
 
 KNOWN_TYPES = ("bert", "roberta")
 RESPONSE_SHARE = 0.5
-"""Of a row's tokens at most, for the response, so that what it answers is never pushed out. Chosen."""
+"""Most tokens of a row for the response, so that what it answers always stays in the row. Chosen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class PairCheckpoint:
     marks: PairMarks
     token_limit: int
     most_response_tokens: int | None = None
-    """Of a row; half of it without."""
+    """Most response tokens of a row; None means half of the row."""
 
     @property
     def config(self) -> Any:
@@ -46,12 +46,12 @@ class PairCheckpoint:
 
     @property
     def has_segments(self) -> bool:
-        """Whether the halves of a row have segment ids of their own."""
+        """Whether context and response have segment ids of their own."""
         return int(getattr(self.config, "type_vocab_size", 1)) > 1
 
     @property
     def response_tokens(self) -> int:
-        """Of a row, at most."""
+        """Most response tokens of a row."""
         return self.most_response_tokens or int(RESPONSE_SHARE * self.token_limit)
 
     def lay_out(self, pairs: Sequence[tuple[str, str]]) -> list[PairRow]:
@@ -71,7 +71,7 @@ class PairCheckpoint:
         ]
 
     def collate(self, rows: Sequence[Sequence[int]], starts: Sequence[int]) -> dict[str, Tensor]:
-        """What the model takes: ids, mask, and segments from each `start` on where it has them."""
+        """The model's inputs: ids, mask, and segments that begin at each `start` where the model has them."""
         longest = max(map(len, rows))
         ids = torch.full((len(rows), longest), self.marks.pad, dtype=torch.int64)
         mask = torch.zeros(len(rows), longest, dtype=torch.int64)
@@ -85,13 +85,13 @@ class PairCheckpoint:
         return inputs
 
     def save(self, folder: Path) -> None:
-        """Writes it in the hub's form, for `load_pair_model` and `load_masked_model`."""
+        """Writes the checkpoint in the hub's form, for `load_pair_model` and `load_masked_model`."""
         self.model.save_pretrained(folder)
         self.fast_tokenizer.save_pretrained(folder)
 
 
 def load_pair_model(name: str, token_limit: int = 128) -> PairCheckpoint:
-    """A model that gives one logit, or two classes, for a pair; a head that the checkpoint lacks is made anew.
+    """A model that gives one logit, or two classes, for a pair; a missing head is initialised at random.
 
     Raises EncoderError if it is not found, or neither BERT nor RoBERTa.
     """
@@ -104,12 +104,12 @@ def load_masked_model(name: str, token_limit: int = 128) -> PairCheckpoint:
     """A model that predicts masked words; EncoderError as `load_pair_model`, and where the tokenizer has no mask."""
     loaded = _load(name, AutoModelForMaskedLM, token_limit, {})
     if loaded.marks.mask is None:
-        raise EncoderError(f"checkpoint {name}: its tokenizer has no mask")
+        raise EncoderError(f"checkpoint {name}: its tokenizer has no mask token")
     return loaded
 
 
 def find_marks(tokenizer: Tokenizer, name: str) -> PairMarks:
-    """The marks of BERT, or of RoBERTa; EncoderError where the tokenizer has neither."""
+    """The special tokens of BERT, or of RoBERTa; EncoderError where the tokenizer has neither."""
     for first, separator, pad, mask, separators in (
         ("[CLS]", "[SEP]", "[PAD]", "[MASK]", 1),
         ("<s>", "</s>", "<pad>", "<mask>", 2),
@@ -120,7 +120,7 @@ def find_marks(tokenizer: Tokenizer, name: str) -> PairMarks:
             return PairMarks(
                 first=begin, between=(end,) * separators, last=end, pad=padding, mask=tokenizer.token_to_id(mask)
             )
-    raise EncoderError(f"checkpoint {name}: its tokenizer has neither BERT's marks nor RoBERTa's")
+    raise EncoderError(f"checkpoint {name}: its tokenizer has neither BERT's special tokens nor RoBERTa's")
 
 
 def _read_config(name: str) -> Any:
@@ -130,7 +130,7 @@ def _read_config(name: str) -> Any:
     except (OSError, ValueError) as error:
         raise EncoderError(f"checkpoint {name}: cannot be loaded ({error})") from error
     if config.model_type not in KNOWN_TYPES:
-        raise EncoderError(f"checkpoint {name}: is a {config.model_type}, neither a bert nor a roberta")
+        raise EncoderError(f"checkpoint {name}: is a {config.model_type}, expected bert or roberta")
     return config
 
 
@@ -157,7 +157,7 @@ def _load(name: str, kind: Any, token_limit: int, extra: dict[str, int]) -> Pair
 
 @contextmanager
 def _no_warnings() -> Iterator[None]:
-    """A head that is made anew is what was asked for; transformers warns of it."""
+    """Silences transformers' warning about a new head: it was asked for."""
     logging.disable(logging.WARNING)
     try:
         yield

@@ -13,7 +13,7 @@ TEXTS_AT_ONCE = 64
 
 
 class FrozenVectors:
-    """What a BERT that nothing trains makes of texts; an empty text is a vector of zeros."""
+    """Vectors of texts by a frozen BERT; an empty text is a vector of zeros."""
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
@@ -24,7 +24,7 @@ class FrozenVectors:
         return self._encoder.width
 
     def add(self, texts: Iterable[str]) -> None:
-        """Computes the texts that were not seen yet, those of like length together."""
+        """Computes the texts without a vector, sorted by length."""
         fresh = sorted({text for text in texts if text not in self._known}, key=lambda text: (len(text), text))
         with torch.inference_mode():
             for start in range(0, len(fresh), TEXTS_AT_ONCE):
@@ -40,5 +40,5 @@ class FrozenVectors:
         return torch.stack([self._known[text] for text in texts]).clone()
 
     def unit(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """The same, each of length 1."""
+        """The vectors scaled to length 1, [texts, width]."""
         return np.asarray(torch.nn.functional.normalize(self.of(texts), dim=-1).numpy(), dtype=np.float32)

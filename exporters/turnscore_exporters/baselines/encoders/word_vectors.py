@@ -1,4 +1,4 @@
-"""Static word vectors: from a file (word2vec or GloVe), or the word table of a BERT where none is at hand.
+"""Static word vectors: from a file (word2vec or GloVe), or the word table of a BERT where no file is given.
 
 Reads vectors; trains none. A word that the file lacks has the vector 0, as in the released code.
 """
@@ -17,26 +17,24 @@ from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.training.encoders import Encoder
 
 MOST_WIDTH = 4096
-"""Of a vector; a larger number in a file's head is no width. Chosen."""
+"""Largest width of a vector; a larger number in a file's head is an error. Chosen."""
 
 Vectors = NDArray[np.float32]
 
 
 class WordVectors(Protocol):
-    """Vectors of words."""
-
     name: str
     width: int
 
     def of(self, words: Sequence[str]) -> Vectors:
-        """[words, width]; 0 for a word that is not known."""
+        """[words, width]; 0 for an unknown word."""
 
 
 class FileVectors:
-    """The vectors of a file, of the words that are wanted alone."""
+    """The vectors of a file, for the wanted words alone."""
 
     def __init__(self, path: Path, wanted: Collection[str]) -> None:
-        """Reads word2vec's binary form (`.bin`) or a line a word (GloVe, or word2vec's text form with its head).
+        """Reads word2vec's binary form (`.bin`), or one word per line (GloVe, or word2vec's text form with its head).
 
         Raises ExporterError naming the file and the line.
         """
@@ -62,10 +60,10 @@ class FileVectors:
 
 
 class PieceVectors:
-    """A word is the mean of its pieces in a BERT's word table: no context, hence static, and no word is unknown.
+    """A word's vector is the mean of its pieces' in a BERT's word table: static, and no word is unknown.
 
-    The table is brought to a spread of 1, near word2vec's: a BERT's own is some twenty times less, and a network starts
-    as slowly.
+    The table is scaled to a spread of 1, near word2vec's: a BERT's own is some twenty times smaller, and would slow a
+    network's start as much.
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -99,7 +97,7 @@ def _read_lines(file: IO[bytes], path: Path) -> Iterator[tuple[str, Vectors]]:
         try:
             vector = np.array(numbers, dtype=np.float32)
         except ValueError as error:
-            raise ExporterError(f"{path}: line {number} is not a word and its numbers") from error
+            raise ExporterError(f"{path}: line {number} must be a word and its numbers") from error
         if len(numbers) != width or width < 1:
             raise ExporterError(f"{path}: line {number} has {len(numbers)} numbers, expected {width}")
         yield word, vector
@@ -108,7 +106,7 @@ def _read_lines(file: IO[bytes], path: Path) -> Iterator[tuple[str, Vectors]]:
 def _read_binary(file: IO[bytes], path: Path) -> Iterator[tuple[str, Vectors]]:
     head = file.readline(64).split()
     if len(head) != 2 or not all(each.isdigit() for each in head) or not 0 < int(head[1]) <= MOST_WIDTH:
-        raise ExporterError(f"{path}: does not begin with the numbers of words and of a vector's parts")
+        raise ExporterError(f"{path}: must begin with the number of words and their width")
     words, width = int(head[0]), int(head[1])
     for _ in range(words):
         word = bytearray()

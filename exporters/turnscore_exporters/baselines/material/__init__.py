@@ -1,1 +1,1 @@
-"""What is trained on and what is asked: exchanges, wrong replies, judged turns kept out of them. Trains nothing."""
+"""Training and test material: exchanges, wrong replies, judged turns kept out of training. Trains nothing."""

@@ -1,4 +1,4 @@
-"""What a baseline is asked: a response in its context, with references or facts where the caller has some."""
+"""What a baseline is asked to score: a response in its context, with references or facts where there are any."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Asked:
 
     @property
     def query(self) -> str:
-        """What the response answers: the last text that is not empty, or nothing."""
+        """What the response answers: the last text of the context that is not empty, or an empty one."""
         return next((text for text in reversed(self.context) if text.strip()), "")
 
 
@@ -28,4 +28,4 @@ class Baseline(Protocol):
     """A trained system. Each score depends on its own turn alone."""
 
     def score(self, asked: Sequence[Asked]) -> dict[str, Floats]:
-        """Scores by the name of the variant, one a turn."""
+        """Scores by the variant's name, one per turn."""

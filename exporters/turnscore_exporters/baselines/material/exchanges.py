@@ -1,4 +1,4 @@
-"""Exchanges: a turn and the reply that it got, and the split that keeps dialogues whole. Labels nothing."""
+"""Exchanges: a turn and its reply, and the split that keeps dialogues whole. Labels nothing."""
 
 import hashlib
 import random
@@ -13,39 +13,35 @@ from turnscore_assessment.data.dialogues import merge_turns, read_dialogues
 from turnscore_assessment.errors import BadDataError
 
 HELD_OUT_PERCENT = 10
-"""Of the dialogues, on which nothing is trained and no scale is fitted. Chosen."""
+"""Share of dialogues on which nothing is trained and no scale is fitted. Chosen."""
 _WORD = re.compile(r"\w+(?:'\w+)?|[^\w\s]")
 
 
 class Part(StrEnum):
-    """The parts of a set of exchanges."""
-
     TRAIN = "train"
     HELD_OUT = "held out"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """What one side said and what the other answered."""
-
     dialogue: str
     query: str
     reply: str
 
 
 def split_words(text: str) -> list[str]:
-    """Lower-case words and marks."""
+    """The text's words and punctuation marks, in lower case."""
     return _WORD.findall(text.lower())
 
 
 def normalize(text: str) -> str:
-    """By which two texts count as the same: their words alone, or their marks where they have no words."""
+    """A key that equal texts share: their words alone, or their marks where they have no words."""
     words = split_words(text)
     return " ".join([word for word in words if word[0].isalnum()] or words)
 
 
 def read_exchanges(path: Path, most: int, seed: int = 0) -> list[Exchange]:
-    """Exchanges of whole dialogues drawn at random, about `most` in all and equally many of each `source`.
+    """Exchanges of whole dialogues drawn at random, about `most` in all, equally many from each `source`.
 
     Raises BadDataError where the file cannot be read or has no two turns in a row.
     """
@@ -78,7 +74,7 @@ def _draw(dialogues: Sequence[Sequence[Exchange]], share: int, seed: int) -> lis
 
 
 def split_exchanges(exchanges: Iterable[Exchange]) -> dict[Part, list[Exchange]]:
-    """Each dialogue is in one part, by its first text alone: the same on every machine, and so for its copies."""
+    """The part of a dialogue, decided by its first text alone: the same on every machine and for copies of it."""
     parts: dict[Part, list[Exchange]] = {part: [] for part in Part}
     first: dict[str, str] = {}
     for each in exchanges:

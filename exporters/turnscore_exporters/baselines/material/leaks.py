@@ -1,4 +1,4 @@
-"""Leaks: texts of judged turns that a training could have seen, and references that are the response itself."""
+"""Leaks: texts of judged turns that a training could have seen, and references that equal the response."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,11 +6,11 @@ from turnscore_exporters.baselines.material.asked import Asked
 from turnscore_exporters.baselines.material.exchanges import Exchange, normalize
 
 TELLING_WORDS = 5
-"""A text of so many words is no phrase that anybody says. Chosen, as the split of rated turns is."""
+"""A text of so many words is no common phrase. Chosen, as for the split of rated turns."""
 
 
 def without_judged(exchanges: Sequence[Exchange], judged: Iterable[Asked]) -> list[Exchange]:
-    """The exchanges of dialogues in which no telling text is a judged turn's response, context or reference."""
+    """The exchanges of dialogues that share no long text with a judged turn's response, context or references."""
     known = {
         text
         for each in judged
@@ -22,6 +22,6 @@ def without_judged(exchanges: Sequence[Exchange], judged: Iterable[Asked]) -> li
 
 
 def true_references(response: str, references: Iterable[str]) -> tuple[str, ...]:
-    """The references that say something else than the response: a copy of it would give any response the full score."""
+    """The references that differ from the response: an equal one would give any response the full score."""
     own = normalize(response)
     return tuple(each for each in references if each.strip() and normalize(each) != own)

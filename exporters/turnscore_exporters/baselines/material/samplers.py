@@ -1,7 +1,7 @@
-"""Samplers: wrong replies for an exchange, drawn at random or weighed towards the plausible. Never one that was given.
+"""Samplers: wrong replies for an exchange, drawn at random or weighted towards the plausible.
 
-A reply of the same dialogue is no wrong reply, nor is any that some dialogue of the pool gave to the same words, nor
-one that says the same as the true reply: a negative that fits would teach the opposite of what is meant.
+Not wrong, and never drawn: a reply of the same dialogue, one that some dialogue of the pool gave to the same words, and
+one with the words of the true reply.
 """
 
 import random
@@ -16,7 +16,7 @@ from turnscore_exporters.baselines.material.exchanges import Exchange, normalize
 from turnscore_exporters.errors import ExporterError
 
 TRIES = 50
-"""Draws before the pool is searched from end to end. Chosen."""
+"""Random draws before the whole pool is searched. Chosen."""
 CANDIDATES, TEMPERATURE = 100, 0.07
 """Of weighted negatives. Specified: PONE takes 70 to 500 candidates and temperatures of .05 to .1."""
 
@@ -24,14 +24,12 @@ Vectors = NDArray[np.float32]
 
 
 class Negatives(Protocol):
-    """A source of wrong replies."""
-
     def draw(self, index: int, epoch: int) -> int:
-        """The place of the exchange whose reply is wrong for the exchange at `index`, another one each epoch."""
+        """The index of an exchange whose reply is wrong for the exchange at `index`, another one in each epoch."""
 
 
 class ReplyPool:
-    """The replies of some exchanges, and which of them could fit where."""
+    """The replies of some exchanges, and which of them may be drawn for which exchange."""
 
     def __init__(self, exchanges: Sequence[Exchange]) -> None:
         self.exchanges = exchanges
@@ -45,7 +43,7 @@ class ReplyPool:
         return len(self.exchanges)
 
     def is_wrong(self, index: int, other: int) -> bool:
-        """Whether the reply at `other` is surely not one to the query at `index`."""
+        """Whether the reply at `other` is certainly wrong for the query at `index`."""
         return (
             self.exchanges[other].dialogue != self.exchanges[index].dialogue
             and self._replies[other] not in self._fitting[self._queries[index]]
@@ -53,7 +51,7 @@ class ReplyPool:
         )
 
     def draw_wrong(self, index: int, generator: random.Random) -> int:
-        """The place of a wrong reply; ExporterError where the pool has none."""
+        """The index of a wrong reply; ExporterError where the pool has none."""
         for _ in range(TRIES):
             other = generator.randrange(len(self.exchanges))
             if self.is_wrong(index, other):
@@ -61,14 +59,14 @@ class ReplyPool:
         wrong = [other for other in range(len(self.exchanges)) if self.is_wrong(index, other)]
         if not wrong:
             raise ExporterError(
-                f"no reply of {len(self.exchanges)} exchanges is wrong for {self.exchanges[index].query!r}: "
-                "more dialogues are needed"
+                f"none of {len(self.exchanges)} exchanges has a wrong reply for {self.exchanges[index].query!r}: "
+                "draw more dialogues"
             )
         return generator.choice(wrong)
 
 
 class RandomNegatives:
-    """Any wrong reply, all alike."""
+    """Draws any wrong reply, all with the same probability."""
 
     def __init__(self, pool: ReplyPool, seed: int = 0) -> None:
         self._pool = pool
@@ -79,7 +77,7 @@ class RandomNegatives:
 
 
 class WeightedNegatives:
-    """PONE's: of some candidates the one that the softmax of their likeness to the true reply draws.
+    """PONE's sampler: the softmax of their likeness to the true reply draws one of some candidates.
 
     Every second epoch draws at random instead, as PONE alternates.
     """
@@ -93,7 +91,7 @@ class WeightedNegatives:
         temperature: float = TEMPERATURE,
         seed: int = 0,
     ) -> None:
-        """`vectors` [exchanges, width] are the replies', of length 1."""
+        """`vectors` [exchanges, width] are the replies', scaled to length 1."""
         self._pool = pool
         self._vectors = vectors
         self._candidates = candidates

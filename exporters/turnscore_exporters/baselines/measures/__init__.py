@@ -1,1 +1,1 @@
-"""How a trained system goes with people, and what it says of wrong responses. Trains nothing."""
+"""A trained system's agreement with people, and its scores of wrong responses. Trains nothing."""

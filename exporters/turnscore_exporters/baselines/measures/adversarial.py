@@ -1,4 +1,4 @@
-"""How a baseline tells relevant responses from random and from adversarial ones (DailyDialog++). Trains nothing."""
+"""How well a baseline separates relevant responses from random and adversarial ones (DailyDialog++). Trains nothing."""
 
 import random
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from turnscore_assessment.data.dialogues import read_rows
 from turnscore_exporters.baselines.material.asked import Asked, Baseline, Floats
 
 TEST = "test"
-"""Of the file's splits, the one that published figures are of."""
+"""The split that the published figures are of."""
 RELEVANT, *WRONG = ADVERSARIAL_KINDS
 BORDER = 0.5
-"""Between wrong and relevant, of scores from 0 to 1. Specified: DailyDialog++'s accuracy."""
+"""Border between wrong and relevant, of scores from 0 to 1. Specified: DailyDialog++'s accuracy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class JudgedContext:
 
     @property
     def asked(self) -> list[Asked]:
-        """All of them, kind after kind."""
+        """All responses, kind after kind."""
         return [each for kind in ADVERSARIAL_KINDS for each in self.by_kind[kind]]
 
 
@@ -52,7 +52,7 @@ def read_adversarial(folder: Path, most: int, seed: int) -> list[JudgedContext]:
 
 
 def measure_adversarial(baseline: Baseline, contexts: Sequence[JudgedContext]) -> dict[str, Any]:
-    """By wrong kind and score: AUC, and of scores from 0 to 1 the accuracy at the border; that of length beside it."""
+    """AUC by wrong kind and score, of scores from 0 to 1 also the accuracy at the border; the length's beside them."""
     asked = [each for context in contexts for each in context.asked]
     kinds = np.array([kind for context in contexts for kind in ADVERSARIAL_KINDS for _ in context.by_kind[kind]])
     scores = {**baseline.score(asked), "length": np.array([len(each.response) for each in asked], dtype=np.float64)}

@@ -1,4 +1,4 @@
-"""How a trained baseline goes with people on the development sets, length beside it. Trains and chooses nothing."""
+"""A trained baseline's agreement with people on the development sets, beside the length's. Trains nothing."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,12 +22,12 @@ from turnscore_exporters.baselines.material.leaks import true_references
 MULTIREF_FILE = "multiref/ratings.jsonl.gz"
 MULTIREF = "multiref"
 MOST_TURNS, SEED = 3000, 0
-"""As docs/agreement-table.md has them, so that its rows are of the same turns."""
+"""As in docs/agreement-table.md, so that its rows are of the same turns."""
 
 
 @dataclass(frozen=True)
 class AskedSet:
-    """A judged set, and what a baseline is asked of it."""
+    """A judged set, and the items that a baseline scores of it."""
 
     judged: JudgedSet
     asked: Sequence[Asked]
@@ -48,9 +48,9 @@ def read_asked_sets(folder: Path) -> list[AskedSet]:
 def measure_baseline(
     baseline: Baseline, sets: Sequence[AskedSet], most_turns: int, draws: Draws, seen: frozenset[str] = frozenset()
 ) -> dict[str, dict[str, Any]]:
-    """Figures by set and score, and of length and position; at most so many turns of each set are asked.
+    """Figures by set and score, and of length and position; at most so many turns of each set are scored.
 
-    Turns of dialogues that it has `seen` in training are left out, and so are sets that are nothing else.
+    Turns of dialogues that the baseline has `seen` in training are left out, and so are sets without any others.
     """
     found = {}
     for each in sets:
@@ -102,7 +102,7 @@ def _ask(item: JudgedItem) -> Asked:
 
 
 def _read_multiref(path: Path) -> AskedSet:
-    """Rated responses; a reference that is the response itself is none."""
+    """Rated responses; a reference equal to the response is left out."""
     items: list[JudgedItem] = []
     asked: list[Asked] = []
     for _, row in read_rows(path):

@@ -1,1 +1,1 @@
-"""The page of all trainings and its sections, of reports alone. Trains and measures nothing."""
+"""The page on all trainings and its sections, made from reports alone. Trains and measures nothing."""

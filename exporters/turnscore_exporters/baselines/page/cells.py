@@ -1,4 +1,4 @@
-"""Rows that several sections of the page have. Measures nothing."""
+"""Rows that several sections of the page share. Measures nothing."""
 
 from collections.abc import Sequence
 
@@ -14,12 +14,12 @@ def name_row(baseline: str, row: str) -> str:
 
 
 def is_trivial(row: str) -> bool:
-    """Whether the row is no score's, but of lengths or positions."""
+    """Whether the row is of lengths or positions, not of a score."""
     return row.startswith(("length", "position"))
 
 
 def list_sizes(reports: Sequence[Report]) -> list[str]:
-    """A table of what each was trained on and what that took; below several the sums of seconds."""
+    """A table of each training's data and cost; with several rows also the sum of seconds."""
     header = ["baseline", "exchanges", "steps", "learning rate", "batch", "wall, s", "CPU, s"]
     lines = table_head(header)
     for report in reports:

@@ -37,7 +37,7 @@ def compare_sizes(small: Sequence[Report], full: Sequence[Report]) -> list[str]:
 
 
 def _scores(report: Report) -> list[str]:
-    """Of every set, in order."""
+    """The scores of every set, in order."""
     rows = (score for found in report["development"].values() for score in found["rows"])
     return [score for score in dict.fromkeys(rows) if not is_trivial(score)]
 

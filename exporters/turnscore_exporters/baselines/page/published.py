@@ -1,4 +1,4 @@
-"""What was published of each baseline, beside the same figure here, or why there is none. Measures nothing."""
+"""The published figures of each baseline beside those measured here, or why there is none. Measures nothing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,11 +25,11 @@ class Comparison:
     published: float | str
     here: Callable[[Report], float | None]
     why: str
-    """Why they differ, or why nothing can be set beside the figure here."""
+    """Why the two differ, or why nothing here compares."""
 
 
 def _convai2(score: str) -> Callable[[Report], float | None]:
-    """The mean of both parts of GRADE's turns of ConvAI2, weighed by turns."""
+    """The mean over both parts of GRADE's turns of ConvAI2, weighted by turns."""
 
     def find(report: Report) -> float | None:
         parts = [report["development"].get(f"{CONVAI2} ({part})") for part in CONVAI2_PARTS]
@@ -64,7 +64,7 @@ def _thumbs(report: Report) -> float | None:
 
 
 def _classifier(system: str) -> list[Comparison]:
-    """Paper 004's bars, and the same pairs under the corrected labels, which the paper has not."""
+    """Paper 004's bars, and the same pairs under the corrected labels, which the paper does not have."""
     return [
         Comparison(
             system=f"{system}, {labels} labels",

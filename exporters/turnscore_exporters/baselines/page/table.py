@@ -1,4 +1,4 @@
-"""The page of all baselines, of their reports, and their rows for the agreement table. Trains and measures nothing."""
+"""The page on all baselines, made from their reports, and its rows for the agreement table. Trains nothing."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -43,7 +43,7 @@ def read_reports(folders: Sequence[Path]) -> list[Report]:
     for folder in folders:
         report = read_json(folder / REPORT_FILE)
         if not report:
-            raise ExporterError(f"{folder}: has no {REPORT_FILE}: no finished training")
+            raise ExporterError(f"{folder}: has no {REPORT_FILE}: its training is not finished")
         reports.append(report)
     return reports
 
@@ -52,7 +52,7 @@ def find_trained(folder: Path, names: Sequence[str]) -> list[Path]:
     """The folders of the baselines that were trained there; ExporterError where there is none."""
     found = [folder / name for name in names if (folder / name / REPORT_FILE).is_file()]
     if not found:
-        raise ExporterError(f"{folder}: has no finished training of {', '.join(names)}")
+        raise ExporterError(f"{folder}: holds no finished training of any of {', '.join(names)}")
     return found
 
 
@@ -64,9 +64,9 @@ def write_table(
     items: Mapping[str, int],
     full: Sequence[Report] = (),
 ) -> None:
-    """Writes the page, and for `turnscore-agreement-table` the rows by set, with how many `items` each has.
+    """Writes the page and, for `turnscore-agreement-table`, the rows by set with the number of `items`.
 
-    Reports of the `full` size have a section of their own on the page, and no rows.
+    Reports of the `full` size get a section of their own on the page, and no rows.
     """
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(format_page(reports, command, full), encoding="utf-8")
@@ -86,7 +86,7 @@ def collect_rows(reports: Sequence[Report], command: str, items: Mapping[str, in
 
 
 def format_page(reports: Sequence[Report], command: str, full: Sequence[Report] = ()) -> str:
-    """The page as Markdown; every line ends where the reports end."""
+    """The page as Markdown."""
     lines = [
         "# The papers' other systems, trained here",
         "",

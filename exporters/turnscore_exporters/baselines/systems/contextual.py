@@ -1,4 +1,4 @@
-"""Contextualised RUBER (Ghazarian et al. 2019): a frozen BERT reads query and reply apart, an MLP says if they fit."""
+"""Contextualised RUBER (Ghazarian et al. 2019): a frozen BERT encodes query and reply, an MLP scores the pair."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class PairNetwork(nn.Module):
         self.head = PairHead(width, nn.ReLU, PONE_DROPOUT) if is_pone else PairHead(width)
 
     def fit_scale(self, vectors: Tensor) -> None:
-        """Takes center and scale from training vectors [texts, width]."""
+        """Sets center and scale from training vectors [texts, width]."""
         self.center.copy_(vectors.mean(0))
         self.scale.copy_(vectors.std(0).clamp_min(1e-6) if len(vectors) > 1 else torch.ones_like(self.scale))
 
@@ -55,7 +55,7 @@ class Judgement:
 
 @dataclass(frozen=True, kw_only=True)
 class Contextual:
-    """The trained system; `name` is that of its only score."""
+    """The trained system; `name` is the name of its only score."""
 
     name: str
     network: PairNetwork
@@ -79,7 +79,7 @@ def train_network(
 ) -> None:
     """Trains in place on the cross entropy: half true replies, half wrong ones that are drawn anew each epoch.
 
-    Of `extra` as many as of the pairs are mixed into each step, where there are any.
+    Each step also takes as many of `extra`, where there are any, as it takes pairs.
     """
 
     def step_loss(step: int) -> Tensor:
@@ -108,7 +108,7 @@ def compose_step(
 
 
 def score_network(network: PairNetwork, vectors: FrozenVectors, pairs: Sequence[tuple[str, str]]) -> Floats:
-    """The probability that each (query, reply) fits; without a query the reply stands for both, as served."""
+    """The probability that each (query, reply) fits; without a query the reply stands for both, as in the service."""
     if not pairs:
         return np.zeros(0)
     queries, replies = [query.strip() or reply for query, reply in pairs], [reply for _, reply in pairs]

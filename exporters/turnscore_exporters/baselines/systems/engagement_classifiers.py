@@ -25,15 +25,15 @@ from turnscore_exporters.training.loop import LoopSettings, choose_batch, run_lo
 REGULARISATION = 0.1
 """Specified: the paper's C."""
 N_GRAMS, LEAST_TEXTS = (1, 3), 3
-"""The paper says n-grams without their length. Chosen: one to three words that three texts of the training have."""
+"""The paper does not give the length of its n-grams. Chosen: one to three words that three training texts share."""
 MOST_ROUNDS = 5000
 BATCH_SIZE, SCORED_AT_ONCE = 64, 256
 
 
 class SvmClassifier:
-    """A linear SVM over words and their runs, the reply's length, and its number of distinct words.
+    """A linear SVM over words and their n-grams, the reply's length, and its number of distinct words.
 
-    Everything is counted and scaled by the training pairs alone.
+    Counts and scales come from the training pairs alone.
     """
 
     def __init__(self, pairs: Sequence[EngagementPair], seed: int = 0) -> None:
@@ -68,7 +68,6 @@ class BiRnnClassifier:
     vectors: WordVectors
 
     def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> Floats:
-        """The probability that each reply is engaging."""
         scores: list[float] = []
         with torch.inference_mode():
             for start in range(0, len(pairs), SCORED_AT_ONCE):
@@ -88,7 +87,7 @@ def train_bi_rnn(
     learning_rate: float,
     state_path: Path | None = None,
 ) -> BiRnnClassifier:
-    """Trains on the cross entropy weighed by inverse class frequency."""
+    """Trains on the cross entropy weighted by inverse class frequency."""
     torch.manual_seed(settings.seed)
     network = BiRnnNetwork(vectors.width)
     weight = weigh_classes([pair.label for pair in pairs])
@@ -105,7 +104,7 @@ def train_bi_rnn(
 
 
 def weigh_classes(labels: Sequence[int]) -> Tensor:
-    """By inverse frequency, so that both classes weigh alike in all; a class that is not there has no infinity."""
+    """Weights by inverse frequency, so that both classes count equally; a missing class keeps a finite weight."""
     share = float(np.clip(np.mean(labels), 1e-3, 1 - 1e-3))
     return torch.tensor([0.5 / (1 - share), 0.5 / share])
 
@@ -117,6 +116,6 @@ def _ask(network: BiRnnNetwork, vectors: WordVectors, pairs: Sequence[tuple[str,
 
 
 def _measure_replies(replies: Sequence[str]) -> NDArray[np.float64]:
-    """Words, and distinct words, of each reply."""
+    """The number of words, and of distinct words, of each reply."""
     words = [split_words(reply) for reply in replies]
     return np.array([[len(each), len(set(each))] for each in words], dtype=np.float64)

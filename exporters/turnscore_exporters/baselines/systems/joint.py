@@ -1,4 +1,4 @@
-"""A BERT or RoBERTa that reads context and response as one row and says if they fit: USR's dialogue retrieval, and 3P.
+"""A BERT or RoBERTa that scores context and response as one row: USR's dialogue retrieval, and 3P.
 
 USR (Mehri and Eskenazi 2020) trains it on true and random replies; Ghazarian et al. 2022 (3P) on turns that people
 called appropriate or not.
@@ -24,18 +24,17 @@ WEIGHT_DECAY = 0.01
 SCORED_AT_ONCE = 64
 
 Draw = Callable[[int], list[Judgement]]
-"""The judgements of a step."""
+"""Gives the judgements of a step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Joint:
-    """The trained system; `name` is that of its only score."""
+    """The trained system; `name` is the name of its only score."""
 
     name: str
     checkpoint: PairCheckpoint
 
     def score(self, asked: Sequence[Asked]) -> dict[str, Floats]:
-        """The probability that the response fits."""
         return {self.name: score_pairs(self.checkpoint, [(each.query, each.response) for each in asked])}
 
 
@@ -48,7 +47,7 @@ def train_joint(
     class_weight: float = 1.0,
     state_path: Path | None = None,
 ) -> None:
-    """Trains in place on the cross entropy of what `draw` gives for each step; a fitting one weighs `class_weight`."""
+    """Trains in place on the cross entropy of the judgements that `draw` gives; fitting ones weigh `class_weight`."""
     model = checkpoint.model
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY)
 
@@ -63,7 +62,7 @@ def train_joint(
 
 
 def judgement_loss(logits: Tensor, fits: Sequence[float], class_weight: float) -> Tensor:
-    """The mean cross entropy; a fitting one counts `class_weight` times."""
+    """The mean cross entropy, fitting judgements weighted by `class_weight`."""
     weight = torch.tensor(class_weight)
     return functional.binary_cross_entropy_with_logits(logits, torch.tensor(fits), pos_weight=weight)
 
@@ -90,14 +89,14 @@ def draw_annotated(judgements: Sequence[Judgement], batch_size: int, seed: int) 
 
 
 def read_logits(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) -> Tensor:
-    """How much each (said, response) fits, [pairs]; of two classes the second's margin."""
+    """How well each (said, response) fits, [pairs]: the logit, or the second class's margin."""
     rows = checkpoint.lay_out(pairs)
     inputs = checkpoint.collate([row.ids for row in rows], [row.response_start for row in rows])
     return margin_of(checkpoint.model(**inputs).logits)
 
 
 def margin_of(logits: Tensor) -> Tensor:
-    """[pairs] of [pairs, 1] or [pairs, 2]."""
+    """Turns [pairs, 1] or [pairs, 2] into [pairs]."""
     return logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
 
 

@@ -1,7 +1,7 @@
-"""USR's language model score: how expected each word of a response is, from the model that sees all the others.
+"""USR's language model score: how expected each word of a response is, given all the others.
 
-Exact: each token of the response is masked in a copy of the row of its own. Mean over the response's tokens, so that
-length does not decide; what was said before is read, never scored.
+Exact: each token of the response is masked in its own copy of the row. The score is the mean over the response's
+tokens, so length does not decide; the context is read, never scored.
 """
 
 from collections.abc import Sequence
@@ -20,10 +20,10 @@ from turnscore_exporters.errors import EncoderError
 from turnscore_exporters.training.loop import LoopSettings, choose_batch, run_loop
 
 MASKED_SHARE, KEPT_SHARE, OTHER_SHARE = 0.15, 0.1, 0.1
-"""Of the tokens, those that are predicted; of these, those that stay and those that another stands for. Specified."""
+"""Shares of tokens: predicted ones; of these, ones kept, and ones replaced by another token. Specified."""
 LEARNING_RATE, WEIGHT_DECAY = 5e-5, 0.01
 NOT_PREDICTED = -100
-"""In the place of a token that is not predicted."""
+"""The label of a token that is not predicted."""
 TOKENS_AT_ONCE = 4096
 
 
@@ -36,7 +36,7 @@ def train_masked(
     learning_rate: float = LEARNING_RATE,
     state_path: Path | None = None,
 ) -> None:
-    """Trains in place to predict masked tokens of exchanges."""
+    """Trains the model in place to predict masked tokens of exchanges."""
     model = checkpoint.model
     trunk, head = split_model(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY)
@@ -48,7 +48,7 @@ def train_masked(
         inputs["input_ids"], wanted = hide_tokens(inputs["input_ids"], checkpoint)
         tokens = trunk(**inputs).last_hidden_state
         is_wanted = wanted != NOT_PREDICTED
-        return functional.cross_entropy(head(tokens[is_wanted]), wanted[is_wanted])  # the vocabulary where it counts
+        return functional.cross_entropy(head(tokens[is_wanted]), wanted[is_wanted])  # the only tokens that need it
 
     model.train()
     run_loop(model, optimizer, step_loss, settings, state_path)
@@ -56,11 +56,11 @@ def train_masked(
 
 
 def hide_tokens(ids: Tensor, checkpoint: PairCheckpoint) -> tuple[Tensor, Tensor]:
-    """The ids with some tokens hidden, and what stood there; marks and padding are never predicted."""
+    """The ids with some tokens hidden, and the labels; special tokens and padding are never predicted."""
     marks = checkpoint.marks
     is_text = ~torch.isin(ids, torch.tensor([marks.first, *marks.between, marks.last, marks.pad]))
     drawn = (torch.rand(ids.shape) < MASKED_SHARE) & is_text
-    if not drawn.any():  # a short batch; a loss of nothing would be NaN
+    if not drawn.any():  # a short batch may hide nothing; its loss would be NaN
         drawn = is_text & (torch.cumsum(is_text.flatten(), 0).reshape(ids.shape) == 1)
     wanted = torch.where(drawn, ids, NOT_PREDICTED)
     way = torch.rand(ids.shape)
@@ -71,7 +71,7 @@ def hide_tokens(ids: Tensor, checkpoint: PairCheckpoint) -> tuple[Tensor, Tensor
 
 
 def score_masked(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) -> Floats:
-    """The mean log probability of each response's tokens; NaN for one that has none."""
+    """The mean log probability of each response's tokens; NaN for a response without tokens."""
     rows = checkpoint.lay_out(pairs)
     copies = [
         (index, row.response_start, *copy)
@@ -98,7 +98,7 @@ def score_masked(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) -
 def _log_probabilities(
     checkpoint: PairCheckpoint, copies: Sequence[tuple[int, int, tuple[int, ...], int, int]]
 ) -> Tensor:
-    """Of the token that each copy hides; the word table is multiplied at that place alone."""
+    """Log probability of the token that each copy hides; only its place is multiplied by the word table."""
     _, starts, rows, places, targets = zip(*copies, strict=True)
     inputs = checkpoint.collate(rows, starts)
     trunk, head = split_model(checkpoint.model)
@@ -109,14 +109,14 @@ def _log_probabilities(
 
 
 def split_model(model: torch.nn.Module) -> tuple[torch.nn.Module, torch.nn.Module]:
-    """The encoder and the head over the vocabulary of a BERT or RoBERTa."""
+    """The encoder, and the head over the vocabulary, of a BERT or RoBERTa."""
     for trunk, head in (("bert", "cls"), ("roberta", "lm_head")):
         if hasattr(model, trunk) and hasattr(model, head):
             return getattr(model, trunk), getattr(model, head)
-    raise EncoderError(f"{type(model).__name__} has no head over a vocabulary that is known")
+    raise EncoderError(f"{type(model).__name__} has no known head for masked words; name a BERT or RoBERTa")
 
 
 def _mask_of(checkpoint: PairCheckpoint) -> int:
     if checkpoint.marks.mask is None:
-        raise EncoderError(f"checkpoint {checkpoint.name}: its tokenizer has no mask")
+        raise EncoderError(f"checkpoint {checkpoint.name}: its tokenizer has no mask token")
     return checkpoint.marks.mask

@@ -1,4 +1,4 @@
-"""The networks of RUBER, contextualised RUBER and Bi-RNN in torch, and their losses. Reads no text."""
+"""The networks and losses of RUBER, contextualised RUBER and Bi-RNN in torch. Reads no text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ BI_RNN_UNITS, BI_RNN_DROPOUT = 64, 0.8
 
 
 class PairHead(nn.Module):
-    """A number for two vectors: an MLP over [q, q M r, r], M learned."""
+    """Scores two vectors by an MLP over [q, q M r, r], M learned."""
 
     def __init__(self, width: int, activation: type[nn.Module] = nn.Tanh, dropout: float = 0.0) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class PairHead(nn.Module):
 
 
 class WordReader(nn.Module):
-    """A bidirectional GRU over word vectors; what stands behind a text's end is never read."""
+    """A bidirectional GRU over word vectors; padding is never read."""
 
     def __init__(self, width: int, units: int) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class WordReader(nn.Module):
 
 
 class RuberNetwork(nn.Module):
-    """RUBER's unreferenced score: a reader for each side, and the head."""
+    """RUBER's unreferenced score: one GRU per side, and the head."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class RuberNetwork(nn.Module):
 
 
 class BiRnnNetwork(nn.Module):
-    """The Bi-RNN engagement classifier: a reader for each side, tanh, two classes."""
+    """The Bi-RNN engagement classifier: one GRU per side, tanh, two classes."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -84,22 +84,21 @@ class BiRnnNetwork(nn.Module):
 
 @dataclass(frozen=True)
 class Texts:
-    """Word vectors of some texts, padded, [texts, words, width], and the number of words of each."""
+    """Word vectors of some texts, padded, [texts, words, width], and each text's number of words."""
 
     words: Tensor
     lengths: Tensor
 
     @classmethod
     def of(cls, rows: Sequence[NDArray[np.float32]]) -> "Texts":
-        """A text without words stands as one word of zeros."""
+        """Pads the rows; a text without words becomes one word of zeros."""
         kept = [torch.from_numpy(row) if len(row) else torch.zeros(1, row.shape[1]) for row in rows]
         return cls(pad_sequence(kept, batch_first=True), torch.tensor([len(row) for row in kept]))
 
     def parts(self) -> tuple[Tensor, Tensor]:
-        """Both."""
         return self.words, self.lengths
 
 
 def hinge_loss(fitting: Tensor, wrong: Tensor, margin: float = MARGIN) -> Tensor:
-    """RUBER's ranking loss: mean of max(0, margin - fitting + wrong)."""
+    """RUBER's ranking loss: the mean of max(0, margin - fitting + wrong)."""
     return (margin - fitting + wrong).clamp_min(0.0).mean()

@@ -1,7 +1,7 @@
-"""PONE (Lan et al. 2020): contextualised RUBER with weighed negatives and with more positives, filtered by itself.
+"""PONE (Lan et al. 2020): contextualised RUBER with weighted negatives, and with more positives that it labels itself.
 
-Positives are altered and near replies to the same query. The model of the moment labels them: what it is sure of, on
-either side, is trained on, the rest left out; it labels anew every few epochs. It labels with dropout off.
+Candidates for positives are altered replies and replies to similar queries. Every few epochs the current model labels
+them, with dropout off: those it is sure of, as fitting or as wrong, are trained on; the rest is left out.
 """
 
 import random
@@ -16,13 +16,13 @@ from turnscore_exporters.baselines.material.samplers import ReplyPool
 from turnscore_exporters.baselines.systems.contextual import Judgement
 
 COPIES = 5
-"""Candidates for a positive, for each true one. Specified: five to six."""
+"""Candidates per true reply. Specified: five to six."""
 SURE = 0.1
-"""A candidate is kept from 1 - SURE on as fitting, up to SURE as wrong. Chosen; PONE names it tau."""
+"""A candidate counts as fitting from 1 - SURE on, and as wrong up to SURE. Chosen; PONE names it tau."""
 ALTERED = 0.1
-"""Of a reply's words, as EDA alters (Wei and Zou 2019). Specified."""
+"""Share of a reply's words that are altered, as in EDA (Wei and Zou 2019). Specified."""
 NEAREST = 3
-"""Near replies to a query like this one, of `COPIES`. Chosen."""
+"""How many of the candidates are replies to similar queries; the rest are altered copies. Chosen."""
 QUERIES_AT_ONCE = 512
 
 Judge = Callable[[Sequence[tuple[str, str]]], Floats]
@@ -30,10 +30,10 @@ Vectors = NDArray[np.float32]
 
 
 def find_candidates(pool: ReplyPool, queries: Vectors, seed: int = 0) -> list[tuple[int, str]]:
-    """For each exchange (its place, a text) several times: replies to the most similar queries, and altered copies.
+    """Several (index, text) for each exchange: replies to the most similar queries, and altered copies.
 
-    `queries` [exchanges, width] are the queries' vectors, of length 1. PONE also writes replies by a language model;
-    those of the nearest queries stand here for them.
+    `queries` [exchanges, width] are the queries' vectors, scaled to length 1. PONE also writes replies by a language
+    model; replies to the nearest queries replace these.
     """
     found: list[tuple[int, str]] = []
     for start in range(0, len(pool), QUERIES_AT_ONCE):
@@ -49,7 +49,7 @@ def find_candidates(pool: ReplyPool, queries: Vectors, seed: int = 0) -> list[tu
 
 
 def alter_reply(reply: str, generator: random.Random) -> str:
-    """The reply with a tenth of its words swapped, doubled elsewhere or dropped, at least one."""
+    """The reply with a tenth of its words, at least one, swapped, doubled elsewhere or dropped."""
     words = split_words(reply)
     for _ in range(max(1, round(ALTERED * len(words)))):
         way, place = generator.randrange(3), generator.randrange(len(words))
@@ -66,7 +66,7 @@ def alter_reply(reply: str, generator: random.Random) -> str:
 def filter_candidates(
     exchanges: Sequence[Exchange], candidates: Sequence[tuple[int, str]], judge: Judge, sure: float = SURE
 ) -> list[Judgement]:
-    """Those that `judge` is sure of, with its word for whether they fit."""
+    """The candidates that `judge` is sure of, with its label."""
     pairs = [(exchanges[index].query, text) for index, text in candidates]
     kept: list[Judgement] = []
     for (query, text), probability in zip(pairs, judge(pairs), strict=True):

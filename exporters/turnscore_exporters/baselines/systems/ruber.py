@@ -1,4 +1,4 @@
-"""RUBER (Tao et al. 2018): how well a reply fits its query, and how near it is to a reference; both scaled, blended."""
+"""RUBER (Tao et al. 2018): blends how well a reply fits its query with how near it is to a reference, both scaled."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Ruber:
-    """The trained system. Without references a turn has the unreferenced score alone."""
+    """The trained system. A turn without references has the unreferenced score alone."""
 
     network: RuberNetwork
     vectors: WordVectors
@@ -60,7 +60,7 @@ def train_network(
     learning_rate: float = LEARNING_RATE,
     state_path: Path | None = None,
 ) -> None:
-    """Trains in place on the ranking loss, each reply beside a wrong one that is drawn anew each epoch."""
+    """Trains in place on the ranking loss; each reply's wrong counterpart is drawn anew each epoch."""
     batches = -(-len(exchanges) // BATCH_SIZE)
 
     def step_loss(step: int) -> Tensor:
@@ -78,9 +78,9 @@ def train_network(
 def fit_scales(
     network: RuberNetwork, vectors: WordVectors, exchanges: Sequence[Exchange], wrong: Callable[[int], int]
 ) -> tuple[TrainingScale, TrainingScale]:
-    """The scales of both scores, of training exchanges with their own and with wrong replies.
+    """The scales of both scores, from training exchanges with their true and with wrong replies.
 
-    A training reply's reference is its own true reply for the wrong one alone: compared with itself it would be 1.
+    The true reply is the reference of the wrong one alone: compared with itself it would score 1.
     """
     others = [exchanges[wrong(index)].reply for index in range(len(exchanges))]
     pairs = [(each.query, each.reply) for each in exchanges]
@@ -107,7 +107,7 @@ def compare_references(vectors: WordVectors, reply: str, references: Sequence[st
 
 
 def pool_words(vectors: WordVectors, text: str) -> NDArray[np.float32]:
-    """The greatest and the least of each number over the text's words, [2 width]; zeros without words."""
+    """The maximum and the minimum of each dimension over the text's words, [2 width]; zeros without words."""
     words = vectors.of(split_words(text))
     if not len(words):
         return np.zeros(2 * vectors.width, dtype=np.float32)

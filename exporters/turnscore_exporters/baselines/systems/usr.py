@@ -1,4 +1,4 @@
-"""USR (Mehri and Eskenazi 2020): masked words and dialogue retrieval, and their regression on what people said."""
+"""USR (Mehri and Eskenazi 2020): masked words and dialogue retrieval, and their regression on people's ratings."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,11 +15,11 @@ from turnscore_exporters.errors import ExporterError
 
 MASKED, RETRIEVAL, FACTS, OVERALL = "mlm", "retrieval", "facts", "usr"
 LEAST_RATED = 20
-"""Turns for a regression. Chosen: ten for each of its two parts."""
+"""Fewest turns for a regression. Chosen: ten for each of its two parts."""
 LEAST_SPREAD = 1e-3
-"""Standard deviation of a part over the turns that it is weighed on, of its size (root mean square). One that differs
-less says nothing and weighs nothing: divided by such a spread, fp32's rounding (1e-7 of its size, measured) would be
-seen in the value. Chosen: ten times what parity allows an fp32 graph.
+"""Least relative spread of a part: standard deviation over root mean square, on the turns that fit the weights. A part
+below it weighs 0: divided by such a spread, fp32's rounding (1e-7 of its size, measured) would show in the value.
+Chosen: ten times what parity allows an fp32 graph.
 """
 
 
@@ -34,13 +34,13 @@ class PartWeight:
 
 @dataclass(frozen=True, kw_only=True)
 class OverallFormula:
-    """A regression on the parts, each brought to mean 0 and variance 1 on the turns that it was fitted on."""
+    """A regression on the parts, each standardised on the turns that it was fitted on."""
 
     parts: Mapping[str, PartWeight]
     bias: float
 
     def apply(self, found: Mapping[str, Floats]) -> Floats:
-        """The overall score of each turn, of its own parts alone."""
+        """The overall score of each turn, from its own parts alone."""
         total: Floats = np.asarray(self.bias, dtype=np.float64)
         for name, part in self.parts.items():
             total = total + (found[name] - part.center) / part.scale * part.weight
@@ -48,10 +48,10 @@ class OverallFormula:
 
 
 def fit_overall(found: Mapping[str, Sequence[float] | Floats], ratings: Sequence[float]) -> OverallFormula:
-    """The least squares of people's ratings on the parts; turns of which a part is unknown are left out.
+    """The least squares fit of people's ratings by the parts; turns with an unknown part are left out.
 
-    A part that differs by less than LEAST_SPREAD weighs 0. ExporterError where fewer than 20 turns are left, or no part
-    differs by more.
+    A part that varies by less than LEAST_SPREAD weighs 0. ExporterError where fewer than 20 turns are left, or no part
+    varies by more.
     """
     columns = np.array([found[name] for name in found], dtype=np.float64).T
     known = ~np.isnan(columns).any(axis=1)
@@ -66,13 +66,13 @@ def fit_overall(found: Mapping[str, Sequence[float] | Floats], ratings: Sequence
 
 
 def weigh_alike(found: Mapping[str, Floats]) -> OverallFormula:
-    """Each part in its own standard deviations, weighing alike, with LEAST_SPREAD as `fit_overall` has it."""
+    """Each part in its own standard deviations with equal weight, LEAST_SPREAD as in `fit_overall`."""
     telling = find_telling(found)
     return _write_formula(found, telling, dict.fromkeys(telling, 1 / len(telling)), 0.0)
 
 
 def find_telling(found: Mapping[str, Floats]) -> dict[str, tuple[float, float]]:
-    """Mean and standard deviation of the parts that differ; ExporterError naming every spread where none does."""
+    """Mean and standard deviation of the parts that vary; ExporterError naming every spread where none does."""
     scales = {name: (float(np.nanmean(values)), float(np.nanstd(values))) for name, values in found.items()}
     telling = {name: each for name, each in scales.items() if each[1] > LEAST_SPREAD * math.hypot(*each)}
     if not telling:
@@ -109,6 +109,5 @@ class Usr:
 
 
 def score_parts(masked: PairCheckpoint, retrieval: PairCheckpoint, asked: Sequence[Asked]) -> dict[str, Floats]:
-    """Both parts of each turn."""
     pairs = [(each.query, each.response) for each in asked]
     return {MASKED: score_masked(masked, pairs), RETRIEVAL: score_pairs(retrieval, pairs)}

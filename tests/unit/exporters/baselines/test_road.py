@@ -135,7 +135,7 @@ def test_the_full_size_has_a_section_in_which_each_score_stands_below_the_small_
 
 
 def test_a_folder_without_trainings_is_no_full_size(trained: Path, folder: Path, tmp_path: Path) -> None:
-    assert "has no finished training of ruber" in run(folder, trained, "--full-size", str(tmp_path), ends_with=1)
+    assert "holds no finished training of any of ruber" in run(folder, trained, "--full-size", str(tmp_path), ends_with=1)
 
 
 def test_responses_are_compared_by_kind_on_the_test_split_alone(trained: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_second_run_trains_nothing_and_other_choices_train_anew(trained: Path,
 def test_an_unknown_baseline_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["baseline", "bleu", "--data", str(folder), "--output", str(tmp_path / "o")])
     assert result.exit_code == 1
-    assert "no baseline is called 'bleu'; there are ruber, ctx-ruber" in result.output
+    assert "no baseline is called 'bleu'; choose one of ruber, ctx-ruber" in result.output
 
 
 def test_the_sample_s_first_training_runs_as_documented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

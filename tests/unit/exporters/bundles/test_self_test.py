@@ -45,7 +45,7 @@ def test_renewing_keeps_every_file_but_the_self_test_and_the_checkpoints_values(
 
 
 @pytest.mark.parametrize(
-    ("version", "filled", "message"), [("9", False, "no version"), ("9.0.0", True, "is not empty")]
+    ("version", "filled", "message"), [("9", False, "is not a version"), ("9.0.0", True, "is not empty")]
 )
 def test_renewing_refuses_by_name(tmp_path: Path, version: str, filled: bool, message: str):
     if filled:

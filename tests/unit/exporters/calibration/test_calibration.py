@@ -198,10 +198,10 @@ def test_a_curve_over_the_value_moves_no_percentile(bundle: Bundle, tmp_path: Pa
     [
         (make_rows(59), "59 rated turns; at least 60 are needed"),
         (make_rows(100, 0.2), "takes at least 59"),
-        ([{"response": "a", "rating": 4}] * 80, "--good-from says from which rating"),
-        ([{"response": "a", "label": "fair"}] * 80, "neither good nor bad"),
-        ([{"response": "a"}] * 80, "neither a `label` nor a number"),
-        ([{"response": "a", "label": ["good"]}] * 80, "neither good nor bad"),
+        ([{"response": "a", "rating": 4}] * 80, "give --good-from"),
+        ([{"response": "a", "label": "fair"}] * 80, "must be good or bad"),
+        ([{"response": "a"}] * 80, "must have a `label`, or a number"),
+        ([{"response": "a", "label": ["good"]}] * 80, "must be good or bad"),
         ([{"response": " ", "label": "good"}] * 80, "response: must not be empty"),
         ([{"response": "a", "label": "good", "options": {"usr": {"facts": ["b"]}}}] * 80, "has `options`"),
     ],
@@ -251,7 +251,7 @@ def test_another_scorer_gets_a_threshold_alone(tmp_path: Path):
     assert made.manifest.threshold is not None
     assert "log loss" not in result.output
     (tmp_path / "other").mkdir()
-    assert "is no bundle of the scorer quality" in run(rows, tmp_path / "other", "--bundle", f"{folder}/").output
+    assert "is not a bundle of the scorer quality" in run(rows, tmp_path / "other", "--bundle", f"{folder}/").output
     assert "is not empty" in run(rows, tmp_path, "--bundle", f"{folder}/").output
 
 

@@ -95,7 +95,7 @@ def test_the_heads_of_quality_have_their_curves_renewed(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("turns", "version", "message"),
-    [(99, "9.0.0", "99 turns to take percentiles of"), (100, "9", "no version"), (100, "9.0.0", "is not empty")],
+    [(99, "9.0.0", "99 turns; percentiles need"), (100, "9", "is not a version"), (100, "9.0.0", "is not empty")],
 )
 def test_renewing_refuses_by_name(turns: int, version: str, message: str, tmp_path: Path):
     (tmp_path / "mine.txt").write_text("keep")

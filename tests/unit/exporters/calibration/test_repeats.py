@@ -87,7 +87,7 @@ def test_another_scorers_bundle_is_refused(tmp_path: Path):
     write_ratings(tmp_path)
     result = run(STARTER.with_name("engagement"), tmp_path)
     assert result.exit_code == 1
-    assert "is no bundle of the scorer quality" in " ".join(result.output.split())
+    assert "is not a bundle of the scorer quality" in " ".join(result.output.split())
     assert not (tmp_path / "new").exists()
 
 

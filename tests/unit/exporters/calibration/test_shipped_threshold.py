@@ -102,7 +102,7 @@ def test_dailydialogs_texts_show_what_it_finds_and_make_nothing_of_it(bundle: Bu
 
 @pytest.mark.parametrize(
     ("rows", "name", "message"),
-    [(200, "quality", "takes at least 59"), (600, "engagement", "is no bundle of the scorer quality")],
+    [(200, "quality", "takes at least 59"), (600, "engagement", "is not a bundle of the scorer quality")],
 )
 def test_too_few_good_turns_and_another_scorers_bundle_are_refused(
     bundle: Bundle, tmp_path: Path, rows: int, name: str, message: str

@@ -80,7 +80,7 @@ def test_checkpoint_scores_as_the_model_it_came_from(tiny_bert: Path, tmp_path: 
 
 
 def test_folder_without_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="is no engagement checkpoint"):
+    with pytest.raises(CheckpointError, match="is not a checkpoint of engagement"):
         load_model(tmp_path)
 
 

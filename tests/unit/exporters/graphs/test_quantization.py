@@ -264,5 +264,5 @@ def test_attention_that_is_no_bert_is_refused(graphs: dict[str, Path], tmp_path:
     attention = next(node for node in model.graph.node if node.op_type == "Attention")
     attention.attribute.append(helper.make_attribute("unidirectional", 1))
     onnx.save(model, tmp_path / "causal.onnx")
-    with pytest.raises(GraphExportError, match="not a BERT"):
+    with pytest.raises(GraphExportError, match="not those of a BERT"):
         quantize_int8(tmp_path / "causal.onnx", tmp_path / "int8.onnx")

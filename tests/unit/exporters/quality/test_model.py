@@ -108,7 +108,7 @@ def test_a_checkpoint_is_read_as_it_was_written(model: QualityModel, encoder: En
     assert read.settings == model.settings
     pairs = RowBuilder(read_encoder, LAYOUT).pairs(CONTEXT, "i like whales")
     assert torch.equal(score_pairs(read, pairs), score_pairs(model, pairs))
-    with pytest.raises(CheckpointError, match="is no quality checkpoint"):
+    with pytest.raises(CheckpointError, match="is not a checkpoint of quality"):
         load_model(tmp_path / "nowhere")
 
 

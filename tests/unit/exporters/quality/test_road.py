@@ -196,7 +196,7 @@ def test_a_checkpoint_is_released_as_one_file_of_the_same_checksum(trained: Path
         export_app, ["release", "--checkpoint", str(tmp_path), "--output", str(tmp_path / "c.tar")]
     )
     assert refused.exit_code == 1
-    assert "no finished checkpoint" in " ".join(refused.output.split())
+    assert "its training is not finished" in " ".join(refused.output.split())
     assert not (tmp_path / "c.tar").exists()
 
 

@@ -82,4 +82,4 @@ def test_a_checkpoint_of_another_kind_is_refused(sentiment_data: Path, tmp_path:
     (tmp_path / "settings.json").write_text("{}")
     result = export(tmp_path, sentiment_data, tmp_path / "bundle")
     assert result.exit_code == 1
-    assert "is no sentiment/stop checkpoint" in result.output
+    assert "is not a checkpoint of sentiment/stop" in result.output

@@ -244,7 +244,7 @@ def test_checkpoints_of_other_vocabularies_do_not_go_together(data_folder: Path,
     options = ["--masked", tmp_path / "masked", "--retrieval", tmp_path / "retrieval", "--version", "0.0.1"]
     options += ["--output", tmp_path / "bundle", "--data", data_folder, "--turns", 200]
     result = CliRunner().invoke(app, ["usr", *map(str, options)])
-    assert (result.exit_code, "have other vocabularies" in result.output) == (1, True), result.output
+    assert (result.exit_code, "have different vocabularies" in result.output) == (1, True), result.output
 
 
 def test_a_formula_is_read_from_a_file_and_refused_by_its_field(data_folder: Path, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_a_word_may_hold_blanks_as_in_gloves_largest_file(tmp_path: Path) -> Non
     [
         ("a.txt", b"hi 1 2 3\nyou 1 2\n", "line 2"),
         ("a.txt", b"hi 1 2 x\n", "line 1"),
-        ("a.bin", b"hi 1 2 3\n", "does not begin"),
+        ("a.bin", b"hi 1 2 3\n", "must begin"),
         ("a.bin", b"2 3\nhi \x00\x00", "ends before"),
         ("a.txt", b"other 1 2\n", "a vector for none of 1 words"),
     ],

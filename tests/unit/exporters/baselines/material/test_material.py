@@ -42,7 +42,7 @@ def test_no_sampler_ever_draws_a_reply_that_somebody_gave_to_the_same_words() ->
 
 def test_a_pool_in_which_nothing_is_wrong_is_refused() -> None:
     same = exchanges(("a", "hi", "hello"), ("b", "hi", "hello"), ("b", "hi", "good day"))
-    with pytest.raises(ExporterError, match=r"no reply of 3 exchanges is wrong for 'hi'"):
+    with pytest.raises(ExporterError, match=r"none of 3 exchanges has a wrong reply for 'hi'"):
         RandomNegatives(ReplyPool(same)).draw(0, 0)
 
 
