@@ -3,9 +3,9 @@
 from rich.console import Console
 
 PLAIN_WIDTH = 240
-"""Columns where the output is no terminal. Chosen: the widest table fits."""
+"""Columns where the output is not a terminal. Chosen: the widest table fits."""
 
 
 def open_console() -> Console:
-    """As wide as the terminal, or as the widest table."""
+    """A console as wide as the terminal, or as the widest table."""
     return Console() if Console().is_terminal else Console(width=PLAIN_WIDTH)

@@ -1,4 +1,4 @@
-"""The errors of assessment, each with a message that names the file, the line or the field it is about."""
+"""The errors of assessment; each message names the file, the line or the field."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ class AssessmentError(Exception):
 
 
 class BadFileError(AssessmentError):
-    """A file holds something that cannot be read; `line` counts from 1, 0 is the file as a whole."""
+    """A line of a file cannot be read; `line` counts from 1, 0 is the file as a whole."""
 
     def __init__(self, path: Path, line: int, reason: str) -> None:
         super().__init__(f"{path}, line {line}: {reason}" if line else f"{path}: {reason}")
@@ -17,15 +17,15 @@ class BadFileError(AssessmentError):
 
 
 class BadRatingsError(BadFileError):
-    """It is a ratings file."""
+    """A line of a ratings file cannot be read."""
 
 
 class TooFewError(AssessmentError):
-    """There are too few systems, workers or dialogues for the figure that was asked for."""
+    """Too few systems, workers or dialogues for the figure that was asked for."""
 
 
 class BadDataError(AssessmentError):
-    """A data file holds something that cannot be read; `row` counts from 1."""
+    """A row of a data file cannot be read; `row` counts from 1."""
 
     def __init__(self, path: Path, row: int, reason: str) -> None:
         super().__init__(f"{path}, row {row}: {reason}")
@@ -34,4 +34,4 @@ class BadDataError(AssessmentError):
 
 
 class AgreementError(AssessmentError):
-    """Agreement with people cannot be measured: nothing to compare, or no scores to be had."""
+    """Agreement with people cannot be measured: nothing to compare, or no scores."""

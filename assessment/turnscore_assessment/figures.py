@@ -1,4 +1,4 @@
-"""What every room computes with: a figure with its interval, percentile intervals, correlations."""
+"""What every package computes with: a figure with its interval, percentile intervals, correlations."""
 
 import math
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ Floats = NDArray[np.float64]
 
 CONFIDENCE = 0.95
 ROUNDS = 1000
-"""Resamples of an interval. Chosen: the ends of a 95 % interval then move by less than a tenth of its width between
+"""Resamples of an interval. Chosen: the ends of a 95 % interval then vary by less than a tenth of its width between
 seeds."""
 MOST_ROUNDS = 10_000
-"""Chosen: what the most careful report, and still in memory for the most systems."""
+"""Most resamples. Chosen: enough for the most careful report, and still in memory for the most systems."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure with its 95 % interval; NaN for ends that are not known."""
+    """A figure with its 95 % interval; NaN for unknown ends."""
 
     value: float
     low: float = math.nan
@@ -32,19 +32,19 @@ class Interval:
         return f"{self.value:.3f}" if math.isnan(self.low) else f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
     def to_json(self) -> dict[str, float | None]:
-        """The three numbers; null for what is not known."""
+        """The three numbers; null for an unknown one."""
         return {"value": plain(self.value), "low": plain(self.low), "high": plain(self.high)}
 
 
 LEAST_WILLIAMS_ROWS = 4
-"""Williams' test has n - 3 degrees of freedom. Specified."""
+"""Fewest rows: Williams' test has n - 3 degrees of freedom. Specified."""
 SAME = 1e-12
-"""How near to 1 a correlation of two columns is for them to be one. Chosen: above rounding."""
+"""How near to 1 a correlation makes two columns the same. Chosen: above rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Williams:
-    """Whether two columns correlate with the ratings alike; `t` above 0 where the first one correlates more."""
+    """Whether two columns correlate with the ratings alike; `t` is above 0 where the first one correlates more."""
 
     t: float
     p: float
@@ -52,15 +52,15 @@ class Williams:
 
 
 def plain(value: float) -> float | None:
-    """The number as JSON has it: null where it is none."""
+    """The number in JSON: null where it is not finite."""
     return float(value) if math.isfinite(value) else None
 
 
 def find_interval(value: float, resampled: ArrayLike, units: int | None = None) -> Interval:
-    """The value with the percentile interval of its resamples; those that are NaN are left out.
+    """The value with the percentile interval of its resamples; NaN resamples are left out.
 
-    `units`, of a mean over so many independent ones, widens it as Student's t does (Hesterberg 2015, expanded
-    percentiles): without, a mean over a dozen is held too certain.
+    `units`, the number of independent ones in a mean, widens it as Student's t does (Hesterberg 2015, expanded
+    percentiles): otherwise the interval of a mean over a dozen is too narrow.
     """
     found = np.asarray(resampled, dtype=np.float64)
     kept = found[~np.isnan(found)]
@@ -97,14 +97,14 @@ def correlate_order(left: ArrayLike, right: ArrayLike) -> float:
 
 
 def correlate_rows(left: Floats, right: Floats) -> Floats:
-    """Pearson's r of each row with its fellow; NaN where a row is constant or lacks a value."""
+    """Pearson's r of each pair of rows; NaN where a row is constant or lacks a value."""
     x, y = left - left.mean(axis=1, keepdims=True), right - right.mean(axis=1, keepdims=True)
     norms = np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
     return np.asarray(np.divide((x * y).sum(axis=1), norms, out=np.full(len(x), np.nan), where=norms > 0))
 
 
 def bound_by_fisher(r: float, count: int) -> Interval:
-    """Fisher's interval of a correlation of so many pairs; none for fewer than four, or for 1 and -1."""
+    """Fisher's interval of a correlation over so many pairs; none for fewer than four, or for 1 and -1."""
     if count < 4 or not abs(r) < 1:
         return Interval(r)
     reach = float(stats.norm.ppf((1 + CONFIDENCE) / 2)) / math.sqrt(count - 3)
@@ -129,7 +129,7 @@ def williams_test(first: Floats, second: Floats, ratings: Floats) -> Williams:
 
 
 def jsonable(row: Any) -> Any:
-    """Nested dictionaries and lists in which numbers that are none are null and intervals are objects."""
+    """The value as nested dictionaries and lists: non-finite numbers are null, intervals are objects."""
     if isinstance(row, Interval):
         return row.to_json()
     if isinstance(row, dict):

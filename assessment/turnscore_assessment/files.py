@@ -1,4 +1,4 @@
-"""Files that people and spreadsheets read: text that may be gzipped, CSV, JSON. Decides no content."""
+"""Files for people and spreadsheets: text that may be gzipped, CSV, JSON. Decides no content."""
 
 import csv
 import gzip
@@ -15,7 +15,7 @@ UNREADABLE = (UnicodeDecodeError, gzip.BadGzipFile, EOFError, zlib.error)
 """What reading a text raises whose bytes are broken or are no UTF-8."""
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
-"""How a cell begins that a spreadsheet would take for a formula (OWASP, CSV injection)."""
+"""First characters of a cell that a spreadsheet would take for a formula (OWASP, CSV injection)."""
 
 
 def open_text(path: Path, newline: str | None = None) -> IO[str]:
@@ -39,7 +39,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_all(folder: Path, contents: Mapping[str, str]) -> list[Path]:
-    """Writes a file per name, replacing what is there; returns their places."""
+    """Writes one file per name, replacing old ones; returns their paths."""
     for name, content in contents.items():
         write_text(folder / name, content)
     return [folder / name for name in contents]
@@ -55,7 +55,7 @@ def to_csv(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def to_json_text(document: Any) -> str:
-    """The document as JSON; numbers that are none are null, intervals are objects."""
+    """The document as JSON: non-finite numbers are null, intervals are objects."""
     return json.dumps(jsonable(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Tables in Markdown: lines of a page, for every report that is one."""
+"""Tables in Markdown, for every report."""
 
 from collections.abc import Iterable, Sequence
 

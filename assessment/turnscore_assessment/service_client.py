@@ -1,4 +1,4 @@
-"""The service that commands ask for scores: how long they wait for it, and how much they ask at once."""
+"""The service that scores for commands: how long they wait for it, and how much they ask at once."""
 
 from collections.abc import Callable
 
@@ -6,15 +6,15 @@ import typer
 from turnscore_client import AsyncTurnScoreClient
 
 CALL_SECONDS = 60.0
-"""For one dialogue, retries included. Chosen: six times the client's own, as nobody waits for a single answer."""
+"""Seconds for one dialogue, retries included. Chosen: six times the client's own, since no user waits."""
 CALLS_IN_FLIGHT = 4
-"""Chosen: some 40 turns, which fill a batch and leave the service room for others."""
+"""Dialogues in flight. Chosen: some 40 turns, which fill a batch and leave the service room for others."""
 
 OpenClient = Callable[[], AsyncTurnScoreClient]
 
 
 def client_of(url: str | None, seconds: float | None = None) -> OpenClient:
-    """Opens a client of that service, or of TURNSCORE_URL's; BadParameter, once called, for an address that is none."""
+    """Opens a client of that service, or of TURNSCORE_URL's; raises BadParameter, once called, for a wrong address."""
 
     def open_client() -> AsyncTurnScoreClient:
         try:

@@ -1,7 +1,7 @@
-"""Files of dialogues: JSON lines with `turns`, or a ratings file. Reads who said what, and nothing else.
+"""Files of dialogues: JSON lines with `turns`, or a ratings file. Reads speakers and texts alone.
 
-A turn is an object with `speaker` (`user`, `system`) and `text`, or a plain text, of which every second one is taken
-for the system's.
+A turn is an object with `speaker` (`user`, `system`) and `text`, or a plain text; every second plain text is the
+system's.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from turnscore_assessment.ratings.rating_file import read_lines
 USER, SYSTEM = "user", "system"
 
 SpokenTurns = list[tuple[str, str]]
-"""Who speaks, and what."""
+"""Speakers and texts."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class SpokenDialogue:
 
 
 def read_dialogues(path: Path) -> Iterator[SpokenDialogue]:
-    """Every dialogue that has a turn; a ratings file's first line is none. BadFileError names line and field."""
+    """Every dialogue that has a turn; a ratings file's first line is skipped. BadFileError names line and field."""
     is_ratings = False
     for number, record in read_lines(path):
         if "criteria" in record and "turns" not in record:

@@ -25,15 +25,15 @@ from turnscore_assessment.agreement.statistics import (
 Integers = NDArray[np.intp]
 
 LEAST_OBSERVATIONS = 3
-"""Of fewer, a correlation is always 1 or -1. Specified."""
+"""With fewer, a correlation is always 1 or -1. Specified."""
 
 LEAST_DIALOGUES = 3
-"""Fewer dialogues say nothing about those not drawn; such figures get no interval. Chosen."""
+"""With fewer dialogues, those drawn say nothing about others: such figures get no interval. Chosen."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Correlations:
-    """How one column goes with people's judgements; NaN where that is undefined."""
+    """One column's correlations with people's judgements; NaN where undefined."""
 
     pearson: Interval
     spearman: Interval
@@ -83,7 +83,7 @@ def draw_dialogues(count: int, rounds: int, seed: int) -> Floats:
 
 
 def resample_pearson(columns: Floats, dialogue_of: Integers, draws: Floats) -> Floats:
-    """Pearson's r of all pairs of columns: one matrix a round."""
+    """Pearson's r of all pairs of columns: one matrix per round."""
     centred = columns - columns.mean(axis=1, keepdims=True)
     return np.array([_weighted_pearson(centred, drawn[dialogue_of]) for drawn in draws]).reshape(
         -1, *[len(columns)] * 2
@@ -91,7 +91,7 @@ def resample_pearson(columns: Floats, dialogue_of: Integers, draws: Floats) -> F
 
 
 def resample_spearman(columns: Floats, dialogue_of: Integers, draws: Floats) -> Floats:
-    """Spearman's rho of all pairs of columns: one matrix a round."""
+    """Spearman's rho of all pairs of columns: one matrix per round."""
     codes = np.stack([np.unique(column, return_inverse=True)[1] for column in columns])
     matrices = []
     for drawn in draws:
@@ -101,10 +101,10 @@ def resample_spearman(columns: Floats, dialogue_of: Integers, draws: Floats) -> 
 
 
 def resample_kendall(pair: Floats, dialogue_of: Integers, draws: Floats) -> Floats:
-    """Kendall's tau-b of two columns, one a round.
+    """Kendall's tau-b of two columns, one per round.
 
-    Its sums over pairs of observations are sums over pairs of dialogues, so that a round is a quadratic form in
-    `draws` and sorts nothing.
+    Its sums over pairs of observations are sums over pairs of dialogues, so a round is a quadratic form in `draws` and
+    sorts nothing.
     """
     if not len(draws):
         return np.zeros(0)
@@ -114,7 +114,7 @@ def resample_kendall(pair: Floats, dialogue_of: Integers, draws: Floats) -> Floa
 
 
 def resample_auc(scores: Floats, labels: Floats, dialogue_of: Integers, draws: Floats) -> Floats:
-    """The area under the ROC curve of scores against labels of 0 and 1, one a round; ties count half."""
+    """The area under the ROC curve of scores against labels of 0 and 1, one per round; ties count half."""
     codes = np.unique(scores, return_inverse=True)[1]
     areas = []
     for drawn in draws:
@@ -165,7 +165,7 @@ def _weighted_pearson(columns: Floats, weights: Floats) -> Floats:
 
 
 def _divide(left: Floats, right: Floats) -> Floats:
-    """NaN where the divisor is 0."""
+    """The quotient; NaN where the divisor is 0."""
     return np.divide(left, right, out=np.full_like(left, np.nan), where=right > 0)
 
 

@@ -1,4 +1,4 @@
-"""Scores of judged dialogues from bundles, without a server: the turns, batches and means that the service makes."""
+"""Scores of judged dialogues from bundles, without a server: the turns, batches and means are the service's."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from turnscore_assessment.data.dialogue_sets import Spoken
 from turnscore_assessment.errors import AgreementError
 
 DIALOGUES_AT_ONCE = 16
-"""Dialogues whose turns are sorted into batches together. Chosen: enough of like width, and the progress is seen."""
+"""Dialogues whose turns are sorted into batches together. Chosen: enough of like length, and progress shows."""
 
 TURNS_AT_ONCE = 512
 """Independent turns that are sorted into batches together. Chosen likewise."""
@@ -27,7 +27,7 @@ MAX_BATCH_TOKENS = 4096
 
 @dataclass(frozen=True)
 class _PlacedPack:
-    """A pack and the turns, of all that are scored together, that it answers."""
+    """A pack, and the indices of the turns that it answers."""
 
     pack: TokenPack
     answers: Sequence[int]
@@ -69,7 +69,7 @@ def score_with_bundle(loaded: LoadedScorer, dialogues: Sequence[JudgedDialogue],
 
 
 def _find_bundle(reference: str) -> Bundle:
-    # The store, and BentoML with it, takes a second to import: only who measures a bundle pays for it.
+    # The store imports BentoML, which takes a second: only measuring a bundle needs it.
     from turnscore_models.store import resolve
 
     return resolve(reference)
@@ -81,7 +81,7 @@ def make_turn(context: Sequence[Spoken], response: str) -> TurnToScore:
 
 
 def score_turns(loaded: LoadedScorer, turns: Sequence[TurnToScore]) -> list[RawScore]:
-    """The scores of independent turns, in order, in batches of turns of like width."""
+    """The scores of independent turns, in order, from batches of turns of like length."""
     raw: dict[int, RawScore] = {}
     for start in range(0, len(turns), TURNS_AT_ONCE):
         packs = loaded.scorer.encode([loaded.trim(turn) for turn in turns[start : start + TURNS_AT_ONCE]])
@@ -116,7 +116,7 @@ def _score_chunk(loaded: LoadedScorer, dialogues: Sequence[JudgedDialogue]) -> l
 
 
 def _form_batches(placed: Sequence[_PlacedPack]) -> Iterator[list[_PlacedPack]]:
-    """Packs of like width, within the budget unless one alone exceeds it."""
+    """Packs of like length, within the budget unless one alone exceeds it."""
     batch: list[_PlacedPack] = []
     for each in sorted(placed, key=lambda each: each.pack.width):
         rows = sum(len(other.pack.rows) for other in batch) + len(each.pack.rows)
@@ -135,7 +135,7 @@ def _collect(
     raw: dict[int, RawScore],
     in_order: Iterator[int],
 ) -> DialogueScores:
-    """The next dialogue's scores; `in_order` numbers the turns of all."""
+    """One dialogue's scores; `in_order` holds the indices of the turns of all dialogues."""
     parts: dict[int, dict[str, float]] = {}
     counted: list[dict[str, float]] = []
     for place in dialogue.system_places:

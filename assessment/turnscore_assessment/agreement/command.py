@@ -1,4 +1,4 @@
-"""`turnscore-agreement` and `turnscore-agreement-convert`: options in, tables out. Measure nothing themselves."""
+"""`turnscore-agreement` and `turnscore-agreement-convert`: parse options and print tables. Measure nothing."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ class FormName(StrEnum):
 
 
 class LevelName(StrEnum):
-    """What is compared with people's judgements."""
+    """The levels that judgements and scores are compared at."""
 
     TURN = "turn"
     DIALOGUE = "dialogue"
@@ -42,7 +42,7 @@ Form = Annotated[
     FormName, typer.Option(help="`judged`, see docs/agreement.md, `dbdc3`, or `study`, see docs/assessment.md.")
 ]
 Parts = Annotated[
-    list[str] | None, typer.Option("--part", help="An entry of the score's details instead of its `value`; repeatable.")
+    list[str] | None, typer.Option("--part", help="A detail of the score instead of its `value`; repeatable.")
 ]
 Bundles = Annotated[
     list[str] | None,
@@ -64,7 +64,7 @@ def agreement(
     level: Annotated[
         LevelName, typer.Option(help="`both`: every level that the file has judgements for.")
     ] = LevelName.BOTH,
-    bootstrap: Annotated[int, typer.Option(min=1, help="Resamples of dialogues for an interval.")] = BOOTSTRAP_ROUNDS,
+    bootstrap: Annotated[int, typer.Option(min=1, help="Resamples of dialogues per interval.")] = BOOTSTRAP_ROUNDS,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     concurrency: Annotated[int, typer.Option(min=1, help="Dialogues in flight at the service.")] = CALLS_IN_FLIGHT,
     timeout: Annotated[float, typer.Option(help="Seconds for one dialogue, retries included.")] = CALL_SECONDS,
@@ -110,7 +110,7 @@ def convert(
     from turnscore_assessment.agreement.data import read_judged_dialogues, write_judged_dialogues
 
     if target.exists() and target.samefile(source):
-        raise typer.BadParameter("would overwrite what it reads", param_hint="target")
+        raise typer.BadParameter("must differ from the input: it would be overwritten", param_hint="target")
     with reported_errors():
         dialogues = read_judged_dialogues(source, form)
         write_judged_dialogues(target, dialogues)
@@ -120,7 +120,7 @@ def convert(
 
 @contextmanager
 def show_progress(title: str, dialogues: int) -> Iterator[Advance]:
-    """A progress bar on stderr, gone when it is done."""
+    """A progress bar on stderr, removed at the end."""
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(title, total=dialogues)
         yield lambda scored: progress.update(task, advance=scored)

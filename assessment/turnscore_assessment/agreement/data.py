@@ -1,4 +1,4 @@
-"""Judged dialogues: dialogues with what people thought of turns or of the whole. Reads and checks; scores nothing.
+"""Judged dialogues: dialogues with people's judgements of turns or of the whole. Reads and checks; scores nothing.
 
 docs/agreement.md describes the form.
 """
@@ -20,7 +20,7 @@ Quality = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class JudgedTurn(Turn):
-    """A turn; `quality` is what people thought of it, on any scale that rises with quality."""
+    """A turn; `quality` is people's judgement of it, on any scale that rises with quality."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -28,7 +28,7 @@ class JudgedTurn(Turn):
 
 
 class JudgedDialogue(BaseModel):
-    """A dialogue, oldest turn first; `quality` is what people thought of the whole."""
+    """A dialogue, oldest turn first; `quality` is people's judgement of the whole."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
 
@@ -44,7 +44,7 @@ class JudgedDialogue(BaseModel):
 
     @property
     def is_judged(self) -> bool:
-        """Whether people judged it, or a turn of it."""
+        """Whether people judged the dialogue or a turn of it."""
         return self.quality is not None or bool(self.turn_qualities)
 
     @property
@@ -68,7 +68,7 @@ def read_judged_dialogues(path: Path, form: str = "judged") -> list[JudgedDialog
     for row, record in read_study(path) if form == STUDY else read_rows(path):
         dialogue = _build_dialogue(record, path, row, form)
         if dialogue.id in dialogues:
-            raise BadDataError(path, row, f"id: {dialogue.id!r} was already used")
+            raise BadDataError(path, row, f"id: {dialogue.id!r} was already used; give each dialogue its own")
         dialogues[dialogue.id] = dialogue
     if not dialogues:
         raise BadDataError(path, 0, "has no dialogue")

@@ -1,4 +1,4 @@
-"""Forms of judged dialogues: makes rows of docs/agreement.md's form out of others'. Checks only what it changes."""
+"""Forms of judged dialogues: converts rows of other forms to docs/agreement.md's. Checks only what it changes."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -7,10 +7,10 @@ from typing import Any
 Record = dict[str, Any]
 
 STUDY = "study"
-"""A ratings file (docs/assessment.md); `study_form` makes rows of it."""
+"""The form of a ratings file (docs/assessment.md); `study_form` converts it."""
 
 BREAKDOWN_WEIGHTS = {"O": 1.0, "T": 0.5, "X": 0.0}
-"""No breakdown, a possible one, a breakdown: a turn's quality is the mean over its annotators. Specified."""
+"""Values of no breakdown, a possible one, a breakdown: a turn's quality is the mean over annotators. Specified."""
 
 
 class BadFieldError(ValueError):
@@ -18,7 +18,7 @@ class BadFieldError(ValueError):
 
 
 def keep_judged(record: Record) -> Record:
-    """The row as it is."""
+    """The row unchanged."""
     return record
 
 
@@ -42,7 +42,7 @@ def _convert_votes(turn: object, index: int) -> object:
 
 def _count_votes(votes: object, field: str) -> float:
     if not isinstance(votes, dict) or set(votes) != set(BREAKDOWN_WEIGHTS):
-        raise BadFieldError(f"{field}: must be an object of O, T and X")
+        raise BadFieldError(f"{field}: must be an object with O, T and X")
     if not all(isinstance(count, int) and not isinstance(count, bool) and count >= 0 for count in votes.values()):
         raise BadFieldError(f"{field}: must hold whole numbers from 0 on")
     if not sum(votes.values()):

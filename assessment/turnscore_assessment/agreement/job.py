@@ -21,7 +21,7 @@ from turnscore_assessment.errors import AgreementError
 
 @dataclass(frozen=True, kw_only=True)
 class AgreementJob:
-    """What was asked for. Without bundles the service is asked that `open_client` reaches."""
+    """The command's options. Without bundles, `open_client` opens the service that scores."""
 
     file: Path
     form: str
@@ -36,14 +36,13 @@ class AgreementJob:
 
     @property
     def choice(self) -> ScorerChoice:
-        """What scores the dialogues."""
         return ScorerChoice(
             scorers=self.scorers, bundles=self.bundles, open_client=self.open_client, concurrency=self.concurrency
         )
 
     @property
     def command(self) -> str:
-        """The command that gives the same figures, whatever the file and the bundles are called elsewhere."""
+        """The command that gives the same figures, with names in place of local paths."""
         options = [("--form", self.form)] if self.form != "judged" else []
         options += [("--scorer", name) for name in self.scorers]
         options += [("--part", name) for name in self.parts if len(self.parts) > 1 or name != "value"]
@@ -78,7 +77,7 @@ def run_agreement_job(job: AgreementJob, show_progress: ShowProgress) -> Agreeme
 
 
 def write_report(report: AgreementReport, folder: Path) -> list[Path]:
-    """Writes `agreement.json`, `agreement.md` and `agreement.png`, replacing what is there; gives their places."""
+    """Writes `agreement.json`, `agreement.md` and `agreement.png`, replacing old ones; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"agreement.{suffix}" for suffix in ("json", "md", "png")]
     paths[0].write_text(json.dumps(to_json(report), indent=2, allow_nan=False) + "\n", encoding="utf-8")
@@ -89,4 +88,4 @@ def write_report(report: AgreementReport, folder: Path) -> list[Path]:
 
 def _count_empty(dialogues: Sequence[JudgedDialogue]) -> list[str]:
     empty = sum(len(each.turn_qualities) - len(drop_empty_turns(each).turn_qualities) for each in dialogues)
-    return [f"{empty} judged turns without text, which the service refuses to score"] if empty else []
+    return [f"{empty} judged turns without text: the service refuses to score them"] if empty else []

@@ -19,7 +19,7 @@ class Row:
     name: str
     is_baseline: bool
     observations: int
-    """How many the figures were taken over: those that have both a judgement and a score."""
+    """The observations with both a judgement and a score."""
     figures: Correlations
 
 
@@ -34,7 +34,7 @@ class Group:
 
 
 def measure(observations: Observations, rounds: int, seed: int) -> list[Group]:
-    """Everything at one level: all systems together first, then each where the file names more than one."""
+    """All figures of one level: all systems together first, then each where the file names more than one."""
     systems = np.array([system or "" for system in observations.systems])
     groups = [_measure_group(observations, ALL_SYSTEMS, np.full(len(systems), True), rounds, seed)]
     names = np.unique(systems)

@@ -1,4 +1,4 @@
-"""Observations: judged turns or dialogues with their scores and trivial baselines beside. Correlates nothing."""
+"""Observations: judged turns or dialogues, their scores, and trivial baselines. Correlates nothing."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ AVERAGED_TURNS = "means of people's judgements of turns, as the file judges no d
 
 @dataclass(frozen=True)
 class Column:
-    """A scorer's part or a baseline: a number an observation, NaN where there is none."""
+    """A scorer's part or a baseline: one number per observation, NaN where there is none."""
 
     name: str
     values: Floats
@@ -34,7 +34,7 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Observations:
-    """What is compared at one level, side by side."""
+    """The columns and judgements of one level."""
 
     level: Level
     against: str
@@ -46,7 +46,7 @@ class Observations:
 
     @property
     def baselines(self) -> list[Column]:
-        """The columns that know nothing of what was said."""
+        """The columns of the baselines: those without a scorer."""
         return [column for column in self.columns if column.is_baseline]
 
 
@@ -66,11 +66,11 @@ def find_levels(dialogues: Sequence[JudgedDialogue], asked: str) -> tuple[list[L
 
 
 def choose_parts(scored: Sequence[ScoredFile], parts: Sequence[str]) -> list[tuple[ScoredFile, str]]:
-    """Each scorer with each of the parts that it has; AgreementError for a part or a scorer left without a match."""
+    """Each scorer with each of its parts that was asked for; AgreementError for a part or scorer without a match."""
     for part in parts:
         if not any(part in file.parts for file in scored):
             known = "; ".join(f"{file.scorer} has {', '.join(file.parts)}" for file in scored)
-            raise AgreementError(f"no scorer has a part {part!r}: {known}")
+            raise AgreementError(f"no scorer has a part {part!r}; {known}")
     for file in scored:
         if not set(parts) & set(file.parts):
             raise AgreementError(f"{file.scorer} has none of these parts: {', '.join(parts)}")
@@ -119,9 +119,9 @@ _Places = dict[tuple[int, int | None], float]
 
 
 def _judge(dialogues: Sequence[JudgedDialogue], level: Level) -> _Places:
-    """People's judgements by number of the dialogue and place of the turn; None stands for the whole dialogue.
+    """People's judgements by dialogue's index and turn's place; None stands for the whole dialogue.
 
-    Dialogues are never judged on two scales at once: their turns stand in for them only where none is judged.
+    Dialogues are never judged on two scales at once: the turns' judgements stand in only where no dialogue is judged.
     """
     numbered = list(enumerate(dialogues))
     if level == "turn":
@@ -140,7 +140,7 @@ def _find_score(scores: DialogueScores, place: int | None, part: str) -> float:
 
 
 def _measure(dialogue: JudgedDialogue, place: int | None) -> tuple[float, float, float]:
-    """Characters, words and position of a turn; a dialogue's are the means over its system turns and its turns."""
+    """A turn's characters, words and position; a dialogue's means over its system turns, and its number of turns."""
     places = dialogue.system_places if place is None else [place]
     texts = [dialogue.turns[each].text for each in places]
     characters = sum(len(text) for text in texts) / len(texts)

@@ -15,7 +15,7 @@ from turnscore_assessment.agreement.report import MeasuredLevel, format_interval
 PANEL_INCHES = 4.2
 DOTS_PER_INCH = 120
 MOST_COLOURS = 10
-"""Systems with a colour of their own; matplotlib's default cycle has no more."""
+"""Systems with a colour of their own, as many as matplotlib's default cycle has."""
 
 
 def draw_scatter(levels: Sequence[MeasuredLevel], path: Path) -> None:
@@ -40,7 +40,7 @@ def _draw_panel(panel: Any, level: MeasuredLevel, name: str) -> None:
     has_colours = 1 < len(shown) <= MOST_COLOURS
     for system in shown if has_colours else [None]:
         chosen = np.full(len(systems), True) if system is None else systems == system
-        # Fainter where there are more points, so that dense places do not fill up. Chosen.
+        # Fainter points where there are many, so that dense places do not fill up. Chosen.
         faintness = float(np.clip(100 / len(systems), 0.15, 0.8))
         panel.scatter(
             column.values[chosen],

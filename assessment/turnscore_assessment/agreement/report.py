@@ -20,14 +20,12 @@ NOTHING = "-"
 
 @dataclass(frozen=True)
 class MeasuredLevel:
-    """One level's observations and what was measured on them."""
-
     observations: Observations
     groups: Sequence[Group]
 
     @property
     def title(self) -> str:
-        """What was compared with what."""
+        """A sentence on what was compared with what."""
         everything = self.groups[0]
         count = f"{everything.observations} turns of " if self.observations.level == "turn" else ""
         return (
@@ -38,7 +36,7 @@ class MeasuredLevel:
 
 @dataclass(frozen=True, kw_only=True)
 class AgreementReport:
-    """Everything there is to say, and what it takes to get it again."""
+    """All figures, and how to get them again."""
 
     file: str
     sha256: str
@@ -49,11 +47,11 @@ class AgreementReport:
     scored: Sequence[ScoredFile]
     levels: Sequence[MeasuredLevel]
     left_out: Sequence[str]
-    """What of the file was not measured, and why."""
+    """What in the file was not measured, and why."""
 
     @property
     def explanation(self) -> str:
-        """How the table's figures were made."""
+        """A paragraph on how the table's figures were made."""
         how = (
             f"Each figure with its {CONFIDENCE:.0%} interval from {self.rounds} resamples of whole dialogues (seed "
             f"{self.seed}); Kendall is tau-b; given length: partial correlation given the response's characters. "
@@ -64,7 +62,7 @@ class AgreementReport:
 
 
 def make_table(level: MeasuredLevel) -> Table:
-    """The level's figures, to be printed; a rule between systems."""
+    """The level's figures, for printing; a rule between systems."""
     table = Table(*HEADER, title=level.title, title_justify="left")
     for group in level.groups:
         for row in group.rows:
@@ -92,7 +90,7 @@ def format_markdown(report: AgreementReport) -> str:
 
 
 def to_json(report: AgreementReport) -> dict[str, Any]:
-    """Every figure; what is undefined is null."""
+    """Every figure; undefined ones are null."""
     return {
         "file": report.file,
         "sha256": report.sha256,
@@ -114,7 +112,7 @@ def to_json(report: AgreementReport) -> dict[str, Any]:
 
 
 def format_interval(interval: Interval | None) -> str:
-    """The figure with its interval, the figure alone where there is none, or a dash."""
+    """The figure with its interval, or alone where there is none; a dash where it is undefined."""
     if interval is None or math.isnan(interval.value):
         return NOTHING
     return f"{interval.value:.3f}" if math.isnan(interval.low) else str(interval)

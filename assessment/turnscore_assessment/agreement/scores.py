@@ -1,10 +1,10 @@
-"""Scores to be compared with people's: what a scorer says of judged dialogues, wherever it runs. Computes nothing."""
+"""Scores to be compared with people's judgements, wherever they were computed. Computes nothing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 VALUE = "value"
-"""The part of a score that is its value; the others are the entries of its details."""
+"""The part of a score that is its value; the other parts are its details."""
 
 Advance = Callable[[int], None]
 """Called with the number of dialogues scored since the last call."""
@@ -12,17 +12,17 @@ Advance = Callable[[int], None]
 
 @dataclass(frozen=True)
 class DialogueScores:
-    """What one scorer says of one dialogue."""
+    """One scorer's scores of one dialogue."""
 
     turns: Mapping[int, Mapping[str, float]]
-    """By a system turn's place: its `value` and details."""
+    """`value` and details by the system turn's place."""
     dialogue: Mapping[str, float]
-    """The means of the same over the turns that count; what is not known, or has no such turn, is left out."""
+    """Their means over the turns that count; a part without such a turn is left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredFile:
-    """What one scorer says of every dialogue, in the file's order."""
+    """One scorer's scores of every dialogue, in the file's order."""
 
     scorer: str
     model: str
@@ -32,7 +32,6 @@ class ScoredFile:
 
     @property
     def parts(self) -> list[str]:
-        """`value` and the details' names."""
         found = {part for dialogue in self.dialogues for parts in dialogue.turns.values() for part in parts}
         return [VALUE, *sorted(found - {VALUE})]
 

@@ -1,4 +1,4 @@
-"""Scoring of judged dialogues by what was chosen: a running service, or bundles in this process. Measures nothing."""
+"""Scores judged dialogues by a running service, or by bundles in this process. Measures nothing."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ ShowProgress = Callable[[str, int], AbstractContextManager[Advance]]
 
 @dataclass(frozen=True, kw_only=True)
 class ScorerChoice:
-    """Scorers by name. Without bundles the service is asked that `open_client` reaches."""
+    """Scorers by name. Without bundles, `open_client` opens the service that scores."""
 
     scorers: Sequence[str]
     bundles: Sequence[str]
@@ -30,7 +30,7 @@ class ScorerChoice:
 def score_dialogues(
     choice: ScorerChoice, dialogues: Sequence[JudgedDialogue], show_progress: ShowProgress
 ) -> list[ScoredFile]:
-    """What each scorer says of the dialogues. AgreementError where one is not to be had, or fails on a dialogue."""
+    """Each scorer's scores of the dialogues. AgreementError for a missing scorer, or one that fails on a dialogue."""
     names = list(dict.fromkeys(choice.scorers))
     if not choice.bundles:
         return asyncio.run(_ask_service(choice, names, dialogues, show_progress))

@@ -12,7 +12,7 @@ from turnscore_assessment.agreement.scores import VALUE, Advance, DialogueScores
 from turnscore_assessment.errors import AgreementError
 
 _RELATIVE_ROUNDING = 1e-9
-"""How far two sums of the same float64 values may lie apart. Chosen: far above rounding, far below any score."""
+"""How far two sums of the same float64 values may differ. Chosen: far above rounding, far below any score."""
 
 
 async def score_with_service(
@@ -24,8 +24,8 @@ async def score_with_service(
 ) -> list[ScoredFile]:
     """Each scorer's scores of every system turn, at most `concurrency` dialogues in flight.
 
-    AgreementError where a scorer is not loaded, or where the service fails on a dialogue, which is named, or answers it
-    by another version, as one that splits conversations does.
+    Raises AgreementError where a scorer is not loaded, or the service fails on a dialogue or answers it by another
+    version, as one that splits conversations does; the message names the dialogue.
     """
     models = await _find_models(client, scorers)
     in_flight = asyncio.Semaphore(concurrency)
@@ -99,8 +99,8 @@ def _read_scores(scorer: str, reply: DialogueReply) -> DialogueScores:
 def _average_counted(turns: Sequence[Mapping[str, float]], aggregate: DialogueAggregate) -> dict[str, float]:
     """The means of the details over the turns that count; empty where the reply does not show which these are.
 
-    The reply has their number and the mean of their values. Turns that do not count are those before the user has said
-    anything, so the last ones are taken, if their mean is the reply's.
+    The reply has their number and the mean of their values. Only turns before the user's first do not count, so the
+    last ones are taken, if their mean is the reply's.
     """
     means = average_parts(turns[len(turns) - aggregate.turns :])
     is_consistent = math.isclose(means[VALUE], aggregate.mean, rel_tol=_RELATIVE_ROUNDING, abs_tol=_RELATIVE_ROUNDING)

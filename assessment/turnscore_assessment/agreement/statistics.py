@@ -16,7 +16,7 @@ Statistic = Callable[[Floats, Floats], float]
 # Chosen: enough that the ends of a 95 % interval move by less than .005 between seeds on a few hundred pairs.
 BOOTSTRAP_ROUNDS = 1000
 UNEXPLAINED = 1e-12
-"""Share of a variance below which what a regression leaves is rounding. Chosen: float64 leaves about 1e-30."""
+"""Residual share of a variance that counts as rounding. Chosen: float64 leaves about 1e-30."""
 
 
 def _floats(values: ArrayLike) -> Floats:
@@ -34,7 +34,7 @@ def compute_auc(scores: ArrayLike, labels: ArrayLike) -> float:
 
 
 def compute_balanced_accuracy(scores: ArrayLike, labels: ArrayLike, threshold: float = 0.5) -> float:
-    """Mean of the recalls of both classes, class 1 being called from `threshold` on. NaN if one class is missing."""
+    """Mean of the recalls of both classes, class 1 called from `threshold` on. NaN if one class is missing."""
     is_called, is_positive = _floats(scores) >= threshold, _floats(labels) == 1
     if is_positive.all() or not is_positive.any():
         return float("nan")

@@ -16,14 +16,14 @@ from turnscore_assessment.scoring.standardization import standardize
 from turnscore_assessment.scoring.system_scores import choose_rows
 
 FIRST_LINE = 2
-"""Of a ratings file's dialogues."""
+"""Line of a ratings file's first dialogue."""
 
 
 def read_study(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line, row in docs/agreement.md's form) of the dialogues with ordinary systems of workers who pass.
+    """(line, row in docs/agreement.md's form) of the dialogues with ordinary systems by workers who pass.
 
     A dialogue that several judged comes once, with their mean; where dialogues of several systems have one name, the
-    system's stands before it. Those without a system turn that has a text are left out. Raises BadRatingsError for the
+    system's stands before it. Those without a system turn with text are left out. Raises BadRatingsError for the
     file, TooFewError where no worker passes.
     """
     ratings = read_ratings(path)
@@ -37,7 +37,7 @@ def read_study(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             name = dialogue.dialogue or f"line {row + FIRST_LINE}"
             judged.setdefault((dialogue.system, name), []).append(row)
     if not judged:
-        raise BadRatingsError(path, 0, "turns: no dialogue that counts has any")
+        raise BadRatingsError(path, 0, "turns: no dialogue of a passing worker has any")
     systems = Counter(name for _, name in judged)
     for (system, name), rows in judged.items():
         first = ratings.dialogues[rows[0]]

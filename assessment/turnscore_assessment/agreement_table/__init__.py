@@ -1,1 +1,1 @@
-"""One page on how every scorer goes with people on every development set. Measures; chooses nothing."""
+"""One page on the agreement of every scorer with people on every development set. Measures; chooses nothing."""

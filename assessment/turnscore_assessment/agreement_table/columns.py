@@ -1,4 +1,4 @@
-"""Columns: what each scorer, its parts, their sums and the trivial baselines say of the items of a set."""
+"""Columns: each scorer's, part's and sum's numbers for the items of a set, and the trivial baselines."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from turnscore_assessment.agreement.statistics import Floats
 from turnscore_assessment.agreement_table.judged_sets import DIALOGUES, JudgedItem, JudgedSet, draw_places
 
 SLOW = "fed"
-"""The scorer that takes ten times as long as the others, so that it is asked fewer turns."""
+"""The scorer that takes ten times as long as the others, so it scores fewer turns."""
 SUMMED = ("engagement", "sentiment_stop")
 MIXED = ("quality", *SUMMED)
 LENGTH = "length in characters"
@@ -68,7 +68,6 @@ def score_sets(
 
 
 def score_parts(loaded: LoadedScorer, turns: Sequence[TurnToScore]) -> list[RawScore]:
-    """The turns' scores as the service gives them."""
     return score_turns(loaded, [loaded.trim(turn) for turn in turns])
 
 
@@ -83,7 +82,7 @@ def _score_into(known: dict[TurnKey, tuple[Parts, bool]], loaded: LoadedScorer, 
 
 
 def key_of(turn: TurnToScore) -> TurnKey:
-    """Everything that decides the turn's scores, but who spoke."""
+    """A turn's identity for every scorer: all but who spoke."""
     return tuple(f"{each.speaker}:{each.text}" for each in turn.context), turn.response
 
 
@@ -116,7 +115,7 @@ def _column(items: Sequence[Parts], part: str) -> Floats:
 
 
 def length_and_position(judged: JudgedSet) -> dict[str, Floats]:
-    """What needs no model: how long each item is and where it stands."""
+    """The baselines: how long each item is and where it stands."""
     lengths = [np.mean([len(turn.response) for turn in item.turns]) for item in judged.items]
     positions = [
         len(item.turns) if judged.unit == DIALOGUES else len(item.turns[0].context) + 1 for item in judged.items

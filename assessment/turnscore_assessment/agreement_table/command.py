@@ -13,13 +13,13 @@ from turnscore_assessment.version_option import VersionOption
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 MOST_TURNS = 3000
-"""Turns a set at most: an interval is then some .07 wide. Chosen, as the time is."""
+"""Most turns per set: an interval is then some .07 wide. Chosen for the time it takes."""
 MOST_CONTEXTS = 250
-"""Of adversarial responses a split; each has 15 responses. Chosen."""
+"""Contexts of adversarial responses per split, with 15 responses each. Chosen."""
 SLOW_TURNS = 300
-"""Chosen: fed takes 30 ms of CPU and more a turn, the others 2 to 7."""
+"""Most turns per set for fed. Chosen: fed takes 30 ms of CPU and more per turn, the others 2 to 7."""
 ROUNDS = 500
-"""Resamples; the ends of an interval then move by some .005 from seed to seed. Chosen."""
+"""Resamples; the ends of an interval then vary by some .005 from seed to seed. Chosen."""
 
 
 @app.command()
@@ -30,10 +30,10 @@ def agreement_table(
         list[str] | None,
         typer.Option("--bundle", help="A bundle's folder (with a /) or name; repeatable. Default: all starters."),
     ] = None,
-    turns: Annotated[int, typer.Option(min=10, help="Turns per set, at most.")] = MOST_TURNS,
-    fed_turns: Annotated[int, typer.Option(min=10, help="Turns per set for fed, which is slow.")] = SLOW_TURNS,
+    turns: Annotated[int, typer.Option(min=10, help="Most turns per set.")] = MOST_TURNS,
+    fed_turns: Annotated[int, typer.Option(min=10, help="Most turns per set for fed, which is slow.")] = SLOW_TURNS,
     contexts: Annotated[int, typer.Option(min=3, help="Contexts of adversarial responses per split.")] = MOST_CONTEXTS,
-    bootstrap: Annotated[int, typer.Option(min=1, help="Resamples of dialogues for an interval.")] = ROUNDS,
+    bootstrap: Annotated[int, typer.Option(min=1, help="Resamples of dialogues per interval.")] = ROUNDS,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     _version: VersionOption = False,
 ) -> None:

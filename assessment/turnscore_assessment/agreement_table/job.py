@@ -1,4 +1,4 @@
-"""One run of `turnscore-agreement-table`: reads, has the sets scored, measures. Writes and keeps nothing."""
+"""One run of `turnscore-agreement-table`: reads the sets, scores and measures them. Writes nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from turnscore_assessment.errors import AgreementError
 
 @dataclass(frozen=True, kw_only=True)
 class TableJob:
-    """What was asked for."""
+    """The command's options."""
 
     data: Path
     bundles: Sequence[str]

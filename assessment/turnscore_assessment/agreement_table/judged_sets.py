@@ -19,7 +19,7 @@ from turnscore_assessment.data.rated_turns import RatedTurn
 DBDC3 = "dbdc3"
 TURNS, DIALOGUES = "turns", "dialogues"
 PASSED = "_pass"
-"""In the name of a file whose raters passed the published quality control."""
+"""Ends the name of a file whose raters passed the published quality control."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,17 +45,16 @@ class JudgedSet:
 
     @property
     def is_binary(self) -> bool:
-        """Whether people said good or bad, so that the area under the ROC curve is what is measured."""
+        """Whether people answered good or bad, so that the AUC is measured."""
         return {each.rating for each in self.items} <= {0.0, 1.0}
 
     @property
     def turns(self) -> int:
-        """All that are scored."""
         return sum(len(each.turns) for each in self.items)
 
 
 def read_judged_sets(folder: Path, most_turns: int, seed: int) -> list[JudgedSet]:
-    """Every development set that the folder has; of a larger one whole dialogues of about `most_turns` turns."""
+    """Every development set in the folder; of a larger one, whole dialogues of about `most_turns` turns."""
     found = []
     for name, rated in read_development_sets(folder).items():
         found.append(JudgedSet(name=name, unit=TURNS, items=[_make_item([turn]) for turn in rated]))
@@ -153,7 +152,7 @@ def draw_places(items: Sequence[JudgedItem], most_turns: int, seed: int) -> list
 
 
 def group_by(pairs: Iterable[tuple[str, Any]]) -> dict[str, list[Any]]:
-    """The second of each pair by the first, in order."""
+    """The second of each pair, grouped by the first, in order."""
     groups: dict[str, list[Any]] = {}
     for name, value in pairs:
         groups.setdefault(name, []).append(value)
@@ -161,5 +160,4 @@ def group_by(pairs: Iterable[tuple[str, Any]]) -> dict[str, list[Any]]:
 
 
 def average(values: Sequence[float]) -> float:
-    """The mean."""
     return sum(values) / len(values)

@@ -28,16 +28,16 @@ from turnscore_assessment.agreement_table.columns import LENGTH, ScoredSet
 
 ALL = "all"
 LEAST_SYSTEMS = 3
-"""Of fewer, an order says nothing. Specified."""
+"""With fewer systems, an order says nothing. Specified."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """How one column goes with people's ratings; NaN where that is undefined."""
+    """One column's agreement with people's ratings; NaN where undefined."""
 
     items: int
     agreement: Interval
-    """Spearman's rho, or the area under the ROC curve where people said good or bad."""
+    """Spearman's rho, or the AUC where people answered good or bad."""
     pearson: Interval
     given_length: Interval
     """The partial Spearman correlation."""
@@ -45,7 +45,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class SystemFigures:
-    """How a column's means over systems go with people's, and the systems by it, best first."""
+    """How a column's means over systems correlate with people's, and the systems in its order, best first."""
 
     pearson: Interval
     spearman: Interval
@@ -58,7 +58,7 @@ Draws = tuple[int, int]
 
 
 def measure_set(scored: ScoredSet, draws: Draws) -> dict[str, dict[str, Figures]]:
-    """By system, those of all first, and column; systems apart only where there are several."""
+    """Figures by system, all together first, and column; single systems only where there are several."""
     systems = np.array([item.system for item in scored.judged.items])
     groups = {ALL: np.full(len(systems), True)}
     if len(set(systems)) > 1:
@@ -67,7 +67,7 @@ def measure_set(scored: ScoredSet, draws: Draws) -> dict[str, dict[str, Figures]
 
 
 def _measure_group(scored: ScoredSet, chosen: NDArray[np.bool_], draws: Draws) -> Iterator[tuple[str, Figures]]:
-    """The columns in order; those that were asked the same items are resampled together."""
+    """The columns in order; those of the same items are resampled together."""
     ratings = np.array([item.rating for item in scored.judged.items])
     names = np.array([item.dialogue for item in scored.judged.items])
     columns = scored.columns
@@ -113,7 +113,7 @@ def _measure_columns(
 
 
 def order_systems(scored: ScoredSet, draws: Draws) -> tuple[list[str], dict[str, SystemFigures]]:
-    """The systems as people order them, and what each column makes of them; nothing where there are too few."""
+    """The systems in people's order, and each column's order of them; nothing where there are too few."""
     rated = scored.judged.system_ratings
     names = sorted(rated, key=lambda name: -rated[name])
     if len(names) < LEAST_SYSTEMS:

@@ -19,7 +19,7 @@ from turnscore_assessment.agreement_table.trained_baselines import MARK, read_tr
 from turnscore_assessment.markdown import table_head, table_row
 
 FITTED = "(fitted on)"
-"""At the end of the name of a set that quality's value is fitted on."""
+"""Ends the name of a set that quality's value is fitted on."""
 PUBLISHED = Path(__file__).with_name("published.json")
 
 
@@ -39,8 +39,6 @@ class MeasuredSet:
 
 @dataclass(frozen=True, kw_only=True)
 class TablePage:
-    """Everything on the page."""
-
     command: str
     date: str
     rounds: int
@@ -51,7 +49,7 @@ class TablePage:
     relevance: Sequence[Accuracy]
 
     def format(self) -> str:
-        """The page, without a line that changes from run to run but the date."""
+        """The page; between equal runs only its date differs."""
         published = json.loads(PUBLISHED.read_text(encoding="utf-8"))
         parts = [self._introduction(), *_summary(self.sets)]
         for measured in self.sets:
@@ -98,7 +96,7 @@ def _summary(sets: Sequence[MeasuredSet]) -> list[str]:
 
 
 def _baseline_rows(sets: Sequence[MeasuredSet], averaged: Sequence[MeasuredSet]) -> list[str]:
-    """The papers' other systems on these very sets, as far as they were trained."""
+    """The papers' other systems on the same sets, where they were trained."""
     trained = read_trained_baselines().of({each.name: len(each.scored.judged.items) for each in sets})
     lines = []
     for name in trained.names:

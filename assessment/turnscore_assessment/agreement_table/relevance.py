@@ -1,4 +1,4 @@
-"""How well `relevant` separates fitting responses from random and adversarial ones (DailyDialog++), as it is served."""
+"""How well `relevant` separates fitting responses from random and adversarial ones (DailyDialog++), as served."""
 
 import random
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ from turnscore_assessment.data.dialogues import read_rows
 from turnscore_assessment.data.rated_turns import alternate
 
 FIT = 0.5
-"""From here on a response is called relevant. Specified."""
+"""A response counts as relevant from here on. Specified."""
 SCORER, PART = "quality", "relevant"
 _RELEVANT, *NEGATIVES = ADVERSARIAL_KINDS
 
 
 @dataclass(frozen=True, kw_only=True)
 class Accuracy:
-    """Of one split against one kind of negatives, with an interval from resampled contexts."""
+    """The figures of one split against one kind of negatives, with intervals from resampled contexts."""
 
     split: str
     negatives: str
@@ -34,7 +34,7 @@ class Accuracy:
 
 
 def measure_relevance(loaded: LoadedScorer, folder: Path, most_contexts: int, draws: tuple[int, int]) -> list[Accuracy]:
-    """By split and kind of negatives, over at most so many contexts a split drawn at random; nothing without data."""
+    """By split and kind of negatives, over at most so many random contexts per split; nothing without data."""
     if not (folder / ADVERSARIAL_FILE).exists():
         return []
     rows = [row for _, row in read_rows(folder / ADVERSARIAL_FILE)]
@@ -60,7 +60,7 @@ def measure_relevance(loaded: LoadedScorer, folder: Path, most_contexts: int, dr
 
 
 def _call_relevant(loaded: LoadedScorer, rows: Sequence[dict[str, Any]]) -> Floats:
-    """The share of each context's responses, by kind [rows, kinds], that are called relevant."""
+    """The share of each context's responses, by kind [rows, kinds], that counts as relevant."""
     asked = [
         (place, column, make_turn(alternate([text for text in row["context"] if text.strip()]), response))
         for place, row in enumerate(rows)

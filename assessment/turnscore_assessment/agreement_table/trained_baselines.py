@@ -1,4 +1,4 @@
-"""The papers' other systems as `turnscore-train baselines --rows` measured them on the same sets. Measures nothing."""
+"""The papers' other systems, as `turnscore-train baselines --rows` measured them on the same sets. Measures nothing."""
 
 import json
 import math
@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 ROWS = Path(__file__).with_name("baselines.json")
-"""Committed beside the published figures; not there until they were trained."""
+"""Committed beside the published figures; missing until they are trained."""
 MARK = "†"
-"""Behind the name of a row that is not of this run."""
+"""Ends the name of a row that another run measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedBaselines:
-    """Figures by set and by system, of sets of as many items."""
+    """Figures by set and by system, with the number of items of each set."""
 
     sets: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     items: Mapping[str, int] = field(default_factory=dict)
@@ -23,7 +23,7 @@ class TrainedBaselines:
     date: str = ""
 
     def of(self, items: Mapping[str, int]) -> "TrainedBaselines":
-        """Those of these sets alone; of a set with other items nothing is known."""
+        """The figures of these sets alone; a set with other items has none."""
         same = {name: found for name, found in self.sets.items() if self.items.get(name) == items.get(name, -1)}
         return replace(self, sets=same)
 
@@ -33,14 +33,14 @@ class TrainedBaselines:
         return list(dict.fromkeys(name for found in self.sets.values() for name in found))
 
     def agreement(self, set_name: str, name: str) -> float:
-        """Spearman's rho, or the area under the ROC curve; NaN where it was not asked about the set."""
+        """Spearman's rho, or the AUC; NaN where it was not measured on the set."""
         found = self.sets.get(set_name, {}).get(name)
         value = None if found is None else found["agreement"][0]
         return math.nan if value is None else float(value)
 
     @property
     def note(self) -> str:
-        """What the mark means."""
+        """A sentence that explains the mark."""
         return (
             f"{MARK} Trained and measured by `{self.command}` on {self.date}, not by this run: the same turns, but "
             f"none of dialogues that the system was trained on.{self._few()} "
@@ -48,7 +48,7 @@ class TrainedBaselines:
         )
 
     def _few(self) -> str:
-        """Who was asked about less than half as many turns as others: a slow one."""
+        """The systems that scored less than half as many turns as others."""
         turns = {
             name: max(found[name].get("n", 0) for found in self.sets.values() if name in found) for name in self.names
         }
@@ -57,7 +57,7 @@ class TrainedBaselines:
 
 
 def read_trained_baselines(path: Path = ROWS) -> TrainedBaselines:
-    """Those of the file; none where it is not there."""
+    """The file's figures; none where there is no file."""
     if not path.exists():
         return TrainedBaselines()
     document = json.loads(path.read_text(encoding="utf-8"))

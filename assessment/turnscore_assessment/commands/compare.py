@@ -1,4 +1,4 @@
-"""`turnscore-assess compare`: options in, a table out. Compares nothing itself."""
+"""`turnscore-assess compare`: parses options and prints a table. Compares nothing itself."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -40,7 +40,7 @@ Files = Annotated[
     ),
 ]
 Pairing = Annotated[
-    bool | None, typer.Option("--pair/--no-pair", help="Pair dialogues by `id`; default: if most have a namesake.")
+    bool | None, typer.Option("--pair/--no-pair", help="Pair dialogues by `id`; default: if most have a counterpart.")
 ]
 Names = Annotated[
     str | None, typer.Option("--scorers", help="Scorers, separated by commas; default: all that both files have.")
@@ -57,11 +57,11 @@ def run(
     details: Annotated[bool, typer.Option("--details", help="Compare the scores' details, too.")] = False,
     rounds: Annotated[int, typer.Option(min=200, max=100_000, help="Resamples of dialogues.")] = ROUNDS,
     seed: SeedOption = 0,
-    sequential: Annotated[bool, typer.Option("--sequential", help="Look after every observation.")] = False,
+    sequential: Annotated[bool, typer.Option("--sequential", help="Compare after every observation.")] = False,
     systems: Systems = None,
     criterion: Annotated[str, typer.Option(help="Criterion of the ratings.")] = OVERALL,
     method: Annotated[
-        SequenceMethod | None, typer.Option(help="Method of the sequence; default: betting if bounds are known.")
+        SequenceMethod | None, typer.Option(help="Method of the sequence; default: betting if bounds are given.")
     ] = None,
     bounds: Bounds = None,
     alpha: Annotated[float, typer.Option(min=0.0001, max=0.5, help="Level of the sequence.")] = 0.05,

@@ -24,7 +24,7 @@ def run(
 ) -> None:
     """Write the published conversations of one run as a ratings file."""
     if any(output.exists() and output.samefile(source) for source in sources):
-        raise typer.BadParameter("would overwrite what it reads", param_hint="--output")
+        raise typer.BadParameter("must differ from the input: it would be overwritten", param_hint="--output")
     with reported_errors():
         ratings = read_published(sources, study or output.name.partition(".")[0])
         write_ratings(output, ratings)

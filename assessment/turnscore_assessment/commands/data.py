@@ -32,12 +32,12 @@ def convert(
 ) -> None:
     """Write a set's original files in our form, and compare the counts with a correct reading's."""
     if name not in SETS:
-        raise typer.BadParameter(f"{name!r} is none of {', '.join(SETS)}", param_hint="NAME")
+        raise typer.BadParameter(f"{name!r} must be one of {', '.join(SETS)}", param_hint="NAME")
     described = SETS[name]
     with reported_errors():
         files = find_files(described, source)
         if output.exists() and any(output.samefile(file) for file in files):
-            raise typer.BadParameter("would overwrite what it reads", param_hint="OUTPUT")
+            raise typer.BadParameter("must differ from the input: it would be overwritten", param_hint="OUTPUT")
         rows = list(_read_checked(described.read(files), source))
         counts = count_rows(rows)
         verdict = compare_counts(described, counts)
@@ -53,14 +53,14 @@ def sample(
     output: Annotated[Path, typer.Argument(file_okay=False, help="Folder to fill; empty or missing.")],
     seed: Annotated[int, typer.Option(min=0)] = 0,
 ) -> None:
-    """Write a made-up sample in the place of every public set, so that each command can be tried."""
+    """Write a made-up sample in place of every public set, to try each command with."""
     with reported_errors():
         written = write_sample(output, seed)
     typer.echo(f"wrote {len(written)} files to {output}; nothing that is measured on them means anything")
 
 
 def _read_checked(rows: Iterator[Record], source: Path) -> Iterator[Record]:
-    """The rows; a field that is missing deep inside a record is an error that names it."""
+    """The rows; a field missing deep inside a record becomes an error that names it."""
     try:
         yield from rows
     except (KeyError, TypeError, AttributeError, ValueError) as error:

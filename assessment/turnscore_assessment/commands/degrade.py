@@ -33,7 +33,7 @@ def run(
 
     source = corpus or dialogues
     if output.exists() and (output.samefile(dialogues) or output.samefile(source)):
-        raise typer.BadParameter("would overwrite what it reads", param_hint="--output")
+        raise typer.BadParameter("must differ from the input: it would be overwritten", param_hint="--output")
     with reported_errors():
         replies = read_corpus(source)
         found = degrade_dialogues(dialogues, replies, seed, source.samefile(dialogues))

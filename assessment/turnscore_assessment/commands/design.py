@@ -1,4 +1,4 @@
-"""`turnscore-assess design make` and `design analyse`: options in, sheets or tables out. Designs nothing itself."""
+"""`turnscore-assess design make` and `design analyse`: parse options, print sheets or tables. Design nothing."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -19,7 +19,7 @@ from turnscore_assessment.designs.transforms import Transform
 from turnscore_assessment.files import to_json_text, write_text
 from turnscore_assessment.reported_errors import reported_errors
 
-app = typer.Typer(no_args_is_help=True, help="Rating sheets by design, blind and balanced; and what filled ones say.")
+app = typer.Typer(no_args_is_help=True, help="Make blind, balanced rating sheets, and analyse filled ones.")
 
 
 @app.command()
@@ -41,7 +41,7 @@ def make(
     study: Annotated[str, typer.Option(help="The study's name.")] = "study",
     seed: SeedOption = 0,
 ) -> None:
-    """Make one sheet per rater, as JSON lines and CSV, and a key that says whose each option is."""
+    """Make one sheet per rater, as JSON lines and CSV, and a key that names the system of each option."""
     with reported_errors():
         wish = DesignWish(
             kind=kind,
@@ -68,10 +68,10 @@ def make(
 def analyse(
     key: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The key that `make` wrote.")],
     sheets: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, help="Filled sheets, .jsonl or .csv.")],
-    transform: Annotated[Transform, typer.Option(help="Of numbers given: z per rater, or as they are.")] = Transform.Z,
+    transform: Annotated[Transform, typer.Option(help="Use given numbers as z per rater, or raw.")] = Transform.Z,
     output: Annotated[Path | None, typer.Option(dir_okay=False, help="Where the result goes as JSON.")] = None,
 ) -> None:
-    """Say what filled sheets say: systems' scores, which differ, and how far raters agree."""
+    """Analyse filled sheets: systems' scores, which differ, and how far raters agree."""
     with reported_errors():
         design = read_key(key)
         found = analyse_design(design, read_answers(design, sheets), transform)

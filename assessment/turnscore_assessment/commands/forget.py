@@ -20,7 +20,7 @@ def run(
     from turnscore_assessment.study.workers import forget_texts, forget_worker
 
     if (worker is None) == (not texts):
-        raise typer.BadParameter("either --worker CODE or --texts")
+        raise typer.BadParameter("give either --worker CODE or --texts")
     with reported_errors():
         database = open_database(read_plan(plan))
         if worker is not None:

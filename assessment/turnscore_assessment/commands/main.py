@@ -1,4 +1,4 @@
-"""`turnscore-assess`: finds the subcommands. Knows none of them by name, so that a module alone adds one."""
+"""`turnscore-assess`: finds the subcommands by their modules, so that a new module alone adds one."""
 
 import pkgutil
 from importlib import import_module
@@ -10,7 +10,7 @@ from turnscore_assessment import commands
 from turnscore_assessment.version_option import DISTRIBUTION
 
 NO_COMMANDS = {"main", "options"}
-"""Modules beside the subcommands that are none."""
+"""Modules beside the subcommands."""
 
 
 def find_commands() -> dict[str, str]:

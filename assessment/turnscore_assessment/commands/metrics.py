@@ -1,4 +1,4 @@
-"""`turnscore-assess metrics`: scorers, and any other numbers, against what a study's workers thought."""
+"""`turnscore-assess metrics`: scorers, and any other numbers, against the judgements of a study's workers."""
 
 import shlex
 from datetime import UTC, datetime
@@ -32,7 +32,7 @@ def run(
         list[str] | None, typer.Option("--part", help="An entry of a score's details beside `value`; repeatable.")
     ] = None,
     per_system: Annotated[
-        int | None, typer.Option(min=1, help="Ask scorers about so many dialogues of each system alone.")
+        int | None, typer.Option(min=1, help="Most dialogues of each system that scorers score.")
     ] = None,
     keep: Annotated[Path | None, typer.Option(dir_okay=False, help="CSV to write the scorers' scores to.")] = None,
     output: Annotated[Path, typer.Option(file_okay=False, help="Folder for the figures.")] = Path("build/metrics"),
@@ -68,7 +68,7 @@ def run(
 
 
 def _describe(job: "MetricsJob") -> str:
-    """The command that gives the same figures, whatever the files and bundles are called elsewhere."""
+    """The command that gives the same figures, with names in place of local paths."""
     words = ["turnscore-assess", "metrics", job.ratings.name, *(path.name for path in job.scores)]
     words += [word for name in job.choice.scorers for word in ("--scorer", name)]
     words += [word for name in job.choice.bundles for word in ("--bundle", Path(name).name)]

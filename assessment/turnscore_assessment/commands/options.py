@@ -1,4 +1,4 @@
-"""Options that several subcommands share. Runs nothing."""
+"""Options that several subcommands share."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,5 +10,5 @@ from turnscore_assessment.figures import MOST_ROUNDS
 RatingsFile = Annotated[
     Path, typer.Argument(exists=True, dir_okay=False, help="Ratings (docs/assessment.md); .gz is unpacked.")
 ]
-RoundsOption = Annotated[int, typer.Option(min=1, max=MOST_ROUNDS, help="Resamples for an interval.")]
+RoundsOption = Annotated[int, typer.Option(min=1, max=MOST_ROUNDS, help="Resamples per interval.")]
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of the random draws; the same seed gives the same figures.")]

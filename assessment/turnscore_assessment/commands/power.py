@@ -1,4 +1,4 @@
-"""`turnscore-assess power`: options in, a plan out. Simulates nothing itself."""
+"""`turnscore-assess power`: parses options and prints a plan. Simulates nothing itself."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -35,7 +35,7 @@ def run(
     seed: SeedOption = 0,
     output: Annotated[Path | None, typer.Option(dir_okay=False, help="File for the plan, as JSON.")] = None,
 ) -> None:
-    """How many workers and dialogues show a difference between two systems, from the ratings of a pilot study."""
+    """Plan how many workers and dialogues show a difference between two systems, from the ratings of a pilot study."""
     names = [name.strip() for name in systems.split(",")]
     if len(names) != 2 or not all(names):
         raise typer.BadParameter("must name two systems, as in `A,B`", param_hint="--systems")

@@ -7,7 +7,7 @@ from turnscore_assessment.reported_errors import reported_errors
 
 
 def run(plan: PlanFile) -> None:
-    """Print how far each worker is, by the code that stands before the dot of the link and at the study's end."""
+    """Print how far each worker is, by the code before the dot of the link, which the study also shows at its end."""
     from turnscore_assessment.study.database import open_database
     from turnscore_assessment.study.plan import read_plan
     from turnscore_assessment.study.workers import list_progress

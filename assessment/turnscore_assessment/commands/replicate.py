@@ -1,4 +1,4 @@
-"""`turnscore-assess replicate`: two studies of the same systems, and whether they say the same."""
+"""`turnscore-assess replicate`: compares two studies of the same systems."""
 
 import shlex
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ def run(
     rounds: RoundsOption = ROUNDS,
     seed: SeedOption = 0,
 ) -> None:
-    """Compare two studies: correlations over systems, same conclusions, how few workers would have done."""
+    """Compare two studies: correlations over systems, same conclusions, how few workers would have sufficed."""
     from turnscore_assessment.ratings.rating_file import read_ratings
     from turnscore_assessment.replication.replication import compare_studies
     from turnscore_assessment.replication.replication_page import summarize, write_replication

@@ -9,8 +9,8 @@ import typer
 from turnscore_assessment.reported_errors import reported_errors
 
 PlanFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="STUDY.toml (docs/studies.md).")]
-PublicUrl = Annotated[str | None, typer.Option(help="Under which others reach it, as in https://study.example.org.")]
-HostOption = Annotated[str, typer.Option(help="Where to listen; this machine alone unless said.")]
+PublicUrl = Annotated[str | None, typer.Option(help="The address that workers open, as in https://study.example.org.")]
+HostOption = Annotated[str, typer.Option(help="Where to listen; default: this machine alone.")]
 PortOption = Annotated[int, typer.Option(min=1, max=65535)]
 
 PORT = 8200

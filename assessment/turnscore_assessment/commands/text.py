@@ -1,4 +1,4 @@
-"""`turnscore-assess text`: reading ease and coherence of what systems say, without people and without a scorer."""
+"""`turnscore-assess text`: reading ease and coherence of systems' turns, without people and without a scorer."""
 
 import csv
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ def run(
     encoder: Annotated[
         str | None, typer.Option(help="A bundle of kind encoder: a folder (with a /) or name. Without it no coherence.")
     ] = None,
-    context_turns: Annotated[int, typer.Option(min=1, max=50, help="Turns before a response that it is held to.")] = 1,
+    context_turns: Annotated[int, typer.Option(min=1, max=50, help="Turns of context to compare a response with.")] = 1,
     penalty: Annotated[
         Literal["published", "released"], typer.Option(help="`released`: inverted, as a published script has it.")
     ] = "published",
@@ -33,7 +33,7 @@ def run(
         Path | None, typer.Option(exists=True, dir_okay=False, help="Words that say nothing, a line each.")
     ] = None,
 ) -> None:
-    """Measure how easy replies read (Flesch) and how far they lie from what was said, times a penalty for dull ones."""
+    """Measure how easy replies read (Flesch), and their distance from the context, times a penalty for dull ones."""
     from turnscore_assessment.references.encoders import BundleEncoder
     from turnscore_assessment.spoken_dialogues import read_dialogues
     from turnscore_assessment.text.dullness import read_patterns

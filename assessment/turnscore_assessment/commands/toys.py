@@ -12,7 +12,7 @@ STUDY_FILES = ("STUDY.toml", "corpus.jsonl")
 
 def run(
     folder: Annotated[
-        Path, typer.Argument(file_okay=False, help="Where STUDY.toml and its corpus go, unless they are there.")
+        Path, typer.Argument(file_okay=False, help="Folder for STUDY.toml and its corpus, unless it has them.")
     ],
     port: Annotated[int, typer.Option(min=1, max=65535, help="On 127.0.0.1.")] = TOY_PORT,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Two systems compared without people: every scorer, a value a dialogue. Scores nothing itself."""
+"""Compares two systems without people: every scorer, one value per dialogue. Scores nothing itself."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,27 +14,27 @@ from turnscore_assessment.figures import Floats
 from turnscore_assessment.scoring.corrections import correct_benjamini_hochberg, correct_holm
 
 PAIRED_SHARE = 0.5
-"""Of the smaller file's dialogues that must have a namesake for the files to be taken as paired. Chosen."""
+"""Share of the smaller file's dialogues that need a counterpart for the files to count as paired. Chosen."""
 
 Pairs = tuple[list[ScoredDialogue], list[ScoredDialogue]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outlook:
-    """How many dialogues of each system would decide, if the difference is what it seems; None: more than a million."""
+    """Dialogues of each system that would decide at the observed difference; None: more than a million."""
 
     needed: int | None
     more: int | None
-    """Beyond those at hand; 0 where the difference is decided."""
+    """Dialogues needed beyond those at hand; 0 where the difference is decided."""
     needed_at_best: int | None
-    """If the difference is as large as the interval allows."""
+    """Dialogues needed if the difference is as large as the interval allows."""
     smallest_difference: float
-    """What the dialogues at hand show in four of five studies."""
+    """The difference that the dialogues at hand show in four of five studies."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScorerComparison:
-    """What one scorer, or one of its details, says of the two systems."""
+    """One scorer's comparison of the two systems, or that of one detail."""
 
     scorer: str
     found: Difference
@@ -66,7 +66,7 @@ def compare_files(
     rounds: int = ROUNDS,
     seed: int = 0,
 ) -> Comparison:
-    """Compares two files of scored dialogues; `paired` None pairs them where most have a namesake. TooFewError."""
+    """Compares two files of scored dialogues; `paired` None pairs them where most have a counterpart. TooFewError."""
     (left, right), is_paired, notes = _match(a, b, paired)
     columns = [[dialogue.values(with_details=with_details) for dialogue in side] for side in (left, right)]
     rows: list[tuple[str, Difference, list[LengthEffect]]] = []
@@ -105,7 +105,7 @@ def _match(a: ScoreFile, b: ScoreFile, paired: bool | None) -> tuple[Pairs, bool
             f"{len(pairs)} dialogues have the same `id` in both files; {LEAST_DIALOGUES} are needed to pair"
         )
     alone = {each.path: len(each.scored) - len(pairs) for each in (a, b)}
-    notes.extend(f"{path}: {count} dialogues have no namesake; left out" for path, count in alone.items() if count)
+    notes.extend(f"{path}: {count} dialogues have no counterpart; left out" for path, count in alone.items() if count)
     return ([left for left, _ in pairs], [right for _, right in pairs]), True, notes
 
 
@@ -121,7 +121,7 @@ def _choose_names(common: Sequence[str], scorers: Sequence[str] | None) -> Seque
         return common
     missing = [name for name in scorers if name not in common]
     if missing:
-        raise AssessmentError(f"scorers: {missing[0]!r} is not scored in both files; these are: {', '.join(common)}")
+        raise AssessmentError(f"scorers: {missing[0]!r} is not scored in both files; choose from {', '.join(common)}")
     return [name for name in common if name.partition(".")[0] in scorers]
 
 
@@ -151,7 +151,7 @@ def _measure_lengths(
 
 
 def _correct(rows: Sequence[tuple[str, Difference, list[LengthEffect]]]) -> list[ScorerComparison]:
-    """Each row with its corrected p-values; rows without a p-value are no part of the family."""
+    """Each row with its corrected p-values; rows without a p-value do not belong to the family."""
     p_values = {place: found.p_value for place, (_, found, _) in enumerate(rows) if found.p_value is not None}
     holm = dict(zip(p_values, correct_holm(list(p_values.values())).tolist(), strict=True))
     hochberg = dict(zip(p_values, correct_benjamini_hochberg(list(p_values.values())).tolist(), strict=True))

@@ -3,8 +3,8 @@
 `BettingSequence` holds for any number of bounded observations (Waudby-Smith & Ramdas, "Estimating means of bounded
 random variables by betting", JRSS B 86, 2024: hedged capital). `AsymptoticSequence` needs no bounds and holds from some
 tens of observations on (Waudby-Smith, Arbour, Sinha, Kennedy & Ramdas, "Time-uniform central limit theory and
-asymptotic confidence sequences", Annals of Statistics 52, 2024: the normal mixture). Both ask that each observation has
-the same mean given those before it.
+asymptotic confidence sequences", Annals of Statistics 52, 2024: the normal mixture). Both assume that each observation
+has the same mean given those before it.
 """
 
 import math
@@ -20,14 +20,14 @@ CANDIDATES = 2001
 BOLDEST_BET = 0.5
 """Share of the capital that one observation may take. The paper's own choice (its c)."""
 BURN_IN = 30
-"""Observations before the asymptotic sequence speaks. Chosen: with fewer, the variance of ratings is hardly known."""
+"""Fewest observations for the asymptotic sequence. Chosen: with fewer, the variance of ratings is hardly known."""
 TIGHTEST_AT = 200
 """Observations at which the asymptotic sequence is tightest. Chosen: the size of a usual study."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FollowedMean:
-    """What a sequence says after each observation: `low` and `high` never widen; `p_value` never rises.
+    """The state after each observation: the interval never widens, and `p_value` never rises.
 
     `p_value` is that of the mean `null`, valid at every look and at any stop.
     """
@@ -39,14 +39,14 @@ class FollowedMean:
 
     @property
     def decided_at(self) -> int | None:
-        """After how many observations the interval first leaves out `null`; None where it never does."""
+        """The number of observations after which the interval first excludes `null`; None where it never does."""
         outside = np.flatnonzero((self.low > self.null) | (self.high < self.null))
         return int(outside[0]) + 1 if len(outside) else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class BettingSequence:
-    """Keeps its promise for any number of observations between `lowest` and `highest`, from the first on."""
+    """Holds for any number of observations between `lowest` and `highest`, from the first on."""
 
     lowest: float
     highest: float
@@ -69,7 +69,6 @@ class BettingSequence:
         return np.asarray(np.exp(-np.maximum.accumulate(np.maximum(wealth, 0.0))))
 
     def _scale(self, observations: ArrayLike) -> Floats:
-        """On 0 to 1."""
         values = np.asarray(observations, dtype=np.float64)
         if not np.all((values >= self.lowest) & (values <= self.highest)):
             raise ValueError(f"an observation lies outside {self.lowest:g} to {self.highest:g}")
@@ -84,7 +83,7 @@ class BettingSequence:
         return np.asarray(np.sqrt(2 * math.log(2 / self.alpha) / (before * count * np.log(count + 1))))
 
     def _bounds(self, scaled: Floats, bets: Floats) -> tuple[Floats, Floats]:
-        """The candidates that are not bankrupted yet, after each observation, the neighbours of those left included."""
+        """The candidates that are not bankrupt after each observation, with their neighbours."""
         candidates = np.linspace(0.0, 1.0, CANDIDATES)
         rising, falling = np.zeros(CANDIDATES), np.zeros(CANDIDATES)
         is_alive = np.ones(CANDIDATES, dtype=bool)
@@ -113,7 +112,7 @@ def _hedged_wealth(scaled: Floats, bets: Floats, mean: float) -> Floats:
 
 @dataclass(frozen=True, kw_only=True)
 class AsymptoticSequence:
-    """Keeps its promise in the limit, from `burn_in` observations on; unbounded before. Needs no bounds."""
+    """Holds asymptotically, from `burn_in` observations on; unbounded before. Needs no bounds."""
 
     alpha: float = 0.05
     burn_in: int = BURN_IN
@@ -148,7 +147,7 @@ class AsymptoticSequence:
         return np.asarray(np.sqrt(2 * grown / (count**2 * self._mixture) * np.log(np.sqrt(grown) / self.alpha)))
 
     def _p_values(self, distances: Floats, spreads: Floats, count: NDArray[np.intp]) -> Floats:
-        """At which alpha the null would lie on the interval's edge; the mixture is the same."""
+        """The alpha at which the null would lie on the interval's edge; the mixture is the same."""
         grown = count * self._mixture + 1
         with np.errstate(divide="ignore", invalid="ignore"):
             steps = np.where(distances == 0, 0.0, distances / spreads)
@@ -157,10 +156,10 @@ class AsymptoticSequence:
 
 
 def _run(observations: ArrayLike) -> tuple[NDArray[np.intp], Floats, Floats]:
-    """How many observations there were after each, their mean and their standard deviation."""
+    """The number of observations, their mean and their standard deviation after each."""
     values = np.asarray(observations, dtype=np.float64)
     count = np.arange(1, len(values) + 1)
-    shifted = values - values[:1]  # without which the variance of large numbers would be rounding
+    shifted = values - values[:1]  # else the variance of large numbers is rounding
     means = np.cumsum(shifted) / count
     spreads = np.sqrt(np.maximum(np.cumsum(shifted**2) / count - means**2, 0.0))
     return count, means + values[:1], spreads

@@ -5,14 +5,13 @@ import math
 from scipy import stats
 
 MOST_DIALOGUES = 1_000_000
-"""More than these is an answer of its own: too small a difference to look for. Chosen."""
+"""Most dialogues: a difference that needs more is reported as too small to look for. Chosen."""
 LEVEL = 0.05
 POWER = 0.8
-"""Both as studies are usually planned."""
 
 
 def find_power(difference: float, spread: float, dialogues: int, *, paired: bool, level: float = LEVEL) -> float:
-    """The share of studies of so many dialogues of each system in which a two-sided t-test sees the difference.
+    """The share of studies, with so many dialogues per system, in which a two-sided t-test finds the difference.
 
     `spread` is the standard deviation of a pair's difference, or of one dialogue within a system (both alike).
     """
@@ -27,7 +26,7 @@ def find_power(difference: float, spread: float, dialogues: int, *, paired: bool
 def find_needed_dialogues(
     difference: float, spread: float, *, paired: bool, level: float = LEVEL, power: float = POWER
 ) -> int | None:
-    """The fewest dialogues of each system with that power; None where they are more than MOST_DIALOGUES."""
+    """The fewest dialogues of each system with that power; None above MOST_DIALOGUES."""
     if spread <= 0:
         return 2 if difference else None
     if not difference:
@@ -45,7 +44,7 @@ def find_needed_dialogues(
 def find_smallest_difference(
     spread: float, dialogues: int, *, paired: bool, level: float = LEVEL, power: float = POWER
 ) -> float:
-    """The difference that so many dialogues of each system see with that power."""
+    """The difference that so many dialogues of each system show with that power."""
     freedom = dialogues - 1 if paired else 2 * dialogues - 2
     quantiles = float(stats.t.ppf(1 - level / 2, freedom) + stats.t.ppf(power, freedom))
     return quantiles * spread * math.sqrt((1 if paired else 2) / dialogues)

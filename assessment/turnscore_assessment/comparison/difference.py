@@ -15,18 +15,18 @@ from turnscore_assessment.errors import TooFewError
 from turnscore_assessment.figures import CONFIDENCE, Floats, Interval
 
 ROUNDS = 2000
-"""Chosen: the interval's ends move by about 2 % of its width from seed to seed."""
+"""Resamples. Chosen: the interval's ends vary by about 2 % of its width from seed to seed."""
 LEAST_DIALOGUES = 3
-"""Of each system. With fewer, a resample is mostly one dialogue repeated. Chosen."""
+"""Fewest dialogues of each system. With fewer, a resample is mostly one dialogue repeated. Chosen."""
 DRAWS_AT_ONCE = 2_000_000
-"""Chosen: some 100 MB of memory."""
+"""Numbers drawn together. Chosen: some 100 MB of memory."""
 ROUNDING = 1e-12
 """Share of a value below which a spread is rounding. Chosen: float64 leaves about 1e-16."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """How system A's score differs from B's, A less B."""
+    """The difference of system A's score from B's, A minus B."""
 
     dialogues_a: int
     dialogues_b: int
@@ -39,13 +39,13 @@ class Difference:
     effect: Interval | None
     """Hedges' g: the difference in standard deviations of a dialogue's score within a system."""
     superiority: float
-    """The share of pairs of dialogues in which A scores higher, ties counted half; paired: of namesakes."""
+    """The share of pairs of dialogues in which A scores higher, ties counting half; if paired, of counterparts."""
     spread: float
     """The standard deviation that planning needs: of a pair's difference, or of a dialogue within a system."""
 
     @property
     def is_decided(self) -> bool:
-        """Whether the interval leaves out 0."""
+        """Whether the interval excludes 0."""
         return self.difference.low > 0 or self.difference.high < 0
 
 
@@ -87,7 +87,7 @@ def _standard_error(x: Floats, y: Floats, paired: bool) -> float:
 def _resample(
     x: Floats, y: Floats, paired: bool, rounds: int, generator: np.random.Generator
 ) -> Iterator[tuple[Floats, Floats]]:
-    """Resampled t statistics about the observed difference, and effect sizes; some rounds at a time."""
+    """Resampled t statistics about the observed difference, and effect sizes; computed some rounds at a time."""
     observed = x.mean() - y.mean()
     step = max(1, DRAWS_AT_ONCE // (len(x) + len(y)))
     for start in range(0, rounds, step):
@@ -106,7 +106,7 @@ def _resample(
 
 
 def _find_interval(value: float, error: float, steps: Floats) -> tuple[Interval, float]:
-    """Resamples without any spread have no t statistic; they are left out."""
+    """Leaves out resamples without any spread, which have no t statistic."""
     kept = steps[np.isfinite(steps)]
     tail = (1 - CONFIDENCE) / 2
     if not len(kept):

@@ -14,7 +14,7 @@ from turnscore_assessment.comparison.difference import ROUNDING, Difference
 from turnscore_assessment.figures import CONFIDENCE, Floats, Interval
 
 LARGE_SHARE = 0.5
-"""Of a difference that goes away at equal length, from which a reader is warned. Chosen."""
+"""Share of a difference that disappears at equal length, from which the report warns. Chosen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,14 +26,14 @@ class LengthEffect:
     mean_b: float
     at_equal_length: Interval | None
     explained: float | None
-    """The share of the difference that goes away at equal length; below 0 where the difference grows."""
+    """The share of the difference that disappears at equal length; below 0 where the difference grows."""
     warning: str | None
 
 
 def measure_length_effect(
     kind: str, found: Difference, scores: tuple[ArrayLike, ArrayLike], lengths: tuple[ArrayLike, ArrayLike]
 ) -> LengthEffect | None:
-    """What equal lengths leave of the difference; None where all lengths are equal."""
+    """The difference that remains at equal lengths; None where all lengths are equal."""
     (x, y), (m, n) = ([np.asarray(each, dtype=np.float64) for each in pair] for pair in (scores, lengths))
     every = np.concatenate([m, n])
     if np.ptp(every) <= ROUNDING * np.abs(every).max():
@@ -86,16 +86,16 @@ def _find_share(found: Difference, adjusted: Interval | None) -> float | None:
 def _find_warning(
     kind: str, found: Difference, adjusted: Interval | None, share: float | None, longer: float
 ) -> str | None:
-    """Only a difference that is seen can be explained; one that only shows at equal length is said, too."""
+    """Only a visible difference can be explained by length; one visible only at equal length is reported too."""
     if adjusted is None:
         return f"{kind}: length and system cannot be separated" if found.is_decided and longer else None
     is_decided = adjusted.low > 0 or adjusted.high < 0
     if found.is_decided and not is_decided:
-        return f"{kind}: at equal length no difference is seen"
+        return f"{kind}: at equal length there is no visible difference"
     if found.is_decided and share is not None and share > LARGE_SHARE:
         return f"{kind}: length explains {share:.0%} of the difference"
     if is_decided and not found.is_decided:
-        return f"{kind}: a difference is seen only at equal length"
+        return f"{kind}: only at equal length is there a visible difference"
     if found.is_decided and is_decided and adjusted.value * found.difference.value < 0:
-        return f"{kind}: at equal length the difference turns round"
+        return f"{kind}: at equal length the difference is reversed"
     return None

@@ -10,7 +10,7 @@ from turnscore_assessment.comparison.sequential import SequentialComparison
 from turnscore_assessment.figures import Interval
 
 LOOKS_SHOWN = 20
-"""Lines of a table of looks. Chosen: a screen."""
+"""Rows of a table of looks. Chosen: a screen."""
 
 
 def make_comparison_table(found: Comparison) -> Table:
@@ -32,7 +32,7 @@ def make_comparison_table(found: Comparison) -> Table:
 
 
 def list_remarks(found: Comparison) -> Iterator[str]:
-    """How it was made, what was left out, and where length explains a difference."""
+    """Remarks on the method, on what was left out, and on differences that length explains."""
     first = found.scorers[0].found
     yield f"A: {found.a}, {first.dialogues_a} dialogues; B: {found.b}, {first.dialogues_b} dialogues"
     yield found.method
@@ -42,7 +42,7 @@ def list_remarks(found: Comparison) -> Iterator[str]:
 
 
 def make_look_table(found: SequentialComparison) -> Table:
-    """The looks, thinned evenly to a screen; the deciding one and the last are among them."""
+    """The looks, thinned evenly to a screen; the deciding one and the last stay."""
     table = Table("observations", "A - B", "low", "high", "p, any time")
     count = len(found.looks)
     places = {round(place) for place in np.linspace(0, count - 1, min(count, LOOKS_SHOWN))}
@@ -59,7 +59,7 @@ def make_look_table(found: SequentialComparison) -> Table:
 
 
 def describe_verdict(found: SequentialComparison) -> str:
-    """One sentence."""
+    """The verdict in one sentence."""
     looks = len(found.looks)
     if found.decided_at is None:
         return f"{found.what}: undecided after {looks} observations; more may be added and looked at"

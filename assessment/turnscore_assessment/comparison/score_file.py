@@ -1,7 +1,7 @@
-"""Files of scores as `turnscore score` writes them. Reads them, and names what it cannot read by line and field.
+"""Files of scores as `turnscore score` writes them. Reads them; errors name the line and the field.
 
 A line is a scored dialogue ({"turns": [{"scores"}]}, among turns without), a scored turn ({"scores"}; those with the
-same `dialogue` belong together), one that failed ({"error"}), or a dialogue to be scored ({"turns": [{"speaker",
+same `dialogue` belong together), a failed one ({"error"}), or a dialogue to be scored ({"turns": [{"speaker",
 "text"}]}).
 """
 
@@ -18,12 +18,12 @@ from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.ratings.rating_file import describe_problem, read_lines
 
 MOST_DIALOGUES = 100_000
-"""In one file. Chosen: far above any study, and a few hundred MB of memory."""
+"""Most dialogues in one file. Chosen: far above any study, and a few hundred MB of memory."""
 
 LARGEST_SCORE = 1e100
-"""In size. Chosen: squares and sums of such numbers are still numbers."""
+"""Largest magnitude of a score. Chosen: squares and sums of such numbers are still numbers."""
 MOST_TOKENS = 10**9
-"""Of one turn. Chosen: far above what any model reads."""
+"""Most tokens of one turn. Chosen: far above what any model reads."""
 
 Finite = Annotated[float, Field(ge=-LARGEST_SCORE, le=LARGEST_SCORE, allow_inf_nan=False)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -51,7 +51,7 @@ def _scored_only(turns: object) -> object:
 
 
 class _Line(BaseModel):
-    """The keys of any line that are read; all others are left alone."""
+    """The keys that are read; all others are ignored."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
@@ -74,16 +74,16 @@ class _UnscoredLine(_Line):
 
 @dataclass(kw_only=True)
 class ScoredDialogue:
-    """A dialogue's scores: of each system turn, by scorer; and what is known of its length."""
+    """A dialogue's scores: those of each system turn, by scorer; and what is known of its length."""
 
     name: str | None
     line: int
     scores: list[dict[str, _Score]]
     words: float | None = None
-    """Words in an average system turn, where the text is known."""
+    """Mean words per system turn, where the text is known."""
 
     def values(self, *, with_details: bool) -> dict[str, float]:
-        """The mean over its turns, by scorer, and by `scorer.detail` if asked."""
+        """The mean over its turns, by scorer, and by `scorer.detail` if asked for."""
         found: dict[str, list[float]] = {}
         for turn in self.scores:
             for scorer, score in turn.items():
@@ -93,7 +93,7 @@ class ScoredDialogue:
         return {name: float(np.mean(values)) for name, values in found.items()}
 
     def lengths(self, scorer: str) -> dict[str, float]:
-        """What of its length is known: `turns`, `tokens` that the scorer read in an average turn, `words` of one."""
+        """The known lengths: `turns`, `tokens` that the scorer read per turn, `words` per turn."""
         read = [turn[scorer].tokens for turn in self.scores if scorer in turn]
         known = [tokens.used for tokens in read if tokens is not None]
         lengths = {"turns": float(len(self.scores))}
@@ -112,7 +112,7 @@ class UnscoredDialogue:
 
     @property
     def words(self) -> float:
-        """Words in an average system turn."""
+        """Mean words per system turn."""
         return float(np.mean([len(turn.text.split()) for turn in self.turns if turn.speaker == "system"]))
 
 
@@ -189,13 +189,13 @@ def _read_line(kind: _Kind, fields: dict[str, Any], path: Path, number: int) -> 
 
 
 def read_reply(reply: DialogueReply, asked: UnscoredDialogue) -> ScoredDialogue:
-    """What a service answered for a dialogue, as if it had lain in the file."""
+    """A service's reply for a dialogue, as if the file had held it."""
     scores = [_ScoredTurn.model_validate(turn, from_attributes=True).scores for turn in reply.turns]
     return ScoredDialogue(name=asked.name, line=asked.line, scores=scores, words=asked.words)
 
 
 def pair_dialogues(a: ScoreFile, b: ScoreFile) -> Iterator[tuple[ScoredDialogue, ScoredDialogue]]:
-    """The dialogues of both files that have the same name, in the first file's order."""
+    """Pairs of dialogues with the same name in both files, in the first file's order."""
     others = {dialogue.name: dialogue for dialogue in b.scored if dialogue.name is not None}
     for dialogue in a.scored:
         if dialogue.name is not None and dialogue.name in others:

@@ -24,10 +24,10 @@ def compare_scores_sequentially(
     alpha: float = 0.05,
     margin: float | None = None,
 ) -> list[SequentialComparison]:
-    """One comparison a scorer, each at its share of alpha, so that with 1 - alpha all of them hold at every look.
+    """One comparison per scorer, each at its share of alpha, so that with 1 - alpha all of them hold at every look.
 
     Dialogues are paired by their names where both files have them all, in A's order, otherwise by their places.
-    `bounds` are those of a score: betting needs them. AssessmentError and TooFewError.
+    `bounds` are those of a score: betting needs them. Raises AssessmentError and TooFewError.
     """
     pairs, unit = _pair(a, b)
     columns = [(left.values(with_details=False), right.values(with_details=False)) for left, right in pairs]

@@ -1,8 +1,8 @@
-"""Sequential comparison: what may be said at each look while ratings come in, without a higher rate of false alarms.
+"""Sequential comparison: a verdict at each look while ratings come in, without a higher rate of false alarms.
 
-One observation is one worker's: the mean rating of A's dialogues less that of B's, of the first HIT in which both were
-rated. A worker's later HITs are left out, as they repeat what the worker thinks. Where no worker rated both, the
-workers of each system are paired in the order in which they came.
+One observation is one worker's: the mean rating of A's dialogues minus that of B's, in the first HIT that rates both. A
+worker's later HITs are left out, as they repeat the worker's opinion. Where no worker rated both, the workers of each
+system are paired in the order in which they came.
 """
 
 from collections import deque
@@ -30,15 +30,13 @@ OVERALL = "overall"
 
 
 class SequenceMethod(StrEnum):
-    """Which confidence sequence."""
-
     BETTING = "betting"
     ASYMPTOTIC = "asymptotic"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hit:
-    """What a worker said in one HIT: the ratings of each system's dialogues, and the places of all its dialogues."""
+    """One worker's ratings in one HIT: those of each system's dialogues, and the places of all its dialogues."""
 
     worker: str
     values: dict[str, list[float]]
@@ -47,18 +45,18 @@ class Hit:
 
 @dataclass(frozen=True, kw_only=True)
 class Observations:
-    """Differences in the order in which they became known, and what a reader must know of them."""
+    """Differences in the order in which they became known, and remarks on how they were made."""
 
     differences: Floats
     reach: float
-    """No difference can be larger, in size."""
+    """Largest possible magnitude of a difference."""
     unit: str
     notes: Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """What was known after so many observations."""
+    """The interval after so many observations."""
 
     observations: int
     mean: float
@@ -83,7 +81,7 @@ class SequentialComparison:
 
 
 def collect_observations(ratings: RatingFile, a: str, b: str, criterion: str = OVERALL) -> Observations:
-    """The differences between two systems of a study, by its workers. AssessmentError names what there is none of."""
+    """The differences between two systems of a study, by its workers. AssessmentError names what is missing."""
     systems = {row.system for row in ratings.dialogues}
     unknown = [name for name in (a, b) if name not in systems]
     if unknown or a == b:
@@ -121,7 +119,7 @@ def compare_sequentially(
 ) -> SequentialComparison:
     """A look after every observation; with a probability of at least 1 - alpha all intervals hold at once.
 
-    With a margin, an interval inside it says that there is no larger difference. TooFewError without observations.
+    With a margin, an interval inside it means that there is no larger difference. TooFewError without observations.
     """
     if not len(observed.differences):
         raise TooFewError(f"no worker has rated {a!r} and {b!r} yet")
@@ -197,7 +195,7 @@ def _put_in_order(ratings: RatingFile) -> tuple[list[int], list[str]]:
 
 
 def _find_first(hits: Sequence[Hit], wanted: Callable[[Hit], bool]) -> list[Hit]:
-    """Each worker's first HIT that is wanted, in the order of all."""
+    """Each worker's first wanted HIT, in the order of all."""
     first: dict[str, Hit] = {}
     for hit in hits:
         if wanted(hit):
@@ -206,7 +204,7 @@ def _find_first(hits: Sequence[Hit], wanted: Callable[[Hit], bool]) -> list[Hit]
 
 
 def _keep_passing(ratings: RatingFile, hits: Sequence[Hit]) -> list[Hit]:
-    """Those whose worker passes the quality control by this HIT alone: what comes later undoes no observation."""
+    """The HITs whose worker passes the quality control by this HIT alone: later ones do not undo an observation."""
     places = [place for hit in hits for place in hit.places]
     if not any(ratings.dialogues[place].degraded for place in places):
         return list(hits)
@@ -216,7 +214,7 @@ def _keep_passing(ratings: RatingFile, hits: Sequence[Hit]) -> list[Hit]:
 
 
 def _pair_up(hits: Sequence[Hit], a: str, b: str) -> Iterator[float]:
-    """The next worker who rated A less the next who rated B."""
+    """Pairs each worker who rated A with the next who rated B, A minus B."""
     waiting: dict[str, deque[float]] = {a: deque(), b: deque()}
     for hit in hits:
         system = a if a in hit.values else b
@@ -233,5 +231,5 @@ def _collect_hits(ratings: RatingFile, places: Sequence[int], values: Floats) ->
         hit = hits.pop((row.worker, row.hit), None) or Hit(worker=row.worker, values={}, places=[])
         hit.places.append(place)
         hit.values.setdefault(row.system, []).append(float(values[place]))
-        hits[row.worker, row.hit] = hit  # put back at the end
+        hits[row.worker, row.hit] = hit  # restored at the end
     return list(hits.values())

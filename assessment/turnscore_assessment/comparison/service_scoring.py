@@ -1,4 +1,4 @@
-"""Scores for dialogues that have none yet, by a running service. Holds no scores of its own and keeps no text."""
+"""Scores unscored dialogues by a running service. Keeps no scores and no text."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from turnscore_assessment.service_client import CALLS_IN_FLIGHT, OpenClient
 
 
 class UnscoredError(AssessmentError):
-    """The service did not score a dialogue."""
+    """The service did not score a dialogue; the message says which and why."""
 
 
 def score_file(found: ScoreFile, open_client: OpenClient, scorers: Sequence[str] | None) -> None:
@@ -24,7 +24,7 @@ def score_file(found: ScoreFile, open_client: OpenClient, scorers: Sequence[str]
 
 
 async def _score(found: ScoreFile, open_client: OpenClient, scorers: Sequence[str] | None) -> list[ScoredDialogue]:
-    """As many askers as may be in flight take the dialogues in turn; the first failure ends all of them."""
+    """Workers, as many as may be in flight, take the dialogues in turn; the first failure ends all of them."""
     waiting = iter(found.unscored)
     answered: list[ScoredDialogue] = []
 

@@ -1,7 +1,7 @@
 """`python -m turnscore_assessment.comparison.simulation`: whether comparisons keep their promises, on made-up scores.
 
-Prints the tables of docs/compare.md: how often two equal systems are called different when one looks after every
-observation, when a real difference is seen, and how often the interval of `compare A B` holds the truth.
+Prints the tables of docs/compare.md: how often two equal systems are called different by looking after every
+observation, when a real difference is found, and how often the interval of `compare A B` holds the truth.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ Draw = Callable[[np.random.Generator, int], Floats]
 LOOKS = 1000
 LEVEL = 0.05
 FIRST_T_LOOK = 30
-"""The t-test is spared the looks at which it is worst."""
+"""The t-test skips the earliest looks, at which it is worst."""
 SHIFTS = (10.0, 20.0)
 SIZES = ((10, 10), (25, 40), (100, 100))
 
@@ -56,7 +56,7 @@ SEQUENCES: dict[str, BettingSequence | AsymptoticSequence] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """Of how many studies the sequence, or looking with a t-test, called the systems different, and when."""
+    """How often the sequence, or looking with a t-test, called the systems different, and when."""
 
     studies: int
     called: int
@@ -87,7 +87,7 @@ def _look_with_t(values: Floats) -> NDArray[np.bool_]:
 
 
 def draw_from(differences: Floats) -> Draw:
-    """Differences of people's ratings as they are, in signs that chance gives: two systems that people like equally."""
+    """Differences of people's ratings with random signs: two systems that people like equally."""
 
     def draw(generator: np.random.Generator, count: int) -> Floats:
         return np.asarray(generator.choice(differences, count) * generator.choice([-1.0, 1.0], count))

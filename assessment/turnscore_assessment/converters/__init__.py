@@ -1,1 +1,1 @@
-"""Original files of public sets in the form that our commands read. Judges, filters and trains nothing."""
+"""Converts original files of public sets to the form that our commands read. Judges, filters and trains nothing."""

@@ -1,4 +1,4 @@
-"""The sets by name: which files are read, by what, and the counts that a correct reading of the whole set gives."""
+"""The sets by name: their files, their reader, and the counts of a correct reading of the whole set."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ class OriginalSet:
     files: tuple[str, ...]
     """Patterns of the files in a folder, in the order in which they are read."""
     rows: int | None = None
-    """Of the whole set; None where we hold none to count."""
+    """Rows of the whole set; None where we hold none to count."""
     turns: int | None = None
     becomes: str = ""
-    """The file that our commands look for."""
+    """The file name that our commands look for."""
     note: str = ""
 
 
@@ -137,7 +137,6 @@ class Counts:
 
 
 def count_rows(rows: Iterable[Record]) -> Counts:
-    """Of all rows."""
     found = [len(row.get("turns", ())) for row in rows]
     return Counts(len(found), sum(found))
 

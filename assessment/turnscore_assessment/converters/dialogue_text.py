@@ -22,7 +22,7 @@ def read_schema_guided(paths: Sequence[Path]) -> Iterator[Record]:
 
 
 def read_topical_chat(paths: Sequence[Path]) -> Iterator[Record]:
-    """The messages, white space made one space."""
+    """The messages, with white space collapsed."""
     for path in paths:
         for name, record in read_json_object(path).items():
             content = field(record, "content", list, path, 1) if isinstance(record, dict) else None

@@ -18,9 +18,9 @@ _SPEAKER = re.compile(r"^(User|System): ?")
 
 
 def read_convai(paths: Sequence[Path]) -> Iterator[Record]:
-    """Rows in the order of the files and their dialogues, on which the published split hangs.
+    """Rows in the order of the files and their dialogues, which the published split depends on.
 
-    The rating that a human gave to a bot stands under the bot's name, as released.
+    A human's rating of a bot stands under the bot's name, as released.
     """
     order = 0
     for path in paths:
@@ -86,7 +86,7 @@ def _split_turns(text: str, path: Path, place: int) -> list[Record]:
 
 
 def read_dbdc3(paths: Sequence[Path]) -> Iterator[Record]:
-    """A row per dialogue; of a system's turns the number of annotators for each kind of breakdown."""
+    """A row per dialogue; a system's turns have the number of annotators for each kind of breakdown."""
     for path in paths:
         record = read_json_object(path)
         name = field(record, "dialogue-id", str, path, 1)
@@ -109,7 +109,7 @@ def _convert_breakdown(turn: Mapping[str, Any], path: Path) -> Record:
 
 
 def read_dialogue_eval(paths: Sequence[Path]) -> Iterator[Record]:
-    """A row a conversation; `robotic` and `repetitive` are reversed already, as released. Ids of people are hashed."""
+    """A row per conversation; `robotic` and `repetitive` are reversed as released. Ids of people are hashed."""
     for path in paths:
         for place, record in read_json_list(path):
             for position, each in enumerate(field(record, "data", list, path, place)):

@@ -18,7 +18,7 @@ _TURN, _REFERENCE = "||||", "\t"
 
 
 def read_adversarial(paths: Sequence[Path]) -> Iterator[Record]:
-    """Contexts with relevant, adversarial and random responses; the split is the file's name's."""
+    """Contexts with relevant, adversarial and random responses; the file's name gives the split."""
     for path in paths:
         split = next((part for part in ("train", "dev", "test") if part in path.name), "")
         for place, record in read_json_list(path):

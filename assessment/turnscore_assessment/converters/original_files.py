@@ -1,4 +1,4 @@
-"""Original files: JSON, a JSON object a line, or CSV, gzipped or not. A broken one is named, with its place."""
+"""Original files: JSON, JSON lines, or CSV, gzipped or not. Errors name the file and the place."""
 
 import csv
 import json
@@ -11,11 +11,11 @@ from turnscore_assessment.files import UNREADABLE, open_text
 
 Record = dict[str, Any]
 LARGEST_CELL = 1 << 24
-"""Characters of a CSV cell, which a whole dialogue may be. Chosen."""
+"""Most characters of a CSV cell, which may hold a whole dialogue. Chosen."""
 
 
 def read_json_list(path: Path) -> Iterator[tuple[int, Record]]:
-    """(place from 1, object) of a file that is a list of objects, or a line per object."""
+    """(place from 1, object) of a file that is a list of objects, or of JSON lines."""
     text = _read(path)
     if text.lstrip().startswith("["):
         found = list(enumerate(_parse(text, path), start=1))
@@ -29,7 +29,6 @@ def read_json_list(path: Path) -> Iterator[tuple[int, Record]]:
 
 
 def read_json_object(path: Path) -> Record:
-    """The object that a file is."""
     found = _parse(_read(path), path)
     if not isinstance(found, dict):
         raise BadDataError(path, 1, "is not a JSON object")

@@ -1,4 +1,4 @@
-"""The development sets: turns judged by people, by set, as far as a data folder has them. Reads; measures nothing."""
+"""The development sets: turns judged by people, by set, from a data folder. Reads; measures nothing."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Sets of dialogues for the sentiment/stop model: descriptions, and the system turns that they give. Labels nothing."""
+"""Sets of dialogues for the sentiment/stop model: descriptions, and the system turns in them. Labels nothing."""
 
 import json
 import random
@@ -17,7 +17,7 @@ DEFAULT_SETS = Path(__file__).with_name("dialogue_sets.json")
 USER, SYSTEM = "user", "system"
 
 Spoken = tuple[str, str]
-"""Speaker, user or system, and text."""
+"""Speaker (user or system) and text."""
 
 _GOODBYE = re.compile(
     r"\b(good ?bye|bye+|gotta go|got to go|have to go|need to go|time to go|going to go|end (the )?(conversation|chat)"
@@ -27,12 +27,12 @@ _GOODBYE = re.compile(
 
 
 class DialogueSet(BaseModel):
-    """One set of dialogues in the shared form: where it lies, who the system is, and what its ends mean."""
+    """One set of dialogues in the shared form: its file, who the system is, and what its ends mean."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
-    files: list[str] = Field(min_length=1, description="Below the data folder.")
+    files: list[str] = Field(min_length=1, description="The file, below the data folder.")
     roles: Literal["speaker", "participants", "alternate"] = Field(
         description="`speaker`: the turns say user or system. `participants`: the row says who is human and who bot; "
         "other pairings are left out. `alternate`: every second turn is the system's, the first one of odd dialogues."
@@ -44,13 +44,13 @@ class DialogueSet(BaseModel):
     reason: str = Field(description="Why `goes_on` is what it is.")
     licence: str
     left_out_systems: list[str] = []
-    every: dict[str, PositiveInt] = Field({}, description="Of this source only every so-manieth row of the file.")
+    every: dict[str, PositiveInt] = Field({}, description="Rows of this source are thinned: one in so many is read.")
     most_turns: PositiveInt | None = Field(None, description="A random draw of this many turns.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedTurn:
-    """A system turn and what became of it. `next_user` is None where no user turn follows.
+    """A system turn and what followed it. `next_user` is None where no user turn follows.
 
     `goes_on` is None where the set does not show it, or the user had said goodbye before the response.
     """
@@ -102,7 +102,7 @@ def _name_speakers(described: DialogueSet, dialogue: Dialogue, row: int) -> list
 
 
 def observe_turns(described: DialogueSet, turns: Sequence[Spoken]) -> Iterator[ObservedTurn]:
-    """Every system turn that has a context and that a user turn follows, or nothing, where the set shows stops."""
+    """Every system turn with a context that a user turn follows, or, where the set shows stops, nothing."""
     for place, (speaker, text) in enumerate(turns):
         context = tuple(turns[:place])
         if speaker != SYSTEM or not context or not text.strip():

@@ -1,4 +1,4 @@
-"""Dialogues in the shared form: gzipped JSON lines, one dialogue a line. Reads and checks them; labels nothing."""
+"""Dialogues in the shared form: gzipped JSON lines, one dialogue per line. Reads and checks them; labels nothing."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ THUMB_NONE, THUMB_DOWN, THUMB_UP = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One message. `thumb` is the peer's vote on it: 0 none, 1 down, 2 up."""
+    """One message. `thumb` is the other speaker's vote on it: 0 none, 1 down, 2 up."""
 
     speaker: str
     text: str

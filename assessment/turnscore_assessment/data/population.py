@@ -1,4 +1,4 @@
-"""The population of turns that no shipped model was trained on: what every scorer's percentiles refer to."""
+"""The population of turns that no shipped model was trained on, which every scorer's percentiles refer to."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ STATED = (
 
 @dataclass(frozen=True)
 class Population:
-    """System turns in their contexts, and the dialogues they are of (file, id and order, as SpokenTurn names them)."""
+    """System turns in their contexts, and their dialogues (file, id and order, as SpokenTurn names them)."""
 
     turns: list[ObservedTurn]
     dialogues: frozenset[str]

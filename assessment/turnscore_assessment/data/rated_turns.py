@@ -1,4 +1,4 @@
-"""Turns judged by people, and the one rule that says which are fitted on and which are chosen on."""
+"""Turns judged by people, and the one rule that splits them into fitting and choosing."""
 
 import hashlib
 import re
@@ -11,20 +11,20 @@ from turnscore_assessment.data.dialogues import merge_turns, read_dialogues, rea
 from turnscore_assessment.errors import BadDataError
 
 FIT_SHARE = 60
-"""Percent of the groups of dialogues that are fitted on. Chosen."""
+"""Percent of the groups of dialogues that models are fitted on. Chosen."""
 SHARED_WORDS = 5
-"""Two rows whose contexts share a text of so many words are taken for the same dialogue. Chosen."""
+"""Rows whose contexts share a text of so many words count as one dialogue's. Chosen."""
 DAILYDIALOG = "dailydialog-zhao"
 """The set whose texts are DailyDialog's: licensed for non-commercial use, so nothing that ships is fitted on it."""
 THUMBS_SET = "convai-thumbs"
 GOOD_FROM = 3.5
-"""On the scale from 1 to 5 a turn that people call good has at least so much. Chosen: nearer to 4 than to 3."""
+"""Least rating, from 1 to 5, of a turn that people call good. Chosen: nearer to 4 than to 3."""
 _WORD = re.compile(r"[a-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatedTurn:
-    """A response in its context with the mean of what people said of it, on its set's own scale."""
+    """A response in its context with people's mean rating, on its set's own scale."""
 
     set_name: str
     system: str

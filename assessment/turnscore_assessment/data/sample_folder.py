@@ -1,11 +1,10 @@
-"""Whether a data folder holds the made-up sample: then no counts of public sets are to be expected of it."""
+"""Whether a data folder holds the made-up sample, whose counts are not those of the public sets."""
 
 from pathlib import Path
 
 SAMPLE_FILE = "SAMPLE.md"
-"""In the folder that `turnscore-data sample` writes."""
+"""The file by which a sample's folder is known."""
 
 
 def is_sample(folder: Path) -> bool:
-    """Whether `turnscore-data sample` wrote the folder."""
     return (folder / SAMPLE_FILE).is_file()

@@ -1,4 +1,4 @@
-"""Degraded dialogues: recorded ones whose system says something else at every turn. Writes no file."""
+"""Degraded dialogues: recorded ones in which the system says something else at every turn. Writes no file."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A corpus of replies: what a degraded system draws from. Knows no study."""
+"""A corpus of replies, from which a degraded system draws. Knows no study."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.spoken_dialogues import SYSTEM, USER, read_dialogues
 
 LEAST_DIALOGUES = 3
-"""The dialogue that is degraded, that of the reply and that of the donor. Specified."""
+"""Fewest dialogues: the degraded one, the reply's and the donor's. Specified."""
 MOST_REPLIES = 1_000_000
-"""Chosen: more than any study says, within a few hundred MB."""
+"""Most replies. Chosen: more than any study has, within a few hundred MB."""
 TRIES = 1000
-"""Replies that are looked at to find a donor long enough. Chosen: misses one with as few as 1 % long ones once in
-20,000 times, and then the longest seen stands in."""
+"""Replies that are tried as a long enough donor. Chosen: with as few as 1 % long ones it fails once in 20,000 times;
+the longest one seen is then taken."""
 
 
 @dataclass(frozen=True)
 class ReplyCorpus:
-    """Replies and the dialogues that they come from; ValueError for fewer than three dialogues."""
+    """Replies and their dialogues; ValueError for fewer than three dialogues."""
 
     replies: Sequence[str]
     dialogue_of: Sequence[int]
@@ -71,5 +71,5 @@ def read_corpus(path: Path) -> ReplyCorpus:
 
 
 def _lengthen(donor: Sequence[str], span: int) -> list[str]:
-    """A donor said over and over, where no longer one was found."""
+    """A donor that is repeated where none was long enough."""
     return [*donor] * max(1, -(-span // max(len(donor), 1)))

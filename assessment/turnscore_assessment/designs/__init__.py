@@ -1,1 +1,1 @@
-"""Designs of rating studies: sheets that raters fill, blind and balanced, and what filled sheets say."""
+"""Designs of rating studies: blind and balanced sheets for raters, and the analysis of filled ones."""

@@ -1,4 +1,4 @@
-"""How far raters agree in a design: the shared figures of reliability, and split halves. The same for all designs."""
+"""Raters' agreement in a design: reliability and split halves. The same for all designs."""
 
 from dataclasses import dataclass
 
@@ -11,21 +11,21 @@ from turnscore_assessment.reliability.intraclass import Intraclass, measure_intr
 from turnscore_assessment.reliability.krippendorff import measure_alpha
 
 SPLITS = 100
-"""Random halves of the raters, as Kiritchenko & Mohammad (2017) take."""
+"""Random splits of the raters in halves, as Kiritchenko & Mohammad (2017) make."""
 LEAST_ITEMS = 3
-"""In both halves, for a correlation. Specified: of two it is 1 or -1."""
+"""Fewest items in both halves for a correlation: of two it is always 1 or -1. Specified."""
 MOST_CELLS = 20_000_000
-"""Of the table of items by raters. Chosen: 160 MB, and more than any study has."""
+"""Most cells of the table of items by raters. Chosen: 160 MB, and more than any study has."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """Of the same values that the scores are made of; None where too few raters judged the same items."""
+    """Agreement of the values that the scores are made of; None where too few raters judged the same items."""
 
     alpha_interval: float | None
     """Krippendorff's alpha, interval scale."""
     intraclass: Intraclass | None
-    """With k, the raters of an item: compare designs by the figures of one rater, unless k is the same."""
+    """ICC with k, the raters of an item: compare designs by the figures of one rater, unless k is the same."""
     split_half: float | None
     """Mean Spearman correlation of items' means in two random halves of the raters, stepped up to all of them."""
 

@@ -1,4 +1,4 @@
-"""What filled sheets say of the systems: scores with intervals, every pair's difference, and how far raters agree."""
+"""Analysis of filled sheets: systems' scores with intervals, every pair's difference, and raters' agreement."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class SystemPair:
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """One way from answers to scores, best system first."""
+    """One method of scoring answers, best system first."""
 
     method: str
     transforms: Sequence[str]
@@ -50,11 +50,11 @@ class Scoring:
 
 @dataclass(frozen=True, kw_only=True)
 class CriterionAnalysis:
-    """Everything that one criterion's answers say."""
+    """The analysis of one criterion's answers."""
 
     criterion: str
     answered: int
-    """Questions."""
+    """How many questions have an answer."""
     unanswered: int
     raters: int
     dialogues: int
@@ -65,8 +65,6 @@ class CriterionAnalysis:
 
 @dataclass(frozen=True, kw_only=True)
 class DesignAnalysis:
-    """A study's analysis."""
-
     study: str
     design: DesignKind
     errors: str
@@ -74,7 +72,7 @@ class DesignAnalysis:
 
 
 MOST_CHOICE_CELLS = 20_000_000
-"""Options answered about times systems. Chosen: a choice takes 20 bytes a system, an option of a tuple two choices."""
+"""Most answered options times systems. Chosen: a choice takes 20 bytes per system, an option of a tuple two choices."""
 
 ERRORS = (
     "95 % intervals allow for raters and dialogues: two-way cluster-robust covariance (Cameron, Gelbach, Miller 2011); "
@@ -85,7 +83,7 @@ ERRORS = (
 def analyse_design(
     key: DesignKey, tables: Mapping[str, OptionTable], transform: Transform = Transform.Z, *, splits: int = 100
 ) -> DesignAnalysis:
-    """Of every criterion; TooFewError where one has no answers."""
+    """The analysis of every criterion; TooFewError where one has no answers."""
     return DesignAnalysis(
         study=key.study,
         design=key.design,
@@ -100,7 +98,7 @@ def analyse_design(
 def analyse_criterion(
     key: DesignKey, criterion: AskedCriterion, table: OptionTable, transform: Transform, *, splits: int = 100
 ) -> CriterionAnalysis:
-    """Scores by the mean, and for choices by the model of choices, too."""
+    """Scores by the mean, and for choices also by the model of choices."""
     if not len(table.answer):
         raise TooFewError(f"{criterion.name}: no question is answered")
     values, steps = transform_answers(key, criterion, table, transform)
@@ -153,7 +151,7 @@ def _score_choices(key: DesignKey, table: OptionTable) -> Scoring:
 
 
 def _collect(method: str, steps: Sequence[str], estimates: Estimates, table: OptionTable) -> Scoring:
-    """Systems that were answered about, best first, and all pairs of these."""
+    """The answered systems, best first, and all pairs of these."""
     shown = np.bincount(table.system, minlength=len(table.systems))
     order = [int(place) for place in np.argsort(-estimates.values, kind="stable") if shown[place]]
     unit = np.eye(len(table.systems))

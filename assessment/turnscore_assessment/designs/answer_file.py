@@ -1,4 +1,4 @@
-"""Filled sheets: reads JSON lines and CSV against the key, and names what does not fit by line and field."""
+"""Filled sheets: reads JSON lines and CSV against the key. Errors name the line and the field."""
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from turnscore_assessment.ratings.rating_file import LINE_CHARACTERS, describe_p
 CSV_NEEDED = ("rater", "question", "criterion", "item", "answer")
 
 LONGEST_NUMBER = 9
-"""Digits of a question's number. Chosen: far above the most questions."""
+"""Most digits of a question's number. Chosen: far above the most questions."""
 
 Given = tuple[str, int, str, Mapping[str, Any], int]
 """Rater, question, criterion, the answer in the form of a JSON-lines sheet, line."""
@@ -35,13 +35,13 @@ class OptionTable:
     system: Integers
     item: Integers
     question: Integers
-    """Numbers a rater's answers."""
+    """Numbers the questions that a rater answered."""
     answer: Floats
-    """The number given; of choices the rank, 1 for the best, ties shared."""
+    """The given number; of choices the rank, 1 for the best, ties shared."""
     standard: Floats
-    """What the reference was worth; NaN where none was shown."""
+    """The reference's worth; NaN where none was shown."""
     unanswered: int
-    """Questions without an answer."""
+    """How many questions have no answer."""
 
 
 def read_key(path: Path) -> DesignKey:
@@ -59,7 +59,7 @@ def read_answers(key: DesignKey, paths: Sequence[Path]) -> dict[str, OptionTable
     for path in paths:
         for rater, number, criterion, given, line in _read_sheet(path, key):
             if criterion not in found:
-                raise BadFileError(path, line, f"answers: {criterion!r} is no criterion: {', '.join(found)}")
+                raise BadFileError(path, line, f"answers: {criterion!r} is not one of {', '.join(found)}")
             question = questions.get((rater, number))
             if question is None:
                 raise BadFileError(path, line, f"question: {rater!r} was not asked a number {number}")
@@ -157,7 +157,7 @@ def _number_rows(
     questions: Mapping[tuple[str, int], Question],
     answers: Mapping[tuple[str, int], Mapping[str, float]],
 ) -> Iterator[tuple[float, ...]]:
-    """A row an option: the numbers of its rater, dialogue, system, item and question, the answer, the standard."""
+    """A row per option: the numbers of its rater, dialogue, system, item and question, the answer, the standard."""
     raters = _number({question.rater for question in key.questions})
     dialogues = _number({item.dialogue for item in key.items.values()})
     systems = _number({item.system for item in key.items.values()})

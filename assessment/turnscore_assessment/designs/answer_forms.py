@@ -1,4 +1,4 @@
-"""The form of an answer, by design: checks what a rater gave and makes it numbers. Reads no file."""
+"""The form of an answer, by design: checks a rater's answer and converts it to numbers. Reads no file."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,23 +6,23 @@ from typing import Any
 from turnscore_assessment.designs.form import DesignKey, DesignKind, Question, Scale
 
 BEST, MIDDLE, WORST = 1.0, 2.0, 3.0
-"""Ranks of best-worst answers: those between are equal."""
+"""Ranks of best-worst answers: all options between share one."""
 TIE = 1.5
 
 
 class BadAnswerError(ValueError):
-    """What is wrong with an answer; begins with the rest of the field's name."""
+    """An answer has a wrong form; the message begins with the rest of the field's name."""
 
 
 def read_answer(key: DesignKey, question: Question, given: Mapping[str, Any]) -> dict[str, float]:
-    """By option the number, or the rank of a choice; empty where nothing was answered. BadAnswerError."""
+    """The number, or the rank of a choice, by option; empty for an unanswered question. Raises BadAnswerError."""
     if key.design is DesignKind.BEST_WORST:
         return _read_best_worst(question, given)
     if key.design is DesignKind.PAIRWISE:
         return _read_pairwise(question, given)
     unknown = [option for option in given if option not in question.options]
     if unknown:
-        raise BadAnswerError(f".{unknown[0]}: is no option of this question")
+        raise BadAnswerError(f".{unknown[0]}: is not an option of this question")
     answered = {option: value for option, value in given.items() if value is not None}
     if key.design is DesignKind.RANKING:
         return _read_ranking(question, answered)
@@ -31,7 +31,7 @@ def read_answer(key: DesignKey, question: Question, given: Mapping[str, Any]) ->
 
 
 def read_cells(key: DesignKey, cells: Mapping[str, str]) -> dict[str, Any]:
-    """The cells of a CSV sheet, one an option, in the form of a JSON-lines sheet. BadAnswerError."""
+    """Converts the cells of a CSV sheet, one per option, to the form of a JSON-lines sheet. Raises BadAnswerError."""
     filled = {option: cell.lower() for option, cell in cells.items() if cell}
     if key.design is DesignKind.PAIRWISE:
         _refuse_words(filled, ("better", "tie"))
@@ -53,14 +53,14 @@ def read_cells(key: DesignKey, cells: Mapping[str, str]) -> dict[str, Any]:
 def _refuse_words(filled: Mapping[str, str], known: tuple[str, str]) -> None:
     for option, word in filled.items():
         if word not in known:
-            raise BadAnswerError(f".{option}: is {word[:40]!r}, neither `{known[0]}` nor `{known[1]}`")
+            raise BadAnswerError(f".{option}: must be `{known[0]}` or `{known[1]}`, not {word[:40]!r}")
 
 
 def _parse(option: str, cell: str) -> float:
     try:
         return float(cell)
     except ValueError:
-        raise BadAnswerError(f".{option}: {cell[:40]!r} is no number") from None
+        raise BadAnswerError(f".{option}: must be a number, not {cell[:40]!r}") from None
 
 
 def _read_number(option: str, value: object, scale: Scale) -> float:
@@ -69,7 +69,7 @@ def _read_number(option: str, value: object, scale: Scale) -> float:
     if not scale.low <= value <= scale.high:
         raise BadAnswerError(f".{option}: {str(value)[:20]} is not within {scale.low:g} and {scale.high:g}")
     if scale.whole and value != int(value):
-        raise BadAnswerError(f".{option}: {value:g} is no whole number")
+        raise BadAnswerError(f".{option}: must be a whole number, not {value:g}")
     return float(value)
 
 
@@ -89,7 +89,7 @@ def _read_best_worst(question: Question, given: Mapping[str, Any]) -> dict[str, 
         if option not in question.options:
             raise BadAnswerError(f".{name}: must name an option of this question")
     if best == worst:
-        raise BadAnswerError(".worst: is the best one, too")
+        raise BadAnswerError(".worst: must differ from the best one")
     return {option: BEST if option == best else WORST if option == worst else MIDDLE for option in question.options}
 
 

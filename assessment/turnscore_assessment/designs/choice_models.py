@@ -16,19 +16,19 @@ from turnscore_assessment.figures import Floats
 Integers = NDArray[np.intp]
 
 ChoiceRow = tuple[int, list[int], float, int]
-"""The one chosen, the options, the weight, and the number of the answer."""
+"""The chosen option, the offered options, the weight, and the answer's number."""
 
 PENALTY = 0.01
-"""Times the sum of squared strengths. Chosen: a prior of deviation 7, which a handful of answers outweighs."""
+"""Factor of the sum of squared strengths. Chosen: a prior of deviation 7, which a handful of answers outweighs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """One choice a row: which of the options left was chosen, how much it counts, and which answer it is from."""
+    """One choice per row: which of the remaining options was chosen, its weight, and its answer."""
 
     chosen: Integers
     offered: NDArray[np.bool_]
-    """A column per system."""
+    """One column per system."""
     weights: Floats
     answer_of: Integers
 
@@ -53,7 +53,7 @@ def split_pairs(ranks: Sequence[float], systems: Sequence[int], answer: int) -> 
 
 
 def build_choices(rows: Sequence[ChoiceRow], systems: int) -> Choices:
-    """Of what `split_ranking` and `split_pairs` return."""
+    """The choices in the rows of `split_ranking` or `split_pairs`."""
     offered = np.zeros((len(rows), systems), dtype=bool)
     for place, (_, options, _, _) in enumerate(rows):
         offered[place, options] = True
@@ -66,7 +66,7 @@ def build_choices(rows: Sequence[ChoiceRow], systems: int) -> Choices:
 
 
 def fit_choices(choices: Choices, penalty: float = PENALTY) -> tuple[Floats, Floats]:
-    """The strengths, which sum to 0, and the influence of every answer (a row each) on them."""
+    """The strengths, which sum to 0, and each answer's influence on them, a row each."""
     systems = choices.offered.shape[1]
 
     def lose(strengths: Floats) -> tuple[float, Floats]:
@@ -94,7 +94,7 @@ def _shares(choices: Choices, strengths: Floats) -> Floats:
 
 
 def _gradients(choices: Choices, strengths: Floats) -> Floats:
-    """Of every choice's log-likelihood."""
+    """The gradient of every choice's log-likelihood."""
     gradients = -_shares(choices, strengths)
     gradients[np.arange(len(gradients)), choices.chosen] += 1
     return np.asarray(gradients * choices.weights[:, None])

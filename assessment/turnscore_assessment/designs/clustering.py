@@ -1,8 +1,8 @@
-"""Estimates whose errors allow for raters and dialogues both: answers of one rater, or about one dialogue, go together.
+"""Estimates whose errors allow for raters and dialogues both: answers of one rater, or about one dialogue, correlate.
 
-Two-way cluster-robust covariance (Cameron, Gelbach & Miller 2011): that of raters plus that of dialogues less that of
-their meetings, each with its small-sample factor G / (G - 1); t with one degree less than the fewer of both. Works on
-influences: how much each observation moves each estimate, exact for means and first-order for maximum likelihood.
+Two-way cluster-robust covariance (Cameron, Gelbach & Miller 2011): that of raters plus that of dialogues minus that of
+their meetings, each with its small-sample factor G / (G - 1); t with one degree less than the fewer of both. Computes
+on influences: how much each observation moves each estimate, exact for means and first-order for maximum likelihood.
 """
 
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ Integers = NDArray[np.intp]
 
 @dataclass(frozen=True, kw_only=True)
 class Estimates:
-    """Values with what their errors are made of; a way of clustering with a single cluster makes none."""
+    """Values and the parts of their errors; a way of clustering with a single cluster makes none."""
 
     values: Floats
     covariances: tuple[Floats, ...]
-    """By raters, by dialogues, and by both together where there are several of each."""
+    """Error parts by raters, by dialogues, and by both together where there are several of each."""
     freedom: int
 
     def contrast(self, weights: Floats) -> tuple[Interval, float]:
-        """A weighted sum of the values with its interval and two-sided p; both NaN where no error can be had."""
+        """A weighted sum of the values with its interval and two-sided p; both NaN where the error is unknown."""
         value = float(weights @ self.values)
         variances = [float(weights @ covariance @ weights) for covariance in self.covariances]
         if not variances or self.freedom < 1:

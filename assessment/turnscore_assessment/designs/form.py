@@ -1,4 +1,4 @@
-"""What a design is made of: its kind, its criteria, the items that are judged, and who is asked what. Reads no file."""
+"""The parts of a design: kind, criteria, judged items, and each rater's questions. Reads no file."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,20 +10,20 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from turnscore_assessment.ratings.form import Name, Number, SpokenTurn
 
 LARGEST_MAGNITUDE = 999.0
-"""The end of the scale of magnitude estimation in Santhanam & Shaikh (INLG 2019)."""
+"""Upper end of the scale of magnitude estimation in Santhanam & Shaikh (INLG 2019)."""
 STANDARD = 100.0
-"""What the reference is worth in rank-based magnitude estimation, ibid."""
+"""Worth of the reference in rank-based magnitude estimation, ibid."""
 POINTS = 6
-"""Of a Likert scale, ibid."""
+"""Points of a Likert scale, ibid."""
 LONGEST_NAME = 200
 MOST_CRITERIA = 20
 MOST_SYSTEMS = 200
 MOST_ITEMS = 20_000
 MOST_QUESTIONS = 100_000
 MOST_SHOWN = 200_000
-"""Options on all sheets together. All chosen: many times what any published study asks."""
+"""Most options on all sheets together. All of these bounds are chosen: many times what any published study asks."""
 LARGEST_TUPLE = 10
-"""Options of one question. Chosen: nobody puts more in order."""
+"""Most options of one question. Chosen: nobody puts more in order."""
 
 
 class DesignKind(StrEnum):
@@ -44,12 +44,12 @@ class DesignKind(StrEnum):
 
     @property
     def is_choice(self) -> bool:
-        """Whether options are chosen from or put in order, and no number is given."""
+        """Whether options are chosen or ordered, and no number is given."""
         return self in (DesignKind.BEST_WORST, DesignKind.RANKING, DesignKind.PAIRWISE)
 
 
 class Scale(BaseModel):
-    """Which numbers raters may give; only the ends are named."""
+    """The numbers that raters may give; only the ends are named."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -70,17 +70,17 @@ class AskedCriterion(BaseModel):
 
 
 class Item(BaseModel):
-    """A line of an items file: what one system said, a `response` to the `context` or a whole dialogue (`turns`)."""
+    """A line of an items file: one system's `response` to the `context`, or a whole dialogue (`turns`)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     dialogue: Name
-    """What was answered: responses of several systems to the same context have the same."""
+    """The dialogue that it belongs to; responses of several systems to the same context have the same one."""
     system: Name
     reference: bool = False
-    """Whether it is the one that magnitude estimation measures against."""
+    """Whether magnitude estimation measures against it."""
     standard: Annotated[Number, Field(gt=0, le=LARGEST_MAGNITUDE)] | None = None
-    """What the reference is worth in biased magnitude estimation: some metric's score of it."""
+    """The reference's worth in biased magnitude estimation: some metric's score of it."""
     context: Annotated[tuple[SpokenTurn, ...], Field(max_length=2000)] = ()
     response: Annotated[str, Field(min_length=1, max_length=100_000)] | None = None
     turns: Annotated[tuple[SpokenTurn, ...], Field(max_length=2000)] = ()
@@ -90,13 +90,11 @@ class Item(BaseModel):
         if (self.response is None) == (not self.turns):
             raise ValueError("must have either `response` or `turns`")
         if self.standard is not None and not self.reference:
-            raise ValueError("standard: only a reference has one")
+            raise ValueError("standard: only a reference may have one")
         return self
 
 
 class KeyedItem(BaseModel):
-    """What a blind id stands for."""
-
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     dialogue: Name
@@ -104,7 +102,7 @@ class KeyedItem(BaseModel):
 
 
 class Question(BaseModel):
-    """What one rater is asked on one page: options in the order in which they are shown."""
+    """What one rater is asked on one page: options in their order on the page."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -113,11 +111,11 @@ class Question(BaseModel):
     dialogue: Name
     options: Annotated[tuple[str, ...], Field(min_length=1, max_length=64)]
     standard: Number | None = None
-    """What the reference shown is worth."""
+    """The worth of the reference shown."""
 
 
 class DesignKey(BaseModel):
-    """The key file: everything that raters must not see, and that the analysis needs."""
+    """The key file: everything that raters must not see and the analysis needs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -126,7 +124,6 @@ class DesignKey(BaseModel):
     design: DesignKind
     criteria: Annotated[tuple[AskedCriterion, ...], Field(min_length=1, max_length=MOST_CRITERIA)]
     scale: Scale | None = None
-    """None for choices."""
     seed: int
     items: Annotated[Mapping[str, KeyedItem], Field(max_length=MOST_ITEMS)]
     questions: Annotated[tuple[Question, ...], Field(min_length=1, max_length=MOST_QUESTIONS)]
@@ -151,9 +148,9 @@ class Design:
 
     key: DesignKey
     texts: Mapping[str, Item]
-    """By blind id."""
+    """The items by blind id."""
     references: Mapping[str, Item]
-    """By dialogue; empty where none is shown."""
+    """The references by dialogue; empty where none is shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +162,7 @@ class DesignWish:
     criteria: Sequence[AskedCriterion]
     raters: int
     per_rater: int | None = None
-    """Dialogues per rater; all unless said."""
+    """Dialogues per rater; None for all."""
     tuple_size: int = 4
     points: int = POINTS
     standard: float = STANDARD

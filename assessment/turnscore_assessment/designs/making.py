@@ -1,6 +1,6 @@
-"""Making a design: who is asked what, in which order, under which blind names. Reproducible by seed; writes no file.
+"""Makes a design: who is asked what, in which order, under which blind names. Reproducible by seed; writes no file.
 
-A rater sees a dialogue once. Dialogues are dealt so that each is judged equally often, or once more or less.
+A rater sees a dialogue once. Each dialogue is judged equally often, or once more or less.
 """
 
 from collections import defaultdict
@@ -31,19 +31,19 @@ from turnscore_assessment.designs.tuples import balance_positions, deal_tuples, 
 from turnscore_assessment.errors import AssessmentError, TooFewError
 
 ID_CHARACTERS = 6
-"""Of a blind id, hexadecimal. Chosen: 16 million, for at most 20,000 items."""
+"""Hexadecimal digits of a blind id. Chosen: 16 million ids for at most 20,000 items."""
 CONTINUOUS_LOW, CONTINUOUS_HIGH = 0.0, 100.0
 
 Blocks = Mapping[str, Mapping[str, Item]]
-"""By dialogue, by system."""
+"""Items by dialogue and system."""
 
 
 class DesignError(AssessmentError):
-    """A design cannot be made of these items in this way; the message names what is in the way."""
+    """These items do not allow the design; the message says why."""
 
 
 def make_design(items: Sequence[Item], wish: DesignWish) -> Design:
-    """The sheets' content and its key. DesignError and TooFewError name what is missing."""
+    """The sheets' content and its key. Raises DesignError or TooFewError naming what is missing."""
     _check_wish(wish)
     generator = np.random.default_rng(wish.seed)
     blocks, references = _sort_items(items, wish)
@@ -99,7 +99,7 @@ def _check_wish(wish: DesignWish) -> None:
 
 
 def _sort_items(items: Sequence[Item], wish: DesignWish) -> tuple[dict[str, dict[str, Item]], dict[str, Item]]:
-    """The items to judge by dialogue and system, and the references; magnitude estimation does not judge these."""
+    """The items to judge by dialogue and system, and the references, which magnitude estimation does not judge."""
     if len(items) > MOST_ITEMS:
         raise DesignError(f"items: there are more than {MOST_ITEMS:,}")
     blocks: dict[str, dict[str, Item]] = defaultdict(dict)
@@ -126,7 +126,7 @@ def _sort_items(items: Sequence[Item], wish: DesignWish) -> tuple[dict[str, dict
 
 
 def _deal_dialogues(order: Sequence[str], wish: DesignWish) -> list[tuple[int, str]]:
-    """(rater, dialogue) of every question; a rater's are consecutive ones of an endless round over all dialogues."""
+    """(rater, dialogue) of every question; a rater's dialogues are consecutive in an endless round over all."""
     each = wish.per_rater if wish.per_rater is not None else len(order)
     if each > len(order):
         raise DesignError(f"per-rater: {each} dialogues, but there are {len(order)}, and a rater sees each once")
@@ -170,7 +170,7 @@ def _check_shown(options: int) -> None:
 def _number(
     asked: Sequence[tuple[int, str]], wish: DesignWish, generator: np.random.Generator
 ) -> list[tuple[str, int, str]]:
-    """(rater's name, number of the page, dialogue): a rater's pages are in an order of their own."""
+    """(rater's name, page number, dialogue): each rater has an order of pages."""
     width = len(str(wish.raters))
     each = len(asked) // wish.raters
     pages = np.concatenate([generator.permutation(each) + 1 for _ in range(wish.raters)]).tolist()
@@ -178,7 +178,7 @@ def _number(
 
 
 def _name_blindly(blocks: Blocks, generator: np.random.Generator) -> dict[tuple[str, str], str]:
-    """A random id of every item, from which nothing can be read. With a letter first, spreadsheets leave it alone."""
+    """A random id for every item, which reveals nothing. It begins with a letter, so spreadsheets leave it alone."""
     items = [(dialogue, system) for dialogue in sorted(blocks) for system in sorted(blocks[dialogue])]
     numbers = generator.choice(16**ID_CHARACTERS, len(items), replace=False).tolist()
     return {item: f"i{number:0{ID_CHARACTERS}x}" for item, number in zip(items, numbers, strict=True)}

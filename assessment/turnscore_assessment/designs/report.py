@@ -8,7 +8,6 @@ from turnscore_assessment.designs.analysis import CriterionAnalysis, Scoring
 
 
 def make_score_table(criterion: CriterionAnalysis) -> Table:
-    """A row per system, a column per method."""
     table = Table("system", "shown", *(scoring.method for scoring in criterion.scorings), title=criterion.criterion)
     scores = [{each.system: each.score for each in scoring.systems} for scoring in criterion.scorings]
     for each in criterion.scorings[0].systems:
@@ -17,7 +16,7 @@ def make_score_table(criterion: CriterionAnalysis) -> Table:
 
 
 def list_remarks(criterion: CriterionAnalysis) -> Iterator[str]:
-    """How the scores were made, who agrees, and which systems differ."""
+    """Remarks on the method, on raters' agreement, and on systems that differ."""
     asked = criterion.answered + criterion.unanswered
     by = f"{criterion.raters} raters on {criterion.dialogues} dialogues"
     yield f"{criterion.answered} of {asked} questions answered by {by}"

@@ -13,7 +13,7 @@ COLUMNS = (
     *("study", "rater", "question", "criterion", "position", "item"),
     *("context", "reference", "standard", "response", "answer"),
 )
-"""Of a CSV sheet: a row per option and criterion; raters fill the last one."""
+"""Columns of a CSV sheet, a row per option and criterion; raters fill the last one."""
 
 HOW_TO_ANSWER = {
     DesignKind.LIKERT: "a whole number on the scale",
@@ -27,7 +27,7 @@ HOW_TO_ANSWER = {
 
 
 def write_design(folder: Path, design: Design) -> list[Path]:
-    """Writes `key.json` and, under `sheets/`, two files per rater; returns the paths. The same each time."""
+    """Writes `key.json` and, under `sheets/`, two files per rater; returns the paths. Same input, same bytes."""
     sheets = folder / "sheets"
     sheets.mkdir(parents=True, exist_ok=True)
     written = {folder / "key.json": design.key.model_dump_json(indent=1, exclude_none=True) + "\n"}
@@ -43,7 +43,7 @@ def write_design(folder: Path, design: Design) -> list[Path]:
 
 
 def make_line(design: Design, question: Question) -> dict[str, Any]:
-    """One page of a JSON-lines sheet, with empty `answers`; nothing in it says whose an option is."""
+    """One page of a JSON-lines sheet with empty `answers`, which does not show whose an option is."""
     key = design.key
     first = design.texts[question.options[0]]
     line: dict[str, Any] = {"study": key.study, "rater": question.rater, "question": question.question}
@@ -60,7 +60,7 @@ def make_line(design: Design, question: Question) -> dict[str, Any]:
 
 
 def make_empty_answer(key: DesignKey, question: Question) -> dict[str, None]:
-    """What a rater fills for one criterion."""
+    """The empty answer that a rater fills for one criterion."""
     if key.design is DesignKind.BEST_WORST:
         return {"best": None, "worst": None}
     if key.design is DesignKind.PAIRWISE:

@@ -22,16 +22,16 @@ from turnscore_assessment.designs.transforms import Transform
 from turnscore_assessment.figures import Floats, Interval, correlate_ranks
 
 QUALITIES = (0.0, 0.0, 0.3, 0.6, 0.9)
-"""In deviations of a single judgement; the first two systems are equal."""
+"""Systems' true qualities, in deviations of a single judgement; the first two systems are equal."""
 HARDNESS, FIT, TASTE, NOISE = 0.6, 0.5, 0.3, 1.0
 """Deviations of a dialogue, a system in a dialogue, a rater's liking of a system, and the rest."""
 LEVEL_SPREAD, STRETCH_SPREAD = 0.8, 0.3
-"""Of raters: where they put the middle, and by how much they spread (logarithm)."""
+"""Deviations of raters' means, and of the logarithm of their spread."""
 REFERENCE = 1.2
 """The quality of the reference."""
 CRITERION = AskedCriterion(name="quality")
 TRUTH_RATERS = 1000
-"""Chosen: the truth is then known to a seventh of the error of a study of 20 raters."""
+"""Raters of the study that gives the truth. Chosen: its error is a seventh of that of a study of 20 raters."""
 
 
 Pair = tuple[str, str]
@@ -39,7 +39,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class StudySize:
-    """How many raters judge how many of the dialogues each."""
+    """The number of raters, and how many of the dialogues each judges."""
 
     raters: int = 20
     per_rater: int = 20
@@ -82,7 +82,7 @@ class SimulatedRaters:
         self._stretch = np.exp(generator.normal(0, STRETCH_SPREAD, len(self._raters)))
 
     def answer(self) -> dict[tuple[str, int], dict[str, float]]:
-        """Every question's answer, as `read_answer` returns them."""
+        """Every question's answer, in the form that `read_answer` returns."""
         return {(question.rater, question.question): self._answer(question) for question in self._key.questions}
 
     def _answer(self, question: Question) -> dict[str, float]:
@@ -111,7 +111,6 @@ class SimulatedRaters:
 
 
 def run_study(key: DesignKey, seed: int, transform: Transform = Transform.Z, *, splits: int = 0) -> CriterionAnalysis:
-    """A study from its sheets to its analysis."""
     questions = {(question.rater, question.question): question for question in key.questions}
     table = build_option_table(key, questions, SimulatedRaters(key, seed).answer())
     return analyse_criterion(key, CRITERION, table, transform, splits=splits)
@@ -119,14 +118,14 @@ def run_study(key: DesignKey, seed: int, transform: Transform = Transform.Z, *, 
 
 @dataclass(frozen=True, kw_only=True)
 class Recovery:
-    """How well a design's method found what is true, over the studies."""
+    """How well a design's method recovers the truth, over the studies."""
 
     design: DesignKind
     method: str
     rank_correlation: float
     """Mean Spearman correlation of scores with qualities."""
     in_order: float
-    """The share of pairs of unequal systems that stand in their order."""
+    """The share of pairs of unequal systems that are in the right order."""
     coverage: float
     """The share of intervals of differences that hold the true one."""
     false_alarms: float
@@ -140,7 +139,7 @@ class Recovery:
 def measure_recovery(
     kind: DesignKind, studies: int, size: StudySize, *, truth_raters: int = TRUTH_RATERS, seed: int = 0
 ) -> list[Recovery]:
-    """By method. The truth of a difference is that of one study of very many raters and dialogues."""
+    """Recovery by method. The truth of a difference comes from one study of very many raters and dialogues."""
     large = StudySize(raters=truth_raters, per_rater=size.per_rater, dialogues=truth_raters)
     truths = [_find_differences(scoring) for scoring in run_study(make_key(kind, large, seed), seed).scorings]
     key = make_key(kind, size, seed)
@@ -199,7 +198,7 @@ def main(
     dialogues: Annotated[int, typer.Option(min=2)] = 40,
     seed: int = 0,
 ) -> None:
-    """Prints a line a design and method."""
+    """Prints a line per design and method."""
     size = StudySize(raters=raters, per_rater=per_rater, dialogues=dialogues)
     for kind in DesignKind:
         for found in measure_recovery(kind, studies, size, seed=seed):

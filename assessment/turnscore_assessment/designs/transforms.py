@@ -1,4 +1,4 @@
-"""From answers to values: every step is named, so that two designs are compared only after the same ones."""
+"""From answers to values: every step has a name, so that designs are compared only after the same steps."""
 
 from enum import StrEnum
 
@@ -41,7 +41,7 @@ def transform_answers(
 
 
 def _count(design: DesignKind, table: OptionTable, steps: list[str]) -> Floats:
-    """Counting scores: their mean over a system's appearances is (best - worst) / shown, and the like."""
+    """Counting scores, whose mean over a system's appearances is (best - worst) / shown, and the like."""
     if design is DesignKind.BEST_WORST:
         steps.append("counts: best 1, worst -1, others 0")
         values = 2 - table.answer

@@ -1,8 +1,7 @@
-"""Balanced tuples: which units are shown together, and in which position. Knows nothing of systems or raters.
+"""Balanced tuples: which units are shown together, and in which position. Knows no systems and no raters.
 
-Every unit stands in equally many tuples (one more or less where that does not divide), pairs meet as evenly as swaps
-can make it, and every unit stands equally often in each position, by an edge colouring of tuples and units (König
-1916).
+Every unit is in equally many tuples (one more or less where that does not divide), pairs meet as evenly as swaps can
+make it, and every unit is equally often in each position, by an edge colouring of tuples and units (König 1916).
 """
 
 from collections import defaultdict
@@ -15,11 +14,11 @@ from numpy.typing import NDArray
 Integers = NDArray[np.intp]
 
 PROPOSED_SWAPS = 60_000
-"""Chosen: 10 units in 45 tuples of 4 meet evenly after some 500; half a second of work at most."""
+"""Rounds of swaps. Chosen: 10 units in 45 tuples of 4 meet evenly after some 500; half a second of work at most."""
 MOST_AT_ONCE = 2000
-"""Tuples that are made even together; more are even enough, and the work would grow with the square. Chosen."""
+"""Tuples that are evened together; more are even enough, and the work grows with the square. Chosen."""
 FIRST = 1e9
-"""What an appearance costs beside a meeting: more than all meetings together."""
+"""Cost of an appearance beside a meeting: more than all meetings together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +32,9 @@ class Balance:
 
 
 def deal_tuples(units: int, size: int, count: int, generator: np.random.Generator) -> list[list[int]]:
-    """`count` tuples of `size` different units, each in the order in which it is shown. ValueError for a bad size."""
+    """`count` tuples of `size` different units, each in display order. ValueError for a bad size."""
     if not 2 <= size <= units:
-        raise ValueError(f"a tuple has 2 to {units} of {units} units, not {size}")
+        raise ValueError(f"a tuple must have 2 to {units} units, not {size}")
     meetings = np.zeros((units, units), dtype=np.intp)
     dealt = _deal_greedily(units, size, count, meetings, generator)
     if size < units and count <= MOST_AT_ONCE:
@@ -87,7 +86,7 @@ def _colour(
     at_part: dict[tuple[int, int], dict[int, int]],
     positions: Sequence[int],
 ) -> None:
-    """Gives the appearance a position that is free at both ends; two positions change along a path if needed."""
+    """Gives the appearance a position that is free at both ends, exchanging two positions along a path if needed."""
     free_here = next(p for p in positions if p not in at_tuple[place])
     free_there = next(p for p in positions if p not in at_part[part])
     path: list[tuple[int, tuple[int, int], int]] = []
@@ -110,7 +109,7 @@ def _colour(
 def _deal_greedily(
     units: int, size: int, count: int, meetings: Integers, generator: np.random.Generator
 ) -> list[list[int]]:
-    """Of the units dealt least often, the ones that met the tuple's others least, chance among equals."""
+    """Of the units dealt least often, those that met the tuple's others least, at random among equals."""
     appearances = np.zeros(units, dtype=np.intp)
     dealt = []
     for _ in range(count):
@@ -147,7 +146,7 @@ def _swap_evenly(dealt: list[list[int]], meetings: Integers, generator: np.rando
 
 
 def _gain(meetings: Integers, x: int, y: int, with_x: Sequence[int], with_y: Sequence[int]) -> int:
-    """By how much the sum of squared meetings falls if x and y change places, halved."""
+    """Half of how much the sum of squared meetings falls if x and y exchange places."""
     removed = sum(int(meetings[x, z]) for z in with_x) + sum(int(meetings[y, z]) for z in with_y)
     added = sum(int(meetings[y, z]) for z in with_x) + sum(int(meetings[x, z]) for z in with_y)
     shared = len(set(with_x) & set(with_y))

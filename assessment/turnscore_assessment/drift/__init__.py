@@ -1,1 +1,1 @@
-"""Drift: whether the scores of live turns still fall as they did, against the bundle's curve and a bot's own weeks."""
+"""Drift: compares the scores of live turns with the bundle's curve and with a bot's earlier weeks."""

@@ -1,4 +1,4 @@
-"""`turnscore-drift`: takes baselines and reports drift. Measures nothing itself."""
+"""`turnscore-drift`: keeps baselines and reports drift. Measures nothing itself."""
 
 import shlex
 import sys
@@ -32,26 +32,24 @@ Scores = Annotated[
     typer.Option("--scores", exists=True, dir_okay=False, help="A file that `turnscore score` wrote; repeatable.",
                  rich_help_panel=_SOURCE),
 ]  # fmt: skip
-Window = Annotated[
-    str, typer.Option(help="How far a Prometheus is asked to look back, such as 14d.", rich_help_panel=_SOURCE)
-]
+Window = Annotated[str, typer.Option(help="How far back to query a Prometheus, such as 14d.", rich_help_panel=_SOURCE)]
 Selector = Annotated[
-    str, typer.Option(help='Series that a Prometheus is asked for, such as job="bot".', rich_help_panel=_SOURCE)
+    str, typer.Option(help='Labels of the series to query in a Prometheus, such as job="bot".', rich_help_panel=_SOURCE)
 ]
 Tenant = Annotated[
-    str | None, typer.Option(help="Only this tenant's turns, of metrics that tell tenants apart.",
+    str | None, typer.Option(help="Only this tenant's turns, of metrics with tenants.",
                              rich_help_panel=_SOURCE)
 ]  # fmt: skip
 
 
 @app.callback()
 def drift(_version: VersionOption = False) -> None:
-    """Say whether a bot's scores still fall as they did; docs/drift.md says how, and how surely."""
+    """Report whether a bot's scores have drifted; docs/drift.md says how, and how surely."""
 
 
 @app.command()
 def baseline(
-    output: Annotated[Path, typer.Argument(dir_okay=False, help="The baseline: counts as JSON, no text.")],
+    output: Annotated[Path, typer.Argument(dir_okay=False, help="File for the baseline: counts as JSON, no text.")],
     metrics: Metrics = None,
     prometheus: Prometheus = None,
     scores: Scores = None,
@@ -59,10 +57,10 @@ def baseline(
     selector: Selector = "",
     tenant: Tenant = None,
     rules: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Also write it as recording rules for Prometheus.")
+        Path | None, typer.Option(dir_okay=False, help="Also write recording rules for Prometheus to this file.")
     ] = None,
 ) -> None:
-    """Keep how a bot's scores fall: its first weeks, of which you know that they were good."""
+    """Keep how a bot's scores fall in weeks of which you know that they were good."""
     from turnscore_assessment.drift.live_values import write_baseline
     from turnscore_assessment.drift.report import make_rules
 
@@ -86,7 +84,7 @@ def report(
     against: Annotated[
         Path | None, typer.Option("--baseline", exists=True, dir_okay=False, help="What `baseline` wrote.")
     ] = None,
-    html: Annotated[Path | None, typer.Option(dir_okay=False, help="Also write a page.")] = None,
+    html: Annotated[Path | None, typer.Option(dir_okay=False, help="Also write an HTML page to this file.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Exit with status 3 if anything drifted.")] = False,
 ) -> None:
     """Compare live scores with the bundle's curve, and with a baseline."""
@@ -114,9 +112,9 @@ def shadow(
     prometheus: Prometheus = None,
     window: Window = "1d",
     selector: Selector = "",
-    html: Annotated[Path | None, typer.Option(dir_okay=False, help="Also write a page.")] = None,
+    html: Annotated[Path | None, typer.Option(dir_okay=False, help="Also write an HTML page to this file.")] = None,
 ) -> None:
-    """Say what a version that shadows the served one would change; docs/shadow.md."""
+    """Report what a version that shadows the served one would change; docs/shadow.md."""
     from turnscore_assessment.drift.metric_source import query_least, query_prometheus, read_service
     from turnscore_assessment.drift.shadow_report import make_shadow_page, make_shadow_table
     from turnscore_assessment.drift.shadow_values import CORRELATION, TOTALS, collect_shadows
@@ -149,7 +147,7 @@ def _date() -> str:
 def _check_selector(prometheus: str | None, selector: str) -> None:
     if selector and not prometheus:
         raise typer.BadParameter(
-            "is for a Prometheus; a service and a file have no such labels", param_hint="--selector"
+            "goes with --prometheus; a service and a file have no such labels", param_hint="--selector"
         )
 
 
@@ -161,7 +159,7 @@ def _gather(
     selector: str,
     tenant: str | None,
 ) -> "list[LiveValues]":
-    """The values of the one kind of source that was given."""
+    """The values from the one source that was given."""
     from turnscore_assessment.drift.file_source import read_file
     from turnscore_assessment.drift.live_values import Collection
     from turnscore_assessment.drift.metric_source import collect, query_prometheus, read_service

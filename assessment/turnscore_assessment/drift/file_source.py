@@ -1,4 +1,4 @@
-"""Live values from a file of scores: the rows that `turnscore score` writes. Texts are read past and not kept."""
+"""Live values from a file of scores that `turnscore score` wrote. Skips and keeps no text."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import ceil
@@ -19,7 +19,7 @@ _SYSTEM = ("system", "assistant")
 
 
 def read_file(path: Path) -> list[LiveValues]:
-    """The values of all rows. Raises BadDataError where a row's scores are none, or no row has any."""
+    """The values of all rows. Raises BadDataError where a row's scores are wrong, or no row has any."""
     found = Collection()
     for row, record in read_rows(path):
         begun: set[tuple[str, str]] = set()
@@ -41,7 +41,7 @@ def read_file(path: Path) -> list[LiveValues]:
 
 
 def _scored_of(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The scored turns of a row: of a dialogue, or the row itself."""
+    """The scored turns of a row, which is a dialogue or a turn."""
     turns = next((record[key] for key in ("turns", "messages") if isinstance(record.get(key), list)), None)
     for each in [record] if turns is None or "scores" in record else turns:
         if isinstance(each, dict) and each.get("scores"):
@@ -49,7 +49,7 @@ def _scored_of(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _begins(sent: Mapping[str, Any]) -> bool:
-    """Whether nothing of the system stands before the turn, as far as its row says."""
+    """Whether the row has no system text before the turn."""
     before = sent.get("context", sent.get("messages"))
     if not isinstance(before, Sequence):
         return True

@@ -1,4 +1,4 @@
-"""Findings: live values against the bundle's curve and a baseline, with what a reader should make of them."""
+"""Findings: live values against the bundle's curve and a baseline, with verdicts and warnings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from turnscore_assessment.drift.stability import (
 )
 
 FOREIGN_LIMIT = 0.05
-"""Share of turns hardly in the model's language. Chosen: the detector names one English turn in thousands."""
+"""Share of turns in another language for a warning. Chosen: the detector names one English turn in thousands."""
 
 
 class Verdict(StrEnum):
-    """What an index says."""
+    """The verdict on an index."""
 
     STABLE = "stable"
     DRIFTED = "DRIFTED"
@@ -37,7 +37,7 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One bundle's live values, what they were compared with, and warnings."""
+    """One bundle's live values, their comparisons, and warnings."""
 
     live: LiveValues
     baseline: LiveValues | None
@@ -46,12 +46,12 @@ class Finding:
 
     @property
     def has_drifted(self) -> bool:
-        """Whether any comparison says so."""
+        """Whether any comparison found drift."""
         return any(each.verdict is Verdict.DRIFTED for each in self.comparisons)
 
 
 def find_drift(live: Sequence[LiveValues], baseline: Sequence[LiveValues] = ()) -> list[Finding]:
-    """A finding for each bundle; a baseline of another version of it is not compared, and that is said."""
+    """A finding for each bundle, with a warning where the baseline is of another version."""
     known = {(each.scorer, each.model): each for each in baseline}
     return [_look_at(each, known.get((each.scorer, each.model)), baseline) for each in live]
 
@@ -64,9 +64,7 @@ def _look_at(live: LiveValues, baseline: LiveValues | None, all_baselines: Seque
             comparisons.append(_compare("baseline", live, baseline))
     warnings = []
     if live.turns and live.foreign / live.turns > FOREIGN_LIMIT:
-        warnings.append(
-            f"{live.foreign / live.turns:.0%} of turns are hardly in the language that the model was made for"
-        )
+        warnings.append(f"{live.foreign / live.turns:.0%} of turns are hardly in the model's language")
     others = sorted({each.model for each in all_baselines if each.scorer == live.scorer})
     if baseline is None and others:
         warnings.append(f"the baseline is of {', '.join(others)}: take a new one with {live.model}")

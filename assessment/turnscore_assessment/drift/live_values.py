@@ -1,4 +1,4 @@
-"""Live values: what the scores of one bot's said turns are like, as counts. They hold no text."""
+"""Live values: counts of the scores of one bot's turns. They hold no text."""
 
 import json
 from collections.abc import Iterable
@@ -36,11 +36,10 @@ class LiveValues:
 
     @classmethod
     def empty(cls, scorer: str, model: str) -> "LiveValues":
-        """Nothing counted yet."""
         return cls(scorer=scorer, model=model, bins=[0.0] * BINS)
 
     def add(self, other: "LiveValues") -> None:
-        """Counts the other's turns too."""
+        """Adds the other's counts."""
         self.bins = [mine + its for mine, its in zip(self.bins, other.bins, strict=True)]
         for field in fields(self)[3:]:
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
@@ -55,11 +54,11 @@ class Collection:
             self.of(each.scorer, each.model).add(each)
 
     def of(self, scorer: str, model: str) -> LiveValues:
-        """Those of one bundle, to be added to."""
+        """The counts of one bundle, to be added to."""
         return self._found.setdefault((scorer, model), LiveValues.empty(scorer, model))
 
     def all(self) -> list[LiveValues]:
-        """Those of every bundle that said anything."""
+        """The counts of every bundle that scored turns."""
         return [each for each in self._found.values() if each.turns or each.not_computable or any(each.bins)]
 
 
@@ -76,7 +75,7 @@ def read_baseline(path: Path) -> list[LiveValues]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict) or content.get("form") != _FORM:
-            raise BadFileError(path, 0, "is no baseline that turnscore-drift wrote")
+            raise BadFileError(path, 0, "is not a baseline that turnscore-drift wrote")
         return _BASELINE.validate_python(content.get("values"))
     except ValidationError as error:
         first = error.errors()[0]

@@ -25,7 +25,7 @@ _LABELS = {"low": ("turns", "labelled", "low"), "ok": ("turns", "labelled"), "no
 _TURNS = "turnscore_said_turns_total"
 _WARNED = "turnscore_warned_turns_total"
 SERIES = (_BUCKET, _TURNS, _WARNED, *_COUNTED)
-"""What is asked for."""
+"""The series that are read."""
 
 Sample = tuple[str, Mapping[str, str], float]
 
@@ -54,7 +54,7 @@ def query_prometheus(
 
 
 def query_least(url: str, series: str, window: str, selector: str = "") -> list[Sample]:
-    """The least of a gauge's latest values within the window, over all replicas."""
+    """The least of a gauge's values within the window, over all replicas."""
     query = f"min without (instance, pod, job) (last_over_time({series}{{{selector}}}[{window}]))"
     return [(series, each["metric"], float(each["value"][1])) for each in _ask(url, query=query)]
 
@@ -90,7 +90,7 @@ def _count(values: LiveValues, series: str, labels: Mapping[str, str], value: fl
 
 
 def _to_bins(steps: Mapping[float, float]) -> list[float]:
-    """The turns in each bin, of the turns up to each bound."""
+    """The turns in each bin, from the cumulative counts."""
     upto = [0.0, *(steps.get(100.0 * place / BINS, 0.0) for place in range(1, BINS + 1))]
     return [max(0.0, upto[place + 1] - upto[place]) for place in range(BINS)]
 
@@ -105,7 +105,6 @@ def _get(url: str, **parameters: str) -> httpx.Response:
 
 
 def _ask(url: str, **parameters: str) -> list[Any]:
-    """The result of a query."""
     reply = _get(f"{url.rstrip('/')}/api/v1/query", **parameters)
     try:
         found: list[Any] = reply.json()["data"]["result"]

@@ -1,7 +1,7 @@
 """`python -m turnscore_assessment.drift.replay`: whether TurnscoreDrift itself fires on windows of real dialogues.
 
 The dialogues of the human assessment are scored once. A baseline is drawn from them, windows from the others, and
-Prometheus' own engine evaluates the shipped rules on what a service would have counted (`promtool test rules`).
+Prometheus' own engine evaluates the shipped rules on a service's counts of them (`promtool test rules`).
 """
 
 import json
@@ -28,24 +28,24 @@ ALERT = "TurnscoreDrift"
 _LOT = 10
 """Windows of each kind in one test of promtool."""
 _HOURS = 26
-"""The window of a day, and longer than the alert must hold."""
+"""Length of a window in hours: a day, longer than the alert must hold."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Windows of so many dialogues, of which a share comes from the changed bot."""
+    """Windows of so many dialogues, a share of which comes from the changed bot."""
 
     share: float
     dialogues: int
 
     @property
     def name(self) -> str:
-        """As part of a job's name."""
+        """The kind as part of a job's name."""
         return f"{self.share:.0%}-{self.dialogues}".replace("%", "")
 
 
 KINDS = (Kind(0.0, 100), Kind(0.0, 800), Kind(1.0, 100), Kind(0.4, 200), Kind(0.2, 800))
-"""An unchanged bot; changed ones that the simulation finds nearly always; and the last, which it finds in some."""
+"""An unchanged bot; changed ones that the simulation nearly always finds; and one that it finds sometimes."""
 
 
 def draw_bins(
@@ -60,7 +60,7 @@ def draw_bins(
 
 
 def make_series(job: str, of: LiveValues, bins: Sequence[int], dialogues: int) -> Iterator[tuple[str, str]]:
-    """What Prometheus has of a service that counts those bins in a day, by the hour, as promtool reads it."""
+    """A service's series of those bins in a day, by the hour, in promtool's form."""
     labels = f'job="{job}", scorer="{of.scorer}", model="{of.model}", tenant=""'
     counts = {
         f'turnscore_score_percentile_bucket{{{labels}, le="{100 * (place + 1) / len(bins):.1f}"}}': upto
@@ -83,7 +83,7 @@ def count_fired(
 
     Raises AssessmentError where promtool is missing or refuses the rules.
     """
-    # promtool prints what it got where that is not what was expected: nothing is, so that it prints every count.
+    # promtool prints what differs from the expectation: nothing is expected, so it prints every count.
     asked = [
         f'count(ALERTS{{alertname="{ALERT}", alertstate="firing", job=~"{kind.name}-.+"}}) or vector(0)'
         for kind in kinds

@@ -15,7 +15,6 @@ _SHARES = ("", "now", "baseline")
 
 
 def make_table(findings: Iterable[Finding]) -> ScreenTable:
-    """A row for each comparison."""
     table = ScreenTable(*_HEADER)
     for row in _rows(findings):
         table.add_row(*row)
@@ -23,7 +22,7 @@ def make_table(findings: Iterable[Finding]) -> ScreenTable:
 
 
 def make_page(findings: Sequence[Finding], command: str, date: str) -> str:
-    """The same with the shares of every bin, as one file of HTML."""
+    """The table and the shares of every bin, as one HTML file."""
     drifted = [each.live.model for each in findings if each.has_drifted]
     summary = [f"Drifted: {', '.join(drifted)}." if drifted else "Nothing drifted beyond what chance explains."]
     overview = Section(heading="Comparisons", tables=[Table("Stability", _HEADER, _rows(findings))])

@@ -1,4 +1,4 @@
-"""The report on shadows: what another version would change, as a table for a terminal and a page of HTML."""
+"""The report on shadows: what another version would change, as a table and as an HTML page."""
 
 from collections.abc import Iterable, Sequence
 
@@ -20,7 +20,7 @@ def make_shadow_table(found: Iterable[ShadowValues]) -> ScreenTable:
 
 
 def make_shadow_page(found: Sequence[ShadowValues], command: str, date: str) -> str:
-    """The same as one file of HTML, with every pair of labels."""
+    """The table and every pair of labels, as one HTML file."""
     summary = [f"{_name(each)}: {each.compared:,.0f} turns compared." for each in found]
     sections = [
         Section(

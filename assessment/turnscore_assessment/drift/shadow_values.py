@@ -1,4 +1,4 @@
-"""Shadow values: how a version that shadows differs from the one that answers, as counts of a service's metrics."""
+"""Shadow values: how a shadowing version differs from the served one, as counts of a service's metrics."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -18,9 +18,9 @@ TOTALS = tuple(
 )
 """Series that add up over replicas and windows."""
 CORRELATION = f"{_PREFIX}rank_correlation"
-"""The series of which the least counts."""
+"""The series whose least value counts."""
 FAR = 10
-"""Percentiles from which a shift is called far; a bound of the metric's buckets. Chosen."""
+"""Difference of percentiles that counts as far; a bound of the metric's buckets. Chosen."""
 
 
 @dataclass(kw_only=True)
@@ -33,27 +33,27 @@ class ShadowValues:
     turns: dict[str, float] = field(default_factory=dict)
     """By outcome: compared, failed, full, late."""
     percentiles: dict[str, float] = field(default_factory=dict)
-    """Added up, by whose they are: served, shadow."""
+    """Sums by version: served, shadow."""
     labels: dict[tuple[str, str], float] = field(default_factory=dict)
     """Turns by the served version's label and the shadow's."""
     shifts: dict[float, float] = field(default_factory=dict)
-    """Turns whose percentiles differ by at most so much."""
+    """Turns whose percentiles differ by at most the key."""
     cpu_seconds: float = 0.0
     correlation: float | None = None
 
     @property
     def compared(self) -> float:
-        """Turns that both scored."""
+        """Turns that both versions scored."""
         return self.turns.get("compared", 0.0)
 
     @property
     def dropped(self) -> float:
-        """Turns that found no place or no idle moment."""
+        """Turns that were dropped for want of room or time."""
         return self.turns.get("full", 0.0) + self.turns.get("late", 0.0)
 
     @property
     def mean_shift(self) -> float:
-        """Percentiles by which the shadow's mean is above the served version's."""
+        """Mean percentile of the shadow minus that of the served version."""
         return (self.percentiles.get("shadow", 0.0) - self.percentiles.get("served", 0.0)) / self.compared
 
     @property
@@ -64,7 +64,7 @@ class ShadowValues:
 
     @property
     def labelled(self) -> float:
-        """Compared turns that both gave a label."""
+        """Compared turns that got a label by both versions."""
         return sum(count for pair, count in self.labels.items() if "none" not in pair)
 
     def flipped(self, was: str, becomes: str) -> float:
@@ -72,14 +72,14 @@ class ShadowValues:
         return self.labels.get((was, becomes), 0.0)
 
     def flip_interval(self) -> tuple[float, float]:
-        """Wilson's interval of 95 % of the share of labelled turns whose label flips, as if turns were independent."""
+        """Wilson's 95 % interval of the share of labelled turns whose label flips, as if turns were independent."""
         flips = round(self.flipped("low", "ok") + self.flipped("ok", "low"))
         interval = binomtest(flips, max(flips, round(self.labelled))).proportion_ci(method="wilson")
         return float(interval.low), float(interval.high)
 
 
 def collect_shadows(samples: Iterable[Sample]) -> list[ShadowValues]:
-    """The samples by scorer, shadow and served version, of those that compared any turn."""
+    """The samples by scorer, shadow and served version, where any turn was compared."""
     found: dict[tuple[str, str, str], ShadowValues] = {}
     for series, labels, value in samples:
         if not series.startswith(_PREFIX) or not math.isfinite(value):

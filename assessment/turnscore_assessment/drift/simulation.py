@@ -1,7 +1,7 @@
 """`python -m turnscore_assessment.drift.simulation`: how often the limit alarms without drift, and with it.
 
-Windows and baselines are drawn, whole dialogues at a time, from scored dialogues of the human assessment data. A
-changed bot is one of which a share of dialogues comes from that study's degraded system. Prints docs/drift.md's table.
+Windows and baselines are drawn, whole dialogues at a time, from scored dialogues of the human assessment data. Of a
+changed bot, a share of dialogues comes from that study's degraded system. Prints docs/drift.md's table.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ DEGRADED = "QualityControl"
 SIZES = (100, 200, 400, 800)
 CHANGED_SHARES = (0.1, 0.2, 0.4, 1.0)
 BASELINE = 500
-"""Dialogues of a bot's first weeks. Chosen."""
+"""Dialogues of a baseline. Chosen."""
 
 DialogueBins = NDArray[np.int64]
 """Turns in each bin, a row per dialogue."""
@@ -69,7 +69,7 @@ def count_misfits(usual: DialogueBins, *, size: int, windows: int, generator: np
 
 
 def read_assessed(data: Path, degraded: bool, most: int) -> list[JudgedDialogue]:
-    """So many dialogues of the human assessment, of its degraded system or of the others, chosen by a fixed seed."""
+    """So many dialogues of the human assessment, by its degraded system or by the others, drawn by a fixed seed."""
     rows = [
         record
         for file in sorted((data / "human_assessment").glob("*.jsonl.gz"))

@@ -1,4 +1,4 @@
-"""Population stability: how far percentiles in ten bins are from a reference, and how far chance takes them.
+"""Population stability: the distance of percentiles in ten bins from a reference, and how far chance takes them.
 
 The index is sum((p - q) ln(p / q)) over the bins, with half a turn more in each, so that no share is 0. Without drift
 it is about chi-squared with 9 degrees of freedom over the number of independent observations (Yurdakul 2018). Turns of
@@ -13,13 +13,13 @@ from scipy import stats
 
 BINS = 10
 LEVEL = 0.01
-"""Of false alarms, at most, in a window without drift. Chosen; docs/drift.md has what it comes to."""
+"""Most false alarms per window without drift. Chosen; docs/drift.md has what it comes to."""
 LEAST_DIALOGUES = 100
-"""Chosen: below, a limit finds nothing but a bot that broke."""
+"""Fewest dialogues of a window. Chosen: with fewer, a limit finds nothing but a bot that broke."""
 _PRIOR = 0.5  # chosen: turns added to each bin
 CHI_SQUARED = float(stats.chi2.isf(LEVEL, BINS - 1))
 UNIFORM = (1 / BINS,) * BINS
-"""The shares of the bundle's own reference turns, by what a percentile is."""
+"""The shares of the bundle's reference turns, equal by the definition of a percentile."""
 
 
 def find_shares(bins: ArrayLike) -> tuple[float, ...]:
@@ -35,5 +35,5 @@ def measure_stability(bins: ArrayLike, reference: Sequence[float] = UNIFORM) -> 
 
 
 def find_limit(dialogues: float, reference_dialogues: float | None = None) -> float:
-    """What the index exceeds with probability `LEVEL` without drift; a reference that was itself counted widens it."""
+    """What the index exceeds with probability `LEVEL` without drift; a counted reference widens it."""
     return CHI_SQUARED * (1 / dialogues + (1 / reference_dialogues if reference_dialogues else 0.0))

@@ -1,1 +1,1 @@
-"""Metrics against people: how scorers' and other numbers go with what a study's workers thought."""
+"""Metrics against people: the agreement of scorers' and other numbers with a study's workers."""

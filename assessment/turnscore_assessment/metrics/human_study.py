@@ -1,4 +1,4 @@
-"""A study as metrics meet it: the workers' judgements of dialogues and systems. Knows no metric."""
+"""A study for metrics: the workers' judgements of dialogues and systems. Knows no metric."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class HumanStudy:
     z: Floats
     """Standardized, by row and criterion."""
     chosen: Flags
-    """The rows that count."""
+    """Which rows count."""
     sums: SystemSums
     columns: tuple[str, ...]
     """The criteria, then `overall`."""
@@ -50,7 +50,7 @@ class HumanStudy:
 
 
 def judge_study(ratings: RatingFile) -> HumanStudy:
-    """TooFewError where no worker passes."""
+    """Judges the workers; raises TooFewError where none passes."""
     table = build_table(ratings)
     chosen = choose_rows(table, find_passing(control_quality(table)))
     z = standardize(table)

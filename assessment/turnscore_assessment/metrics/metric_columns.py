@@ -20,18 +20,18 @@ from turnscore_assessment.ratings.rating_table import Integers
 
 LINE, DIALOGUE, SYSTEM = "line", "dialogue", "system"
 KEYS = (LINE, DIALOGUE, SYSTEM)
-"""What a CSV's rows are about: the first of these columns that it has."""
+"""The columns that may name a CSV's rows; the first that it has does."""
 FIRST_LINE = 2
-"""Of the ratings file's dialogues."""
+"""Line of a ratings file's first dialogue."""
 MOST_COLUMNS = 100
-"""Chosen: every two are compared."""
+"""Most columns. Chosen: every two are compared."""
 
 SYSTEM_WORDS, USER_WORDS, TURNS = "words per system turn", "words per user turn", "turns in the dialogue"
 
 
 @dataclass(frozen=True, kw_only=True)
 class MetricColumn:
-    """One metric: by row of the ratings file, NaN for none, or by system alone."""
+    """One metric: a number by row of the ratings file, NaN for none, or by system alone."""
 
     name: str
     source: str
@@ -41,7 +41,7 @@ class MetricColumn:
 
 
 def measure_baselines(ratings: RatingFile) -> list[MetricColumn]:
-    """What knows nothing of what was said: lengths. None where the file holds no turns."""
+    """The lengths, which need no scorer. None where the file holds no turns."""
     if not any(row.turns for row in ratings.dialogues):
         return []
 
@@ -73,7 +73,7 @@ def gather_recorded(ratings: RatingFile) -> list[MetricColumn]:
 
 
 def gather_scored(scored: Sequence[ScoredFile], parts: Sequence[str], rows: Integers, count: int) -> list[MetricColumn]:
-    """The scorers' values, or the asked parts of them; `rows` are those that were scored, of so many in all."""
+    """The scorers' values, or the asked parts of them; `rows` are the scored ones, of so many in all."""
     columns = []
     for file in scored:
         for part in parts:
@@ -87,7 +87,7 @@ def gather_scored(scored: Sequence[ScoredFile], parts: Sequence[str], rows: Inte
 
 
 def to_judged(ratings: RatingFile, rows: Integers) -> list[JudgedDialogue]:
-    """The dialogues as scorers take them, in order: without system turns that have no text."""
+    """The dialogues in the scorers' form, in order: without system turns that have no text."""
     return [
         JudgedDialogue(
             id=f"line {row + FIRST_LINE}",
@@ -135,7 +135,7 @@ def _read_cells(path: Path, reader: "csv.DictReader[str]") -> tuple[str, list[st
 
 
 def _read_number(path: Path, number: int, column: str, text: str | None) -> float:
-    """NaN for an empty cell."""
+    """The number in a cell; NaN for an empty one."""
     if not text:
         return math.nan
     try:
@@ -161,7 +161,7 @@ def _check_keys(path: Path, key: str, found: Mapping[str, Mapping[str, float]], 
 
 
 def _list_keys(key: str, ratings: RatingFile) -> list[str | None]:
-    """By row of the ratings."""
+    """The keys by row of the ratings."""
     if key == LINE:
         return [str(row + FIRST_LINE) for row in range(len(ratings.dialogues))]
     return [row.system if key == SYSTEM else row.dialogue for row in ratings.dialogues]

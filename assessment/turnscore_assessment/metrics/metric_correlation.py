@@ -1,4 +1,4 @@
-"""How metrics go with people: over systems, over dialogues, and whether one metric does better than another."""
+"""Metrics' agreement with people: over systems, over dialogues, and whether one metric agrees better than another."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from turnscore_assessment.ratings.rating_table import Flags, Integers
 from turnscore_assessment.scoring.system_scores import resample_systems, sum_values
 
 LEAST_SYSTEMS = 3
-"""Of two, a correlation is always 1 or -1. Specified."""
+"""With two systems, a correlation is always 1 or -1. Specified."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +33,9 @@ class SystemCorrelation:
     """One metric against one column of people's, over systems."""
 
     pearson: Interval
-    """With its interval from resampling workers, whose dialogues a metric by dialogue was taken over."""
+    """With its interval from resampling workers, over whose dialogues a metric by dialogue is averaged."""
     fisher: Interval
-    """The same with Fisher's interval: other systems."""
+    """With Fisher's interval: for other systems."""
     spearman: float
     kendall: float
 
@@ -50,12 +50,12 @@ class DialogueCorrelation:
     given_length: Interval
     """Spearman with the length of system turns held constant; NaN where the file holds no turns."""
     within_systems: Interval
-    """Pearson after each system's means are taken off both sides: good dialogues from bad ones of one system."""
+    """Pearson after each system's means are subtracted on both sides: good dialogues against bad ones of one system."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredMetric:
-    """Everything there is to say of one metric."""
+    """All figures of one metric."""
 
     name: str
     source: str
@@ -63,9 +63,9 @@ class MeasuredMetric:
     means: Mapping[str, float]
     """By system."""
     systems: Mapping[str, SystemCorrelation]
-    """By column of people's, overall first; empty for fewer than three systems."""
+    """By column of people's judgements, overall first; empty for fewer than three systems."""
     dialogues: DialogueCorrelation | None
-    """None for a metric that knows systems alone."""
+    """None for a metric by system alone."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""One run of `turnscore-assess metrics`: reads, has dialogues scored, measures. Writes nothing but the scores kept."""
+"""One run of `turnscore-assess metrics`: reads, has dialogues scored, measures. Writes only kept scores."""
 
 import csv
 from collections.abc import Sequence
@@ -28,16 +28,16 @@ from turnscore_assessment.ratings.rating_file import RatingFile, read_ratings
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsJob:
-    """What was asked for."""
+    """The command's options."""
 
     ratings: Path
     scores: Sequence[Path]
     choice: ScorerChoice
     parts: Sequence[str] = field(default=("value",))
     per_system: int | None
-    """How many dialogues of each system scorers are asked about; None for all."""
+    """Most dialogues of each system that scorers score; None for all."""
     keep: Path | None
-    """Where the scorers' scores go as CSV, so that they need not be computed again."""
+    """CSV file for the scorers' scores, so that they need not be computed again."""
     rounds: int
     seed: int
 
@@ -47,14 +47,14 @@ def run_metrics_job(job: MetricsJob, show_progress: ShowProgress) -> MetricsRepo
     ratings = read_ratings(job.ratings)
     study = judge_study(ratings)
     if len(study.table.systems) < 2:
-        raise TooFewError("metrics are held against at least two systems; there is one")
+        raise TooFewError("metrics need at least two systems; the ratings have one")
     scored = _score(job, ratings, study, show_progress)
     if job.keep and scored:
         keep_columns(job.keep, scored, ratings)
     files = [column for path in job.scores for column in read_columns(path, ratings)]
     columns = [*scored, *files, *gather_recorded(ratings), *measure_baselines(ratings)]
     if not columns:
-        raise TooFewError("there is no metric: name scorers or files of scores")
+        raise TooFewError("there is no metric: give scorers or files of scores")
     measured = measure_metrics(study, columns, job.rounds, job.seed)
     sampled = f"Scorers were asked about at most {job.per_system} dialogues of each system, drawn at random."
     return MetricsReport(

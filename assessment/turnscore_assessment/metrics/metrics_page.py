@@ -18,7 +18,7 @@ NOTHING = "-"
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsReport:
-    """Everything there is to say, and what it takes to get it again."""
+    """All figures, and how to get them again."""
 
     study: str
     systems: int
@@ -41,7 +41,7 @@ def summarize(report: MetricsReport) -> list[str]:
 
 
 def write_metrics(report: MetricsReport, folder: Path, command: str, date: str) -> list[Path]:
-    """Writes `metrics.html`, `.json` and `.csv`, replacing what is there; gives their places."""
+    """Writes `metrics.html`, `.json` and `.csv`, replacing old ones; returns their paths."""
     page = Page(
         title=f"Metrics against the people of {report.study}",
         summary=[f"{report.workers} workers, {report.systems} systems.", *report.notes],
@@ -58,7 +58,7 @@ def write_metrics(report: MetricsReport, folder: Path, command: str, date: str) 
 
 
 def to_json(report: MetricsReport) -> dict[str, Any]:
-    """Every figure; what is undefined is null."""
+    """Every figure; undefined ones are null."""
     metrics = [
         vars(metric)
         | {

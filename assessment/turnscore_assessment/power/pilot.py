@@ -1,4 +1,4 @@
-"""A pilot study of two systems: what each worker who counts said of their dialogues. Resamples nothing."""
+"""A pilot study of two systems: the passing workers' ratings of their dialogues. Resamples nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from turnscore_assessment.scoring.standardization import standardize
 
 OVERALL = "overall"
 LEAST_WORKERS = 5
-"""Who rated both systems, or of each system. Fewer say next to nothing of how workers differ. Chosen."""
+"""Fewest workers who rated both systems, or each of them. Fewer hardly show how workers differ. Chosen."""
 
 
 class Transform(StrEnum):
@@ -27,12 +27,12 @@ class Transform(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Pilot:
-    """The values of each worker's dialogues: a row per worker, as many as there are, with A and with B."""
+    """The values of each worker's dialogues: a row per worker, as many values as dialogues, for A and for B."""
 
     a: Sequence[Floats]
     b: Sequence[Floats]
     is_paired: bool
-    """Whether the rows of both are the same workers; otherwise they are workers who rated one of the systems."""
+    """Whether the rows of both are the same workers; otherwise each worker rated one of the systems."""
     transforms: Sequence[str]
     notes: Sequence[str]
 
@@ -66,8 +66,8 @@ def read_pilot(
     transform: Transform = Transform.Z,
     dialogues: int = 1,
 ) -> Pilot:
-    """Of workers who pass the quality control, and who rated so many dialogues of a system as are to be planned, two
-    at least if that is more than one. AssessmentError and TooFewError name what there is not.
+    """The pilot's workers who pass the quality control and rated as many dialogues of a system as are planned, two at
+    least if that is more than one. Raises AssessmentError or TooFewError naming what is missing.
     """
     table = build_table(ratings)
     names = ratings.description.names
@@ -96,7 +96,7 @@ def _collect(table: RatingTable, column: Floats, system: int, passing: Flags) ->
 def _choose_workers(
     sides: Sequence[Sequence[Floats]], least: int, names: tuple[str, str], transforms: list[str], notes: list[str]
 ) -> Pilot:
-    """Those who rated both systems, if they are enough; otherwise those who rated one."""
+    """The workers who rated both systems, if they are enough; otherwise those who rated one."""
     both = [(x, y) for x, y in zip(*sides, strict=True) if min(len(x), len(y)) >= least]
     if len(both) >= LEAST_WORKERS:
         return Pilot(a=[x for x, _ in both], b=[y for _, y in both], is_paired=True, transforms=transforms, notes=notes)

@@ -1,8 +1,8 @@
-"""Planning: how many workers see a difference between two systems, by simulating studies from a pilot's ratings.
+"""Planning: how many workers show a difference between two systems, by simulating studies from a pilot's ratings.
 
 A simulated study draws workers with replacement, and of each its dialogues with replacement, and tests the workers'
-differences with a two-sided t-test (of means, Welch's, where workers see one system each). The difference is the one
-that is planned for: the pilot's own is taken out first.
+differences with a two-sided t-test (of means, Welch's, where workers see one system each). The pilot's own difference
+is replaced by the planned one.
 """
 
 import math
@@ -22,47 +22,47 @@ SIMULATIONS = 2000
 """Chosen: a power of 80 % is then known to 1.8 points either way."""
 MOST_SIMULATIONS = 100_000
 MOST_WORKERS = 5000
-"""More than these are an answer of their own."""
+"""Most workers: a plan that needs more is reported as such."""
 DRAWS_AT_ONCE = 2_000_000
-"""Chosen: some 50 MB of memory."""
+"""Numbers drawn together. Chosen: some 50 MB of memory."""
 CURVE = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
-"""Shares of the workers needed at which power is shown."""
+"""Shares of the needed workers at which the power is shown."""
 CERTAINTY = 1.96
 FEWEST_WORKERS = 3
-"""Specified: of two, a t-test sees next to nothing."""
+"""Fewest workers. Specified: of two, a t-test shows next to nothing."""
 FEW_WORKERS = 20
-"""Chosen: the deviation of twenty is known to a third."""
+"""Workers below which the plan warns. Chosen: the deviation of twenty is known to a third."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PowerPoint:
-    """The share of simulated studies of so many workers that see the difference, with its Monte-Carlo error."""
+    """The share of simulated studies of so many workers that find the difference, with its Monte-Carlo error."""
 
     workers: int
     power: float
     error: float
-    """The standard error from simulating so few studies; it says nothing of the pilot's."""
+    """The standard error of a share of so few simulated studies, without the pilot's own error."""
     wrong: float
-    """The share that sees a difference the other way round."""
+    """The share that finds the reversed difference."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is needed. `needed` is None where it is more than MOST_WORKERS; of each system, where workers see one."""
+    """The plan. `needed` is None above MOST_WORKERS; it is per system where workers see one."""
 
     difference: float
     level: float
     power: float
     dialogues: int
-    """Of each system, by a worker."""
+    """Dialogues per worker and system."""
     is_paired: bool
     needed: int | None
     needed_low: int | None
     needed_high: int | None
-    """Between which the number lies, for the Monte-Carlo error alone."""
+    """Ends of the number's interval, from the Monte-Carlo error alone."""
     curve: Sequence[PowerPoint]
     false_alarms: PowerPoint | None
-    """How often studies of that size see a difference where there is none: about the level, if the test is honest."""
+    """How often studies of that size find a difference where there is none: about the level, if the test is sound."""
     simulations: int
     spread: float
     pilot_difference: float
@@ -128,7 +128,7 @@ def simulate_power(
     simulations: int = SIMULATIONS,
     seed: int = 0,
 ) -> PowerPoint:
-    """Of studies in which so many workers rate so many dialogues of each system; of each system if not paired."""
+    """Power of studies in which so many workers (per system if not paired) rate so many dialogues of each system."""
     generator = np.random.default_rng(seed)
     shift = difference - pilot.difference
     seen = wrong = 0
@@ -152,7 +152,7 @@ def _test(
     level: float,
     generator: np.random.Generator,
 ) -> tuple[Floats, Floats]:
-    """The t statistic of each simulated study, and beyond which it is seen."""
+    """The t statistic of each simulated study, and the value beyond which it is significant."""
     drawn = generator.integers(0, len(pilot.a), (studies, workers))
     others = drawn if pilot.is_paired else generator.integers(0, len(pilot.b), (studies, workers))
     a = _draw(pilot.a, drawn, dialogues, generator) + shift
@@ -181,13 +181,13 @@ def _draw(values: Sequence[Floats], drawn: NDArray[np.intp], dialogues: int, gen
 
 
 def _inflate(values: Sequence[Floats]) -> Floats:
-    """All dialogues, their distances from the mean of workers' means stretched: a resample varies as n - 1 of n."""
+    """All dialogues, with stretched distances from the mean of workers' means: a resample varies as n - 1 of n."""
     centre = float(np.mean([each.mean() for each in values]))
     return np.asarray(centre + (np.concatenate(values) - centre) * math.sqrt(len(values) / (len(values) - 1)))
 
 
 def _search(simulate: Simulate, guess: int, power: float) -> int | None:
-    """The fewest workers with that power: a bracket about the guess, then halves, all with one seed."""
+    """The fewest workers with that power: a bracket about the guess, then bisection, all with one seed."""
     high = guess
     while simulate(high).power < power:
         high *= 2
@@ -201,7 +201,7 @@ def _search(simulate: Simulate, guess: int, power: float) -> int | None:
 
 
 def _bound(found: PowerPoint, level: float, power: float) -> tuple[int, int]:
-    """Between which the workers needed lie if the power is off by its Monte-Carlo error, by the normal formula."""
+    """The needed workers if the power is off by its Monte-Carlo error, by the normal formula."""
     edge, wanted = stats.norm.ppf(1 - level / 2), stats.norm.ppf(power)
     bounds = []
     for share in (found.power + CERTAINTY * found.error, found.power - CERTAINTY * found.error):

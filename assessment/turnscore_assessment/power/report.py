@@ -8,7 +8,6 @@ from turnscore_assessment.power.planning import Plan, PowerPoint
 
 
 def make_power_table(plan: Plan) -> Table:
-    """A row per number of workers."""
     table = Table("workers", "dialogues", "power", "Monte-Carlo error", "seen the wrong way round")
     for point in plan.curve:
         table.add_row(
@@ -22,12 +21,12 @@ def make_power_table(plan: Plan) -> Table:
 
 
 def count_dialogues(plan: Plan, point: PowerPoint) -> int:
-    """Of both systems together."""
+    """Dialogues of both systems together."""
     return 2 * plan.dialogues * point.workers
 
 
 def list_remarks(plan: Plan) -> Iterator[str]:
-    """What is needed, and how it was found."""
+    """Sentences on the plan and how it was made."""
     kind = "workers" if plan.is_paired else "workers of each system"
     aim = f"to see a difference of {plan.difference:.3g} in {plan.power:.0%} of studies at level {plan.level:g}"
     if plan.needed is None:

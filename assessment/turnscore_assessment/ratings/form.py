@@ -12,9 +12,9 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
 MOST_CRITERIA = 50
-"""Chosen: three times what any published study asks."""
+"""Most criteria. Chosen: three times what any published study asks."""
 MOST_TURNS = 2000
-"""Of one dialogue. Chosen: a hundred times a chat of ten inputs."""
+"""Most turns of one dialogue. Chosen: a hundred times a chat of ten inputs."""
 
 
 class Criterion(BaseModel):
@@ -28,7 +28,7 @@ class Criterion(BaseModel):
     low: Number = 0.0
     high: Number = 100.0
     in_quality_control: bool | None = None
-    """Whether the quality control looks at it; unless said, it looks at the positive ones."""
+    """Whether the quality control uses it; by default it uses the positive ones."""
     statement: str = ""
     """What raters read."""
     low_end: str = ""
@@ -42,7 +42,7 @@ class Criterion(BaseModel):
 
     @property
     def is_controlling(self) -> bool:
-        """Whether the quality control looks at it."""
+        """Whether the quality control uses it."""
         return self.direction == "positive" if self.in_quality_control is None else self.in_quality_control
 
 
@@ -54,7 +54,7 @@ class StudyDescription(BaseModel):
     study: Name
     criteria: Annotated[tuple[Criterion, ...], Field(min_length=1, max_length=MOST_CRITERIA)]
     quality_control_p: Annotated[float, Field(gt=0, lt=1)] = 0.05
-    """Below it, a worker's ratings of the degraded system are called lower. The published value."""
+    """p below which a worker's ratings of the degraded system count as lower. The published value."""
 
     @model_validator(mode="after")
     def _check_names(self) -> "StudyDescription":
@@ -66,7 +66,6 @@ class StudyDescription(BaseModel):
 
     @property
     def names(self) -> list[str]:
-        """The criteria's names, in order."""
         return [criterion.name for criterion in self.criteria]
 
 
@@ -80,7 +79,7 @@ class SpokenTurn(BaseModel):
 
 
 class RatedDialogue(BaseModel):
-    """Every other line of a ratings file: what one worker said of one dialogue, as it was given, nothing reversed."""
+    """Every other line of a ratings file: one worker's ratings of one dialogue, as given, nothing reversed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -92,14 +91,14 @@ class RatedDialogue(BaseModel):
     """Its place in the HIT, from 0."""
     system: Name
     degraded: bool = False
-    """Whether the system is the degraded one, which only the quality control and the worker's statistics count."""
+    """Whether the system is the degraded one, which only the quality control and the worker's statistics use."""
     ratings: Mapping[str, Number]
     dialogue: Name | None = None
-    """Of a recorded dialogue that several workers judge: its name."""
+    """The name of a recorded dialogue that several workers judge."""
     submitted_at: AwareDatetime | None = None
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    """How long the dialogue and its rating took."""
+    """The duration of the dialogue and its rating."""
     topic: str | None = None
     scores: Mapping[str, Number] = Field(default_factory=dict)
-    """What scorers said of the dialogue, unseen by the worker."""
+    """Scorers' scores of the dialogue, unseen by the worker."""
     turns: Annotated[tuple[SpokenTurn, ...], Field(max_length=MOST_TURNS)] = ()

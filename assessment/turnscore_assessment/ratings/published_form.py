@@ -1,4 +1,4 @@
-"""The form in which the ratings of Ji et al. (ACL 2022) lie in our data: made into a study's. Reads files, no more.
+"""Converts the published ratings of Ji et al. (ACL 2022) to a study's. Only reads files.
 
 A row holds one conversation; `robotic` and `repetitive` are already reversed there, and are turned back.
 """

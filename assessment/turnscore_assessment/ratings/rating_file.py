@@ -16,7 +16,7 @@ LINE_CHARACTERS = 4_000_000
 """The longest line that is read. Chosen: far above a dialogue of the most turns that people can type."""
 
 MOST_DIALOGUES = 200_000
-"""Chosen: a hundred times the published study, and still in memory at once."""
+"""Most dialogues. Chosen: a hundred times the published study, and still in memory at once."""
 
 Form = TypeVar("Form", bound=BaseModel)
 
@@ -103,12 +103,12 @@ def _build(form: type[Form], path: Path, number: int, record: dict[str, Any]) ->
 
 
 def _find_misfit(description: StudyDescription, dialogue: RatedDialogue) -> str | None:
-    """How the dialogue does not fit its study; None where it does."""
+    """Why the dialogue does not fit its study; None where it does."""
     if dialogue.study not in (None, description.study):
         return f"study: is {dialogue.study!r}, but the first line describes {description.study!r}"
     unknown = sorted(set(dialogue.ratings) - set(description.names))
     if unknown:
-        return f"ratings.{unknown[0]}: is no criterion of the study: {', '.join(description.names)}"
+        return f"ratings.{unknown[0]}: is not a criterion of the study, which has {', '.join(description.names)}"
     for criterion in description.criteria:
         rating = dialogue.ratings.get(criterion.name)
         if rating is None:

@@ -15,12 +15,12 @@ Integers = NDArray[np.intp]
 Flags = NDArray[np.bool_]
 
 COMMON_LOW, COMMON_HIGH = 0.0, 100.0
-"""The range that ratings are brought to where the criteria have different ones."""
+"""The range of all ratings where criteria have different ones."""
 
 MOST_SYSTEMS = 200
-"""Chosen: ten times a large shared task; every two of them are compared."""
+"""Most systems. Chosen: ten times a large shared task; every two of them are compared."""
 MOST_CELLS = 50_000_000
-"""Of workers times systems times criteria, which stand in memory at once. Chosen: 400 MB."""
+"""Most workers times systems times criteria, which are in memory at once. Chosen: 400 MB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,11 +29,11 @@ class RatingTable:
 
     description: StudyDescription
     ratings: Floats
-    """Reversed, so that more is better everywhere: low + high - x for negative criteria. On the criteria's range where
+    """Reversed for negative criteria (low + high - x), so that more is better everywhere. On the criteria's range where
     all have the same, otherwise on 0 to 100."""
     workers: Sequence[str]
     systems: Sequence[str]
-    """Of the systems under test, sorted; the degraded ones are not among them."""
+    """The systems under test, sorted; without the degraded ones."""
     worker_of: Integers
     assignment_of: Integers
     """Numbers a worker's HIT."""
@@ -77,7 +77,7 @@ def build_table(ratings: RatingFile) -> RatingTable:
 
 
 def group_rows(number_of: Integers, count: int) -> list[Integers]:
-    """For each number below `count`, the places that have it, in order."""
+    """The indices at which each number below `count` occurs, in order."""
     order = np.argsort(number_of, kind="stable")
     return np.split(order, np.searchsorted(number_of[order], np.arange(1, count)))
 

@@ -1,1 +1,1 @@
-"""References: hypotheses against known good replies, how diverse they are, and how well that agrees with people."""
+"""References: hypotheses against known good replies, their diversity, and the agreement of both with people."""

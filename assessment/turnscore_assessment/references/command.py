@@ -1,4 +1,4 @@
-"""`turnscore-references`: hypotheses against references, how diverse they are, and how that goes with ratings."""
+"""`turnscore-references`: scores hypotheses against references, their diversity, and the agreement with ratings."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Comparisons: what one system said in one context, the replies known to be good there, and how people rated it."""
+"""Comparisons: one system's hypotheses in one context, the replies known to be good there, and people's rating."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,23 +9,23 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 MOST_TEXTS = 1000
-"""Hypotheses, and references, of one row. Chosen: a row then makes a million pairs at most."""
+"""Most hypotheses, and references, of one row. Chosen: a row then makes a million pairs at most."""
 MOST_CHARS = 100_000
-"""Of one text. Chosen: far beyond any reply."""
+"""Most characters of one text. Chosen: far beyond any reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One row of a file: all that is compared there is compared within it."""
+    """One row of a file; texts are compared only within it."""
 
     context_id: str
     """Rows of one context depend on each other: intervals are taken over contexts."""
     system: str
     hypotheses: tuple[str, ...]
     references: tuple[str, ...]
-    """The original reply first: it is what `single` compares with."""
+    """The original reply first: `single` compares with it."""
     rating: float | None = None
-    """People's, of the row's hypothesis."""
+    """People's rating of the row's hypothesis."""
 
     def with_references(self, count: int) -> "Comparison":
         """The row with its first `count` references."""

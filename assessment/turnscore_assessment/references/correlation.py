@@ -15,7 +15,7 @@ from turnscore_assessment.figures import ROUNDS, Floats, Interval, find_interval
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """How one column goes with the ratings; NaN where a side is constant."""
+    """One column's correlations with the ratings; NaN where a side is constant."""
 
     rows: int
     contexts: int
@@ -24,7 +24,7 @@ class Agreement:
 
 
 def correlate(scores: Floats, ratings: Floats, contexts: Sequence[str], rounds: int = ROUNDS) -> Agreement:
-    """Both correlations, each with its interval; fewer than three contexts give none."""
+    """Both correlations, each with its interval; fewer than three contexts give no interval."""
     numbers = np.unique(np.asarray(contexts), return_inverse=True)[1]
     count = int(numbers.max()) + 1
     columns, draws = np.stack([scores, ratings]), draw_dialogues(count, rounds, seed=0)

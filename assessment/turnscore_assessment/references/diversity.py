@@ -28,16 +28,16 @@ class Diversity:
     responses: int
     tokenisation: str
     distinct: Mapping[int, float]
-    """By n, over all that the system said."""
+    """distinct-n by n, over everything the system said."""
     expected_adjusted: Mapping[int, float]
     vocabulary: Mapping[int, int]
-    """V of the line above, by n."""
+    """ead-n's V by n."""
     distinct_within_rows: Mapping[int, float] | None
     self_bleu: Mapping[int, float] | None
 
 
 def measure_diversity(rows: Sequence[Comparison], tokenisation: str = "blanks") -> list[Diversity]:
-    """One result a system."""
+    """One result per system."""
     tokenise = find_tokenisation(tokenisation)
     said = [tokenise(text) for row in rows for text in (*row.hypotheses, *row.references)]
     vocabulary = {order: len({ngram for words in said for ngram in find_ngrams(words, order)}) for order in ORDERS}
@@ -85,7 +85,7 @@ def adjusted_distinct(texts: Sequence[Tokens], order: int, vocabulary: int) -> f
 
 
 def self_bleu(sets: Sequence[Sequence[str]], tokenisation: str = "blanks") -> dict[int, float]:
-    """By order, the mean over sets of two or more texts of the BLEU of a text against the set's others together."""
+    """self-BLEU by order: the mean over sets of two or more texts of a text's BLEU against the set's others."""
     bleu = Bleu(max(SELF_BLEU_ORDERS), tokenisation)
     means = np.zeros(len(SELF_BLEU_ORDERS))
     for texts in sets:
@@ -96,5 +96,4 @@ def self_bleu(sets: Sequence[Sequence[str]], tokenisation: str = "blanks") -> di
 
 
 def find_ngrams(words: Tokens, order: int) -> Iterator[Tokens]:
-    """Every n-gram, in order."""
     return zip(*(words[start:] for start in range(order)), strict=False)

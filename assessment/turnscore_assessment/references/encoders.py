@@ -1,4 +1,4 @@
-"""Sentence encoders by path: a bundle of kind encoder, run here by the graph and the code that the service runs."""
+"""Sentence encoders: bundles of kind encoder, computed here by the service's graph and code."""
 
 import os
 from collections.abc import Sequence
@@ -14,18 +14,18 @@ from turnscore_assessment.references.metrics.sentence_encoder import Vectors
 
 ENCODER_KIND = "encoder"
 _TEXTS_AT_ONCE = 4096
-"""Tokenized together. Chosen: some 4 MB of tokens."""
+"""Texts tokenized together. Chosen: some 4 MB of tokens."""
 _TOKENS_AT_ONCE = 2048
-"""With padding, in one run of the graph. Chosen."""
+"""Tokens in one run of the graph, padding included. Chosen."""
 
 
 class BundleEncoder:
-    """A bundle's vectors. Holds one text's vector for each text it is asked for, and nothing afterwards."""
+    """A bundle's vectors. Keeps no text and no vector."""
 
     def __init__(self, reference: str, threads: int = 1) -> None:
         """`reference` is a bundle's folder, or its name in the model store.
 
-        Raises MissingResourceError for what is no bundle, is refused, or is of another kind.
+        Raises MissingResourceError for what is not a bundle, is refused, or is of another kind.
         """
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         try:

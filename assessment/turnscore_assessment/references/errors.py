@@ -1,22 +1,22 @@
-"""Errors of this room: each names what is wrong and, in a file, where."""
+"""The errors of references: each names what is wrong and, in a file, where."""
 
 from turnscore_assessment.errors import AssessmentError
 
 
 class ReferencesError(AssessmentError):
-    """Something that the caller gave cannot be used."""
+    """An option or file of the caller cannot be used."""
 
 
 class UnreadableRowError(ReferencesError):
-    """A line of a file is no row."""
+    """A line of a file is not a row."""
 
     def __init__(self, place: str, message: str) -> None:
         super().__init__(f"{place}: {message}")
 
 
 class UnknownMetricError(ReferencesError):
-    """A name that no metric has."""
+    """No metric has this name."""
 
 
 class MissingResourceError(ReferencesError):
-    """A metric needs something that is not here: data, vectors, an encoder, Java."""
+    """A metric needs something that is missing: data, vectors, an encoder, Java."""

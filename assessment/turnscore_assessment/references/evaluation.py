@@ -1,4 +1,4 @@
-"""Evaluation: a file's rows by metrics and reducers, per system, and how all that goes with people's ratings."""
+"""Evaluation: a file's rows by metrics and reducers, per system, and their correlation with people's ratings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from turnscore_assessment.references.reducers import JOINT, Tables, fits, groups
 
 Level = Literal["segment", "corpus"]
 GROWING: Final = ("max", "mean")
-"""Reducers whose correlation is taken with the first one, two, ... references as well."""
+"""Reducers whose correlation is also taken with the first one, two, ... references."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +44,12 @@ class Correlated:
     references: int
     agreement: Agreement
     against_first: Williams | None
-    """Against the evaluation's first metric under the same reducer, with as many references; None for that one."""
+    """Against the evaluation's first metric under the same reducer, with as many references; None for that metric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """Everything that was found of a file."""
+    """All results of a file."""
 
     rows: int
     contexts: int
@@ -62,7 +62,7 @@ class Evaluation:
 def evaluate(
     rows: Sequence[Comparison], metrics: Sequence[Metric], reducers: Sequence[str], tokenisation: str = "blanks"
 ) -> Evaluation:
-    """Every metric under every reducer that fits it. Correlations where at least one row is rated."""
+    """Every metric under every reducer that fits it; correlations where at least one row is rated."""
     rated = [row for row in rows if row.rating is not None]
     return Evaluation(
         rows=len(rows),
@@ -130,7 +130,7 @@ def _correlate_all(metrics: Sequence[Metric], rows: Sequence[Comparison], reduce
 
 
 def _choose_columns(metric: Metric, rows: Sequence[Comparison], reducers: Sequence[str]) -> list[tuple[str, int]]:
-    """Each reducer with how many references it is given: those that grow with 1, 2, ..., the others with all."""
+    """Each reducer with its numbers of references: 1, 2, ... for some, all for the others."""
     most = max(len(row.references) for row in rows)
     columns: list[tuple[str, int]] = []
     for reducer in reducers:

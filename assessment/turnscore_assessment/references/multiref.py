@@ -61,7 +61,7 @@ def read_outputs(folder: Path, outputs: Path, mapping: Mapping[str, int], *, is_
 
 
 def read_replies(folder: Path) -> dict[str, Sequence[str]]:
-    """The five replies to every turn that has some, by dialogue and place: `73_4` is turn 4 of dialogue 73, from 0."""
+    """The five replies to every turn with replies, by dialogue and place: `73_4` is turn 4 of dialogue 73, from 0."""
     found: dict[str, Sequence[str]] = {}
     for number, (place, dialogue) in enumerate(read_lines(folder / TEST_FILE)):
         for turn_number, turn in enumerate(_read_turns(dialogue, place)):
@@ -75,5 +75,5 @@ def read_replies(folder: Path) -> dict[str, Sequence[str]]:
 def _read_turns(dialogue: Mapping[str, Any], place: str) -> list[Any]:
     turns = dialogue.get("turns")
     if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
-        raise UnreadableRowError(place, "turns: this has to be a list of objects")
+        raise UnreadableRowError(place, "turns: must be a list of objects")
     return turns

@@ -1,4 +1,4 @@
-"""The plot: correlation with the ratings by the number of references, a line per metric, as SVG. Draws by itself."""
+"""The plot: correlation with the ratings by the number of references, a line per metric, as SVG."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ def _draw(lines: Mapping[str, _Points], reducer: str) -> str:
 
 
 class _Frame:
-    """Where numbers lie on the picture."""
+    """Scales and edges of the picture."""
 
     def __init__(self, points: _Points) -> None:
         self._most = max((point[0] for point in points), default=2)
@@ -53,7 +53,7 @@ class _Frame:
         self._high = math.ceil(10 * max([0.1, *(point[3] for point in points)])) / 10
 
     def draw_axes(self) -> list[str]:
-        """Lines and numbers of both."""
+        """Both axes' lines and numbers."""
         drawn = []
         for step in range(_TICKS + 1):
             value = self._low + (self._high - self._low) * step / _TICKS
@@ -64,7 +64,7 @@ class _Frame:
         return [*drawn, *(_write(self._across(count), low, str(count), "middle") for count in counts)]
 
     def draw_line(self, points: _Points, colour: str, shift: float) -> list[str]:
-        """The line through the points; intervals stand beside each other, `shift` apart from the point."""
+        """The line through the points, with intervals `shift` apart from the points."""
         drawn = []
         for references, _, low, high in points:
             across = self._across(references) + shift

@@ -1,4 +1,4 @@
-"""Reducers: how the numbers of a row's pairs become the row's number. Each is another question; results name it.
+"""Reducers: how the numbers of a row's pairs become the row's number. Results name theirs.
 
 single   mean over hypotheses of d(y, first reference)
 max      mean over hypotheses of the best over references: with several hypotheses, referenced precision
@@ -25,14 +25,14 @@ _OF_TABLE: Final[Mapping[str, Callable[[Floats], float]]] = {
     "mean": lambda table: float(table.mean()),
     "recall": lambda table: float(table.max(axis=0).mean()),
 }
-"""Of a table with a row per hypothesis and a column per reference."""
+"""Reduces a table with a row per hypothesis and a column per reference."""
 REDUCERS: Final = (*_OF_TABLE, JOINT)
 
 
 def check_reducer(name: str, metric: Metric) -> None:
-    """Raises ReferencesError where there is no such reducer, or none of that name for the metric."""
+    """Raises ReferencesError for an unknown reducer, or one that the metric does not have."""
     if name not in REDUCERS:
-        raise ReferencesError(f"no reducer is called {name}; there are: {', '.join(REDUCERS)}")
+        raise ReferencesError(f"no reducer is called {name}; choose one of {', '.join(REDUCERS)}")
     if name == JOINT and not isinstance(metric, ComparesJointly):
         raise ReferencesError(
             f"{metric.name} has no definition for several references at once: {JOINT} does not fit it"
@@ -45,7 +45,7 @@ def fits(name: str, metric: Metric) -> bool:
 
 
 class Tables:
-    """The pairs of many rows compared by one metric, each once, whatever is made of them."""
+    """The pairs of many rows, each compared once by one metric for all reducers."""
 
     def __init__(self, metric: Metric, rows: Sequence[Comparison]) -> None:
         self._metric = metric
@@ -60,7 +60,7 @@ class Tables:
         return np.array([_OF_TABLE[reducer](table) for table in self._compared()])
 
     def reduce_first(self, reducer: str, references: int) -> Floats:
-        """As `reduce`, with the first references of each row alone."""
+        """The result of `reduce` with the first references of each row alone."""
         if reducer == JOINT:
             return Tables(self._metric, [row.with_references(references) for row in self._rows]).reduce(reducer)
         check_reducer(reducer, self._metric)

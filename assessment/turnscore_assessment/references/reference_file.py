@@ -18,14 +18,14 @@ from turnscore_assessment.references.comparisons import MOST_CHARS, MOST_TEXTS, 
 from turnscore_assessment.references.errors import ReferencesError, UnreadableRowError
 
 MOST_LINE_CHARS = 16 * 1024 * 1024
-"""Of one line. Chosen: what is longer is not read to its end."""
+"""Most characters of one line. Chosen: the rest of a longer line is not read."""
 
 
 def read_comparisons(path: Path) -> list[Comparison]:
     """The rows of a file, in order. Raises UnreadableRowError, or ReferencesError where there is none."""
     rows = [_read_row(fields, place) for place, fields in read_lines(path)]
     if not rows:
-        raise ReferencesError(f"{path}: there is no row")
+        raise ReferencesError(f"{path}: must have at least one row")
     return rows
 
 
@@ -75,7 +75,7 @@ def _read_row(fields: Mapping[str, Any], place: str) -> Comparison:
 def _read_hypotheses(fields: Mapping[str, Any], place: str) -> tuple[str, ...]:
     has_one, has_several = "response" in fields, "hypotheses" in fields
     if has_one == has_several:
-        raise UnreadableRowError(place, "either hypotheses or response has to be given, and not both")
+        raise UnreadableRowError(place, "give either hypotheses or response")
     if has_one:
         return (_check_text(fields["response"], "response", place),)
     return _read_texts(fields, "hypotheses", place)
@@ -84,7 +84,7 @@ def _read_hypotheses(fields: Mapping[str, Any], place: str) -> tuple[str, ...]:
 def _read_texts(fields: Mapping[str, Any], name: str, place: str) -> tuple[str, ...]:
     texts = fields.get(name)
     if not isinstance(texts, list) or not texts:
-        raise UnreadableRowError(place, f"{name}: this has to be a list of at least one text")
+        raise UnreadableRowError(place, f"{name}: must be a list of at least one text")
     if len(texts) > MOST_TEXTS:
         raise UnreadableRowError(place, f"{name}: {len(texts)} texts; at most {MOST_TEXTS} are taken")
     return tuple(_check_text(text, f"{name}.{number}", place) for number, text in enumerate(texts))
@@ -92,7 +92,7 @@ def _read_texts(fields: Mapping[str, Any], name: str, place: str) -> tuple[str, 
 
 def _check_text(text: object, name: str, place: str) -> str:
     if not isinstance(text, str):
-        raise UnreadableRowError(place, f"{name}: this has to be a text")
+        raise UnreadableRowError(place, f"{name}: must be a text")
     if len(text) > MOST_CHARS:
         raise UnreadableRowError(place, f"{name}: {len(text)} characters; at most {MOST_CHARS} are taken")
     return text
@@ -106,13 +106,13 @@ def _read_context_id(fields: Mapping[str, Any], place: str) -> str:
         return context
     if isinstance(context, Sequence) and context and all(isinstance(text, str) for text in context):
         return "\n".join(context)
-    raise UnreadableRowError(place, "context_id, or context as a list of texts, has to be given")
+    raise UnreadableRowError(place, "give context_id, or context as a list of texts")
 
 
 def _read_name(fields: Mapping[str, Any], name: str, place: str) -> str:
     value = fields.get(name, "")
     if not isinstance(value, str | int) or isinstance(value, bool):
-        raise UnreadableRowError(place, f"{name}: this has to be a text")
+        raise UnreadableRowError(place, f"{name}: must be a text")
     return str(value)
 
 
@@ -121,5 +121,5 @@ def _read_rating(fields: Mapping[str, Any], place: str) -> float | None:
     if rating is None:
         return None
     if isinstance(rating, bool) or not isinstance(rating, int | float) or not math.isfinite(rating):
-        raise UnreadableRowError(place, "rating: this has to be a number")
+        raise UnreadableRowError(place, "rating: must be a number")
     return float(rating)

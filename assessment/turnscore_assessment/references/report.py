@@ -1,4 +1,4 @@
-"""Reports: an evaluation as a table for people and as JSON. Results name metric, definition, reducer, tokens."""
+"""Reports: an evaluation as tables and as JSON. Results name metric, definition, reducer and tokenisation."""
 
 import math
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ _LEAST_SHOWN = 0.0001
 
 
 def to_json(evaluation: Evaluation) -> str:
-    """Everything, in JSON; what is no number is null."""
+    """The evaluation as JSON; NaN becomes null."""
     return to_json_text(asdict(evaluation))
 
 
 def to_table(evaluation: Evaluation) -> str:
-    """What a person reads: results, diversity, correlations, and at the end each metric's definition."""
+    """Tables of results, diversity and correlations, and at the end each metric's definition."""
     parts = [
         f"{evaluation.rows} rows, {evaluation.contexts} contexts, {evaluation.rated_rows} rated",
         _lay_out(

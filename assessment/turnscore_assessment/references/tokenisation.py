@@ -1,4 +1,4 @@
-"""Tokenisation: how a text becomes words before words are compared. Every result names the one it was made by."""
+"""Tokenisation: how a text becomes words before words are compared. Every result names its tokenisation."""
 
 import re
 from collections.abc import Callable
@@ -13,16 +13,16 @@ _WORD = re.compile(r"\w+(?:'\w+)?|[^\w\s]")
 
 
 def split_blanks(text: str) -> Tokens:
-    """Lower case, split on white space; the marks `_go` and `_eos` go; nothing is read as a full stop.
+    """Lower case, split on white space, without the marks `_go` and `_eos`; a full stop is a word like others.
 
-    As the code released with Gupta et al. 2019 does (clean_split_sentence): for text that is tokenised already.
+    As the released code of Gupta et al. 2019 does (clean_split_sentence): for text that is tokenised already.
     """
     words = text.lower().strip().replace("_go ", "").replace(" _eos", "").split()
     return tuple(words) or (".",)
 
 
 def split_words(text: str) -> Tokens:
-    """Lower case, punctuation apart from words: for text as people write it."""
+    """Lower case, with punctuation apart from words: for text as people write it."""
     return tuple(_WORD.findall(text.lower())) or (".",)
 
 
@@ -30,7 +30,7 @@ TOKENISATIONS: Final[dict[str, Tokenise]] = {"blanks": split_blanks, "words": sp
 
 
 def find_tokenisation(name: str) -> Tokenise:
-    """Raises ReferencesError for a name that is not known."""
+    """Raises ReferencesError for an unknown name."""
     if name not in TOKENISATIONS:
-        raise ReferencesError(f"no tokenisation is called {name}; there are: {', '.join(TOKENISATIONS)}")
+        raise ReferencesError(f"no tokenisation is called {name}; choose one of {', '.join(TOKENISATIONS)}")
     return TOKENISATIONS[name]

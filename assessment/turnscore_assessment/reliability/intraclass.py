@@ -82,7 +82,7 @@ def estimate_components(table: Floats) -> tuple[float, float, float]:
 
 
 def step_up(single: float, raters: float) -> float:
-    """Spearman and Brown: the reliability of the mean of so many raters, from that of one."""
+    """Spearman-Brown: the reliability of the mean of so many raters, from that of one."""
     return _divide(raters * single, 1 + (raters - 1) * single)
 
 

@@ -15,7 +15,7 @@ Scale = Literal["nominal", "ordinal", "interval", "ratio"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 
 MOST_RATIO_VALUES = 500
-"""Distinct values that are compared two by two, in every resample. Chosen: five sliders of 0 to 100."""
+"""Most distinct values, which are compared two by two in every resample. Chosen: five sliders of 0 to 100."""
 
 
 def measure_alpha(ratings: Floats, scale: Scale) -> float:

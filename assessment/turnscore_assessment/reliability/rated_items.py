@@ -1,4 +1,4 @@
-"""Items that several people rated, as tables of items by raters: from a ratings file or from CSV. Measures nothing."""
+"""Tables of items by raters, from a ratings file or from CSV. Measures nothing."""
 
 import csv
 import math
@@ -17,19 +17,19 @@ from turnscore_assessment.scoring.standardization import standardize
 
 COLUMNS = ("item", "rater", "value")
 MOST_CELLS = 20_000_000
-"""Items times raters, which stand in memory at once. Chosen: 160 MB."""
+"""Most items times raters, which are in memory at once. Chosen: 160 MB."""
 
 
 @dataclass(frozen=True)
 class RatedItems:
-    """What was rated, and by how many people; `table` has a row per item and a column per rater, NaN for no rating."""
+    """The ratings of several people; `table` has a row per item and a column per rater, NaN for no rating."""
 
     name: str
     table: Floats
 
 
 def read_items(path: Path) -> list[RatedItems]:
-    """The tables of a file: one a criterion, raw and z-scored by worker, or the only one of a CSV.
+    """The tables of a file: one per criterion, raw and z-scored by worker, or the only one of a CSV.
 
     Raises BadRatingsError naming the line and the field.
     """
@@ -37,7 +37,7 @@ def read_items(path: Path) -> list[RatedItems]:
 
 
 def arrange(path: Path, name: str, rows: Iterable[tuple[str, str, float]]) -> RatedItems:
-    """The table of (item, rater, value); a rater who rated an item twice counts with the mean."""
+    """The table of (item, rater, value); a rater's several values for one item are averaged."""
     listed = list(rows)
     items = {item: number for number, item in enumerate(dict.fromkeys(item for item, _, _ in listed))}
     raters = {rater: number for number, rater in enumerate(dict.fromkeys(rater for _, rater, _ in listed))}
@@ -55,7 +55,7 @@ def _read_study(path: Path) -> list[RatedItems]:
     ratings = read_ratings(path)
     kept = [number for number, row in enumerate(ratings.dialogues) if row.dialogue is not None and not row.degraded]
     if not kept:
-        raise BadRatingsError(path, 0, "dialogue: no line names one, so that nothing was rated by several people")
+        raise BadRatingsError(path, 0, "dialogue: no line names one, so nothing was rated by several people")
     table = build_table(ratings)
     found = []
     for kind, values in (("raw", table.ratings), ("z", standardize(table))):

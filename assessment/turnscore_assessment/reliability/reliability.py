@@ -1,4 +1,4 @@
-"""Every measure of reliability of one table, with its interval; a measure that is not defined says why."""
+"""Every measure of reliability of one table, with its interval; an undefined measure has a reason."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,8 +24,6 @@ NOTHING = Interval(float("nan"))
 
 @dataclass(frozen=True, kw_only=True)
 class Reliability:
-    """How reliable the ratings of one table are."""
-
     name: str
     items: int
     raters: float
@@ -36,7 +34,6 @@ class Reliability:
 
 
 def measure_reliability(rated: RatedItems, rounds: int, seed: int) -> Reliability:
-    """All of FIGURES, with intervals from resampled items."""
     table = rated.table
     figures = dict.fromkeys(FIGURES, NOTHING)
     undefined: list[str] = []

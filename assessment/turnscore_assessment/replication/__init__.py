@@ -1,1 +1,1 @@
-"""Replication: whether two studies of the same systems say the same, and how few workers would have said it."""
+"""Replication: whether two studies of the same systems agree, and how few workers would have sufficed."""

@@ -1,4 +1,4 @@
-"""Replication: correlations of two studies over their systems, the same conclusions, and a curve over fewer workers."""
+"""Replication: two studies' correlations over systems, their conclusions, and a curve over fewer workers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,26 +24,26 @@ from turnscore_assessment.scoring.significance import THRESHOLDS
 from turnscore_assessment.scoring.system_scores import OVERALL, SystemSums, resample_systems
 
 LEAST_SYSTEMS = 3
-"""Of two, a correlation is always 1 or -1. Specified."""
+"""With two systems, a correlation is always 1 or -1. Specified."""
 FEWEST_WORKERS = 5
-"""Where the curve begins; from there it doubles. Chosen."""
+"""First number of workers of the curve; each next one is double. Chosen."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CorrelatedColumn:
-    """How one criterion, or the overall score, of two studies goes together over systems."""
+    """The correlation over systems of one criterion, or of the overall score, of two studies."""
 
     pearson: Interval
     """With its interval from resampling the workers of both studies."""
     fisher: Interval
-    """The same with Fisher's interval, as if other systems had been drawn."""
+    """With Fisher's interval, as if other systems had been drawn."""
     spearman: Interval
     kendall: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class SameConclusions:
-    """What a significance test says of each pair of systems in both studies: better, worse, or nothing."""
+    """The verdicts of a significance test on each pair of systems in both studies: better, worse, or nothing."""
 
     threshold: float
     pairs: int
@@ -53,7 +53,7 @@ class SameConclusions:
 
     @property
     def share(self) -> float:
-        """Of all pairs."""
+        """The share of all pairs with the same verdict."""
         return self.same / self.pairs
 
 
@@ -64,12 +64,12 @@ class CurvePoint:
     workers: int
     median: float
     low: float
-    """The fifth percentile: a study so small does worse one time in twenty."""
+    """The fifth percentile: a study so small is worse one time in twenty."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Replication:
-    """Everything there is to say of two studies."""
+    """All figures of two studies."""
 
     names: tuple[str, str]
     workers: tuple[int, int]
@@ -86,11 +86,11 @@ class Replication:
 
 
 def compare_studies(first: RatingFile, second: RatingFile, rounds: int, seed: int) -> Replication:
-    """TooFewError where fewer than three systems are in both, or where no worker of a study passes."""
+    """Compares two studies; TooFewError for fewer than three common systems, or where no worker of a study passes."""
     studies = (score_study(first), score_study(second))
     systems = [name for name in studies[0].systems if name in studies[1].systems]
     if len(systems) < LEAST_SYSTEMS:
-        raise TooFewError(f"two studies are compared over at least {LEAST_SYSTEMS} systems; {len(systems)} are in both")
+        raise TooFewError(f"replication needs {LEAST_SYSTEMS} systems that both studies have; there are {len(systems)}")
     columns = [OVERALL, *(name for name in studies[0].columns if name in studies[1].columns and name != OVERALL)]
     return Replication(
         names=(studies[0].name, studies[1].name),

@@ -29,7 +29,7 @@ def summarize(found: Replication) -> list[str]:
 
 
 def write_replication(found: Replication, folder: Path, command: str, date: str) -> list[Path]:
-    """Writes `replication.html`, `.json` and `.csv`, replacing what is there; gives their places."""
+    """Writes `replication.html`, `.json` and `.csv`, replacing old ones; returns their paths."""
     page = Page(
         title=f"{found.names[0]} and {found.names[1]}",
         summary=summarize(found),
@@ -46,7 +46,7 @@ def write_replication(found: Replication, folder: Path, command: str, date: str)
 
 
 def to_json(found: Replication) -> dict[str, Any]:
-    """Every figure; what is undefined is null."""
+    """Every figure; undefined ones are null."""
     columns = {kind: {name: vars(column) for name, column in each.items()} for kind, each in found.columns.items()}
     conclusions = [asdict(each) | {"share": each.share} for each in found.conclusions]
     curve = [asdict(point) for point in found.curve]
@@ -70,7 +70,7 @@ def _show_columns(found: Replication) -> Section:
         heading="Correlations",
         paragraphs=[
             f"{CONFIDENCE:.0%} intervals from {found.rounds} resamples of the workers of both studies (seed "
-            f"{found.seed}): what other workers would have said of the same systems. A resample is noisier than the "
+            f"{found.seed}), as if other workers had rated the same systems. A resample is noisier than the "
             "study it is drawn from, so these intervals lie low. Fisher's interval is about other systems and the same "
             "workers.",
             *(f"Left out: {reason}." for reason in found.left_out),

@@ -1,4 +1,4 @@
-"""A scored study: what comparing it with another needs, worked out once."""
+"""A scored study: what a comparison with another needs, computed once."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,18 +28,17 @@ class ScoredStudy:
     sums: Mapping[str, SystemSums]
     """By kind, over workers who pass."""
     groups: Mapping[str, SystemSums]
-    """Standardized, over `passed`, `failed` and `all` workers; a group without anybody is left out."""
+    """Standardized, over `passed`, `failed` and `all` workers; a group without workers is left out."""
     p_greater: Mapping[tuple[str, str], float]
     """For every ordered pair: the one-sided p that the first system's dialogues are rated higher."""
 
     @property
     def workers(self) -> int:
-        """How many count."""
         return len(self.sums[Z].dialogues)
 
 
 def score_study(ratings: RatingFile) -> ScoredStudy:
-    """TooFewError where no worker passes."""
+    """Scores the study; TooFewError where no worker passes."""
     table = build_table(ratings)
     passing = find_passing(control_quality(table))
     chosen = choose_rows(table, passing)

@@ -13,7 +13,7 @@ from turnscore_assessment.figures import Interval
 
 INK, FAINT, GRID = "#1b1f24", "#59636e", "#d1d9e0"
 COLOURS = ("#0b5cad", "#b3471d", "#2f7d32", "#6f42a5")
-"""Told apart by people with any of the common colour deficiencies, and in grey by their darkness. Chosen."""
+"""Distinguishable with common colour deficiencies, and in grey by their darkness. Chosen."""
 FONT = 13
 WIDTH = 720.0
 MARGIN = 10.0
@@ -31,7 +31,6 @@ class Axis:
     end: float
 
     def place(self, value: float) -> float:
-        """Where the value lies."""
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
     def ticks(self) -> list[float]:
@@ -60,7 +59,7 @@ def draw_intervals(title: str, rows: Sequence[tuple[str, Interval]]) -> Markup:
 
 
 def draw_matrix(title: str, names: Sequence[str], cells: Mapping[tuple[str, str], tuple[str, float, str]]) -> Markup:
-    """A square table: what stands in a cell, how dark it is from 0 to 1, and what it means."""
+    """A square table: each cell's text, darkness from 0 to 1, and meaning."""
     left, size = 130.0, min(56.0, (WIDTH - 150) / max(len(names), 1))
     parts = []
     for row, name in enumerate(names):
@@ -162,7 +161,7 @@ def _legend(number: int, name: str, colour: str) -> str:
 
 
 def _cell(x: float, y: float, size: float, label: str, darkness: float, meaning: str) -> str:
-    """White below half of the darkness is too little contrast for white text."""
+    """Text is white from half of the darkness on: on lighter cells the contrast is too low."""
     fill = f'fill="{COLOURS[0]}" fill-opacity="{darkness:.2f}" stroke="{GRID}"'
     box = f'<rect x="{x:.1f}" y="{y:.1f}" width="{size:.1f}" height="{size:.1f}" {fill}/>'
     colour = "#ffffff" if darkness > 0.6 else INK

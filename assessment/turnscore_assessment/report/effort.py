@@ -1,4 +1,4 @@
-"""Effort: how long dialogues took and how much people wrote, of workers who pass and who fail. Judges nobody."""
+"""Effort: how long dialogues took and how much people wrote, of workers who pass and who fail."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from turnscore_assessment.ratings.form import RatedDialogue
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """What a group of workers put in; None where the file does not say."""
+    """The effort of a group of workers; None where the file does not have it."""
 
     workers: int
     dialogues: int
-    """Those with a degraded system among them."""
+    """How many dialogues, those with a degraded system included."""
     ordinary_dialogues: int
     minutes_per_dialogue: float | None
     """The mean over all dialogues, as published."""

@@ -1,4 +1,4 @@
-"""One self-contained HTML page of sections, each with sentences, charts and tables. Knows nothing of ratings."""
+"""One self-contained HTML page of sections with sentences, charts and tables. Knows nothing of ratings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """What the page says; every text is escaped."""
+    """The page's content; every text is escaped."""
 
     title: str
     summary: Sequence[str]
@@ -39,7 +39,7 @@ class Page:
 
 
 def write_page(page: Page) -> str:
-    """The page's HTML: one file without scripts, that asks the network for nothing."""
+    """The page's HTML: one file without scripts and without requests to the network."""
     template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     return environment.from_string(template).render(

@@ -1,4 +1,4 @@
-"""Rater agreement: how alike the judgements are of assignments that met the same systems. Judges no worker."""
+"""Rater agreement: correlations between assignments that met the same systems. Judges no worker."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from turnscore_assessment.ratings.rating_file import RatingFile
 from turnscore_assessment.ratings.rating_table import Flags, Integers, RatingTable, group_rows
 
 LEAST_DIALOGUES = 3
-"""Of two, a correlation is always 1 or -1. Specified."""
+"""With two dialogues, a correlation is always 1 or -1. Specified."""
 MOST_PAIRS = 200_000
-"""Chosen: three hundred times the published study's; of more, so many are drawn."""
+"""Most pairs; of more, so many are drawn. Chosen: three hundred times the published study's."""
 BIN_EDGES = np.round(np.arange(-1, 1.01, 0.1), 1)
 
 
@@ -22,11 +22,11 @@ class PairAgreement:
 
     correlations: Floats
     undefined: int
-    """Pairs in which an assignment rated everything alike."""
+    """Pairs in which an assignment gave one rating to everything."""
 
     @property
     def median(self) -> float:
-        """NaN where there is no pair."""
+        """The median; NaN where there is no pair."""
         return float(np.median(self.correlations)) if self.correlations.size else float("nan")
 
     @property

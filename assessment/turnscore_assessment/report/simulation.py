@@ -1,4 +1,4 @@
-"""`python -m turnscore_assessment.report.simulation`: do the report's intervals hold the truth as often as promised?
+"""`python -m turnscore_assessment.report.simulation`: how often the report's intervals hold the truth.
 
 Made-up workers differ in level and spread and have their own taste of every dialogue; guessers rate at random. Prints
 the table of docs/assessment.md.
@@ -21,12 +21,12 @@ from turnscore_assessment.scoring.standardization import standardize
 from turnscore_assessment.scoring.system_scores import OVERALL, choose_rows, sum_values
 
 TRUTH = {"A": 75.0, "B": 60.0, "C": 60.0, "D": 40.0}
-"""Two systems are equally good."""
+"""Systems' true means; two are equally good."""
 TRUTH_WORKERS = 2000
-"""Chosen: the truth is then known to a tenth of the error of a study of 20 workers."""
+"""Workers of the study that gives the truth. Chosen: its error is a tenth of that of a study of 20 workers."""
 DEGRADED = "broken"
 DEGRADED_QUALITY, DEGRADED_REPETITION = 8.0, 10.0
-"""What is random is bad, and does not repeat itself."""
+"""Means of the degraded system: random replies are bad, and do not repeat themselves."""
 CRITERIA = (
     Criterion(name="interesting"),
     Criterion(name="fun"),
@@ -92,7 +92,7 @@ def main(
 
 
 def _wish(truth: Mapping[str, float], system: str) -> Floats:
-    """What an average worker would give, by criterion."""
+    """An average worker's ratings, by criterion."""
     quality = truth.get(system, DEGRADED_QUALITY)
     repetition = DEGRADED_REPETITION if system == DEGRADED else 100 - quality
     return np.array([quality if criterion.direction == "positive" else repetition for criterion in CRITERIA])

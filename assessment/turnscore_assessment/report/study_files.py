@@ -14,7 +14,7 @@ from turnscore_assessment.scoring.significance import THRESHOLDS
 
 
 def write_report(report: StudyReport, folder: Path, command: str, date: str) -> list[Path]:
-    """Writes `report.html`, `report.json`, `systems.csv`, `pairs.csv`, replacing what is there; gives their places."""
+    """Writes `report.html`, `report.json`, `systems.csv`, `pairs.csv`, replacing old ones; returns their paths."""
     page = Page(
         title=f"Study {report.description.study}",
         summary=summarize(report),
@@ -32,7 +32,7 @@ def write_report(report: StudyReport, folder: Path, command: str, date: str) -> 
 
 
 def to_json(report: StudyReport) -> dict[str, Any]:
-    """Every figure; what is undefined is null. Workers are numbered, not named."""
+    """Every figure; undefined ones are null. Workers are numbered, not named."""
     return dict(
         jsonable(
             {

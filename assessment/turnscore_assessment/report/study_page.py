@@ -1,4 +1,4 @@
-"""The page of a study's report: which sentences, charts and tables say it. Computes nothing but counts."""
+"""The page of a study's report: its sentences, charts and tables. Computes nothing but counts."""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The report on one study: everything that is computed of it, in one place. Writes nothing."""
+"""The report on one study: all of its figures. Writes nothing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ from turnscore_assessment.scoring.system_scores import (
 
 PASSED, FAILED, EVERYONE = "passed", "failed", "all"
 LEAST_SYSTEMS = 3
-"""With fewer, correlations over systems are always 1 or -1. Specified."""
+"""With fewer systems, correlations over systems are always 1 or -1. Specified."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyReport:
-    """Everything there is to say of a study, and what it takes to get it again."""
+    """All figures of a study, and how to get them again."""
 
     description: StudyDescription
     rounds: int
@@ -47,7 +47,6 @@ class StudyReport:
 
     @property
     def passing(self) -> int:
-        """How many workers count."""
         return sum(worker.passes for worker in self.workers)
 
 

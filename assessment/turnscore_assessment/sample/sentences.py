@@ -53,7 +53,7 @@ UNHAPPY = ("what are you talking about?", "that makes no sense.", "you already s
 
 
 class Kind(StrEnum):
-    """What a reply is to what was said."""
+    """How a reply relates to what was said."""
 
     FITTING = "fitting"
     DULL = "dull"
@@ -62,7 +62,7 @@ class Kind(StrEnum):
 
 
 GRADES = {Kind.FITTING: 1.0, Kind.DULL: 0.4, Kind.ELSEWHERE: 0.2, Kind.RUDE: 0.0}
-"""How good people would call a reply of the kind, from 0 to 1. Made up, as all of it."""
+"""The made-up grade of a reply of this kind, from 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,6 @@ class Talk:
         self.seed = seed
 
     def pick(self, options: Sequence[str]) -> str:
-        """One of them."""
         return self.generator.choice(options)
 
     def say(self, topic: str) -> str:
@@ -108,7 +107,7 @@ class Talk:
         return self.generator.choices((Kind.DULL, Kind.ELSEWHERE, Kind.RUDE), weights=(4, 4, 1))[0]
 
     def dialogue(self, exchanges: int, goodness: float) -> list[Said]:
-        """So many turns of a user, each followed by a reply; the user shows what they think of the reply before."""
+        """So many turns of a user, each followed by a reply; the user reacts to the reply before."""
         topic = self.pick(list(TOPICS))
         turns: list[Said] = []
         before: Kind | None = None

@@ -11,7 +11,7 @@ RUNS = ("free_run1", "free_run2", "icebreaker")
 MODELS = ("A", "B", "C", "D", "E", "QualityControl")
 GOODNESS = {"A": 0.9, "B": 0.75, "C": 0.6, "D": 0.45, "E": 0.3, "QualityControl": 0.05}
 WORKERS_PER_FILE = 128
-"""Chosen so that of 8,000 turns that a training draws of all six files a fifth of the dialogues stays unseen."""
+"""Chosen: a training that draws 8,000 turns of all six files leaves a fifth of the dialogues unseen."""
 VOTERS = 30
 ORIGIN = "made up by turnscore-data sample"
 
@@ -139,7 +139,7 @@ def make_multiref_ratings(talk: Talk) -> Iterator[Row]:
 
 
 def make_multiref_test(talk: Talk) -> Iterator[Row]:
-    """30 dialogues with five references a turn; of one seed always the same, as the ratings name their turns."""
+    """30 dialogues with five references per turn; always from the same seed, as the ratings name their turns."""
     shared = talk_for("dialogues with references", talk.seed)
     for _ in range(30):
         turns = shared.dialogue(3, 1.0)

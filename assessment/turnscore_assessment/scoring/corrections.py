@@ -7,7 +7,7 @@ from turnscore_assessment.figures import Floats
 
 
 def correct_holm(p_values: ArrayLike) -> Floats:
-    """Holm (1979): the share of families with any false alarm stays below the level one compares with. In [0, 1]."""
+    """Holm (1979): keeps the share of families with any false alarm below the level of comparison. In [0, 1]."""
     given = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(given, kind="stable")
     stepped = np.maximum.accumulate(given[order] * np.arange(len(given), 0, -1)) if len(given) else given
@@ -15,7 +15,7 @@ def correct_holm(p_values: ArrayLike) -> Floats:
 
 
 def correct_benjamini_hochberg(p_values: ArrayLike) -> Floats:
-    """Benjamini & Hochberg (1995): the share of false ones among what is called different stays below the level."""
+    """Benjamini & Hochberg (1995): keeps the share of false differences among those found below the level."""
     given = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(given, kind="stable")[::-1]
     scaled = given[order] * len(given) / np.arange(len(given), 0, -1)

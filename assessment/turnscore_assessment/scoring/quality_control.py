@@ -12,7 +12,7 @@ from turnscore_assessment.scoring.standardization import measure_workers
 
 
 class Verdict(StrEnum):
-    """Why a worker's ratings count, or do not."""
+    """Why a worker's ratings count or do not."""
 
     PASSED = "passed"
     UNCONTROLLED = "the study has no degraded system"
@@ -33,7 +33,6 @@ class ControlledWorker:
 
     @property
     def passes(self) -> bool:
-        """Whether the worker's ratings count."""
         return self.verdict in (Verdict.PASSED, Verdict.UNCONTROLLED)
 
 

@@ -13,7 +13,7 @@ SMALLEST_DEVIATION = 1e-6
 
 @dataclass(frozen=True)
 class WorkerStatistics:
-    """By a worker's number, over all criteria and dialogues of that worker, the degraded ones among them."""
+    """By worker's number, over all criteria and dialogues of that worker, degraded ones included."""
 
     mean: Floats
     deviation: Floats

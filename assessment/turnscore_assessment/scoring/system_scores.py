@@ -1,4 +1,4 @@
-"""System scores: what the workers who count say of each system, by criterion and overall, with intervals.
+"""System scores: the passing workers' ratings of each system, by criterion and overall, with intervals.
 
 An interval comes from resampling whole workers, as the ratings of one worker depend on each other.
 """
@@ -14,7 +14,7 @@ from turnscore_assessment.ratings.rating_table import Flags, Integers, RatingTab
 
 OVERALL = "overall"
 LEAST_WORKERS = 3
-"""Fewer say nothing about those not asked; such figures get no interval. Chosen."""
+"""Fewest workers for an interval: with fewer, those asked say nothing about others. Chosen."""
 DRAWS_AT_ONCE = 50
 """Resamples that are computed together. Chosen: bounds the memory to fifty tables of scores."""
 
@@ -29,7 +29,7 @@ class SystemSums:
     """By worker and system."""
 
     def average(self, weights: Floats) -> Floats:
-        """Means by (row of weights,) system and column, each worker standing as often as its weight; NaN for none."""
+        """Means by (row of weights,) system and column, each worker counted by its weight; NaN for none."""
         counts = weights @ self.dialogues
         sums = np.tensordot(weights, self.values, axes=(-1, 0))
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -37,14 +37,12 @@ class SystemSums:
 
     @property
     def everyone(self) -> Floats:
-        """The weights with which each worker stands once."""
+        """The weights that count each worker once."""
         return np.ones(len(self.dialogues))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SystemScore:
-    """One system's scores."""
-
     system: str
     dialogues: int
     ratings: int
@@ -59,12 +57,12 @@ def choose_rows(table: RatingTable, passing: Flags) -> Flags:
     """The rows that systems are scored by: ordinary systems, workers who count. TooFewError where there are none."""
     chosen = np.asarray(passing[table.worker_of] & ~table.is_degraded)
     if not chosen.any():
-        raise TooFewError("no worker passes the quality control, so that no system can be scored")
+        raise TooFewError("no worker passes the quality control, so no system can be scored")
     return chosen
 
 
 def sum_values(table: RatingTable, values: Floats, chosen: Flags, raters: Integers | None = None) -> SystemSums:
-    """The sums of values by row over the chosen rows; of the workers `raters`, or those who have such a row."""
+    """The sums of values by row over the chosen rows; of the workers `raters`, or of those with such a row."""
     workers, systems = len(table.workers), len(table.systems)
     place = table.worker_of[chosen] * systems + table.system_of[chosen]
     columns = np.column_stack([values[chosen], values[chosen].mean(axis=1)])

@@ -1,1 +1,1 @@
-"""A study that runs: raters talk with systems or read recorded dialogues, and rate them, blind. Judges no ratings."""
+"""A running study: raters talk with systems or read recorded dialogues, and rate them, blind. Judges no ratings."""

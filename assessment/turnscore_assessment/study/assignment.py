@@ -1,4 +1,4 @@
-"""Assignment: which dialogues a worker is to rate, in which order. Blind, shuffled anew for each worker, balanced."""
+"""Assignment: the dialogues that a worker is to rate, in random order. Blind, and balanced over workers."""
 
 import random
 from collections import Counter
@@ -13,7 +13,7 @@ Thing = TypeVar("Thing")
 
 @dataclass(frozen=True, kw_only=True)
 class Assigned:
-    """One dialogue to come."""
+    """One dialogue that a worker is to rate."""
 
     system: str
     degraded: bool
@@ -27,11 +27,11 @@ def assign_dialogues(
     met: Mapping[tuple[str, str | None], int],
     generator: random.Random,
 ) -> list[Assigned]:
-    """A worker's dialogues in the order in which they come.
+    """A worker's dialogues in order.
 
-    All degraded systems are among them, and of the others those that were assigned least often, ties by chance. Of a
-    system's recorded dialogues (`recordings`, names by system) those come that were assigned least often. `met` counts
-    what was assigned to others, by system and recorded dialogue.
+    All degraded systems are among them, and of the others those that were assigned least often, ties broken at random;
+    likewise of a system's recorded dialogues (`recordings`, names by system). `met` counts the other workers'
+    assignments by system and recorded dialogue.
     """
     by_system: Counter[str] = Counter()
     for (system, _), count in met.items():

@@ -1,8 +1,7 @@
-"""What the systems under test say next: asked over HTTP in OpenAI's chat form, or, degraded ones, drawn from a corpus.
+"""The next replies of the systems under test: over HTTP in OpenAI's chat form, or, degraded ones, from a corpus.
 
-Bounded in time, bytes and requests at once.
-
-What an endpoint answers is data: it is measured before it is decoded, and no redirect is followed.
+Bounded in time, bytes and simultaneous requests. An endpoint's answer is data: it is measured before it is decoded, and
+no redirect is followed.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ from turnscore_assessment.study.plan import LimitPlan, StudyPlan, SystemPlan
 
 
 class NoReplyError(Exception):
-    """A system gave no reply that can be shown; the message says why, for those who run the study."""
+    """A system gave no reply that can be shown; the message, for those who run the study, says why."""
 
 
 class MissingKeyError(AssessmentError):
@@ -39,9 +38,9 @@ class Chatbots:
         self._client = httpx.AsyncClient(transport=transport, timeout=plan.limits.reply_seconds, follow_redirects=False)
 
     async def reply(self, system: SystemPlan, texts: Sequence[str], dialogue_id: str) -> str:
-        """What the system says next; even places of `texts` are the worker's. NoReplyError.
+        """The system's next reply; even places of `texts` are the worker's. Raises NoReplyError.
 
-        From a corpus, the reply is the same whenever it is asked for again.
+        A reply from a corpus is the same when it is asked for again.
         """
         if system.name in self._corpora:
             seed = hashlib.sha256(f"{dialogue_id} {len(texts)}".encode()).digest()
@@ -80,7 +79,7 @@ class Chatbots:
 
 
 def find_key(variable: str | None) -> str | None:
-    """The value of an environment variable that the plan names; MissingKeyError where it has none, or no key."""
+    """The value of an environment variable that the plan names; MissingKeyError where it is missing or not a key."""
     if variable is None:
         return None
     key = os.environ.get(variable, "")
@@ -120,5 +119,5 @@ def read_reply(body: bytes, limits: LimitPlan) -> str:
 
 
 def clean_text(text: str) -> str:
-    """Without what no database keeps: halves of surrogate pairs and NUL become the replacement character."""
+    """The text as every database stores it: halves of surrogate pairs and NUL become the replacement character."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")

@@ -1,6 +1,6 @@
-"""Dialogues in the database: begun, talked, rated, given up. Every function is a part of one transaction.
+"""Dialogues in the database: begun, talked, rated, given up. Every function runs inside a transaction.
 
-A dialogue goes waiting -> open -> rated, or, where its chatbot fails again and again, given_up. What is asked twice is
+A dialogue goes waiting -> open -> rated, or, where its chatbot fails again and again, given_up. A repeated request is
 done once: a message is known by its number, a rating by its dialogue.
 """
 
@@ -16,14 +16,14 @@ from turnscore_assessment.study.refusals import Refusal, RefusedError
 from turnscore_assessment.study.tables import dialogues, turns, workers
 
 FAILURES_TO_GIVE_UP = 3
-"""Replies in a row that did not come, after which a worker may go on to the next system. Chosen."""
+"""Failed replies in a row after which a worker may go on to the next system. Chosen."""
 ASKING_SLACK_SECONDS = 10.0
-"""Beyond `reply_seconds`: then whoever asked has died, and the message may be asked again. Chosen."""
+"""Seconds beyond `reply_seconds` after which a message may be asked again: its asker has died. Chosen."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dialogue:
-    """A dialogue as its worker may see it, and what is behind it."""
+    """A dialogue as its worker may see it, and its hidden fields."""
 
     id: str
     position: int
@@ -31,22 +31,22 @@ class Dialogue:
     recorded: str | None
     topic: str | None
     texts: list[str]
-    """Even places were said by the worker, odd ones by the system."""
+    """The worker said even places, the system odd ones."""
     failures: int
 
     @property
     def inputs(self) -> int:
-        """Messages that the worker wrote."""
+        """How many messages the worker wrote."""
         return (len(self.texts) + 1) // 2
 
     @property
     def replies(self) -> int:
-        """Messages of the worker that were answered."""
+        """How many of the worker's messages were answered."""
         return len(self.texts) // 2
 
     @property
     def is_answered(self) -> bool:
-        """Whether the worker's last message has its reply."""
+        """Whether the worker's last message has a reply."""
         return len(self.texts) % 2 == 0
 
 
@@ -60,7 +60,6 @@ class Standing:
 
 
 def find_standing(connection: Connection, worker_id: int) -> Standing:
-    """Where the worker stands."""
     rows = connection.execute(
         select(dialogues).where(dialogues.c.worker_id == worker_id).order_by(dialogues.c.position)
     ).all()
@@ -73,7 +72,7 @@ def find_standing(connection: Connection, worker_id: int) -> Standing:
 
 
 def open_next(connection: Connection, study_id: int, worker_id: int, plan: StudyPlan, now: float) -> None:
-    """Begins the worker's next dialogue, unless one is open or none is left. RefusedError: FULL."""
+    """Begins the worker's next dialogue, unless one is open or none is left. Raises RefusedError: FULL."""
     lock_study(connection, study_id)
     rows = connection.execute(
         select(dialogues.c.id, dialogues.c.state)
@@ -98,11 +97,11 @@ def open_next(connection: Connection, study_id: int, worker_id: int, plan: Study
 def take_message(
     connection: Connection, worker_id: int, dialogue_id: str, number: int, text: str, plan: StudyPlan, now: float
 ) -> Dialogue:
-    """Stores the worker's message `number` (from 0) unless it is there, and marks its reply as being asked for.
+    """Stores the worker's message `number` (from 0) unless it is stored, and marks its reply as being asked for.
 
-    Where the message has its reply already, nothing is marked, and the dialogue `is_answered`. RefusedError:
-    NO_SUCH_DIALOGUE, NOT_OPEN (or it is recorded), NO_MORE_INPUTS, OUT_OF_TURN (another number is due, or the text is
-    another), BUSY.
+    Where the message has a reply, nothing is marked, and the dialogue `is_answered`. Raises RefusedError:
+    NO_SUCH_DIALOGUE, NOT_OPEN (or it is recorded), NO_MORE_INPUTS, OUT_OF_TURN (another number is due, or the text
+    differs), BUSY.
     """
     row = _find_open(connection, worker_id, dialogue_id)
     if row.recorded is not None:
@@ -141,7 +140,7 @@ def store_reply(connection: Connection, dialogue_id: str, number: int, text: str
 
 
 def note_failure(connection: Connection, dialogue_id: str) -> None:
-    """Notes that a reply did not come; the message may be sent again."""
+    """Records that a reply failed; the message may be sent again."""
     connection.execute(
         update(dialogues).where(dialogues.c.id == dialogue_id).values(asked_at=None, failures=dialogues.c.failures + 1)
     )
@@ -203,7 +202,7 @@ def _lock_dialogue(connection: Connection, dialogue_id: str) -> Row[Any] | None:
 
 
 def _find_open(connection: Connection, worker_id: int, dialogue_id: str) -> Row[Any]:
-    """Another worker's dialogue is answered for as one that does not exist."""
+    """Another worker's dialogue counts as one that does not exist."""
     row = _lock_dialogue(connection, dialogue_id)
     if row is None or row.worker_id != worker_id:
         raise RefusedError(Refusal.NO_SUCH_DIALOGUE)

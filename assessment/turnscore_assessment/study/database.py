@@ -16,9 +16,9 @@ from turnscore_assessment.study.plan import StudyPlan
 from turnscore_assessment.study.tables import metadata, studies
 
 BUSY_SECONDS = 10
-"""How long SQLite waits for another process's transaction. Chosen: a hundred times the longest."""
+"""Seconds that SQLite waits for another process's transaction. Chosen: a hundred times the longest."""
 THREADS = 8
-"""Transactions at once. Chosen: each takes a millisecond or a few."""
+"""Transactions at once. Chosen: each takes a few milliseconds at most."""
 
 _ONLY_READS = "turnscore_only_reads"
 
@@ -31,7 +31,7 @@ class DatabaseError(AssessmentError):
 
 
 class StudyDatabase:
-    """One study in a database, its tables made where they are missing."""
+    """One study in a database; missing tables are made."""
 
     def __init__(self, engine: Engine, study_id: int) -> None:
         self._engine = engine
@@ -41,19 +41,19 @@ class StudyDatabase:
     async def run(
         self, work: Callable[Concatenate[Connection, Taken], Given], *taken: Taken.args, **named: Taken.kwargs
     ) -> Given:
-        """Runs the work in one transaction, in a thread. What it raises undoes what it did."""
+        """Runs the work in one transaction, in a thread; an error undoes it."""
         return await anyio.to_thread.run_sync(lambda: self.run_here(work, *taken, **named), limiter=self._limiter)
 
     async def read(
         self, work: Callable[Concatenate[Connection, Taken], Given], *taken: Taken.args, **named: Taken.kwargs
     ) -> Given:
-        """The same for work that only reads: it waits for no other transaction."""
+        """Runs work that only reads, and waits for no other transaction."""
         return await anyio.to_thread.run_sync(lambda: self._read_here(work, *taken, **named), limiter=self._limiter)
 
     def run_here(
         self, work: Callable[Concatenate[Connection, Taken], Given], *taken: Taken.args, **named: Taken.kwargs
     ) -> Given:
-        """The same in this thread."""
+        """Runs the work in this thread."""
         with self._engine.begin() as connection:
             return work(connection, *taken, **named)
 
@@ -105,7 +105,7 @@ def open_database(plan: StudyPlan) -> StudyDatabase:
 
 
 def lock_study(connection: Connection, study_id: int) -> None:
-    """Has other processes wait with what must be counted before it is done; SQLite writes one at a time anyway."""
+    """Makes other processes wait before anything is counted; SQLite writes one at a time anyway."""
     connection.execute(select(studies.c.id).where(studies.c.id == study_id).with_for_update())
 
 
@@ -140,7 +140,7 @@ def _make_engine(database: str) -> Engine:
 def _make_sqlite_engine(path: Path) -> Engine:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # dialogues are for its owner alone
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # dialogues are for the file's owner alone
     except OSError as error:
         raise DatabaseError(f"database: {path} cannot be opened ({error.strerror})") from error
     engine = create_engine(
@@ -161,7 +161,7 @@ def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    """At once for writing: a transaction that reads first and then waits to write would fail instead of waiting."""
+    """Locks for writing at once: a transaction that reads first and writes later would fail instead of waiting."""
     only_reads = connection.get_execution_options().get(_ONLY_READS, False)
     connection.exec_driver_sql("begin" if only_reads else "begin immediate")
 

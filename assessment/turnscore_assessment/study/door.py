@@ -1,4 +1,4 @@
-"""The study's door: HTTP in, a worker's doings out. Every answer is JSON or one of the page's files.
+"""The study's door: HTTP requests to a worker's actions. Every answer is JSON or one of the page's files.
 
 GET  /                   the page; its link's secret stands behind #, which browsers do not send
 GET  /api/standing       the study, and where the worker stands
@@ -130,7 +130,7 @@ async def _answer_http(_request: Request, error: Exception) -> Response:
 
 
 async def _answer_fault(_request: Request, _error: Exception) -> Response:
-    """The server logs the error; no text of a worker is in it, as the database hides what statements carry."""
+    """Logs the error without a worker's text: the database hides the values of statements."""
     return _refuse(Refusal.BROKEN)
 
 

@@ -16,9 +16,9 @@ from turnscore_assessment.study.tables import dialogues, turns, workers
 def export_ratings(
     connection: Connection, study_id: int, plan: StudyPlan, recordings: Recordings, *, with_texts: bool
 ) -> RatingFile:
-    """All rated dialogues, in the order in which they were rated; also of workers who have not finished.
+    """All rated dialogues, in the order of their ratings; also of workers who have not finished.
 
-    TooFewError where there is none.
+    Raises TooFewError where there is none.
     """
     rows = connection.execute(
         select(dialogues, workers.c.rater)

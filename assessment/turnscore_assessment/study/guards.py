@@ -1,4 +1,4 @@
-"""What every request passes before anything is looked up: host, origin, form, size; and the headers of answers."""
+"""The checks that every request passes first: host, origin, form, size; and the headers of answers."""
 
 import asyncio
 import json
@@ -13,11 +13,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from turnscore_assessment.study.refusals import Refusal, RefusedError
 
 BODY_SECONDS = 15.0
-"""For a whole body. Chosen: a slow telephone sends a thousand characters in one."""
+"""Seconds for a whole body. Chosen: a slow phone sends a thousand characters in one."""
 LEAST_BODY_BYTES = 100_000
-"""What a body may have at least: 50 ratings with long names."""
+"""Smallest limit of a body: 50 ratings with long names."""
 BYTES_PER_CHARACTER = 12
-"""As JSON writes a character outside of the basic plane where it escapes it."""
+"""Bytes of a character outside of the basic plane, as JSON escapes it."""
 
 _SECURITY = {
     "Content-Security-Policy": (
@@ -35,7 +35,7 @@ _SECURITY = {
 
 
 class GuardedApp:
-    """The app behind its host check, with the security headers on every answer, errors too."""
+    """The app behind its host check, with the security headers on every answer, errors included."""
 
     def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
         self._app = app
@@ -74,7 +74,7 @@ async def read_fields(request: Request, origins: Sequence[str], input_characters
 
 
 def read_link(request: Request) -> str:
-    """The link that the page sends; it never stands in an address. RefusedError: UNKNOWN_LINK."""
+    """The link in the request's header; it is never in an address. Raises RefusedError: UNKNOWN_LINK."""
     scheme, _, link = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer":
         raise RefusedError(Refusal.UNKNOWN_LINK)

@@ -9,20 +9,20 @@ import secrets
 from dataclasses import dataclass
 
 SECRET_BYTES = 32
-"""256 bits: no attempt to guess one needs to be counted."""
+"""256 bits: guesses need no limit."""
 LONGEST_LINK = 200
-"""Characters of CODE.SECRET. Chosen: four times what is made."""
+"""Most characters of CODE.SECRET. Chosen: four times what is made."""
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
-"""Without those that are taken for others when read aloud or written by hand."""
+"""Letters of a code, without those that are confused when read aloud or written by hand."""
 _NOBODY = hashlib.sha256(b"").hexdigest()
 
 
 @dataclass(frozen=True)
 class Link:
-    """What a worker is given."""
+    """A worker's code and secret."""
 
     code: str
-    """Names the worker to those who run the study, and to nobody else; it also shows that the worker has finished."""
+    """The worker's name for those who run the study alone; it also shows that the worker has finished."""
     secret: str
 
     def __str__(self) -> str:
@@ -30,7 +30,7 @@ class Link:
 
 
 def make_link() -> Link:
-    """A link that nobody has."""
+    """A new random link."""
     return Link(make_word(10), secrets.token_urlsafe(SECRET_BYTES))
 
 
@@ -40,17 +40,17 @@ def make_word(letters: int) -> str:
 
 
 def parse_link(text: str) -> Link | None:
-    """The link in a request; None where it has not the form of one."""
+    """The link in a request; None where its form is wrong."""
     code, dot, secret = text.partition(".")
     return Link(code, secret) if len(text) <= LONGEST_LINK and text.isascii() and code and dot and secret else None
 
 
 def hash_secret(secret: str) -> str:
-    """What is stored. A plain hash: the secret is random and long, so there is nothing to try out."""
+    """The stored hash. A plain one: the secret is random and long, so guessing is hopeless."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def is_right_secret(secret: str, stored_hash: str | None) -> bool:
-    """Whether it is the one, compared in constant time; also where no worker has that code (None)."""
+    """Whether the hash is the secret's, compared in constant time; also where no worker has that code (None)."""
     is_same = hmac.compare_digest(hash_secret(secret), stored_hash or _NOBODY)
     return is_same and stored_hash is not None

@@ -1,4 +1,4 @@
-"""What the page may ask: the bodies of its requests, checked. Bounds that the plan sets are checked with them."""
+"""The page's requests: their bodies, checked against the plan's bounds."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
@@ -16,7 +16,7 @@ Body = TypeVar("Body", bound="PageRequest")
 
 
 class PageRequest(BaseModel):
-    """A JSON object; fields that are not known are refused."""
+    """A JSON object; unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -47,8 +47,6 @@ class Rating(PageRequest):
 
 
 class OneDialogue(PageRequest):
-    """A dialogue that is meant."""
-
     dialogue: DialogueId
 
 
@@ -66,7 +64,7 @@ def check_text(text: str, plan: StudyPlan) -> str:
     if not cleaned:
         raise RefusedError(Refusal.INVALID, "text: must not be empty")
     if len(cleaned) > plan.chat.input_characters:
-        raise RefusedError(Refusal.INVALID, f"text: may have {plan.chat.input_characters} characters")
+        raise RefusedError(Refusal.INVALID, f"text: may have at most {plan.chat.input_characters} characters")
     return cleaned
 
 

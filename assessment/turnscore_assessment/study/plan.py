@@ -1,4 +1,4 @@
-"""The plan of a study: what STUDY.toml may hold. Checks it, and names the field that is wrong; opens no database."""
+"""The plan of a study: the fields of STUDY.toml. Checks it, and names a wrong field; opens no database."""
 
 import json
 import tomllib
@@ -13,17 +13,17 @@ from turnscore_assessment.ratings.form import MOST_CRITERIA, Criterion, Name, St
 from turnscore_assessment.ratings.rating_file import describe_problem
 
 MOST_SYSTEMS = 50
-"""Chosen: nobody talks with more; a worker meets a part of them."""
+"""Most systems. Chosen: a worker meets a part of them."""
 PLAN_BYTES = 1_000_000
-"""Of STUDY.toml. Chosen: consent texts are long, but not so long."""
+"""Most bytes of STUDY.toml. Chosen: far above a long consent text."""
 LONGEST_TEXT = 20_000
-"""Characters of a consent text or of the instructions. Chosen: some six printed pages."""
+"""Most characters of a consent text or of the instructions. Chosen: some six printed pages."""
 
 LongText = Annotated[str, Field(max_length=LONGEST_TEXT)]
 
 
 class BadPlanError(AssessmentError):
-    """STUDY.toml cannot be used; names the file and the field."""
+    """STUDY.toml cannot be used; the message names the file and the field."""
 
 
 class _Part(BaseModel):
@@ -35,11 +35,11 @@ class SystemPlan(_Part):
 
     name: Name
     url: str | None = None
-    """Of the endpoint in OpenAI's chat form, whole: `https://host/v1/chat/completions`."""
+    """The endpoint's whole address, in OpenAI's chat form: `https://host/v1/chat/completions`."""
     model: str | None = None
     """Sent as `model`."""
     key_variable: str | None = None
-    """The environment variable that holds the endpoint's key, sent as a bearer token."""
+    """The environment variable with the endpoint's key, sent as a bearer token."""
     prompt: LongText = ""
     """Sent as the `system` message before the conversation."""
     parameters: dict[str, Any] = Field(default_factory=dict)
@@ -49,7 +49,7 @@ class SystemPlan(_Part):
     corpus: Path | None = None
     """Dialogues from which a degraded system draws its replies, distorted as published; relative to STUDY.toml."""
     degraded: bool = False
-    """Whether it is the one that the quality control expects to be rated lower."""
+    """Whether the quality control expects it to be rated lower."""
 
     @field_validator("url")
     @classmethod
@@ -88,9 +88,9 @@ class ChatPlan(_Part):
     """Messages that a worker writes before rating. Ten, as published."""
     inputs_at_most: Annotated[int, Field(ge=1, le=500)] = 40
     input_characters: Annotated[int, Field(ge=20, le=20_000)] = 1000
-    """Of one message."""
+    """Most characters of one message."""
     topics: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=500)], ...], Field(max_length=1000)] = ()
-    """One of them, drawn at random, is shown with each conversation; none: workers choose."""
+    """Topics, one of which is drawn at random and shown with each conversation; without any, workers choose."""
 
     @model_validator(mode="after")
     def _check_order(self) -> "ChatPlan":
@@ -100,20 +100,20 @@ class ChatPlan(_Part):
 
 
 class LimitPlan(_Part):
-    """What the study may cost."""
+    """Bounds on what the study costs."""
 
     reply_seconds: Annotated[float, Field(gt=0, le=300)] = 30.0
-    """For one reply of a system, the wait for room there included."""
+    """Seconds for one reply of a system, the wait for room included."""
     reply_bytes: Annotated[int, Field(ge=1000, le=4_000_000)] = 200_000
-    """Of an endpoint's whole answer."""
+    """Most bytes of an endpoint's whole answer."""
     reply_characters: Annotated[int, Field(ge=1, le=50_000)] = 8000
-    """Of what the system says."""
+    """Most characters of a system's reply."""
     replies_at_once: Annotated[int, Field(ge=1, le=1000)] = 8
-    """Requests under way to one system."""
+    """Most simultaneous requests to one system."""
     open_dialogues: Annotated[int, Field(ge=1, le=10_000)] = 100
-    """Begun and not yet rated, over all workers, that were touched within `idle_minutes`."""
+    """Most dialogues begun and not yet rated, over all workers, that were active within `idle_minutes`."""
     idle_minutes: Annotated[float, Field(gt=0, le=10_000)] = 30.0
-    """After so long without a message a dialogue no longer takes up room; its worker may still go on with it."""
+    """Minutes without a message after which a dialogue no longer takes up room; its worker may still continue it."""
 
 
 class ScoringPlan(_Part):
@@ -121,7 +121,7 @@ class ScoringPlan(_Part):
 
     url: str
     scorers: Annotated[tuple[Name, ...], Field(max_length=50)] = ()
-    """Unless said, all that the service has."""
+    """The scorers; by default all of the service's."""
     key_variable: str | None = None
 
     @field_validator("url")
@@ -133,13 +133,11 @@ class ScoringPlan(_Part):
 
 
 class StudyPlan(_Part):
-    """STUDY.toml as a whole."""
-
     name: Name
     title: Annotated[str, Field(min_length=1, max_length=200)]
-    """What workers read at the top of the page."""
+    """The title at the top of the workers' page."""
     consent: Annotated[LongText, Field(min_length=1)]
-    """What workers agree to before anything else; blank lines part paragraphs."""
+    """The text that workers must agree to first; blank lines separate paragraphs."""
     instructions: LongText = ""
     thanks: LongText = "Thank you. Your ratings are stored."
     contact: Annotated[str, Field(max_length=500)] = ""
@@ -148,7 +146,7 @@ class StudyPlan(_Part):
     """A file, relative to STUDY.toml, or `postgresql://user@host/name` (the password may come from PGPASSWORD)."""
     quality_control_p: Annotated[float, Field(gt=0, lt=1)] = 0.05
     systems_per_worker: Annotated[int, Field(ge=1, le=MOST_SYSTEMS)] | None = None
-    """So many of the systems that are not degraded; unless said, all. Those that were met least often come first."""
+    """How many of the systems that are not degraded; by default all. Those met least often come first."""
     dialogues_per_system: Annotated[int, Field(ge=1, le=50)] = 1
     systems: Annotated[tuple[SystemPlan, ...], Field(min_length=1, max_length=MOST_SYSTEMS)]
     criteria: Annotated[tuple[Criterion, ...], Field(min_length=1, max_length=MOST_CRITERIA)]
@@ -165,7 +163,7 @@ class StudyPlan(_Part):
         if all(system.degraded for system in self.systems):
             raise ValueError("every system is degraded")
         if len({system.dialogues is None for system in self.systems}) > 1:
-            raise ValueError("some systems talk and others are recorded: workers would see which are which")
+            raise ValueError("all systems must talk, or all be recorded: workers would see which are which")
         for criterion in self.criteria:
             if not criterion.statement:
                 raise ValueError(f"criterion {criterion.name!r} has no statement for workers to read")
@@ -175,7 +173,6 @@ class StudyPlan(_Part):
 
     @property
     def kind(self) -> Literal["chat", "recorded"]:
-        """What workers do: talk, or read."""
         return "chat" if self.systems[0].dialogues is None else "recorded"
 
     @property
@@ -188,7 +185,7 @@ class StudyPlan(_Part):
         return {system.name: system for system in self.systems}[name]
 
     def list_fixed(self) -> dict[str, Any]:
-        """What must stay the same while a study runs, as ratings before and after would not be of one study."""
+        """The fields that may not change while a study runs: ratings before and after would not be of one study."""
         return {
             "kind": self.kind,
             "criteria": [criterion.model_dump(mode="json") for criterion in self.criteria],

@@ -15,9 +15,9 @@ from turnscore_assessment.ratings.rating_file import describe_problem, read_line
 from turnscore_assessment.study.plan import StudyPlan, SystemPlan
 
 MOST_DIALOGUES = 20_000
-"""Of one system. Chosen: more than people rate."""
+"""Most dialogues of one system. Chosen: more than people rate."""
 MOST_TURNS = 200
-"""Of one dialogue. Chosen: nobody reads more."""
+"""Most turns of one dialogue. Chosen: nobody reads more."""
 
 
 class _Line(BaseModel):
@@ -39,7 +39,7 @@ class Recordings:
         return {system: list(dialogues) for system, dialogues in self.turns.items()}
 
     def find(self, system: str, name: str | None) -> Sequence[SpokenTurn] | None:
-        """The turns of a dialogue; None where the files have it no more."""
+        """The turns of a dialogue; None where the files no longer have it."""
         return self.turns.get(system, {}).get(name) if name is not None else None
 
 

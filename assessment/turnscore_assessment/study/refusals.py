@@ -1,16 +1,16 @@
-"""What the study refuses, each with a code for the page, a sentence for the worker and an HTTP status."""
+"""The study's refusals, each with a code for the page, a sentence for the worker and an HTTP status."""
 
 from enum import Enum
 
 
 class Refusal(Enum):
-    """Code: status and sentence. No sentence says which system is behind a conversation."""
+    """Status and sentence by code. No sentence says which system is behind a conversation."""
 
     UNKNOWN_LINK = 401, "This link is not known. Please open the link that you were sent, whole."
     FOREIGN_ORIGIN = 403, "The request does not come from this study's page."
     NO_SUCH_DIALOGUE = 404, "There is no such conversation."
     NO_SUCH_PAGE = 404, "There is no such page."
-    NO_SUCH_METHOD = 405, "This cannot be asked so."
+    NO_SUCH_METHOD = 405, "This request has the wrong method."
     NOT_AGREED = 409, "You have not agreed to take part yet."
     TEXT_CHANGED = 409, "The text that you agreed to has changed. Please read it again."
     NOT_OPEN = 409, "This conversation is not open."
@@ -39,7 +39,7 @@ class Refusal(Enum):
 
 
 class RefusedError(Exception):
-    """A request that is refused; `detail` replaces the sentence."""
+    """A refused request; `detail` replaces the sentence."""
 
     def __init__(self, refusal: Refusal, detail: str = "") -> None:
         super().__init__(detail or refusal.sentence)

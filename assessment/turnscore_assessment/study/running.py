@@ -1,4 +1,4 @@
-"""A running study: what a worker may do, one method each. Knows no HTTP; the database keeps the order."""
+"""A running study: a worker's actions, one method each. Knows no HTTP; the database keeps the order."""
 
 import logging
 import random
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class RunningStudy:
-    """A study with its database and its systems. Every method raises RefusedError for what may not be."""
+    """A study with its database and its systems. Every method raises RefusedError for a forbidden action."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class RunningStudy:
         self._generator = generator or secrets.SystemRandom()
 
     async def identify(self, link: str) -> Worker:
-        """Whose link it is."""
+        """The worker of the link."""
         parsed = parse_link(link)
         if parsed is None:
             raise RefusedError(Refusal.UNKNOWN_LINK)
@@ -62,11 +62,11 @@ class RunningStudy:
         return {"study": show_study(self.plan), **show_standing(self.plan, worker, standing, recorded)}
 
     async def show_again(self, worker: Worker) -> dict[str, Any]:
-        """The same after something was done, which may have ended the worker's study."""
+        """The study and the worker's standing after an action, which may have ended the worker's study."""
         return await self.show(await self._database.read(workers.read_worker, worker.id))
 
     async def agree(self, worker: Worker, consent_hash: str) -> None:
-        """The worker agrees to the text with that hash, and is dealt dialogues."""
+        """Records the worker's agreement to the text with that hash, and assigns dialogues."""
         if consent_hash != hash_consent(self.plan):
             raise RefusedError(Refusal.TEXT_CHANGED)
         await self._database.run(
@@ -86,7 +86,7 @@ class RunningStudy:
         await self._database.run(conversations.open_next, self._database.study_id, worker.id, self.plan, self._now())
 
     async def say(self, worker: Worker, dialogue_id: str, number: int, text: str) -> str:
-        """The system's reply to the worker's message; the same reply where the message was answered before."""
+        """The system's reply to the worker's message; a repeated message gets the same reply."""
         _check_agreed(worker)
         dialogue = await self._database.run(
             conversations.take_message,
@@ -106,7 +106,7 @@ class RunningStudy:
             await self._database.run(conversations.note_failure, dialogue_id)
             raise RefusedError(Refusal.NO_REPLY) from None
         except Exception:
-            await self._database.run(conversations.note_failure, dialogue_id)  # so that it can be asked again at once
+            await self._database.run(conversations.note_failure, dialogue_id)  # the message can be asked again at once
             raise
         await self._database.run(conversations.store_reply, dialogue_id, number, reply, self._now())
         return reply

@@ -20,9 +20,9 @@ from turnscore_assessment.study.running import RunningStudy
 from turnscore_assessment.study.unseen_scores import UnseenScores, make_scoring
 
 MOST_CONNECTIONS = 2000
-"""Beyond it, the server answers 503. Chosen: twenty times the dialogues that may be open unless set otherwise."""
+"""Connections beyond which the server answers 503. Chosen: twenty times the default of dialogues that may be open."""
 DRAIN_SECONDS = 40
-"""For replies that are under way when the server is stopped. Chosen: above `reply_seconds` unless set otherwise."""
+"""Seconds for replies under way when the server stops. Chosen: above the default of `reply_seconds`."""
 
 
 class BadAddressError(AssessmentError):
@@ -32,7 +32,7 @@ class BadAddressError(AssessmentError):
 def list_origins(host: str, port: int, public_url: str | None) -> list[str]:
     """The origins of the study's page, the one for links first. BadAddressError for an address that cannot be one.
 
-    Without a public URL the study is for this machine alone, under all of its names for itself.
+    Without a public URL only this machine reaches the study, under all of its local names.
     """
     if public_url is not None:
         parts = urlsplit(public_url)

@@ -25,7 +25,7 @@ studies = Table(
     Column("name", String(200), nullable=False, unique=True),
     Column("fixed", JSON, nullable=False),
 )
-"""One row a study; `fixed` is what its plan may not change: kind, criteria, systems."""
+"""One row per study; `fixed` holds what its plan may not change: kind, criteria, systems."""
 
 workers = Table(
     "workers",
@@ -41,8 +41,8 @@ workers = Table(
     Column("finished_at", Double),
     Column("withdrawn_at", Double),
 )
-"""One row a link. `rater` is the made-up name in exports, which does not follow from `code`; `consent_hash` is SHA-256
-of the text that was agreed to. There is no name, no address, no account and no IP address."""
+"""One row per link. `rater` is the made-up name in exports, which does not follow from `code`; `consent_hash` is the
+SHA-256 of the agreed text. There is no name, no address, no account and no IP address."""
 
 dialogues = Table(
     "dialogues",
@@ -67,7 +67,7 @@ dialogues = Table(
     Index("dialogues_by_state", "state"),
 )
 """One row for each dialogue that a worker is to rate, made when the worker agrees. `asked_at` is set while a reply is
-under way; `failures` counts replies in a row that did not come."""
+under way; `failures` counts failed replies in a row."""
 
 turns = Table(
     "turns",
@@ -77,4 +77,4 @@ turns = Table(
     Column("text", Text, nullable=False),
     Column("said_at", Double, nullable=False),
 )
-"""What was said: even numbers by the worker, odd ones by the system. Recorded dialogues stay in their files."""
+"""The texts: even numbers are the worker's, odd ones the system's. Recorded dialogues stay in their files."""

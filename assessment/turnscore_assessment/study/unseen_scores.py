@@ -1,4 +1,4 @@
-"""turnscore's scores of rated dialogues, recorded beside the ratings and shown to nobody. The study goes on without.
+"""turnscore's scores of rated dialogues, recorded beside the ratings and shown to nobody. No study waits for them.
 
 A dialogue that is rated while the service is down is scored when it is up again, after a restart too.
 """
@@ -27,7 +27,7 @@ from turnscore_assessment.study.recordings import Recordings
 from turnscore_assessment.study.tables import dialogues, turns, workers
 
 POLL_SECONDS = 20.0
-"""Between looks at what is still without scores. Chosen: nobody waits for them."""
+"""Seconds between looks for dialogues without scores. Chosen: nobody waits for them."""
 CALL_SECONDS = 60.0
 AT_A_TIME = 16
 """Dialogues that are read from the database at once."""
@@ -38,7 +38,7 @@ Score = Callable[[list[Turn]], Awaitable[Mapping[str, float]]]
 
 
 class UnseenScores:
-    """Scores what was rated. `wake` says that there is something; `run` goes on until it is cancelled."""
+    """Scores rated dialogues. `wake` reports one; `run` goes on until it is cancelled."""
 
     def __init__(self, database: StudyDatabase, recordings: Recordings, score: Score) -> None:
         self._database = database
@@ -46,14 +46,14 @@ class UnseenScores:
         self._score = score
         self._has_work = asyncio.Event()
         self._failed: set[str] = set()
-        """Dialogues on which the service itself failed: tried again after a restart, so that they hold nothing up."""
+        """Dialogues on which the service itself failed: retried after a restart only, so that they hold nothing up."""
 
     def wake(self) -> None:
-        """Has `run` look now."""
+        """Makes `run` look at once."""
         self._has_work.set()
 
     async def run(self) -> None:
-        """Looks when woken, and now and then."""
+        """Looks for dialogues when woken, and now and then."""
         while True:
             self._has_work.clear()
             try:
@@ -61,7 +61,7 @@ class UnseenScores:
                     pass
             except (TurnScoreError, SQLAlchemyError) as error:
                 _log.warning("turnscore scored nothing, and is asked again in a while: %s", type(error).__name__)
-                self._has_work.clear()  # whatever was rated meanwhile waits, too
+                self._has_work.clear()  # dialogues rated meanwhile wait, too
             try:
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._has_work.wait()
@@ -69,7 +69,7 @@ class UnseenScores:
                 pass
 
     async def score_waiting(self) -> int:
-        """Scores some dialogues that have none; how many it tried. TurnScoreError where the service does not answer."""
+        """Tries some dialogues without scores; returns how many. TurnScoreError where the service does not answer."""
         waiting = await self._database.read(_find_unscored, self._database.study_id, self._failed)
         for dialogue_id, system, recorded, texts in waiting:
             try:
@@ -88,7 +88,7 @@ class UnseenScores:
             return await self._score(spoken)
         except (InvalidRequestError, TooLargeError) as error:
             if (error.field or "").startswith("scorers"):
-                raise  # the plan names one that the service has not: not the dialogue's fault
+                raise  # the service lacks a scorer of the plan: not the dialogue's fault
             _log.warning("turnscore refused a dialogue, which stays without scores: %s", type(error).__name__)
             return {}
 
@@ -100,7 +100,7 @@ class UnseenScores:
 
 
 def make_scoring(plan: ScoringPlan) -> tuple[AsyncTurnScoreClient, Score]:
-    """The client of the plan's service, to be closed, and what scores by it."""
+    """The client of the plan's service, to be closed, and the function that scores by it."""
     try:
         client = AsyncTurnScoreClient(plan.url, api_key=find_key(plan.key_variable), timeout_seconds=CALL_SECONDS)
     except ValueError as error:
@@ -109,7 +109,7 @@ def make_scoring(plan: ScoringPlan) -> tuple[AsyncTurnScoreClient, Score]:
 
 
 def score_by(client: AsyncTurnScoreClient, scorers: Sequence[str]) -> Score:
-    """What scores a dialogue by a service: each scorer's mean over the system's turns."""
+    """Scores a dialogue by a service: each scorer's mean over the system's turns."""
 
     async def score(spoken: list[Turn]) -> Mapping[str, float]:
         reply = await client.score_dialogue(spoken, scorers=list(scorers) or None)

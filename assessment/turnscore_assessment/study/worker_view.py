@@ -1,4 +1,4 @@
-"""What a worker's page is shown, as JSON. Names no system, and nothing of another worker."""
+"""What a worker's page shows, as JSON. Names no system, and nothing of another worker."""
 
 import hashlib
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ def hash_consent(plan: StudyPlan) -> str:
 
 
 def show_study(plan: StudyPlan) -> dict[str, Any]:
-    """What is the same for every worker."""
+    """The part that is the same for every worker."""
     return {
         "title": plan.title,
         "kind": plan.kind,
@@ -51,7 +51,6 @@ def show_standing(
 
 
 def split_paragraphs(text: str) -> list[str]:
-    """The paragraphs of a text, which blank lines part."""
     return [" ".join(part.split()) for part in text.replace("\r\n", "\n").split("\n\n") if part.strip()]
 
 

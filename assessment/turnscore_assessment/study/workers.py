@@ -1,4 +1,4 @@
-"""Workers in the database: invited, agreeing, leaving. Knows no names; every function is a part of one transaction."""
+"""Workers in the database: invited, agreeing, leaving. Knows no names; every function runs inside a transaction."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,12 @@ from turnscore_assessment.study.refusals import Refusal, RefusedError
 from turnscore_assessment.study.tables import dialogues, turns, workers
 
 MOST_WORKERS = 10_000
-"""Of one study. Chosen: forty times the published one."""
+"""Most workers of one study. Chosen: forty times the published one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Worker:
-    """A worker whose link was right."""
+    """A worker with a valid link."""
 
     id: int
     code: str
@@ -31,7 +31,7 @@ class Worker:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far a worker is; for those who run the study."""
+    """How far a worker is, for those who run the study."""
 
     code: str
     agreed: bool
@@ -68,7 +68,7 @@ def invite_workers(connection: Connection, study_id: int, count: int, now: float
 
 
 def find_worker(connection: Connection, study_id: int, link: Link) -> Worker:
-    """The worker of a link. RefusedError: UNKNOWN_LINK, or LEFT."""
+    """The worker of a link. Raises RefusedError: UNKNOWN_LINK, or LEFT."""
     row = connection.execute(
         select(workers).where(workers.c.code == link.code, workers.c.study_id == study_id)
     ).one_or_none()
@@ -80,7 +80,7 @@ def find_worker(connection: Connection, study_id: int, link: Link) -> Worker:
 
 
 def read_worker(connection: Connection, worker_id: int) -> Worker:
-    """A worker who was found before. RefusedError: LEFT, meanwhile."""
+    """A known worker's current state. Raises RefusedError: LEFT."""
     row = connection.execute(select(workers).where(workers.c.id == worker_id)).one()
     if row.withdrawn_at is not None:
         raise RefusedError(Refusal.LEFT)
@@ -97,7 +97,7 @@ def agree(
     now: float,
     generator: random.Random,
 ) -> None:
-    """Notes that the worker agrees, and deals the dialogues out. Does nothing the second time."""
+    """Records the worker's agreement and assigns dialogues; does nothing the second time."""
     lock_study(connection, study_id)
     done = connection.execute(
         update(workers)
@@ -129,7 +129,7 @@ def agree(
 
 
 def leave(connection: Connection, worker_id: int, now: float) -> None:
-    """Deletes everything that the worker said and rated; the link is known to be used up, nothing else."""
+    """Deletes everything that the worker said and rated; only the link's being used up stays."""
     own = select(dialogues.c.id).where(dialogues.c.worker_id == worker_id)
     connection.execute(delete(turns).where(turns.c.dialogue_id.in_(own)))
     connection.execute(delete(dialogues).where(dialogues.c.worker_id == worker_id))
@@ -141,7 +141,7 @@ def leave(connection: Connection, worker_id: int, now: float) -> None:
 
 
 def forget_worker(connection: Connection, study_id: int, code: str, now: float) -> None:
-    """The same for the worker with that code, asked for by those who run the study. UnknownWorkerError."""
+    """Deletes the worker with that code, for those who run the study. Raises UnknownWorkerError."""
     worker_id = connection.scalar(select(workers.c.id).where(workers.c.code == code, workers.c.study_id == study_id))
     if worker_id is None:
         raise UnknownWorkerError(f"no worker of this study has the code {code!r}")
@@ -149,7 +149,7 @@ def forget_worker(connection: Connection, study_id: int, code: str, now: float) 
 
 
 def forget_texts(connection: Connection, study_id: int) -> int:
-    """Deletes what was said in all conversations of the study; ratings and scores stay. The number of turns."""
+    """Deletes the texts of all conversations of the study; ratings and scores stay. Returns the number of turns."""
     own = (
         select(dialogues.c.id)
         .join(workers, workers.c.id == dialogues.c.worker_id)
@@ -159,7 +159,7 @@ def forget_texts(connection: Connection, study_id: int) -> int:
 
 
 def list_progress(connection: Connection, study_id: int) -> list[Progress]:
-    """How far every worker is, in the order of invitation."""
+    """Every worker's progress, in the order of invitation."""
     counted = {
         (worker_id, state): count
         for worker_id, state, count in connection.execute(

@@ -1,1 +1,1 @@
-"""Measures of texts alone: how easy a reply reads, and how close it stays to what was said. No people, no scorer."""
+"""Measures of texts alone: reading ease, and closeness to the context. No people, no scorer."""

@@ -1,6 +1,6 @@
-"""Coherence: how far a response's meaning lies from its context, times a penalty for dull ones (Dziri et al. 2018).
+"""Coherence: a response's distance in meaning from its context, times a penalty for dull ones (Dziri et al. 2018).
 
-A distance: lower is better, so that a good measure goes against people's ratings.
+A distance, so lower is better: a good measure correlates negatively with people's ratings.
 """
 
 import math
@@ -21,7 +21,7 @@ class Encoder(Protocol):
 
     @property
     def name(self) -> str:
-        """Which model, and which of its graphs."""
+        """The model and its graph."""
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """A row of length 1 for each text, in order."""
@@ -29,7 +29,7 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Coherence:
-    """The distance and what it is made of."""
+    """The distance and its factors."""
 
     cosine: float
     penalty: float
@@ -43,7 +43,7 @@ class Coherence:
 def find_penalty(response: str, patterns: DullPatterns, form: PenaltyForm = "published") -> float:
     """1 + log10((2 + L') / (2 + L'')) with L' content words, L'' of them not dull: 1 and more, more for dull ones.
 
-    `released` is the script of Santhanam and Shaikh (2019), which divides the other way and so rewards dullness.
+    `released` is the script of Santhanam and Shaikh (2019), which inverts the fraction and so rewards dullness.
     """
     ratio = (2 + patterns.count_content(response)) / (2 + patterns.count_lively(response))
     return 1 + math.log10(ratio if form == "published" else 1 / ratio)
@@ -52,7 +52,7 @@ def find_penalty(response: str, patterns: DullPatterns, form: PenaltyForm = "pub
 def measure_coherence(
     pairs: Sequence[tuple[str, str]], encoder: Encoder, patterns: DullPatterns, form: PenaltyForm = "published"
 ) -> list[Coherence]:
-    """Of every context and response; each text is encoded once."""
+    """The coherence of every pair of context and response; each text is encoded once."""
     texts = list(dict.fromkeys(text for pair in pairs for text in pair))
     vectors = encoder.encode(texts)
     place = {text: number for number, text in enumerate(texts)}

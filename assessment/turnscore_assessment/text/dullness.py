@@ -1,7 +1,7 @@
-"""Dullness: which part of a response says anything, by patterns of replies that fit everything. Encodes nothing.
+"""Dullness: which words of a response say anything, by patterns of replies that fit everything. Encodes nothing.
 
-A pattern is a line of text in which `$1` stands for any words: of a response that a pattern matches as a whole, only
-what stands for `$1` counts (Dziri et al. 2018).
+In a pattern, a line of text, `$1` stands for any words: where a pattern matches a whole response, only the words for
+`$1` count (Dziri et al. 2018).
 """
 
 import re
@@ -14,14 +14,14 @@ from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.text.words import split_words
 
 LONGEST_MATCHED = 200
-"""Words. Chosen: longer responses are never dull, and patterns with two gaps would take long."""
+"""Most words of a response that can be dull. Chosen: longer ones never are, and two gaps would take long."""
 MOST_GAPS = 2
 MOST_PATTERNS = 2000
 _GAP = re.compile(r"\$\d")
 
 
 class DullPatterns:
-    """What counts as dull, and which words say nothing by themselves."""
+    """The dull patterns, and the words that say nothing by themselves."""
 
     def __init__(self, patterns: Sequence[str], function_words: frozenset[str]) -> None:
         """`patterns` as in the module's description; ValueError for one with more than two gaps."""
@@ -32,11 +32,11 @@ class DullPatterns:
         self._function_words = function_words
 
     def count_content(self, text: str) -> int:
-        """Words that are no function words: those of the published formula's length."""
+        """The content words: those of the published formula's length."""
         return sum(not self._is_function_word(word) for word in split_words(text.lower()))
 
     def count_lively(self, text: str) -> int:
-        """The same of the part that is not dull: of all where no pattern matches, else of the shortest match's gaps."""
+        """The content words that are not dull: all if no pattern matches, else those in the shortest match's gaps."""
         words = split_words(text.lower())
         if len(words) > LONGEST_MATCHED:
             return self.count_content(text)
@@ -51,7 +51,7 @@ class DullPatterns:
 
 
 class ShippedLists:
-    """The lists that come with the package: of our own words."""
+    """The lists in the package, of our own words."""
 
     @cached_property
     def function_words(self) -> frozenset[str]:
@@ -68,7 +68,7 @@ SHIPPED = ShippedLists()
 
 
 def read_patterns(path: Path | None, function_words: Path | None = None) -> DullPatterns:
-    """Those of the files, a line each; the shipped ones where none is given. BadFileError names the line."""
+    """The files' patterns and words, one per line; the shipped ones by default. BadFileError names the line."""
     words = SHIPPED.function_words if function_words is None else frozenset(_read_list(function_words))
     if path is None:
         return DullPatterns(SHIPPED.patterns, words)

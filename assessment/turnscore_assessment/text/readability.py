@@ -1,4 +1,4 @@
-"""Readability: Flesch's reading ease of English text. Rounds nothing, and is undefined for no words."""
+"""Readability: Flesch's reading ease of English text. Rounds nothing; undefined without words."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from turnscore_assessment.text.syllables import count_syllables
 from turnscore_assessment.text.words import count_sentences, has_letter, split_words
 
 RELIABLE_WORDS = 10
-"""Of fewer words a single long one moves the score by ten points. Chosen."""
+"""Fewest words for a reliable score: of fewer, a single long one moves it by ten points. Chosen."""
 
 
 @dataclass(frozen=True)
 class Readability:
-    """What the score is made of."""
+    """The counts behind the score."""
 
     words: int
     sentences: int
@@ -27,7 +27,7 @@ class Readability:
 
     @property
     def is_reliable(self) -> bool:
-        """Whether there are enough words to believe it."""
+        """Whether there are enough words for a reliable score."""
         return self.words >= RELIABLE_WORDS
 
     def __add__(self, other: "Readability") -> "Readability":
@@ -35,11 +35,11 @@ class Readability:
 
 
 def measure_readability(text: str) -> Readability:
-    """Numbers are no words: nobody knows how they are read."""
+    """Counts words, sentences and syllables. Numbers are not words: how they are read is unknown."""
     words = [word for word in split_words(text) if has_letter(word)]
     return Readability(len(words), count_sentences(text), sum(count_syllables(word) for word in words))
 
 
 def add_up(parts: Iterable[Readability]) -> Readability:
-    """Of several texts taken together."""
+    """The sum over several texts."""
     return sum(parts, Readability(0, 0, 0))

@@ -16,7 +16,7 @@ LISTED = {
 _CLITIC = re.compile(r"['\u2019](?:s|m|d|re|ve|ll)$")
 _NOT = re.compile(r"n['\u2019]t$")
 _SAID_APART = {"could", "did", "does", "had", "has", "have", "is", "might", "must", "need", "should", "was", "would"}
-"""After these `n't` is a syllable of its own."""
+"""After these words `n't` is a syllable of its own."""
 _VOWELS = re.compile(r"[aeiouy]+")
 _OTHER = re.compile(r"[^a-z]")
 
@@ -42,7 +42,7 @@ _RULES = [
         (r"(?<=[aeiouy][^aeiouy][^aeiouyl])e$", ""),
         (r"(?<=[aeiouy][^aeiouy]{2}[^aeiouyl])e$", ""),
         (rf"(?<=[aeiouy][^aeiouy])e(?=(?:{_SILENT_E_BEFORE})$)", ""),
-        # Vowels that only colour a consonant, then those said apart.
+        # Vowels that only colour a consonant, then those spoken apart.
         (r"(?<=[ctsxg])i(?=[ao]|ou)", ""),
         (r"(?<=[qg])u(?=[aeio])", ""),
         (r"i(?=[aou])", "i "),

@@ -10,12 +10,12 @@ from turnscore_assessment.text.dullness import DullPatterns
 from turnscore_assessment.text.readability import Readability, add_up, measure_readability
 
 DIALOGUES_AT_ONCE = 200
-"""Whose texts are encoded together. Chosen: some 4,000 texts, 6 MB of vectors."""
+"""Dialogues whose texts are encoded together. Chosen: some 4,000 texts, 6 MB of vectors."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextSettings:
-    """How texts are measured; without an encoder only the penalty of coherence is known."""
+    """How texts are measured; without an encoder only coherence's penalty is known."""
 
     patterns: DullPatterns
     encoder: Encoder | None = None
@@ -25,8 +25,6 @@ class TextSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TurnTexts:
-    """One system turn."""
-
     index: int
     readability: Readability
     penalty: float
@@ -36,20 +34,18 @@ class TurnTexts:
 
 @dataclass(frozen=True, kw_only=True)
 class DialogueTexts:
-    """One dialogue."""
-
     line: int
     system: str
     turns: Sequence[TurnTexts]
 
     @property
     def readability(self) -> Readability:
-        """Of all its system turns taken together."""
+        """The readability of all its system turns taken together."""
         return add_up(turn.readability for turn in self.turns)
 
     @property
     def columns(self) -> dict[str, float | None]:
-        """Its numbers: reading ease of all turns together, the rest as means over turns; None for what is not known."""
+        """Its numbers: reading ease of all turns together, the rest as means over turns; None for unknown ones."""
         known = [turn.coherence for turn in self.turns if turn.coherence is not None]
         return {
             "flesch": self.readability.score,
@@ -66,7 +62,7 @@ def score_texts(dialogues: Sequence[SpokenDialogue], settings: TextSettings) -> 
 
 
 def find_context(turns: SpokenTurns, place: int, count: int) -> str:
-    """What was said in so many turns before that have a text, joined by blanks; empty where nothing was."""
+    """The texts of the last so many turns before, joined by blanks; turns without text do not count."""
     before = [text.strip() for _, text in turns[:place] if text.strip()]
     return " ".join(before[-count:])
 

@@ -1,4 +1,4 @@
-"""Words of English text as dialogue corpora write it: clitics set apart (`i 'm`) are joined, punctuation is none."""
+"""Words of English text as dialogue corpora write it: clitics set apart (`i 'm`) are joined, punctuation is dropped."""
 
 import re
 
@@ -9,7 +9,7 @@ _SENTENCE_END = re.compile(r"[.!?]+(?:[\"'\u201d\u2019)\]]*)(?=\s|$)")
 
 
 def join_clitics(text: str) -> str:
-    """`i 'm sure you do n't` as `i'm sure you don't`."""
+    """The text with `i 'm sure you do n't` as `i'm sure you don't`."""
     return _APART.sub("", text)
 
 
@@ -19,10 +19,10 @@ def split_words(text: str) -> list[str]:
 
 
 def count_sentences(text: str) -> int:
-    """Parts with a word that a full stop, a question or an exclamation mark ends, the last one ended or not."""
+    """The parts with a word that end in a full stop, question mark or exclamation mark, or at the text's end."""
     return sum(bool(_LETTER.search(part)) for part in _SENTENCE_END.split(text))
 
 
 def has_letter(word: str) -> bool:
-    """Whether it can be read aloud as a word: numbers cannot be counted in syllables."""
+    """Whether it can be read aloud as a word: a number's syllables cannot be counted."""
     return bool(_LETTER.search(word))

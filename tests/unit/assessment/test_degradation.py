@@ -48,7 +48,7 @@ def test_every_place_is_reached() -> None:
 
 
 def test_a_donor_that_is_too_short_is_refused() -> None:
-    with pytest.raises(ValueError, match="3 words are to be replaced, and the donor has 2"):
+    with pytest.raises(ValueError, match="3 words are to be replaced, but the donor has only 2"):
         distort(list("abcdef"), list("12"), np.random.default_rng(0))
 
 

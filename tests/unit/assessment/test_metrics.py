@@ -182,7 +182,7 @@ def test_the_command_says_what_it_cannot_do(ratings: RatingFile, tmp_path: Path)
         ),
     )
     cases = [
-        ([str(bare)], "there is no metric: name scorers or files of scores"),
+        ([str(bare)], "there is no metric: give scorers or files of scores"),
         ([str(bare), "--scorer", "oracle", "--bundle", "oracle"], "no rated dialogue has `turns` to score"),
         ([str(file), "--scorer", "fed", "--bundle", "oracle"], "no bundle of scorer 'fed' was given"),
         ([str(file), "--scorer", "oracle", "--bundle", "oracle", "--part", "x"], "no scorer has a part 'x'"),

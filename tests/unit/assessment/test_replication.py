@@ -52,7 +52,7 @@ def test_only_what_both_have_is_compared() -> None:
     found = compare_studies(make_study({**TRUTH, "E": 20.0}), make_study({**TRUTH, "F": 20.0}), 20, 0)
     assert list(found.systems) == list(TRUTH)
     assert found.left_out == ["system 'E', which only simulated has", "system 'F', which only simulated has"]
-    with pytest.raises(TooFewError, match="at least 3 systems; 2 are in both"):
+    with pytest.raises(TooFewError, match="3 systems that both studies have; there are 2"):
         compare_studies(make_study({"A": 70.0, "B": 60.0}), make_study({"A": 70.0, "B": 60.0}), 20, 0)
 
 

@@ -1,1 +1,1 @@
-"""Metrics: how near a hypothesis is to a reference. One file a family; metric.py says what all of them are."""
+"""Metrics: how near a hypothesis is to a reference. One file per family; metric.py defines what all share."""

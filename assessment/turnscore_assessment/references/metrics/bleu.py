@@ -20,15 +20,15 @@ from turnscore_assessment.references.tokenisation import Tokens, find_tokenisati
 _EPSILON = 0.1
 """Of smoothing method 1. Specified: NLTK's default."""
 _KEPT_TEXTS = 4096
-"""Texts whose n-grams are kept for when they come again. Chosen."""
+"""Texts whose n-grams are cached. Chosen."""
 
 NGrams = tuple[dict[Tokens, int], ...]
-"""How often each n-gram stands in a text, for n = 1, 2, ..."""
+"""How often each n-gram occurs in a text, for n = 1, 2, ..."""
 
 
 @dataclass(slots=True, kw_only=True)
 class BleuCounts:
-    """What BLEU is made of, for one hypothesis or added up over many."""
+    """The counts that BLEU is computed from, for one hypothesis or summed over many."""
 
     order: int
     hypothesis_words: int = 0
@@ -41,7 +41,7 @@ class BleuCounts:
         self.totals = self.totals or [0] * self.order
 
     def add(self, other: "BleuCounts") -> None:
-        """Takes in another hypothesis."""
+        """Adds another hypothesis's counts."""
         self.hypothesis_words += other.hypothesis_words
         self.reference_words += other.reference_words
         for place in range(self.order):
@@ -49,7 +49,7 @@ class BleuCounts:
             self.totals[place] += other.totals[place]
 
     def score(self, order: int | None = None) -> float:
-        """BLEU, 0 to 1; of a lower order where one is named."""
+        """BLEU, 0 to 1, of the highest order or of a lower one."""
         order = order or self.order
         if not self.matches[0]:
             return 0.0
@@ -63,8 +63,6 @@ class BleuCounts:
 
 
 class Bleu:
-    """BLEU of order n."""
-
     def __init__(self, order: int, tokenisation: str = "blanks") -> None:
         self.name = f"bleu-{order}"
         self.tokenisation = tokenisation
@@ -77,16 +75,16 @@ class Bleu:
         self._read = lru_cache(_KEPT_TEXTS)(lambda text: _count_ngrams(tokenise(text), order))
 
     def compare(self, pairs: Sequence[Pair]) -> Floats:
-        """One sentence BLEU a pair."""
+        """One sentence BLEU per pair."""
         found = (self.count(hypothesis, (reference,)).score() for hypothesis, reference in pairs)
         return np.fromiter(found, np.float64, len(pairs))
 
     def compare_jointly(self, groups: Sequence[Group]) -> Floats:
-        """One sentence BLEU a hypothesis, against its references together."""
+        """One sentence BLEU per hypothesis, against all its references."""
         return np.array([self.count(*group).score() for group in groups])
 
     def compare_corpus(self, groups: Sequence[Group]) -> float:
-        """BLEU of the counts of all hypotheses added up."""
+        """BLEU of the summed counts of all hypotheses."""
         pooled = BleuCounts(order=self._order)
         for group in groups:
             pooled.add(self.count(*group))
@@ -115,7 +113,7 @@ def _count_ngrams(words: Tokens, order: int) -> tuple[NGrams, int]:
 
 
 def _overlap(own: dict[Tokens, int], references: Sequence[dict[Tokens, int]]) -> int:
-    """How many n-grams the references have too, each as often as the one that has it most."""
+    """How many n-grams the references share, each clipped by the reference that has it most often."""
     matched = 0
     if len(references) == 1:
         [other] = references

@@ -1,4 +1,4 @@
-"""The catalogue: every metric by its name, made with what it needs. A name with @ is a library's own definition."""
+"""The catalogue: every metric by its name, made with its resources. A name with @ is a library's own definition."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ ORDERS: Final = (1, 2, 3, 4)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What metrics are made with; a metric that needs what is missing says so."""
+    """Resources of metrics; a metric that lacks one raises an error that names it."""
 
     tokenisation: str = "blanks"
     encoder: Encoder | None = None
@@ -35,12 +35,11 @@ def find_metrics(names: Sequence[str], resources: Resources) -> list[Metric]:
     makers = _makers(resources)
     for name in names:
         if name not in makers:
-            raise UnknownMetricError(f"no metric is called {name}; there are: {', '.join(makers)}")
+            raise UnknownMetricError(f"no metric is called {name}; choose one of {', '.join(makers)}")
     return [makers[name]() for name in dict.fromkeys(names)]
 
 
 def metric_names() -> list[str]:
-    """Every name."""
     return list(_makers(Resources()))
 
 

@@ -1,4 +1,4 @@
-"""Metrics as well-kept libraries compute them, under the libraries' names. Each differs from the papers' somewhere.
+"""Metrics of well-kept libraries, under the libraries' names. Each differs from the papers' somewhere.
 
 nltk, sacrebleu and rouge-score are imported when one of their metrics is asked for.
 """
@@ -84,7 +84,7 @@ class RougeScore:
 
 
 class NltkBleu:
-    """NLTK's sentence BLEU with smoothing method 1: what `bleu-n` is held against."""
+    """NLTK's sentence BLEU with smoothing method 1, with which `bleu-n` is compared."""
 
     def __init__(self, order: int, tokenisation: str = "blanks") -> None:
         from nltk.translate.bleu_score import SmoothingFunction, corpus_bleu, sentence_bleu

@@ -23,14 +23,14 @@ from turnscore_assessment.references.tokenisation import find_tokenisation
 
 _KEPT_TEXTS = 4096
 _JAR_SECONDS = 3600
-"""What one run of the jar may take. Chosen: 40,000 pairs take a minute."""
+"""Seconds for one run of the jar. Chosen: 40,000 pairs take a minute."""
 _JAR_MEMORY = "-Xmx2G"
 _SEGMENT = re.compile(r"^Segment \d+ score:\s+(\S+)$", re.MULTILINE)
 _FINAL = re.compile(r"^Final score:\s+(\S+)$", re.MULTILINE)
 
 
 class _NoSynonyms:
-    """Stands where WordNet would: no word has a synonym."""
+    """Replaces WordNet: no word has a synonym."""
 
     def synsets(self, word: str) -> list[object]:
         return []
@@ -49,7 +49,6 @@ class NltkMeteor:
         self._wordnet: Any = _find_wordnet() if with_wordnet else _NoSynonyms()
 
     def compare(self, pairs: Sequence[Pair]) -> Floats:
-        """One METEOR a pair."""
         from nltk.translate.meteor_score import single_meteor_score
 
         return np.array(
@@ -90,22 +89,21 @@ class MeteorJar:
         self._clean = find_tokenisation("blanks")
 
     def compare(self, pairs: Sequence[Pair]) -> Floats:
-        """One METEOR a pair."""
         return self.compare_jointly([(hypothesis, (reference,)) for hypothesis, reference in pairs])
 
     def compare_jointly(self, groups: Sequence[Group]) -> Floats:
-        """One METEOR a hypothesis, all its references given at once."""
+        """One METEOR per hypothesis, given all its references at once."""
         found = np.array([float(score) for score in _SEGMENT.findall(self._run(groups))])
         if len(found) != len(groups):
             raise MissingResourceError(f"METEOR's jar answered {len(found)} of {len(groups)} hypotheses")
         return found
 
     def compare_corpus(self, groups: Sequence[Group]) -> float:
-        """METEOR of the statistics of all hypotheses together."""
+        """METEOR of the summed statistics of all hypotheses."""
         return float(_FINAL.findall(self._run(groups))[0])
 
     def _run(self, groups: Sequence[Group]) -> str:
-        """What the program prints. It takes the same number of references for all: those missing are given again."""
+        """The program's numbers. It takes the same number of references for all, so missing ones are repeated."""
         most = max(len(others) for _, others in groups)
         with tempfile.TemporaryDirectory() as folder:
             own_file, other_file = Path(folder, "hypotheses"), Path(folder, "references")

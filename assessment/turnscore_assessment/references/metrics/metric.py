@@ -1,4 +1,4 @@
-"""What every metric is: texts in pairs to numbers, with a name, a definition and a tokenisation that results carry."""
+"""What every metric is: pairs of texts to numbers, with a name, a definition and a tokenisation for the results."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
@@ -19,7 +19,7 @@ class Metric(Protocol):
 
     @property
     def definition(self) -> str:
-        """What is computed, with whose parameters, in a sentence."""
+        """The definition in a sentence, with its parameters."""
 
     @property
     def tokenisation(self) -> str: ...
@@ -30,15 +30,15 @@ class Metric(Protocol):
 
 @runtime_checkable
 class ComparesJointly(Protocol):
-    """A metric that has a definition of its own for several references at once."""
+    """A metric with a definition of its own for several references at once."""
 
     def compare_jointly(self, groups: Sequence[Group]) -> Floats:
-        """One number a hypothesis, in order."""
+        """One number per hypothesis, in order."""
 
 
 @runtime_checkable
 class ComparesCorpus(Protocol):
-    """A metric that is also defined over a corpus: statistics are added up, and a number is made of the sums."""
+    """A metric that is also defined over a corpus: statistics are summed first."""
 
     def compare_corpus(self, groups: Sequence[Group]) -> float:
         """One number for all hypotheses together."""

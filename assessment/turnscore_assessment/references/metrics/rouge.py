@@ -15,8 +15,6 @@ _KEPT_TEXTS = 4096
 
 
 class RougeL:
-    """ROUGE-L."""
-
     name = "rouge-l"
     definition = (
         "ROUGE-L of coco-caption: precision and recall of the longest common subsequence, F with beta 1.2; "
@@ -28,11 +26,11 @@ class RougeL:
         self._tokenise = lru_cache(_KEPT_TEXTS)(find_tokenisation(tokenisation))
 
     def compare(self, pairs: Sequence[Pair]) -> Floats:
-        """One F a pair."""
+        """One F per pair."""
         return self.compare_jointly([(hypothesis, (reference,)) for hypothesis, reference in pairs])
 
     def compare_jointly(self, groups: Sequence[Group]) -> Floats:
-        """One F a hypothesis, of the best precision and the best recall over its references."""
+        """One F per hypothesis, of the best precision and the best recall over its references."""
         return np.array([self._compare(*group) for group in groups])
 
     def _compare(self, hypothesis: str, references: Sequence[str]) -> float:
@@ -48,7 +46,7 @@ class RougeL:
 
 
 def count_common_subsequence(left: Tokens, right: Tokens) -> int:
-    """Words in the longest common subsequence, a bit a word of `left` (Hyyrö 2004)."""
+    """Words in the longest common subsequence, by one bit per word of `left` (Hyyrö 2004)."""
     places: dict[str, int] = {}
     for place, word in enumerate(left):
         places[word] = places.get(word, 0) | 1 << place

@@ -1,4 +1,4 @@
-"""The cosine of two texts' vectors by a sentence encoder: the default metric, and what stands in for two older ones."""
+"""The cosine of two texts' vectors by a sentence encoder: the default metric, also in place of two older ones."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
@@ -13,9 +13,9 @@ from turnscore_assessment.references.metrics.metric import Pair
 Vectors = NDArray[np.float32]
 
 _PAIRS_AT_ONCE = 8192
-"""Of which the vectors are laid side by side: 25 MB of them at 384 dimensions. Chosen."""
+"""Pairs whose vectors are compared together: 25 MB of them at 384 dimensions. Chosen."""
 _TEXTS_AT_ONCE = 200_000
-"""Whose vectors are held together: 300 MB at 384 dimensions. Chosen."""
+"""Texts whose vectors are kept together: 300 MB at 384 dimensions. Chosen."""
 UNOBTAINABLE: Final = {"skip-thought": "Skip-Thought", "gensen": "GenSen"}
 """Encoders of the paper whose models cannot be had, by the name of their metric."""
 
@@ -25,7 +25,7 @@ class Encoder(Protocol):
 
     @property
     def name(self) -> str:
-        """Which model, and which of its graphs."""
+        """The model and its graph."""
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """A row of length 1 for each text, in order."""
@@ -50,7 +50,7 @@ class EncoderCosine:
         self._encoder = encoder
 
     def compare(self, pairs: Sequence[Pair]) -> Floats:
-        """One cosine a pair. Each text is encoded once for as many pairs as fit into memory together."""
+        """One cosine per pair. Each text is encoded once for as many pairs as fit into memory."""
         found = np.empty(len(pairs))
         start = 0
         while start < len(pairs):
@@ -61,7 +61,7 @@ class EncoderCosine:
 
 
 def _number_texts(pairs: Sequence[Pair], start: int) -> tuple[dict[str, int], int]:
-    """Each text from pair `start` on with its place among them, and the pair at which there are enough."""
+    """Each text from pair `start` on with its index, and the pair at which there are enough."""
     places: dict[str, int] = {}
     for end in range(start, len(pairs)):
         if len(places) >= _TEXTS_AT_ONCE:

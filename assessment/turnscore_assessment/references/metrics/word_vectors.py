@@ -1,7 +1,7 @@
 """Metrics of word vectors: embedding average, vector extrema, greedy matching (Liu et al. 2016; Forgues et al. 2014).
 
-Vectors come from a file in the text form of GloVe and word2vec: a word and its numbers a line. A word that has none
-takes the mean of all, as nlg-eval's do. Only vectors of words that are compared are kept.
+Vectors come from a file in the text form of GloVe and word2vec: one word and its numbers per line. A word without one
+takes the mean of all, as in nlg-eval. Only vectors of compared words are kept.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -20,12 +20,12 @@ from turnscore_assessment.references.tokenisation import find_tokenisation
 
 _KEPT_TEXTS = 4096
 MOST_DIMENSIONS = 4096
-"""Of a vector. Chosen."""
+"""Most dimensions of a vector. Chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class WordVectors:
-    """Vectors by word, and what stands for every other word."""
+    """Vectors by word, and the vector of every other word."""
 
     source: str
     known: Mapping[str, Floats]
@@ -37,7 +37,7 @@ class WordVectors:
 
 
 def read_word_vectors(path: Path, wanted: Collection[str]) -> WordVectors:
-    """The vectors of `wanted`, and the mean of the whole file. Raises ReferencesError for a line that is none."""
+    """The vectors of `wanted`, and the mean of the whole file. Raises ReferencesError for a wrong line."""
     known: dict[str, Floats] = {}
     total: Floats | None = None
     count = 0
@@ -51,7 +51,7 @@ def read_word_vectors(path: Path, wanted: Collection[str]) -> WordVectors:
         if word in wanted:
             known[word] = vector
     if total is None:
-        raise ReferencesError(f"{path}: there is no vector")
+        raise ReferencesError(f"{path}: must have at least one vector")
     return WordVectors(path.name, known, total / count)
 
 
@@ -79,13 +79,13 @@ def _read_vectors(path: Path) -> Iterator[tuple[str, Floats]]:
     for number, line in enumerate(_read_text(path), start=1):
         word, numbers = split_line(line.rstrip().split(" "), width)
         if number == 1 and len(numbers) == 1:
-            continue  # word2vec's first line: how many, and of what size
+            continue  # word2vec's first line: the number of words, their width
         try:
             vector = np.array(numbers, dtype=np.float64)
         except ValueError:
-            raise ReferencesError(f"{path}, line {number}: this is no word with its numbers") from None
+            raise ReferencesError(f"{path}, line {number}: must be a word and its numbers") from None
         if not 1 < len(vector) <= MOST_DIMENSIONS or not np.isfinite(vector).all():
-            raise ReferencesError(f"{path}, line {number}: this is no word with its numbers")
+            raise ReferencesError(f"{path}, line {number}: must be a word and its numbers")
         width = len(vector)
         yield word, vector
 
@@ -134,7 +134,7 @@ NAMES: Final = tuple(_COMPARE)
 
 
 class WordVectorMetric:
-    """One of the three."""
+    """One of the three metrics."""
 
     def __init__(self, name: str, vectors: WordVectors | None, tokenisation: str = "blanks") -> None:
         """Raises MissingResourceError without vectors."""

@@ -1,6 +1,6 @@
-"""The toy chatbots: pure functions from what was said to what is said next. Rules of our own, no model.
+"""The toy chatbots: pure functions from a conversation to the next reply. Rules of our own, no model.
 
-`companion` takes up what it is told and asks on, `brief` answers politely to anything, `echo` gives back what it hears.
+`companion` takes up a topic and asks on, `brief` answers politely to anything, `echo` repeats.
 """
 
 import re
@@ -84,7 +84,7 @@ def say_briefly(inputs: Sequence[str]) -> str:
 
 
 def say_again(inputs: Sequence[str]) -> str:
-    """What it was told, as a question."""
+    """The user's last text, as a question."""
     return f"{inputs[-1].strip().rstrip('.!?')}?"
 
 
@@ -93,4 +93,4 @@ CHATBOTS: Mapping[str, Callable[[Sequence[str]], str]] = {
     "brief": say_briefly,
     "echo": say_again,
 }
-"""By the name that a request gives as `model`."""
+"""The chatbots by a request's `model`."""

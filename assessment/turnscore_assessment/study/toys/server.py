@@ -11,11 +11,10 @@ from starlette.routing import Route
 from turnscore_assessment.study.toys.chatbots import CHATBOTS
 
 MOST_BYTES = 1_000_000
-"""Of a request. Chosen: a long conversation is a tenth of it."""
+"""Most bytes of a request. Chosen: ten times a long conversation."""
 
 
 def create_toy_app() -> Starlette:
-    """The server of all toy chatbots."""
     routes = [
         Route("/v1/chat/completions", _complete, methods=["POST"]),
         Route("/v1/models", _list_models, methods=["GET"]),
@@ -25,7 +24,7 @@ def create_toy_app() -> Starlette:
 
 async def _complete(request: Request) -> Response:
     if int(request.headers.get("content-length", MOST_BYTES + 1)) > MOST_BYTES:
-        return _refuse(413, f"the request may have {MOST_BYTES} bytes")
+        return _refuse(413, f"the request may have at most {MOST_BYTES} bytes")
     try:
         fields = await request.json()
     except ValueError:

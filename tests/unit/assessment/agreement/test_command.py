@@ -145,7 +145,7 @@ def refusal(file: Path, *options: str) -> str:
 def test_what_cannot_be_measured_is_refused_with_the_reason(tmp_path: Path, file: Path) -> None:
     assert "no bundle of scorer 'mood' was given; given: oracle, fake" in refusal(file, "--scorer", "mood")
     unknown = refusal(file, "--scorer", "fake", "--part", "mood")
-    assert "no scorer has a part 'mood': fake has value" in unknown
+    assert "no scorer has a part 'mood'; fake has value" in unknown
     few = write_judged(tmp_path / "few.jsonl", [build_judged(1, pairs=2)])
     assert f"{few}: cannot measure: turn level, as 2 turns have a `quality` and 3 are needed" in refusal(
         few, "--scorer", "fake"
@@ -169,7 +169,7 @@ def test_turns_without_text_are_left_out_and_counted(tmp_path: Path) -> None:
     rows = [{**row, "turns": [*row["turns"][:2], silence, *row["turns"][2:]]} for row in ROWS]
     report = measure(write_judged(tmp_path / "silent.jsonl", rows), "--scorer", "oracle")
     assert rows_of(report, "turn")["oracle"]["observations"] == 48
-    assert report["left_out"] == ["12 judged turns without text, which the service refuses to score"]
+    assert report["left_out"] == ["12 judged turns without text: the service refuses to score them"]
 
 
 def test_a_service_and_a_bundle_together_are_wrong_usage(file: Path) -> None:

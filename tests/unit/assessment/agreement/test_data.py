@@ -157,5 +157,5 @@ def test_a_dialogue_that_several_judged_comes_once(tmp_path: Path) -> None:
     }
     silent = [row.model_copy(update={"turns": ()}) for row in rows]
     write_ratings(file, RatingFile(study.description, silent))
-    with pytest.raises(BadRatingsError, match="turns: no dialogue that counts has any"):
+    with pytest.raises(BadRatingsError, match="turns: no dialogue of a passing worker has any"):
         read_judged_dialogues(file, "study")

@@ -111,7 +111,7 @@ def test_length_that_explains_the_difference_is_a_warning(tmp_path: Path) -> Non
         lengths = generator.integers(10, longest, 60).tolist()
         rows = [dialogue_line(n, [{"q": score(0.05 * m + generator.normal(0, 0.1), m)}]) for n, m in enumerate(lengths)]
         files.append(str(write_lines(tmp_path / f"{name}.jsonl", *rows)))
-    assert "warning: q: tokens: at equal length no difference is seen" in run(*files, "--no-pair").output
+    assert "warning: q: tokens: at equal length there is no visible difference" in run(*files, "--no-pair").output
 
 
 def test_dialogues_without_scores_go_to_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,7 @@ def test_a_file_of_too_many_dialogues_is_refused(files: list[str], monkeypatch: 
 @pytest.mark.parametrize(
     ("options", "code", "reason"),
     [
-        (["--scorers", "fed"], 1, "'fed' is not scored in both files; these are: quality, engagement"),
+        (["--scorers", "fed"], 1, "'fed' is not scored in both files; choose from quality, engagement"),
         (["--scorers", "a,,b"], 2, "has an empty name"),
         (["--sequential", "--bounds", "0"], 2, "must be two numbers"),
         (["--sequential", "--bounds", "1,0"], 2, "the first the smaller one"),

@@ -114,7 +114,7 @@ def test_length_that_makes_a_difference_is_named() -> None:
     effect = measure_length_effect("words", found, (x, y), (lengths[0], lengths[1]))
     assert found.is_decided
     assert effect is not None
-    assert effect.warning == "words: at equal length no difference is seen"
+    assert effect.warning == "words: at equal length there is no visible difference"
     assert effect.explained == pytest.approx(1, abs=0.3)
 
 

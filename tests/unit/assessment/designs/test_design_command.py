@@ -154,10 +154,10 @@ def put(place: str, value: object) -> Callable[[dict[str, Any]], None]:
     [
         ("likert", put("first", 7), r"7 is not within 1 and 6"),
         ("likert", put("first", 10**400), r"10000000000000000000 is not within 1 and 6"),
-        ("likert", put("first", 2.5), r"2.5 is no whole number"),
+        ("likert", put("first", 2.5), r"must be a whole number, not 2.5"),
         ("likert", put("first", "6"), r"must be a number"),
         ("likert", put("first", True), r"must be a number"),
-        ("likert", put("i000000", 3), r"answers.fun.i000000: is no option of this question"),
+        ("likert", put("i000000", 3), r"answers.fun.i000000: is not an option of this question"),
         ("rank-based-magnitude", put("first", 1000), r"1000 is not within 0 and 999"),
         ("ranking", put("first", 9), r"9 is not within 1 and 3"),
         ("best-worst", put("best", "nobody"), r"answers.fun.best: must name an option of this question"),
@@ -168,7 +168,7 @@ def put(place: str, value: object) -> Callable[[dict[str, Any]], None]:
         ("likert", lambda line: line.update(rater=3), r"rater: must be a text"),
         ("likert", lambda line: line.update(answers=[]), r"answers: must be an object"),
         ("likert", lambda line: line["answers"].update(fun=3), r"answers.fun: must be an object"),
-        ("likert", lambda line: line["answers"].update(wit={}), r"answers: 'wit' is no criterion: fun"),
+        ("likert", lambda line: line["answers"].update(wit={}), r"answers: 'wit' is not one of fun"),
         ("likert", lambda line: line.update(study="other"), r"study: is 'other', but the key is of 'study'"),
     ],
 )
@@ -197,10 +197,10 @@ def test_a_rank_given_twice_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "cell", "reason"),
     [
-        ("continuous", "good", "'good' is no number"),
+        ("continuous", "good", "must be a number, not 'good'"),
         ("continuous", "nan", "nan is not within 0 and 100"),
         ("best-worst", "best", "says `best` more than once"),
-        ("best-worst", "good", "is 'good', neither `best` nor `worst`"),
+        ("best-worst", "good", "must be `best` or `worst`, not 'good'"),
         ("pairwise", "better", "says `better` or `tie` more than once"),
     ],
 )
@@ -251,7 +251,7 @@ def test_an_empty_study_says_so(tmp_path: Path) -> None:
         ({"dialogue": "d", "system": "A"}, "line 1: must have either `response` or `turns`"),
         (
             {"dialogue": "d", "system": "A", "response": "x", "standard": 3},
-            "line 1: standard: only a reference has one",
+            "line 1: standard: only a reference may have one",
         ),
         ({"dialogue": "d", "system": "A", "response": ""}, "line 1: response: "),
         ({"system": "A", "response": "x"}, "line 1: dialogue: field required"),

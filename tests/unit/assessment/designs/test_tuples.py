@@ -64,5 +64,5 @@ def test_the_same_seed_deals_the_same() -> None:
 
 @pytest.mark.parametrize("size", [1, 5])
 def test_a_size_that_cannot_be_is_refused(size: int) -> None:
-    with pytest.raises(ValueError, match=f"2 to 4 of 4 units, not {size}"):
+    with pytest.raises(ValueError, match=f"2 to 4 units, not {size}"):
         deal_tuples(4, size, 3, np.random.default_rng(0))

@@ -123,7 +123,7 @@ def test_a_broken_baseline_is_refused_by_its_field(tmp_path: Path):
     with pytest.raises(BadFileError, match=r"values\.0\.bins\.4"):
         read_baseline(path)
     path.write_text("[]")
-    with pytest.raises(BadFileError, match="no baseline"):
+    with pytest.raises(BadFileError, match="not a baseline"):
         read_baseline(path)
 
 

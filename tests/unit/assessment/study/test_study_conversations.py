@@ -139,7 +139,7 @@ async def test_a_wrong_rating_is_named(tmp_path: Path, ratings: dict[str, Any], 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("", "text: must not be empty"), (" \n", "text: must not be empty"), ("é" * 51, "text: may have 50 characters")],
+    [("", "text: must not be empty"), (" \n", "text: must not be empty"), ("é" * 51, "text: may have at most 50 characters")],
 )
 async def test_a_wrong_message_is_refused_and_leaves_nothing(tmp_path: Path, text: str, reason: str) -> None:
     async with served_study(tmp_path) as served:

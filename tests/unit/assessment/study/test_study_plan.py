@@ -54,7 +54,7 @@ def test_the_page_about_studies_names_every_field_that_is_ours() -> None:
         ({"systems": [{"name": "A", "corpus": "c.jsonl"}]}, "systems.0: corpus: such a system answers at random"),
         ({"systems": [ENDPOINT, ENDPOINT]}, "two systems are called 'A'"),
         ({"systems": [{**ENDPOINT, "degraded": True}]}, "every system is degraded"),
-        ({"systems": [ENDPOINT, {"name": "B", "dialogues": "d.jsonl"}]}, "some systems talk and others are recorded"),
+        ({"systems": [ENDPOINT, {"name": "B", "dialogues": "d.jsonl"}]}, "all systems must talk, or all be recorded"),
         ({"systems": [{"name": "A", "url": "ftp://bots.test"}]}, "systems.0.url: must be an http"),
         ({"systems": [{"name": "A", "url": "http://me:secret@bots.test/"}]}, "systems.0.url: must be an http"),
         ({"systems": [{**ENDPOINT, "parameters": {"stream": True}}]}, "systems.0.parameters: may not set 'stream'"),
