@@ -135,7 +135,7 @@ def test_the_full_size_has_a_section_in_which_each_score_stands_below_the_small_
 
 
 def test_a_folder_without_trainings_is_no_full_size(trained: Path, folder: Path, tmp_path: Path) -> None:
-    assert "holds no finished training of any of ruber" in run(folder, trained, "--full-size", str(tmp_path), ends_with=1)
+    assert "no finished training of any of ruber" in run(folder, trained, "--full-size", str(tmp_path), ends_with=1)
 
 
 def test_responses_are_compared_by_kind_on_the_test_split_alone(trained: Path) -> None:
