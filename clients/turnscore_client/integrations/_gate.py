@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -67,7 +68,7 @@ class Gate:
         self._scorer = scorer
         self._client = open_client(given, timeout_seconds=budget_seconds, max_retries=0)
         self._owns_client = given.get("client") is None
-        self._threads = ThreadPoolExecutor(_defaults.GATE_THREADS, thread_name_prefix="turnscore-gate")
+        self._threads, self._process = _start_threads(), os.getpid()
         self._failures = 0
         self._open_until = 0.0
         self.passed = self.low = self.unknown = 0
@@ -122,7 +123,7 @@ class Gate:
                 if isinstance(step, _Judge):
                     work = (said, step.text, seconds, current_traceparent())
                     loop = asyncio.get_running_loop()
-                    waiting: Awaitable[Any] = loop.run_in_executor(self._threads, self._judge, *work)
+                    waiting: Awaitable[Any] = loop.run_in_executor(self._own_threads(), self._judge, *work)
                 else:
                     waiting = again(step.score)
                 answer = await _within(seconds, waiting)
@@ -134,9 +135,15 @@ class Gate:
 
     def close(self) -> None:
         """Ends the threads and, unless it was given, the client; what they are doing is not waited for."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._own_threads().shutdown(wait=False, cancel_futures=True)
         if self._owns_client:
             self._client.close()
+
+    def _own_threads(self) -> ThreadPoolExecutor:
+        """A forked child has none of its parent's threads, and starts its own."""
+        if self._process != os.getpid():
+            self._threads, self._process = _start_threads(), os.getpid()
+        return self._threads
 
     def _steps(self, first: T, text_of: Callable[[T], str | None]) -> Generator[_Judge | _Again, Any, T]:
         """What is to be asked, in turn; returns the chosen reply."""
@@ -184,6 +191,10 @@ class Gate:
             self._failures = 0
             self._open_until = time.monotonic() + _defaults.GATE_OPEN_SECONDS
             _log_failure(error)
+
+
+def _start_threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_defaults.GATE_THREADS, thread_name_prefix="turnscore-gate")
 
 
 async def _within(seconds: float, waiting: Awaitable[Any]) -> Any:
