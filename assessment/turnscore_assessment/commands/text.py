@@ -7,9 +7,9 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from turnscore_assessment.console import open_console
 from turnscore_assessment.reported_errors import reported_errors
 
 if TYPE_CHECKING:
@@ -76,4 +76,4 @@ def _show(found: Sequence["DialogueTexts"]) -> None:
         unreliable = sum(not turn.readability.is_reliable for each in own for turn in each.turns)
         turns = sum(len(each.turns) for each in own)
         table.add_row(system or "-", str(len(own)), *cells, f"{unreliable} of {turns}")
-    Console().print(table)
+    open_console().print(table)

@@ -128,10 +128,11 @@ def test_a_dialogue_has_the_means_of_its_turns(patterns: DullPatterns) -> None:
 def test_the_command_writes_a_line_a_dialogue(tmp_path: Path) -> None:
     file, out = tmp_path / "dialogues.jsonl", tmp_path / "out" / "text.csv"
     file.write_text(
-        '{"system": "A", "turns": ["hi", "The cat sat on the mat."]}\n{"turns": []}\n{"turns": ["a", "ok"]}\n'
+        '{"system": "A bot with a long name", "turns": ["hi", "The cat sat on the mat."]}\n{"turns": []}\n{"turns": ["a", "ok"]}\n'
     )
     done = CliRunner().invoke(app, ["text", str(file), "--output", str(out)])
     assert done.exit_code == 0, done.output
+    assert "A bot with a long name" in done.output
     rows = list(csv.DictReader(out.read_text().splitlines()))
     assert [row["line"] for row in rows] == ["1", "3"]
     assert float(rows[0]["flesch"]) == pytest.approx(116.145)
