@@ -7,7 +7,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from threading import Lock
+from threading import Lock, Thread
+from typing import IO
 
 from pydantic import ValidationError
 from turnscore_models import BundleError
@@ -21,6 +22,10 @@ PRIORITY = 10
 """Niceness. Chosen: beside two busy processes it takes a tenth of a CPU, and 19, a seventieth, may take minutes."""
 _COMMAND = (sys.executable, "-P", "-m", "turnscore_service.process.proof.proof")
 _CRASHES = {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV"}
+MOST_KEPT = 1 << 16
+"""Bytes of what a process printed. Chosen: a traceback and its warnings, and above any result."""
+_LAST_WORDS_SECONDS = 10.0
+"""For what stands in the pipes of a process that has ended. Chosen."""
 _MOST_SHOWN = 300
 """Characters of a failed process's last line."""
 
@@ -48,6 +53,26 @@ async def prove_apart(
     return result.digest
 
 
+class _Pipe:
+    """What a process prints, of which the end is kept: a graph may warn without end."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self._kept = bytearray()
+        self._thread = Thread(target=self._read, args=(pipe,), daemon=True)
+        self._thread.start()
+
+    def read_end(self) -> str:
+        """The last MOST_KEPT bytes; to be asked for once the process has ended."""
+        self._thread.join(_LAST_WORDS_SECONDS)
+        return bytes(self._kept).decode("utf-8", "replace")  # ONNX Runtime warns with the graph's own names
+
+    def _read(self, pipe: IO[bytes]) -> None:
+        with suppress(OSError, ValueError):  # what the process started holds the pipe open, and it was closed here
+            while piece := os.read(pipe.fileno(), MOST_KEPT):
+                self._kept += piece
+                del self._kept[:-MOST_KEPT]
+
+
 class ProofProcess:
     """One process, from its start to its result. `run` blocks; `end` may be called at any time, from any thread."""
 
@@ -56,14 +81,16 @@ class ProofProcess:
         self._order = order
         self._command = command
         self._lock = Lock()
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._is_ended = False
 
     def run(self, seconds: float) -> ProofResult:
         """Starts it and waits for its result. Raises FailedProofError."""
         with self._start() as process:
+            pipes = [_Pipe(each) for each in (process.stdout, process.stderr) if each is not None]
+            Thread(target=self._give_order, args=(process.stdin,), daemon=True).start()
             try:
-                printed, complained = process.communicate(self._order.model_dump_json(), timeout=seconds)
+                process.wait(seconds)
             except subprocess.TimeoutExpired:
                 raise FailedProofError(
                     f"the proof of {self._reference} did not end within {seconds:g} s: its graph hangs, or this "
@@ -71,6 +98,7 @@ class ProofProcess:
                 ) from None
             finally:
                 process.kill()
+                printed, complained = [pipe.read_end() for pipe in pipes]
         if process.returncode:
             raise FailedProofError(self._describe_end(process.returncode, complained))
         try:
@@ -85,7 +113,7 @@ class ProofProcess:
             if self._process is not None:
                 self._process.kill()
 
-    def _start(self) -> "subprocess.Popen[str]":
+    def _start(self) -> "subprocess.Popen[bytes]":
         paths = os.pathsep.join(each or os.curdir for each in sys.path)  # it finds the code that this process found
         with self._lock:
             if self._is_ended:
@@ -93,11 +121,10 @@ class ProofProcess:
             try:
                 self._process = subprocess.Popen(  # noqa: S603 our own interpreter and module
                     self._command,
+                    bufsize=0,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
-                    encoding="utf-8",
-                    errors="replace",  # ONNX Runtime warns with the graph's own names
                     env={**os.environ, "PYTHONPATH": paths, "PYTHONIOENCODING": "utf-8"},
                 )
             except OSError as error:
@@ -107,6 +134,11 @@ class ProofProcess:
         with suppress(OSError):  # it has ended
             os.setpriority(os.PRIO_PROCESS, self._process.pid, PRIORITY)
         return self._process
+
+    def _give_order(self, pipe: IO[bytes]) -> None:
+        """In a thread, as a process that reads nothing takes no more than a pipe holds."""
+        with suppress(OSError, ValueError), pipe:  # it has ended
+            pipe.write(self._order.model_dump_json().encode())
 
     def _describe_end(self, status: int, complained: str) -> str:
         proof = f"the proof of {self._reference}"

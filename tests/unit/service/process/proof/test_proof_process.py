@@ -5,6 +5,7 @@ import json
 import signal
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from textwrap import dedent
 
@@ -13,7 +14,7 @@ import pytest
 from support.conditions import until, wait_until
 from support.quality_bundles import LAYOUT, make_quality_bundle
 from turnscore_models import Bundle, BundleError, write_bundle
-from turnscore_service.process.proof.process import PRIORITY, FailedProofError, ProofProcess, prove_apart
+from turnscore_service.process.proof.process import MOST_KEPT, PRIORITY, FailedProofError, ProofProcess, prove_apart
 from turnscore_service.process.proof.proof import ProofOrder, with_options
 
 ORDER = ProofOrder(folder=Path("nowhere"), options={}, variant="fp32")
@@ -67,6 +68,23 @@ async def test_a_proof_that_dies_is_a_refusal_that_says_so(text: str, reason: st
 async def test_a_process_that_cannot_be_started_is_a_refusal(tmp_path: Path) -> None:
     with pytest.raises(FailedProofError, match="no process could be started to prove a:1: No such file"):
         await prove_apart("a:1", ORDER, command=(str(tmp_path / "python"),))
+
+
+async def test_of_a_proof_that_prints_without_end_the_end_is_kept_alone() -> None:
+    prints = f"""
+        import os
+        for _ in range(100):
+            os.write(1, b"x" * {MOST_KEPT})
+            os.write(2, b"a warning" * 1000)
+        os.write(1, b'\\n{{"digest": "proved"}}\\n')
+    """
+    process = ProofProcess("a:1", ORDER, command=code(prints))
+    tracemalloc.start()
+    try:
+        assert process.run(60).digest == "proved"
+        assert tracemalloc.get_traced_memory()[1] < 20 * MOST_KEPT
+    finally:
+        tracemalloc.stop()
 
 
 WAITS = """
