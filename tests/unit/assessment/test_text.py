@@ -128,7 +128,8 @@ def test_a_dialogue_has_the_means_of_its_turns(patterns: DullPatterns) -> None:
 def test_the_command_writes_a_line_a_dialogue(tmp_path: Path) -> None:
     file, out = tmp_path / "dialogues.jsonl", tmp_path / "out" / "text.csv"
     file.write_text(
-        '{"system": "A bot with a long name", "turns": ["hi", "The cat sat on the mat."]}\n{"turns": []}\n{"turns": ["a", "ok"]}\n'
+        '{"system": "A bot with a long name", "turns": ["hi", "The cat sat on the mat."]}\n'
+        '{"turns": []}\n{"turns": ["a", "ok"]}\n'
     )
     done = CliRunner().invoke(app, ["text", str(file), "--output", str(out)])
     assert done.exit_code == 0, done.output
