@@ -85,8 +85,7 @@ def run_rounds(
     say: Say,
 ) -> None:
     """Measures everybody in every condition, round after round, into `results`."""
-    for contender in contenders:
-        arena.warm_up(contender, schedule.mixes)
+    contenders = [each for each in contenders if _warm_up(schedule, each, arena, results, say)]
     for number in range(schedule.rounds):
         start = number % max(1, len(contenders))
         order = [*contenders[start:], *contenders[:start]]
@@ -96,6 +95,17 @@ def run_rounds(
                 say(f"round {number + 1} of {schedule.rounds}: {mix.name}, {clients} clients")
                 for contender in order:
                     _measure(schedule, contender, mix, clients, arena, results)
+
+
+def _warm_up(schedule: Schedule, contender: Contender, arena: Arena, results: Results, say: Say) -> bool:
+    """Whether it is warm; one that hangs up ends its own part alone."""
+    try:
+        arena.warm_up(contender, schedule.mixes)
+    except StartError as error:
+        results.not_run[contender.label] = str(error)
+        say(f"{contender.label} cannot be run: {error}")
+        return False
+    return True
 
 
 def _measure_bare(schedule: Schedule, mix: LengthMix, bare: BareProcess, traffic: Traffic, results: Results) -> None:

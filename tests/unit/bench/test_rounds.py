@@ -15,7 +15,7 @@ SCHEDULE = Schedule(mixes=[LENGTH_MIXES["short"], LENGTH_MIXES["long"]], clients
 
 @dataclass
 class FakeArena:
-    """Notes what is measured; the contender `broken` does not start, `fragile` hangs up at 8 clients."""
+    """Notes what is measured; `broken` does not start, `cold` hangs up at once, `fragile` at 8 clients."""
 
     measured: list[tuple[str, str, int]] = field(default_factory=list)
 
@@ -25,7 +25,9 @@ class FakeArena:
 
     def check(self, *_: object) -> None: ...
 
-    def warm_up(self, *_: object) -> None: ...
+    def warm_up(self, contender: Contender, *_: object) -> None:
+        if contender.key == "cold":
+            raise StartError("hung up at once")
 
     def measure(self, contender: Contender, mix: LengthMix, clients: int, count: int) -> Measurement:
         if (contender.key, clients) == ("fragile", 8):
@@ -76,13 +78,15 @@ def test_every_condition_is_measured_in_every_round_the_bare_runtime_once_a_mix(
 
 
 def test_what_cannot_be_run_is_told_and_does_not_stop_the_others() -> None:
-    results = run([contender("broken"), contender("fragile"), contender("a")], FakeArena())
+    results = run([contender("broken"), contender("cold"), contender("fragile"), contender("a")], FakeArena())
     assert results.not_run == {
         "broken": "no such module",
+        "cold": "hung up at once",
         "fragile, short, 8 clients": "hung up",
         "fragile, long, 8 clients": "hung up",
     }
-    assert list(results.labels) == ["fragile", "a"]
+    assert list(results.labels) == ["cold", "fragile", "a"]
+    assert {each.contender for each in results.measurements} == {BARE, "fragile", "a"}
 
 
 @pytest.mark.parametrize(
