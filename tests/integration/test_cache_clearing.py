@@ -1,14 +1,13 @@
 """What `turnscore-cache clear` removes: from the Redis, and from every worker that uses it."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.cache_loads import running_runtime, shared_level, state_of, uses_redis
 from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
-from support.redis_servers import RedisServer, running_cluster, running_redis
+from support.redis_servers import RedisServer, running_cluster
 from turnscore_service.cache.cli import app
 from turnscore_service.deadline import Deadline
 from turnscore_service.process.runtime import Runtime
@@ -16,12 +15,6 @@ from turnscore_wire import ScoreRequest
 from typer.testing import CliRunner, Result
 
 LOCAL = 1_000_000
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    with running_redis(tmp_path) as server:
-        yield server
 
 
 async def cached(runtime: Runtime, namespace: str | None = None) -> dict[str, bool]:

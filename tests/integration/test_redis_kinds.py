@@ -2,10 +2,8 @@
 
 import asyncio
 import ssl
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from support.cache_loads import (
     assert_left_alone,
     errors,
@@ -25,12 +23,6 @@ from turnscore_service.cache.write_behind import PendingWrite
 from turnscore_service.deadline import Deadline
 from turnscore_service.settings.cache import CacheSettings
 from turnscore_wire import ScoreRequest
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    with running_redis(tmp_path) as server:
-        yield server
 
 
 async def test_a_socket_of_this_machine(redis: RedisServer):

@@ -1,6 +1,6 @@
 """Services that share one real Redis: what one has computed another finds, unless it runs another bundle."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import pytest
 from support.bundles import make_bundle
 from support.cache_loads import running_runtime, uses_redis
 from support.fakes import FakeScorer
-from support.redis_servers import RedisServer, running_redis
+from support.redis_servers import RedisServer
 from turnscore_models import Bundle, write_bundle
 from turnscore_service.deadline import Deadline
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
@@ -21,12 +21,6 @@ class TwiceScorer(FakeScorer):
 
     def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
         return [replace(each, value=2 * each.value) for each in super().score(batch)]
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    with running_redis(tmp_path) as server:
-        yield server
 
 
 def loaded(scorer: FakeScorer, bundle: Bundle) -> dict[str, LoadedScorer]:

@@ -1,6 +1,6 @@
 """A Redis that falls sick under load, in every way: all answers are right, it is left alone, and it comes back."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -14,15 +14,9 @@ from support.cache_loads import (
     until,
     works,
 )
-from support.redis_servers import RedisServer, impostor, running_redis
+from support.redis_servers import RedisServer, impostor
 
 Change = Callable[[RedisServer], None]
-
-
-@pytest.fixture
-def redis(tmp_path) -> Iterator[RedisServer]:
-    with running_redis(tmp_path) as server:
-        yield server
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,10 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 from turnscore_corpus.inputs.columns import Columns
+from turnscore_corpus.inputs.dialogues import Read, read_dialogues
 from turnscore_corpus.inputs.input_files import find_files
 from turnscore_corpus.inputs.plan import Plan, make_plan
+from turnscore_corpus.inputs.records import RecordReader
 from turnscore_corpus.outputs.columns import TABLES
 from turnscore_service.engine import Dialogue, DialogueResult, ModelIdentity, TurnResult
 from turnscore_wire import DialogueAggregate, ErrorCode, ErrorDetail, Limits, Score, TokenCount
@@ -132,3 +134,14 @@ def content_of(output: Path) -> dict[str, list[dict[str, Any]]]:
         ]
         for table in TABLES
     }
+
+
+def read_all(made: Plan) -> list[Read]:
+    reader = RecordReader()
+    return [
+        each
+        for block in made.blocks
+        for each in read_dialogues(
+            reader.read(block.file, block.columns, block.start, block.rows, block.offset), block.columns, Limits()
+        )
+    ]

@@ -6,25 +6,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from support.corpora import plan_of, turns_of, write_lines
+from support.corpora import plan_of, read_all, turns_of, write_lines
 from turnscore_corpus.inputs import byte_lines, plan
-from turnscore_corpus.inputs.dialogues import InputDialogue, Read, SetAside, read_dialogues
-from turnscore_corpus.inputs.plan import Plan
-from turnscore_corpus.inputs.records import RecordReader
-from turnscore_wire import Limits
+from turnscore_corpus.inputs.dialogues import InputDialogue, Read, SetAside
 
 USER, SYSTEM = {"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello"}
-
-
-def read_all(made: Plan) -> list[Read]:
-    reader = RecordReader()
-    return [
-        each
-        for block in made.blocks
-        for each in read_dialogues(
-            reader.read(block.file, block.columns, block.start, block.rows, block.offset), block.columns, Limits()
-        )
-    ]
 
 
 def read_lines(folder: Path, *rows: Any, **columns: Any) -> list[Read]:

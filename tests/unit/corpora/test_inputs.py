@@ -10,28 +10,16 @@ import fsspec
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from support.corpora import dialogue_rows, plan_of, turns_of, write_lines
+from support.corpora import dialogue_rows, plan_of, read_all, turns_of, write_lines
 from turnscore_corpus.errors import BadColumnsError, BadInputError, CorpusError
 from turnscore_corpus.inputs import byte_lines, plan
 from turnscore_corpus.inputs.columns import Columns
-from turnscore_corpus.inputs.dialogues import InputDialogue, Read, SetAside, read_dialogues
+from turnscore_corpus.inputs.dialogues import InputDialogue, SetAside
 from turnscore_corpus.inputs.input_files import find_files
 from turnscore_corpus.inputs.plan import Plan
 from turnscore_corpus.inputs.records import RecordReader
-from turnscore_wire import Limits
 
 CSV_OF_TURNS = "dialogue,n,speaker,text,bot\n"
-
-
-def read_all(made: Plan) -> list[Read]:
-    reader = RecordReader()
-    return [
-        each
-        for block in made.blocks
-        for each in read_dialogues(
-            reader.read(block.file, block.columns, block.start, block.rows, block.offset), block.columns, Limits()
-        )
-    ]
 
 
 def dialogues_in(made: Plan) -> list[InputDialogue]:

@@ -1,7 +1,7 @@
 """Shadows: what is compared, what is dropped, and that nobody waits for one."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -154,14 +154,6 @@ async def test_at_the_end_what_waits_is_dropped_and_nothing_hangs():
         await shadows.stop()
         shadows.offer(*said(2))  # of a request that is answered while the process drains
         assert (len(shadows._queue), scorer.encoded) == (0, [])
-
-
-@pytest.fixture
-def held() -> Iterator[Longer]:
-    scorer = Longer()
-    scorer.gate.clear()
-    yield scorer
-    scorer.gate.set()
 
 
 async def test_a_shadow_that_hangs_is_given_up(held: Longer):

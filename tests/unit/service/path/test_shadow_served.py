@@ -1,23 +1,13 @@
 """Shadows in a service: who is shadowed, and that no caller waits for one."""
 
 import asyncio
-from collections.abc import Iterator
 
-import pytest
 from conftest import ServeFakes
 from support.conditions import until
 from support.fakes import FakeScorer, version_beside
 from support.shadowing import Longer, Looks, Since, said
 from turnscore_service.path.split import VersionsBeside
 from turnscore_service.settings.service import AdmissionSettings, Settings
-
-
-@pytest.fixture
-def held() -> Iterator[Longer]:
-    scorer = Longer()
-    scorer.gate.clear()
-    yield scorer
-    scorer.gate.set()
 
 
 async def test_a_shadow_that_is_computing_holds_no_caller(serve: ServeFakes, held: Longer):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.exchanges import POOL, exchanges
 from turnscore_exporters.baselines.material.asked import Asked
 from turnscore_exporters.baselines.material.exchanges import Exchange, Part, split_exchanges
 from turnscore_exporters.baselines.material.leaks import true_references, without_judged
@@ -12,20 +13,6 @@ from turnscore_exporters.baselines.material.samplers import (
     weigh_candidates,
 )
 from turnscore_exporters.errors import ExporterError
-
-
-def exchanges(*rows: tuple[str, str, str]) -> list[Exchange]:
-    return [Exchange(dialogue=dialogue, query=query, reply=reply) for dialogue, query, reply in rows]
-
-
-POOL = exchanges(
-    ("a", "do you like tea ?", "Yes, with milk."),
-    ("a", "Yes, with milk.", "same here"),
-    ("b", "Do you like tea?", "not at all"),
-    ("b", "not at all", "what a pity"),
-    ("c", "how old are you ?", "Not at all!"),
-    ("c", "who is there ?", "only me"),
-)
 
 
 def all_draws(sampler: RandomNegatives | WeightedNegatives, index: int, epochs: int = 200) -> set[str]:

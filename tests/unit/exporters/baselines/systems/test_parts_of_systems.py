@@ -5,7 +5,8 @@ import random
 import numpy as np
 import pytest
 import torch
-from turnscore_exporters.baselines.material.exchanges import Exchange, normalize, split_words
+from support.exchanges import POOL, exchanges
+from turnscore_exporters.baselines.material.exchanges import normalize, split_words
 from turnscore_exporters.baselines.material.samplers import (
     ReplyPool,
 )
@@ -14,20 +15,6 @@ from turnscore_exporters.baselines.systems.networks import PairHead, Texts, Word
 from turnscore_exporters.baselines.systems.pone import alter_reply, filter_candidates, find_candidates
 from turnscore_exporters.baselines.systems.scales import TrainingScale, blend_mean, blend_min
 from turnscore_exporters.errors import ExporterError
-
-
-def exchanges(*rows: tuple[str, str, str]) -> list[Exchange]:
-    return [Exchange(dialogue=dialogue, query=query, reply=reply) for dialogue, query, reply in rows]
-
-
-POOL = exchanges(
-    ("a", "do you like tea ?", "Yes, with milk."),
-    ("a", "Yes, with milk.", "same here"),
-    ("b", "Do you like tea?", "not at all"),
-    ("b", "not at all", "what a pity"),
-    ("c", "how old are you ?", "Not at all!"),
-    ("c", "who is there ?", "only me"),
-)
 
 
 def test_a_score_does_not_hang_on_what_else_is_scored() -> None:

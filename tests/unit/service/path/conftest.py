@@ -1,0 +1,12 @@
+from collections.abc import Iterator
+
+import pytest
+from support.shadowing import Longer
+
+
+@pytest.fixture
+def held() -> Iterator[Longer]:
+    scorer = Longer()
+    scorer.gate.clear()
+    yield scorer
+    scorer.gate.set()
