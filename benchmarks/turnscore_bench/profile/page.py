@@ -14,7 +14,7 @@ _Place = tuple[str, str, int]
 """Stage, file and line."""
 _K = TypeVar("_K")
 
-LINES = 20
+LINES = 5
 _WIDEST = 90
 """Characters of a line of code that are shown."""
 

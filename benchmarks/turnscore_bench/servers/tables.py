@@ -38,12 +38,12 @@ def _ratio_cells(results: Results, key: str, mix: str, clients: int) -> list[str
 
 
 def _mix_table(results: Results, mix: str) -> str:
-    head = ["", "clients", "CPU s / 1,000 turns", "over bare", "wall s / 1,000 turns", "turns/s", "p50 ms", "p99 ms"]
+    head = ["", "clients", "CPU s / 1,000 turns", "over bare", "turns/s", "p50 ms", "p99 ms"]
     head += ["client's share of CPU", "refused", "failed"]
     bare = results.cell(BARE, mix)
     rows = []
     if bare:
-        rows.append(["bare runtime, ideal batches", "", *_cell_cells(bare, bare)[:4], *["-"] * 5])
+        rows.append(["bare runtime, ideal batches", "", *_cell_cells(bare, bare)[:3], *["-"] * 5])
     for clients in results.clients():
         for key, label in results.labels.items():
             cell = results.cell(key, mix, clients)
@@ -56,7 +56,6 @@ def _cell_cells(cell: Cell, bare: Cell | None) -> list[str]:
     return [
         number(cell.cpu_ms, 2),
         number(cell.cpu_ms / bare.cpu_ms if bare else None, 2),
-        number(cell.wall_ms, 2),
         number(cell.turns_per_second, 0),
         number(cell.p50_ms, 1),
         number(cell.p99_ms, 1),
