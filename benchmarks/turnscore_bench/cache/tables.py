@@ -37,15 +37,12 @@ def _costs(findings: Findings, question: Question) -> str:
         values = (
             [each.cpu_ms for each in found],
             [each.redis_ms for each in found],
-            [each.wall_ms for each in found],
             [1000 / each.wall_ms for each in found],
             [each.p50_ms for each in found],
             [each.p99_ms for each in found],
         )
-        rows.append([way.label, *(number(median(each), 0 if place == 3 else 2) for place, each in enumerate(values))])
-    return table(
-        ["", "CPU ms per turn", "CPU ms of Redis", "wall ms per turn", "turns/s", "p50 ms", "p99 ms"], rows, texts=1
-    )
+        rows.append([way.label, *(number(median(each), 0 if place == 2 else 2) for place, each in enumerate(values))])
+    return table(["", "CPU ms per turn", "CPU ms of Redis", "turns/s", "p50 ms", "p99 ms"], rows, texts=1)
 
 
 def _faults(findings: Findings) -> str:
