@@ -9,5 +9,5 @@ def table_head(columns: Sequence[object]) -> list[str]:
 
 
 def table_row(cells: Iterable[object]) -> str:
-    """A row; a `|` in a cell ends no cell."""
-    return f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in cells)} |"
+    """A row; a `|` in a cell ends no cell, and the end of a line no row, as names of systems may hold both."""
+    return f"| {' | '.join(' '.join(str(cell).splitlines()).replace('|', chr(92) + '|') for cell in cells)} |"
