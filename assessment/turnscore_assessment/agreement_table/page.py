@@ -53,7 +53,8 @@ class TablePage:
         published = json.loads(PUBLISHED.read_text(encoding="utf-8"))
         parts = [self._introduction(), *_summary(self.sets)]
         for measured in self.sets:
-            parts += _set_section(measured)
+            if not measured.name.endswith(FITTED):
+                parts += _set_section(measured)
         parts += _systems_section(self.sets)
         parts += _relevance_section(self.relevance)
         parts += _published_section(published)
@@ -84,7 +85,7 @@ def _summary(sets: Sequence[MeasuredSet]) -> list[str]:
     lines = ["", "## All sets", ""]
     lines += [
         "Spearman's rho, or where people said good or bad the area under the ROC curve. The mean is that of rho over "
-        f"{', '.join(each.name for each in averaged)}.",
+        f"{', '.join(each.name for each in averaged)}. Sets {FITTED} stand in this table alone.",
         "",
     ]
     lines += table_head(header)
