@@ -22,12 +22,19 @@ from turnscore_exporters.baselines.measures.adversarial import JudgedContext, me
 from turnscore_exporters.baselines.measures.agreement import AskedSet, measure_baseline, read_asked_sets
 from turnscore_exporters.baselines.trainers import TRAINERS, Plan, Trained
 from turnscore_exporters.json_files import read_json, write_json
-from turnscore_exporters.training.runs import REPORT_FILE, TRAINING_FILE, claim_folder
+from turnscore_exporters.training.runs import (
+    REPORT_FILE,
+    STATE_FOLDER,
+    TRAINING_FILE,
+    claim_folder,
+)
 
 ENGAGEMENT = {"svm": train_svm, "bi-rnn": train_birnn}
 NAMES = (*TRAINERS, *ENGAGEMENT)
 MOST_HELD_OUT = 1000
 """Held-out exchanges that are scored. Chosen: an AUC is then known to some .01."""
+PATHS_FILE = "paths.json"
+"""Below the state folder: what a report names by the last part of a path alone, whole."""
 ROUNDS, SEED = 500, 0
 """Resamples of dialogues, as docs/agreement-table.md takes them."""
 MOST_CONTEXTS, SLOW_CONTEXTS = 300, 20
@@ -58,8 +65,11 @@ def run_baseline_job(job: BaselineJob) -> dict[str, Any]:
     described = _describe(job)
     output = job.plan.output
     claim_folder(output, job.plan.data)
+    paths = {"encoder": job.plan.encoder, "words": str(job.plan.words)}
+    known = read_json(output / STATE_FOLDER / PATHS_FILE)
+    write_json(output / STATE_FOLDER / PATHS_FILE, paths)
     done = read_json(output / REPORT_FILE)
-    if done and done.get("choices") == described["choices"]:
+    if done and done.get("choices") == described["choices"] and known in ({}, paths):
         typer.echo(f"{job.name}: is trained already in {output}")
         return done
     output.mkdir(parents=True, exist_ok=True)

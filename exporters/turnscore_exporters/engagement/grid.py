@@ -1,6 +1,6 @@
 """The comparison of the training report: labels x pooling x frozen or fine-tuned encoder, with and without transfer."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -23,10 +23,9 @@ from turnscore_exporters.engagement.report import (
     report_model,
 )
 from turnscore_exporters.engagement.training import TextVectors
-from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.training.encoders import Encoder, load_encoder
-from turnscore_exporters.training.runs import TRAINING_FILE, claim_folder
+from turnscore_exporters.training.runs import TRAINING_FILE, claim_choices, claim_folder
 
 GRID_FILE = "grid.json"
 
@@ -45,7 +44,7 @@ def run_grid(
     if threads:
         torch.set_num_threads(threads)
     claim_folder(output, data_folder)
-    claim_choices(output, {"encoder": encoder_name, "seed": seed})
+    claim_choices(output / TRAINING_FILE, {"encoder": encoder_name, "seed": seed})
     data = read_engagement_data(EngagementPaths.in_folder(data_folder))
     print_counts(data, checked=not is_sample(data_folder))
     test_sets = list_test_sets(data)
@@ -64,14 +63,6 @@ def run_grid(
     if markdown:
         markdown.write_text(tables, encoding="utf-8")
     typer.echo(tables)
-
-
-def claim_choices(output: Path, choices: Mapping[str, object]) -> None:
-    """ExporterError where the folder's figures are of another encoder or seed."""
-    known = read_json(output / TRAINING_FILE)
-    if known and known != choices:
-        raise ExporterError(f"{output}: has the figures of {known}; choose another folder")
-    write_json(output / TRAINING_FILE, choices)
 
 
 def _list_recipes(with_fine_tuned: bool) -> Iterator[PaperRecipe]:

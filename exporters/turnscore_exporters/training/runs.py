@@ -1,5 +1,6 @@
 """A training run: the files in its folder, and the choices on its command line."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
@@ -37,3 +38,12 @@ def claim_folder(output: Path, data: Path) -> None:
         raise ExporterError(f"{output}: holds a training on another {changed[0]}; choose another folder")
     if found:
         write_json(place, {**known, **found})
+
+
+def claim_choices(place: Path, choices: Mapping[str, object]) -> None:
+    """Notes what a folder's figures are of in that file; ExporterError where it says otherwise."""
+    known = read_json(place)
+    if known and known != choices:
+        said = ", ".join(f"{name} {value}" for name, value in known.items())
+        raise ExporterError(f"{place}: the figures there are of {said}; choose another folder")
+    write_json(place, choices)

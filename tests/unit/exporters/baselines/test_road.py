@@ -171,6 +171,9 @@ def test_a_second_run_trains_nothing_and_other_choices_train_anew(trained: Path,
     options = ["--data", str(folder), "--output", str(trained / "svm"), "--any-counts", "--seed", "5", "--turns", "60"]
     result = CliRunner().invoke(app, ["baseline", "svm", *options])
     assert (result.exit_code, "is trained already" in result.output) == (0, False), result.output
+    for encoder in ("one/bert", "other/bert"):  # of which the report names `bert`
+        result = CliRunner().invoke(app, ["baseline", "svm", *options, "--encoder", encoder])
+        assert (result.exit_code, "is trained already" in result.output) == (0, False), result.output
 
 
 def test_an_unknown_baseline_is_refused_by_name(folder: Path, tmp_path: Path) -> None:

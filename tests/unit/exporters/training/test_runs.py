@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
-from turnscore_exporters.engagement.grid import claim_choices
 from turnscore_exporters.errors import ExporterError
-from turnscore_exporters.training.runs import claim_folder
+from turnscore_exporters.training.runs import claim_choices, claim_folder
 
 
 def test_a_folder_whose_training_began_on_other_data_is_refused(tmp_path: Path) -> None:
@@ -22,8 +21,9 @@ def test_a_folder_whose_training_began_on_other_data_is_refused(tmp_path: Path) 
     claim_folder(output, sample)
 
 
-def test_a_grid_of_another_seed_or_encoder_is_not_shown_as_this_one(tmp_path: Path) -> None:
-    claim_choices(tmp_path, {"encoder": "minilm-l6", "seed": 0})
-    claim_choices(tmp_path, {"encoder": "minilm-l6", "seed": 0})
-    with pytest.raises(ExporterError, match="choose another folder"):
-        claim_choices(tmp_path, {"encoder": "minilm-l6", "seed": 1})
+def test_figures_of_another_seed_or_encoder_are_not_shown_as_these(tmp_path: Path) -> None:
+    place = tmp_path / "state" / "choices.json"
+    claim_choices(place, {"encoder": "a/checkpoint", "seed": 0})
+    claim_choices(place, {"encoder": "a/checkpoint", "seed": 0})
+    with pytest.raises(ExporterError, match="are of encoder a/checkpoint, seed 0; choose another folder"):
+        claim_choices(place, {"encoder": "b/checkpoint", "seed": 0})
