@@ -24,9 +24,16 @@ def train_quality(
     with_dailydialog: Annotated[
         bool, typer.Option(help="Also use data made from DailyDialog, licensed for non-commercial use.")
     ] = False,
+    sentence_teacher: Annotated[
+        str | None,
+        typer.Option(
+            help="A larger sentence encoder to learn from at last, by folder or hub name: "
+            "`sentence-transformers/all-mpnet-base-v2`, say."
+        ),
+    ] = None,
     start: Annotated[
         list[Path] | None,
-        typer.Option(help="A checkpoint to fit to people in place of training; several are averaged."),
+        typer.Option(help="A checkpoint in place of the training on groups; several are averaged."),
     ] = None,
     context_turns: Annotated[int, typer.Option(min=1, max=3, help="Latest turns of the context that it reads.")] = 2,
     seed: int = 0,
@@ -36,10 +43,11 @@ def train_quality(
     from turnscore_service.scorers.quality_windows import WindowLayout
 
     from turnscore_exporters.quality.examples import ExampleRecipe
-    from turnscore_exporters.quality.job import QualityJob, run_quality_job
+    from turnscore_exporters.quality.job import QualityJob, Teaching, run_quality_job
     from turnscore_exporters.quality.model import QualitySettings
     from turnscore_exporters.quality.negatives import SHARES, NegativeKind
     from turnscore_exporters.quality.preparation import Preparation
+    from turnscore_exporters.quality.spoken_turns import TAUGHT_SOURCES
     from turnscore_exporters.quality.training import QualityRecipe
 
     with reported_errors(ExporterError):
@@ -49,6 +57,7 @@ def train_quality(
         shares = {kind: share for kind, share in SHARES.items() if kind not in left_out}
         recipe = ExampleRecipe(negatives=negatives, shares=shares)
         prepared = Preparation(recipe=recipe, encoder=encoder, teacher=teacher, seed=seed).scaled(scale)
+        taught = Preparation(sources=TAUGHT_SOURCES, seed=seed + 11).scaled(scale)
         run_quality_job(
             QualityJob(
                 data=data,
@@ -57,6 +66,7 @@ def train_quality(
                 recipe=QualityRecipe(learning_rate=learning_rate),
                 preparation=prepared,
                 with_dailydialog=with_dailydialog,
+                teaching=Teaching(teacher=sentence_teacher, preparation=taught) if sentence_teacher else None,
                 start=tuple(start or ()),
                 seed=seed,
                 threads=threads,

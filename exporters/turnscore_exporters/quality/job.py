@@ -13,6 +13,7 @@ import typer
 
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.quality.development import measure_development
+from turnscore_exporters.quality.distillation import TeacherRecipe, choose_turns, learn_from_teacher, list_texts
 from turnscore_exporters.quality.finish import average_models, balance_relevant, fit_formula, fit_overall
 from turnscore_exporters.quality.fit_filter import drop_fitting
 from turnscore_exporters.quality.model import (
@@ -22,12 +23,29 @@ from turnscore_exporters.quality.model import (
     load_model,
     save_model,
 )
-from turnscore_exporters.quality.preparation import Preparation, prepare_dailydialog, prepare_groups, read_groups
+from turnscore_exporters.quality.preparation import (
+    Preparation,
+    prepare_dailydialog,
+    prepare_groups,
+    read_groups,
+    read_spoken_turns,
+)
 from turnscore_exporters.quality.rated_training import read_fitted_turns
+from turnscore_exporters.quality.teacher import load_sentence_teacher, read_or_embed
 from turnscore_exporters.quality.training import QualityRecipe, form_batches, new_model, train_model
 from turnscore_exporters.quality.value import write_formula
 from turnscore_exporters.training.encoders import Encoder, load_encoder
 from turnscore_exporters.training.runs import REPORT_FILE, STATE_FOLDER, TRAINING_FILE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Teaching:
+    """A larger sentence encoder to learn from at last, and the turns that it is asked about."""
+
+    teacher: str
+    """Its folder or hub name."""
+    preparation: Preparation
+    recipe: TeacherRecipe = field(default_factory=TeacherRecipe)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +58,7 @@ class QualityJob:
     recipe: QualityRecipe = field(default_factory=QualityRecipe)
     preparation: Preparation = field(default_factory=Preparation)
     with_dailydialog: bool = False
+    teaching: Teaching | None = None
     start: tuple[Path, ...] = ()
     """Checkpoints whose average stands in place of the training: nothing but the fit to people is done anew."""
     seed: int = 0
@@ -54,12 +73,14 @@ def run_quality_job(job: QualityJob) -> None:
     if job.threads:
         torch.set_num_threads(job.threads)
     model, encoder = average_checkpoints(job) if job.start else learn_parts(job, _prepare(job))
+    taught = learn_taught(job, job.teaching, model, encoder) if job.teaching else None
     fitted = read_fitted_turns(job.data, with_dailydialog=job.with_dailydialog)
     overall = fit_overall(model, encoder, fitted)
     save_model(model, encoder, job.output)
     formula = fit_formula(model, encoder, fitted, overall)
     write_formula(job.output, formula)
-    write_json(job.output / TRAINING_FILE, describe_fit(job) if job.start else describe_training(job))
+    training = describe_fit(job) if job.start else describe_training(job)
+    write_json(job.output / TRAINING_FILE, training | ({"sentence_teacher": taught} if taught else {}))
     write_json(job.output / REPORT_FILE, measure_development(model, encoder, formula, job.data))
 
 
@@ -67,6 +88,25 @@ def _prepare(job: QualityJob) -> list[Path]:
     state = job.output / STATE_FOLDER
     files = prepare_groups(job.data, state, job.preparation)
     return [*files, prepare_dailydialog(job.data, state, job.preparation)] if job.with_dailydialog else files
+
+
+def learn_taught(job: QualityJob, teaching: Teaching, model: QualityModel, encoder: Encoder) -> dict[str, Any]:
+    """Teaches the model in place what the larger encoder finds alike; returns what the manifest says of it."""
+    state = job.output / STATE_FOLDER
+    people, bots = read_spoken_turns(job.data, teaching.preparation)
+    turns = choose_turns(people, bots, teaching.preparation.seed)
+    texts = list_texts(turns)
+    vectors = read_or_embed(load_sentence_teacher(teaching.teacher), texts, state / "teacher")
+    typer.echo(f"teacher: {len(turns)} turns, {len(texts)} texts")
+    place = state / "taught.pt"
+    wanted = learn_from_teacher(model, encoder, turns, people, vectors, teaching.recipe, place, job.seed)
+    return {
+        "teacher": Path(teaching.teacher).name,
+        "turns": len(turns),
+        "ratio": round(wanted.ratio, 3),
+        "offset": round(wanted.offset, 3),
+        "recipe": asdict(teaching.recipe),
+    }
 
 
 def average_checkpoints(job: QualityJob) -> tuple[QualityModel, Encoder]:
@@ -125,7 +165,8 @@ def describe_fit(job: QualityJob) -> dict[str, Any]:
         "checkpoints": [folder.name for folder in job.start],
         "with_dailydialog": job.with_dailydialog,
         "command": f"turnscore-train quality --data DATA --output CHECKPOINT --context-turns {layout.context_turns}"
-        + " --start START" * len(job.start),
+        + " --start START" * len(job.start)
+        + (" --sentence-teacher TEACHER" if job.teaching else ""),
         "date": datetime.now(UTC).date().isoformat(),
     }
     first = read_json(job.start[0] / TRAINING_FILE)
@@ -147,7 +188,8 @@ def describe_training(job: QualityJob) -> dict[str, Any]:
         "seed": job.seed,
         "data": {source.name: list(source.files) for source in prepared.sources},
         "command": "turnscore-train quality --data DATA --output CHECKPOINT"
-        + (" --with-dailydialog" if job.with_dailydialog else ""),
+        + (" --with-dailydialog" if job.with_dailydialog else "")
+        + (" --sentence-teacher TEACHER" if job.teaching else ""),
         "date": datetime.now(UTC).date().isoformat(),
         "torch": torch.__version__,
         "python": ".".join(map(str, sys.version_info[:3])),

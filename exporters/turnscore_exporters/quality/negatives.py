@@ -121,7 +121,8 @@ _SPLIT = re.compile(r"(?<=[.!?])\s+")
 class Negatives:
     """Makes bad responses for the turns at hand; the same generator gives the same responses."""
 
-    def __init__(self, turns: Sequence[SpokenTurn], near_misses: NearMisses) -> None:
+    def __init__(self, turns: Sequence[SpokenTurn], near_misses: NearMisses | None = None) -> None:
+        """Without near misses those kinds make none."""
         self._turns = turns
         self._near = near_misses
         self._by_length: dict[int, list[str]] = defaultdict(list)
@@ -138,7 +139,7 @@ class Negatives:
             NegativeKind.SAME_DIALOGUE: self._same_dialogue,
             NegativeKind.NEAR_CONTEXT: self._near_context,
             NegativeKind.NEAR_RESPONSE: self._near_response,
-            NegativeKind.SHARED_WORD: lambda index, _: self._near.shared_word(index),
+            NegativeKind.SHARED_WORD: lambda index, _: self._near.shared_word(index) if self._near else None,
             NegativeKind.PARROT: self._parrot,
             NegativeKind.REPEAT: self._repeat,
             NegativeKind.CONTRADICTION: self._contradict,
@@ -165,11 +166,11 @@ class Negatives:
         return self._turns[generator.choice(others)].response if others else None
 
     def _near_context(self, index: int, generator: random.Random) -> str | None:
-        found = self._near.near_context(index)
+        found = self._near.near_context(index) if self._near else []
         return generator.choice(found) if found else None
 
     def _near_response(self, index: int, generator: random.Random) -> str | None:
-        found = self._near.near_response(index)
+        found = self._near.near_response(index) if self._near else []
         return generator.choice(found) if found else None
 
     def _parrot(self, index: int, generator: random.Random) -> str:

@@ -180,6 +180,21 @@ def test_a_checkpoint_is_fitted_to_people_anew_without_training(
     assert "dailydialog" not in json.loads((tmp_path / "out/value.json").read_text())["fitted_on"]
 
 
+def test_a_checkpoint_learns_on_from_a_larger_encoder_and_a_finished_run_stays(
+    data: Path, tiny_bert: Path, trained: Path, tmp_path: Path
+):
+    given = ("--start", str(trained), "--sentence-teacher", str(tiny_bert))
+    train(data, tmp_path / "out", tiny_bert, *given)
+    taught = json.loads((tmp_path / "out/training.json").read_text())["sentence_teacher"]
+    assert taught["teacher"] == tiny_bert.name
+    assert taught["turns"] > taught["recipe"]["batch"]
+    before, after = (load_model(folder)[0].state_dict() for folder in (trained, tmp_path / "out"))
+    assert not torch.equal(before["hidden.weight"], after["hidden.weight"])
+    train(data, tmp_path / "out", tiny_bert, *given)
+    again = load_model(tmp_path / "out")[0].state_dict()
+    assert all(torch.equal(after[name], again[name]) for name in after)
+
+
 def test_a_checkpoint_is_released_as_one_file_of_the_same_checksum(trained: Path, tmp_path: Path):
     lines = []
     for name in ("a.tar", "b.tar"):
