@@ -6,7 +6,6 @@ alike and yet wrong (parrots, repeats, contradictions), are held to what they we
 """
 
 import copy
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
-from turnscore_assessment.data.dialogue_sets import Spoken
 
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.quality.model import (
@@ -26,22 +24,13 @@ from turnscore_exporters.quality.model import (
     RowBuilder,
     collate_pairs,
 )
-from turnscore_exporters.quality.negatives import NegativeKind, Negatives
 from turnscore_exporters.quality.spoken_turns import SpokenTurn
+from turnscore_exporters.quality.taught_turns import TaughtBatch, draw_batches, list_texts
 from turnscore_exporters.quality.teacher import HalfVectors, compare_texts
 from turnscore_exporters.training.encoders import Encoder
 from turnscore_exporters.training.loop import LoopSettings, WeightAverage, run_loop
 
-LONGEST_RESPONSE = 60
-"""Words. Longer ones are rare among people's turns, and cost most."""
 HELD_OUT = 512
-SORTED_TOGETHER = 8
-"""Batches whose turns are sorted by length together."""
-HELD_KINDS = (
-    NegativeKind.PARROT, NegativeKind.REPEAT, NegativeKind.CONTRADICTION, NegativeKind.WRONG_MOOD, NegativeKind.DULL,
-    NegativeKind.GARBLED, NegativeKind.BABBLE, NegativeKind.HOSTILE, NegativeKind.SAME_DIALOGUE,
-)  # fmt: skip
-"""Made-up responses that the teacher would take for fitting, or says nothing of."""
 FURTHEST_LOGIT = 7.0
 LEAST_WEIGHT = 0.25
 """Of the first logit in the regression, where it says next to nothing: a model that has hardly been trained."""
@@ -76,14 +65,6 @@ class TeacherRecipe:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaughtBatch:
-    """Turns, and made-up responses in the contexts of some of them."""
-
-    turns: list[SpokenTurn]
-    made_up: list[tuple[tuple[Spoken, ...], str]]
-
-
-@dataclass(frozen=True, kw_only=True)
 class TaughtLogit:
     """What `relevant` is to become: its first logit + `ratio` times the teacher's likeness - `offset`."""
 
@@ -104,62 +85,6 @@ class Lesson:
     vectors: dict[str, HalfVectors]
     wanted: TaughtLogit
     recipe: TeacherRecipe
-
-
-def choose_turns(people: Sequence[SpokenTurn], bots: Sequence[SpokenTurn], seed: int) -> list[SpokenTurn]:
-    """People's and systems' turns whose response is of LONGEST_RESPONSE words at most, in random order."""
-    turns = [turn for turn in (*people, *bots) if turn.context and len(turn.response.split()) <= LONGEST_RESPONSE]
-    random.Random(seed).shuffle(turns)  # noqa: S311
-    return turns
-
-
-def list_texts(turns: Sequence[SpokenTurn]) -> list[str]:
-    """Every text that the teacher compares, once."""
-    texts = (text for turn in turns for text in (turn.response, *(text for _, text in turn.context[-2:])))
-    return list(dict.fromkeys(texts))
-
-
-def draw_batches(
-    turns: Sequence[SpokenTurn], people: Sequence[SpokenTurn], recipe: TeacherRecipe, seed: int
-) -> list[TaughtBatch]:
-    """Batches of turns of like length in random order, with made-up responses beside some of people's turns."""
-    generator = random.Random(seed)  # noqa: S311
-    negatives = Negatives(people)
-    places = {id(turn): place for place, turn in enumerate(people)}
-    wanted = max(1, int(len(turns) * recipe.epochs / recipe.batch))
-    batches: list[TaughtBatch] = []
-    while len(batches) < wanted:
-        drawn = _sort_by_length(turns, recipe.batch, generator)
-        if not drawn:
-            raise ExporterError(f"the teacher's part has {len(turns)} turns, of which no batch of {recipe.batch} is")
-        batches += [_with_made_up(batch, places, negatives, recipe, generator) for batch in drawn]
-    return batches[:wanted]
-
-
-def _sort_by_length(turns: Sequence[SpokenTurn], size: int, generator: random.Random) -> list[list[SpokenTurn]]:
-    order = generator.sample(list(turns), len(turns))
-    batches: list[list[SpokenTurn]] = []
-    for start in range(0, len(order), size * SORTED_TOGETHER):
-        chunk = sorted(order[start : start + size * SORTED_TOGETHER], key=lambda turn: len(turn.response))
-        batches += [chunk[place : place + size] for place in range(0, len(chunk) - size + 1, size)]
-    generator.shuffle(batches)
-    return batches
-
-
-def _with_made_up(
-    turns: list[SpokenTurn],
-    places: dict[int, int],
-    negatives: Negatives,
-    recipe: TeacherRecipe,
-    generator: random.Random,
-) -> TaughtBatch:
-    made_up = []
-    for turn in generator.sample(turns, int(len(turns) * recipe.made_up_share)):
-        place = places.get(id(turn))
-        response = None if place is None else negatives.make(place, generator.choice(HELD_KINDS), generator)
-        if response is not None and len(response.split()) <= LONGEST_RESPONSE:
-            made_up.append((turn.context, response))
-    return TaughtBatch(turns=turns, made_up=made_up)
 
 
 def draw_candidates(count: int, others: int) -> Tensor:
@@ -283,7 +208,8 @@ def learn_from_teacher(
     builder.add(list_texts(turns))
     wanted = measure_taught_logit(first, builder, turns[:HELD_OUT], vectors, recipe)
     lesson = Lesson(first=first, builder=builder, vectors=vectors, wanted=wanted, recipe=recipe)
-    batches = draw_batches(turns[HELD_OUT:] or turns, people, recipe, seed)
+    drawn = turns[HELD_OUT:] or turns
+    batches = draw_batches(drawn, people, recipe.batch, recipe.epochs, recipe.made_up_share, seed)
     model.train()
     model.encoder.eval()
     model.encoder.embeddings.requires_grad_(False)

@@ -9,21 +9,23 @@ from turnscore_exporters.errors import EncoderError, ExporterError
 from turnscore_exporters.quality import distillation
 from turnscore_exporters.quality.distillation import (
     HELD_HEADS,
-    HELD_KINDS,
-    TaughtBatch,
     TaughtLogit,
     TeacherRecipe,
     ask_teacher,
-    choose_turns,
     compare_candidates,
-    draw_batches,
     draw_candidates,
     fit_taught_logit,
     learn_from_teacher,
-    list_texts,
 )
 from turnscore_exporters.quality.model import QualityModel, QualitySettings, RowBuilder, collate_pairs
 from turnscore_exporters.quality.spoken_turns import SpokenTurn
+from turnscore_exporters.quality.taught_turns import (
+    HELD_KINDS,
+    TaughtBatch,
+    choose_turns,
+    draw_batches,
+    list_texts,
+)
 from turnscore_exporters.quality.teacher import compare_texts, load_sentence_teacher, read_or_embed
 from turnscore_exporters.quality.training import new_model
 from turnscore_exporters.training.encoders import Encoder, load_encoder
@@ -107,7 +109,7 @@ def test_a_resumed_run_ends_with_the_weights_of_one_that_was_not_interrupted(
     learn_from_teacher(whole, encoder, TURNS, PEOPLE, vectors, SHORT)
     monkeypatch.setattr(distillation, "SAVE_EVERY", 3)
     torn, encoder = fresh(tiny_bert)
-    batches = draw_batches(TURNS, PEOPLE, SHORT, 0)
+    batches = draw_batches(TURNS, PEOPLE, 8, 2, 0.25, 0)
     assert len(batches) == 12
     asked: list[TaughtBatch] = []
 
@@ -164,14 +166,14 @@ def test_turns_are_drawn_whole_in_batches_of_like_length_and_made_up_ones_only_b
     bots = [each for each in TURNS if not each.said_by_person]
     chosen = choose_turns([*PEOPLE, longest], bots, 1)
     assert {id(each) for each in chosen} == {id(each) for each in TURNS}
-    batches = draw_batches(chosen, PEOPLE, TeacherRecipe(batch=8, made_up_share=1.0), 0)
+    batches = draw_batches(chosen, PEOPLE, 8, 1, 1.0, 0)
     assert sorted(id(each) for batch in batches for each in batch.turns) == sorted(map(id, TURNS))
     contexts = {each.context for each in PEOPLE}
     made_up = [response for batch in batches for context, response in batch.made_up if context in contexts]
     assert len(made_up) == sum(len(batch.made_up) for batch in batches) > 20
     assert "random" not in HELD_KINDS
     with pytest.raises(ExporterError, match="48 turns, of which no batch of 64 is"):
-        draw_batches(chosen, PEOPLE, TeacherRecipe(), 0)
+        draw_batches(chosen, PEOPLE, 64, 1, 0.25, 0)
 
 
 def test_the_teachers_vectors_are_kept_and_a_broken_name_is_refused(tiny_bert: Path, tmp_path: Path) -> None:
