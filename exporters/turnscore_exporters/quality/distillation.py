@@ -24,6 +24,7 @@ from turnscore_exporters.quality.model import (
     RowBuilder,
     collate_pairs,
 )
+from turnscore_exporters.quality.row_vectors import RowVectors
 from turnscore_exporters.quality.spoken_turns import SpokenTurn
 from turnscore_exporters.quality.taught_turns import TaughtBatch, draw_batches, list_texts
 from turnscore_exporters.quality.teacher import HalfVectors, compare_texts
@@ -34,6 +35,8 @@ HELD_OUT = 512
 FURTHEST_LOGIT = 7.0
 LEAST_WEIGHT = 0.25
 """Of the first logit in the regression, where it says next to nothing: a model that has hardly been trained."""
+ROWS_AT_ONCE = 32
+"""Rows of like width that are read together: a batch's widest row is three times as wide as its mean."""
 SAVE_EVERY = 100
 HELD_HEADS = [place for place in range(len(HEADS)) if place not in (RELEVANT, SENTIMENT)]
 
@@ -163,8 +166,14 @@ def _read(model: QualityModel, builder: RowBuilder, batch: TaughtBatch) -> tuple
     """Row vectors, response rows and context rows of the turns, then of the made-up responses."""
     asked = [(turn.context, turn.response) for turn in batch.turns] + batch.made_up
     ids, mask, responses, contexts = collate_pairs([builder.first_pair(*each) for each in asked])
+    lengths = mask.sum(1)
+    order = lengths.argsort()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        return model.read_rows(ids, mask), responses, contexts
+        read = []
+        for chosen in torch.split(order, ROWS_AT_ONCE):
+            width = int(lengths[chosen].max())
+            read.append(model.read_rows(ids[chosen, :width], mask[chosen, :width]))
+    return torch.cat(read)[order.argsort()], responses, contexts
 
 
 def compute_lesson_loss(model: QualityModel, lesson: Lesson, batch: TaughtBatch) -> Tensor:
@@ -203,7 +212,7 @@ def learn_from_teacher(
     seed: int = 0,
 ) -> TaughtLogit:
     """Trains the model in place, or goes on where `state_path` stopped; the averaged weights count."""
-    first = copy.deepcopy(model).eval().requires_grad_(False)
+    first = RowVectors().freeze(copy.deepcopy(model).eval().requires_grad_(False))
     builder = RowBuilder(encoder, model.settings.layout)
     builder.add(list_texts(turns))
     wanted = measure_taught_logit(first, builder, turns[:HELD_OUT], vectors, recipe)

@@ -19,7 +19,7 @@ from turnscore_assessment.agreement.statistics import compute_auc
 from turnscore_assessment.data.development_sets import ADVERSARIAL_FILE, DBDC3_FILE, RATINGS_FILE
 from turnscore_assessment.data.rated_turns import DAILYDIALOG, RatedTurn, read_dbdc3, read_rated_turns
 
-from turnscore_exporters.quality.ablation.frozen import RowVectors, learn_heads
+from turnscore_exporters.quality.ablation.frozen import learn_heads
 from turnscore_exporters.quality.ablation.page import RunFigures
 from turnscore_exporters.quality.development import (
     VALUE,
@@ -41,6 +41,7 @@ from turnscore_exporters.quality.preparation import (
     write_parts,
 )
 from turnscore_exporters.quality.rated_training import read_fitted_turns
+from turnscore_exporters.quality.row_vectors import RowVectors
 from turnscore_exporters.quality.spoken_turns import SpokenTurn
 from turnscore_exporters.quality.training import QualityRecipe
 from turnscore_exporters.quality.value import ValueFormula

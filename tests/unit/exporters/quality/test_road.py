@@ -18,7 +18,6 @@ from turnscore_exporters.commands.export import app as export_app
 from turnscore_exporters.commands.train import app
 from turnscore_exporters.errors import EncoderError
 from turnscore_exporters.quality import preparation
-from turnscore_exporters.quality.ablation.frozen import RowVectors
 from turnscore_exporters.quality.ablation.page import format_runs
 from turnscore_exporters.quality.ablation.runs import Ablation, run_ablation
 from turnscore_exporters.quality.examples import Example
@@ -32,6 +31,7 @@ from turnscore_exporters.quality.model import (
 )
 from turnscore_exporters.quality.negatives import NegativeKind
 from turnscore_exporters.quality.preparation import read_groups
+from turnscore_exporters.quality.row_vectors import RowVectors
 from turnscore_exporters.quality.training import QualityRecipe, TrainingBatch, new_model, train_model
 from turnscore_exporters.training.encoders import load_encoder
 from turnscore_models import starter_bundles
