@@ -6,6 +6,7 @@ alike and yet wrong (parrots, repeats, contradictions), are held to what they we
 """
 
 import copy
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -229,7 +230,7 @@ def learn_from_teacher(
     average = WeightAverage(recipe.average_decay, len(batches) // 5)
     loop = LoopSettings(
         steps=len(batches),
-        run_key=f"teacher {recipe} {seed} {len(turns)}",
+        run_key=f"teacher {recipe} {seed} {len(turns)} {wanted} {_fingerprint(first)}",
         seed=seed,
         warm_up_steps=max(1, int(recipe.warm_up_share * len(batches))),
         save_every=SAVE_EVERY,
@@ -241,3 +242,12 @@ def learn_from_teacher(
     average.put_into(model)
     model.requires_grad_(True).eval()
     return wanted
+
+
+def _fingerprint(model: QualityModel) -> str:
+    """Of the weights: a run goes on only from the model it began with."""
+    digest = hashlib.blake2b(digest_size=8)
+    for name, weight in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(weight.numpy().tobytes())
+    return digest.hexdigest()

@@ -36,7 +36,7 @@ from turnscore_exporters.quality.teacher import load_sentence_teacher, read_or_e
 from turnscore_exporters.quality.training import QualityRecipe, form_batches, new_model, train_model
 from turnscore_exporters.quality.value import write_formula
 from turnscore_exporters.training.encoders import Encoder, load_encoder
-from turnscore_exporters.training.runs import REPORT_FILE, STATE_FOLDER, TRAINING_FILE
+from turnscore_exporters.training.runs import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, claim_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +73,8 @@ def run_quality_job(job: QualityJob) -> None:
     """
     if job.threads:
         torch.set_num_threads(job.threads)
+    if job.teaching or not job.start:
+        claim_folder(job.output, job.data)
     model, encoder = average_checkpoints(job) if job.start else learn_parts(job, _prepare(job))
     taught = learn_taught(job, job.teaching, model, encoder) if job.teaching else None
     fitted = read_fitted_turns(job.data, with_dailydialog=job.with_dailydialog)

@@ -4,6 +4,8 @@ Such an encoder (all-MPNet-base-v2, say) was trained on far more pairs of texts 
 to be asked for each turn. What it finds alike is learned once, by the model that is served.
 """
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,14 +65,17 @@ def load_sentence_teacher(name: str) -> SentenceTeacher:
 
 
 def read_or_embed(teacher: SentenceTeacher, texts: Sequence[str], folder: Path) -> dict[str, HalfVectors]:
-    """The vector of each text. The folder keeps what was computed: an interrupted run goes on where it stopped."""
+    """The vector of each text. The folder keeps what this teacher said of these texts: an interrupted run goes on."""
+    digest = hashlib.blake2b(json.dumps([teacher.name, *texts]).encode(), digest_size=8).hexdigest()
+    folder = folder / digest
     folder.mkdir(parents=True, exist_ok=True)
     known: dict[str, HalfVectors] = {}
     for start in tqdm(range(0, len(texts), SAVE_EVERY), desc="teacher", unit=f"{SAVE_EVERY} texts"):
         chunk = list(texts[start : start + SAVE_EVERY])
         file = folder / f"vectors{start}.npy"
-        vectors = np.load(file) if file.exists() else None
-        if vectors is None or len(vectors) != len(chunk):
+        if file.exists():
+            vectors = np.load(file)
+        else:
             vectors = teacher.embed(chunk)
             partial = file.with_suffix(".partial")
             with partial.open("wb") as written:

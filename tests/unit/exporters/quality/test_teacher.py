@@ -1,11 +1,12 @@
 """A larger sentence encoder as teacher: what it finds alike is learned, all else is held."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from turnscore_exporters.errors import EncoderError, ExporterError
+from turnscore_exporters.errors import CheckpointError, EncoderError, ExporterError
 from turnscore_exporters.quality import distillation
 from turnscore_exporters.quality.distillation import (
     HELD_HEADS,
@@ -128,6 +129,10 @@ def test_a_resumed_run_ends_with_the_weights_of_one_that_was_not_interrupted(
     learn_from_teacher(again, encoder, TURNS, PEOPLE, vectors, SHORT, tmp_path / "state.pt")
     for left, right in zip(whole.parameters(), again.parameters(), strict=True):
         assert torch.equal(left, right)
+    another, encoder = fresh(tiny_bert)
+    torch.nn.init.ones_(another.head.bias)
+    with pytest.raises(CheckpointError, match="belongs to another run"):
+        learn_from_teacher(another, encoder, TURNS, PEOPLE, vectors, SHORT, tmp_path / "state.pt")
 
 
 def test_the_own_response_stands_first_and_the_others_are_other_turns() -> None:
@@ -183,9 +188,10 @@ def test_the_teachers_vectors_are_kept_and_a_broken_name_is_refused(tiny_bert: P
     alone = teacher.embed([texts[2]])[0]
     np.testing.assert_allclose(found["the sea"].astype(float), alone.astype(float), atol=0.02)
     assert np.linalg.norm(found["the sea"].astype(float)) == pytest.approx(1.0, abs=1e-2)
-    np.save(tmp_path / "vectors0.npy", np.zeros((3, 4), dtype=np.float16))
+    (file,) = tmp_path.glob("*/vectors0.npy")
+    np.save(file, np.zeros((3, 4), dtype=np.float16))
     assert not read_or_embed(teacher, texts, tmp_path)["the sea"].any()
-    np.save(tmp_path / "vectors0.npy", np.zeros((2, 4), dtype=np.float16))
-    assert read_or_embed(teacher, texts, tmp_path)["the sea"].any()
+    assert read_or_embed(replace(teacher, name="another"), texts, tmp_path)["the sea"].any()
+    assert read_or_embed(teacher, texts[1:], tmp_path)["the sea"].any()
     with pytest.raises(EncoderError, match=r"--sentence-teacher .*nothing: cannot be loaded"):
         load_sentence_teacher(str(tmp_path / "nothing"))
