@@ -154,7 +154,8 @@ def measure_taught_logit(
             chosen = turns[start : start + recipe.batch]
             rows, responses, contexts = _read(first, builder, TaughtBatch(turns=list(chosen), made_up=[]))
             people = torch.tensor([turn.said_by_person for turn in chosen])
-            candidates = draw_candidates(len(chosen), len(chosen))
+            places = torch.arange(len(chosen))
+            candidates = (places[:, None] + places[None]) % len(chosen)
             logits.append(compare_candidates(first, rows, responses, contexts, candidates)[people].flatten())
             likeness.append(ask_teacher(chosen, vectors)[0].gather(1, candidates)[people].flatten())
             own.append((candidates == candidates[:, :1])[people].flatten())
@@ -230,7 +231,7 @@ def learn_from_teacher(
     average = WeightAverage(recipe.average_decay, len(batches) // 5)
     loop = LoopSettings(
         steps=len(batches),
-        run_key=f"teacher {recipe} {seed} {len(turns)} {wanted} {_fingerprint(first)}",
+        run_key=f"teacher {recipe} {seed} {len(turns)} {wanted.ratio:.2f} {_fingerprint(first)}",
         seed=seed,
         warm_up_steps=max(1, int(recipe.warm_up_share * len(batches))),
         save_every=SAVE_EVERY,
