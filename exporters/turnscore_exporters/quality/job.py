@@ -172,7 +172,8 @@ def describe_fit(job: QualityJob) -> dict[str, Any]:
         + (" --sentence-teacher TEACHER" if job.teaching else ""),
         "date": datetime.now(UTC).date().isoformat(),
     }
-    first = read_json(job.start[0] / TRAINING_FILE)
+    described = [read_json(folder / TRAINING_FILE) for folder in job.start]
+    first = described[0] | {key: each[key] for each in described for key in each if key == "sentence_teacher"}
     return {**first, "layout": layout.model_dump(), "fitted_again": again}
 
 

@@ -190,6 +190,8 @@ def test_a_checkpoint_learns_on_from_a_larger_encoder_and_a_finished_run_stays(
     assert taught["turns"] > taught["recipe"]["batch"]
     before, after = (load_model(folder)[0].state_dict() for folder in (trained, tmp_path / "out"))
     assert not torch.equal(before["hidden.weight"], after["hidden.weight"])
+    train(data, tmp_path / "both", tiny_bert, "--start", str(trained), "--start", str(tmp_path / "out"))
+    assert json.loads((tmp_path / "both/training.json").read_text())["sentence_teacher"] == taught
     train(data, tmp_path / "out", tiny_bert, *given)
     again = load_model(tmp_path / "out")[0].state_dict()
     assert all(torch.equal(after[name], again[name]) for name in after)
