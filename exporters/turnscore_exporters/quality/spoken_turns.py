@@ -85,7 +85,7 @@ _TAUGHT = {"persona": 14_000, "topical": 6_000, "sgd": 4_000, "dstc9": 5_000, "c
 TAUGHT_SOURCES: tuple[TurnSource, ...] = tuple(
     replace(each, person_turns=_TAUGHT[each.name], bot_turns=1_500) for each in SOURCES
 )
-"""What a larger encoder is asked about: 88,000 texts, some 35 minutes of one core for one of 110 million parameters."""
+"""What a larger encoder is asked about: 88,000 texts, some 40 minutes of one core for one of 110 million parameters."""
 
 
 def read_source(folder: Path, source: TurnSource, seed: int = 0) -> list[SpokenTurn]:
