@@ -83,10 +83,8 @@ serve: $(SERVE)/.ready  ## Starts the service on the starter bundles: HOST, PORT
 # A process of tests for each core, four at most; tests/support/dealing.py says which runs what. A test that fails is run
 # once more, because the real servers, processes and browsers of some depend on a busy machine; the summary names it as
 # RERUN. One that fails twice fails.
-# One worker more than cores: a test waits for servers and processes a third of its time.
-test: WORKERS = $(shell $(DEV)/bin/python -c "import os; print(min(4, (os.cpu_count() or 1) + 1))")
 test: $(DEV)/.ready  ## Runs every test
-	$(DEV)/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --reruns 1 -raR
+	$(DEV)/bin/pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder --reruns 1 -raR
 
 check: $(DEV)/.ready  ## Checks style, types, import rules and generated files
 	$(DEV)/bin/ruff check .
