@@ -180,7 +180,7 @@ def test_a_checkpoint_is_fitted_to_people_anew_without_training(
     assert "dailydialog" not in json.loads((tmp_path / "out/value.json").read_text())["fitted_on"]
 
 
-def test_a_checkpoint_learns_on_from_a_larger_encoder_and_a_finished_run_stays(
+def test_a_checkpoint_learns_on_from_a_larger_encoder_and_an_average_says_so(
     data: Path, tiny_bert: Path, trained: Path, tmp_path: Path
 ):
     given = ("--start", str(trained), "--sentence-teacher", str(tiny_bert))
@@ -192,9 +192,6 @@ def test_a_checkpoint_learns_on_from_a_larger_encoder_and_a_finished_run_stays(
     assert not torch.equal(before["hidden.weight"], after["hidden.weight"])
     train(data, tmp_path / "both", tiny_bert, "--start", str(trained), "--start", str(tmp_path / "out"))
     assert json.loads((tmp_path / "both/training.json").read_text())["sentence_teacher"] == taught
-    train(data, tmp_path / "out", tiny_bert, *given)
-    again = load_model(tmp_path / "out")[0].state_dict()
-    assert all(torch.equal(after[name], again[name]) for name in after)
 
 
 def test_a_checkpoint_is_released_as_one_file_of_the_same_checksum(trained: Path, tmp_path: Path):

@@ -53,7 +53,7 @@ def turn(number: int, *, person: bool = True, previous: bool = True) -> SpokenTu
 
 TURNS = [turn(number, person=number % 5 != 0, previous=number % 3 != 0) for number in range(48)]
 PEOPLE = [each for each in TURNS if each.said_by_person]
-RECIPE = TeacherRecipe(batch=16, epochs=20, learning_rate=1e-3, head_rate=1e-3)
+RECIPE = TeacherRecipe(batch=16, epochs=12, learning_rate=1e-3, head_rate=1e-3)
 SHORT = TeacherRecipe(batch=8, epochs=2)
 
 
