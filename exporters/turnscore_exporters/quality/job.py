@@ -13,7 +13,6 @@ import typer
 
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.quality.development import measure_development
-from turnscore_exporters.quality.distillation import TeacherRecipe, learn_from_teacher
 from turnscore_exporters.quality.finish import average_models, balance_relevant, fit_formula, fit_overall
 from turnscore_exporters.quality.fit_filter import drop_fitting
 from turnscore_exporters.quality.model import (
@@ -31,8 +30,9 @@ from turnscore_exporters.quality.preparation import (
     read_spoken_turns,
 )
 from turnscore_exporters.quality.rated_training import read_fitted_turns
-from turnscore_exporters.quality.taught_turns import choose_turns, list_texts
-from turnscore_exporters.quality.teacher import load_sentence_teacher, read_or_embed
+from turnscore_exporters.quality.taught.lessons import TeacherRecipe, learn_from_teacher
+from turnscore_exporters.quality.taught.teacher import load_sentence_teacher, read_or_embed
+from turnscore_exporters.quality.taught.turns import choose_turns, list_texts
 from turnscore_exporters.quality.training import QualityRecipe, form_batches, new_model, train_model
 from turnscore_exporters.quality.value import write_formula
 from turnscore_exporters.training.encoders import Encoder, load_encoder

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import torch
 from turnscore_exporters.errors import CheckpointError, EncoderError, ExporterError
-from turnscore_exporters.quality import distillation
-from turnscore_exporters.quality.distillation import (
+from turnscore_exporters.quality.model import QualityModel, QualitySettings, RowBuilder, collate_pairs
+from turnscore_exporters.quality.spoken_turns import SpokenTurn
+from turnscore_exporters.quality.taught import lessons
+from turnscore_exporters.quality.taught.lessons import (
     HELD_HEADS,
     TaughtLogit,
     TeacherRecipe,
@@ -18,16 +20,14 @@ from turnscore_exporters.quality.distillation import (
     fit_taught_logit,
     learn_from_teacher,
 )
-from turnscore_exporters.quality.model import QualityModel, QualitySettings, RowBuilder, collate_pairs
-from turnscore_exporters.quality.spoken_turns import SpokenTurn
-from turnscore_exporters.quality.taught_turns import (
+from turnscore_exporters.quality.taught.teacher import compare_texts, load_sentence_teacher, read_or_embed
+from turnscore_exporters.quality.taught.turns import (
     HELD_KINDS,
     TaughtBatch,
     choose_turns,
     draw_batches,
     list_texts,
 )
-from turnscore_exporters.quality.teacher import compare_texts, load_sentence_teacher, read_or_embed
 from turnscore_exporters.quality.training import new_model
 from turnscore_exporters.training.encoders import Encoder, load_encoder
 from turnscore_service.scorers.quality_windows import WindowLayout
@@ -108,7 +108,7 @@ def test_a_resumed_run_ends_with_the_weights_of_one_that_was_not_interrupted(
 ) -> None:
     whole, encoder = fresh(tiny_bert)
     learn_from_teacher(whole, encoder, TURNS, PEOPLE, vectors, SHORT)
-    monkeypatch.setattr(distillation, "SAVE_EVERY", 3)
+    monkeypatch.setattr(lessons, "SAVE_EVERY", 3)
     torn, encoder = fresh(tiny_bert)
     batches = draw_batches(TURNS, PEOPLE, 8, 2, 0.25, 0)
     assert len(batches) == 12
@@ -120,11 +120,11 @@ def test_a_resumed_run_ends_with_the_weights_of_one_that_was_not_interrupted(
             raise KeyboardInterrupt
         return compute(*given, **named)
 
-    compute = distillation.compute_lesson_loss
-    monkeypatch.setattr(distillation, "compute_lesson_loss", stop_at_the_eighth)
+    compute = lessons.compute_lesson_loss
+    monkeypatch.setattr(lessons, "compute_lesson_loss", stop_at_the_eighth)
     with pytest.raises(KeyboardInterrupt):
         learn_from_teacher(torn, encoder, TURNS, PEOPLE, vectors, SHORT, tmp_path / "state.pt")
-    monkeypatch.setattr(distillation, "compute_lesson_loss", compute)
+    monkeypatch.setattr(lessons, "compute_lesson_loss", compute)
     again, encoder = fresh(tiny_bert)
     learn_from_teacher(again, encoder, TURNS, PEOPLE, vectors, SHORT, tmp_path / "state.pt")
     for left, right in zip(whole.parameters(), again.parameters(), strict=True):

@@ -27,8 +27,8 @@ from turnscore_exporters.quality.model import (
 )
 from turnscore_exporters.quality.row_vectors import RowVectors
 from turnscore_exporters.quality.spoken_turns import SpokenTurn
-from turnscore_exporters.quality.taught_turns import TaughtBatch, draw_batches, list_texts
-from turnscore_exporters.quality.teacher import HalfVectors, compare_texts
+from turnscore_exporters.quality.taught.teacher import HalfVectors, compare_texts
+from turnscore_exporters.quality.taught.turns import TaughtBatch, draw_batches, list_texts
 from turnscore_exporters.training.encoders import Encoder
 from turnscore_exporters.training.loop import LoopSettings, WeightAverage, run_loop
 

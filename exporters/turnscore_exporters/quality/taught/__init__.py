@@ -1,0 +1,1 @@
+"""The quality model learns what a larger sentence encoder finds alike."""
