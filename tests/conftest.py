@@ -1,5 +1,6 @@
+import gc
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -19,6 +20,20 @@ from turnscore_service.settings.service import Settings
 __all__ = ["pytest_collection_modifyitems", "pytest_xdist_make_scheduler"]  # hooks
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # models are tiny, and every core has a process of tests already
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What collecting imports stays: no collector of garbage walks through it, then or in the tests.
+
+    Such walks took 5 of 24 CPU seconds (2 cores of an AMD EPYC, `make test`, 2026-11-23, others beside).
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.fixture(autouse=True)
