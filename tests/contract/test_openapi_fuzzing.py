@@ -9,7 +9,7 @@ from support.fakes import FakeScorer
 from support.fuzzing import SCHEMA, assert_documented
 from support.served_app import served_app
 
-fuzzed = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+fuzzed = settings(max_examples=30, deadline=None, derandomize=True, database=None)
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,7 @@ def test_recall_comes_with_its_exact_interval():
     assert find_threshold(list(range(100)), 0.05) == 1
 
 
-@pytest.mark.parametrize(("turns", "draws"), [(110, 10), (200, 30)])
+@pytest.mark.parametrize(("turns", "draws"), [(110, 10), (200, 15)])
 def test_over_draws_of_raters_the_promise_is_kept(turns: int, draws: int):
     """`make simulate-calibration` draws 500 times."""
     tally = run_draws(draws, turns, seed=turns)
