@@ -28,7 +28,7 @@ def test_a_service_that_cannot_use_its_cuda_device_is_never_ready_and_says_why_a
     else:
         pytest.skip("cuda:0 works here")
     environment = {"TURNSCORE_RUNTIME__DEVICE": "cuda:0"}
-    with running_service(tmp_path, environment=environment, wait_for="/livez") as service:
+    with running_service(tmp_path, environment=environment, wait_for="/livez", alone=True) as service:
         wait_until(lambda: "refused" in plain_http.get(service.url + "/readyz").text)
         told = plain_http.get(service.url + "/readyz")
         assert told.status_code == 503

@@ -1,15 +1,24 @@
-"""`make serve`: what its variables become, and that the service so started speaks TLS at both doors."""
+"""`make serve`: what its variables become; TLS at both doors of the service so started, two workers, and SIGTERM."""
 
 import os
 import shlex
 import ssl
 import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
+import grpc
+import httpx
+import psutil
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support.certificates import certificate, private_key
-from support.processes import running_service
+from support.conditions import wait_until
+from support.processes import RunningService, running_service
 from turnscore_client import ConnectionFailedError, Tls, TurnScoreClient, TurnScoreError, TurnScoreGrpcClient
+from turnscore_wire.v1 import turnscore_pb2
+from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 
 ROOT = Path(__file__).parents[2]
 FILES = {
@@ -30,6 +39,41 @@ def command_of(*variables: str) -> tuple[dict[str, str], list[str]]:
     return dict(word.split("=", 1) for word in words[:start]), words[words.index("--port") + 2 :]
 
 
+def over_https(caller: str | None = "caller") -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(certificate("authority")))
+    if caller is not None:
+        context.load_cert_chain(certificate(caller), private_key(caller))
+    return context
+
+
+def secure_channel(service: RunningService) -> grpc.Channel:
+    """A connection of its own: channels to one address would share theirs."""
+    credentials = grpc.ssl_channel_credentials(
+        certificate("authority").read_bytes(), private_key("caller").read_bytes(), certificate("caller").read_bytes()
+    )
+    own = [("grpc.use_local_subchannel_pool", 1)]
+    return grpc.secure_channel(service.grpc_target, credentials, options=own)
+
+
+def is_serving(channel: grpc.Channel) -> bool:
+    reply = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), wait_for_ready=True, timeout=60)
+    return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
+    """As `make serve` starts it with certificates, and two workers on one gRPC port; the last test here ends it."""
+    environment, options = command_of(*(f"{name}={path}" for name, path in FILES.items()))
+    del environment["TURNSCORE_GRPC__PORT"]
+    environment |= {"TURNSCORE_WORKERS": "2", "TURNSCORE_MODELS": "engagement", "TURNSCORE_DRAIN_SECONDS": "6"}
+    folder = tmp_path_factory.mktemp("guarded")
+    with running_service(folder, environment=environment, options=options, tls=over_https()) as started:
+        with ExitStack() as opened:  # /readyz was one worker's; as many connections as these reach both
+            channels = [opened.enter_context(secure_channel(started)) for _ in range(24)]
+            wait_until(lambda: all(is_serving(channel) for channel in channels))
+        yield started
+
+
 def test_without_certificates_everything_is_plain():
     environment, options = command_of("HOST=127.0.0.2")
     assert environment == {"TURNSCORE_GRPC__HOST": "127.0.0.2", "TURNSCORE_GRPC__PORT": "50051"}
@@ -37,26 +81,61 @@ def test_without_certificates_everything_is_plain():
 
 
 @pytest.mark.e2e
-def test_make_serve_takes_certificates_for_both_doors(tmp_path: Path):
-    environment, options = command_of(*(f"{name}={path}" for name, path in FILES.items()))
-    del environment["TURNSCORE_GRPC__PORT"]
-    context = ssl.create_default_context(cafile=certificate("authority"))
-    context.load_cert_chain(*OWN.values())
+def test_both_doors_take_the_certificates_and_callers_whom_the_authority_signed(guarded: RunningService):
     trusted = Tls(ca_file=certificate("authority"), **OWN)
-    with running_service(
-        tmp_path, environment={**environment, "TURNSCORE_MODELS": "engagement"}, options=options, tls=context
-    ) as service:
-        with TurnScoreClient(service.url, tls=trusted, timeout_seconds=60) as client:
-            assert client.score(response="ok").scores
-            with client.conversation() as conversation:
-                assert conversation.say("system", "ok").scores
-        with TurnScoreGrpcClient(service.grpc_target, tls=trusted, timeout_seconds=60) as client:
-            assert client.score(response="ok").scores
-        nobody = Tls(ca_file=certificate("authority"))
-        with TurnScoreClient(service.url, tls=nobody, max_retries=0) as client, pytest.raises(ConnectionFailedError):
-            client.models()
-        with (
-            TurnScoreGrpcClient(service.grpc_target, tls=nobody, max_retries=0) as client,
-            pytest.raises(TurnScoreError),
-        ):
-            client.models()
+    with TurnScoreClient(guarded.url, tls=trusted, timeout_seconds=60) as client:
+        assert client.score(response="ok").scores
+        with client.conversation() as conversation:
+            assert conversation.say("system", "ok").scores
+    with TurnScoreGrpcClient(guarded.grpc_target, tls=trusted, timeout_seconds=60) as client:
+        assert client.score(response="ok").scores
+
+
+@pytest.mark.e2e
+def test_neither_door_serves_a_caller_whom_the_authority_did_not_sign(guarded: RunningService):
+    nobody = Tls(ca_file=certificate("authority"))
+    with TurnScoreClient(guarded.url, tls=nobody, max_retries=0) as client, pytest.raises(ConnectionFailedError):
+        client.models()
+    with (
+        TurnScoreGrpcClient(guarded.grpc_target, tls=nobody, max_retries=0) as client,
+        pytest.raises(TurnScoreError),
+    ):
+        client.models()
+    with pytest.raises(httpx.TransportError):
+        httpx.get(guarded.url + "/livez", verify=over_https("stranger"))
+
+
+def connections_of(worker: psutil.Process, port: int) -> int:
+    return sum(
+        each.status == psutil.CONN_ESTABLISHED and each.laddr.port == port for each in worker.net_connections("tcp")
+    )
+
+
+@pytest.mark.e2e
+def test_two_workers_share_the_grpc_port(guarded: RunningService):
+    port = int(guarded.grpc_target.rpartition(":")[2])
+    with ExitStack() as opened:
+        channels = [opened.enter_context(secure_channel(guarded)) for _ in range(24)]
+        assert all(is_serving(channel) for channel in channels)
+        workers = psutil.Process(guarded.process.pid).children()
+
+        def shares() -> list[int]:
+            return [count for worker in workers if (count := connections_of(worker, port))]
+
+        wait_until(lambda: sum(shares()) == len(channels))  # closed ones of before may take a moment to go
+        assert len(shares()) == 2
+
+
+@pytest.mark.e2e
+def test_sigterm_turns_health_off_and_loses_no_call(guarded: RunningService):
+    batch = turnscore_pb2.BatchRequest(items=[{"response": f"turn number {n} of a long batch"} for n in range(64)])
+    with secure_channel(guarded) as channel:
+        stub = TurnScorerStub(channel)
+        asked = stub.ScoreBatch.future(batch, timeout=60)
+        stub.Models(turnscore_pb2.ModelsRequest())  # behind the batch on the same connection: it has arrived
+        guarded.process.terminate()
+        wait_until(lambda: not is_serving(channel))
+        late = stub.Score(turnscore_pb2.ScoreRequest(response="still answered while draining"), timeout=60)
+        assert "engagement" in late.scores
+        assert len(asked.result(60).results) == 64
+    assert guarded.process.wait(120) == 0

@@ -6,34 +6,35 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from support.exporter_data import save_tiny_bert
 from support.processes import running_service
 from support.sentiment_data import write_sentiment_data
 from turnscore_client import TurnScoreClient
+from turnscore_exporters.commands import export, train
+from typer.testing import CliRunner
 
 pytestmark = pytest.mark.e2e
 
-SCRIPTS = Path(sys.executable).parent
+
+def run(app: typer.Typer, *options: str | Path) -> None:
+    """Here, where torch and transformers are imported already."""
+    done = CliRunner().invoke(app, [str(each) for each in options])
+    assert done.exit_code == 0, done.output
 
 
 def test_a_checkpoint_is_trained_exported_published_and_served(tmp_path: Path):
     data, encoder = write_sentiment_data(tmp_path / "data"), save_tiny_bert(tmp_path / "bert")
-    home = {**os.environ, "BENTOML_HOME": str(tmp_path / "store"), "BENTOML_DO_NOT_TRACK": "True"}
-
-    def run(command: str, *options: str | Path) -> str:
-        words = [str(SCRIPTS / command), *map(str, options)]
-        done = subprocess.run(words, env=home, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    checkpoint, bundle = tmp_path / "checkpoint", tmp_path / "bundle"
+    checkpoint, bundle, store = tmp_path / "checkpoint", tmp_path / "bundle", str(tmp_path / "store")
     trained = ["--data", data, "--output", checkpoint, "--encoder", encoder, "--token-limit", "48"]
-    run("turnscore-train", "sentiment-stop", *trained, "--frozen-layers", "0", "--steps", "2")
+    run(train.app, "sentiment-stop", *trained, "--frozen-layers", "0", "--steps", "2")
     exported = ["--checkpoint", checkpoint, "--version", "7.1.0", "--data", data, "--turns", "200"]
-    run("turnscore-export", "sentiment-stop", *exported, "--output", bundle, "--int8-tolerance", "0.5")
-    assert "stored sentiment_stop:7.1.0" in run("turnscore-models", "import", bundle)
+    run(export.app, "sentiment-stop", *exported, "--output", bundle, "--int8-tolerance", "0.5")
+    words = [Path(sys.executable).parent / "turnscore-models", "import", bundle]
+    done = subprocess.run(words, env={**os.environ, "BENTOML_HOME": store}, capture_output=True, text=True, check=False)
+    assert "stored sentiment_stop:7.1.0" in done.stdout, done.stdout + done.stderr
 
-    environment = {"BENTOML_HOME": str(tmp_path / "store"), "TURNSCORE_MODELS": "sentiment_stop:7.1.0"}
+    environment = {"BENTOML_HOME": store, "TURNSCORE_MODELS": "sentiment_stop:7.1.0"}
     with (
         running_service(tmp_path / "run", environment=environment) as service,
         TurnScoreClient(service.url, timeout_seconds=60) as client,

@@ -1,4 +1,4 @@
-"""Two services of one user side by side, and what is left when a supervisor, or the one process, is killed."""
+"""Two services of one user side by side; what a killed worker, supervisor or single process leaves behind."""
 
 import os
 import re
@@ -11,52 +11,74 @@ from pathlib import Path
 import psutil
 import pytest
 from support import plain_http
-from support.processes import running_service
+from support.conditions import wait_until
+from support.processes import RunningService, running_service
+from turnscore_client import TurnScoreClient
 
 pytestmark = pytest.mark.e2e
 SMALL = {"TURNSCORE_MODELS": "engagement", "TURNSCORE_RUNTIME__THREADS": "1"}
 
 
 def scored(url: str) -> float:
-    """Turns that the service says it has scored."""
+    """Turns that the service says it has scored for engagement."""
     text = plain_http.get(url + "/metrics").text
-    found = re.search(r'^turnscore_items_total\{.*outcome="scored".*\} (\S+)$', text, re.MULTILINE)
-    return float(found[1]) if found else 0.0
+    found = re.findall(r"^turnscore_items_total\{(.*)\} (\S+)$", text, re.MULTILINE)
+    wanted = {'outcome="scored"', 'scorer="engagement"'}
+    return sum(float(count) for labels, count in found if wanted <= set(labels.split(",")))
 
 
 def score(url: str, response: str) -> None:
-    body = {"response": response, "scorers": ["engagement"]}
+    body = {"response": response, "scorers": ["engagement"], "cache": "bypass"}
     assert plain_http.post(url + "/v1/score", json=body).status_code == 200
 
 
-def test_a_second_service_leaves_the_firsts_metrics_alone_and_a_taken_address_is_one_sentence(tmp_path: Path):
-    shared = {**SMALL, "BENTOML_HOME": str(tmp_path / "home")}
-    with running_service(tmp_path / "first", environment=shared) as first:
-        score(first.url, "one")
-        score(first.url, "two")
-        assert scored(first.url) == 2
-        with running_service(tmp_path / "second", environment=shared) as second:
-            score(second.url, "three")
-            assert scored(second.url) == 1
-            assert scored(first.url) == 2
-        port = first.url.rpartition(":")[2]
-        again = [str(first.process.args[0]), "serve", "turnscore_service.bento:TurnScore"]  # type: ignore[index]
-        again += ["--host", "127.0.0.1", "--port", port]
-        environment = {**os.environ, **shared, "TURNSCORE_GRPC__ENABLED": "false"}
-        refused = subprocess.run(again, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-        assert refused.returncode != 0
-        assert "another process listens on its address" in refused.stderr
-        assert "Traceback" not in refused.stderr
-        score(first.url, "four")
-        assert scored(first.url) == 3
+def test_a_second_service_leaves_the_firsts_metrics_alone_and_a_taken_address_is_one_sentence(
+    service: RunningService, tmp_path: Path
+):
+    shared = {**SMALL, "BENTOML_HOME": str(service.log.parent / "bentoml")}
+    before = scored(service.url)
+    score(service.url, "one")
+    score(service.url, "two")
+    assert scored(service.url) == before + 2
+    with running_service(tmp_path, environment=shared) as second:
+        score(second.url, "three")
+        assert scored(second.url) == 1
+        assert scored(service.url) == before + 2
+    port = service.url.rpartition(":")[2]
+    again = [str(service.process.args[0]), "serve", "turnscore_service.bento:TurnScore"]  # type: ignore[index]
+    again += ["--host", "127.0.0.1", "--port", port]
+    environment = {**os.environ, **shared, "TURNSCORE_GRPC__ENABLED": "false"}
+    refused = subprocess.run(again, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert refused.returncode != 0
+    assert "another process listens on its address" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    score(service.url, "four")
+    assert scored(service.url) == before + 3
 
 
-def test_a_worker_whose_supervisor_was_killed_frees_the_port(tmp_path: Path):
+def test_a_killed_worker_is_replaced_and_one_whose_supervisor_was_killed_frees_the_port(tmp_path: Path):
+    def worker() -> psutil.Process | None:
+        children = psutil.Process(service.process.pid).children()
+        return next((each for each in children if "--fd" in " ".join(command_of(each))), None)
+
     with running_service(tmp_path, environment=SMALL) as service:
+        first = worker()
+        first.kill()
+        wait_until(lambda: (found := worker()) is not None and found.pid != first.pid)
+        wait_until(lambda: plain_http.get(service.url + "/readyz").status_code == 200)
+        with TurnScoreClient(service.url, timeout_seconds=60, max_retries=20) as client:
+            assert client.score(response="ok").scores
         workers = psutil.Process(service.process.pid).children(recursive=True)
         service.process.send_signal(signal.SIGKILL)
         assert psutil.wait_procs(workers, timeout=120)[1] == []
         assert_free(service.url)
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:  # it ended meanwhile
+        return []
 
 
 def assert_free(url: str) -> None:
