@@ -16,7 +16,6 @@ from torch.nn import functional
 from transformers import GPT2LMHeadModel
 
 from turnscore_exporters.fed.language_model import (
-    TOKENIZER_FILE,
     LanguageModelSize,
     build_model,
     find_end_of_text,
@@ -54,12 +53,16 @@ class LanguageModelJob:
 
 
 def run_language_model_job(job: LanguageModelJob) -> None:
-    """Trains the tokenizer and the model, resuming where a run was interrupted; writes both and `training.json`."""
+    """Trains the tokenizer and the model, resuming where a run was interrupted; writes both and `training.json`.
+
+    The tokenizer takes seconds and is trained each time: one that lay there might be of other options. It is written
+    last, so that a folder of another run keeps its own where this one is refused.
+    """
     if job.threads:
         torch.set_num_threads(job.threads)
     claim_folder(job.output, job.data)
     texts = read_texts(job.data)
-    tokenizer = _find_tokenizer(job, texts)
+    tokenizer = train_tokenizer((turn for turns in texts.train for turn in turns), job.size.vocabulary)
     eos_id = find_end_of_text(tokenizer)
     train, held_out = (_tokenize(tokenizer, each, eos_id, job.size.positions) for each in (texts.train, texts.held_out))
     typer.echo(f"{sum(map(len, train)):,} tokens to train on, {sum(map(len, held_out)):,} held out")
@@ -68,6 +71,7 @@ def run_language_model_job(job: LanguageModelJob) -> None:
     train_model(model, train, eos_id, job)
     perplexity = measure_perplexity(model, held_out, eos_id)
     model.save_pretrained(job.output)
+    save_tokenizer(tokenizer, job.output)
     tokens = {"train": sum(map(len, train)), "held_out": sum(map(len, held_out))}
     write_json(job.output / TRAINING_FILE, _describe(job, texts, tokens, perplexity))
     typer.echo(f"held-out perplexity {perplexity:.1f} per token")
@@ -118,16 +122,6 @@ def measure_perplexity(model: GPT2LMHeadModel, windows: Sequence[Sequence[int]],
             loss, count = compute_loss(model, [windows[number] for number in group], eos_id)
             total, tokens = total + float(loss), tokens + count
     return math.exp(total / tokens)
-
-
-def _find_tokenizer(job: LanguageModelJob, texts: DialogueTexts) -> Tokenizer:
-    """The tokenizer that an interrupted run left, else one trained on the training dialogues."""
-    file = job.output / TOKENIZER_FILE
-    if file.exists():
-        return Tokenizer.from_file(str(file))
-    tokenizer = train_tokenizer((turn for turns in texts.train for turn in turns), job.size.vocabulary)
-    save_tokenizer(tokenizer, job.output)
-    return tokenizer
 
 
 def _tokenize(tokenizer: Tokenizer, dialogues: Sequence[Turns], eos_id: int, window: int) -> list[list[int]]:

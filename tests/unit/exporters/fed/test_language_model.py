@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,19 @@ def test_an_interrupted_run_ends_with_the_weights_of_one_that_was_not(
     run_language_model_job(halted)
     expected, found = (load_checkpoint(str(tmp_path / name)).model.state_dict() for name in ("whole", "halted"))
     assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_another_vocabulary_never_gets_the_tokenizer_that_lies_in_the_folder(data: Path, tmp_path: Path) -> None:
+    job = LanguageModelJob(data=data, output=tmp_path / "lm", size=SIZE, steps=1, seed=0, threads=1)
+    smaller = replace(job, size=replace(SIZE, vocabulary=300))
+    run_language_model_job(job)
+    before = (job.output / "tokenizer.json").read_bytes()
+    with pytest.raises(CheckpointError, match="belongs to another run"):
+        run_language_model_job(smaller)
+    assert (job.output / "tokenizer.json").read_bytes() == before
+    (job.output / "state.pt").unlink()
+    run_language_model_job(smaller)
+    assert load_checkpoint(str(job.output)).tokenizer.get_vocab_size() == 300
 
 
 def test_the_saved_model_is_a_checkpoint_that_fed_can_export(data: Path, tmp_path: Path) -> None:
