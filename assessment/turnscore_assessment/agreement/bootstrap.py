@@ -30,6 +30,9 @@ LEAST_OBSERVATIONS = 3
 LEAST_DIALOGUES = 3
 """With fewer dialogues, those drawn say nothing about others: such figures get no interval. Chosen."""
 
+_DIALOGUES_AT_ONCE = 256
+"""Dialogues whose pairs with all dialogues are held at once: 20 MB of 10,000. Chosen."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Correlations:
@@ -137,15 +140,22 @@ def find_partial(matrices: Floats, given: int) -> Floats:
 def _resample_pairs(
     of_signs: Callable[[Floats, Floats], Floats], pair: Floats, dialogue_of: Integers, draws: Floats
 ) -> Floats:
-    """Each round's sum, over all pairs of observations, of a function of the signs of their two differences."""
+    """Each round's sum, over all pairs of observations, of a function of the signs of their two differences.
+
+    Whole numbers below 2**53, however the pairs are parted: the sums are exact.
+    """
     left, right = pair
     count = draws.shape[1]
-    sums = np.empty((count, count))
-    for dialogue in range(count):
-        own = dialogue_of == dialogue
-        found = of_signs(np.sign(left[own, None] - left), np.sign(right[own, None] - right))
-        sums[dialogue] = np.bincount(dialogue_of, found.sum(axis=0), count)
-    return np.asarray(((draws @ sums) * draws).sum(axis=1))
+    totals = np.zeros(len(draws))
+    for first in range(0, count, _DIALOGUES_AT_ONCE):
+        part = range(first, min(first + _DIALOGUES_AT_ONCE, count))
+        sums = np.empty((len(part), count))
+        for place, dialogue in enumerate(part):
+            own = dialogue_of == dialogue
+            found = of_signs(np.sign(left[own, None] - left), np.sign(right[own, None] - right))
+            sums[place] = np.bincount(dialogue_of, found.sum(axis=0), count)
+        totals += ((draws @ sums.T) * draws[:, part.start : part.stop]).sum(axis=1)
+    return totals
 
 
 def _weighted_ranks(codes: Integers, weights: Floats) -> Floats:

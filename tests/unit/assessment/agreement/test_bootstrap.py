@@ -1,6 +1,7 @@
 """Correlations with dialogue-wise intervals, against SciPy on resamples that are really copied."""
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -42,6 +43,21 @@ def test_resampled_kendall_equals_scipys_on_the_copied_resample() -> None:
     found = resample_kendall(np.stack([SCORES, QUALITIES]), DIALOGUES, DRAWS)
     chosen = [copy_resample(drawn) for drawn in DRAWS]
     assert found == pytest.approx([stats.kendalltau(SCORES[each], QUALITIES[each]).statistic for each in chosen])
+
+
+def test_resampled_kendall_holds_no_table_of_all_pairs_of_dialogues() -> None:
+    count = 1200
+    pair = np.random.default_rng(2).normal(size=(2, count))
+    draws = draw_dialogues(count, 2, seed=1)
+    tracemalloc.start()
+    try:
+        found = resample_kendall(pair, np.arange(count), draws)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < count**2 * pair.itemsize / 2
+    copied = np.repeat(pair, draws[0].astype(int), axis=1)
+    assert found[0] == pytest.approx(stats.kendalltau(*copied).statistic)
 
 
 def test_points_equal_scipys_and_lie_in_their_intervals() -> None:
