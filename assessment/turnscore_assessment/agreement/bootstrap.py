@@ -33,6 +33,9 @@ LEAST_DIALOGUES = 3
 _DIALOGUES_AT_ONCE = 256
 """Dialogues whose pairs with all dialogues are held at once: 20 MB of 10,000. Chosen."""
 
+_NUMBERS_AT_ONCE = 2**15
+"""Numbers of all rounds that are weighted together, 256 kB an array. Measured: the quickest of 2**14 to 2**18."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Correlations:
@@ -88,19 +91,18 @@ def draw_dialogues(count: int, rounds: int, seed: int) -> Floats:
 def resample_pearson(columns: Floats, dialogue_of: Integers, draws: Floats) -> Floats:
     """Pearson's r of all pairs of columns: one matrix per round."""
     centred = columns - columns.mean(axis=1, keepdims=True)
-    return np.array([_weighted_pearson(centred, drawn[dialogue_of]) for drawn in draws]).reshape(
-        -1, *[len(columns)] * 2
-    )
+    return _resample_matrices(lambda _: centred, columns, dialogue_of, draws)
 
 
 def resample_spearman(columns: Floats, dialogue_of: Integers, draws: Floats) -> Floats:
     """Spearman's rho of all pairs of columns: one matrix per round."""
-    codes = np.stack([np.unique(column, return_inverse=True)[1] for column in columns])
-    matrices = []
-    for drawn in draws:
-        weights = drawn[dialogue_of]
-        matrices.append(_weighted_pearson(np.stack([_weighted_ranks(each, weights) for each in codes]), weights))
-    return np.array(matrices).reshape(-1, *[len(columns)] * 2)
+    codes = [np.unique(column, return_inverse=True)[1] for column in columns]
+    return _resample_matrices(
+        lambda weights: np.stack([_weighted_ranks(each, weights) for each in codes], axis=-2),
+        columns,
+        dialogue_of,
+        draws,
+    )
 
 
 def resample_kendall(pair: Floats, dialogue_of: Integers, draws: Floats) -> Floats:
@@ -124,7 +126,7 @@ def resample_auc(scores: Floats, labels: Floats, dialogue_of: Integers, draws: F
         weights = drawn[dialogue_of]
         positives = weights * (labels == 1)
         count, others = positives.sum(), weights.sum() - positives.sum()
-        ranks = positives @ _weighted_ranks(codes, weights)
+        ranks = positives @ _weighted_ranks(codes, weights[None])[0]
         areas.append((ranks - count * (count + 1) / 2) / (count * others) if count and others else np.nan)
     return np.array(areas)
 
@@ -158,20 +160,39 @@ def _resample_pairs(
     return totals
 
 
+def _resample_matrices(
+    weigh: Callable[[Floats], Floats], columns: Floats, dialogue_of: Integers, draws: Floats
+) -> Floats:
+    """Pearson's r of all pairs of the columns that `weigh` makes of some rounds' weights: one matrix per round."""
+    matrices = np.empty((len(draws), *[len(columns)] * 2))
+    rounds = max(1, _NUMBERS_AT_ONCE // columns.size)
+    for first in range(0, len(draws), rounds):
+        weights = draws[first : first + rounds, dialogue_of]
+        matrices[first : first + rounds] = _weighted_pearson(weigh(weights), weights)
+    return matrices
+
+
 def _weighted_ranks(codes: Integers, weights: Floats) -> Floats:
-    """Ranks, ties averaged, where each observation stands as often as its weight; `codes` number the values upwards."""
-    counts = np.bincount(codes, weights)
-    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[codes])
+    """Ranks, ties averaged, where each observation stands as often as its weight; `codes` number the values upwards.
+
+    `weights` and ranks are [rounds, observations].
+    """
+    counts = np.stack([np.bincount(codes, each) for each in weights])
+    return np.asarray(np.take(np.cumsum(counts, axis=1) - (counts - 1) / 2, codes, axis=1))
 
 
 def _weighted_pearson(columns: Floats, weights: Floats) -> Floats:
-    """Pearson's r of all pairs of columns where each observation stands as often as its weight."""
-    centred = columns - ((columns @ weights) / weights.sum())[:, None]
-    covariance = (centred * weights) @ centred.T
-    variances = np.diag(covariance)
-    is_constant = variances <= UNEXPLAINED * (columns**2 @ weights)
+    """Pearson's r of all pairs of columns where each observation stands as often as its weight: a matrix per round.
+
+    `weights` are [rounds, observations]; `columns` [columns, observations], or such a table per round.
+    """
+    upright = weights[..., None]
+    centred = columns - (columns @ upright) / weights.sum(axis=-1)[:, None, None]
+    covariance = (centred * weights[:, None]) @ centred.swapaxes(-1, -2)
+    variances = np.diagonal(covariance, axis1=-2, axis2=-1)
+    is_constant = variances <= UNEXPLAINED * (columns**2 @ upright)[..., 0]
     norms = np.where(is_constant, 0, np.sqrt(variances))
-    return _divide(covariance, np.outer(norms, norms))
+    return _divide(covariance, norms[..., :, None] * norms[..., None, :])
 
 
 def _divide(left: Floats, right: Floats) -> Floats:

@@ -63,19 +63,20 @@ def evaluate(
     rows: Sequence[Comparison], metrics: Sequence[Metric], reducers: Sequence[str], tokenisation: str = "blanks"
 ) -> Evaluation:
     """Every metric under every reducer that fits it; correlations where at least one row is rated."""
-    rated = [row for row in rows if row.rating is not None]
+    rated = [place for place, row in enumerate(rows) if row.rating is not None]
+    tables = [Tables(metric, rows) for metric in metrics]
     return Evaluation(
         rows=len(rows),
         contexts=len({row.context_id for row in rows}),
         rated_rows=len(rated),
-        results=[result for metric in metrics for result in _measure(metric, rows, reducers)],
+        results=[result for each in tables for result in _measure(each, reducers)],
         diversity=measure_diversity(rows, tokenisation),
-        correlations=_correlate_all(metrics, rated, reducers) if rated else [],
+        correlations=_correlate_all([each.take(rated) for each in tables], reducers) if rated else [],
     )
 
 
-def _measure(metric: Metric, rows: Sequence[Comparison], reducers: Sequence[str]) -> list[Result]:
-    tables = Tables(metric, rows)
+def _measure(tables: Tables, reducers: Sequence[str]) -> list[Result]:
+    metric, rows = tables.metric, tables.rows
     reduced = {reducer: tables.reduce(reducer) for reducer in reducers if fits(reducer, metric)}
     found = []
     places: dict[str, list[int]] = {}
@@ -105,13 +106,14 @@ def _measure(metric: Metric, rows: Sequence[Comparison], reducers: Sequence[str]
     return found
 
 
-def _correlate_all(metrics: Sequence[Metric], rows: Sequence[Comparison], reducers: Sequence[str]) -> list[Correlated]:
+def _correlate_all(of_metrics: Sequence[Tables], reducers: Sequence[str]) -> list[Correlated]:
+    rows = of_metrics[0].rows
     ratings = np.array([row.rating for row in rows], dtype=np.float64)
     contexts = [row.context_id for row in rows]
     first: dict[tuple[str, int], Floats] = {}
     found = []
-    for metric in metrics:
-        tables = Tables(metric, rows)
+    for tables in of_metrics:
+        metric = tables.metric
         for reducer, references in _choose_columns(metric, rows, reducers):
             column = tables.reduce_first(reducer, references)
             leader = first.setdefault((reducer, references), column)

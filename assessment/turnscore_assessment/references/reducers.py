@@ -48,32 +48,44 @@ class Tables:
     """The pairs of many rows, each compared once by one metric for all reducers."""
 
     def __init__(self, metric: Metric, rows: Sequence[Comparison]) -> None:
-        self._metric = metric
-        self._rows = rows
+        self.metric = metric
+        self.rows = rows
         self._tables: list[Floats] | None = None
+        self._joint: Floats | None = None
+
+    def take(self, places: Sequence[int]) -> "Tables":
+        """Those of some rows; what was compared is not compared again."""
+        taken = Tables(self.metric, [self.rows[place] for place in places])
+        if self._tables is not None:
+            taken._tables = [self._tables[place] for place in places]
+        if self._joint is not None:
+            taken._joint = self._joint[list(places)]
+        return taken
 
     def reduce(self, reducer: str) -> Floats:
         """One number per row, in order. Raises ReferencesError for a reducer that does not fit."""
-        check_reducer(reducer, self._metric)
-        if reducer == JOINT and isinstance(self._metric, ComparesJointly):
-            return self._reduce_jointly(self._metric)
+        check_reducer(reducer, self.metric)
+        if reducer == JOINT and isinstance(self.metric, ComparesJointly):
+            return self._reduce_jointly(self.metric)
         return np.array([_OF_TABLE[reducer](table) for table in self._compared()])
 
     def reduce_first(self, reducer: str, references: int) -> Floats:
         """The result of `reduce` with the first references of each row alone."""
+        if all(len(row.references) <= references for row in self.rows):
+            return self.reduce(reducer)
         if reducer == JOINT:
-            return Tables(self._metric, [row.with_references(references) for row in self._rows]).reduce(reducer)
-        check_reducer(reducer, self._metric)
+            return Tables(self.metric, [row.with_references(references) for row in self.rows]).reduce(reducer)
+        check_reducer(reducer, self.metric)
         return np.array([_OF_TABLE[reducer](table[:, :references]) for table in self._compared()])
 
     def _compared(self) -> list[Floats]:
         if self._tables is None:
             pairs: list[Pair] = [
-                (own, other) for row in self._rows for own in row.hypotheses for other in row.references
+                (own, other) for row in self.rows for own in row.hypotheses for other in row.references
             ]
-            found = self._metric.compare(pairs)
+            found = self.metric.compare(pairs)
             tables, start = [], 0
-            for row in self._rows:
+            for row in self.rows:
                 size = len(row.hypotheses) * len(row.references)
                 tables.append(found[start : start + size].reshape(len(row.hypotheses), -1))
                 start += size
@@ -81,10 +93,12 @@ class Tables:
         return self._tables
 
     def _reduce_jointly(self, metric: ComparesJointly) -> Floats:
-        found = metric.compare_jointly(groups_of(self._rows))
-        counts = [len(row.hypotheses) for row in self._rows]
-        starts = np.cumsum([0, *counts[:-1]])
-        return np.asarray(np.add.reduceat(found, starts) / counts)
+        if self._joint is None:
+            found = metric.compare_jointly(groups_of(self.rows))
+            counts = [len(row.hypotheses) for row in self.rows]
+            starts = np.cumsum([0, *counts[:-1]])
+            self._joint = np.asarray(np.add.reduceat(found, starts) / counts)
+        return self._joint
 
 
 def groups_of(rows: Sequence[Comparison]) -> list[Group]:

@@ -39,6 +39,13 @@ def test_resampled_coefficients_equal_scipys_on_the_copied_resample(resample, ex
     assert found == pytest.approx([expected(SCORES[each], QUALITIES[each]).statistic for each in chosen])
 
 
+@pytest.mark.parametrize("resample", [resample_pearson, resample_spearman])
+def test_a_round_is_the_same_number_alone_and_among_many(resample) -> None:
+    columns, draws = np.stack([SCORES, QUALITIES, LENGTHS]), draw_dialogues(20, 400, seed=2)
+    alone = [resample(columns, DIALOGUES, draws[place : place + 1])[0] for place in range(400)]
+    assert resample(columns, DIALOGUES, draws) == pytest.approx(np.array(alone), abs=1e-12)
+
+
 def test_resampled_kendall_equals_scipys_on_the_copied_resample() -> None:
     found = resample_kendall(np.stack([SCORES, QUALITIES]), DIALOGUES, DRAWS)
     chosen = [copy_resample(drawn) for drawn in DRAWS]

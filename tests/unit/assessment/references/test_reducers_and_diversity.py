@@ -1,12 +1,16 @@
 """Reducers and diversity: by hand, on few words."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from turnscore_assessment.references.comparisons import Comparison, Floats
 from turnscore_assessment.references.diversity import adjusted_distinct, distinct, measure_diversity, self_bleu
 from turnscore_assessment.references.errors import ReferencesError
+from turnscore_assessment.references.evaluation import evaluate
 from turnscore_assessment.references.metrics.bleu import Bleu
-from turnscore_assessment.references.metrics.metric import Pair
+from turnscore_assessment.references.metrics.metric import Group, Pair
 from turnscore_assessment.references.reducers import Tables
 
 
@@ -34,6 +38,37 @@ def test_each_reducer_asks_another_question():
     found = {name: float(tables.reduce(name)[0]) for name in ("single", "max", "mean", "recall")}
     assert found == pytest.approx({"single": 0.3, "max": 0.55, "mean": 1.8 / 6, "recall": 1.5 / 3})
     assert metric.calls == 1
+
+
+class Counted(Bleu):
+    """BLEU that notes what it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.pairs: list[Pair] = []
+        self.joint: list[str] = []
+
+    def compare(self, pairs: Sequence[Pair]) -> Floats:
+        self.pairs += pairs
+        return super().compare(pairs)
+
+    def compare_jointly(self, groups: Sequence[Group]) -> Floats:
+        self.joint += [own for own, _ in groups]
+        return super().compare_jointly(groups)
+
+
+def test_rated_rows_are_compared_once_for_their_means_and_their_correlations():
+    metric = Counted()
+    rows = [
+        replace(row([f"a {number}"], ["a b", f"c {number}"]), rating=None if number == 2 else float(number))
+        for number in range(5)
+    ]
+    found = evaluate(rows, [metric], ["max", "joint"])
+    assert len(metric.pairs) == len(set(metric.pairs)) == 10
+    assert metric.joint == [f"a {number}" for number in range(5)]
+    rated = evaluate([each for each in rows if each.rating is not None], [Bleu(1)], ["max", "joint"])
+    assert repr(found.correlations) == repr(rated.correlations)
+    assert len(found.correlations) == 3
 
 
 def test_the_first_references_alone_are_taken():
