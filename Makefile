@@ -185,8 +185,8 @@ baselines: $(DEV)/.ready  ## Trains the papers' other systems at a small size, a
 	$(DEV)/bin/turnscore-train baselines --data $(DATA) --output $(OUTPUT)
 
 sample-commands: OUTPUT = build/sample-commands
-sample-commands: $(DEV)/.ready  ## Runs the documented train, export and agreement commands on the made-up sample, as written: PAGES="data.md ..."
-	PYTHONPATH=tests $(DEV)/bin/python -m support.sample_commands $(OUTPUT) $(PAGES)
+sample-commands: $(DEV)/.ready  ## Runs the documented train, export and agreement commands on the made-up sample, as written: PAGES="data.md ..."; QUICK=--quick shortens the long ones
+	PYTHONPATH=tests $(DEV)/bin/python -m support.sample_commands $(OUTPUT) $(PAGES) $(QUICK)
 
 train-sentiment-stop: $(DEV)/.ready  ## Trains the sentiment/stop model: DATA=folder OUTPUT=folder
 	$(DEV)/bin/turnscore-train sentiment-stop --data $(DATA) --output $(OUTPUT)

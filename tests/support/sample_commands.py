@@ -1,12 +1,14 @@
 """`make sample-commands`: runs the documented commands of training, export and agreement on the sample, as written.
 
 All in one folder: DATA is the sample, the other names are what the commands make or what a reader brings. What ran is
-not run again, so that an interrupted run goes on. Ends with status 1 where a command failed.
+not run again, so that an interrupted run goes on. With `--quick` the long commands get options that shorten them, which
+their lines name. Ends with status 1 where a command failed.
 """
 
 import gzip
 import json
 import os
+import resource
 import shlex
 import shutil
 import subprocess
@@ -38,9 +40,18 @@ NOT_RUN = {
     "--full": "takes hours",
 }
 
-
 STUDY = "turnscore-assess convert free_run1_pass.jsonl.gz free_run1_fail.jsonl.gz --output build/free_run1.jsonl.gz"
 """As docs/assessment.md makes the file that docs/agreement.md reads."""
+QUICK = {
+    "turnscore-train sentiment-stop": "--steps 20",
+    "turnscore-train quality": "--scale 0.02",
+    "turnscore-train dialogue-lm": "--steps 20",
+    "turnscore-export sentiment-stop": "--turns 200",
+    "turnscore-export quality": "--turns 200",
+    "turnscore-export fed": "--turns 200",
+    "turnscore-agreement-table": "--turns 60 --fed-turns 20 --contexts 10 --bootstrap 20",
+}
+"""What `--quick` adds to the commands that take longest: enough to see that a command ends, too little for a figure."""
 
 
 def read_commands(page: str) -> Iterator[list[str]]:
@@ -56,6 +67,13 @@ def reason_against(words: Sequence[str]) -> str | None:
     if words[0] == "turnscore-agreement" and "--bundle" not in words:
         return NOT_RUN["--url"]
     return next((why for part, why in NOT_RUN.items() if part in shlex.join(words)), None)
+
+
+def shorten(words: Sequence[str]) -> list[str]:
+    """The command with what `--quick` adds to it; of an option given twice the last counts."""
+    line = shlex.join(words)
+    added = next((options for begin, options in QUICK.items() if f"{line} ".startswith(f"{begin} ")), "")
+    return [*words, *shlex.split(added)]
 
 
 def bring_files(folder: Path) -> None:
@@ -80,10 +98,7 @@ def bring_files(folder: Path) -> None:
     (folder / "rated.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rated), encoding="utf-8")
     run_command(shlex.split("turnscore-agreement-convert dbdc3.jsonl.gz judged.jsonl.gz"), folder)
     (folder / "judged.jsonl").write_bytes(gzip.decompress((folder / "judged.jsonl.gz").read_bytes()))
-    assessed = (
-        "turnscore-assess convert free_run1_pass.jsonl.gz free_run1_fail.jsonl.gz --output build/free_run1.jsonl.gz"
-    )
-    run_command(shlex.split(assessed), folder)
+    run_command(shlex.split(STUDY), folder)
 
 
 def run_command(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -95,7 +110,7 @@ def run_command(words: Sequence[str], folder: Path) -> subprocess.CompletedProce
     )
 
 
-def run_pages(folder: Path, pages: Sequence[str]) -> int:
+def run_pages(folder: Path, pages: Sequence[str], *, is_quick: bool = False) -> int:
     """The number of commands that failed; a line per command."""
     folder.mkdir(parents=True, exist_ok=True)
     bring_files(folder)
@@ -104,7 +119,8 @@ def run_pages(folder: Path, pages: Sequence[str]) -> int:
     done = set(record.read_text(encoding="utf-8").splitlines())
     failed = 0
     for page in pages:
-        commands = {f"{page} {shlex.join(words)}": words for words in read_commands(page)}
+        listed = [shorten(words) if is_quick else words for words in read_commands(page)]
+        commands = {f"{page} {shlex.join(words)}": words for words in listed}
         if page != PAGES[-1] and not done & commands.keys():
             for name in OF_A_PAGE:
                 shutil.rmtree(folder / name, ignore_errors=True)
@@ -118,10 +134,11 @@ def run_pages(folder: Path, pages: Sequence[str]) -> int:
 
 def run_command_once(name: str, words: Sequence[str], folder: Path, record: Path) -> bool:
     """Whether it failed; what ran is recorded."""
-    begun = time.monotonic()
+    begun, before = time.monotonic(), _children_seconds()
     ended = run_command(words, folder)
     how = "FAILED" if ended.returncode else "ran"
-    print(f"{name}: {how} in {time.monotonic() - begun:.0f} s", flush=True)
+    seconds, computed = time.monotonic() - begun, _children_seconds() - before
+    print(f"{name}: {how} in {seconds:.0f} s, {computed:.0f} s of CPU", flush=True)
     if ended.returncode:
         print(ended.stdout[-3000:], flush=True)
     else:
@@ -130,5 +147,12 @@ def run_command_once(name: str, words: Sequence[str], folder: Path, record: Path
     return bool(ended.returncode)
 
 
+def _children_seconds() -> float:
+    """The CPU time of all commands that ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 if __name__ == "__main__":
-    sys.exit(1 if run_pages(Path(sys.argv[1]), sys.argv[2:] or PAGES) else 0)
+    given = [each for each in sys.argv[1:] if each != "--quick"]
+    sys.exit(1 if run_pages(Path(given[0]), given[1:] or PAGES, is_quick="--quick" in sys.argv) else 0)

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 from support.documented_commands import PROGRAMS, all_commands, read_blocks, read_spans, refusal_of
+from support.sample_commands import PAGES, QUICK, read_commands, shorten
 
+SHORTENED = [shorter for page in PAGES for words in read_commands(page) if (shorter := shorten(words)) != words]
 BLOCKS, SPANS = all_commands(read_blocks), all_commands(read_spans)
 PLACEHOLDER = "KIND"
 
@@ -23,6 +25,15 @@ def test_every_program_is_in_a_block_that_can_be_copied() -> None:
 @pytest.mark.parametrize(("page", "words"), BLOCKS, ids=name_of)
 def test_a_command_that_can_be_copied_is_accepted_as_it_stands(page: Path, words: list[str], tmp_path: Path) -> None:
     assert refusal_of(words, tmp_path) is None
+
+
+@pytest.mark.parametrize("words", SHORTENED, ids=name_of)
+def test_a_command_that_the_sample_shortens_is_accepted(words: list[str], tmp_path: Path) -> None:
+    assert refusal_of(words, tmp_path) is None
+
+
+def test_every_way_of_shortening_a_command_is_of_a_documented_one() -> None:
+    assert {begin for begin in QUICK for words in SHORTENED if shlex.join(words).startswith(begin)} == set(QUICK)
 
 
 @pytest.mark.parametrize(("page", "words"), SPANS, ids=name_of)
