@@ -1,6 +1,7 @@
 """Bundles: one version of one scorer with its checksums; read, checked, stored and found by name and version."""
 
 from turnscore_models.bundle import Bundle, copy_bundle, known_kinds, read_bundle, read_manifest, write_bundle
+from turnscore_models.combination_calibration import CombinationCalibration
 from turnscore_models.errors import (
     BundleError,
     BundleExistsError,
@@ -31,6 +32,7 @@ __all__ = [
     "BundleExistsError",
     "BundleNotFoundError",
     "Calibration",
+    "CombinationCalibration",
     "CorruptBundleError",
     "GraphOutput",
     "GraphSpec",

@@ -158,6 +158,31 @@ def test_a_file_of_percentiles_is_refused_by_what_is_wrong(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, None),
+        (
+            {"models": {"engagement": "engagement:0.9.0", "relevance": "relevance:1.0.0"}},
+            "are of engagement:0.9.0, rel",
+        ),
+        ({"weights": {"engagement": 0.4, "relevance": 0.6}}, "are of other weights"),
+        ({"models": {}, "weights": {}}, "do not say which versions"),
+    ],
+)
+def test_percentiles_of_other_versions_or_weights_are_warned_of_by_the_combinations_name(
+    changed: Mapping[str, Any], said: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    loaded = {each: loaded_fake(scorer, each) for each, scorer in scorers().items()}
+    described = settings(tmp_path).combinations
+    file = tmp_path / "curve.json"
+    of = {"models": {name: f"{name}:1.0.0" for name in loaded}, "weights": dict.fromkeys(loaded, 0.5)}
+    file.write_text(json.dumps(json.loads(file.read_text()) | of | changed))
+    assert list(load_combinations(described, loaded)) == ["engagement+relevance"]
+    assert len(caplog.messages) == (said is not None)
+    assert said is None or (said in caplog.text and "percentiles of engagement+relevance in" in caplog.text)
+
+
+@pytest.mark.parametrize(
     "given", [{"Mix!": {"weights": {"a": 1}}}, {"mix": {"weights": {}}}, {"mix": {"weights": {"a..b": 1}}}]
 )
 def test_a_setting_that_is_no_combination_ends_the_start(given: object, monkeypatch: pytest.MonkeyPatch) -> None:

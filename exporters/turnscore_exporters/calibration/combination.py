@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from turnscore_assessment.agreement.bundles import load_bundles, score_turns
-from turnscore_models import Calibration
+from turnscore_models import CombinationCalibration
 from turnscore_service.scorers.scorer import RawScore
 
 from turnscore_exporters.bundles.parity import turns_of
@@ -30,22 +30,25 @@ def parse_weights(given: Sequence[str]) -> dict[str, float]:
 
 def write_combination_percentiles(
     weights: Mapping[str, float], bundles: Sequence[str], reference: ReferenceTurns, output: Path
-) -> Calibration:
-    """The percentiles of the weighted sum over the turns, in the form of the setting.
+) -> CombinationCalibration:
+    """The percentiles of the weighted sum over the turns, with the versions and weights that they are of.
 
     Raises ExporterError where no bundle has a part's scorer, or the scorer does not give the part.
     """
     scorers = load_bundles(bundles)
     turns = turns_of(reference.pairs)
     values = [0.0] * len(turns)
-    for name in dict.fromkeys(part.partition(".")[0] for part in weights):
+    names = list(dict.fromkeys(part.partition(".")[0] for part in weights))
+    for name in names:
         if name not in scorers:
             raise ExporterError(f"--weight names {name}, which no --bundle is; given: {', '.join(scorers)}")
         scores = score_turns(scorers[name], [scorers[name].trim(turn) for turn in turns])
         own = {part: weight for part, weight in weights.items() if part.partition(".")[0] == name}
         for place, score in enumerate(scores):
             values[place] += sum(weight * _read_part(part, score) for part, weight in own.items())
-    found = calibrate(values, reference.source)
+    models = {name: scorers[name].bundle.manifest.reference for name in names}
+    curve = calibrate(values, reference.source)
+    found = CombinationCalibration(**dict(curve), models=models, weights=dict(weights))
     write_json(output, found)
     return found
 

@@ -1,10 +1,14 @@
-"""The combinations that the settings name, checked against what is loaded. Refuses one that could never score."""
+"""The combinations that the settings name, checked against what is loaded. Refuses one that could never score.
 
+Warns of percentiles that are of other bundles or weights: a value is right without them, and a switch goes on.
+"""
+
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
-from turnscore_models import BundleError, Calibration
+from turnscore_models import BundleError, CombinationCalibration
 
 from turnscore_service.path.combinations import Combination
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
@@ -12,6 +16,8 @@ from turnscore_service.scorers.scorer import EncodesTexts, RawScore
 from turnscore_service.settings.service import CombinationSettings
 
 VARIABLE = "TURNSCORE_COMBINATIONS"
+
+_LOGGER = logging.getLogger("turnscore.models")
 
 
 def load_combinations(
@@ -25,10 +31,12 @@ def load_combinations(
 def _load(name: str, described: CombinationSettings, scorers: Mapping[str, LoadedScorer]) -> Combination:
     if name in scorers:
         raise BundleError(f"{VARIABLE} has {name}, which is the name of a loaded scorer")
+    file = described.percentiles
+    known = None if file is None else _read_percentiles(name, file)
     combination = Combination(
         name=name,
         weights=described.weights,
-        percentiles=None if described.percentiles is None else _read_percentiles(name, described.percentiles),
+        percentiles=None if known is None else tuple(known.percentiles),
         threshold=described.threshold,
     )
     for scorer in combination.scorers:
@@ -36,11 +44,26 @@ def _load(name: str, described: CombinationSettings, scorers: Mapping[str, Loade
             raise BundleError(f"{VARIABLE}: {name} weighs {scorer}, which is not loaded; loaded: {', '.join(scorers)}")
     for part in combination.weights:
         scorer, _, detail = part.partition(".")
-        if detail and detail not in (known := _prove(scorers[scorer]).details):
+        if detail and detail not in (parts := _prove(scorers[scorer]).details):
             raise BundleError(
-                f"{VARIABLE}: {name} weighs {part}; the parts of {scorer} are {', '.join(known) or 'none'}"
+                f"{VARIABLE}: {name} weighs {part}; the parts of {scorer} are {', '.join(parts) or 'none'}"
             )
+    if known is not None and (doubt := _doubt(known, combination, scorers)):
+        _LOGGER.warning(
+            "%s: the percentiles of %s in %s %s; turnscore-export combination makes them anew",
+            *(VARIABLE, name, file, doubt),
+        )
     return combination
+
+
+def _doubt(found: CombinationCalibration, combination: Combination, scorers: Mapping[str, LoadedScorer]) -> str:
+    """Why the percentiles may not be those of what is served; empty where they are."""
+    served = {name: scorers[name].bundle.manifest.reference for name in combination.scorers}
+    if not found.models:
+        return "do not say which versions of the bundles they are of"
+    if found.models != served:
+        return f"are of {', '.join(found.models.values())}, and {', '.join(served.values())} answer"
+    return "" if found.weights == combination.weights else "are of other weights"
 
 
 def _prove(loaded: LoadedScorer) -> RawScore:
@@ -48,9 +71,9 @@ def _prove(loaded: LoadedScorer) -> RawScore:
     return loaded.scorer.score(loaded.scorer.encode([loaded.proof]))[0]
 
 
-def _read_percentiles(name: str, file: Path) -> tuple[float, ...]:
+def _read_percentiles(name: str, file: Path) -> CombinationCalibration:
     try:
-        return tuple(Calibration.model_validate_json(file.read_bytes()).percentiles)
+        return CombinationCalibration.model_validate_json(file.read_bytes())
     except OSError as error:
         raise BundleError(f"{VARIABLE}: {name}: {file} cannot be read: {error.strerror}") from None
     except ValidationError as error:

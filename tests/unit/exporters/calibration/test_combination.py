@@ -7,7 +7,7 @@ import pytest
 from turnscore_exporters.calibration.combination import parse_weights, write_combination_percentiles
 from turnscore_exporters.data.reference_turns import ReferenceTurns
 from turnscore_exporters.errors import ExporterError
-from turnscore_models import starter_bundles
+from turnscore_models import read_bundle, starter_bundles
 
 TURNS = ReferenceTurns([("hi", f"we saw {n} boats on the lake") for n in range(12)], "made up")
 BUNDLES = [f"{each}/" for each in starter_bundles() if each.name in ("engagement", "sentiment_stop")]
@@ -18,7 +18,10 @@ def test_percentiles_are_those_of_the_weighted_sum(tmp_path: Path) -> None:
     parts = {"engagement": 2.0, "sentiment_stop.goes_on": 0.0}
     both = write_combination_percentiles(parts, BUNDLES, TURNS, tmp_path / "both.json").percentiles
     assert both == pytest.approx([2 * each for each in one], abs=2e-6)
-    assert json.loads((tmp_path / "both.json").read_text())["turns"] == 12
+    written = json.loads((tmp_path / "both.json").read_text())
+    assert (written["turns"], written["weights"]) == (12, parts)
+    references = {each.manifest.kind: each.manifest.reference for each in map(read_bundle, starter_bundles())}
+    assert written["models"] == {name: references[name] for name in ("engagement", "sentiment_stop")}
 
 
 def test_weights_and_parts_that_are_none_are_refused(tmp_path: Path) -> None:
