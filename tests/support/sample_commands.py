@@ -121,15 +121,23 @@ def run_pages(folder: Path, pages: Sequence[str], *, is_quick: bool = False) -> 
     for page in pages:
         listed = [shorten(words) if is_quick else words for words in read_commands(page)]
         commands = {f"{page} {shlex.join(words)}": words for words in listed}
-        if page != PAGES[-1] and not done & commands.keys():
-            for name in OF_A_PAGE:
-                shutil.rmtree(folder / name, ignore_errors=True)
+        if not done & {page, *commands}:
+            begin_page(page, folder, record)
         for name, words in commands.items():
             if name in done or (reason := reason_against(words)):
                 print(f"{name}: {'ran before' if name in done else reason}", flush=True)
             elif run_command_once(name, words, folder, record):
                 failed += 1
     return failed
+
+
+def begin_page(page: str, folder: Path, record: Path) -> None:
+    """Clears what each page makes anew; recorded, as a training that is interrupted goes on from what it made."""
+    if page != PAGES[-1]:
+        for name in OF_A_PAGE:
+            shutil.rmtree(folder / name, ignore_errors=True)
+    with record.open("a", encoding="utf-8") as file:
+        file.write(f"{page}\n")
 
 
 def run_command_once(name: str, words: Sequence[str], folder: Path, record: Path) -> bool:
