@@ -20,6 +20,7 @@ from turnscore_exporters.graphs.half_precision import convert_fp16
 from turnscore_exporters.graphs.quantization import quantize_int8
 from turnscore_exporters.graphs.unpadding import skip_padding
 from turnscore_exporters.json_files import write_json
+from turnscore_exporters.training.checkpoint_files import Factors
 from turnscore_exporters.training.encoders import Encoder
 
 MIN_PARITY_TURNS = 200
@@ -61,6 +62,8 @@ class BundleSource:
     expected: Sequence[float]
     reference: str
     self_test: SelfTest
+    smoothing: Sequence[Factors] | None = None
+    """Factors that the weights were trained with int8 rounding for."""
 
 
 def write_files(source: BundleSource, choice: GraphChoice, output: Path) -> None:
@@ -68,7 +71,7 @@ def write_files(source: BundleSource, choice: GraphChoice, output: Path) -> None
     fp32 = output / GRAPH_FILES["fp32"]
     export_fp32(source.model, source.contract, fp32)
     if "cpu-int8" in choice.kept:
-        quantize_int8(fp32, output / GRAPH_FILES["cpu-int8"])
+        quantize_int8(fp32, output / GRAPH_FILES["cpu-int8"], smoothing=source.smoothing)
         skip_padding(output / GRAPH_FILES["cpu-int8"])
     if "cuda-fp16" in choice.kept:
         convert_fp16(fp32, output / GRAPH_FILES["cuda-fp16"])

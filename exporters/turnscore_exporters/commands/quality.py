@@ -31,6 +31,12 @@ def train_quality(
             "`sentence-transformers/all-mpnet-base-v2`, say."
         ),
     ] = None,
+    with_int8: Annotated[
+        bool,
+        typer.Option(
+            help="Train at last with the int8 rounding in it: the int8 graph then answers as the weights did."
+        ),
+    ] = False,
     start: Annotated[
         list[Path] | None,
         typer.Option(help="A checkpoint in place of the training on groups; several are averaged."),
@@ -43,7 +49,7 @@ def train_quality(
     from turnscore_service.scorers.quality_windows import WindowLayout
 
     from turnscore_exporters.quality.examples import ExampleRecipe
-    from turnscore_exporters.quality.job import QualityJob, Teaching, run_quality_job
+    from turnscore_exporters.quality.job import QualityJob, Rounding, Teaching, run_quality_job
     from turnscore_exporters.quality.model import QualitySettings
     from turnscore_exporters.quality.negatives import SHARES, NegativeKind
     from turnscore_exporters.quality.preparation import Preparation
@@ -67,6 +73,7 @@ def train_quality(
                 preparation=prepared,
                 with_dailydialog=with_dailydialog,
                 teaching=Teaching(teacher=sentence_teacher, preparation=taught) if sentence_teacher else None,
+                rounding=Rounding(preparation=taught) if with_int8 else None,
                 start=tuple(start or ()),
                 seed=seed,
                 threads=threads,

@@ -13,7 +13,7 @@ layer norms, GELU and heads on pooled vectors stay fp32. Measured in docs/decisi
 """
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,11 +48,17 @@ GELUS = {"BiasGelu", "FastGelu", "Gelu"}
 KEEPS_TOKENS = LAYER_NORMS | GELUS | {"Add", "MatMul"}
 
 
-def quantize_int8(source: Path, target: Path, probe_inputs: Mapping[str, Array] | None = None) -> None:
+def quantize_int8(
+    source: Path,
+    target: Path,
+    probe_inputs: Mapping[str, Array] | None = None,
+    smoothing: Sequence[Array] | None = None,
+) -> None:
     """Writes the int8 form of a transformer's graph, plain or with fused attention.
 
-    `probe_inputs` feed the graph to find the large channels; without any, a BERT's are generated. Raises
-    GraphExportError if it finds nothing to quantise.
+    `probe_inputs` feed the graph to find the large channels; without any, a BERT's are generated. `smoothing` are the
+    factors [channels] of each smoothed input in the graph's order, for weights that were trained with them; without,
+    they are found. Raises GraphExportError if it finds nothing to quantise, or the factors are not the graph's.
     """
     model = onnx.load(source)
     if next(entry.version for entry in model.opset_import if not entry.domain) < OPSET:
@@ -64,10 +70,17 @@ def quantize_int8(source: Path, target: Path, probe_inputs: Mapping[str, Array] 
         raise GraphExportError(f"{source}: has no matmul with a constant weight matrix to quantise")
     producers = {output: node for node in model.graph.node for output in node.output}
     smoothed = [name for name in layers if name in producers and producers[name].op_type in LAYER_NORMS]
-    ranges = _probe_ranges(model, weights, smoothed, probe_inputs) if smoothed else {}
-    factors = {
-        name: smoothing_factors(ranges[name], [weights[node.input[1]] for node in layers[name]]) for name in smoothed
-    }
+    if smoothing is None:
+        ranges = _probe_ranges(model, weights, smoothed, probe_inputs) if smoothed else {}
+        factors = {
+            name: smoothing_factors(ranges[name], [weights[node.input[1]] for node in layers[name]])
+            for name in smoothed
+        }
+    else:
+        wanted = [len(weights[layers[name][0].input[1]]) for name in smoothed]
+        if (given := [len(each) for each in smoothing]) != wanted:
+            raise GraphExportError(f"{source}: smooths inputs of {wanted} channels, the factors are of {given}")
+        factors = dict(zip(smoothed, smoothing, strict=True))
     _Int8Rewriter(model.graph, weights, factors, producers).rewrite()
     if not any(entry.domain == MICROSOFT for entry in model.opset_import):
         model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))

@@ -37,6 +37,7 @@ from turnscore_exporters.graphs.half_emulation import examined_graph
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.quality.model import CONTEXT_ROWS, HEADS, QualityModel, RowBuilder, load_model, score_pairs
 from turnscore_exporters.quality.value import VALUE_FILE, read_formula
+from turnscore_exporters.training.checkpoint_files import read_smoothing
 from turnscore_exporters.training.encoders import Encoder
 
 KIND = "quality"
@@ -139,6 +140,7 @@ def _write(job: QualityExport) -> Bundle:
             expected=values,
             reference=reference.source,
             self_test=self_test,
+            smoothing=read_smoothing(job.checkpoint),
         ),
         job.graphs,
         job.output,

@@ -30,13 +30,18 @@ from turnscore_exporters.quality.preparation import (
     read_spoken_turns,
 )
 from turnscore_exporters.quality.rated_training import read_fitted_turns
+from turnscore_exporters.quality.rounded.lessons import RoundingRecipe, learn_rounding
 from turnscore_exporters.quality.taught.lessons import TeacherRecipe, learn_from_teacher
 from turnscore_exporters.quality.taught.teacher import load_sentence_teacher, read_or_embed
 from turnscore_exporters.quality.taught.turns import choose_turns, list_texts
 from turnscore_exporters.quality.training import QualityRecipe, form_batches, new_model, train_model
 from turnscore_exporters.quality.value import write_formula
+from turnscore_exporters.training.checkpoint_files import Factors, read_smoothing, write_smoothing
 from turnscore_exporters.training.encoders import Encoder, load_encoder
 from turnscore_exporters.training.runs import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, claim_folder
+
+LEARNED_LAST = ("sentence_teacher", "int8_rounding")
+"""What training.json says of the lessons after the training on groups."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +55,14 @@ class Teaching:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rounding:
+    """A training with the int8 rounding in it at last, and the turns that it reads."""
+
+    preparation: Preparation
+    recipe: RoundingRecipe = field(default_factory=RoundingRecipe)
+
+
+@dataclass(frozen=True, kw_only=True)
 class QualityJob:
     """What the command line says."""
 
@@ -60,6 +73,7 @@ class QualityJob:
     preparation: Preparation = field(default_factory=Preparation)
     with_dailydialog: bool = False
     teaching: Teaching | None = None
+    rounding: Rounding | None = None
     start: tuple[Path, ...] = ()
     """Checkpoints whose average stands in place of the training: nothing but the fit to people is done anew."""
     seed: int = 0
@@ -73,17 +87,21 @@ def run_quality_job(job: QualityJob) -> None:
     """
     if job.threads:
         torch.set_num_threads(job.threads)
-    if job.teaching or not job.start:
+    if job.teaching or job.rounding or not job.start:
         claim_folder(job.output, job.data)
     model, encoder = average_checkpoints(job) if job.start else learn_parts(job, _prepare(job))
     taught = learn_taught(job, job.teaching, model, encoder) if job.teaching else None
+    smoothing = learn_to_be_rounded(job, job.rounding, model, encoder) if job.rounding else kept_smoothing(job)
     fitted = read_fitted_turns(job.data, with_dailydialog=job.with_dailydialog)
     overall = fit_overall(model, encoder, fitted)
     save_model(model, encoder, job.output)
+    write_smoothing(job.output, smoothing)
     formula = fit_formula(model, encoder, fitted, overall)
     write_formula(job.output, formula)
     training = describe_fit(job) if job.start else describe_training(job)
-    write_json(job.output / TRAINING_FILE, training | ({"sentence_teacher": taught} if taught else {}))
+    learned = {"sentence_teacher": taught} if taught else {}
+    rounded = {"int8_rounding": asdict(job.rounding.recipe)} if job.rounding else {}
+    write_json(job.output / TRAINING_FILE, training | learned | rounded)
     write_json(job.output / REPORT_FILE, measure_development(model, encoder, formula, job.data))
 
 
@@ -110,6 +128,19 @@ def learn_taught(job: QualityJob, teaching: Teaching, model: QualityModel, encod
         "offset": round(wanted.offset, 3),
         "recipe": asdict(teaching.recipe),
     }
+
+
+def learn_to_be_rounded(job: QualityJob, rounding: Rounding, model: QualityModel, encoder: Encoder) -> Factors:
+    """Trains the model in place until its int8 form answers as it did; returns the factors to export with."""
+    people, bots = read_spoken_turns(job.data, rounding.preparation)
+    turns = choose_turns(people, bots, rounding.preparation.seed)
+    place = job.output / STATE_FOLDER / "rounded.pt"
+    return learn_rounding(model, encoder, turns, people, rounding.recipe, place, job.seed)
+
+
+def kept_smoothing(job: QualityJob) -> Factors | None:
+    """The factors of the one checkpoint whose encoder stays as it is."""
+    return read_smoothing(job.start[0]) if len(job.start) == 1 and not job.teaching else None
 
 
 def average_checkpoints(job: QualityJob) -> tuple[QualityModel, Encoder]:
@@ -169,12 +200,16 @@ def describe_fit(job: QualityJob) -> dict[str, Any]:
         "with_dailydialog": job.with_dailydialog,
         "command": f"turnscore-train quality --data DATA --output CHECKPOINT --context-turns {layout.context_turns}"
         + " --start START" * len(job.start)
-        + (" --sentence-teacher TEACHER" if job.teaching else ""),
+        + _taught_options(job),
         "date": datetime.now(UTC).date().isoformat(),
     }
     described = [read_json(folder / TRAINING_FILE) for folder in job.start]
-    first = described[0] | {key: each[key] for each in described for key in each if key == "sentence_teacher"}
+    first = described[0] | {key: each[key] for each in described for key in each if key in LEARNED_LAST}
     return {**first, "layout": layout.model_dump(), "fitted_again": again}
+
+
+def _taught_options(job: QualityJob) -> str:
+    return (" --sentence-teacher TEACHER" if job.teaching else "") + (" --with-int8" if job.rounding else "")
 
 
 def describe_training(job: QualityJob) -> dict[str, Any]:
@@ -193,7 +228,7 @@ def describe_training(job: QualityJob) -> dict[str, Any]:
         "data": {source.name: list(source.files) for source in prepared.sources},
         "command": "turnscore-train quality --data DATA --output CHECKPOINT"
         + (" --with-dailydialog" if job.with_dailydialog else "")
-        + (" --sentence-teacher TEACHER" if job.teaching else ""),
+        + _taught_options(job),
         "date": datetime.now(UTC).date().isoformat(),
         "torch": torch.__version__,
         "python": ".".join(map(str, sys.version_info[:3])),

@@ -23,6 +23,7 @@ from turnscore_exporters.json_files import write_json
 from turnscore_exporters.quality.bundle import KIND
 from turnscore_exporters.quality.model import QualityModel, QualitySettings, save_model
 from turnscore_exporters.quality.value import ValueFormula, write_formula
+from turnscore_exporters.training.checkpoint_files import Factors, write_smoothing
 from turnscore_exporters.training.encoders import load_encoder
 from turnscore_exporters.training.runs import REPORT_FILE, TRAINING_FILE
 
@@ -45,8 +46,9 @@ def recover_checkpoint(bundle: Bundle, output: Path) -> None:
     named = str(manifest.training["encoder"])
     encoder = load_encoder(named, options.layout.row_tokens)
     model = QualityModel(encoder.model, QualitySettings(named, options.layout))
-    put_weights(model, bundle.path_of(manifest.graphs[GRAPH].file))
+    smoothing = put_weights(model, bundle.path_of(manifest.graphs[GRAPH].file))
     save_model(model, encoder, output)
+    write_smoothing(output, smoothing)
     write_formula(
         output,
         ValueFormula(
@@ -62,8 +64,11 @@ def recover_checkpoint(bundle: Bundle, output: Path) -> None:
     write_json(output / REPORT_FILE, manifest.agreement.get("report", {}))
 
 
-def put_weights(model: QualityModel, path: Path) -> None:
-    """Puts the weights of an int8 graph, as `quantize_int8` writes it, into the model; CheckpointError lacking one."""
+def put_weights(model: QualityModel, path: Path) -> Factors:
+    """Puts the weights of an int8 graph, as `quantize_int8` writes it, into the model; CheckpointError lacking one.
+
+    Returns the factors [smoothed inputs, width] that give the same int8 weights again.
+    """
     graph = onnx.load(path).graph
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     wanted = model.state_dict()
@@ -78,6 +83,15 @@ def put_weights(model: QualityModel, path: Path) -> None:
     if missing := sorted(wanted.keys() - found.keys()):
         raise CheckpointError(f"{path}: holds no {missing[0]}, nor {len(missing) - 1} others")
     model.load_state_dict({name: torch.from_numpy(found[name].copy()).reshape(wanted[name].shape) for name in wanted})
+    return np.stack(list(_smoothing(graph, constants)))
+
+
+def _smoothing(graph: GraphProto, constants: Mapping[str, Array]) -> Iterator[Array]:
+    """The factors of the smoothed inputs: an input is multiplied by one over them before it is rounded."""
+    rounded = {node.input[0] for node in graph.node if node.op_type == "QuantizeLinear"}
+    for node in graph.node:
+        if node.op_type == "Mul" and node.output[0] in rounded:
+            yield from (1 / constants[name] for name in node.input if name in constants)
 
 
 def _matrices(graph: GraphProto, constants: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:

@@ -5,7 +5,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import nn
 from transformers import BertConfig, BertModel
@@ -14,6 +16,10 @@ from turnscore_exporters.errors import CheckpointError
 from turnscore_exporters.training.encoders import Encoder
 
 WEIGHTS_FILE, SETTINGS_FILE, TOKENIZER_FILE, BERT_FILE = "weights.pt", "settings.json", "tokenizer.json", "bert.json"
+SMOOTHING_FILE = "smoothing.npy"
+"""Where the weights were trained with int8 rounding: the factors to round with."""
+
+Factors = NDArray[np.float32]
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -46,3 +52,23 @@ def read_checkpoint(
     return model.eval(), Encoder(
         name=settings["encoder"], model=bert, tokenizer=tokenizer, token_limit=settings["token_limit"]
     )
+
+
+def write_smoothing(folder: Path, factors: Factors | None) -> None:
+    """Keeps the factors [smoothed inputs, width] beside the weights; removes older ones where there are none."""
+    if factors is None:
+        (folder / SMOOTHING_FILE).unlink(missing_ok=True)
+    else:
+        np.save(folder / SMOOTHING_FILE, factors)
+
+
+def read_smoothing(folder: Path) -> Factors | None:
+    """What write_smoothing wrote, None if there is nothing; CheckpointError where it cannot be read."""
+    path = folder / SMOOTHING_FILE
+    if not path.exists():
+        return None
+    try:
+        factors: Factors = np.load(path)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: cannot be read ({error})") from error
+    return factors

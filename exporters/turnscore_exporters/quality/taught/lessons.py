@@ -152,7 +152,7 @@ def measure_taught_logit(
     with torch.no_grad():
         for start in range(0, len(turns), recipe.batch):
             chosen = turns[start : start + recipe.batch]
-            rows, responses, contexts = _read(first, builder, TaughtBatch(turns=list(chosen), made_up=[]))
+            rows, responses, contexts = read_batch(first, builder, TaughtBatch(turns=list(chosen), made_up=[]))
             people = torch.tensor([turn.said_by_person for turn in chosen])
             places = torch.arange(len(chosen))
             candidates = (places[:, None] + places[None]) % len(chosen)
@@ -164,13 +164,15 @@ def measure_taught_logit(
     return fit_taught_logit(torch.cat(logits), torch.cat(likeness), torch.cat(own), recipe.emphasis)
 
 
-def _read(model: QualityModel, builder: RowBuilder, batch: TaughtBatch) -> tuple[Tensor, Tensor, Tensor]:
-    """Row vectors, response rows and context rows of the turns, then of the made-up responses."""
+def read_batch(
+    model: QualityModel, builder: RowBuilder, batch: TaughtBatch, *, half: bool = True
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Row vectors, response rows and context rows of the turns, then of the made-up ones; bfloat16 if `half`."""
     asked = [(turn.context, turn.response) for turn in batch.turns] + batch.made_up
     ids, mask, responses, contexts = collate_pairs([builder.first_pair(*each) for each in asked])
     lengths = mask.sum(1)
     order = lengths.argsort()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
         read = []
         for chosen in torch.split(order, ROWS_AT_ONCE):
             width = int(lengths[chosen].max())
@@ -181,9 +183,9 @@ def _read(model: QualityModel, builder: RowBuilder, batch: TaughtBatch) -> tuple
 def compute_lesson_loss(model: QualityModel, lesson: Lesson, batch: TaughtBatch) -> Tensor:
     """How far the model is from what the teacher wants, and from what it was where that is to stay."""
     count = len(batch.turns)
-    rows, responses, contexts = _read(model, lesson.builder, batch)
+    rows, responses, contexts = read_batch(model, lesson.builder, batch)
     with torch.no_grad():
-        first_rows, _, _ = _read(lesson.first, lesson.builder, batch)
+        first_rows, _, _ = read_batch(lesson.first, lesson.builder, batch)
         candidates = draw_candidates(count, lesson.recipe.others)
         first = compare_candidates(lesson.first, first_rows, responses, contexts, candidates)
         kept = lesson.first.compare(first_rows, responses, contexts)
@@ -231,7 +233,7 @@ def learn_from_teacher(
     average = WeightAverage(recipe.average_decay, len(batches) // 5)
     loop = LoopSettings(
         steps=len(batches),
-        run_key=f"teacher {recipe} {seed} {len(turns)} {wanted.ratio:.2f} {_fingerprint(first)}",
+        run_key=f"teacher {recipe} {seed} {len(turns)} {wanted.ratio:.2f} {fingerprint(first)}",
         seed=seed,
         warm_up_steps=max(1, int(recipe.warm_up_share * len(batches))),
         save_every=SAVE_EVERY,
@@ -245,7 +247,7 @@ def learn_from_teacher(
     return wanted
 
 
-def _fingerprint(model: QualityModel) -> str:
+def fingerprint(model: QualityModel) -> str:
     """Of the weights: a run goes on only from the model it began with."""
     digest = hashlib.blake2b(digest_size=8)
     for name, weight in sorted(model.state_dict().items()):

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support.exporter_data import build_sentence, write_rows
@@ -31,8 +32,11 @@ from turnscore_exporters.quality.model import (
 )
 from turnscore_exporters.quality.negatives import NegativeKind
 from turnscore_exporters.quality.preparation import read_groups
+from turnscore_exporters.quality.rounded.layers import put_rounding_in, take_rounding_out
+from turnscore_exporters.quality.rounded.lessons import RoundingRecipe
 from turnscore_exporters.quality.row_vectors import RowVectors
 from turnscore_exporters.quality.training import QualityRecipe, TrainingBatch, new_model, train_model
+from turnscore_exporters.training.checkpoint_files import read_smoothing
 from turnscore_exporters.training.encoders import load_encoder
 from turnscore_models import starter_bundles
 from turnscore_service.scorers.quality_windows import WindowLayout
@@ -192,6 +196,29 @@ def test_a_checkpoint_learns_on_from_a_larger_encoder_and_an_average_says_so(
     assert not torch.equal(before["hidden.weight"], after["hidden.weight"])
     train(data, tmp_path / "both", tiny_bert, "--start", str(trained), "--start", str(tmp_path / "out"))
     assert json.loads((tmp_path / "both/training.json").read_text())["sentence_teacher"] == taught
+
+
+def test_a_checkpoint_is_trained_on_with_int8_rounding_and_is_fitted_as_the_graph_has_it(
+    data: Path, tiny_bert: Path, trained: Path, tmp_path: Path
+):
+    train(data, tmp_path / "out", tiny_bert, "--start", str(trained), "--with-int8")
+    described = json.loads((tmp_path / "out/training.json").read_text())
+    assert described["int8_rounding"]["epochs"] == RoundingRecipe().epochs
+    assert described["fitted_again"]["command"].endswith("--with-int8")
+    model, _ = load_model(tmp_path / "out")
+    smoothing = read_smoothing(tmp_path / "out")
+    assert smoothing is not None
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    put_rounding_in(model.encoder, smoothing)
+    take_rounding_out(model.encoder)
+    for name, weight in model.state_dict().items():
+        assert torch.allclose(weight, before[name], rtol=1e-5, atol=0), name
+    train(data, tmp_path / "again", tiny_bert, "--start", str(tmp_path / "out"))
+    kept = read_smoothing(tmp_path / "again")
+    assert kept is not None
+    assert np.array_equal(kept, smoothing)
+    train(data, tmp_path / "both", tiny_bert, "--start", str(trained), "--start", str(tmp_path / "out"))
+    assert read_smoothing(tmp_path / "both") is None
 
 
 def test_a_checkpoint_is_released_as_one_file_of_the_same_checksum(trained: Path, tmp_path: Path):
