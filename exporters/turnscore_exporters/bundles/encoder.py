@@ -62,7 +62,7 @@ class BundleSource:
     expected: Sequence[float]
     reference: str
     self_test: SelfTest
-    smoothing: Sequence[Factors] | None = None
+    smoothing: Factors | None = None
     """Factors that the weights were trained with int8 rounding for."""
 
 

@@ -13,7 +13,7 @@ layer norms, GELU and heads on pooled vectors stay fp32. Measured in docs/decisi
 """
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ def quantize_int8(
     source: Path,
     target: Path,
     probe_inputs: Mapping[str, Array] | None = None,
-    smoothing: Sequence[Array] | None = None,
+    smoothing: Iterable[Array] | None = None,
 ) -> None:
     """Writes the int8 form of a transformer's graph, plain or with fused attention.
 
@@ -78,9 +78,10 @@ def quantize_int8(
         }
     else:
         wanted = [len(weights[layers[name][0].input[1]]) for name in smoothed]
-        if (given := [len(each) for each in smoothing]) != wanted:
+        chosen = list(smoothing)
+        if (given := [len(each) for each in chosen]) != wanted:
             raise GraphExportError(f"{source}: smooths inputs of {wanted} channels, the factors are of {given}")
-        factors = dict(zip(smoothed, smoothing, strict=True))
+        factors = dict(zip(smoothed, chosen, strict=True))
     _Int8Rewriter(model.graph, weights, factors, producers).rewrite()
     if not any(entry.domain == MICROSOFT for entry in model.opset_import):
         model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
