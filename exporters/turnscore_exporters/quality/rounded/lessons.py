@@ -80,8 +80,8 @@ def learn_rounding(
 ) -> Factors:
     """Trains the model's encoder in place, or goes on where `state_path` stopped; returns the factors to export with.
 
-    The weights are rounded ones at the end.
-    Heads and embeddings stay: embeddings are rounded row by row, which costs nothing here.
+    The weights are rounded ones at the end. Heads and embeddings stay: the graph rounds embeddings row by row, which
+    costs nothing.
     """
     first = copy.deepcopy(model).eval().requires_grad_(False)
     builder = RowBuilder(encoder, model.settings.layout)

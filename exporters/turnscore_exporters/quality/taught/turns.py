@@ -54,7 +54,7 @@ def draw_batches(
     while len(batches) < wanted:
         drawn = _sort_by_length(turns, size, generator)
         if not drawn:
-            raise ExporterError(f"the teacher's part has {len(turns)} turns, of which no batch of {size} is")
+            raise ExporterError(f"{len(turns)} turns are at hand, too few for a batch of {size}")
         batches += [_with_made_up(batch, places, negatives, made_up_share, generator) for batch in drawn]
     return batches[:wanted]
 

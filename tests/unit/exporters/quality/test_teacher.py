@@ -177,7 +177,7 @@ def test_turns_are_drawn_whole_in_batches_of_like_length_and_made_up_ones_only_b
     made_up = [response for batch in batches for context, response in batch.made_up if context in contexts]
     assert len(made_up) == sum(len(batch.made_up) for batch in batches) > 20
     assert "random" not in HELD_KINDS
-    with pytest.raises(ExporterError, match="48 turns, of which no batch of 64 is"):
+    with pytest.raises(ExporterError, match="48 turns are at hand, too few for a batch of 64"):
         draw_batches(chosen, PEOPLE, 64, 1, 0.25, 0)
 
 
