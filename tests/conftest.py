@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from support.dealing import pytest_collection_modifyitems, pytest_xdist_make_scheduler
+from support.dealing import pytest_collection_modifyitems, pytest_sessionstart, pytest_xdist_make_scheduler
 from support.fakes import FakeScorer, loaded_fake
 from turnscore_service.doors.http.door import create_http_door
 from turnscore_service.doors.http.shedding_door import SheddingDoor
@@ -17,7 +17,7 @@ from turnscore_service.path.split import VersionsBeside
 from turnscore_service.process.runtime import Runtime
 from turnscore_service.settings.service import Settings
 
-__all__ = ["pytest_collection_modifyitems", "pytest_xdist_make_scheduler"]  # hooks
+__all__ = ["pytest_collection_modifyitems", "pytest_sessionstart", "pytest_xdist_make_scheduler"]  # hooks
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # models are tiny, and every core has a process of tests already
 
