@@ -68,7 +68,8 @@ def read_smoothing(folder: Path) -> Factors | None:
     if not path.exists():
         return None
     try:
-        factors: Factors = np.load(path)
-    except (OSError, ValueError) as error:
+        with path.open("rb") as file:
+            factors: Factors = np.lib.format.read_array(file)  # np.load also takes archives and pickles for it
+    except (OSError, ValueError, EOFError) as error:
         raise CheckpointError(f"{path}: cannot be read ({error})") from error
     return factors

@@ -149,8 +149,9 @@ def test_factors_lie_beside_the_weights_they_belong_to(tmp_path: Path) -> None:
     factors = np.ones((2, 4), np.float32)
     write_smoothing(tmp_path, factors)
     np.testing.assert_array_equal(read_smoothing(tmp_path), factors)
-    (tmp_path / "smoothing.npy").write_bytes(b"broken")
-    with pytest.raises(CheckpointError, match=r"smoothing\.npy: cannot be read"):
-        read_smoothing(tmp_path)
+    for content in (b"broken", b"", b"PK\x03\x04", (tmp_path / "smoothing.npy").read_bytes()[:-4]):
+        (tmp_path / "smoothing.npy").write_bytes(content)
+        with pytest.raises(CheckpointError, match=r"smoothing\.npy: cannot be read"):
+            read_smoothing(tmp_path)
     write_smoothing(tmp_path, None)
     assert read_smoothing(tmp_path) is None
