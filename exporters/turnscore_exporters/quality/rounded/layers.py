@@ -97,7 +97,7 @@ def _places(encoder: BertModel) -> Iterator[_Place]:
         yield _Place(layer.attention.self, ("query", "key", "value"), smoothed=True)
         yield _Place(layer.attention.output, ("dense",))
         yield _Place(layer.intermediate, ("dense",), smoothed=True)
-        yield _Place(layer.output, ("dense",), after_gelu=True)
+        yield _Place(layer.output, ("dense",), after_gelu=encoder.config.hidden_act.startswith("gelu"))
 
 
 def find_smoothing(encoder: BertModel) -> Factors:
