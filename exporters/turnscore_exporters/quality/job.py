@@ -204,7 +204,9 @@ def describe_fit(job: QualityJob) -> dict[str, Any]:
         "date": datetime.now(UTC).date().isoformat(),
     }
     described = [read_json(folder / TRAINING_FILE) for folder in job.start]
-    first = described[0] | {key: each[key] for each in described for key in each if key in LEARNED_LAST}
+    lost = {"int8_rounding"} if kept_smoothing(job) is None else set()  # the weights are on no grid any longer
+    kept = [{key: each[key] for key in each if key not in lost} for each in described]
+    first = kept[0] | {key: each[key] for each in kept for key in each if key in LEARNED_LAST}
     return {**first, "layout": layout.model_dump(), "fitted_again": again}
 
 

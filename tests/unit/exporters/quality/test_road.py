@@ -219,6 +219,9 @@ def test_a_checkpoint_is_trained_on_with_int8_rounding_and_is_fitted_as_the_grap
     assert np.array_equal(kept, smoothing)
     train(data, tmp_path / "both", tiny_bert, "--start", str(trained), "--start", str(tmp_path / "out"))
     assert read_smoothing(tmp_path / "both") is None
+    for folder in ("again", "both"):
+        is_said = "int8_rounding" in json.loads((tmp_path / folder / "training.json").read_text())
+        assert is_said == (folder == "again")
 
 
 def test_a_checkpoint_is_released_as_one_file_of_the_same_checksum(trained: Path, tmp_path: Path):
