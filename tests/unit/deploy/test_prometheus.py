@@ -91,3 +91,7 @@ def test_a_real_prometheus_takes_the_rules_and_answers_the_command(prometheus: t
         return bool(found) and all(each.bins == pytest.approx([each.turns / 10] * 10) for each in found)
 
     wait_for(grown_evenly)
+    groups = plain_http.get(f"{url}/api/v1/rules").json()["data"]["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert len(rules) == RULES.read_text().count("expr:")
+    assert [rule for rule in rules if rule.get("lastError")] == []
