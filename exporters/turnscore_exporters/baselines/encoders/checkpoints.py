@@ -1,7 +1,7 @@
 """BERT and RoBERTa checkpoints in the hub's form, by folder or name, for pairs and for masked words. Trains nothing."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,9 @@ from turnscore_exporters.errors import EncoderError
 from turnscore_exporters.training.encoders import SHORT_NAMES, plain_tokenizer
 
 KNOWN_TYPES = ("bert", "roberta")
+ROWS_TOGETHER = 8
+"""Rows of like length that a training step reads together. Chosen: for each token of 16 exchanges it leaves 1.5 to read
+instead of 2.2; what smaller groups save, more of them cost."""
 RESPONSE_SHARE = 0.5
 """Most tokens of a row for the response, so that what it answers always stays in the row. Chosen."""
 
@@ -88,6 +91,21 @@ class PairCheckpoint:
         """Writes the checkpoint in the hub's form, for `load_pair_model` and `load_masked_model`."""
         self.model.save_pretrained(folder)
         self.fast_tokenizer.save_pretrained(folder)
+
+
+def split_by_length(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> list[tuple[Tensor, dict[str, Tensor]]]:
+    """The rows of a batch in groups of like length, without the padding that no row of a group needs.
+
+    Gives for each group the places of its rows in the batch, and its inputs. Ids are looked up here, once: the word
+    table's gradient, as large as the table, is then made once per step and not for each group.
+    """
+    lengths = inputs["attention_mask"].sum(1)
+    whole = {name: each for name, each in inputs.items() if name != "input_ids"}
+    whole["inputs_embeds"] = model.get_input_embeddings()(inputs["input_ids"])
+    return [
+        (places, {name: each[places, : int(lengths[places].max())] for name, each in whole.items()})
+        for places in torch.split(lengths.argsort(stable=True), ROWS_TOGETHER)
+    ]
 
 
 def load_pair_model(name: str, token_limit: int = 128) -> PairCheckpoint:

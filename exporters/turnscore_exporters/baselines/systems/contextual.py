@@ -19,6 +19,8 @@ from turnscore_exporters.training.loop import LoopSettings, choose_batch, run_lo
 # Specified: a port's released code: Adam 1e-3, weight decay 1e-4, 256 pairs a step.
 LEARNING_RATE, WEIGHT_DECAY, BATCH_SIZE = 1e-3, 1e-4, 256
 PONE_DROPOUT = 0.5
+SCORED_AT_ONCE = 4096
+"""Pairs whose vectors are stacked together: PONE judges several hundred thousand."""
 
 
 class PairNetwork(nn.Module):
@@ -88,7 +90,7 @@ def train_network(
         return functional.binary_cross_entropy_with_logits(logits, torch.tensor([each.fits for each in judged]))
 
     network.train()
-    optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY)
+    optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY, fused=True)
     run_loop(network, optimizer, step_loss, settings, state_path)
     network.eval()
 
@@ -114,5 +116,12 @@ def score_network(network: PairNetwork, vectors: FrozenVectors, pairs: Sequence[
     queries, replies = [query.strip() or reply for query, reply in pairs], [reply for _, reply in pairs]
     vectors.add((*queries, *replies))
     with torch.inference_mode():
-        logits = network(vectors.of(queries), vectors.of(replies))
-    return np.asarray(logits.sigmoid().numpy(), dtype=np.float64)
+        found = [
+            network(vectors.of(said), vectors.of(answered)).sigmoid()
+            for said, answered in zip(_cut(queries), _cut(replies), strict=True)
+        ]
+    return np.asarray(torch.cat(found).numpy(), dtype=np.float64)
+
+
+def _cut(texts: Sequence[str]) -> list[Sequence[str]]:
+    return [texts[start : start + SCORED_AT_ONCE] for start in range(0, len(texts), SCORED_AT_ONCE)]

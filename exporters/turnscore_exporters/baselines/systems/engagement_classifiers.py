@@ -99,7 +99,8 @@ def train_bi_rnn(
         return functional.cross_entropy(_ask(network, vectors, [texts[index] for index in chosen]), labels, weight)
 
     network.train()
-    run_loop(network, torch.optim.Adam(network.parameters(), lr=learning_rate), step_loss, settings, state_path)
+    optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate, fused=True)
+    run_loop(network, optimizer, step_loss, settings, state_path)
     return BiRnnClassifier(network=network.eval(), vectors=vectors)
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from turnscore_exporters.baselines.encoders.checkpoints import PairCheckpoint
+from turnscore_exporters.baselines.encoders.checkpoints import PairCheckpoint, split_by_length
 from turnscore_exporters.baselines.material.asked import Asked, Floats
 from turnscore_exporters.baselines.material.exchanges import Exchange
 from turnscore_exporters.baselines.material.samplers import Negatives
@@ -49,12 +49,13 @@ def train_joint(
 ) -> None:
     """Trains in place on the cross entropy of the judgements that `draw` gives; fitting ones weigh `class_weight`."""
     model = checkpoint.model
-    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY, fused=True)
 
     def step_loss(step: int) -> Tensor:
         chosen = draw(step)
-        logits = read_logits(checkpoint, [(each.query, each.reply) for each in chosen])
-        return judgement_loss(logits, [each.fits for each in chosen], class_weight)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            logits = read_groups(checkpoint, [(each.query, each.reply) for each in chosen])
+        return judgement_loss(logits.float(), [each.fits for each in chosen], class_weight)
 
     model.train()
     run_loop(model, optimizer, step_loss, settings, state_path)
@@ -90,14 +91,24 @@ def draw_annotated(judgements: Sequence[Judgement], batch_size: int, seed: int) 
 
 def read_logits(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) -> Tensor:
     """How well each (said, response) fits, [pairs]: the logit, or the second class's margin."""
-    rows = checkpoint.lay_out(pairs)
-    inputs = checkpoint.collate([row.ids for row in rows], [row.response_start for row in rows])
-    return margin_of(checkpoint.model(**inputs).logits)
+    return margin_of(checkpoint.model(**_collate(checkpoint, pairs)).logits)
+
+
+def read_groups(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) -> Tensor:
+    """What `read_logits` gives, rows of like length read together."""
+    groups = split_by_length(checkpoint.model, _collate(checkpoint, pairs))
+    found = torch.cat([margin_of(checkpoint.model(**inputs).logits) for _, inputs in groups])
+    return found[torch.cat([places for places, _ in groups]).argsort()]
 
 
 def margin_of(logits: Tensor) -> Tensor:
     """Turns [pairs, 1] or [pairs, 2] into [pairs]."""
     return logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
+
+
+def _collate(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) -> dict[str, Tensor]:
+    rows = checkpoint.lay_out(pairs)
+    return checkpoint.collate([row.ids for row in rows], [row.response_start for row in rows])
 
 
 def score_pairs(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) -> Floats:

@@ -4,16 +4,17 @@ Exact: each token of the response is masked in its own copy of the row. The scor
 tokens, so length does not decide; the context is read, never scored.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
+from transformers import PreTrainedModel
 from turnscore_service.scorers.pair_rows import masked_copies
 
-from turnscore_exporters.baselines.encoders.checkpoints import PairCheckpoint
+from turnscore_exporters.baselines.encoders.checkpoints import PairCheckpoint, split_by_length
 from turnscore_exporters.baselines.material.asked import Floats
 from turnscore_exporters.baselines.material.exchanges import Exchange
 from turnscore_exporters.errors import EncoderError
@@ -38,21 +39,31 @@ def train_masked(
 ) -> None:
     """Trains the model in place to predict masked tokens of exchanges."""
     model = checkpoint.model
-    trunk, head = split_model(model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY, fused=True)
 
     def step_loss(step: int) -> Tensor:
         chosen = [exchanges[index] for index in choose_batch(len(exchanges), batch_size, step, settings.seed)]
         rows = checkpoint.lay_out([(each.query, each.reply) for each in chosen])
         inputs = checkpoint.collate([row.ids for row in rows], [row.response_start for row in rows])
         inputs["input_ids"], wanted = hide_tokens(inputs["input_ids"], checkpoint)
-        tokens = trunk(**inputs).last_hidden_state
-        is_wanted = wanted != NOT_PREDICTED
-        return functional.cross_entropy(head(tokens[is_wanted]), wanted[is_wanted])  # the only tokens that need it
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return hidden_loss(model, inputs, wanted)
 
     model.train()
     run_loop(model, optimizer, step_loss, settings, state_path)
     model.eval()
+
+
+def hidden_loss(model: PreTrainedModel, inputs: Mapping[str, Tensor], wanted: Tensor) -> Tensor:
+    """The mean cross entropy of the `wanted` tokens [rows, tokens]; the others are not multiplied by the word table."""
+    trunk, head = split_model(model)
+    hidden, targets = [], []
+    for places, group in split_by_length(model, inputs):
+        labels = wanted[places, : group["attention_mask"].shape[1]]
+        is_wanted = labels != NOT_PREDICTED
+        hidden.append(trunk(**group).last_hidden_state[is_wanted])
+        targets.append(labels[is_wanted])
+    return functional.cross_entropy(head(torch.cat(hidden)).float(), torch.cat(targets))
 
 
 def hide_tokens(ids: Tensor, checkpoint: PairCheckpoint) -> tuple[Tensor, Tensor]:

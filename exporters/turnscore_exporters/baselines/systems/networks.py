@@ -61,8 +61,9 @@ class RuberNetwork(nn.Module):
         self.head = PairHead(2 * GRU_UNITS)
 
     def forward(self, query: "Texts", reply: "Texts") -> Tensor:
-        """Scores [pairs], 0 to 1."""
-        found: Tensor = self.head(self.query(*query.parts()), self.reply(*reply.parts())).sigmoid()
+        """Scores [replies], 0 to 1; `reply` may hold several replies to each query, one round after another."""
+        asked, answered = self.query(*query.parts()), self.reply(*reply.parts())
+        found: Tensor = self.head(asked.repeat(len(answered) // len(asked), 1), answered).sigmoid()
         return found
 
 

@@ -67,11 +67,12 @@ def train_network(
         chosen = choose_batch(len(exchanges), BATCH_SIZE, step, settings.seed)
         wrong = [exchanges[negatives.draw(index, step // batches)].reply for index in chosen]
         query = read_texts(vectors, [exchanges[index].query for index in chosen], QUERY_WORDS)
-        fitting = network(query, read_texts(vectors, [exchanges[index].reply for index in chosen], REPLY_WORDS))
-        return hinge_loss(fitting, network(query, read_texts(vectors, wrong, REPLY_WORDS)))
+        replies = read_texts(vectors, [*(exchanges[index].reply for index in chosen), *wrong], REPLY_WORDS)
+        return hinge_loss(*network(query, replies).chunk(2))
 
     network.train()
-    run_loop(network, torch.optim.Adam(network.parameters(), lr=learning_rate), step_loss, settings, state_path)
+    optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate, fused=True)
+    run_loop(network, optimizer, step_loss, settings, state_path)
     network.eval()
 
 
