@@ -51,17 +51,18 @@ class Exchange:
     @property
     def turns(self) -> Sequence[Turn]:
         """What the service has heard, and what it may have heard because its answer did not come."""
-        return self.turns_before(None)
+        transcript = self.transcript_before(None)
+        return (*transcript.turns, *map_messages(transcript.waiting).turns)
 
-    def turns_before(self, message: ConversationMessage | None) -> Sequence[Turn]:
-        """The same without what this message, the last one, says."""
+    def transcript_before(self, message: ConversationMessage | None) -> Transcript:
+        """The same without what this message, the last one, says; messages of a turn that goes on wait."""
         transcript = Transcript([], 0)
         for entry in self._said_before(message):
             if isinstance(entry, Turn):
                 transcript.say(entry)
             else:
                 transcript.hear(entry)
-        return (*transcript.turns, *map_messages(transcript.waiting).turns)
+        return transcript
 
     def places_before(self, message: ConversationMessage | None) -> int:
         """The place that the next turn, or message, would have, as `index` counts them."""

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Literal, Protocol, Self, Unpack, overload
 
 from turnscore_wire import (
+    ChatMessage,
     ConversationMessage,
     ConversationOpened,
     ConversationOpening,
@@ -57,6 +58,8 @@ class Conversation:
     ) -> None:
         self._open_line = open_line
         self._opening = opening
+        self._waiting: Sequence[ChatMessage] = ()
+        """Messages to hand over once it is open anew: of an assistant's turn that goes on."""
         self._patience = patience
         self._clock = clock
         self._reopenings_left = max_reopenings
@@ -132,9 +135,10 @@ class Conversation:
         self._reopenings_left -= 1
         self._close_line()
         known = self._exchange
-        turns, places = known.turns_before(unanswered), known.places_before(unanswered)
-        self._opening = opening_with(self._opening, turns)
-        self._exchange = Exchange(self._opening, known.request_id, known.dialogue, places - len(turns))
+        said, places = known.transcript_before(unanswered), known.places_before(unanswered)
+        self._opening, self._waiting = opening_with(self._opening, said.turns), said.waiting
+        shift = places - len(said.turns) - len(said.waiting)
+        self._exchange = Exchange(self._opening, known.request_id, known.dialogue, shift)
         self._open_patiently(attempts)
 
     @property
@@ -198,6 +202,10 @@ class Conversation:
         self._line = self._open_line(self._exchange.request_id, attempts)
         self._line.send(self._exchange.open(), attempts.seconds_left)
         read_answer(self._hear(self._line, attempts), self._exchange.request_id)
+        if self._waiting:
+            left_ms = attempts.deadline_ms_left(self._exchange.deadline_ms)
+            self._line.send(self._exchange.hand_over(self._waiting, left_ms), attempts.seconds_left)
+            read_answer(self._hear(self._line, attempts), self._exchange.request_id)
 
     def _hear(self, line: Line, attempts: Attempts) -> ConversationReply:
         while True:

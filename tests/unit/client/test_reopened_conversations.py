@@ -54,6 +54,27 @@ def test_places_of_messages_go_on_where_the_conversation_is_opened_anew(talk: Ta
     talk(mock, script, messages=[prompt])
 
 
+def test_a_turn_around_a_tool_is_one_turn_where_the_conversation_is_opened_anew_within_it(
+    talk: Talk, mock: MockTurnScore
+):
+    hi, result = {"role": "user", "content": "hi"}, {"role": "tool", "content": "b"}
+    calling = {"role": "assistant", "content": "let me see", "tool_calls": [{"id": "a"}]}
+    hello = {"role": "assistant", "content": "hello"}
+
+    async def script(conversation):
+        assert await conversation.say_messages([hi, calling]) is None
+        mock.break_next()
+        assert await conversation.say_messages([result]) is None
+        mock.break_next()
+        scored = await conversation.say_messages([hello])
+        assert (scored.index, scored.dialogue["engagement"].turns) == (3, 1)
+        assert [turn.text for turn in conversation.turns] == ["hi", "let me see hello"]
+        mock.break_next()
+        assert (await conversation.say_messages([hi, hello])).index == 5
+
+    talk(mock, script)
+
+
 def test_a_turn_that_finds_no_replica_is_raised_and_the_next_one_opens_the_conversation_anew(
     talk: Talk, mock: MockTurnScore
 ):
