@@ -21,18 +21,19 @@ Classifier = SvmClassifier | BiRnnClassifier
 
 
 def train_svm(plan: Plan, *, check_counts: bool = True) -> Trained:
-    def fit(pairs: Sequence[EngagementPair], _labels: Labels) -> SvmClassifier:
+    def fit(pairs: Sequence[EngagementPair], _validation: Sequence[EngagementPair], _labels: Labels) -> SvmClassifier:
         return SvmClassifier(pairs, plan.seed)
 
     return _train_both(plan, fit, border=0.0, check_counts=check_counts)
 
 
 def train_birnn(plan: Plan, *, check_counts: bool = True) -> Trained:
-    def fit(pairs: Sequence[EngagementPair], labels: Labels) -> BiRnnClassifier:
+    def fit(pairs: Sequence[EngagementPair], validation: Sequence[EngagementPair], labels: Labels) -> BiRnnClassifier:
         vectors = plan.word_vectors([text for pair in pairs for text in (pair.query, pair.reply)])
         name = f"bi-rnn {labels}"
         return train_bi_rnn(
             pairs,
+            validation,
             vectors,
             plan.settings(name),
             learning_rate=plan.size.learning_rate,
@@ -44,7 +45,7 @@ def train_birnn(plan: Plan, *, check_counts: bool = True) -> Trained:
 
 def _train_both(
     plan: Plan,
-    fit: Callable[[Sequence[EngagementPair], Labels], Classifier],
+    fit: Callable[[Sequence[EngagementPair], Sequence[EngagementPair], Labels], Classifier],
     *,
     border: float,
     check_counts: bool,
@@ -54,9 +55,16 @@ def _train_both(
     found: dict[Labels, Classifier] = {}
     tested = {}
     for labels in Labels:
-        found[labels] = fit(data.convai.pairs[labels][Split.TRAIN], labels)
+        pairs = data.convai.pairs[labels]
+        found[labels] = fit(pairs[Split.TRAIN], pairs[Split.VALIDATION], labels)
         tested[str(labels)] = {each.name: _test(found[labels], each, border) for each in sets}
-    facts = {"pairs": _count(data), "tested": tested, "length": {each.name: _test_length(each) for each in sets}}
+    chosen = {str(labels): dict(each.chosen) for labels, each in found.items() if isinstance(each, BiRnnClassifier)}
+    facts = {
+        "pairs": _count(data),
+        "chosen": chosen,
+        "tested": tested,
+        "length": {each.name: _test_length(each) for each in sets},
+    }
     return Trained(found[Labels.CORRECTED], facts, _seen(data))
 
 
@@ -91,5 +99,6 @@ def _count(data: EngagementData) -> dict[str, dict[str, tuple[int, int]]]:
 
 
 def _seen(data: EngagementData) -> frozenset[str]:
-    """The ids of dialogues in the training split, under either reading."""
-    return frozenset(pair.dialogue_id for labels in Labels for pair in data.convai.pairs[labels][Split.TRAIN])
+    """The ids of dialogues in the splits that train or choose, under either reading."""
+    splits = [data.convai.pairs[labels][split] for labels in Labels for split in (Split.TRAIN, Split.VALIDATION)]
+    return frozenset(pair.dialogue_id for pairs in splits for pair in pairs)

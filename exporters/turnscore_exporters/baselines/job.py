@@ -97,8 +97,8 @@ def _train(job: BaselineJob, sets: Sequence[AskedSet], contexts: Sequence[Judged
 
 def _measure(job: BaselineJob, plan: Plan, trained: Trained, sets: Sequence[AskedSet]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    if job.name in TRAINERS and job.name != "3p":
-        found["trained_on"] = len(plan.train)
+    if trained.exchanges:
+        found["trained_on"] = trained.exchanges
         held_out = SLOW_TURNS if job.name in SLOW else MOST_HELD_OUT
         found["held_out"] = measure_held_out(trained.baseline, plan.parts[Part.HELD_OUT], job.plan.seed, held_out)
     most = min(job.most_turns, SLOW_TURNS) if job.name in SLOW else job.most_turns

@@ -20,6 +20,7 @@ from turnscore_exporters.baselines.material.exchanges import (
     Part,
     read_exchanges,
     split_exchanges,
+    split_validation,
     split_words,
 )
 from turnscore_exporters.baselines.material.leaks import without_judged
@@ -32,7 +33,7 @@ from turnscore_exporters.baselines.systems.pone import filter_candidates, find_c
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.training.encoders import load_encoder
-from turnscore_exporters.training.loop import LoopSettings
+from turnscore_exporters.training.loop import BestWeights, LoopSettings
 
 TEXT_FILE, RATINGS_FILE, THUMBS_FILE = "dialogue_text.jsonl.gz", "turn_ratings.jsonl.gz", "convai2017.jsonl.gz"
 FORMULA_FILE = "overall.json"
@@ -94,6 +95,8 @@ class Trained:
     facts: Mapping[str, Any]
     seen: frozenset[str] = frozenset()
     """Judged dialogues that were trained on, which it is not tested on."""
+    exchanges: int = 0
+    """How many exchanges it was trained on, if any."""
 
 
 def train_ruber(plan: Plan) -> Trained:
@@ -117,28 +120,32 @@ def train_ruber(plan: Plan) -> Trained:
     scales = ruber.fit_scales(network, vectors, chosen, lambda index: pool.draw(index, -1))
     torch.save(network.state_dict(), plan.output / "weights.pt")
     baseline = ruber.Ruber(network=network, vectors=vectors, unreferenced=scales[0], referenced=scales[1])
-    return Trained(baseline, {"words": vectors.name, "scales": [[each.low, each.high] for each in scales]})
+    facts = {"words": vectors.name, "scales": [[each.low, each.high] for each in scales]}
+    return Trained(baseline, facts, exchanges=len(exchanges))
 
 
 def train_contextual(plan: Plan) -> Trained:
-    """Trains contextualised RUBER: random negatives, cross entropy."""
-    exchanges = plan.train
+    """Trains contextualised RUBER: random negatives, cross entropy, the step chosen by validation."""
+    exchanges, validation = split_validation(plan.train)
     vectors = FrozenVectors(load_encoder(plan.encoder))
     network = _start_pair_network(exchanges, vectors, plan.seed, is_pone=False)
     negatives = RandomNegatives(ReplyPool(exchanges), plan.seed)
-    _run_contextual(plan, network, negatives, vectors, "ctx-ruber")
+    best = _choose_step(plan, network, vectors, exchanges, validation)
+    _run_contextual(plan, network, exchanges, negatives, vectors, "ctx-ruber", best=best)
     save_pair_network(plan, network, is_pone=False)
-    return Trained(Contextual(name="ctx-ruber", network=network, vectors=vectors), {})
+    baseline = Contextual(name="ctx-ruber", network=network, vectors=vectors)
+    return Trained(baseline, _describe_choice(best, validation), exchanges=len(exchanges))
 
 
 def train_pone(plan: Plan) -> Trained:
-    """Trains PONE: weighted negatives, then rounds in which the model labels more candidates itself."""
-    exchanges = plan.train
+    """Trains PONE: weighted negatives, the step chosen by validation, then rounds in which it labels more itself."""
+    exchanges, validation = split_validation(plan.train)
     vectors = FrozenVectors(load_encoder(plan.encoder))
     network = _start_pair_network(exchanges, vectors, plan.seed, is_pone=True)
     pool = ReplyPool(exchanges)
     negatives = WeightedNegatives(pool, vectors.unit([each.reply for each in exchanges]), seed=plan.seed)
-    _run_contextual(plan, network, negatives, vectors, "pone")
+    best = _choose_step(plan, network, vectors, exchanges, validation)
+    _run_contextual(plan, network, exchanges, negatives, vectors, "pone", best=best)
     candidates = find_candidates(pool, vectors.unit([each.query for each in exchanges]), plan.seed)
     kept = []
     for number in range(PONE_ROUNDS):
@@ -146,9 +153,10 @@ def train_pone(plan: Plan) -> Trained:
             exchanges, candidates, lambda pairs: contextual.score_network(network, vectors, pairs)
         )
         kept.append({"kept": len(extra), "fitting": sum(each.fits for each in extra), "of": len(candidates)})
-        _run_contextual(plan, network, negatives, vectors, f"pone round {number + 1}", extra=extra)
+        _run_contextual(plan, network, exchanges, negatives, vectors, f"pone round {number + 1}", extra=extra)
     save_pair_network(plan, network, is_pone=True)
-    return Trained(Contextual(name="pone", network=network, vectors=vectors), {"rounds": kept})
+    baseline = Contextual(name="pone", network=network, vectors=vectors)
+    return Trained(baseline, {**_describe_choice(best, validation), "rounds": kept}, exchanges=len(exchanges))
 
 
 def _start_pair_network(
@@ -160,24 +168,48 @@ def _start_pair_network(
     return network
 
 
+def _choose_step(
+    plan: Plan,
+    network: PairNetwork,
+    vectors: FrozenVectors,
+    exchanges: Sequence[Exchange],
+    validation: Sequence[Exchange],
+) -> BestWeights | None:
+    """None where so little data leaves no dialogue to choose by."""
+    if not validation:
+        return None
+    together = [*validation, *exchanges]
+    negatives = RandomNegatives(ReplyPool(together), plan.seed)
+    wrong = [together[negatives.draw(index, -1)].reply for index in range(len(validation))]
+    return contextual.choose_by_auc(network, vectors, validation, wrong, plan.settings("choice"))
+
+
+def _describe_choice(best: BestWeights | None, validation: Sequence[Exchange]) -> dict[str, Any]:
+    return {"validation": len(validation), "chosen": {} if best is None else dict(best.found)}
+
+
 def _run_contextual(
     plan: Plan,
     network: PairNetwork,
+    exchanges: Sequence[Exchange],
     negatives: RandomNegatives | WeightedNegatives,
     vectors: FrozenVectors,
     name: str,
+    *,
     extra: Sequence[Judgement] | None = None,
+    best: BestWeights | None = None,
 ) -> None:
     """Runs the first stage, or a round with the `extra` judgements."""
     is_round = extra is not None
     contextual.train_network(
         network,
-        plan.train,
+        exchanges,
         negatives,
         vectors,
         plan.settings(name, PONE_SHARE if is_round else 1.0),
         learning_rate=plan.size.learning_rate * (PONE_RATE if is_round else 1.0),
         extra=extra or (),
+        best=best,
         state_path=plan.state(name.replace(" ", "-")),
     )
 
@@ -218,9 +250,8 @@ def train_usr(plan: Plan) -> Trained:
     formula = usr.fit_overall(usr.score_parts(masked_model, retrieval, asked), _standardize(rated))
     baseline = usr.Usr(masked=masked_model, retrieval=retrieval, formula=formula)
     write_json(plan.output / FORMULA_FILE, asdict(formula))
-    return Trained(
-        baseline, {"overall": asdict(formula), "fitted_on": len(rated)}, frozenset(each.dialogue for each in rated)
-    )
+    facts = {"overall": asdict(formula), "fitted_on": len(rated)}
+    return Trained(baseline, facts, frozenset(each.dialogue for each in rated), len(exchanges))
 
 
 def train_annotated(plan: Plan) -> Trained:

@@ -1,6 +1,7 @@
 """The fine-tuning loop: steps, learning-rate schedule, progress bar, and states to resume from. Knows no scorer."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from turnscore_exporters.errors import CheckpointError
+
+LOOKS = 20
+"""How often a training that keeps its best weights looks at them. Chosen."""
 
 StepLoss = Callable[[int], Tensor]
 
@@ -57,25 +61,61 @@ class WeightAverage:
         self._weights = dict(state)
 
 
+class BestWeights:
+    """The weights of the step, of those looked at, at which `measure` found most; the first of several alike."""
+
+    def __init__(self, measure: Callable[[], float], every: int) -> None:
+        """`measure` is asked after every so many steps; it draws nothing at random and leaves the model as it was."""
+        self._measure = measure
+        self._every = every
+        self._weights: dict[str, Tensor] = {}
+        self._found: dict[str, float] = {}
+
+    @property
+    def found(self) -> Mapping[str, float]:
+        """`value` and `step` (from 1) of the kept weights; empty before the first look."""
+        return self._found
+
+    def update(self, model: nn.Module, step: int) -> None:
+        """Looks at the weights after `step`, if it is their turn."""
+        if (step + 1) % self._every:
+            return
+        value = self._measure()
+        if value > self._found.get("value", -math.inf):
+            self._found = {"value": value, "step": step + 1}
+            self._weights = {name: weight.detach().clone() for name, weight in model.state_dict().items()}
+
+    def put_into(self, model: nn.Module) -> None:
+        """Replaces the model's weights by the best ones, if any were looked at."""
+        if self._weights:
+            model.load_state_dict(self._weights)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"weights": self._weights, "found": self._found}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._weights, self._found = dict(state["weights"]), dict(state["found"])
+
+
 def run_loop(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     step_loss: StepLoss,
     settings: LoopSettings,
     state_path: Path | None = None,
-    average: WeightAverage | None = None,
+    follower: WeightAverage | BestWeights | None = None,
 ) -> list[float]:
     """Trains in place and returns the loss of every step of this call.
 
     `step_loss(step)` must depend on nothing but the step and the weights: torch is seeded from (seed, step) before each
     call, so a run that was interrupted and resumes from `state_path` ends with the same weights as one that was not.
     The state is written every `save_every` steps and at the end; a finished state makes the call return at once.
-    `average` follows the weights; the caller puts it into the model.
+    `follower` keeps weights of its own; the caller puts them into the model.
     """
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate_at(step, settings))
     parts: dict[str, Any] = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
-    if average is not None:
-        parts["average"] = average
+    if follower is not None:
+        parts["follower"] = follower
     first = _load_state(parts, settings, state_path)
     losses: list[float] = []
     with tqdm(total=settings.steps, initial=first, desc=settings.description, unit="step") as bar:
@@ -87,8 +127,8 @@ def run_loop(
             optimizer.step()
             scheduler.step()
             optimizer.zero_grad(set_to_none=True)
-            if average is not None:
-                average.update(model, step)
+            if follower is not None:
+                follower.update(model, step)
             losses.append(float(loss.detach()))
             bar.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
             bar.update()

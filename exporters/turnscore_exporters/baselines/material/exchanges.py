@@ -3,7 +3,7 @@
 import hashlib
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
@@ -14,6 +14,8 @@ from turnscore_assessment.errors import BadDataError
 
 HELD_OUT_PERCENT = 10
 """Share of dialogues on which nothing is trained and no scale is fitted. Chosen."""
+VALIDATION_PERCENT = 10
+"""Share of the other dialogues on which a step is chosen. As Ghazarian et al. 2020: 2,100 beside 22,000. Specified."""
 _WORD = re.compile(r"\w+(?:'\w+)?|[^\w\s]")
 
 
@@ -76,9 +78,25 @@ def _draw(dialogues: Sequence[Sequence[Exchange]], share: int, seed: int) -> lis
 def split_exchanges(exchanges: Iterable[Exchange]) -> dict[Part, list[Exchange]]:
     """The part of a dialogue, decided by its first text alone: the same on every machine and for copies of it."""
     parts: dict[Part, list[Exchange]] = {part: [] for part in Part}
-    first: dict[str, str] = {}
-    for each in exchanges:
-        opening = first.setdefault(each.dialogue, normalize(each.query))
-        share = int.from_bytes(hashlib.sha256(opening.encode()).digest()[:4], "big") % 100
+    for each, digest in _digest(exchanges):
+        share = int.from_bytes(digest[:4], "big") % 100
         parts[Part.HELD_OUT if share < HELD_OUT_PERCENT else Part.TRAIN].append(each)
     return parts
+
+
+def split_validation(exchanges: Iterable[Exchange]) -> tuple[list[Exchange], list[Exchange]]:
+    """Those to train on, and those to choose a step by; a dialogue stays whole, and with its copies."""
+    kept: list[Exchange] = []
+    validation: list[Exchange] = []
+    for each, digest in _digest(exchanges):
+        share = int.from_bytes(digest[4:8], "big") % 100
+        (validation if share < VALIDATION_PERCENT else kept).append(each)
+    return kept, validation
+
+
+def _digest(exchanges: Iterable[Exchange]) -> Iterator[tuple[Exchange, bytes]]:
+    first: dict[str, bytes] = {}
+    for each in exchanges:
+        if each.dialogue not in first:
+            first[each.dialogue] = hashlib.sha256(normalize(each.query).encode()).digest()
+        yield each, first[each.dialogue]

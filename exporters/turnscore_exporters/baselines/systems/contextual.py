@@ -8,13 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from turnscore_assessment.agreement.statistics import compute_auc
 
 from turnscore_exporters.baselines.encoders.text_vectors import FrozenVectors
 from turnscore_exporters.baselines.material.asked import Asked, Floats
 from turnscore_exporters.baselines.material.exchanges import Exchange
 from turnscore_exporters.baselines.material.samplers import Negatives
 from turnscore_exporters.baselines.systems.networks import PairHead
-from turnscore_exporters.training.loop import LoopSettings, choose_batch, run_loop
+from turnscore_exporters.training.loop import LOOKS, BestWeights, LoopSettings, choose_batch, run_loop
 
 # Specified: a port's released code: Adam 1e-3, weight decay 1e-4, 256 pairs a step.
 LEARNING_RATE, WEIGHT_DECAY, BATCH_SIZE = 1e-3, 1e-4, 256
@@ -77,11 +78,13 @@ def train_network(
     *,
     learning_rate: float = LEARNING_RATE,
     extra: Sequence[Judgement] = (),
+    best: BestWeights | None = None,
     state_path: Path | None = None,
 ) -> None:
     """Trains in place on the cross entropy: half true replies, half wrong ones that are drawn anew each epoch.
 
-    Each step also takes as many of `extra`, where there are any, as it takes pairs.
+    Each step also takes as many of `extra`, where there are any, as it takes pairs. With `best` the weights are those
+    that it keeps, else the last.
     """
 
     def step_loss(step: int) -> Tensor:
@@ -91,8 +94,31 @@ def train_network(
 
     network.train()
     optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY, fused=True)
-    run_loop(network, optimizer, step_loss, settings, state_path)
+    run_loop(network, optimizer, step_loss, settings, state_path, best)
+    if best is not None:
+        best.put_into(network)
     network.eval()
+
+
+def choose_by_auc(
+    network: PairNetwork,
+    vectors: FrozenVectors,
+    exchanges: Sequence[Exchange],
+    wrong: Sequence[str],
+    settings: LoopSettings,
+) -> BestWeights:
+    """Keeps the weights with the greatest AUC of the exchanges' replies against as many `wrong` ones; LOOKS looks."""
+    pairs = [(each.query, each.reply) for each in exchanges]
+    pairs += [(each.query, other) for each, other in zip(exchanges, wrong, strict=True)]
+    labels = [1] * len(exchanges) + [0] * len(wrong)
+
+    def measure() -> float:
+        network.eval()
+        found = compute_auc(score_network(network, vectors, pairs), labels)
+        network.train()
+        return found
+
+    return BestWeights(measure, max(1, settings.steps // LOOKS))
 
 
 def compose_step(

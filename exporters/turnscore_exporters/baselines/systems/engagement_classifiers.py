@@ -1,7 +1,7 @@
 """The two classifiers that paper 004 compares with: a linear SVM on counted words, and two Bi-RNNs on word vectors."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.svm import LinearSVC
 from torch import Tensor
 from torch.nn import functional
+from turnscore_assessment.agreement.statistics import compute_auc
 
 from turnscore_exporters.baselines.encoders.word_vectors import WordVectors
 from turnscore_exporters.baselines.material.asked import Asked, Floats
@@ -20,7 +21,7 @@ from turnscore_exporters.baselines.systems.networks import QUERY_WORDS, REPLY_WO
 from turnscore_exporters.baselines.systems.ruber import read_texts
 from turnscore_exporters.data.pairs import EngagementPair
 from turnscore_exporters.engagement.training import texts_of
-from turnscore_exporters.training.loop import LoopSettings, choose_batch, run_loop
+from turnscore_exporters.training.loop import LOOKS, BestWeights, LoopSettings, choose_batch, run_loop
 
 REGULARISATION = 0.1
 """Specified: the paper's C."""
@@ -62,10 +63,11 @@ class SvmClassifier:
 
 @dataclass(frozen=True, kw_only=True)
 class BiRnnClassifier:
-    """The trained network."""
+    """The trained network, and what says which step's weights it has."""
 
     network: BiRnnNetwork
     vectors: WordVectors
+    chosen: Mapping[str, float] = field(default_factory=dict)
 
     def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> Floats:
         scores: list[float] = []
@@ -81,13 +83,14 @@ class BiRnnClassifier:
 
 def train_bi_rnn(
     pairs: Sequence[EngagementPair],
+    validation: Sequence[EngagementPair],
     vectors: WordVectors,
     settings: LoopSettings,
     *,
     learning_rate: float,
     state_path: Path | None = None,
 ) -> BiRnnClassifier:
-    """Trains on the cross entropy weighted by inverse class frequency."""
+    """Trains on the cross entropy weighted by inverse class frequency; keeps the step with the best validation AUC."""
     torch.manual_seed(settings.seed)
     network = BiRnnNetwork(vectors.width)
     weight = weigh_classes([pair.label for pair in pairs])
@@ -98,10 +101,18 @@ def train_bi_rnn(
         labels = torch.tensor([pairs[index].label for index in chosen])
         return functional.cross_entropy(_ask(network, vectors, [texts[index] for index in chosen]), labels, weight)
 
+    def measure() -> float:
+        network.eval()
+        scores = BiRnnClassifier(network=network, vectors=vectors).score_pairs(texts_of(validation))
+        network.train()
+        return compute_auc(scores, [pair.label for pair in validation])
+
     network.train()
     optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate, fused=True)
-    run_loop(network, optimizer, step_loss, settings, state_path)
-    return BiRnnClassifier(network=network.eval(), vectors=vectors)
+    best = BestWeights(measure, max(1, settings.steps // LOOKS))
+    run_loop(network, optimizer, step_loss, settings, state_path, best)
+    best.put_into(network)
+    return BiRnnClassifier(network=network.eval(), vectors=vectors, chosen=best.found)
 
 
 def weigh_classes(labels: Sequence[int]) -> Tensor:

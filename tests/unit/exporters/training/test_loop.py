@@ -1,12 +1,14 @@
 """The training loop: interruption, resumption, and states that are not ours."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 from turnscore_exporters.errors import CheckpointError
-from turnscore_exporters.training.loop import LoopSettings, choose_batch, run_loop
+from turnscore_exporters.training import loop
+from turnscore_exporters.training.loop import BestWeights, LoopSettings, choose_batch, run_loop
 
 INPUTS = torch.linspace(-1, 1, 40).reshape(20, 2)
 
@@ -55,6 +57,54 @@ def test_broken_state_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "state").write_bytes(b"half a file")
     with pytest.raises(CheckpointError, match="state: cannot be read"):
         train(tmp_path / "state")
+
+
+def train_one_weight(
+    state: Path | None, values: Sequence[float], *, stop_at: int | None = None
+) -> tuple[float, BestWeights]:
+    """A weight that every step makes greater, looked at after every second step; the looks find these values."""
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(model.weight)
+
+    def look() -> float:
+        return values[round(model.weight.item()) // 2 - 1]
+
+    def step_loss(step: int) -> Tensor:
+        if step == stop_at:
+            raise InterruptionError
+        return -model.weight.sum()
+
+    best = BestWeights(look, 2)
+    chosen = LoopSettings(steps=8, run_key="best", warm_up_steps=0, save_every=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "_rate_at", lambda step, settings: 1.0)
+        run_loop(model, torch.optim.SGD(model.parameters(), lr=1.0), step_loss, chosen, state, best)
+    assert model.weight.item() == pytest.approx(8)
+    best.put_into(model)
+    return model.weight.item(), best
+
+
+def test_the_best_weights_are_those_of_the_first_look_that_found_most() -> None:
+    weight, best = train_one_weight(None, [0.1, 0.7, 0.7, 0.3])
+    assert (weight, best.found) == (pytest.approx(4), {"value": 0.7, "step": 4})
+
+
+def test_the_best_weights_outlive_an_interruption(tmp_path: Path) -> None:
+    with pytest.raises(InterruptionError):
+        train_one_weight(tmp_path / "state", [0.1, 0.7, 0.2, 0.3], stop_at=5)
+    for stop_at in (None, 0):  # the second time nothing is left to train
+        weight, best = train_one_weight(tmp_path / "state", [0.0, 0.0, 0.2, 0.3], stop_at=stop_at)
+        assert (weight, best.found) == (pytest.approx(4), {"value": 0.7, "step": 4})
+
+
+def test_weights_that_nobody_looked_at_stay_the_last() -> None:
+    model = nn.Linear(1, 1)
+    before = model.weight.clone()
+    best = BestWeights(lambda: 1.0, 10)
+    best.update(model, 3)
+    best.put_into(model)
+    assert torch.equal(model.weight, before)
+    assert best.found == {}
 
 
 def test_every_epoch_takes_every_item_once_in_another_order() -> None:

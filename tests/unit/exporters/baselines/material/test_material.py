@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.exchanges import POOL, exchanges
 from turnscore_exporters.baselines.material.asked import Asked
-from turnscore_exporters.baselines.material.exchanges import Exchange, Part, split_exchanges
+from turnscore_exporters.baselines.material.exchanges import Exchange, Part, split_exchanges, split_validation
 from turnscore_exporters.baselines.material.leaks import true_references, without_judged
 from turnscore_exporters.baselines.material.samplers import (
     RandomNegatives,
@@ -79,3 +79,7 @@ def test_a_dialogue_and_its_copies_are_in_one_part() -> None:
     dialogues = {part: {each.dialogue for each in found} for part, found in parts.items()}
     assert not dialogues[Part.TRAIN] & dialogues[Part.HELD_OUT]
     assert 0.04 < len(dialogues[Part.HELD_OUT]) / 600 < 0.18
+    kept, validation = split_validation(parts[Part.TRAIN])
+    assert sorted(each.dialogue for each in (*kept, *validation)) == sorted(e.dialogue for e in parts[Part.TRAIN])
+    assert not {each.dialogue[1:] for each in kept} & {each.dialogue[1:] for each in validation}
+    assert 0.04 < len(validation) / len(parts[Part.TRAIN]) < 0.18

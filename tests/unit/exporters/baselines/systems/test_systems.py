@@ -113,6 +113,22 @@ def test_contextual_ruber_learns_and_leaves_its_encoder_as_it_was(tiny_bert: Pat
     assert all(torch.equal(before[name], weight) for name, weight in encoder.model.state_dict().items())
 
 
+def test_contextual_ruber_keeps_the_step_that_judged_validation_best(tiny_bert: Path) -> None:
+    exchanges, vectors = talk(), FrozenVectors(load_encoder(str(tiny_bert)))
+    kept, chosen_by = exchanges[:30], exchanges[30:]
+    wrong = [chosen_by[number - 1].reply for number in range(len(chosen_by))]
+    torch.manual_seed(0)
+    network = contextual.PairNetwork(vectors.width)
+    network.fit_scale(vectors.of([each.reply for each in kept]))
+    best = contextual.choose_by_auc(network, vectors, chosen_by, wrong, settings("ctx", 60))
+    contextual.train_network(network, kept, RandomNegatives(ReplyPool(kept)), vectors, settings("ctx", 60), best=best)
+    assert not network.training
+    again = contextual.choose_by_auc(network, vectors, chosen_by, wrong, settings("ctx", 20))
+    again.update(network, 0)
+    assert again.found["value"] == best.found["value"] > 0.6
+    assert best.found["step"] % 3 == 0
+
+
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_masked_words_are_scored_as_the_published_model_scores_them(family: str, tmp_path: Path) -> None:
     """By the plain model over whole rows: one masked copy at a time, no batch."""
@@ -218,8 +234,10 @@ def test_the_svm_tells_the_classes_and_counts_nothing_of_what_it_scores() -> Non
     assert among[1] == pytest.approx(scores[1])
 
 
-def test_the_bi_rnn_tells_the_classes(tiny_bert: Path) -> None:
-    vectors = PieceVectors(load_encoder(str(tiny_bert)))
-    found = train_bi_rnn(engagement_pairs(), vectors, settings("bi-rnn", 30), learning_rate=1e-2)
+def test_the_bi_rnn_tells_the_classes_and_says_which_step_validation_chose(tiny_bert: Path) -> None:
+    vectors, pairs = PieceVectors(load_encoder(str(tiny_bert))), engagement_pairs()
+    found = train_bi_rnn(pairs, pairs[:10], vectors, settings("bi-rnn", 30), learning_rate=1e-2)
+    assert found.chosen["value"] == 1
+    assert found.chosen["step"] < 30, "the first look that found most"
     lively, dull = found.score_pairs([("what about whales", "i saw a film"), ("what about whales", "ok")])
     assert lively > 0.5 > dull
