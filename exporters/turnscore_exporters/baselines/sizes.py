@@ -47,11 +47,11 @@ next to nothing in so few."""
 FULL: Mapping[str, Size] = {
     "ruber": Size(exchanges=400_000, steps=10_000, learning_rate=1e-4),
     "ctx-ruber": Size(exchanges=25_000, steps=4000, learning_rate=1e-3),
-    "pone": Size(exchanges=85_000, steps=10_000, learning_rate=1e-3),
+    "pone": Size(exchanges=85_000, steps=5000, learning_rate=1e-3),
     "usr": Size(exchanges=120_000, steps=2700, learning_rate=5e-5, batch_size=32),
     "3p": Size(steps=4000, learning_rate=1e-5, batch_size=8),
     "svm": Size(),
-    "bi-rnn": Size(steps=30_000, learning_rate=1e-5),
+    "bi-rnn": Size(steps=20_000, learning_rate=1e-5),
 }
 """About as much as was published, where the data have it: ctx-ruber's 22,000 pairs (Ghazarian et al. 2020), as many as
 PONE's of DailyDialog, ten rounds over the thumbs for 3P; for USR an epoch half as large as Topical-Chat's. RUBER read
