@@ -73,6 +73,7 @@ def run_baseline_job(job: BaselineJob) -> dict[str, Any]:
         typer.echo(f"{job.name}: is trained already in {output}")
         return done
     output.mkdir(parents=True, exist_ok=True)
+    is_resumed = any((output / STATE_FOLDER).glob("*.state"))
     begun = time.perf_counter(), time.process_time()
     sets = read_asked_sets(job.plan.data)
     contexts = read_adversarial(job.plan.data, SLOW_CONTEXTS if job.name in SLOW else MOST_CONTEXTS, job.plan.seed)
@@ -82,6 +83,7 @@ def run_baseline_job(job: BaselineJob) -> dict[str, Any]:
         report["adversarial"] = measure_adversarial(trained.baseline, contexts)
     report["seconds"] = round(time.perf_counter() - begun[0])
     report["cpu_seconds"] = round(time.process_time() - begun[1])
+    report["resumed"] = is_resumed
     write_json(output / TRAINING_FILE, {**described, **trained.facts})
     write_json(output / REPORT_FILE, report)
     return report

@@ -7,6 +7,9 @@ from turnscore_assessment.markdown import table_head, table_row
 
 from turnscore_exporters.baselines.page.published import Report
 
+AT_LEAST = "> "
+"""Before the seconds of a training that went on from another run's state: that run's are not known."""
+
 
 def name_row(baseline: str, row: str) -> str:
     """The baseline, and the variant where it has several."""
@@ -31,10 +34,12 @@ def list_sizes(reports: Sequence[Report]) -> list[str]:
         told += [_seconds(report, name) for name in ("seconds", "cpu_seconds")]
         lines.append(table_row([report["name"], *told]))
     if len(reports) > 1:
-        sums = [f"{sum(report.get(name, 0) for report in reports):,}" for name in ("seconds", "cpu_seconds")]
+        before = AT_LEAST if any(report.get("resumed") for report in reports) else ""
+        sums = [f"{before}{sum(report.get(name, 0) for report in reports):,}" for name in ("seconds", "cpu_seconds")]
         lines.append(table_row(["*together*", "", "", "", "", *sums]))
     return lines
 
 
 def _seconds(report: Report, name: str) -> str:
-    return f"{report[name]:,}" if report.get(name) else NOTHING
+    before = AT_LEAST if report.get("resumed") else ""
+    return f"{before}{report[name]:,}" if name in report else NOTHING

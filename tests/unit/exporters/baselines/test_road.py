@@ -194,3 +194,17 @@ def test_the_sample_s_first_training_runs_as_documented(tmp_path: Path, monkeypa
     assert result.exit_code == 0, result.output
     tested = json.loads((tmp_path / "build" / "svm" / "report.json").read_text(encoding="utf-8"))["training"]["tested"]
     assert set(tested) == {"published", "corrected"}
+
+
+def test_seconds_of_a_training_that_was_resumed_are_a_lower_bound(trained: Path, folder: Path, tmp_path: Path) -> None:
+    def cells(page: Path) -> list[str]:
+        section = page.read_text(encoding="utf-8").partition("## Sizes")[2].partition("\n## ")[0]
+        rows = [line for line in section.splitlines() if line.startswith(("| ctx-ruber |", "| *together* |"))]
+        return [cell for row in rows for cell in row.strip("| ").split(" | ")[-2:]]
+
+    assert not [cell for cell in cells(trained / "baselines.md") if cell.startswith(">")]
+    (trained / "ctx-ruber" / "report.json").unlink()  # as if it had been interrupted while it was measured
+    run(folder, trained, "--page", str(tmp_path / "page.md"))
+    found = cells(tmp_path / "page.md")
+    assert len(found) == 4
+    assert all(cell.startswith("> ") for cell in found)
