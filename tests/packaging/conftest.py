@@ -16,8 +16,10 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the freshly built wheels of all distributions, built by what they ask for and nothing else."""
     folder = tmp_path_factory.mktemp("wheels")
     builder = empty_environment(tmp_path_factory.mktemp("builder"))
-    [asked] = {tuple(_asked_to_build(each)) for each in DISTRIBUTIONS}  # one environment for all: each takes seconds
-    installed = pip_install(builder, *asked)
+    asked = {each: _asked_to_build(each) for each in DISTRIBUTIONS}
+    [first, *others] = asked.values()  # one environment for all: each takes seconds
+    assert others == [first] * len(others), f"distributions ask for different things to be built with: {asked}"
+    installed = pip_install(builder, *first)
     assert installed.returncode == 0, installed.stdout + installed.stderr
     words = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, *DISTRIBUTIONS]
     done = subprocess.run(
