@@ -157,20 +157,26 @@ COMPARISONS: Mapping[str, Sequence[Comparison]] = {
 DailyDialog's pairs: Ghazarian et al. 2020, Table 5. Of 3P: Ghazarian et al. 2022."""
 
 
-def compare_published(reports: Sequence[Report]) -> list[list[str]]:
-    """Cells of a row per figure: system, figure, published, here, distance, why."""
-    return [_write(each, report) for report in reports for each in COMPARISONS[report["name"]]]
+def compare_published(reports: Sequence[Report], full: Sequence[Report] = ()) -> list[list[str]]:
+    """A header, and cells of a row per figure; with reports of the `full` size their figures stand beside the small."""
+    header = ["system", "figure", "published", "here", "distance"]
+    larger = {report["name"]: report for report in full}
+    if larger:
+        header += ["full size", "distance"]
+    rows = [[*header, "why"]]
+    for report in reports:
+        for each in COMPARISONS[report["name"]]:
+            published = each.published if isinstance(each.published, str) else f"{each.published:.3f}"
+            cells = [each.system, each.figure, published, *_measure(each, report)]
+            if larger:
+                cells += _measure(each, larger.get(report["name"]))
+            rows.append([*cells, each.why])
+    return rows
 
 
-def _write(each: Comparison, report: Report) -> list[str]:
-    here = each.here(report)
-    is_number = isinstance(each.published, float)
-    distance = f"{here - each.published:+.3f}" if here is not None and isinstance(each.published, float) else NOTHING
-    return [
-        each.system,
-        each.figure,
-        f"{each.published:.3f}" if is_number else str(each.published),
-        NOTHING if here is None else f"{here:.3f}",
-        distance,
-        each.why,
-    ]
+def _measure(each: Comparison, report: Report | None) -> list[str]:
+    """The figure here and its distance from the published one."""
+    here = None if report is None else each.here(report)
+    if here is None:
+        return [NOTHING, NOTHING]
+    return [f"{here:.3f}", NOTHING if isinstance(each.published, str) else f"{here - each.published:+.3f}"]

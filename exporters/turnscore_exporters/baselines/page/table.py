@@ -93,7 +93,7 @@ def format_page(reports: Sequence[Report], command: str, full: Sequence[Report] 
         f"Written by `{command}` on {max(report['date'] for report in reports)}. [data.md](data.md) names the sets, "
         "and [models/baselines.md](models/baselines.md) says what each system is.",
     ]
-    lines += _published(reports) + _sizes(reports) + _held_out(reports) + _adversarial(reports)
+    lines += _published(reports, full) + _sizes(reports) + _held_out(reports) + _adversarial(reports)
     lines += _classifiers(reports) + compare_sizes(reports, full) + _development(reports)
     return "\n".join(lines) + "\n"
 
@@ -147,15 +147,11 @@ def _classifiers(reports: Sequence[Report]) -> list[str]:
     return [*lines, "", "`length` is the AUC of the reply's characters alone."]
 
 
-def _published(reports: Sequence[Report]) -> list[str]:
-    header = ["system", "figure", "published", "here", "distance", "why"]
-    lines = ["", "## Beside published figures", ""]
-    lines += [
-        "Here: of the turns of the set that stand in no held-back set and were not trained on.",
-        "",
-        *table_head(header),
-    ]
-    return lines + [table_row(cells) for cells in compare_published(reports)]
+def _published(reports: Sequence[Report], full: Sequence[Report]) -> list[str]:
+    header, *rows = compare_published(reports, full)
+    note = "Here: of the turns of the set that stand in no held-back set and were not trained on."
+    lines = ["", "## Beside published figures", "", note, "", *table_head(header)]
+    return lines + [table_row(cells) for cells in rows]
 
 
 def _sizes(reports: Sequence[Report]) -> list[str]:

@@ -132,6 +132,12 @@ def test_the_full_size_has_a_section_in_which_each_score_stands_below_the_small_
     report = json.loads((trained / "ctx-ruber" / "report.json").read_text(encoding="utf-8"))
     assert small[2] == f"{report['held_out']['auc']['ctx-ruber']:.3f}"
     assert "## The full size" not in (trained / "baselines.md").read_text(encoding="utf-8")
+    published = page.read_text(encoding="utf-8").partition("## Beside published figures")[2].partition("\n## ")[0]
+    found = [line.split(" | ") for line in published.splitlines() if line.startswith("| ruber: unreferenced | ")]
+    assert len(found) == 2
+    for cells in found:
+        assert cells[3:5] == cells[5:7], "here they are one training"
+        assert float(cells[3]) == pytest.approx(float(cells[2]) + float(cells[4]), abs=0.0011)
 
 
 def test_a_folder_without_trainings_is_no_full_size(trained: Path, folder: Path, tmp_path: Path) -> None:
