@@ -154,6 +154,10 @@ def _load_state(parts: dict[str, Any], settings: LoopSettings, path: Path | None
         raise CheckpointError(
             f"{path}: belongs to another run ({state['run_key']}); delete it or choose another folder"
         )
+    if missing := parts.keys() - state.keys():
+        raise CheckpointError(
+            f"{path}: another version of this training wrote it (no {', '.join(sorted(missing))}); delete it"
+        )
     for name, part in parts.items():
         part.load_state_dict(state[name])
     return int(state["step"])

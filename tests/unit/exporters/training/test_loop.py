@@ -53,6 +53,15 @@ def test_state_of_another_run_is_refused(tmp_path: Path) -> None:
         train(tmp_path / "state", run_key="b")
 
 
+def test_state_of_another_version_is_refused(tmp_path: Path) -> None:
+    train(tmp_path / "state")
+    state = torch.load(tmp_path / "state")
+    del state["scheduler"]
+    torch.save(state, tmp_path / "state")
+    with pytest.raises(CheckpointError, match=r"another version of this training wrote it \(no scheduler\)"):
+        train(tmp_path / "state")
+
+
 def test_broken_state_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "state").write_bytes(b"half a file")
     with pytest.raises(CheckpointError, match="state: cannot be read"):
