@@ -28,11 +28,17 @@ class Exchange:
     """Counts one answer for each message, in order; an answer nobody waits for any more is left out."""
 
     def __init__(
-        self, opening: ConversationOpening, request_id: str | None, before: Dialogue | None = None, shift: int = 0
+        self,
+        opening: ConversationOpening,
+        request_id: str | None,
+        before: Dialogue | None = None,
+        shift: int = 0,
+        waiting: Sequence[ChatMessage] = (),
     ) -> None:
         """`before` are the aggregates of the turns that the conversation scored before it was opened anew.
 
         `shift` is by how much its places are beyond those that the service counts: messages became fewer turns.
+        `waiting` are messages of an assistant's turn that goes on, to hand over once the conversation is open.
         """
         self._opening = opening
         self.shift = shift
@@ -40,6 +46,7 @@ class Exchange:
         self.dialogue: Dialogue = self._before
         """The last aggregates, over every turn that was scored since the first opening."""
         self._taken: list[_Said] = [*opening.context]
+        self._waiting = list(waiting)
         self._due: deque[_Said | None] = deque()
         """What is still to be answered; None stands for the opening."""
         self._late = 0
@@ -73,7 +80,8 @@ class Exchange:
     def _said_before(self, message: ConversationMessage | None) -> list[_Said]:
         last = None if message is None else message.turn or (message.said and message.said.messages)
         due = (entry for entry in self._due if entry is not None)
-        return [entry for entry in (*self._taken, *due) if entry is not last]
+        waiting = [self._waiting] if self._waiting else []
+        return [entry for entry in (*self._taken, *waiting, *due) if entry is not last]
 
     @property
     def deadline_ms(self) -> int | None:
@@ -97,6 +105,11 @@ class Exchange:
         assert message.said is not None
         self._due.append(message.said.messages)
         return message
+
+    def hand_over_waiting(self, deadline_ms: int) -> ConversationMessage | None:
+        """The message that hands over what waited for the opening, if anything did."""
+        waiting, self._waiting = self._waiting, []
+        return self.hand_over(waiting, deadline_ms) if waiting else None
 
     def give_up(self) -> None:
         """Nobody waits for the answers that are due."""

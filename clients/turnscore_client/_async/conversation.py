@@ -139,7 +139,7 @@ class AsyncConversation:
         said, places = known.transcript_before(unanswered), known.places_before(unanswered)
         self._opening, self._waiting = opening_with(self._opening, said.turns), said.waiting
         shift = places - len(said.turns) - len(said.waiting)
-        self._exchange = Exchange(self._opening, known.request_id, known.dialogue, shift)
+        self._exchange = Exchange(self._opening, known.request_id, known.dialogue, shift, self._waiting)
         await self._open_patiently(attempts)
 
     @property
@@ -199,13 +199,13 @@ class AsyncConversation:
 
     async def _open(self, attempts: Attempts) -> None:
         known = self._exchange
-        self._exchange = Exchange(self._opening, known.request_id, known.dialogue, known.shift)
+        self._exchange = Exchange(self._opening, known.request_id, known.dialogue, known.shift, self._waiting)
         self._line = await self._open_line(self._exchange.request_id, attempts)
         await self._line.send(self._exchange.open(), attempts.seconds_left)
         read_answer(await self._hear(self._line, attempts), self._exchange.request_id)
-        if self._waiting:
-            left_ms = attempts.deadline_ms_left(self._exchange.deadline_ms)
-            await self._line.send(self._exchange.hand_over(self._waiting, left_ms), attempts.seconds_left)
+        waiting = self._exchange.hand_over_waiting(attempts.deadline_ms_left(self._exchange.deadline_ms))
+        if waiting is not None:
+            await self._line.send(waiting, attempts.seconds_left)
             read_answer(await self._hear(self._line, attempts), self._exchange.request_id)
 
     async def _hear(self, line: AsyncLine, attempts: Attempts) -> ConversationReply:

@@ -55,8 +55,8 @@ FULL: Mapping[str, Size] = {
 }
 """About as much as was published, where the data have it: ctx-ruber's 22,000 pairs (Ghazarian et al. 2020), as many as
 PONE's of DailyDialog, ten rounds over the thumbs for 3P; for USR an epoch half as large as Topical-Chat's. RUBER read
-pairs of Weibo by the million: here it reads all there are, seven times. Learning rates are the papers', steps but for
-3P chosen; the SVM's data and its C are the published ones at either size."""
+pairs of Weibo by the million: here it reads all that equal shares of three sources leave, seven times. Learning rates
+are the papers', steps but for 3P chosen; the SVM's data and its C are the published ones at either size."""
 
 
 def find_size(name: str, *, is_full: bool) -> Size:

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from turnscore_exporters.errors import CheckpointError
 
 LOOKS = 20
-"""How often a training that keeps its best weights looks at them. Chosen."""
+"""How often, at most, a training that keeps its best weights looks at them. Chosen."""
 
 StepLoss = Callable[[int], Tensor]
 
@@ -64,10 +64,10 @@ class WeightAverage:
 class BestWeights:
     """The weights of the step, of those looked at, at which `measure` found most; the first of several alike."""
 
-    def __init__(self, measure: Callable[[], float], every: int) -> None:
-        """`measure` is asked after every so many steps; it draws nothing at random and leaves the model as it was."""
+    def __init__(self, measure: Callable[[], float], steps: int) -> None:
+        """Looks LOOKS times at most in so many `steps`. `measure` draws nothing and leaves the model as it was."""
         self._measure = measure
-        self._every = every
+        self._every = max(1, math.ceil(steps / LOOKS))
         self._weights: dict[str, Tensor] = {}
         self._found: dict[str, float] = {}
 

@@ -12,9 +12,8 @@ from turnscore_exporters.baselines.sizes import FULL
 
 COMMAND = "turnscore-train baselines --data DATA --output OUTPUT --full"
 NOTE = (
-    "What the full size is, and what it costs where it was not trained, says "
-    "[models/baselines.md](models/baselines.md#two-sizes). Held out and DailyDialog++: AUC; sets: Spearman, or AUC of "
-    "ConvAI's thumbs."
+    "What the full size is, says [models/baselines.md](models/baselines.md#two-sizes). Held out and DailyDialog++: "
+    "AUC; sets: Spearman, or AUC of ConvAI's thumbs."
 )
 
 

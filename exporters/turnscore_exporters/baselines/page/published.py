@@ -167,14 +167,14 @@ def compare_published(reports: Sequence[Report], full: Sequence[Report] = ()) ->
     for report in reports:
         for each in COMPARISONS[report["name"]]:
             published = each.published if isinstance(each.published, str) else f"{each.published:.3f}"
-            cells = [each.system, each.figure, published, *_measure(each, report)]
+            cells = [each.system, each.figure, published, *_set_beside(each, report)]
             if larger:
-                cells += _measure(each, larger.get(report["name"]))
+                cells += _set_beside(each, larger.get(report["name"]))
             rows.append([*cells, each.why])
     return rows
 
 
-def _measure(each: Comparison, report: Report | None) -> list[str]:
+def _set_beside(each: Comparison, report: Report | None) -> list[str]:
     """The figure here and its distance from the published one."""
     here = None if report is None else each.here(report)
     if here is None:

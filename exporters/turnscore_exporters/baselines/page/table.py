@@ -28,8 +28,9 @@ TEST_SETS = {
 }
 SIZES_NOTE = (
     "Exchanges are those that were left to train on: without a tenth of the dialogues, which is held out, and without "
-    "dialogues that share a text with a judged turn. Steps are of each loop. Seconds are of training and measuring; "
-    "those of the wall count what else the machine did."
+    "dialogues that share a text with a judged turn; of ctx-ruber and pone also without those that choose the step. "
+    "Steps are of each loop. Seconds are of training and measuring; those of the wall count what else the machine did. "
+    "A training that was interrupted took longer (>): only its last run's seconds are known."
 )
 ADVERSARIAL_NOTE = (
     "Five relevant, five random and five adversarial responses to each context of the test split. Accuracy is that of "

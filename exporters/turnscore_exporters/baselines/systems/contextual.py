@@ -15,13 +15,13 @@ from turnscore_exporters.baselines.material.asked import Asked, Floats
 from turnscore_exporters.baselines.material.exchanges import Exchange
 from turnscore_exporters.baselines.material.samplers import Negatives
 from turnscore_exporters.baselines.systems.networks import PairHead
-from turnscore_exporters.training.loop import LOOKS, BestWeights, LoopSettings, choose_batch, run_loop
+from turnscore_exporters.training.loop import BestWeights, LoopSettings, choose_batch, run_loop
 
 # Specified: a port's released code: Adam 1e-3, weight decay 1e-4, 256 pairs a step.
 LEARNING_RATE, WEIGHT_DECAY, BATCH_SIZE = 1e-3, 1e-4, 256
 PONE_DROPOUT = 0.5
 SCORED_AT_ONCE = 4096
-"""Pairs whose vectors are stacked together: PONE judges several hundred thousand."""
+"""Pairs whose vectors are stacked together: PONE judges several hundred thousand. Chosen."""
 
 
 class PairNetwork(nn.Module):
@@ -107,7 +107,7 @@ def choose_by_auc(
     wrong: Sequence[str],
     settings: LoopSettings,
 ) -> BestWeights:
-    """Keeps the weights with the greatest AUC of the exchanges' replies against as many `wrong` ones; LOOKS looks."""
+    """Keeps the weights with the greatest AUC of the exchanges' replies against as many `wrong` ones."""
     pairs = [(each.query, each.reply) for each in exchanges]
     pairs += [(each.query, other) for each, other in zip(exchanges, wrong, strict=True)]
     labels = [1] * len(exchanges) + [0] * len(wrong)
@@ -118,7 +118,7 @@ def choose_by_auc(
         network.train()
         return found
 
-    return BestWeights(measure, max(1, settings.steps // LOOKS))
+    return BestWeights(measure, settings.steps)
 
 
 def compose_step(

@@ -21,7 +21,7 @@ from turnscore_exporters.baselines.systems.networks import QUERY_WORDS, REPLY_WO
 from turnscore_exporters.baselines.systems.ruber import read_texts
 from turnscore_exporters.data.pairs import EngagementPair
 from turnscore_exporters.engagement.training import texts_of
-from turnscore_exporters.training.loop import LOOKS, BestWeights, LoopSettings, choose_batch, run_loop
+from turnscore_exporters.training.loop import BestWeights, LoopSettings, choose_batch, run_loop
 
 REGULARISATION = 0.1
 """Specified: the paper's C."""
@@ -109,7 +109,7 @@ def train_bi_rnn(
 
     network.train()
     optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate, fused=True)
-    best = BestWeights(measure, max(1, settings.steps // LOOKS))
+    best = BestWeights(measure, settings.steps)
     run_loop(network, optimizer, step_loss, settings, state_path, best)
     best.put_into(network)
     return BiRnnClassifier(network=network.eval(), vectors=vectors, chosen=best.found)

@@ -83,10 +83,11 @@ def train_one_weight(
             raise InterruptionError
         return -model.weight.sum()
 
-    best = BestWeights(look, 2)
     chosen = LoopSettings(steps=8, run_key="best", warm_up_steps=0, save_every=2)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "LOOKS", 4)
         patch.setattr(loop, "_rate_at", lambda step, settings: 1.0)
+        best = BestWeights(look, chosen.steps)
         run_loop(model, torch.optim.SGD(model.parameters(), lr=1.0), step_loss, chosen, state, best)
     assert model.weight.item() == pytest.approx(8)
     best.put_into(model)
@@ -109,7 +110,7 @@ def test_the_best_weights_outlive_an_interruption(tmp_path: Path) -> None:
 def test_weights_that_nobody_looked_at_stay_the_last() -> None:
     model = nn.Linear(1, 1)
     before = model.weight.clone()
-    best = BestWeights(lambda: 1.0, 10)
+    best = BestWeights(lambda: 1.0, 200)
     best.update(model, 3)
     best.put_into(model)
     assert torch.equal(model.weight, before)

@@ -2,7 +2,7 @@
 
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +17,14 @@ from turnscore_exporters.baselines.encoders.word_vectors import PieceVectors
 from turnscore_exporters.baselines.material.asked import Asked
 from turnscore_exporters.baselines.material.exchanges import Exchange
 from turnscore_exporters.baselines.material.samplers import RandomNegatives, ReplyPool
-from turnscore_exporters.baselines.systems import contextual, joint, masked, ruber, usr
+from turnscore_exporters.baselines.systems import contextual, engagement_classifiers, joint, masked, ruber, usr
 from turnscore_exporters.baselines.systems.engagement_classifiers import SvmClassifier, train_bi_rnn
 from turnscore_exporters.baselines.systems.networks import RuberNetwork
 from turnscore_exporters.baselines.systems.scales import TrainingScale
 from turnscore_exporters.data.pairs import EngagementPair
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.training.encoders import load_encoder
-from turnscore_exporters.training.loop import LoopSettings
+from turnscore_exporters.training.loop import BestWeights, LoopSettings
 
 TOPICS = (("whales", "sea"), ("film", "saw"))
 
@@ -113,20 +113,51 @@ def test_contextual_ruber_learns_and_leaves_its_encoder_as_it_was(tiny_bert: Pat
     assert all(torch.equal(before[name], weight) for name, weight in encoder.model.state_dict().items())
 
 
-def test_contextual_ruber_keeps_the_step_that_judged_validation_best(tiny_bert: Path) -> None:
+class FirstLook(BestWeights):
+    """Finds most at the first look; `kept` are the weights at it."""
+
+    def __init__(self, measure: Callable[[], float], steps: int) -> None:
+        super().__init__(lambda: -len(self.looks), steps)
+        self.looks: list[dict[str, torch.Tensor]] = []
+
+    def update(self, model: torch.nn.Module, step: int) -> None:
+        self.looks.append({name: weight.clone() for name, weight in model.state_dict().items()})
+        super().update(model, step)
+
+
+def test_contextual_ruber_has_the_weights_that_validation_chose(tiny_bert: Path) -> None:
     exchanges, vectors = talk(), FrozenVectors(load_encoder(str(tiny_bert)))
-    kept, chosen_by = exchanges[:30], exchanges[30:]
-    wrong = [chosen_by[number - 1].reply for number in range(len(chosen_by))]
-    torch.manual_seed(0)
     network = contextual.PairNetwork(vectors.width)
-    network.fit_scale(vectors.of([each.reply for each in kept]))
-    best = contextual.choose_by_auc(network, vectors, chosen_by, wrong, settings("ctx", 60))
-    contextual.train_network(network, kept, RandomNegatives(ReplyPool(kept)), vectors, settings("ctx", 60), best=best)
+    best = FirstLook(lambda: 0.0, 10)
+    negatives = RandomNegatives(ReplyPool(exchanges))
+    contextual.train_network(network, exchanges, negatives, vectors, settings("ctx", 10), best=best)
     assert not network.training
-    again = contextual.choose_by_auc(network, vectors, chosen_by, wrong, settings("ctx", 20))
-    again.update(network, 0)
-    assert again.found["value"] == best.found["value"] > 0.6
-    assert best.found["step"] % 3 == 0
+    assert best.found["step"] == 1
+    assert_weights(network, best.looks)
+
+
+def test_validation_is_judged_by_the_auc_of_true_against_wrong_replies(tiny_bert: Path) -> None:
+    exchanges, vectors = talk(), FrozenVectors(load_encoder(str(tiny_bert)))
+    wrong = [exchanges[number - 1].reply for number in range(len(exchanges))]
+    torch.manual_seed(0)
+    network = contextual.PairNetwork(vectors.width).train()
+    best = contextual.choose_by_auc(network, vectors, exchanges, wrong, settings("ctx", 1))
+    best.update(network, 0)
+    assert network.training
+    network.eval()
+    right = contextual.score_network(network, vectors, [(each.query, each.reply) for each in exchanges])
+    other = contextual.score_network(
+        network, vectors, [(each.query, reply) for each, reply in zip(exchanges, wrong, strict=True)]
+    )
+    higher = right[:, None] - other[None, :]
+    assert best.found["value"] == pytest.approx(float(((higher > 0) + 0.5 * (higher == 0)).mean()))
+
+
+def assert_weights(network: torch.nn.Module, looks: Sequence[dict[str, torch.Tensor]]) -> None:
+    """The network's are those of the first look, which the last one's are not."""
+    now = network.state_dict()
+    assert all(torch.equal(weight, now[name]) for name, weight in looks[0].items())
+    assert not all(torch.equal(weight, now[name]) for name, weight in looks[-1].items())
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -238,6 +269,19 @@ def test_the_bi_rnn_tells_the_classes_and_says_which_step_validation_chose(tiny_
     vectors, pairs = PieceVectors(load_encoder(str(tiny_bert))), engagement_pairs()
     found = train_bi_rnn(pairs, pairs[:10], vectors, settings("bi-rnn", 30), learning_rate=1e-2)
     assert found.chosen["value"] == 1
-    assert found.chosen["step"] < 30, "the first look that found most"
+
+
+def test_the_bi_rnn_has_the_weights_that_validation_chose(tiny_bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[FirstLook] = []
+
+    def make(measure: Callable[[], float], steps: int) -> FirstLook:
+        made.append(FirstLook(measure, steps))
+        return made[-1]
+
+    monkeypatch.setattr(engagement_classifiers, "BestWeights", make)
+    vectors, pairs = PieceVectors(load_encoder(str(tiny_bert))), engagement_pairs()
+    found = train_bi_rnn(pairs, pairs[:10], vectors, settings("bi-rnn", 5), learning_rate=1e-2)
+    assert found.chosen["step"] == 1
+    assert_weights(found.network, made[0].looks)
     lively, dull = found.score_pairs([("what about whales", "i saw a film"), ("what about whales", "ok")])
     assert lively > 0.5 > dull
