@@ -7,8 +7,7 @@ from turnscore_assessment.agreement.report import NOTHING
 from turnscore_assessment.markdown import table_head, table_row
 
 from turnscore_exporters.baselines.page.cells import is_trivial, list_sizes, name_row
-from turnscore_exporters.baselines.page.published import Report
-from turnscore_exporters.baselines.sizes import FULL
+from turnscore_exporters.baselines.page.published import COMPARISONS, Report
 
 COMMAND = "turnscore-train baselines --data DATA --output OUTPUT --full"
 NOTE = (
@@ -21,7 +20,7 @@ def compare_sizes(small: Sequence[Report], full: Sequence[Report]) -> list[str]:
     """Lines of the section; none without reports of the full size."""
     if not full:
         return []
-    only = [] if len(full) == len(FULL) else [f"--only {report['name']}" for report in full]
+    only = [] if len(full) == len(COMPARISONS) else [f"--only {report['name']}" for report in full]
     command = " ".join([COMMAND, *only])
     lines = ["", "## The full size", ""]
     lines += [f"Written by `{command}` on {max(report['date'] for report in full)}. {NOTE}", "", *list_sizes(full)]
