@@ -7,8 +7,8 @@ import numpy as np
 from turnscore_assessment.agreement.statistics import bootstrap, compute_auc, compute_balanced_accuracy
 
 from turnscore_exporters.baselines.material.asked import Floats
+from turnscore_exporters.baselines.plan import Plan, Trained
 from turnscore_exporters.baselines.systems.engagement_classifiers import BiRnnClassifier, SvmClassifier, train_bi_rnn
-from turnscore_exporters.baselines.trainers import Plan, Trained
 from turnscore_exporters.data.convai import Labels, Split, count_labels
 from turnscore_exporters.data.pairs import EngagementPair
 from turnscore_exporters.engagement.data import EngagementData, EngagementPaths, read_engagement_data

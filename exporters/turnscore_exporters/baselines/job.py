@@ -20,7 +20,8 @@ from turnscore_exporters.baselines.material.exchanges import Exchange, Part
 from turnscore_exporters.baselines.material.samplers import RandomNegatives, ReplyPool
 from turnscore_exporters.baselines.measures.adversarial import JudgedContext, measure_adversarial, read_adversarial
 from turnscore_exporters.baselines.measures.agreement import AskedSet, measure_baseline, read_asked_sets
-from turnscore_exporters.baselines.trainers import TRAINERS, Plan, Trained
+from turnscore_exporters.baselines.plan import Plan, Trained
+from turnscore_exporters.baselines.trainers import TRAINERS
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.training.runs import (
     REPORT_FILE,

@@ -1,102 +1,31 @@
 """The baselines by name: how each is trained from the data. Measures nothing."""
 
 import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from turnscore_assessment.data.rated_turns import DAILYDIALOG, RatedTurn, read_rated_turns, read_thumbs
 
 from turnscore_exporters.baselines.encoders.checkpoints import load_masked_model, load_pair_model
-from turnscore_exporters.baselines.encoders.text_vectors import FrozenVectors
-from turnscore_exporters.baselines.encoders.word_vectors import FileVectors, PieceVectors, WordVectors
-from turnscore_exporters.baselines.material.asked import Asked, Baseline
-from turnscore_exporters.baselines.material.exchanges import (
-    Exchange,
-    Part,
-    read_exchanges,
-    split_exchanges,
-    split_validation,
-    split_words,
-)
-from turnscore_exporters.baselines.material.leaks import without_judged
-from turnscore_exporters.baselines.material.samplers import RandomNegatives, ReplyPool, WeightedNegatives
-from turnscore_exporters.baselines.sizes import Size
-from turnscore_exporters.baselines.systems import contextual, joint, masked, ruber, usr
-from turnscore_exporters.baselines.systems.contextual import Contextual, Judgement, PairNetwork
+from turnscore_exporters.baselines.material.asked import Asked
+from turnscore_exporters.baselines.material.samplers import RandomNegatives, ReplyPool
+from turnscore_exporters.baselines.pair_trainers import train_contextual, train_pone
+from turnscore_exporters.baselines.plan import Plan, Trained
+from turnscore_exporters.baselines.systems import joint, masked, ruber, usr
+from turnscore_exporters.baselines.systems.contextual import Judgement
 from turnscore_exporters.baselines.systems.networks import RuberNetwork
-from turnscore_exporters.baselines.systems.pone import filter_candidates, find_candidates
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import write_json
-from turnscore_exporters.training.encoders import load_encoder
-from turnscore_exporters.training.loop import BestWeights, LoopSettings
 
-TEXT_FILE, RATINGS_FILE, THUMBS_FILE = "dialogue_text.jsonl.gz", "turn_ratings.jsonl.gz", "convai2017.jsonl.gz"
+RATINGS_FILE, THUMBS_FILE = "turn_ratings.jsonl.gz", "convai2017.jsonl.gz"
 FORMULA_FILE = "overall.json"
 SCALE_EXCHANGES = 2000
 """Training exchanges that a scale is fitted on. Chosen."""
 MOST_FITTED = 300
 """Rated turns that fit USR's two weights. Chosen: it reads a turn some fifteen times."""
-PONE_ROUNDS, PONE_SHARE, PONE_RATE = 3, 0.2, 0.1
-"""Rounds of labelling, each with this share of the first stage's steps and of its rate. Chosen: PONE goes on with 1e-6
-for many epochs, which in so few steps would change nothing."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What a training is given."""
-
-    data: Path
-    output: Path
-    size: Size
-    encoder: str = "minilm-l6"
-    words: Path | None = None
-    seed: int = 0
-    judged: Sequence[Asked] = field(default_factory=tuple)
-    """Judged turns that no training may have seen."""
-
-    def state(self, name: str) -> Path:
-        """The state file from which an interrupted training resumes."""
-        return self.output / "state" / f"{name}.state"
-
-    def settings(self, name: str, share: float = 1.0) -> LoopSettings:
-        """The settings of a loop with this share of the steps; a state of other settings is refused."""
-        steps = max(1, round(share * self.size.steps))
-        key = f"{name} {self.encoder} {self.words} {self.size} {share} seed {self.seed}"
-        return LoopSettings(steps=steps, run_key=key, seed=self.seed, description=name)
-
-    @cached_property
-    def parts(self) -> Mapping[Part, list[Exchange]]:
-        """The exchanges of the data, without those that share a text with a judged turn."""
-        drawn = read_exchanges(self.data / TEXT_FILE, self.size.exchanges, self.seed)
-        return split_exchanges(without_judged(drawn, self.judged))
-
-    @property
-    def train(self) -> list[Exchange]:
-        return self.parts[Part.TRAIN]
-
-    def word_vectors(self, texts: Sequence[str]) -> WordVectors:
-        """The file's vectors for these texts' words and the judged turns'; else the encoder's word table."""
-        if self.words is None:
-            return PieceVectors(load_encoder(self.encoder))
-        asked = [text for each in self.judged for text in (*each.context, each.response, *each.references)]
-        return FileVectors(self.words, {word for text in (*texts, *asked) for word in split_words(text)})
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A trained baseline and what the report says of its training."""
-
-    baseline: Baseline
-    facts: Mapping[str, Any]
-    seen: frozenset[str] = frozenset()
-    """Judged dialogues that were trained on, which it is not tested on."""
-    exchanges: int = 0
-    """How many exchanges it was trained on, if any."""
 
 
 def train_ruber(plan: Plan) -> Trained:
@@ -122,102 +51,6 @@ def train_ruber(plan: Plan) -> Trained:
     baseline = ruber.Ruber(network=network, vectors=vectors, unreferenced=scales[0], referenced=scales[1])
     facts = {"words": vectors.name, "scales": [[each.low, each.high] for each in scales]}
     return Trained(baseline, facts, exchanges=len(exchanges))
-
-
-def train_contextual(plan: Plan) -> Trained:
-    """Trains contextualised RUBER: random negatives, cross entropy, the step chosen by validation."""
-    exchanges, validation = split_validation(plan.train)
-    vectors = FrozenVectors(load_encoder(plan.encoder))
-    network = _start_pair_network(exchanges, vectors, plan.seed, is_pone=False)
-    negatives = RandomNegatives(ReplyPool(exchanges), plan.seed)
-    best = _choose_step(plan, network, vectors, exchanges, validation)
-    _run_contextual(plan, network, exchanges, negatives, vectors, "ctx-ruber", best=best)
-    save_pair_network(plan, network, is_pone=False)
-    baseline = Contextual(name="ctx-ruber", network=network, vectors=vectors)
-    return Trained(baseline, _describe_choice(best, validation), exchanges=len(exchanges))
-
-
-def train_pone(plan: Plan) -> Trained:
-    """Trains PONE: weighted negatives, the step chosen by validation, then rounds in which it labels more itself."""
-    exchanges, validation = split_validation(plan.train)
-    vectors = FrozenVectors(load_encoder(plan.encoder))
-    network = _start_pair_network(exchanges, vectors, plan.seed, is_pone=True)
-    pool = ReplyPool(exchanges)
-    negatives = WeightedNegatives(pool, vectors.unit([each.reply for each in exchanges]), seed=plan.seed)
-    best = _choose_step(plan, network, vectors, exchanges, validation)
-    _run_contextual(plan, network, exchanges, negatives, vectors, "pone", best=best)
-    candidates = find_candidates(pool, vectors.unit([each.query for each in exchanges]), plan.seed)
-    kept = []
-    for number in range(PONE_ROUNDS):
-        extra = filter_candidates(
-            exchanges, candidates, lambda pairs: contextual.score_network(network, vectors, pairs)
-        )
-        kept.append({"kept": len(extra), "fitting": sum(each.fits for each in extra), "of": len(candidates)})
-        _run_contextual(plan, network, exchanges, negatives, vectors, f"pone round {number + 1}", extra=extra)
-    save_pair_network(plan, network, is_pone=True)
-    baseline = Contextual(name="pone", network=network, vectors=vectors)
-    return Trained(baseline, {**_describe_choice(best, validation), "rounds": kept}, exchanges=len(exchanges))
-
-
-def _start_pair_network(
-    exchanges: Sequence[Exchange], vectors: FrozenVectors, seed: int, *, is_pone: bool
-) -> PairNetwork:
-    torch.manual_seed(seed)
-    network = PairNetwork(vectors.width, is_pone=is_pone)
-    network.fit_scale(vectors.of([text for each in exchanges for text in (each.query, each.reply)]))
-    return network
-
-
-def _choose_step(
-    plan: Plan,
-    network: PairNetwork,
-    vectors: FrozenVectors,
-    exchanges: Sequence[Exchange],
-    validation: Sequence[Exchange],
-) -> BestWeights | None:
-    """None where so little data leaves no dialogue to choose by."""
-    if not validation:
-        return None
-    together = [*validation, *exchanges]
-    negatives = RandomNegatives(ReplyPool(together), plan.seed)
-    wrong = [together[negatives.draw(index, -1)].reply for index in range(len(validation))]
-    return contextual.choose_by_auc(network, vectors, validation, wrong, plan.settings("choice"))
-
-
-def _describe_choice(best: BestWeights | None, validation: Sequence[Exchange]) -> dict[str, Any]:
-    return {"validation": len(validation), "chosen": {} if best is None else dict(best.found)}
-
-
-def _run_contextual(
-    plan: Plan,
-    network: PairNetwork,
-    exchanges: Sequence[Exchange],
-    negatives: RandomNegatives | WeightedNegatives,
-    vectors: FrozenVectors,
-    name: str,
-    *,
-    extra: Sequence[Judgement] | None = None,
-    best: BestWeights | None = None,
-) -> None:
-    """Runs the first stage, or a round with the `extra` judgements."""
-    is_round = extra is not None
-    contextual.train_network(
-        network,
-        exchanges,
-        negatives,
-        vectors,
-        plan.settings(name, PONE_SHARE if is_round else 1.0),
-        learning_rate=plan.size.learning_rate * (PONE_RATE if is_round else 1.0),
-        extra=extra or (),
-        best=best,
-        state_path=plan.state(name.replace(" ", "-")),
-    )
-
-
-def save_pair_network(plan: Plan, network: PairNetwork, *, is_pone: bool) -> None:
-    """Writes what an export needs: the weights, and the name of their encoder."""
-    plan.output.mkdir(parents=True, exist_ok=True)
-    torch.save({"network": network.state_dict(), "encoder": plan.encoder, "is_pone": is_pone}, plan.output / "pair.pt")
 
 
 def train_usr(plan: Plan) -> Trained:

@@ -42,8 +42,8 @@ def train_baseline(
     """Train one of the papers' other systems and report its agreement with people, length beside every figure."""
     from turnscore_exporters.baselines.job import BaselineJob, run_baseline_job
     from turnscore_exporters.baselines.page.table import format_page
+    from turnscore_exporters.baselines.plan import Plan
     from turnscore_exporters.baselines.sizes import find_size
-    from turnscore_exporters.baselines.trainers import Plan
 
     with reported_errors(ExporterError):
         size = find_size(name, is_full=full).with_choices(
@@ -78,8 +78,8 @@ def train_baselines(
     from turnscore_exporters.baselines.job import NAMES, BaselineJob, run_baseline_job
     from turnscore_exporters.baselines.measures.agreement import read_asked_sets
     from turnscore_exporters.baselines.page.table import find_trained, read_reports, write_table
+    from turnscore_exporters.baselines.plan import Plan
     from turnscore_exporters.baselines.sizes import find_size
-    from turnscore_exporters.baselines.trainers import Plan
 
     chosen = only or list(NAMES)
     words_of = {"--full": full, "--exchanges": exchanges, "--steps": steps, "--seed": seed}
