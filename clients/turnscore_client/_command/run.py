@@ -17,7 +17,7 @@ from turnscore_client._async.client import AsyncTurnScoreClient
 from turnscore_client._clock import Clock, SystemClock
 from turnscore_client._errors import TurnScoreError
 from turnscore_client._files.lines import Line, read_lines, size_of
-from turnscore_client._files.output import NotOurOutputError, Row, RowOutput, open_rows, rows_in
+from turnscore_client._files.output import NotOurOutputError, Row, RowOutput, open_rows
 from turnscore_client._files.pace import Pace
 from turnscore_client._files.progress import show_progress
 from turnscore_client._files.rows import is_row_of
@@ -67,31 +67,33 @@ async def fetch_models(client: AsyncTurnScoreClient) -> ModelsReply:
 async def score_file(client: AsyncTurnScoreClient, job: FileJob) -> int:
     """Scores what the output does not hold yet, and says on stderr how it went; the exit code.
 
-    An unreachable service, and an output that is not this input's, are found before anything is written.
+    The output is locked before it is read, so that a second run cannot read what this one is about to add to. An
+    unreachable service, and an output that is not this input's, are found before anything is written.
     """
     clock = job.clock or SystemClock()
     began_at = clock.now()
     summary, stopped = Summary(), None
     async with client:
-        lines = _lines_left(job, summary)
-        if summary.rows:
-            typer.echo(f"turnscore: {summary.rows} lines are in {job.output}; going on behind them", err=True)
-        patient = Patient(
-            pace=Pace(job.concurrency, clock),
-            clock=clock,
-            wait_seconds=job.wait_seconds,
-            timeout_seconds=job.timeout_seconds,
-            probe=lambda timeout: client.score(response="ok.", scorers=job.scorers, timeout_seconds=timeout),
-        )
-        try:
-            with _interruptible():
-                await _score_left(client, job, lines, patient, summary)
-        except (StoppedError, UndeliveredError) as error:
-            stopped = str(error)
-        except asyncio.CancelledError:
-            stopped = "interrupted"
-            if (task := asyncio.current_task()) is not None:
-                task.uncancel()
+        with _open(job.output) as output:
+            lines = _lines_left(job, output, summary)
+            if summary.rows:
+                typer.echo(f"turnscore: {summary.rows} lines are in {job.output}; going on behind them", err=True)
+            patient = Patient(
+                pace=Pace(job.concurrency, clock),
+                clock=clock,
+                wait_seconds=job.wait_seconds,
+                timeout_seconds=job.timeout_seconds,
+                probe=lambda timeout: client.score(response="ok.", scorers=job.scorers, timeout_seconds=timeout),
+            )
+            try:
+                with _interruptible():
+                    await _score_left(client, job, lines, output, patient, summary)
+            except (StoppedError, UndeliveredError) as error:
+                stopped = str(error)
+            except asyncio.CancelledError:
+                stopped = "interrupted"
+                if (task := asyncio.current_task()) is not None:
+                    task.uncancel()
     typer.echo(summary.text(clock.now() - began_at), err=True)
     if stopped is not None:
         typer.echo(f"turnscore: stopped: {stopped}; repeat the command to resume", err=True)
@@ -100,12 +102,16 @@ async def score_file(client: AsyncTurnScoreClient, job: FileJob) -> int:
 
 
 async def _score_left(
-    client: AsyncTurnScoreClient, job: FileJob, lines: Iterator[Line], patient: Patient, summary: Summary
+    client: AsyncTurnScoreClient,
+    job: FileJob,
+    lines: Iterator[Line],
+    output: RowOutput,
+    patient: Patient,
+    summary: Summary,
 ) -> None:
     models = await patient.ask(lambda timeout: client.models(timeout_seconds=timeout))
-    with ExitStack() as stack:
-        output = _open(job.output, stack)
-        shown = stack.enter_context(show_progress(size_of(job.file), job.output, patient.clock))
+    output.begin()
+    with show_progress(size_of(job.file), job.output, patient.clock) as shown:
         outcomes = score_lines(client, lines, job.scorers, patient, models.limits)
         async with aclosing(outcomes):
             async for outcome in outcomes:
@@ -116,11 +122,11 @@ async def _score_left(
                 shown.note(outcome.line, summary.failed)
 
 
-def _lines_left(job: FileJob, summary: Summary) -> Iterator[Line]:
+def _lines_left(job: FileJob, output: RowOutput, summary: Summary) -> Iterator[Line]:
     """The lines of the input behind those that the output holds, which are counted."""
     last: Row | None = None
     try:
-        for last in rows_in(job.output):
+        for last in output.rows():
             summary.add(last)
     except (NotOurOutputError, KeyError, TypeError, ValueError) as error:
         reason = str(error) if isinstance(error, NotOurOutputError) else "exists, and is no output of this command"
@@ -137,11 +143,14 @@ def _lines_left(job: FileJob, summary: Summary) -> Iterator[Line]:
     raise typer.BadParameter(message, param_hint="--output")
 
 
-def _open(path: Path, stack: ExitStack) -> RowOutput:
-    try:
-        return stack.enter_context(open_rows(path))
-    except (OSError, NotOurOutputError) as error:
-        raise typer.BadParameter(f"'{path}': {error}", param_hint="--output") from None
+@contextmanager
+def _open(path: Path) -> Iterator[RowOutput]:
+    with ExitStack() as stack:
+        try:
+            output = stack.enter_context(open_rows(path))
+        except (OSError, NotOurOutputError) as error:
+            raise typer.BadParameter(f"'{path}': {error}", param_hint="--output") from None
+        yield output
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -50,17 +50,24 @@ def rows_in(path: Path) -> Iterator[Row]:
 
 
 class RowOutput:
-    """An output, opened to go on. `append` returns once the row is on its way to the disk."""
+    """An output that this run alone writes. `append` returns once the row is on its way to the disk."""
 
-    def __init__(self, file: BinaryIO, *, is_packed: bool) -> None:
+    def __init__(self, path: Path, file: BinaryIO, *, is_new: bool) -> None:
+        self._path = path
         self._file = file
-        self._is_packed = is_packed
+        self._is_new = is_new
+        self._is_packed = path.suffix == ".gz"
         self._packer: Any = None
-        """Begun with the first row: a run that adds none leaves the file as it is."""
+        self._has_begun = False
         self._through_at = time.monotonic()
+
+    def rows(self) -> Iterator[Row]:
+        """What `rows_in` gives; no other run adds to it while this one is open."""
+        return rows_in(self._path)
 
     def append(self, row: Row) -> None:
         """Adds one row."""
+        self.begin()
         raw = json.dumps(row, allow_nan=False).encode() + b"\n"
         if self._is_packed:
             self._packer = self._packer or zlib.compressobj(wbits=31)
@@ -71,58 +78,78 @@ class RowOutput:
         self._file.write(raw)
         self._file.flush()
 
-    def finish(self) -> None:
-        """Writes what is still held."""
+    def close(self) -> None:
+        """Writes what is still held, and lets other runs write."""
         if self._packer is not None:
             self._file.write(self._packer.flush(zlib.Z_FINISH))
         self._file.flush()
+        if is_file(self._path):
+            if self._is_new and not self._has_begun:
+                self._path.unlink()
+            self._file.close()
+
+    def begin(self) -> None:
+        """Takes away the cut-off end that a crash left; a file that was made for this run stays from here on."""
+        if self._has_begun:
+            return
+        self._has_begun = True
+        if not is_file(self._path):
+            return
+        if not self._is_packed:
+            if (end := _end_of_whole_lines(self._path)) < self._path.stat().st_size:
+                os.truncate(self._file.fileno(), end)
+        elif not _is_whole(self._path):
+            whole = self._path.with_name(f".{self._path.name}.whole")
+            with gzip.open(whole, "wb") as kept:
+                kept.writelines(_whole_lines(self._path))
+            locked = whole.open("ab")
+            _lock(locked)  # before it gets the output's name, so that no other run finds it unlocked
+            whole.replace(self._path)
+            self._file.close()
+            self._file = locked
 
 
 @contextmanager
 def open_rows(path: Path) -> Iterator[RowOutput]:
-    """The output to add rows to, a cut-off end taken away; packed if it ends in `.gz`; `-` is the standard output.
+    """The output, locked before anything of it is read; packed if it ends in `.gz`; `-` is the standard output.
 
-    Raises OSError, and NotOurOutputError where another run is writing it.
+    Nothing that is there changes before `begin`, and a file that is made here goes again without it. Raises OSError,
+    and NotOurOutputError where another run is writing it.
     """
-    with ExitStack() as stack:
-        file: BinaryIO = stack.enter_context(_open_behind_rows(path)) if is_file(path) else sys.stdout.buffer
-        output = RowOutput(file, is_packed=path.suffix == ".gz")
+    file, is_new = _open_alone(path) if is_file(path) else (sys.stdout.buffer, False)
+    output = RowOutput(path, file, is_new=is_new)
+    try:
+        yield output
+    finally:
+        output.close()
+
+
+def _open_alone(path: Path) -> tuple[BinaryIO, bool]:
+    """The file to add to, locked, and whether it is new."""
+    while True:
+        is_new = not path.exists()
+        file = path.open("ab")
         try:
-            yield output
-        finally:
-            output.finish()
+            _lock(file)
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file, is_new
+        except FileNotFoundError:
+            pass  # the run that had the lock took its empty file away
+        except BaseException:
+            file.close()
+            raise
+        file.close()  # the run that had the lock put another file in its place
 
 
-def _open_behind_rows(path: Path) -> BinaryIO:
-    """The file, locked, without what a crash left behind its last whole line."""
-    file = _open_alone(path)
-    if path.suffix != ".gz":
-        end = _end_of_whole_lines(path)
-        if end < path.stat().st_size:
-            os.truncate(file.fileno(), end)
-        return file
-    if _is_whole(path):
-        return file
-    whole = path.with_name(f".{path.name}.whole")
-    with gzip.open(whole, "wb") as kept:
-        kept.writelines(_whole_lines(path))
-    whole.replace(path)
-    file.close()
-    return _open_alone(path)
-
-
-def _open_alone(path: Path) -> BinaryIO:
-    """The file to add to. A lock keeps a second run from writing between, where the system has such locks."""
-    file = path.open("ab")
+def _lock(file: BinaryIO) -> None:
+    """Keeps a second run from writing between, where the system has such locks."""
     with suppress(ImportError):
         import fcntl
 
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            file.close()
             raise NotOurOutputError("is being written by another run") from None
-    return file
 
 
 def _whole_lines(path: Path) -> Iterator[bytes]:

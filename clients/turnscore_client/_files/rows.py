@@ -1,7 +1,8 @@
 """Rows: what is asked for a line of the input, and the row that its reply becomes. Pure.
 
 A row is the line's object with everything in it, its number, and the reply. The scores of a dialogue's turn stand in
-the turn, or the message, that they are of.
+the turn, or the message, that they are of. Fields of the line, or of a turn, that are named as one of ours stand in
+`input` there.
 """
 
 import json
@@ -20,11 +21,12 @@ Fields = dict[str, Any]
 
 _KINDS = ("turns", "response", "messages")
 """What a line is, by the first of these fields that it has."""
-_OURS = frozenset({"line", "error", "errors", "scores"})
-"""In an output line these are always ours."""
-_OF_A_REPLY = frozenset({"dialogue", "timing_ms", "request_id", "skipped"})
-"""These too, where there is a reply."""
+_OURS = frozenset({"line", "error", "errors", "scores", "timing_ms", "request_id", "skipped"})
+"""What a row may hold of ours; that of a dialogue also has `dialogue`."""
 _OF_A_TURN = frozenset({"index", "scores", "errors", "error"})
+"""What a dialogue's turn may hold of ours."""
+_SET_ASIDE = "input"
+"""Where the line's own fields of such a name are kept."""
 
 
 @dataclass(kw_only=True)
@@ -34,7 +36,7 @@ class Asked:
     fields: Fields
     """What the client's method takes."""
     kept: Fields
-    """The line's own fields, without those of an earlier run's reply."""
+    """The line's own fields, as `keep` gives them."""
     kind: str
     places: list[int] = field(default_factory=list)
     """Of the turns that are asked, where they stand in the line."""
@@ -61,8 +63,37 @@ def read_line(raw: bytes, scorers: Sequence[str] | None, limits: Limits) -> Aske
 
 
 def keep(fields: Mapping[str, Any]) -> Fields:
-    """A line's fields without an earlier run's reply."""
-    return {name: value for name, value in fields.items() if name not in _OURS}
+    """A line's fields: those named as one of ours in `input`, or, of a row of an earlier run, left out."""
+    is_dialogue = _kind_of(fields) in ("turns", "messages")
+    take = _leave_out if _is_row(fields) else _set_aside
+    kept = take(fields, _OURS | {"dialogue"} if is_dialogue else _OURS)
+    for name in ("turns", "messages"):
+        if is_dialogue and isinstance(kept.get(name), list):
+            kept[name] = [take(turn, _OF_A_TURN) if isinstance(turn, dict) else turn for turn in kept[name]]
+    return kept
+
+
+def _kind_of(fields: Mapping[str, Any]) -> str | None:
+    return next((kind for kind in _KINDS if kind in fields), None)
+
+
+def _is_row(fields: Mapping[str, Any]) -> bool:
+    """Whether the line is a row of an earlier run: it has a number, and a reply or our error."""
+    error = fields.get("error")
+    return isinstance(fields.get("line"), int) and (
+        isinstance(fields.get("timing_ms"), dict) or (isinstance(error, dict) and {"code", "message"} <= error.keys())
+    )
+
+
+def _leave_out(fields: Mapping[str, Any], ours: frozenset[str]) -> Fields:
+    return {name: value for name, value in fields.items() if name not in ours}
+
+
+def _set_aside(fields: Mapping[str, Any], ours: frozenset[str]) -> Fields:
+    if ours.isdisjoint(fields):
+        return dict(fields)
+    ours = ours | {_SET_ASIDE}
+    return {**_leave_out(fields, ours), _SET_ASIDE: {name: value for name, value in fields.items() if name in ours}}
 
 
 def kept_of(raw: bytes) -> Fields:
@@ -90,8 +121,8 @@ def row_of(asked: Asked, reply: ScoreReply | DialogueReply) -> Fields:
 
 def is_row_of(row: Mapping[str, Any], raw: bytes) -> bool:
     """Whether the row can have come of the line: everything of the line that a row keeps is in it."""
-    kept = {name: value for name, value in kept_of(raw).items() if name not in _OF_A_REPLY}
-    return all(name in row and _without_replies(row[name]) == _without_replies(value) for name, value in kept.items())
+    kept, written = kept_of(raw), keep({**row, "timing_ms": {}})
+    return all(name in written and written[name] == value for name, value in kept.items())
 
 
 def failures_in(row: Mapping[str, Any]) -> list[str]:
@@ -176,22 +207,13 @@ def _with_scores(asked: Asked, scored: Sequence[Fields]) -> list[Any]:
     places = {asked.places[turn["index"]] if asked.kind == "turns" else turn["index"]: turn for turn in scored}
     written = []
     for place, turn in enumerate(asked.kept[asked.kind]):
-        own = _without_reply(turn)
+        own = turn
         if place in places:
-            own = {**own, **places[place], "index": place}
+            own = {**turn, **places[place], "index": place}
         elif place in asked.left_out:
-            own = {**own, "error": asked.left_out[place].model_dump(mode="json", exclude_none=True)}
+            own = {**turn, "error": asked.left_out[place].model_dump(mode="json", exclude_none=True)}
         written.append(own)
     return written
-
-
-def _without_replies(value: Any) -> Any:
-    """A field's value, without what a reply adds to turns."""
-    return [_without_reply(each) for each in value] if isinstance(value, list) else value
-
-
-def _without_reply(turn: Any) -> Any:
-    return {name: own for name, own in turn.items() if name not in _OF_A_TURN} if isinstance(turn, dict) else turn
 
 
 def _sentence(where: str, error: Mapping[str, Any]) -> str:

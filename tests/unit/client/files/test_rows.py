@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from turnscore_client._errors import InvalidRequestError
 from turnscore_client._files.rows import failures_in, is_row_of, read_line, row_of
 from turnscore_client._mock.answers import MockAnswers
-from turnscore_wire import DialogueRequest, Limits
+from turnscore_wire import DialogueRequest, Limits, ScoreRequest
 
 LIMITS = Limits(max_text_chars=20)
 TEXTS = st.sampled_from(["hi", "and you?", " ", "", "a\0b", "x" * 21])
@@ -62,3 +62,46 @@ def test_every_turn_keeps_its_fields_and_has_its_own_scores_or_the_reason_why_no
     assert is_row_of({**row, "line": 1}, raw)
     other = {**line, "turns": [{**line["turns"][0], "text": "something else"}, *line["turns"][1:]]}
     assert not is_row_of({**row, "line": 1}, json.dumps(other).encode())
+
+
+OWN = {
+    "dialogue": "call 7",
+    "request_id": "mine",
+    "line": 3,
+    "error": "none",
+    "errors": 0,
+    "scores": {"mine": 1},
+    "timing_ms": 5,
+    "skipped": True,
+    "input": "as read",
+    "id": "d-1",
+}
+
+
+def scored(line):
+    """The row that the line becomes, with its number."""
+    asked = read_line(json.dumps(line).encode(), None, LIMITS)
+    path, kind = ("/v1/score_dialogue", DialogueRequest) if "turns" in line else ("/v1/score", ScoreRequest)
+    fields = {name: value for name, value in asked.fields.items() if name in kind.model_fields}
+    request = kind.model_validate(fields).model_dump_json(exclude_unset=True).encode()
+    answers = MockAnswers(lambda request: {"fake": 0.5}, LIMITS, "r")
+    return {**row_of(asked, answers.answer(path, request)), "line": 7}
+
+
+def test_fields_that_are_named_as_ours_are_kept_under_input():
+    turns = [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello", "index": "a7", "score": 1}]
+    row = scored({**OWN, "turns": turns})
+    assert row["input"] == {name: value for name, value in OWN.items() if name != "id"}
+    assert (row["id"], row["line"], row["turns"][1]["index"]) == ("d-1", 7, 1)
+    assert (row["turns"][1]["input"], row["turns"][1]["score"]) == ({"index": "a7"}, 1)
+    assert is_row_of(row, json.dumps({**OWN, "turns": turns}).encode())
+
+
+def test_a_response_keeps_a_dialogue_of_its_own_where_it_is():
+    row = scored({"response": "hello", "dialogue": "call 7", "request_id": "mine"})
+    assert (row["dialogue"], row["input"]) == ("call 7", {"request_id": "mine"})
+
+
+def test_scoring_an_output_again_gives_the_same_rows():
+    row = scored({**OWN, "turns": [{"speaker": "system", "text": "hello", "index": "a7"}]})
+    assert scored(row) == row

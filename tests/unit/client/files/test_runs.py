@@ -13,7 +13,9 @@ import pytest
 from turnscore_client import AsyncTurnScoreClient, OverloadedError
 from turnscore_client._command.app import app
 from turnscore_client._command.run import FileJob, score_file
+from turnscore_client._files.scoring import UndeliveredError
 from turnscore_client.testing import MockTurnScore
+from typer import BadParameter
 from typer.testing import CliRunner
 
 TURNS = [{"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello there"}]
@@ -227,3 +229,71 @@ def test_the_standard_input_can_be_gone_on_with(tmp_path):
 
     CliRunner().invoke(app, ["score", "-", "--output", str(output)], obj=open_client, input=file.read_text())
     assert [row["line"] for row in rows_of(output)] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("name", ["scores.jsonl", "scores.jsonl.gz"])
+@pytest.mark.parametrize("other", ["ends", "is stopped"])
+@pytest.mark.parametrize("begins", ["before any row", "after some rows", "after it has ended"])
+async def test_two_runs_on_one_output_never_write_a_row_twice(tmp_path, name, other, begins):
+    """The second run waits for the service at first: what it read of the output before that would be out of date."""
+    file, output = input_of(tmp_path, 40), tmp_path / name
+    first, second = MockTurnScore(by_number), MockTurnScore(by_number)
+    second.break_next(times=3)
+
+    async def deliver(row):
+        if begins == "before any row" and row["line"] == 1:
+            refused.append(await refusal_of(second, file, output))
+        if begins == "after some rows" and row["line"] == 20:
+            refused.append(await refusal_of(second, file, output))
+        if other == "is stopped" and row["line"] == 30:
+            raise UndeliveredError("stopped here")
+
+    refused = []
+    await score_file(client_of(first), job_of(file, output, first, deliver=deliver))
+    assert refused == ([] if begins == "after it has ended" else ["is being written by another run"])
+    assert len(rows_of(output)) == (40 if other == "ends" else 29)
+    await score_file(client_of(second), job_of(file, output, second))
+    assert [row["line"] for row in rows_of(output)] == list(range(1, 41))
+
+
+async def test_a_run_that_waits_for_the_service_keeps_others_from_its_output(tmp_path):
+    """It has read the output by then: who else wrote to it now would write the same rows again."""
+    file, output = input_of(tmp_path, 40), tmp_path / "scores.jsonl"
+    waiting, quick = MockTurnScore(by_number), MockTurnScore(by_number)
+    refused = []
+
+    class WaitingClock:
+        """Lets the other run try at every pause of this one."""
+
+        def now(self):
+            return waiting.clock.now()
+
+        async def sleep_async(self, seconds):
+            refused.append(await refusal_of(quick, file, output))
+            await waiting.clock.sleep_async(seconds)
+
+    waiting.break_next(times=3)
+    job = FileJob(file=file, output=output, scorers=None, concurrency=4, clock=WaitingClock())
+    assert await score_file(client_of(waiting), job) == 0
+    assert refused
+    assert set(refused) == {"is being written by another run"}
+    assert [row["line"] for row in rows_of(output)] == list(range(1, 41))
+
+
+def by_number(request):
+    return {"engagement": float(request.response) / 1000}
+
+
+def client_of(mock):
+    return AsyncTurnScoreClient("http://mock", max_retries=0, transport=mock.transport, clock=mock.clock)
+
+
+def job_of(file, output, mock, deliver=None):
+    return FileJob(file=file, output=output, scorers=None, concurrency=4, clock=mock.clock, deliver=deliver)
+
+
+async def refusal_of(mock, file, output):
+    """What a second run says when it is begun now."""
+    with pytest.raises(BadParameter) as refused:
+        await score_file(client_of(mock), job_of(file, output, mock))
+    return refused.value.message.split(": ", 1)[1]

@@ -122,7 +122,7 @@ async def test_a_failed_line_keeps_its_other_keys(mock):
     mock.fail_next("internal", "broken")
     outcome = await outcome_of(mock, {"id": 5, "response": "a", "line": 99, "error": "old"})
     error = {"code": "internal", "message": "broken"}
-    assert outcome.row == {"id": 5, "response": "a", "line": 7, "error": error}
+    assert outcome.row == {"id": 5, "response": "a", "line": 7, "error": error, "input": {"line": 99, "error": "old"}}
 
 
 async def test_an_error_of_an_earlier_run_is_not_carried_into_a_good_line(mock):
