@@ -14,7 +14,7 @@ from turnscore_assessment.figures import jsonable
 UNREADABLE = (UnicodeDecodeError, gzip.BadGzipFile, EOFError, zlib.error)
 """What reading a text raises whose bytes are broken or are no UTF-8."""
 
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 """First characters of a cell that a spreadsheet would take for a formula (OWASP, CSV injection)."""
 
 
@@ -46,12 +46,26 @@ def write_all(folder: Path, contents: Mapping[str, str]) -> list[Path]:
 
 
 def to_csv(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """The table as CSV; a text that a spreadsheet would take for a formula gets an apostrophe before it."""
+    """The table as CSV, the only way this project writes one.
+
+    A text that a spreadsheet would take for a formula gets an apostrophe before it, which `unguard` takes away again;
+    numbers stay numbers.
+    """
     file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(head)
-    writer.writerows([_guard(cell) for cell in row] for row in rows)
-    return file.getvalue()
+    # Python's writer quotes the characters of its line terminator only; "\r\n" makes it quote both of them.
+    writer = csv.writer(file, lineterminator="\r\n")
+    lines = []
+    for row in (head, *rows):
+        writer.writerow([_guard(cell) for cell in row])
+        lines.append(file.getvalue().removesuffix("\r\n") + "\n")
+        file.seek(0)
+        file.truncate()
+    return "".join(lines)
+
+
+def unguard(cell: str) -> str:
+    """The text that `to_csv` wrote as this cell."""
+    return cell[1:] if cell.startswith("'") and cell.lstrip("'").startswith(FORMULA_STARTS) else cell
 
 
 def to_json_text(document: Any) -> str:
@@ -60,4 +74,4 @@ def to_json_text(document: Any) -> str:
 
 
 def _guard(cell: object) -> object:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA_STARTS) else cell
+    return f"'{cell}" if isinstance(cell, str) and cell.lstrip("'").startswith(FORMULA_STARTS) else cell

@@ -1,6 +1,5 @@
 """`turnscore-assess text`: reading ease and coherence of systems' turns, without people and without a scorer."""
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -10,6 +9,7 @@ import typer
 from rich.table import Table
 
 from turnscore_assessment.console import open_console
+from turnscore_assessment.files import to_csv, write_text
 from turnscore_assessment.reported_errors import reported_errors
 
 if TYPE_CHECKING:
@@ -55,13 +55,13 @@ def run(
 
 
 def _write(output: Path, found: Sequence["DialogueTexts"]) -> None:
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with output.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["line", "system", "words", *found[0].columns])
-        for each in found:
-            columns = ["" if value is None else f"{value:.6g}" for value in each.columns.values()]
-            writer.writerow([each.line, each.system, each.readability.words, *columns])
+    head = ["line", "system", "words", *found[0].columns]
+    rows = [
+        [each.line, each.system, each.readability.words]
+        + ["" if value is None else float(f"{value:.6g}") for value in each.columns.values()]
+        for each in found
+    ]
+    write_text(output, to_csv(head, rows))
 
 
 def _show(found: Sequence["DialogueTexts"]) -> None:

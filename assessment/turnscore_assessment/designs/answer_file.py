@@ -14,6 +14,7 @@ from turnscore_assessment.designs.clustering import Integers
 from turnscore_assessment.designs.form import DesignKey, Question
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.figures import Floats
+from turnscore_assessment.files import unguard
 from turnscore_assessment.ratings.rating_file import LINE_CHARACTERS, describe_problem, read_lines
 
 CSV_NEEDED = ("rater", "question", "criterion", "item", "answer")
@@ -116,10 +117,13 @@ def _read_csv(path: Path, key: DesignKey) -> Iterator[Given]:
                 number = str(row["question"] or "").strip()
                 if not number.isdecimal() or len(number) > LONGEST_NUMBER:
                     raise BadFileError(path, reader.line_num, "question: must be a whole number")
-                place = str(row["rater"] or "").strip(), int(number), str(row["criterion"] or "").strip()
+                rater, criterion, item = (
+                    unguard(str(row[name] or "").strip()) for name in ("rater", "criterion", "item")
+                )
+                place = rater, int(number), criterion
                 cells, _ = groups.setdefault(place, ({}, reader.line_num))
                 cell = str(row["answer"] or "").strip()
-                cells[str(row["item"] or "").strip()] = cell.replace(",", ".") if separator == ";" else cell
+                cells[item] = cell.replace(",", ".") if separator == ";" else cell
         except (csv.Error, UnicodeDecodeError) as error:
             raise BadFileError(path, reader.line_num, f"cannot be read ({error})") from None
     for (rater, question, criterion), (cells, line) in groups.items():

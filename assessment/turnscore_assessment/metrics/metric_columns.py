@@ -14,6 +14,7 @@ from turnscore_assessment.agreement.data import JudgedDialogue, JudgedTurn
 from turnscore_assessment.agreement.scores import VALUE, ScoredFile
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.figures import Floats
+from turnscore_assessment.files import unguard
 from turnscore_assessment.ratings.form import RatedDialogue
 from turnscore_assessment.ratings.rating_file import RatingFile
 from turnscore_assessment.ratings.rating_table import Integers
@@ -127,7 +128,7 @@ def _read_cells(path: Path, reader: "csv.DictReader[str]") -> tuple[str, list[st
         raise BadFileError(path, 1, f"must have 1 to {MOST_COLUMNS} columns of numbers, not {len(names)}")
     found: dict[str, dict[str, float]] = {}
     for number, row in enumerate(reader, start=2):
-        name = str(row[key])
+        name = unguard(str(row[key]))
         if name in found:
             raise BadFileError(path, number, f"{key}: {name!r} was already used")
         found[name] = {column: _read_number(path, number, column, row[column]) for column in names}

@@ -1,6 +1,5 @@
 """One run of `turnscore-assess metrics`: reads, has dialogues scored, measures. Writes only kept scores."""
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +8,7 @@ import numpy as np
 
 from turnscore_assessment.agreement.scoring import ScorerChoice, ShowProgress, score_dialogues
 from turnscore_assessment.errors import AgreementError, TooFewError
+from turnscore_assessment.files import to_csv, write_text
 from turnscore_assessment.metrics.human_study import HumanStudy, judge_study
 from turnscore_assessment.metrics.metric_columns import (
     FIRST_LINE,
@@ -71,15 +71,13 @@ def run_metrics_job(job: MetricsJob, show_progress: ShowProgress) -> MetricsRepo
 
 def keep_columns(path: Path, columns: Sequence[MetricColumn], ratings: RatingFile) -> None:
     """Writes scores by line of the ratings file, as `read_columns` reads them."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     values = [column.values for column in columns if column.values is not None]
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([LINE, SYSTEM, *(column.name for column in columns)])
-        for row, dialogue in enumerate(ratings.dialogues):
-            cells = ["" if np.isnan(each[row]) else repr(float(each[row])) for each in values]
-            if any(cells):
-                writer.writerow([row + FIRST_LINE, dialogue.system, *cells])
+    rows = []
+    for row, dialogue in enumerate(ratings.dialogues):
+        cells = ["" if np.isnan(each[row]) else float(each[row]) for each in values]
+        if any(cell != "" for cell in cells):
+            rows.append([row + FIRST_LINE, dialogue.system, *cells])
+    write_text(path, to_csv([LINE, SYSTEM, *(column.name for column in columns)], rows))
 
 
 def _score(job: MetricsJob, ratings: RatingFile, study: HumanStudy, show_progress: ShowProgress) -> list[MetricColumn]:

@@ -1,0 +1,52 @@
+"""CSV: whatever the texts, other programs read the rows and cells that were written, and no cell is a formula."""
+
+import csv
+import io
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pyarrow import csv as arrow_csv
+from turnscore_assessment.files import to_csv, unguard
+
+FORMULA = re.compile(r"[=+\-@\t\r\n]")
+TEXTS = st.text(st.sampled_from("a1=+-@'\",;\r\n\t é\u2028"), max_size=8)
+TABLES = st.lists(st.lists(TEXTS, min_size=3, max_size=3), min_size=1, max_size=6)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@given(TABLES)
+@example([["hello\r=1+1", "a\rb", "'=1"], ["\r\n", "''=1", "-1"]])
+def test_any_text_is_read_back_and_is_no_formula(rows):
+    written = to_csv(["a", "b", "c"], rows)
+    read = list(csv.reader(io.StringIO(written, newline=""), strict=True))
+    assert [[unguard(cell) for cell in row] for row in read] == [["a", "b", "c"], *rows]
+    assert not [cell for row in read for cell in row if FORMULA.match(cell)]
+    table = arrow_csv.read_csv(
+        io.BytesIO(written.encode()),
+        parse_options=arrow_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        convert_options=arrow_csv.ConvertOptions(
+            column_types={"a": "string", "b": "string", "c": "string"}, strings_can_be_null=False
+        ),
+    )
+    assert [list(row.values()) for row in table.to_pylist()] == read[1:]
+
+
+@pytest.mark.parametrize("number", [-1, -0.5, 1e-7, 12])
+def test_numbers_stay_numbers(number):
+    assert to_csv(["value"], [[number]]) == f"value\n{number!r}\n"
+
+
+def test_nothing_else_in_the_project_writes_csv():
+    """Load tests write numbers of their own making."""
+    root = Path(__file__).parents[3]
+    folders = ("assessment", "exporters", "corpora", "service", "model_store", "clients", "loadtests")
+    writers = [
+        str(path.relative_to(root))
+        for folder in folders
+        for path in (root / folder).rglob("*.py")
+        if re.search(r"csv\.(writer|DictWriter)", path.read_text(encoding="utf-8"))
+    ]
+    assert writers == ["assessment/turnscore_assessment/files.py", "loadtests/turnscore_load/sampling.py"]
