@@ -54,6 +54,10 @@ IDLE_CONNECTION_SECONDS: Final = 5.0
 BODY_START_CHARS: Final = 200
 """How much of a body that is not ours goes into the error. Chosen: the title of a proxy's page fits."""
 
+MAX_REPLY_BYTES: Final = 64 * 1024 * 1024
+"""Of one reply, unpacked. Chosen: a dialogue of the 1,024 turns that a service takes by default, each with four scores
+of twenty details, has some 5 MB."""
+
 CONCURRENCY: Final = 8
 """Lines in flight for `turnscore score` at the most, and at its beginning. Chosen: fills a batch without crowding out
 live traffic."""

@@ -3,6 +3,7 @@ import { Attempts, DEFAULTS } from "./attempts.js";
 import { LiveConversation } from "./conversation.js";
 import { ConnectionFailedError, ServiceError, UnexpectedReplyError, isErrorDetail } from "./errors.js";
 
+const MAX_REPLY_BYTES = 64 * 1024 * 1024; // of one reply, unpacked; as the Python client
 const BODY_START_CHARS = 200; // how much of a body that is not turnscore's goes into the error
 
 /** Calls one turnscore service. Keeps nothing but the API key, in memory. */
@@ -105,15 +106,51 @@ export class TurnScoreClient {
     try {
       const send = this.#fetch; // by a name of its own: browsers refuse to be called as a method of something else
       response = await send(new URL(path, this.url), { ...init, headers, credentials: "omit", cache: "no-store" });
-      text = await response.text();
+      text = await readText(response);
     } catch (error) {
+      if (error instanceof UnexpectedReplyError) throw error;
       throw new ConnectionFailedError("the service cannot be reached", error);
     }
-    return readReply(response, text);
+    return readReply(response, text, path);
   }
 }
 
-function readReply(response, text) {
+/** The body as text; an UnexpectedReplyError for more than any reply of turnscore's has. @param {Response} response */
+async function readText(response) {
+  if (!response.body) return "";
+  const reader = response.body.getReader();
+  const decoder = new TextDecoder();
+  let bytes = 0;
+  let text = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return text + decoder.decode();
+    bytes += value.byteLength;
+    text += decoder.decode(value, { stream: true });
+    if (bytes > MAX_REPLY_BYTES) {
+      reader.cancel().catch(() => {});
+      const message = `status ${response.status} with a body of more than ${MAX_REPLY_BYTES} bytes`;
+      throw new UnexpectedReplyError(message, response.status, text.slice(0, BODY_START_CHARS));
+    }
+  }
+}
+
+const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+const isScore = (score) => isObject(score) && typeof score.value === "number";
+const isScores = (reply) =>
+  isObject(reply) && isObject(reply.scores) && Object.values(reply.scores).every(isScore) && isObject(reply.errors);
+
+/** What a reply of each call must have for the caller to rely on it. */
+const SHAPES = {
+  "v1/score": isScores,
+  "v1/score_batch": (reply) => Array.isArray(reply.results) && reply.results.every(isObject),
+  "v1/score_dialogue": (reply) => Array.isArray(reply.turns) && reply.turns.every(isScores) && isObject(reply.dialogue),
+  "v1/rank": (reply) => Array.isArray(reply.candidates) && reply.candidates.every(isScores),
+  "v1/models": (reply) => Array.isArray(reply.models) && isObject(reply.limits),
+  readyz: () => true,
+};
+
+function readReply(response, text, path) {
   let reply;
   try {
     reply = JSON.parse(text);
@@ -121,7 +158,7 @@ function readReply(response, text) {
     reply = null;
   }
   if (isErrorDetail(reply?.error)) throw new ServiceError(reply.error, reply.request_id ?? null);
-  if (response.ok && reply !== null && typeof reply === "object") return reply;
+  if (response.ok && isObject(reply) && SHAPES[path](reply)) return reply;
   throw new UnexpectedReplyError(
     `status ${response.status} without a reply of turnscore's`,
     response.status,

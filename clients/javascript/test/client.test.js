@@ -48,7 +48,7 @@ test("a call sends the request with the time that is left, below the path of the
 });
 
 test("the caller's own shorter deadline is kept, for every item of a batch too", async () => {
-  const { client, sent } = scripted([Response.json(REPLY)]);
+  const { client, sent } = scripted([Response.json({ request_id: "r", results: [REPLY, REPLY] })]);
   await client.scoreBatch({ items: [{ ...TURN, deadline_ms: 50 }, TURN] });
   const [short, long] = sent[0].body.items.map((item) => item.deadline_ms);
   assert.ok(short <= 50 && long > 1000);
@@ -74,7 +74,7 @@ test("a broken connection, overloaded and not_ready are tried again, and no othe
     refusal(503, "not_ready"),
     Response.json(REPLY),
   ]);
-  assert.deepEqual(await client.rank({ candidates: ["a"] }), REPLY);
+  assert.deepEqual(await client.score(TURN), REPLY);
   assert.equal(sent.length, 4);
   for (const [status, code] of [
     [401, "unauthenticated"],
@@ -148,4 +148,45 @@ test("arguments that make no sense are refused", async () => {
   await assert.rejects(scripted([]).client.models({ timeoutMs: 0 }), RangeError);
   await assert.rejects(scripted([]).client.models({ maxRetries: 1.5 }), RangeError);
   await assert.rejects(new TurnScoreClient("http://scores.test", { WebSocket: null }).conversation(), /no WebSocket/);
+});
+
+test("what looks like a reply but is none is refused", async () => {
+  const score = { value: 0.5, percentile: 40 };
+  const wrong = [
+    { scores: 5, errors: "x" },
+    { scores: { quality: 5 }, errors: {} },
+    { scores: { quality: { ...score, value: "high" } }, errors: {} },
+    { scores: [score], errors: {} },
+    [score],
+    "fine",
+  ];
+  for (const reply of wrong) {
+    const { client } = scripted([Response.json(reply)]);
+    await assert.rejects(client.score(TURN), UnexpectedReplyError, JSON.stringify(reply));
+  }
+  const calls = [
+    ["scoreBatch", { items: [] }, { results: [5] }],
+    ["scoreDialogue", { turns: [] }, { turns: [{ index: 0 }], dialogue: {} }],
+    ["rank", { candidates: [] }, { candidates: [{ index: 0 }] }],
+    ["models", undefined, { models: {} }],
+  ];
+  for (const [call, request, reply] of calls) {
+    const { client } = scripted([Response.json(reply)]);
+    await assert.rejects(request ? client[call](request) : client[call](), UnexpectedReplyError, call);
+  }
+});
+
+test("a reply without an end is refused by its size, and no longer read", async () => {
+  let sent = 0;
+  const body = new ReadableStream({
+    pull(controller) {
+      sent += 2 ** 20;
+      if (sent > 2 ** 28) controller.error(new Error("four times what a reply may have was read"));
+      else controller.enqueue(new Uint8Array(2 ** 20).fill(32));
+    },
+  });
+  const { client } = scripted([new Response(body)]);
+  await assert.rejects(client.score(TURN), (error) => {
+    return error instanceof UnexpectedReplyError && /more than 67108864 bytes/.test(error.message);
+  });
 });

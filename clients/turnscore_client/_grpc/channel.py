@@ -17,7 +17,7 @@ OPTIONS: list[tuple[str, Any]] = [
     ("grpc.enable_retries", 0),  # ours know the call's deadline and the service's own hints
     # Calls take turns among all addresses of a name; with one address this changes nothing.
     ("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'),
-    ("grpc.max_receive_message_length", -1),  # a reply is as large as what was asked for
+    ("grpc.max_receive_message_length", _defaults.MAX_REPLY_BYTES),
     ("grpc.keepalive_time_ms", round(1000 * _defaults.KEEPALIVE_SECONDS)),
     ("grpc.keepalive_timeout_ms", round(1000 * _defaults.KEEPALIVE_TIMEOUT_SECONDS)),
     # The channel comes back from a lost connection at the pace at which calls are tried again.

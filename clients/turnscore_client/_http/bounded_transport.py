@@ -6,7 +6,7 @@ A socket's timeout begins anew with each read, so that an answer which drips in 
 import os
 import ssl
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -43,16 +43,21 @@ class BoundedTransport(httpx.BaseTransport):
         target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
         bound = _SECONDS_LEFT.set(request.extensions[SECONDS_LEFT])
         try:
-            answer = self._pool.request(
+            with self._pool.stream(
                 request.method,
                 target,
                 headers=request.headers.raw,
                 content=request.content or None,
                 extensions=request.extensions,
-            )
+            ) as answer:
+                content = bytearray()
+                for chunk in answer.iter_stream():
+                    content += chunk
+                    if len(content) > _defaults.MAX_REPLY_BYTES:
+                        break  # the caller refuses so much; the connection is closed with what is left
         finally:
             _SECONDS_LEFT.reset(bound)
-        return httpx.Response(answer.status, headers=answer.headers, stream=httpx.ByteStream(answer.content))
+        return httpx.Response(answer.status, headers=answer.headers, stream=_Pieces(bytes(content)))
 
     def close(self) -> None:
         """Closes every connection."""
@@ -67,6 +72,17 @@ class BoundedTransport(httpx.BaseTransport):
             keepalive_expiry=_defaults.IDLE_CONNECTION_SECONDS,
             network_backend=BoundedBackend(),
         )
+
+
+class _Pieces(httpx.SyncByteStream):
+    """A body in pieces, so that a packed one is not unpacked at once: each becomes a thousand times as much at most."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def __iter__(self) -> Iterator[bytes]:
+        for start in range(0, len(self._content), _WRITE_BYTES):
+            yield self._content[start : start + _WRITE_BYTES]
 
 
 class BoundedStream(httpcore.NetworkStream):

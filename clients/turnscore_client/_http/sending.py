@@ -65,15 +65,15 @@ class Http:
         try:
             response = self._client.send(request, stream=True)
             try:
-                chunks = []
+                body = bytearray()
                 for chunk in response.iter_bytes():
-                    chunks.append(chunk)
+                    _add(body, chunk, response)
                     _check_time(outgoing)
             finally:
                 response.close()
         except _SENDING_ERRORS as error:
             raise _translate(error, self._url) from error
-        return _answer(response, b"".join(chunks))
+        return _answer(response, bytes(body))
 
     def close(self) -> None:
         """Closes every connection."""
@@ -95,12 +95,18 @@ class AsyncHttp:
         request = _build(self._client, outgoing)
         try:
             async with asyncio.timeout(outgoing.seconds_left()):
-                response = await self._client.send(request)
+                response = await self._client.send(request, stream=True)
+                try:
+                    body = bytearray()
+                    async for chunk in response.aiter_bytes():
+                        _add(body, chunk, response)
+                finally:
+                    await response.aclose()
         except _SENDING_ERRORS as error:
             raise _translate(error, self._url) from error
         except TimeoutError as error:
             raise OutOfTimeError from error
-        return _answer(response, response.content)
+        return _answer(response, bytes(body))
 
     async def close(self) -> None:
         """Closes every connection."""
@@ -172,6 +178,15 @@ def _build(client: httpx.Client | httpx.AsyncClient, outgoing: Outgoing) -> http
 def _check_time(outgoing: Outgoing) -> None:
     if outgoing.seconds_left() <= 0:
         raise OutOfTimeError
+
+
+def _add(body: bytearray, chunk: bytes, response: httpx.Response) -> None:
+    """Adds what came; UnexpectedReplyError for more than any reply of turnscore's has."""
+    body += chunk
+    if len(body) > _defaults.MAX_REPLY_BYTES:
+        message = f"status {response.status_code} with a body of more than {_defaults.MAX_REPLY_BYTES} bytes"
+        start = bytes(body[: 4 * _defaults.BODY_START_CHARS]).decode(errors="replace")[: _defaults.BODY_START_CHARS]
+        raise UnexpectedReplyError(f"{message}; is something else at this address?", response.status_code, start)
 
 
 def _answer(response: httpx.Response, body: bytes) -> Answer:

@@ -1,9 +1,15 @@
 """Replies: typed replies, typed errors, and bodies that are not ours."""
 
 import json
+import socket
+import threading
+import zlib
+from contextlib import suppress
 
+import httpx
 import pytest
-from turnscore_client import OverloadedError, UnexpectedReplyError
+from turnscore_client import AsyncTurnScoreClient, OverloadedError, TurnScoreClient, UnexpectedReplyError
+from turnscore_client._defaults import MAX_REPLY_BYTES
 from turnscore_client._http.replies import Answer, read_reply, retry_after_header_ms
 from turnscore_wire import ModelsReply
 
@@ -79,3 +85,60 @@ def test_an_unexpected_reply_holds_the_start_of_its_body_only():
 def test_a_reply_with_fields_of_a_later_version_is_read():
     body = {"request_id": "r-1", "models": [], "limits": {}, "weather": "fine"}
     assert read(200, json.dumps(body).encode()).request_id == "r-1"
+
+
+class Endless(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """A body without an end, of which the reader has to stop; it fails where too much of it is read."""
+
+    def __init__(self):
+        self.sent = 0
+
+    def __iter__(self):
+        while self.sent <= 2 * MAX_REPLY_BYTES:
+            self.sent += 2**20
+            yield bytes(2**20)
+        pytest.fail("twice what a reply may have was read")
+
+    async def __aiter__(self):
+        for chunk in self:
+            yield chunk
+
+
+async def test_a_reply_without_an_end_is_refused_by_its_size():
+    body = Endless()
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, stream=body))
+    refused = pytest.raises(UnexpectedReplyError, match=f"more than {MAX_REPLY_BYTES} bytes")
+    with TurnScoreClient("http://a.test", transport=transport) as client, refused:
+        client.score(response="a")
+    body = Endless()
+    async with AsyncTurnScoreClient("http://a.test", transport=transport) as client:
+        with pytest.raises(UnexpectedReplyError, match=f"more than {MAX_REPLY_BYTES} bytes"):
+            await client.score(response="a")
+
+
+@pytest.mark.parametrize("head", [b"", b"Content-Encoding: gzip\r\n"])
+def test_a_service_that_never_ends_its_reply_is_left(head):
+    """Over a real connection: what comes is counted before and after it is unpacked."""
+    unpacked = bytes(2**20)
+    packer = zlib.compressobj(wbits=31)
+    first = packer.flush(zlib.Z_FULL_FLUSH) if head else b" "
+    chunk = packer.compress(unpacked) + packer.flush(zlib.Z_FULL_FLUSH) if head else unpacked
+
+    def answer(listener):
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n" + head + b"\r\n")
+            connection.sendall(b"%x\r\n%s\r\n" % (len(first), first))
+            for _ in range(3 * MAX_REPLY_BYTES // 2**20):
+                connection.sendall(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+            connection.sendall(b"0\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=answer, args=(listener,))
+        server.start()
+        refused = pytest.raises(UnexpectedReplyError, match=f"more than {MAX_REPLY_BYTES} bytes")
+        with TurnScoreClient(f"http://127.0.0.1:{listener.getsockname()[1]}", max_retries=0) as client, refused:
+            client.score(response="a", timeout_seconds=60)
+        server.join(60)
+        assert not server.is_alive()
