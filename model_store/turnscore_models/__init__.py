@@ -1,6 +1,15 @@
 """Bundles: one version of one scorer with its checksums; read, checked, stored and found by name and version."""
 
-from turnscore_models.bundle import Bundle, copy_bundle, known_kinds, read_bundle, read_manifest, write_bundle
+from turnscore_models.bundle import (
+    Bundle,
+    copy_bundle,
+    known_kinds,
+    private_copy,
+    read_bundle,
+    read_document,
+    read_manifest,
+    write_bundle,
+)
 from turnscore_models.combination_calibration import CombinationCalibration
 from turnscore_models.errors import (
     BundleError,
@@ -49,7 +58,9 @@ __all__ = [
     "UnknownKindError",
     "copy_bundle",
     "known_kinds",
+    "private_copy",
     "read_bundle",
+    "read_document",
     "read_manifest",
     "starter_bundles",
     "write_bundle",

@@ -3,21 +3,24 @@
 The SHA-256 is known before anything is fetched, so that whoever can write to the bucket cannot change what is served.
 """
 
+import gzip
 import hashlib
 import hmac
 import os
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from http.client import HTTPException
-from pathlib import Path
-from typing import BinaryIO
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, BinaryIO
 from urllib.error import URLError
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from turnscore_models.errors import FetchError
+from turnscore_models.manifest import MAX_DEPTH, MAX_FILES
 
 _CHUNK_BYTES = 1 << 20
 _TIMEOUT_SECONDS = 60.0
@@ -41,10 +44,52 @@ def fetch_archive(url: str, sha256: str, folder: Path, environment: Mapping[str,
             raise FetchError(f"the archive's SHA-256 is {digest}, not {sha256}")
         file.seek(0)
         try:
-            with tarfile.open(fileobj=file, mode="r:gz") as archive:
-                archive.extractall(folder, filter="data")  # which refuses paths and links that lead out of the folder
-        except (tarfile.TarError, OSError, EOFError) as error:
+            unpack(file, folder)
+        except UNPACKING_ERRORS as error:
             raise FetchError(f"the archive cannot be unpacked: {error}") from error
+
+
+_UNPACKED_ROOM = 64 * 1024**2
+_MOST_UNPACKED = 20
+"""An archive may grow to so many bytes plus so many times its own size. Weights hardly shrink, tokenizers to a fifth; a
+bomb shrinks to a thousandth."""
+UNPACKING_ERRORS = (tarfile.TarError, OSError, EOFError, zlib.error)
+"""What `unpack` raises."""
+
+
+def unpack(packed: IO[bytes], folder: Path) -> None:
+    """Unpacks a gzipped tar of bundles into the folder, bounded in bytes, files and depth.
+
+    Raises one of UNPACKING_ERRORS, also for paths and links that lead out of the folder.
+    """
+    packed.seek(0, os.SEEK_END)
+    limit = _UNPACKED_ROOM + _MOST_UNPACKED * packed.tell()
+    packed.seek(0)
+    with gzip.open(packed) as content:
+        stream: Any = _BoundedStream(content, limit)  # all that a tar read from front to end needs of a file
+        with tarfile.open(fileobj=stream, mode="r|") as opened:
+            for count, member in enumerate(opened, 1):
+                if count > MAX_FILES or member.issparse():
+                    raise OSError(f"it holds more than {MAX_FILES} files, or sparse ones")
+                if len(PurePosixPath(member.name).parts) > MAX_DEPTH + 2:  # a bundle's own folder, and the file
+                    raise OSError(f"it has more than {MAX_DEPTH} folders in each other")
+                opened.extract(member, folder, filter="data")
+
+
+class _BoundedStream:
+    """What is read from `stream`. More than `limit` bytes are an OSError, before they are on disk or in memory."""
+
+    def __init__(self, stream: gzip.GzipFile, limit: int) -> None:
+        self._stream = stream
+        self._left = limit
+
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes, and never more than one above what is left."""
+        data = self._stream.read(min(size, self._left + 1))
+        self._left -= len(data)
+        if self._left < 0:
+            raise OSError("it unpacks to far more than a bundle of its size does")
+        return data
 
 
 class _NoRedirect(HTTPRedirectHandler):

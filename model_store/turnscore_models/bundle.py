@@ -1,9 +1,12 @@
 """A bundle on disk: reads it, checks every file against the manifest, writes it. Refuses what it cannot trust."""
 
 import hashlib
+import os
 import shutil
-from collections.abc import Iterable
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TypeVar
@@ -11,12 +14,13 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from turnscore_models.errors import (
+    BundleError,
     CorruptBundleError,
     InvalidManifestError,
     MissingBundleFileError,
     UnknownKindError,
 )
-from turnscore_models.manifest import MANIFEST_FILE, Calibration, Manifest, SelfTest
+from turnscore_models.manifest import MANIFEST_FILE, MAX_DEPTH, MAX_FILES, Calibration, Manifest, SelfTest
 
 SCORER_ENTRY_POINTS = "turnscore.scorers"
 
@@ -24,6 +28,9 @@ _UNCHECKED = frozenset({MANIFEST_FILE, "model.yaml"})
 """Files that no manifest lists: the manifest itself, and what BentoML's store writes beside it."""
 _DECIDING = {"kind", "graphs", "tokenizer", "calibration", "token_limit", "options"}
 """What the manifest says that can change a score or its percentile; everything else in it is prose."""
+MAX_DOCUMENT_BYTES = 1024 * 1024
+"""Of a manifest, calibration, self-test or heads file. The largest that ships has 13 kB."""
+_COPY_BYTES = 1 << 20
 _MOST_NAMED = 5  # chosen: enough to see what kind of files they are
 
 _Document = TypeVar("_Document", bound=BaseModel)
@@ -56,11 +63,11 @@ class Bundle:
 
     def calibration(self) -> Calibration:
         """The percentiles of the reference turns. Raises InvalidManifestError where they are broken."""
-        return _read(Calibration, self.path_of(self.manifest.calibration))
+        return read_document(Calibration, self.path_of(self.manifest.calibration))
 
     def self_test(self) -> SelfTest:
         """The turns to check a loaded bundle on. Raises InvalidManifestError where they are broken."""
-        return _read(SelfTest, self.path_of(self.manifest.self_test))
+        return read_document(SelfTest, self.path_of(self.manifest.self_test))
 
 
 def read_bundle(folder: Path) -> Bundle:
@@ -96,7 +103,7 @@ def read_bundle(folder: Path) -> Bundle:
 
 def read_manifest(folder: Path) -> Manifest:
     """Reads `manifest.json` only. Raises InvalidManifestError where it is missing or broken."""
-    return _read(Manifest, folder / MANIFEST_FILE)
+    return read_document(Manifest, folder / MANIFEST_FILE)
 
 
 def write_bundle(folder: Path, manifest: Manifest) -> Bundle:
@@ -149,14 +156,73 @@ def _refuse_unlisted(folder: Path, manifest: Manifest) -> None:
 
 
 def _names_in(folder: Path) -> set[str]:
-    """Everything below the folder that needs a checksum; a link to a folder is one name, not what is behind it."""
-    paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
-    return {path.relative_to(folder).as_posix() for path in paths} - _UNCHECKED
+    """Everything below the folder that needs a checksum; a link to a folder is one name, not what is behind it.
+
+    Raises InvalidManifestError for more files or deeper folders than a bundle has.
+    """
+    found: set[str] = set()
+    left = [(folder, 0)]
+    while left:
+        place, depth = left.pop()
+        with os.scandir(place) as entries:
+            for entry in entries:
+                if not entry.is_dir(follow_symlinks=False):
+                    found.add(Path(entry.path).relative_to(folder).as_posix())
+                elif depth == MAX_DEPTH:
+                    raise InvalidManifestError(f"{folder} has more than {MAX_DEPTH} folders in each other")
+                else:
+                    left.append((Path(entry.path), depth + 1))
+                if len(found) + len(left) > MAX_FILES:
+                    raise InvalidManifestError(f"{folder} has more than {MAX_FILES} files")
+    return found - _UNCHECKED
 
 
-def _read(kind: type[_Document], path: Path) -> _Document:
+@contextmanager
+def private_copy(bundle: Bundle) -> Iterator[Bundle]:
+    """The bundle in a folder that this process alone writes, for as long as it is being loaded.
+
+    Each file is hashed as it is copied, so that what is loaded from there is what was hashed, whoever writes to the
+    bundle's own folder, or turns a link to it, meanwhile. Raises CorruptBundleError where a file is not what the
+    manifest says, MissingBundleFileError where one cannot be read.
+    """
+    with tempfile.TemporaryDirectory(prefix="turnscore-bundle-") as scratch:
+        folder = Path(scratch)
+        for name, checksum in bundle.manifest.files.items():
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                found = _copy_hashed(bundle.folder / name, target)
+            except FileNotFoundError:
+                raise MissingBundleFileError(
+                    f"bundle {bundle.manifest.reference} lacks the file {name} (in {bundle.folder})"
+                ) from None
+            except OSError as error:
+                raise BundleError(f"bundle {bundle.manifest.reference}: {name}: {error.strerror or error}") from error
+            if found != checksum:
+                raise CorruptBundleError(
+                    f"bundle {bundle.manifest.reference}: {name} in {bundle.folder} was changed while the bundle was "
+                    "being loaded; try again when nobody writes it"
+                )
+        yield replace(bundle, folder=folder)
+
+
+def _copy_hashed(source: Path, target: Path) -> str:
+    total = hashlib.sha256()
+    with source.open("rb") as read, target.open("wb") as written:
+        while piece := read.read(_COPY_BYTES):
+            total.update(piece)
+            written.write(piece)
+    return total.hexdigest()
+
+
+def read_document(kind: type[_Document], path: Path) -> _Document:
+    """A JSON document of a bundle. Raises InvalidManifestError for one that is missing, broken or too large."""
     try:
-        return kind.model_validate_json(path.read_bytes())
+        with path.open("rb") as file:
+            content = file.read(MAX_DOCUMENT_BYTES + 1)
+        if len(content) > MAX_DOCUMENT_BYTES:
+            raise InvalidManifestError(f"{path} has more than {MAX_DOCUMENT_BYTES} bytes")
+        return kind.model_validate_json(content)
     except FileNotFoundError:
         raise InvalidManifestError(f"there is no {path.name} in {path.parent}") from None
     except OSError as error:

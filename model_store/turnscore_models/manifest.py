@@ -8,6 +8,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, mo
 
 MANIFEST_FILE = "manifest.json"
 
+MAX_FILES = 1000
+"""In a bundle, or an archive of some. Ours have five."""
+MAX_DEPTH = 8
+"""Folders in each other. Ours have one."""
+
 GraphVariant = Literal["cpu-int8", "cuda-fp16", "fp32"]
 """Which machine and precision a graph was made for."""
 
@@ -16,6 +21,8 @@ def _refuse_escape(name: str) -> str:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or not path.parts:
         raise ValueError("must be a relative path inside the bundle")
+    if len(path.parts) > MAX_DEPTH + 1:
+        raise ValueError(f"must have at most {MAX_DEPTH} folders")
     return name
 
 
@@ -97,6 +104,7 @@ class Manifest(_Part):
     kind: str = Field(description="The scorer that can read this bundle, such as `engagement`.")
     files: dict[FileName, Sha256] = Field(
         default_factory=dict,
+        max_length=MAX_FILES,
         description="Every file but the manifest, with its SHA-256; `write_bundle` fills it.",
     )
     graphs: Annotated[dict[GraphVariant, GraphSpec], Field(min_length=1)]

@@ -3,19 +3,17 @@
 The only user of bentoml here. A bundle that cannot be read is refused when it is asked for, and stops no other.
 """
 
-import gzip
 import re
 import shutil
 import tarfile
 import tempfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import bentoml
 from bentoml.exceptions import BentoMLException, NotFound
 
+from turnscore_models.archive import UNPACKING_ERRORS, unpack
 from turnscore_models.bundle import Bundle, read_bundle, read_manifest
 from turnscore_models.errors import BundleError, BundleExistsError, BundleNotFoundError, InvalidManifestError
 from turnscore_models.manifest import MANIFEST_FILE, Manifest
@@ -26,30 +24,6 @@ _LABEL = "turnscore"
 """Marks our bundles among the models that others keep in the same store."""
 _PINNED = re.compile(r"[a-z][a-z0-9_-]{0,62}:[0-9]+\.[0-9]+\.[0-9]+")
 """A reference that BentoML takes as it is; it changes others, such as those with capitals."""
-
-
-_UNPACKED_ROOM = 64 * 1024**2
-_MOST_UNPACKED = 20
-"""An archive may grow to so many bytes plus so many times its own size. Weights hardly shrink, tokenizers to a fifth; a
-bomb shrinks to a thousandth. Chosen."""
-_MOST_FILES = 1000
-"""In an archive; ours hold about five. Chosen."""
-
-
-class _BoundedStream:
-    """What is read from `stream`. More than `limit` bytes are an OSError, before they are on disk or in memory."""
-
-    def __init__(self, stream: gzip.GzipFile, limit: int) -> None:
-        self._stream = stream
-        self._left = limit
-
-    def read(self, size: int, /) -> bytes:
-        """At most `size` bytes, and never more than one above what is left."""
-        data = self._stream.read(min(size, self._left + 1))
-        self._left -= len(data)
-        if self._left < 0:
-            raise OSError("it unpacks to far more than a bundle of its size does")
-        return data
 
 
 @dataclass(frozen=True)
@@ -151,6 +125,9 @@ def _store(bundle: Bundle) -> Bundle:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(bundle.folder / name, target)
             read_bundle(Path(model.path))  # what is refused here was never stored
+    except OSError as error:
+        reason = error.strerror or error
+        raise BundleError(f"{manifest.reference} cannot be put into the model store: {reason}") from error
     except BentoMLException as error:
         raise BundleExistsError(f"the model store refuses {manifest.reference}: {error}") from error
     return _known(bentoml.models.get(manifest.reference)).read()
@@ -210,18 +187,9 @@ def _folder_of(reference: str) -> Path:
 def _unpack(archive: Path, scratch: Path) -> Path:
     if not archive.exists():
         raise BundleNotFoundError(f"{archive} does not exist")
-    limit = _UNPACKED_ROOM + _MOST_UNPACKED * archive.stat().st_size
     try:
-        with gzip.open(archive) as packed, _open_bounded(packed, limit) as opened:
-            for count, member in enumerate(opened, 1):
-                if count > _MOST_FILES or member.issparse():
-                    raise InvalidManifestError(f"{archive} holds more than {_MOST_FILES} files, or sparse ones")
-                opened.extract(member, scratch, filter="data")
-    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+        with archive.open("rb") as packed:
+            unpack(packed, scratch)
+    except UNPACKING_ERRORS as error:
         raise InvalidManifestError(f"{archive} is not a bundle archive: {error}") from error
     return scratch
-
-
-def _open_bounded(packed: gzip.GzipFile, limit: int) -> tarfile.TarFile:
-    stream: Any = _BoundedStream(packed, limit)  # all that a tar that is read from front to end needs of a file
-    return tarfile.open(fileobj=stream, mode="r|")

@@ -1,5 +1,6 @@
 """`turnscore-models` on a model store of its own: its commands in this process, and once as a user runs it."""
 
+import errno
 import gzip
 import hashlib
 import json
@@ -206,6 +207,31 @@ def test_an_archive_of_many_files_is_refused(store: Store, tmp_path: Path):
         for number in range(1001):
             archive.addfile(tarfile.TarInfo(f"file{number}"))
     assert "more than 1000 files" in store("import", crowd, expect=1)
+
+
+def test_an_archive_whose_path_has_thousands_of_folders_is_refused_and_leaves_nothing(store: Store, tmp_path: Path):
+    deep, scratch = tmp_path / "deep.tar.gz", tmp_path / "scratch"
+    scratch.mkdir()
+    with tarfile.open(deep, "w:gz") as archive:
+        archive.addfile(tarfile.TarInfo("/".join("a" * 2000)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(scratch))
+        assert "more than 8 folders in each other" in store("import", deep, expect=1)
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_full_store_refuses_a_bundle_and_keeps_nothing_of_it(store: Store, tmp_path: Path):
+    bundle = make_bundle(tmp_path / "bundle")
+
+    def fill(*_: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("turnscore_models.store.shutil.copyfile", fill)
+        said = store("import", bundle.folder, expect=1)
+    assert "engagement:1.0.0 cannot be put into the model store: No space left on device" in said
+    assert "engagement:1.0.0" not in store("list")
+    assert "stored engagement:1.0.0" in store("import", bundle.folder)
 
 
 def test_an_archive_of_real_weights_is_within_the_bound(store: Store, tmp_path: Path):

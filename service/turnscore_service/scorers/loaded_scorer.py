@@ -7,7 +7,14 @@ from functools import cached_property, partial
 from importlib.metadata import entry_points
 from typing import cast
 
-from turnscore_models import Bundle, GraphSpec, GraphVariant, MismatchedGraphError, UnknownKindError
+from turnscore_models import (
+    Bundle,
+    GraphSpec,
+    GraphVariant,
+    MismatchedGraphError,
+    UnknownKindError,
+    private_copy,
+)
 from turnscore_models.bundle import SCORER_ENTRY_POINTS
 from turnscore_wire import Label
 
@@ -36,6 +43,8 @@ class LoadedScorer:
     concurrency: Concurrency = field(default_factory=Concurrency)
     proof: TurnToScore = field(default_factory=lambda: TurnToScore([], "ok"))
     """A turn that this scorer is known to score."""
+    tested: tuple[TurnToScore, ...] = ()
+    """The turns of its self-test."""
     device: Device = CPU
     budget: BatchBudget = field(default_factory=BatchBudget)
     tokenizing: TokenizingPace = field(default_factory=TokenizingPace)
@@ -153,22 +162,27 @@ def prove_scorer(
 ) -> LoadedScorer:
     """Loads one graph of a checked bundle, compares it with the manifest and scores the self-test turns.
 
+    All of it is read from a private copy that is hashed against the bundle's manifest in memory, so that what is served
+    is what was checked, or proved, under that digest.
     Measures nothing, so that several may be loaded at once. One that `is_proved` has passed its self-test in another
     process of this machine, and is spared it. Raises MismatchedGraphError where the graph does not load, its inputs or
     outputs differ from the manifest's, or it scores a self-test turn otherwise than when it was exported;
     UnknownKindError where no scorer reads the kind; DeviceError where the graph does not run on
     `device`.
     """
-    scorer, code_version = _open(bundle, variant, concurrency, running, device, cuda)
-    if not is_proved:
-        run_self_test(bundle, variant, scorer)
+    with private_copy(bundle) as copied:
+        scorer, code_version = _open(copied, variant, concurrency, running, device, cuda)
+        if not is_proved:
+            run_self_test(copied, variant, scorer)
+        calibration, self_test = copied.calibration(), copied.self_test()
     return LoadedScorer(
         scorer=scorer,
         bundle=bundle,
         variant=variant,
-        percentiles=tuple(bundle.calibration().percentiles),
+        percentiles=tuple(calibration.percentiles),
         concurrency=concurrency,
-        proof=read_turn(bundle.self_test().turns[0]),
+        proof=read_turn(self_test.turns[0]),
+        tested=tuple(read_turn(each) for each in self_test.turns),
         device=device,
         code_version=code_version,
         threshold=None if bundle.manifest.threshold is None else bundle.manifest.threshold.value,
@@ -177,8 +191,7 @@ def prove_scorer(
 
 def measure_pace(loaded: LoadedScorer) -> LoadedScorer:
     """The scorer with what it takes to tokenize, measured on its self-test turns: nothing else should run meanwhile."""
-    turns = [read_turn(each) for each in loaded.bundle.self_test().turns]
-    return replace(loaded, tokenizing=measure_tokenizing(loaded.scorer, turns))
+    return replace(loaded, tokenizing=measure_tokenizing(loaded.scorer, loaded.tested))
 
 
 def measure_concurrency(proved: LoadedScorer, cpus: int) -> Concurrency:
@@ -188,13 +201,14 @@ def measure_concurrency(proved: LoadedScorer, cpus: int) -> Concurrency:
     """
     if cpus == 1:
         return Concurrency()
-    packs = proved.scorer.encode([read_turn(each) for each in proved.bundle.self_test().turns])
+    packs = proved.scorer.encode(proved.tested)
     typical = sorted(packs, key=lambda pack: pack.real_tokens)[len(packs) // 2]
     samples = {}
     for threads in candidates(cpus):
         scorer = proved.scorer
         if threads != proved.concurrency.threads:
-            scorer, _ = _open(proved.bundle, proved.variant, Concurrency(threads=threads))
+            with private_copy(proved.bundle) as copied:
+                scorer, _ = _open(copied, proved.variant, Concurrency(threads=threads))
         samples[threads] = take_sample(partial(scorer.score, [typical]), max(1, cpus // threads))
     return choose(samples, cpus)
 

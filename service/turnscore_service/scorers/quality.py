@@ -8,13 +8,12 @@ long response is read in overlapping windows; its score is that of the worst one
 import sys
 from collections.abc import Container, Mapping, Sequence
 from itertools import islice, pairwise
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
-from turnscore_models import Bundle, Calibration
+from turnscore_models import Bundle, Calibration, read_document
 from turnscore_wire import TokenCount, Turn
 
 from turnscore_service.errors import InvalidRequestError
@@ -141,11 +140,11 @@ class QualityScorer:
     KIND: ClassVar[str] = "quality"
 
     def __init__(self, bundle: Bundle, backend: Backend) -> None:
-        """Raises RuntimeError where the manifest's options or the file they name are wrong."""
+        """Raises RuntimeError where the manifest's options are wrong, InvalidManifestError where the heads' file is."""
         self._tokenizer = TextTokenizer.of(bundle.path_of(bundle.manifest.tokenizer))
         try:
             options = QualityOptions.model_validate(bundle.manifest.options)
-            curves = _read_curves(bundle.path_of(options.heads))
+            curves = read_document(HeadCurves, bundle.path_of(options.heads))
         except ValidationError as error:
             wrong = error.errors()[0]
             where = ".".join(map(str, wrong["loc"]))
@@ -281,10 +280,3 @@ class QualityScorer:
 def windows_of(pack: TokenPack) -> int:
     """How many windows of a response a pack of this scorer begins with."""
     return cast("int", pack.structure)
-
-
-def _read_curves(file: Path) -> HeadCurves:
-    try:
-        return HeadCurves.model_validate_json(file.read_bytes())
-    except OSError as error:
-        raise RuntimeError(f"{file.name} cannot be read: {error.strerror}") from None

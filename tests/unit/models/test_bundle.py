@@ -8,6 +8,7 @@ from turnscore_models import (
     BundleError,
     CorruptBundleError,
     InvalidManifestError,
+    Manifest,
     MissingBundleFileError,
     UnknownKindError,
     copy_bundle,
@@ -15,6 +16,8 @@ from turnscore_models import (
     starter_bundles,
     write_bundle,
 )
+from turnscore_models.bundle import MAX_DOCUMENT_BYTES
+from turnscore_models.manifest import MAX_DEPTH, MAX_FILES
 
 
 @pytest.fixture
@@ -193,3 +196,42 @@ def test_the_model_stores_own_file_is_none_of_a_bundles(folder: Path):
     change_manifest(folder, files={**files, "model.yaml": "0" * 64})
     with pytest.raises(InvalidManifestError, match=r"lists model\.yaml"):
         read_bundle(folder)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "calibration", "self_test"])
+def test_a_document_that_is_too_large_is_refused_before_it_is_parsed(tmp_path, name, monkeypatch):
+    bundle = make_bundle(tmp_path / "large")
+    path = bundle.folder / (name if name == "manifest.json" else getattr(bundle.manifest, name))
+    path.write_text(path.read_text() + " " * MAX_DOCUMENT_BYTES)
+    read = {"manifest.json": lambda: read_bundle(bundle.folder), "calibration": bundle.calibration}
+    monkeypatch.setattr(Manifest, "model_validate_json", lambda *_: pytest.fail("it was parsed"))
+    with pytest.raises(InvalidManifestError, match=rf"{path.name} has more than {MAX_DOCUMENT_BYTES} bytes"):
+        read.get(name, bundle.self_test)()
+
+
+def test_a_manifest_of_too_many_files_or_too_deep_a_path_is_refused(tmp_path):
+    bundle = make_bundle(tmp_path / "many")
+    document = json.loads((bundle.folder / "manifest.json").read_text())
+    checksum = "0" * 64
+    for files, problem in (
+        ({f"{number}.bin": checksum for number in range(MAX_FILES + 1)}, "at most 1000 items"),
+        ({"/".join("a" * (MAX_DEPTH + 2)): checksum}, "at most 8 folders"),
+    ):
+        (bundle.folder / "manifest.json").write_text(json.dumps({**document, "files": files}))
+        with pytest.raises(InvalidManifestError, match=problem):
+            read_bundle(bundle.folder)
+
+
+def test_a_folder_of_too_many_files_or_folders_in_each_other_is_refused(tmp_path):
+    deep = make_bundle(tmp_path / "deep")
+    place = deep.folder
+    for _ in range(MAX_DEPTH + 1):
+        place = place / "a"
+        place.mkdir()
+    with pytest.raises(InvalidManifestError, match="folders in each other"):
+        read_bundle(deep.folder)
+    many = make_bundle(tmp_path / "many")
+    for number in range(MAX_FILES):
+        (many.folder / f"{number}.bin").touch()
+    with pytest.raises(InvalidManifestError, match="more than 1000 files"):
+        read_bundle(many.folder)

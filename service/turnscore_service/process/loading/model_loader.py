@@ -133,8 +133,8 @@ class ModelLoader:
         """Another version of what serves as `like`, proved and warmed; nothing that serves is changed.
 
         It runs in the lanes and threads of `like`, or in `concurrency`: to measure them anew would take the CPUs from
-        callers. What was proved by that digest is not proved again: it has to be the same files, before its graph is
-        read and after. On a CUDA device its batches are as large as those of `like`. Raises BundleError where it is
+        callers. What was proved by that digest is not proved again; `prove_scorer` sees to it that the same files are
+        loaded. On a CUDA device its batches are as large as those of `like`. Raises BundleError where it is
         refused, of another kind, or was changed; DeviceError where its device has no room for both.
         """
         _require_kind(bundle, like)
@@ -143,9 +143,9 @@ class ModelLoader:
         is_alike = (variant, device) == (like.variant, like.device)
         given = concurrency or (like.concurrency if is_alike else None)
         first = given or self._first_concurrency(device)
-        loaded = self._load(bundle, variant, device, first, is_proved=proved is not None)
         if proved is not None:
-            _require_digest(proved, bundle, with_options(read_bundle(bundle.folder), bundle.manifest.options))
+            _require_digest(proved, bundle)
+        loaded = self._load(bundle, variant, device, first, is_proved=proved is not None)
         loaded = self._finish(loaded if given else self._tune(loaded))
         if device == CPU:
             fill_arenas(loaded, self._most_tokens(loaded), beside_callers=True)
@@ -281,13 +281,12 @@ def _require_kind(bundle: Bundle, like: LoadedScorer) -> None:
         )
 
 
-def _require_digest(proved: str, *found: Bundle) -> None:
-    for bundle in found:
-        if bundle.digest != proved:
-            raise CorruptBundleError(
-                f"bundle {bundle.manifest.reference}: its files in {bundle.folder} were changed while it was being "
-                "loaded, so what was proved is not what is there; try again when nobody writes them"
-            )
+def _require_digest(proved: str, bundle: Bundle) -> None:
+    if bundle.digest != proved:
+        raise CorruptBundleError(
+            f"bundle {bundle.manifest.reference}: its files in {bundle.folder} were changed while it was being "
+            "loaded, so what was proved is not what is there; try again when nobody writes them"
+        )
 
 
 def _find_bundles(settings: Settings) -> list[Bundle]:

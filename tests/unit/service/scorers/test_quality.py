@@ -201,5 +201,5 @@ def test_a_head_without_a_curve_is_refused(tmp_path: Path):
     del curves["curves"]["sound"]
     file.write_text(json.dumps(curves))
     write_bundle(bundle.folder, bundle.manifest)
-    with pytest.raises(RuntimeError, match="no curve of sound"):
+    with pytest.raises(InvalidManifestError, match="no curve of sound"):
         QualityScorer(bundle, OnnxBackend(bundle.path_of("graph.onnx"), threads=1))

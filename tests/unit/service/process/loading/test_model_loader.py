@@ -3,14 +3,14 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.encoder_bundles import make_encoder_bundle
 from support.fakes import FakeScorer, loaded_fake
 from support.machines import CPU_BUILD, FakeMachine
 from support.quality_bundles import LAYOUT, make_quality_bundle
-from turnscore_models import Bundle, BundleError, CorruptBundleError, MismatchedGraphError, write_bundle
+from turnscore_models import Bundle, BundleError, CorruptBundleError, MismatchedGraphError, read_bundle, write_bundle
+from turnscore_models import bundle as bundle_module
 from turnscore_service.inference.concurrency import Concurrency
 from turnscore_service.inference.devices import Device
 from turnscore_service.inference.onnx_library import DeviceError
@@ -19,6 +19,7 @@ from turnscore_service.process.loading.model_loader import ModelLoader
 from turnscore_service.process.loading.warm_up import fill_device
 from turnscore_service.scorers import loaded_scorer
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
+from turnscore_service.scorers.scorer import RawScore
 from turnscore_service.settings.service import BatchingSettings, RuntimeSettings, Settings
 
 LANES = Concurrency(lanes=3, threads=1)
@@ -96,22 +97,47 @@ def test_files_that_were_changed_since_their_proof_are_refused(
         loader.load_beside(other, serving, proved=bundle.digest)
 
 
-def test_a_graph_that_is_changed_while_it_is_read_is_refused(
-    loader: ModelLoader, serving: LoadedScorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("turned", [0, 1, 2, 3, 4, None])
+def test_a_link_that_is_turned_and_turned_back_changes_nothing_that_is_served(
+    loader: ModelLoader, serving: LoadedScorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turned: int | None
 ) -> None:
-    bundle = as_version(make_quality_bundle(tmp_path / "next"), "1.1.0")
-    prove_scorer = model_loader.prove_scorer
+    """Another bundle of that name lies behind the link while one of the files is read, or once all of them were."""
+    first = as_version(make_quality_bundle(tmp_path / "first"), "1.1.0")
+    other = as_version(make_quality_bundle(tmp_path / "other"), "1.1.0")
+    for name in other.manifest.files:
+        with (other.folder / name).open("ab") as file:
+            file.write(b" ")
+    link = tmp_path / "link"
+    link.symlink_to(first.folder)
+    bundle = read_bundle(link)
+    assert len(bundle.manifest.files) == 5
+    copy_hashed, copied = bundle_module._copy_hashed, []
 
-    def load_while_somebody_writes(*given: Any, **how: Any) -> LoadedScorer:
-        loaded = prove_scorer(*given, **how)
-        test_file = bundle.path_of(bundle.manifest.self_test)
-        test_file.write_text(test_file.read_text() + " ")
-        write_bundle(bundle.folder, bundle.manifest)  # with its checksum, as an export writes it
-        return loaded
+    def turn(target: Path) -> None:
+        link.unlink()
+        link.symlink_to(target)
 
-    monkeypatch.setattr(model_loader, "prove_scorer", load_while_somebody_writes)
-    with pytest.raises(CorruptBundleError, match="so what was proved is not what is there"):
-        loader.load_beside(bundle, serving, proved=bundle.digest)
+    def copy_while_somebody_turns(source: Path, target: Path) -> str:
+        if len(copied) == turned:
+            turn(other.folder)
+        found = copy_hashed(source, target)
+        copied.append(source)
+        turn(other.folder if turned is None and len(copied) == 5 else first.folder)
+        return found
+
+    monkeypatch.setattr(bundle_module, "_copy_hashed", copy_while_somebody_turns)
+    if turned is None:
+        loaded = loader.load_beside(bundle, serving, proved=bundle.digest)
+        assert (link.resolve(), len(copied)) == (other.folder, 5)
+        assert score_one(loaded) == score_one(loader.load_beside(first, serving))
+    else:
+        with pytest.raises(CorruptBundleError, match=r"quality:1.1.0: .* was changed while the bundle"):
+            loader.load_beside(bundle, serving, proved=bundle.digest)
+
+
+def score_one(loaded: LoadedScorer) -> RawScore:
+    [score] = loaded.scorer.score(loaded.scorer.encode([loaded.proof]))
+    return score
 
 
 async def test_a_version_for_a_cuda_device_is_proved_where_it_is_loaded(
