@@ -1,12 +1,18 @@
 """Compares two systems without people: every scorer, one value per dialogue. Scores nothing itself."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from turnscore_assessment.comparison.decision import LEVEL, POWER, find_needed_dialogues, find_smallest_difference
-from turnscore_assessment.comparison.difference import LEAST_DIALOGUES, ROUNDS, Difference, measure_difference
+from turnscore_assessment.comparison.difference import (
+    LEAST_DIALOGUES,
+    LEAST_PAIRS,
+    ROUNDS,
+    Difference,
+    measure_difference,
+)
 from turnscore_assessment.comparison.length import LengthEffect, measure_length_effect
 from turnscore_assessment.comparison.score_file import ScoredDialogue, ScoreFile, pair_dialogues
 from turnscore_assessment.errors import AssessmentError, TooFewError
@@ -16,12 +22,18 @@ from turnscore_assessment.scoring.corrections import correct_benjamini_hochberg,
 PAIRED_SHARE = 0.5
 """Share of the smaller file's dialogues that need a counterpart for the files to count as paired. Chosen."""
 
+LEAST_ROUNDS = 200
+"""Fewest arrangements for each score. Chosen: Holm's p can then fall to .01, however many scores there are."""
+
 Pairs = tuple[list[ScoredDialogue], list[ScoredDialogue]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outlook:
-    """Dialogues of each system that would decide at the observed difference; None: more than a million."""
+    """Dialogues of each system that would decide at the observed difference; None: more than a million.
+
+    For several scores, the level of the planned test is divided by their number.
+    """
 
     needed: int | None
     more: int | None
@@ -40,6 +52,8 @@ class ScorerComparison:
     found: Difference
     p_holm: float | None
     p_benjamini_hochberg: float | None
+    is_decided: bool
+    """Whether the systems differ: Holm's p is below .05, so that of all scorers' verdicts hardly any is false."""
     outlook: Outlook
     lengths: Sequence[LengthEffect]
 
@@ -69,26 +83,59 @@ def compare_files(
     """Compares two files of scored dialogues; `paired` None pairs them where most have a counterpart. TooFewError."""
     (left, right), is_paired, notes = _match(a, b, paired)
     columns = [[dialogue.values(with_details=with_details) for dialogue in side] for side in (left, right)]
-    rows: list[tuple[str, Difference, list[LengthEffect]]] = []
+    kept, least = {}, LEAST_PAIRS if is_paired else LEAST_DIALOGUES
     for name in _choose_names(_common_names(columns, notes), scorers):
-        kept = _keep_scored(name, (left, right), columns, is_paired)
-        if min(map(len, kept)) < LEAST_DIALOGUES:
-            notes.append(f"{name}: fewer than {LEAST_DIALOGUES} dialogues of a system have a score; left out")
+        places = _keep_scored(name, (left, right), columns, is_paired)
+        if min(map(len, places)) < least:
+            notes.append(f"{name}: fewer than {least} dialogues of a system have a score; left out")
             continue
-        scores = [np.array([columns[side][place][name] for place in kept[side]]) for side in (0, 1)]
-        found = measure_difference(scores[0], scores[1], paired=is_paired, rounds=rounds, seed=seed)
-        dialogues = [[side[place] for place in places] for side, places in zip((left, right), kept, strict=True)]
-        rows.append((name, found, _measure_lengths(name, found, (scores[0], scores[1]), (dialogues[0], dialogues[1]))))
-    if not rows:
-        raise TooFewError(f"no scorer has {LEAST_DIALOGUES} dialogues of each system: {'; '.join(notes)}")
+        kept[name] = places
+    if not kept:
+        raise TooFewError(f"no scorer has {least} dialogues of each system: {'; '.join(notes)}")
+    rounds = max(rounds, LEAST_ROUNDS * len(kept))
+    scores = {
+        name: (
+            np.array([columns[0][place][name] for place in places[0]]),
+            np.array([columns[1][place][name] for place in places[1]]),
+        )
+        for name, places in kept.items()
+    }
+    rows = []
+    for row in compare_scores(scores, paired=is_paired, rounds=rounds, seed=seed):
+        places = kept[row.scorer]
+        dialogues = [left[place] for place in places[0]], [right[place] for place in places[1]]
+        rows.append(replace(row, lengths=_measure_lengths(row, scores[row.scorer], dialogues, len(kept))))
     return Comparison(
         a=str(a.path),
         b=str(b.path),
         is_paired=is_paired,
         method=_describe_method(is_paired, rounds, len(rows)),
-        scorers=_correct(rows),
+        scorers=rows,
         notes=notes,
     )
+
+
+def compare_scores(
+    scores: Mapping[str, tuple[Floats, Floats]], *, paired: bool, rounds: int = ROUNDS, seed: int = 0
+) -> list[ScorerComparison]:
+    """Each scorer's values of A's and of B's dialogues compared, with the verdicts; knows no lengths."""
+    found = {name: measure_difference(x, y, paired=paired, rounds=rounds, seed=seed) for name, (x, y) in scores.items()}
+    # Scores that are the same everywhere have no p-value and do not belong to the family.
+    p_values = {name: each.p_value for name, each in found.items() if each.p_value is not None}
+    holm = dict(zip(p_values, correct_holm(list(p_values.values())).tolist(), strict=True))
+    hochberg = dict(zip(p_values, correct_benjamini_hochberg(list(p_values.values())).tolist(), strict=True))
+    return [
+        ScorerComparison(
+            scorer=name,
+            found=each,
+            p_holm=holm.get(name),
+            p_benjamini_hochberg=hochberg.get(name),
+            is_decided=holm.get(name, 1.0) < LEVEL,
+            outlook=_look_ahead(each, holm.get(name, 1.0) < LEVEL, len(found)),
+            lengths=(),
+        )
+        for name, each in found.items()
+    ]
 
 
 def _match(a: ScoreFile, b: ScoreFile, paired: bool | None) -> tuple[Pairs, bool, list[str]]:
@@ -97,13 +144,11 @@ def _match(a: ScoreFile, b: ScoreFile, paired: bool | None) -> tuple[Pairs, bool
     pairs = list(pair_dialogues(a, b))
     smaller = min(len(a.scored), len(b.scored))
     if paired is None:
-        paired = len(pairs) >= LEAST_DIALOGUES and len(pairs) >= PAIRED_SHARE * smaller
+        paired = len(pairs) >= LEAST_PAIRS and len(pairs) >= PAIRED_SHARE * smaller
     if not paired:
         return (a.scored, b.scored), False, notes
-    if len(pairs) < LEAST_DIALOGUES:
-        raise TooFewError(
-            f"{len(pairs)} dialogues have the same `id` in both files; {LEAST_DIALOGUES} are needed to pair"
-        )
+    if len(pairs) < LEAST_PAIRS:
+        raise TooFewError(f"{len(pairs)} dialogues have the same `id` in both files; {LEAST_PAIRS} are needed to pair")
     alone = {each.path: len(each.scored) - len(pairs) for each in (a, b)}
     notes.extend(f"{path}: {count} dialogues have no counterpart; left out" for path, count in alone.items() if count)
     return ([left for left, _ in pairs], [right for _, right in pairs]), True, notes
@@ -137,54 +182,46 @@ def _keep_scored(
 
 
 def _measure_lengths(
-    name: str, found: Difference, scores: tuple[Floats, Floats], dialogues: Pairs
+    row: ScorerComparison, scores: tuple[Floats, Floats], dialogues: Pairs, scorers: int
 ) -> list[LengthEffect]:
-    scorer = name.partition(".")[0]
+    scorer = row.scorer.partition(".")[0]
     lengths = [[dialogue.lengths(scorer) for dialogue in side] for side in dialogues]
     every = [known for side in lengths for known in side]
     kinds = [kind for kind in ("turns", "words", "tokens") if all(kind in known for known in every)]
     measured = [
-        measure_length_effect(kind, found, scores, ([m[kind] for m in lengths[0]], [n[kind] for n in lengths[1]]))
+        measure_length_effect(
+            kind,
+            row.found,
+            scores,
+            ([m[kind] for m in lengths[0]], [n[kind] for n in lengths[1]]),
+            is_decided=row.is_decided,
+            tests=scorers * len(kinds),
+        )
         for kind in kinds
     ]
     return [effect for effect in measured if effect is not None]
 
 
-def _correct(rows: Sequence[tuple[str, Difference, list[LengthEffect]]]) -> list[ScorerComparison]:
-    """Each row with its corrected p-values; rows without a p-value do not belong to the family."""
-    p_values = {place: found.p_value for place, (_, found, _) in enumerate(rows) if found.p_value is not None}
-    holm = dict(zip(p_values, correct_holm(list(p_values.values())).tolist(), strict=True))
-    hochberg = dict(zip(p_values, correct_benjamini_hochberg(list(p_values.values())).tolist(), strict=True))
-    return [
-        ScorerComparison(
-            scorer=name,
-            found=found,
-            p_holm=holm.get(place),
-            p_benjamini_hochberg=hochberg.get(place),
-            outlook=_look_ahead(found),
-            lengths=lengths,
-        )
-        for place, (name, found, lengths) in enumerate(rows)
-    ]
-
-
-def _look_ahead(found: Difference) -> Outlook:
+def _look_ahead(found: Difference, is_decided: bool, scorers: int) -> Outlook:
     have = min(found.dialogues_a, found.dialogues_b)
     value, far = found.difference.value, max(abs(found.difference.low), abs(found.difference.high))
-    needed = find_needed_dialogues(value, found.spread, paired=found.is_paired)
-    more = 0 if found.is_decided else None if needed is None else max(1, needed - have)
+    level, paired = LEVEL / scorers, found.is_paired
+    needed = find_needed_dialogues(value, found.spread, paired=paired, level=level)
     return Outlook(
         needed=needed,
-        more=more,
-        needed_at_best=find_needed_dialogues(far, found.spread, paired=found.is_paired) if np.isfinite(far) else None,
-        smallest_difference=find_smallest_difference(found.spread, have, paired=found.is_paired),
+        more=0 if is_decided else None if needed is None else max(1, needed - have),
+        needed_at_best=find_needed_dialogues(far, found.spread, paired=paired, level=level)
+        if np.isfinite(far)
+        else None,
+        smallest_difference=find_smallest_difference(found.spread, have, paired=paired, level=level),
     )
 
 
 def _describe_method(is_paired: bool, rounds: int, scorers: int) -> str:
     kind = "dialogues of the same id in pairs" if is_paired else "dialogues as two independent samples"
+    level = f"{LEVEL:g}" if scorers == 1 else f"{LEVEL:g} / {scorers}"
     return (
-        f"{kind}; a dialogue's score is the mean over its system turns; 95 % bootstrap-t interval and p-value from "
-        f"{rounds} resamples of dialogues; Holm and Benjamini-Hochberg over {scorers} scores; dialogues needed: "
-        f"two-sided t-test, level {LEVEL:g}, power {POWER:g}"
+        f"{kind}; a dialogue's score is the mean over its system turns; p-value of a permutation test of t with "
+        f"{rounds} arrangements and the 95 % interval that agrees with it; Holm and Benjamini-Hochberg over {scorers} "
+        f"scores; decided: Holm's p below {LEVEL:g}; dialogues needed: two-sided t-test, level {level}, power {POWER:g}"
     )

@@ -23,10 +23,10 @@ def make_comparison_table(found: Comparison) -> Table:
             f"{measured.mean_a:.3f}",
             f"{measured.mean_b:.3f}",
             _say_difference(measured.difference),
-            "-" if measured.effect is None else f"{measured.effect.value:.2f}",
+            "-" if measured.effect is None else f"{measured.effect:.2f}",
             f"{measured.superiority:.0%}",
             *(_say_p(p) for p in (measured.p_value, row.p_holm, row.p_benjamini_hochberg)),
-            _say_outlook(row.outlook),
+            "decided" if row.is_decided else _say_outlook(row.outlook),
         )
     return table
 
@@ -82,6 +82,4 @@ def _say_p(p_value: float | None) -> str:
 
 
 def _say_outlook(outlook: Outlook) -> str:
-    if outlook.more == 0:
-        return "decided"
     return "over 1,000,000" if outlook.more is None else f"{outlook.more:,}"

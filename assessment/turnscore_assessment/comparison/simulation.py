@@ -1,7 +1,7 @@
 """`python -m turnscore_assessment.comparison.simulation`: whether comparisons keep their promises, on made-up scores.
 
 Prints the tables of docs/compare.md: how often two equal systems are called different by looking after every
-observation, when a real difference is found, and how often the interval of `compare A B` holds the truth.
+observation, when a real difference is found, and how often `compare A B` calls equal systems different.
 """
 
 from collections.abc import Callable
@@ -13,8 +13,9 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from turnscore_assessment.comparison.comparison import compare_scores
 from turnscore_assessment.comparison.confidence_sequence import AsymptoticSequence, BettingSequence
-from turnscore_assessment.comparison.difference import measure_difference
+from turnscore_assessment.comparison.difference import ROUNDS
 from turnscore_assessment.comparison.sequential import collect_observations
 from turnscore_assessment.figures import Floats
 from turnscore_assessment.ratings.rating_file import read_ratings
@@ -26,7 +27,9 @@ LEVEL = 0.05
 FIRST_T_LOOK = 30
 """The t-test skips the earliest looks, at which it is worst."""
 SHIFTS = (10.0, 20.0)
-SIZES = ((10, 10), (25, 40), (100, 100))
+SIZES = ((10, 10), (10, 100), (30, 30), (100, 100))
+SCORERS = 4
+FEW_ROUNDS = 999
 
 
 def draw_ratings(generator: np.random.Generator, count: int) -> Floats:
@@ -48,6 +51,21 @@ def draw_rare(generator: np.random.Generator, count: int) -> Floats:
 
 
 DRAWS: dict[str, Draw] = {"ratings": draw_ratings, "skewed": draw_skewed, "rare": draw_rare}
+SCORES: dict[str, tuple[Draw, Draw]] = {
+    "normal": (lambda generator, count: generator.normal(0, 1, count),) * 2,
+    "gamma(2)": (lambda generator, count: generator.gamma(2, 1, count),) * 2,
+    "beta(.6, 3)": (lambda generator, count: generator.beta(0.6, 3, count),) * 2,
+    "five steps": (lambda generator, count: generator.binomial(4, 0.8, count).astype(np.float64),) * 2,
+    "normal, deviations 1 and 3": (
+        lambda generator, count: generator.normal(0, 1, count),
+        lambda generator, count: generator.normal(0, 3, count),
+    ),
+    "normal and gamma(2)": (
+        lambda generator, count: generator.normal(2, 1, count),
+        lambda generator, count: generator.gamma(2, 1, count),
+    ),
+}
+"""Dialogues' scores of A and of B, with equal means."""
 SEQUENCES: dict[str, BettingSequence | AsymptoticSequence] = {
     "betting": BettingSequence(lowest=-100, highest=100, alpha=LEVEL),
     "asymptotic": AsymptoticSequence(alpha=LEVEL),
@@ -95,20 +113,32 @@ def draw_from(differences: Floats) -> Draw:
     return draw
 
 
-def count_covered(sizes: tuple[int, int], studies: int, *, paired: bool, seed: int = 0) -> tuple[float, float]:
-    """The shares of studies whose interval holds the true difference, and whose p-value calls equal systems different.
+def count_false_verdicts(
+    draw_a: Draw,
+    draw_b: Draw,
+    sizes: tuple[int, int],
+    studies: int,
+    *,
+    paired: bool,
+    scorers: int = 1,
+    rounds: int = ROUNDS,
+    seed: int = 0,
+) -> Tally:
+    """How often `compare A B` prints "decided" for any of so many scorers, the systems having equal means.
 
-    Scores are gamma(2): skewed, as FED's are; the true difference is 0.5. Pairs share half of their variance.
+    As the interval is the inverse of the test, one scorer's share is also that of intervals without the truth. Half of
+    a pair's variance is shared by its two dialogues.
     """
     generator = np.random.default_rng(seed)
-    covered = alarms = 0
+    called = 0
     for study in range(studies):
-        shared = generator.gamma(2, 1, max(sizes)) if paired else np.zeros(max(sizes))
-        x, y = (generator.gamma(2, 1, size) + shared[:size] for size in sizes)
-        found = measure_difference(x + 0.5, y, paired=paired, rounds=999, seed=study)
-        covered += found.difference.low <= 0.5 <= found.difference.high
-        alarms += (measure_difference(x, y, paired=paired, rounds=999, seed=study).p_value or 1.0) < LEVEL
-    return covered / studies, alarms / studies
+        scores = {}
+        for scorer in range(scorers):
+            x, y = draw_a(generator, sizes[0]), draw_b(generator, sizes[1])
+            shared = draw_a(generator, max(sizes)) if paired else np.zeros(max(sizes))
+            scores[f"s{scorer}"] = x + shared[: sizes[0]], y + shared[: sizes[1]]
+        called += any(row.is_decided for row in compare_scores(scores, paired=paired, rounds=rounds, seed=study))
+    return Tally(studies=studies, called=called, median_stop=float("nan"))
 
 
 def main(
@@ -134,14 +164,20 @@ def main(
         for name in SEQUENCES:
             tally = count_calls(name, draw_ratings, studies, shift, seed)
             typer.echo(f"difference {shift:g}: {name} sees it in {tally.rate:.1%}, median after {tally.median_stop:g}")
-    typer.echo(
-        f"compare A B, skewed scores, {studies} studies: interval holds the truth; equal systems called different"
-    )
-    for sizes in SIZES:
-        for paired in (False, True):
-            drawn = (min(sizes),) * 2 if paired else sizes
-            covered, alarms = count_covered((drawn[0], drawn[1]), studies, paired=paired, seed=seed)
-            typer.echo(f"  {drawn[0]} and {drawn[1]} {'pairs' if paired else 'apart'}: {covered:.1%}; {alarms:.1%}")
+    few = max(1, studies // 4)
+    typer.echo(f"compare A B, equal systems, {few} studies: share decided")
+    for name, drawn in SCORES.items():
+        for sizes in SIZES:
+            cases = {"one scorer": (False, 1), f"any of {SCORERS} scorers": (False, SCORERS), "pairs": (True, 1)}
+            shares = []
+            for case, (paired, scorers) in cases.items():
+                if paired and sizes[0] != sizes[1]:
+                    continue
+                found = count_false_verdicts(
+                    *drawn, sizes, few, paired=paired, scorers=scorers, rounds=FEW_ROUNDS, seed=seed
+                )
+                shares.append(f"{case} {found.rate:.1%}")
+            typer.echo(f"  {name}, {sizes[0]} and {sizes[1]}: {', '.join(shares)}")
 
 
 if __name__ == "__main__":

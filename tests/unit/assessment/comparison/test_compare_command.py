@@ -78,6 +78,31 @@ def test_every_scorer_is_compared_in_pairs_with_corrections(files: list[str], tm
     assert 0 < outlook["smallest_difference"] < 0.1
 
 
+def test_the_verdict_is_taken_after_the_correction(tmp_path: Path) -> None:
+    """One of four scorers has p = .031: alone decided, one of four not."""
+    generator = np.random.default_rng(0)
+    rest = generator.normal(0, 1, (2, 30, 3))
+    first = np.stack([np.linspace(-1, 1, 30) + shift for shift in (0.34, 0)])
+    files = []
+    for side, name in enumerate("ab"):
+        rows = [
+            dialogue_line(
+                n, [{f"s{place}": score(float(v)) for place, v in enumerate((first[side, n], *rest[side, n]))}]
+            )
+            for n in range(30)
+        ]
+        files.append(str(write_lines(tmp_path / f"{name}.jsonl", *rows)))
+    [alone] = run_json(tmp_path, *files, "--no-pair", "--scorers", "s0")["scorers"]
+    family = run_json(tmp_path, *files, "--no-pair")["scorers"]
+    assert 0.0125 < alone["found"]["p_value"] < 0.05
+    assert alone["is_decided"] is True
+    assert family[0]["found"] == alone["found"]
+    assert family[0]["p_holm"] > 0.05
+    assert [row["is_decided"] for row in family] == [False] * 4
+    assert family[0]["outlook"]["more"] > 0
+    assert "decided" not in run(*files, "--no-pair").output.partition("A: ")[0]
+
+
 def test_the_table_says_how_it_was_made(files: list[str]) -> None:
     done = run(*files, "--no-pair", "--details")
     assert done.exit_code == 0, done.output
@@ -217,7 +242,7 @@ def test_options_that_do_not_fit_are_refused(files: list[str], options: list[str
 def test_files_without_namesakes_cannot_be_paired(tmp_path: Path, files: list[str]) -> None:
     other = write_lines(tmp_path / "c.jsonl", *[{"id": f"x{n}", "scores": {"quality": score(n)}} for n in range(5)])
     done = run(files[0], str(other), "--pair")
-    assert "0 dialogues have the same `id` in both files; 3 are needed to pair" in done.stderr
+    assert "0 dialogues have the same `id` in both files; 6 are needed to pair" in done.stderr
     assert "independent samples" in run(files[0], str(other)).output
 
 

@@ -3,7 +3,7 @@
 import pytest
 from scipy import stats
 from turnscore_assessment.comparison import simulation
-from turnscore_assessment.comparison.simulation import count_calls, count_covered, draw_ratings, draw_skewed
+from turnscore_assessment.comparison.simulation import count_calls, count_false_verdicts, draw_ratings, draw_skewed
 from typer import Typer
 from typer.testing import CliRunner
 
@@ -28,17 +28,29 @@ def test_a_difference_is_seen_sooner_the_larger_it_is() -> None:
     assert 25 < large.median_stop < small.median_stop < 160
 
 
-def test_intervals_cover() -> None:
-    covered, alarms = count_covered((25, 40), 200, paired=False)
-    assert covered >= 0.89
-    assert alarms <= MOST_FALSE
+@pytest.mark.parametrize(("scorers", "sizes"), [(1, (10, 40)), (4, (10, 10))])
+@pytest.mark.parametrize("name", ["normal", "gamma(2)", "beta(.6, 3)"])
+def test_the_printed_verdict_calls_equal_systems_different_in_five_percent(
+    name: str, scorers: int, sizes: tuple[int, int]
+) -> None:
+    """Of 200 studies, with the 1 % bounds of a binomial; docs/compare.md has larger simulations."""
+    found = count_false_verdicts(*simulation.SCORES[name], sizes, STUDIES, paired=False, scorers=scorers, rounds=399)
+    assert stats.binom.ppf(0.01, STUDIES, 0.04) <= found.called <= stats.binom.ppf(0.99, STUDIES, 0.05)
+
+
+def test_the_verdict_on_pairs_keeps_it_too() -> None:
+    found = count_false_verdicts(*simulation.SCORES["gamma(2)"], (15, 15), STUDIES, paired=True, rounds=399)
+    assert stats.binom.ppf(0.01, STUDIES, 0.05) <= found.called <= stats.binom.ppf(0.99, STUDIES, 0.05)
 
 
 def test_the_command_prints_every_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulation, "LOOKS", 40)
+    monkeypatch.setattr(simulation, "SIZES", ((10, 10), (10, 20)))
     program = Typer()
     program.command()(simulation.main)
     done = CliRunner().invoke(program, ["--studies", "10"])
     assert done.exit_code == 0, done.output
     assert "t-test: ratings " in done.output
-    assert "100 and 100 pairs: " in done.output
+    assert "  normal, 10 and 10: one scorer " in done.output
+    assert ", any of 4 scorers " in done.output
+    assert ", pairs " in done.output

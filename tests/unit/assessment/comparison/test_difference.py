@@ -1,5 +1,7 @@
 """The difference of two systems: its interval covers, its p-value is honest, its parts are the textbook's."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -11,6 +13,9 @@ from turnscore_assessment.comparison.decision import (
 from turnscore_assessment.comparison.difference import measure_difference
 from turnscore_assessment.comparison.length import measure_length_effect
 from turnscore_assessment.errors import TooFewError
+from turnscore_assessment.figures import Floats
+
+Draw = Callable[[np.random.Generator, int], Floats]
 
 GENERATOR = np.random.default_rng(11)
 A = GENERATOR.gamma(2, 1, 60) + 0.8
@@ -36,33 +41,67 @@ def test_pairs_make_the_interval_narrower_where_dialogues_share_what_varies() ->
     assert paired.spread == pytest.approx((x - y).std(ddof=1))
 
 
-def test_the_interval_covers_the_truth_of_skewed_scores() -> None:
-    """Of 300 studies with 25 and 40 dialogues, gamma scores: within three standard errors of 95 %."""
-    generator = np.random.default_rng(2)
-    covered = alarms = 0
-    for seed in range(300):
-        x, y = generator.gamma(2, 1, 25) + 0.5, generator.gamma(2, 1, 40)
-        found = measure_difference(x, y, paired=False, rounds=400, seed=seed)
-        covered += found.difference.low <= 0.5 <= found.difference.high
-        alarms += (measure_difference(x - 0.5, y, paired=False, rounds=400, seed=seed).p_value or 1) < 0.05
-    assert 0.912 <= covered / 300 <= 0.988
-    assert alarms / 300 <= 0.088
+DRAWS = {
+    "normal": lambda generator, count: generator.normal(0, 1, count),
+    "beta": lambda generator, count: generator.beta(0.6, 3, count),
+    "ties": lambda generator, count: generator.integers(0, 3, count).astype(float),
+    "unequal": lambda generator, count: generator.normal(0, generator.uniform(0.2, 4), count),
+}
+
+
+@pytest.mark.parametrize("paired", [True, False])
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+def test_the_interval_excludes_0_exactly_where_p_is_below_the_level(draw: Draw, paired: bool) -> None:
+    generator = np.random.default_rng(3)
+    decided = 0
+    for seed in range(60):
+        sizes = generator.integers(6, 25, 2)
+        x, y = draw(generator, sizes[0]), draw(generator, sizes[int(not paired)])
+        x = x + 0.7 * y.std()
+        found = measure_difference(x, y, paired=paired, rounds=300, seed=seed)
+        assert found.p_value is not None
+        assert found.difference.low <= found.difference.value <= found.difference.high
+        assert (found.difference.low > 0 or found.difference.high < 0) == (found.p_value < 0.05)
+        decided += found.p_value < 0.05
+    assert 0 < decided < 60
+
+
+def test_the_interval_holds_the_differences_that_the_test_does_not_reject() -> None:
+    found = measure_difference(A, B, paired=False, seed=5).difference
+    for end, outward in ((found.low, -1), (found.high, 1)):
+        inside, outside = (
+            measure_difference(A - end - outward * step, B, paired=False, seed=5).p_value for step in (-0.01, 0.01)
+        )
+        assert inside is not None
+        assert outside is not None
+        assert outside < 0.05 <= inside
+
+
+def test_few_dialogues_are_tested_by_all_their_arrangements() -> None:
+    apart = measure_difference([1, 2, 3, 4], [6, 7, 8, 9.5], paired=False)
+    paired = measure_difference([1, 2, 3, 4, 5, 6], [2, 3, 4, 5, 7, 8], paired=True)
+    assert (apart.p_value, paired.p_value) == (2 / 70, 2 / 64)
 
 
 def test_effect_size_and_superiority_are_the_definitions() -> None:
     found = measure_difference(A, B, paired=False)
     pooled = np.sqrt((A.var(ddof=1) + B.var(ddof=1)) / 2)
     assert found.effect is not None
-    assert found.effect.value == pytest.approx((A.mean() - B.mean()) / pooled * (1 - 3 / (4 * 108 - 1)))
-    assert found.effect.low < found.effect.value < found.effect.high
+    assert found.effect == pytest.approx((A.mean() - B.mean()) / pooled * (1 - 3 / (4 * 108 - 1)))
     assert found.superiority == pytest.approx(stats.mannwhitneyu(A, B).statistic / (60 * 50))
-    ties = measure_difference([1, 2, 3, 3], [1, 1, 3, 4], paired=True)
-    assert ties.superiority == (1 + 2 * 0.5) / 4
+    ties = measure_difference([1, 2, 3, 3, 5, 6], [1, 1, 3, 4, 4, 5], paired=True)
+    assert ties.superiority == (3 + 2 * 0.5) / 6
 
 
-def test_a_difference_without_any_spread_has_no_p_value() -> None:
+def test_systems_without_any_spread_are_told_apart_by_their_number_of_dialogues() -> None:
     found = measure_difference([2.0] * 5, [1.0] * 5, paired=False)
-    assert (found.p_value, found.effect, found.difference.low, found.is_decided) == (None, None, 1.0, True)
+    assert (found.p_value, found.effect, found.difference.low, found.difference.high) == (2 / 252, None, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_scores_that_differ_by_rounding_are_the_same(paired: bool) -> None:
+    found = measure_difference([0.1 + 0.2] * 8, [0.3] * 8, paired=paired)
+    assert (found.p_value, found.effect, found.difference.low, found.difference.high) == (None, None, 0, 0)
 
 
 @pytest.mark.parametrize("size", [1e-90, 1e100])
@@ -73,8 +112,10 @@ def test_scores_of_any_size_are_compared(size: float) -> None:
 
 
 def test_too_few_dialogues_are_refused() -> None:
-    with pytest.raises(TooFewError, match="2 dialogues of a system; at least 3 are needed"):
-        measure_difference([1, 2], [1, 2, 3], paired=False)
+    with pytest.raises(TooFewError, match="3 dialogues of a system; at least 4 are needed"):
+        measure_difference([1, 2, 3], [1, 2, 3, 4], paired=False)
+    with pytest.raises(TooFewError, match="5 pairs of dialogues; at least 6 are needed"):
+        measure_difference(np.arange(5), np.arange(5) + 1, paired=True)
 
 
 def test_resampling_in_parts_gives_the_same_kind_of_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,11 +152,41 @@ def test_length_that_makes_a_difference_is_named() -> None:
     lengths = GENERATOR.normal(20, 4, (2, 80)) + np.array([[6], [0]])
     x, y = 0.1 * lengths + GENERATOR.normal(0, 0.3, (2, 80))
     found = measure_difference(x, y, paired=False)
-    effect = measure_length_effect("words", found, (x, y), (lengths[0], lengths[1]))
-    assert found.is_decided
+    effect = measure_length_effect("words", found, (x, y), (lengths[0], lengths[1]), is_decided=True)
+    assert found.difference.low > 0
     assert effect is not None
     assert effect.warning == "words: at equal length there is no visible difference"
     assert effect.explained == pytest.approx(1, abs=0.3)
+
+
+def test_a_difference_that_length_reverses_is_not_explained_by_more_than_all_of_it() -> None:
+    generator = np.random.default_rng(4)
+    lengths = generator.normal(20, 4, (2, 80)) + np.array([[8], [0]])
+    x, y = 0.1 * lengths + generator.normal(0, 0.2, (2, 80)) - np.array([[0.5], [0]])
+    found = measure_difference(x, y, paired=False)
+    effect = measure_length_effect("words", found, (x, y), (lengths[0], lengths[1]), is_decided=True)
+    assert found.difference.low > 0
+    assert effect is not None
+    assert effect.explained is not None
+    assert effect.explained > 1
+    assert effect.at_equal_length is not None
+    value = f"{effect.at_equal_length.value:+.3f}"
+    assert effect.warning == f"words: at equal length the difference is reversed ({value})"
+
+
+def test_a_difference_at_equal_length_only_must_hold_for_all_that_was_tested() -> None:
+    generator = np.random.default_rng(6)
+    lengths = generator.normal(20, 4, (2, 30)) - np.array([[3], [0]])
+    x, y = 0.1 * lengths + generator.normal(0, 0.4, (2, 30)) + np.array([[0.3], [0]])
+    found = measure_difference(x, y, paired=False)
+    one, many = (
+        measure_length_effect("words", found, (x, y), (lengths[0], lengths[1]), is_decided=False, tests=tests)
+        for tests in (1, 1000)
+    )
+    assert one is not None
+    assert many is not None
+    assert one.warning == "words: only at equal length is there a visible difference"
+    assert many.warning is None
 
 
 @pytest.mark.parametrize("paired", [True, False])
@@ -123,7 +194,7 @@ def test_length_that_does_not_matter_gives_no_warning(paired: bool) -> None:
     lengths = GENERATOR.normal(20, 4, (2, 80)) + np.array([[1], [0]])
     x, y = GENERATOR.normal(0, 0.3, (2, 80)) + np.array([[0.5], [0]])
     found = measure_difference(x, y, paired=paired)
-    effect = measure_length_effect("words", found, (x, y), (lengths[0], lengths[1]))
+    effect = measure_length_effect("words", found, (x, y), (lengths[0], lengths[1]), is_decided=True)
     assert effect is not None
     assert effect.warning is None
     assert effect.at_equal_length is not None
@@ -133,25 +204,25 @@ def test_length_that_does_not_matter_gives_no_warning(paired: bool) -> None:
 def test_length_that_only_goes_with_the_system_cannot_be_told_apart_from_it() -> None:
     x, y = GENERATOR.normal(1, 0.2, 30), GENERATOR.normal(0, 0.2, 30)
     found = measure_difference(x, y, paired=False)
-    effect = measure_length_effect("turns", found, (x, y), ([12] * 30, [8] * 30))
+    effect = measure_length_effect("turns", found, (x, y), ([12] * 30, [8] * 30), is_decided=True)
     assert effect is not None
     assert effect.warning == "turns: length and system cannot be separated"
-    assert measure_length_effect("turns", found, (x, y), ([8] * 30, [8] * 30)) is None
+    assert measure_length_effect("turns", found, (x, y), ([8] * 30, [8] * 30), is_decided=True) is None
 
 
 def test_the_regression_has_hc3_errors() -> None:
     """HC3 as MacKinnon and White define it, with matrices in place of sums."""
-    x, y = np.array([1.0, 2, 4, 3]), np.array([0.5, 1, 2, 2.5])
-    m, n = np.array([1.0, 2, 3, 5]), np.array([2.0, 1, 2, 2])
+    x, y = np.array([1.0, 2, 4, 3, 2, 5]), np.array([0.5, 1, 2, 2.5, 3, 1])
+    m, n = np.array([1.0, 2, 3, 5, 4, 2]), np.array([2.0, 1, 2, 2, 3, 1])
     found = measure_difference(x, y, paired=True)
-    effect = measure_length_effect("words", found, (x, y), (m, n))
-    design = np.column_stack([np.ones(4), m - n])
+    effect = measure_length_effect("words", found, (x, y), (m, n), is_decided=False)
+    design = np.column_stack([np.ones(6), m - n])
     hat = design @ np.linalg.inv(design.T @ design) @ design.T
-    rests = ((np.eye(4) - hat) @ (x - y)) / (1 - np.diag(hat))
+    rests = ((np.eye(6) - hat) @ (x - y)) / (1 - np.diag(hat))
     inverse = np.linalg.inv(design.T @ design)
     error = np.sqrt((inverse @ design.T @ np.diag(rests**2) @ design @ inverse)[0, 0])
     value = (inverse @ design.T @ (x - y))[0]
     assert effect is not None
     assert effect.at_equal_length is not None
     assert effect.at_equal_length.value == pytest.approx(value)
-    assert effect.at_equal_length.high == pytest.approx(value + stats.t.ppf(0.975, 2) * error)
+    assert effect.at_equal_length.high == pytest.approx(value + stats.t.ppf(0.975, 4) * error)
