@@ -12,6 +12,7 @@ from turnscore_assessment.references.correlation import Agreement, correlate
 from turnscore_assessment.references.diversity import Diversity, measure_diversity
 from turnscore_assessment.references.metrics.metric import ComparesCorpus, Metric
 from turnscore_assessment.references.reducers import JOINT, Tables, fits, groups_of
+from turnscore_assessment.references.tokenisation import is_empty
 
 Level = Literal["segment", "corpus"]
 GROWING: Final = ("max", "mean")
@@ -54,6 +55,8 @@ class Evaluation:
     rows: int
     contexts: int
     rated_rows: int
+    empty: dict[str, int] = field(default_factory=dict)
+    """Hypotheses without a word, by system; systems without any are left out."""
     results: list[Result] = field(default_factory=list)
     diversity: list[Diversity] = field(default_factory=list)
     correlations: list[Correlated] = field(default_factory=list)
@@ -69,10 +72,19 @@ def evaluate(
         rows=len(rows),
         contexts=len({row.context_id for row in rows}),
         rated_rows=len(rated),
+        empty=_count_empty(rows, tokenisation),
         results=[result for each in tables for result in _measure(each, reducers)],
         diversity=measure_diversity(rows, tokenisation),
         correlations=_correlate_all([each.take(rated) for each in tables], reducers) if rated else [],
     )
+
+
+def _count_empty(rows: Sequence[Comparison], tokenisation: str) -> dict[str, int]:
+    counts = {
+        system: sum(is_empty(text, tokenisation) for row in own for text in row.hypotheses)
+        for system, own in by_system(rows).items()
+    }
+    return {system: count for system, count in counts.items() if count}
 
 
 def _measure(tables: Tables, reducers: Sequence[str]) -> list[Result]:

@@ -21,7 +21,12 @@ def to_json(evaluation: Evaluation) -> str:
 def to_table(evaluation: Evaluation) -> str:
     """Tables of results, diversity and correlations, and at the end each metric's definition."""
     parts = [
-        f"{evaluation.rows} rows, {evaluation.contexts} contexts, {evaluation.rated_rows} rated",
+        "\n".join(
+            [
+                f"{evaluation.rows} rows, {evaluation.contexts} contexts, {evaluation.rated_rows} rated",
+                *_warn(evaluation),
+            ]
+        ),
         _lay_out(
             ("system", "metric", "reducer", "level", "tokens", "rows", "value"),
             [
@@ -39,6 +44,13 @@ def to_table(evaluation: Evaluation) -> str:
     definitions = {r.metric: r.definition for r in evaluation.results}
     parts.append("\n".join(f"{name}: {definition}" for name, definition in definitions.items()))
     return "\n\n".join(parts) + "\n"
+
+
+def _warn(evaluation: Evaluation) -> list[str]:
+    return [
+        f"warning: {count} empty replies of {system} are compared as a full stop, which many references share"
+        for system, count in evaluation.empty.items()
+    ]
 
 
 def _correlation_table(evaluation: Evaluation) -> str:

@@ -34,3 +34,8 @@ def find_tokenisation(name: str) -> Tokenise:
     if name not in TOKENISATIONS:
         raise ReferencesError(f"no tokenisation is called {name}; choose one of {', '.join(TOKENISATIONS)}")
     return TOKENISATIONS[name]
+
+
+def is_empty(text: str, tokenisation: str) -> bool:
+    """Whether a text has no word, for which both tokenisations give a full stop, as the released code does."""
+    return "." not in text and find_tokenisation(tokenisation)(text) == (".",)

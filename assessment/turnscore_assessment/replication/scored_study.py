@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from itertools import permutations
 
 import numpy as np
-from scipy import stats
 
 from turnscore_assessment.figures import Floats
 from turnscore_assessment.ratings.rating_file import RatingFile
 from turnscore_assessment.ratings.rating_table import Flags, RatingTable, build_table
 from turnscore_assessment.scoring.quality_control import control_quality, find_passing
+from turnscore_assessment.scoring.significance import compare_ranks
 from turnscore_assessment.scoring.standardization import standardize
 from turnscore_assessment.scoring.system_scores import OVERALL, SystemSums, choose_rows, sum_values
 
@@ -62,7 +62,7 @@ def _sum_groups(table: RatingTable, z: Floats, passing: Flags) -> dict[str, Syst
 def _test_pairs(table: RatingTable, means: Floats, chosen: Flags) -> dict[tuple[str, str], float]:
     values = {name: means[chosen & (table.system_of == number)] for number, name in enumerate(table.systems)}
     return {
-        (first, second): float(stats.mannwhitneyu(values[first], values[second], alternative="greater").pvalue)
+        (first, second): compare_ranks(values[first], values[second], "greater")
         for first, second in permutations(table.systems, 2)
         if len(values[first]) and len(values[second])
     }

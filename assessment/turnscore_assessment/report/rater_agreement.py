@@ -1,7 +1,7 @@
 """Rater agreement: correlations between assignments that met the same systems. Judges no worker."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,6 +23,8 @@ class PairAgreement:
     correlations: Floats
     undefined: int
     """Pairs in which an assignment gave one rating to everything."""
+    ordinary_median: float = float("nan")
+    """The median without the degraded system, by which workers are selected, so that it raises `median`."""
 
     @property
     def median(self) -> float:
@@ -43,14 +45,29 @@ def measure_pairs(
     `means` has each dialogue's mean z over criteria; systems are compared by name, the degraded one among them (Ji et
     al. 2022, figure 2). A worker who did two such HITs is a pair, too, as published.
     """
+    every, ordinary = (
+        _measure_rows(ratings, table, means, passing, chosen, np.random.default_rng(seed))
+        for chosen in (np.ones_like(table.is_degraded), ~table.is_degraded)
+    )
+    return {does_pass: replace(found, ordinary_median=ordinary[does_pass].median) for does_pass, found in every.items()}
+
+
+def _measure_rows(
+    ratings: RatingFile,
+    table: RatingTable,
+    means: Floats,
+    passing: Flags,
+    chosen: Flags,
+    generator: np.random.Generator,
+) -> dict[bool, PairAgreement]:
     groups: dict[bool, dict[tuple[str, ...], list[Floats]]] = {True: {}, False: {}}
     names = [dialogue.system for dialogue in ratings.dialogues]
-    for rows in group_rows(table.assignment_of, int(table.assignment_of.max()) + 1):
+    for assigned in group_rows(table.assignment_of, int(table.assignment_of.max()) + 1):
+        rows = assigned[chosen[assigned]]
         if len(rows) >= LEAST_DIALOGUES:
             ordered = sorted(rows, key=lambda row: names[row])
             met = tuple(names[row] for row in ordered)
             groups[bool(passing[table.worker_of[rows[0]]])].setdefault(met, []).append(means[ordered])
-    generator = np.random.default_rng(seed)
     return {does_pass: _correlate_all(list(found.values()), generator) for does_pass, found in groups.items()}
 
 

@@ -130,7 +130,13 @@ def _show_control(report: StudyReport) -> Section:
 
 def _show_agreement(report: StudyReport) -> Section:
     rows = [
-        [name, str(len(found.correlations)), _write(found.median, 3), str(found.undefined)]
+        [
+            name,
+            str(len(found.correlations)),
+            _write(found.median, 3),
+            _write(found.ordinary_median, 3),
+            str(found.undefined),
+        ]
         for name, found in report.agreement.items()
     ]
     series = {
@@ -147,10 +153,11 @@ def _show_agreement(report: StudyReport) -> Section:
         heading="Rater agreement",
         paragraphs=[
             "Two assignments that met the same systems, degraded ones among them, are correlated over these systems. "
-            "The further right, the more alike raters order them; raters who guess lie around 0."
+            "The further right, the more alike raters order them; raters who guess lie around 0. Part of the "
+            "agreement of those who pass is the degraded system itself, which they were selected for rating lower."
         ],
         charts=charts,
-        tables=[Table("Pairs of assignments", ["workers", "pairs", "median r", "undefined"], rows)],
+        tables=[Table("Pairs of assignments", ["workers", "pairs", "median r", "without degraded", "undefined"], rows)],
     )
 
 

@@ -100,6 +100,7 @@ def test_raters_who_pass_agree_and_those_who_fail_do_not() -> None:
     assert found["passed"].median == pytest.approx(0.44, abs=0.005)
     assert found["failed"].median == pytest.approx(0.04, abs=0.005)
     assert int(np.argmax(found["passed"].histogram)) == 16  # .6 to .7
+    assert found["passed"].ordinary_median == pytest.approx(0.30, abs=0.005)
     assert max(found["failed"].histogram) <= 11
 
 

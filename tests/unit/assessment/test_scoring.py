@@ -12,6 +12,7 @@ from turnscore_assessment.ratings.rating_file import RatingFile
 from turnscore_assessment.ratings.rating_table import build_table
 from turnscore_assessment.report.study_report import build_report
 from turnscore_assessment.scoring.quality_control import Verdict, control_quality, find_passing
+from turnscore_assessment.scoring.significance import compare_ranks
 from turnscore_assessment.scoring.standardization import measure_workers, standardize
 from turnscore_assessment.scoring.system_scores import choose_rows, resample_systems, sum_values
 
@@ -123,3 +124,17 @@ def test_resampling_draws_whole_workers_and_repeats_itself() -> None:
     )
     assert draws[:, 0, -1].std() == pytest.approx(workers.std() / np.sqrt(20), rel=0.25)
     assert len(resample_systems(sum_values(table, table.ratings, chosen & (table.worker_of < 2)), 50, seed=0)) == 0
+
+
+def test_values_that_differ_by_rounding_are_ties() -> None:
+    """The mean of the same ratings in another order: a tie, which a bare Mann-Whitney test does not see."""
+    left = np.array([0.1 + 0.2, 0.7, 0.9, 1.4, 2.0, 2.2, 3.1, 3.3, 4.0])
+    right = np.array([0.3, 0.7 + 1e-16, 0.8, 1.0, 1.4 - 2e-16, 1.6, 2.0, 2.2, 2.7])
+    tied = (
+        np.array([0.3, 0.7, 0.9, 1.4, 2.0, 2.2, 3.1, 3.3, 4.0]),
+        np.array([0.3, 0.7, 0.8, 1.0, 1.4, 1.6, 2.0, 2.2, 2.7]),
+    )
+    for scale in (1.0, 1e-8, 1e8):
+        found = compare_ranks(left * scale, right * scale, "two-sided")
+        assert found == stats.mannwhitneyu(*tied, alternative="two-sided", method="auto").pvalue
+    assert stats.mannwhitneyu(left, right).pvalue != found

@@ -12,6 +12,7 @@ from turnscore_assessment.references.evaluation import evaluate
 from turnscore_assessment.references.metrics.bleu import Bleu
 from turnscore_assessment.references.metrics.metric import Group, Pair
 from turnscore_assessment.references.reducers import Tables
+from turnscore_assessment.references.report import to_table
 
 
 def row(hypotheses: list[str], references: list[str], system: str = "s") -> Comparison:
@@ -130,3 +131,14 @@ def test_diversity_is_told_by_system_and_within_rows_only_where_there_are_severa
         {1: 1.0, 2: 1.0, 3: pytest.approx(1.0, abs=0.6), 4: pytest.approx(1.0, abs=0.7)},
     )
     assert (one.distinct_within_rows, one.self_bleu, one.vocabulary[1]) == (None, None, 3)
+
+
+@pytest.mark.parametrize("tokenisation", ["blanks", "words"])
+def test_empty_replies_are_counted_and_warned_of(tokenisation: str):
+    """They are compared as a full stop, so silence scores where references end with one."""
+    rows = [row(["", "  "], ["i see ."], "mute"), row([".", "i see ."], ["i see ."], "other")]
+    found = evaluate(rows, [Bleu(1, tokenisation)], ["max"], tokenisation)
+    assert found.results[0].value > 0
+    assert found.empty == {"mute": 2}
+    assert "warning: 2 empty replies of mute are compared as a full stop" in to_table(found)
+    assert "warning" not in to_table(evaluate(rows[1:], [Bleu(1, tokenisation)], ["max"], tokenisation))
