@@ -5,6 +5,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import TypeAdapter, ValidationError
 from turnscore_wire import Score
 
@@ -22,6 +23,7 @@ def read_file(path: Path) -> list[LiveValues]:
     """The values of all rows. Raises BadDataError where a row's scores are wrong, or no row has any."""
     found = Collection()
     for row, record in read_rows(path):
+        dialogue = Collection()
         begun: set[tuple[str, str]] = set()
         for place, sent in enumerate(_scored_of(record)):
             try:
@@ -30,11 +32,16 @@ def read_file(path: Path) -> list[LiveValues]:
                 where = ".".join(map(str, error.errors()[0]["loc"]))
                 raise BadDataError(path, row, f"scores.{where} of scored turn {place + 1} is wrong") from error
             for name, score in scores.items():
-                values = found.of(name, score.model)
+                values = dialogue.of(name, score.model)
                 _count(values, score)
                 if _begins(sent) and (name, score.model) not in begun:
                     begun.add((name, score.model))
                     values.dialogues += 1
+        for values in dialogue.all():
+            # A row of a single turn does not say which other rows are of its dialogue.
+            if "scores" not in record:
+                values.products = np.outer(values.bins, values.bins).tolist()
+            found.of(values.scorer, values.model).add(values)
     if not found.all():
         raise BadDataError(path, 1, "has no scores: give a file that `turnscore score` wrote")
     return found.all()

@@ -4,10 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
+
 from turnscore_assessment.drift.live_values import LiveValues
 from turnscore_assessment.drift.stability import (
+    BINS,
     LEAST_DIALOGUES,
     UNIFORM,
+    estimate_covariance,
+    find_clustered_limit,
     find_limit,
     find_shares,
     measure_stability,
@@ -59,9 +64,9 @@ def find_drift(live: Sequence[LiveValues], baseline: Sequence[LiveValues] = ()) 
 def _look_at(live: LiveValues, baseline: LiveValues | None, all_baselines: Sequence[LiveValues]) -> Finding:
     comparisons = []
     if any(live.bins):
-        comparisons.append(_compare("bundle", live, None))
+        comparisons.append(_compare("bundle", live, None, baseline))
         if baseline is not None:
-            comparisons.append(_compare("baseline", live, baseline))
+            comparisons.append(_compare("baseline", live, baseline, baseline))
     warnings = []
     if live.turns and live.foreign / live.turns > FOREIGN_LIMIT:
         warnings.append(f"{live.foreign / live.turns:.0%} of turns are hardly in the model's language")
@@ -73,11 +78,26 @@ def _look_at(live: LiveValues, baseline: LiveValues | None, all_baselines: Seque
     return Finding(live=live, baseline=baseline, comparisons=comparisons, warnings=warnings)
 
 
-def _compare(against: str, live: LiveValues, baseline: LiveValues | None) -> Comparison:
+def _compare(against: str, live: LiveValues, baseline: LiveValues | None, known: LiveValues | None) -> Comparison:
+    """`known` is the bundle's baseline, which may tell how alike a dialogue's turns are where `live` does not."""
     index = measure_stability(live.bins, UNIFORM if baseline is None else find_shares(baseline.bins))
     fewest = min(live.dialogues, live.dialogues if baseline is None else baseline.dialogues)
-    limit = find_limit(max(1.0, live.dialogues), None if baseline is None else max(1.0, baseline.dialogues))
-    verdict = Verdict.DRIFTED if index > limit else Verdict.STABLE
-    return Comparison(
-        against=against, index=index, limit=limit, verdict=Verdict.TOO_FEW if fewest < LEAST_DIALOGUES else verdict
-    )
+    verdict = Verdict.TOO_FEW
+    limit = _find_limit(live, baseline, known)
+    if fewest >= LEAST_DIALOGUES:
+        verdict = Verdict.DRIFTED if index > limit else Verdict.STABLE
+    return Comparison(against=against, index=index, limit=limit, verdict=verdict)
+
+
+def _find_limit(live: LiveValues, baseline: LiveValues | None, known: LiveValues | None) -> float:
+    sides = [live] if baseline is None else [live, baseline]
+    counted = [each for each in (live, known) if each is not None and each.products and each.dialogues > 1]
+    if not counted or not all(each.dialogues for each in sides):
+        return find_limit(max(1.0, live.dialogues), None if baseline is None else max(1.0, baseline.dialogues))
+    covariance = np.zeros((BINS, BINS))
+    for side in sides:
+        source = side if side in counted else counted[0]
+        own = estimate_covariance(source.bins, source.products, source.dialogues)
+        covariance += own * source.dialogues / side.dialogues
+    shares = np.mean([UNIFORM if baseline is None else find_shares(each.bins) for each in sides], axis=0)
+    return find_clustered_limit(shares.tolist(), covariance)

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
 from turnscore_assessment.drift.stability import BINS
@@ -33,6 +34,9 @@ class LiveValues:
     not_computable: _Count = 0.0
     tokens: _Count = 0.0
     chars: _Count = 0.0
+    products: list[Annotated[list[_Count], Field(min_length=BINS, max_length=BINS)]] = field(default_factory=list)
+    """Over dialogues, the sum of the products of any two bins' turns, which shows how alike a dialogue's turns are;
+    empty where dialogues were not counted one by one."""
 
     @classmethod
     def empty(cls, scorer: str, model: str) -> "LiveValues":
@@ -40,9 +44,14 @@ class LiveValues:
 
     def add(self, other: "LiveValues") -> None:
         """Adds the other's counts."""
+        if not any(self.bins):
+            self.products = other.products
+        elif any(other.bins):
+            both = bool(self.products and other.products)
+            self.products = (np.array(self.products) + other.products).tolist() if both else []
         self.bins = [mine + its for mine, its in zip(self.bins, other.bins, strict=True)]
-        for field in fields(self)[3:]:
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        for each in fields(self)[3:-1]:
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
 
 class Collection:

@@ -1,7 +1,8 @@
 """`python -m turnscore_assessment.drift.simulation`: how often the limit alarms without drift, and with it.
 
 Windows and baselines are drawn, whole dialogues at a time, from scored dialogues of the human assessment data. Of a
-changed bot, a share of dialogues comes from that study's degraded system. Prints docs/drift.md's table.
+changed bot, a share of dialogues comes from that study's degraded system, or every turn's score is lower by a fifth of
+a standard deviation. Prints docs/drift.md's table.
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import Annotated
 import numpy as np
 import typer
 from numpy.typing import NDArray
+from scipy import stats
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.scorers.scorer import RawScore
 
@@ -18,12 +20,15 @@ from turnscore_assessment.agreement.bundles import load_bundles, score_with_bund
 from turnscore_assessment.agreement.data import JudgedDialogue
 from turnscore_assessment.agreement.scores import VALUE
 from turnscore_assessment.data.dialogues import read_rows
-from turnscore_assessment.drift.stability import BINS, find_limit, find_shares, measure_stability
+from turnscore_assessment.drift.findings import Verdict, find_drift
+from turnscore_assessment.drift.live_values import LiveValues
+from turnscore_assessment.drift.stability import BINS
 from turnscore_assessment.reported_errors import reported_errors
 
 DEGRADED = "QualityControl"
-SIZES = (100, 200, 400, 800)
+SIZES = (100, 200, 500, 1000)
 CHANGED_SHARES = (0.1, 0.2, 0.4, 1.0)
+SHIFT = -0.2
 BASELINE = 500
 """Dialogues of a baseline. Chosen."""
 
@@ -31,41 +36,35 @@ DialogueBins = NDArray[np.int64]
 """Turns in each bin, a row per dialogue."""
 
 
-def draw_window(bins: DialogueBins, dialogues: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """The bins of that many dialogues, drawn with replacement."""
-    found: NDArray[np.int64] = bins[generator.integers(0, len(bins), dialogues)].sum(axis=0)
-    return found
-
-
 def count_alarms(
-    usual: DialogueBins, changed: DialogueBins, *, size: int, share: float, windows: int, generator: np.random.Generator
+    usual: DialogueBins,
+    changed: DialogueBins,
+    *,
+    size: int,
+    share: float,
+    windows: int,
+    generator: np.random.Generator,
+    by_dialogues: bool = False,
 ) -> float:
-    """The share of windows that alarm against a baseline of usual dialogues, drawn afresh for each."""
+    """The share of windows that alarm against a baseline of usual dialogues, drawn afresh for each.
+
+    `by_dialogues` leaves out what single dialogues counted, as where only metrics are known.
+    """
     alarms = 0
     odd = round(share * size)
     for _ in range(windows):
-        reference = find_shares(draw_window(usual, BASELINE, generator))
-        window = draw_window(usual, size - odd, generator)
-        if odd:
-            window = window + draw_window(changed, odd, generator)
-        alarms += measure_stability(window, reference) > find_limit(size, BASELINE)
+        places = generator.integers(0, len(usual), BASELINE), generator.integers(0, len(usual), size - odd)
+        window = np.concatenate([usual[places[1]], changed[generator.integers(0, len(changed), odd)]])
+        live, baseline = (_to_values(rows, with_products=not by_dialogues) for rows in (window, usual[places[0]]))
+        [finding] = find_drift([live], [baseline])
+        alarms += finding.comparisons[-1].verdict is Verdict.DRIFTED
     return alarms / windows
 
 
-def count_hasty_alarms(usual: DialogueBins, *, size: int, windows: int, generator: np.random.Generator) -> float:
-    """The share of windows without drift that would alarm if each turn counted as an observation."""
-    alarms = 0
-    for _ in range(windows):
-        reference, window = draw_window(usual, BASELINE, generator), draw_window(usual, size, generator)
-        limit = find_limit(float(window.sum()), float(reference.sum()))
-        alarms += measure_stability(window, find_shares(reference)) > limit
-    return alarms / windows
-
-
-def count_misfits(usual: DialogueBins, *, size: int, windows: int, generator: np.random.Generator) -> float:
-    """The share of windows of usual dialogues that alarm against the bundle's curve."""
-    found = [measure_stability(draw_window(usual, size, generator)) > find_limit(size) for _ in range(windows)]
-    return float(np.mean(found))
+def _to_values(rows: DialogueBins, *, with_products: bool) -> LiveValues:
+    bins = rows.sum(axis=0).astype(float).tolist()
+    products = (rows.T @ rows).astype(float).tolist() if with_products else []
+    return LiveValues(scorer="", model="", bins=bins, dialogues=len(rows), turns=float(rows.sum()), products=products)
 
 
 def read_assessed(data: Path, degraded: bool, most: int) -> list[JudgedDialogue]:
@@ -82,11 +81,23 @@ def read_assessed(data: Path, degraded: bool, most: int) -> list[JudgedDialogue]
     ]
 
 
-def count_bins(loaded: LoadedScorer, dialogues: Sequence[JudgedDialogue]) -> DialogueBins:
-    """The turns of each dialogue by their percentiles."""
+def count_bins(loaded: LoadedScorer, dialogues: Sequence[JudgedDialogue], shift: float = 0.0) -> DialogueBins:
+    """The turns of each dialogue by their percentiles, each score being moved by so many standard deviations.
+
+    The deviations are those of normal scores: a skewed score's own are mostly those of a few turns.
+    """
+    scored = [
+        [turn[VALUE] for turn in each.turns.values()]
+        for each in score_with_bundle(loaded, dialogues, lambda _: None).dialogues
+    ]
+    every = np.array([value for values in scored for value in values])
+    if shift:
+        places = stats.norm.cdf(stats.norm.ppf(stats.rankdata(every) / (len(every) + 1)) + shift)
+        every = np.quantile(every, places)
+    moved = iter(every.tolist())
     rows = []
-    for scored in score_with_bundle(loaded, dialogues, lambda _: None).dialogues:
-        percentiles = [loaded.percentile(RawScore(turn[VALUE])) for turn in scored.turns.values()]
+    for values in scored:
+        percentiles = [loaded.percentile(RawScore(next(moved))) for _ in values]
         known = [each for each in percentiles if each is not None]
         rows.append(np.histogram(known, bins=BINS, range=(0, 100))[0])
     return np.array(rows)
@@ -99,26 +110,34 @@ def main(
     windows: Annotated[int, typer.Option(min=100)] = 2000,
     seed: Annotated[int, typer.Option(min=0)] = 0,
 ) -> None:
-    """Print the share of windows that alarm, by window size and share of changed dialogues."""
+    """Print the share of windows that alarm, by window size and change."""
     with reported_errors():
         [loaded] = load_bundles([bundle]).values()
-        usual, changed = (count_bins(loaded, read_assessed(data, degraded, dialogues)) for degraded in (False, True))
+        read = read_assessed(data, False, dialogues)
+        usual, lower = (count_bins(loaded, read, shift) for shift in (0.0, SHIFT))
+        degraded = count_bins(loaded, read_assessed(data, True, dialogues))
+    cases = [(usual, 0.0), (lower, 1.0), *((degraded, share) for share in CHANGED_SHARES)]
+    names = ("unchanged", f"all scores {SHIFT:+g} sd", *(f"{share:.0%} degraded" for share in CHANGED_SHARES))
+    typer.echo(f"{loaded.bundle.manifest.reference}: {len(usual)} usual and {len(degraded)} degraded dialogues")
+    typer.echo(f"| limit of | dialogues | {' | '.join(names)} |")
+    typer.echo("|---" * (2 + len(names)) + "|")
     generator = np.random.default_rng(seed)
-    typer.echo(f"{loaded.bundle.manifest.reference}: {len(usual)} usual and {len(changed)} degraded dialogues")
-    typer.echo(
-        "| dialogues | limit | unchanged, by turns | bundle, unchanged | unchanged |"
-        + "".join(f" {s:.0%} |" for s in CHANGED_SHARES)
-    )
-    typer.echo("|---" * (5 + len(CHANGED_SHARES)) + "|")
-    for size in SIZES:
-        hasty = count_hasty_alarms(usual, size=size, windows=windows, generator=generator)
-        misfits = count_misfits(usual, size=size, windows=windows, generator=generator)
-        found = [
-            count_alarms(usual, changed, size=size, share=share, windows=windows, generator=generator)
-            for share in (0.0, *CHANGED_SHARES)
-        ]
-        cells = [f"{size}", f"{find_limit(size, BASELINE):.3f}", *(f"{each:.2%}" for each in (hasty, misfits, *found))]
-        typer.echo(f"| {' | '.join(cells)} |")
+    for by_dialogues in (False, True):
+        for size in SIZES:
+            found = [
+                count_alarms(
+                    usual,
+                    changed,
+                    size=size,
+                    share=share,
+                    windows=windows,
+                    generator=generator,
+                    by_dialogues=by_dialogues,
+                )
+                for changed, share in cases
+            ]
+            kind = "sums" if by_dialogues else "single dialogues"
+            typer.echo(f"| {kind} | {size} | {' | '.join(f'{each:.2%}' for each in found)} |")
 
 
 if __name__ == "__main__":

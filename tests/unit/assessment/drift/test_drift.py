@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from turnscore_assessment.drift.findings import Verdict, find_drift
 from turnscore_assessment.drift.live_values import LiveValues, read_baseline, write_baseline
 from turnscore_assessment.drift.metric_source import collect
 from turnscore_assessment.drift.report import make_page, make_rules
-from turnscore_assessment.drift.simulation import count_alarms, count_hasty_alarms
+from turnscore_assessment.drift.simulation import count_alarms
 from turnscore_assessment.drift.stability import BINS, find_limit, find_shares, measure_stability
 from turnscore_assessment.errors import AssessmentError, BadFileError
 from turnscore_service import metrics
@@ -59,14 +60,64 @@ def test_the_limit_is_passed_by_chance_as_often_as_promised():
     assert stats.binomtest(sum(found), 4000, 0.01).pvalue > 0.001
 
 
-def test_counting_turns_would_alarm_where_counting_dialogues_does_not():
+def draw_bins(generator: np.random.Generator, dialogues: int, shift: float = 0.0) -> Any:
+    """Some eight turns a dialogue, of whose variance the dialogue explains a fifth."""
+    rows = []
+    for turns in generator.poisson(7, dialogues) + 1:
+        scores = generator.normal(0, 0.2**0.5) + generator.normal(shift, 0.8**0.5, turns)
+        rows.append(np.histogram(stats.norm.cdf(scores), bins=BINS, range=(0, 1))[0])
+    return np.array(rows)
+
+
+def test_a_small_shift_is_found_where_dialogues_were_counted_one_by_one():
+    """A shift of .2 standard deviations of a turn's score, which the limit of dialogues' number does not see."""
     generator = np.random.default_rng(0)
-    alike = np.eye(BINS, dtype=np.int64)[generator.integers(0, BINS, 400)] * 10  # ten turns of one kind a dialogue
+    usual, lower = draw_bins(generator, 4000), draw_bins(generator, 4000, -0.2)
+    asked: dict[str, Any] = {"size": 500, "windows": 200, "generator": generator}
+    assert count_alarms(usual, lower, share=1.0, **asked) >= 0.9
+    assert count_alarms(usual, lower, share=1.0, by_dialogues=True, **asked) < 0.1
+    asked["windows"] = 1000
+    assert count_alarms(usual, usual, share=0.0, **asked) <= stats.binom.ppf(0.99, 1000, 0.01) / 1000
+
+
+def test_turns_of_one_kind_a_dialogue_raise_no_alarm_but_a_broken_bot_does():
+    generator = np.random.default_rng(0)
+    alike = np.eye(BINS, dtype=np.int64)[generator.integers(0, BINS, 400)] * 10
     changed = np.eye(BINS, dtype=np.int64)[[0] * 50] * 10
-    hasty = count_hasty_alarms(alike, size=200, windows=300, generator=generator)
-    calm = count_alarms(alike, changed, size=200, share=0.0, windows=300, generator=generator)
-    power = count_alarms(alike, changed, size=200, share=0.4, windows=300, generator=generator)
-    assert (hasty > 0.5, calm < 0.03, power > 0.9) == (True, True, True)
+    asked: dict[str, Any] = {"size": 200, "windows": 300, "generator": generator}
+    for by_dialogues in (False, True):
+        calm, broken = (
+            count_alarms(alike, changed, share=share, by_dialogues=by_dialogues, **asked) for share in (0.0, 0.4)
+        )
+        assert calm < 0.03
+        assert broken > 0.9
+
+
+def test_a_baseline_of_files_tells_how_alike_turns_are_where_metrics_do_not():
+    generator = np.random.default_rng(1)
+    rows = draw_bins(generator, 500)
+    products = (rows.T @ rows).astype(float).tolist()
+    baseline = live(rows.sum(axis=0).astype(float).tolist(), 500, products=products)
+    window = live(draw_bins(generator, 500, -0.2).sum(axis=0).astype(float).tolist(), 500)
+    told = find_drift([window], [baseline])[0].comparisons[1]
+    blind = find_drift([window], [replace(baseline, products=[])])[0].comparisons[1]
+    assert (told.verdict, blind.verdict) == (Verdict.DRIFTED, Verdict.STABLE)
+    assert blind.limit == find_limit(500, 500)
+
+
+def test_counts_by_dialogue_add_up_and_are_dropped_where_a_part_lacks_them():
+    rows = draw_bins(np.random.default_rng(2), 6)
+    parts = [
+        live(each.sum(axis=0).astype(float).tolist(), 3, products=(each.T @ each).astype(float).tolist())
+        for each in (rows[:3], rows[3:])
+    ]
+    whole = LiveValues.empty("quality", "quality:1")
+    for each in parts:
+        whole.add(each)
+    assert whole.products == (rows.T @ rows).astype(float).tolist()
+    assert whole.dialogues == 6
+    whole.add(live([1.0] * BINS, 2))
+    assert whole.products == []
 
 
 def test_metrics_and_a_file_of_the_same_scores_have_the_same_counts(tmp_path: Path):
@@ -89,7 +140,9 @@ def test_metrics_and_a_file_of_the_same_scores_have_the_same_counts(tmp_path: Pa
     families = metric_source.text_string_to_metric_families(served)
     samples = [(each.name, each.labels, each.value) for family in families for each in family.samples]
     [of_metrics] = [each for each in collect(samples) if each.model == "drift-test:1"]
-    assert read_file(path) == [of_metrics]
+    [of_file] = read_file(path)
+    assert of_file.products == np.outer(of_file.bins, of_file.bins).tolist()
+    assert replace(of_file, products=[]) == of_metrics
     assert of_metrics.bins == [3, 1, 0, 0, 0, 1, 0, 0, 0, 2]
     assert (of_metrics.dialogues, of_metrics.low, of_metrics.labelled, of_metrics.cut) == (1, 1, 2, 1)
 
