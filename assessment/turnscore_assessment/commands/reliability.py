@@ -25,7 +25,7 @@ def run(
     rounds: RoundsOption = ROUNDS,
     seed: SeedOption = 0,
 ) -> None:
-    """Measure how far raters agree beyond chance, for each criterion; intervals from resampled items."""
+    """Measure how far raters agree beyond chance, for each criterion; intervals are of other items."""
     from turnscore_assessment.reliability.rated_items import read_items
     from turnscore_assessment.reliability.reliability import FIGURES, measure_reliability
 
@@ -39,6 +39,7 @@ def run(
     for each in found:
         if all(math.isnan(figure.value) for figure in each.figures.values()):
             typer.echo(f"{each.name}: {'; '.join(each.undefined) or 'all ratings are the same'}")
+    typer.echo("intervals of 95 %: other items with these raters; too narrow for other raters")
     if output:
         write_text(output, to_json_text([vars(each) for each in found]))
         typer.echo(f"wrote {output}")

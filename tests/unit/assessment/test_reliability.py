@@ -140,6 +140,7 @@ def test_the_command_measures_items_of_a_csv(tmp_path: Path) -> None:
     [found] = json.loads(out.read_text())
     assert found["figures"]["ICC(A,k)"]["value"] == pytest.approx(0.620, abs=0.0005)
     assert (found["name"], found["items"], found["raters"]) == ("shrout", 6, 4)
+    assert "intervals of 95 %: other items with these raters; too narrow for other raters" in done.output
 
 
 def test_the_command_measures_each_criterion_of_recorded_dialogues(tmp_path: Path) -> None:

@@ -218,6 +218,7 @@ def test_turns_that_share_dialogues_are_warned_of(bundle: Bundle, tmp_path: Path
     result = run(rows, tmp_path, "--bundle", f"{bundle.folder}/")
     assert result.exit_code == 0, result.output
     assert "warning: 70 turns share a dialogue with another" in result.output
+    assert "(broken in 7 to 16 % of simulated draws of whole dialogues, instead of 5 %)" in result.output
 
 
 def test_without_ids_a_context_that_begins_alike_is_one_dialogue(tmp_path: Path):
