@@ -13,8 +13,8 @@ def describe(made: Calibrated) -> Iterator[str]:
     if rated.sharing:
         yield (
             f"warning: {rated.sharing} turns share a dialogue with another; turns of a dialogue are alike, so the "
-            "promise is weaker than it says (broken in 7 to 16 % of simulated draws of whole dialogues, instead of 5 %): "
-            "rate turns of different dialogues"
+            "promise is weaker than it says (broken in 7 to 16 % of simulated draws of whole dialogues, instead of "
+            "5 %): rate turns of different dialogues"
         )
     if made.choice is not None:
         yield f"value: {made.choice.way}"
