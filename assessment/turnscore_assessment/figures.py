@@ -1,6 +1,7 @@
 """What every package computes with: a figure with its interval, percentile intervals, correlations."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,8 @@ CONFIDENCE = 0.95
 ROUNDS = 1000
 """Resamples of an interval. Chosen: the ends of a 95 % interval then vary by less than a tenth of its width between
 seeds."""
+DRAWS_AT_ONCE = 2_000_000
+"""Numbers drawn together. Chosen: 16 MB, and several arrays of that size."""
 MOST_ROUNDS = 10_000
 """Most resamples. Chosen: enough for the most careful report, and still in memory for the most systems."""
 
@@ -71,6 +74,15 @@ def find_interval(value: float, resampled: ArrayLike, units: int | None = None) 
         tail = float(stats.norm.cdf(math.sqrt(units / (units - 1)) * stats.t.ppf(tail, units - 1)))
     low, high = np.percentile(kept, [100 * tail, 100 - 100 * tail])
     return Interval(float(value), float(low), float(high))
+
+
+def draw_counts(units: int, rounds: int, seed: int) -> Iterator[Floats]:
+    """How often each unit is drawn, with replacement, a row per resample; some resamples at a time."""
+    generator = np.random.default_rng(seed)
+    step = max(1, DRAWS_AT_ONCE // units)
+    for start in range(0, rounds, step):
+        drawn = (generator.integers(0, units, units) for _ in range(min(step, rounds - start)))
+        yield np.array([np.bincount(each, minlength=units) for each in drawn], dtype=np.float64)
 
 
 def correlate(left: ArrayLike, right: ArrayLike) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnscore_assessment.errors import TooFewError
-from turnscore_assessment.figures import Floats, Interval, find_interval
+from turnscore_assessment.figures import Floats, Interval, draw_counts, find_interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,16 +89,46 @@ def step_up(single: float, raters: float) -> float:
 def bound_intraclass(ratings: Floats, rounds: int, seed: int) -> dict[str, Interval]:
     """The four figures with intervals from resampled items."""
     found = measure_intraclass(ratings)
-    generator = np.random.default_rng(seed)
-    resampled = []
-    for _ in range(rounds):
-        drawn = ratings[generator.integers(0, len(ratings), len(ratings))]
-        try:
-            resampled.append(measure_intraclass(drawn))
-        except TooFewError:
-            continue
+    resampled = np.concatenate([_measure_drawn(ratings, counts) for counts in draw_counts(len(ratings), rounds, seed)])
     names = ("consistency", "consistency_of_mean", "agreement", "agreement_of_mean")
-    return {name: find_interval(getattr(found, name), [getattr(each, name) for each in resampled]) for name in names}
+    return {name: find_interval(getattr(found, name), resampled[:, place]) for place, name in enumerate(names)}
+
+
+def _measure_drawn(ratings: Floats, counts: Floats) -> Floats:
+    """`measure_intraclass` of many resamples [resamples, 4]: all that it adds up is linear in how often items count."""
+    given = ~np.isnan(ratings)
+    values = np.where(given, ratings - np.nanmean(ratings), 0.0)
+    own = given.sum(axis=1).astype(np.float64)
+    inverse = np.divide(1.0, own, out=np.zeros_like(own), where=own > 0)
+    of_items = np.column_stack(
+        [own, own > 0, own**2, inverse, values.sum(axis=1), (values**2).sum(axis=1), values.sum(axis=1) ** 2 * inverse]
+    )
+    sums, columns = counts @ values, counts @ given
+    between_raters = np.divide(sums**2, columns, out=np.zeros_like(sums), where=columns > 0).sum(axis=1)
+    of_raters = np.column_stack([between_raters, (columns > 0).sum(axis=1), (columns**2).sum(axis=1)])
+    found = np.hstack([counts @ of_items, of_raters])
+    total, items, squared, inverses, summed, squares, between_items, between_raters, raters, spread = found.T
+    # Resamples without any variance have no figure, as where nothing varies; rounding must not make one.
+    kept = (items >= 2) & (raters >= 2) & (squares - summed**2 / np.maximum(total, 1) > 1e-12 * squares)
+    total, items, squared, inverses, summed, squares, between_items, between_raters, raters, spread = found[kept].T
+    mean = summed**2 / total
+    found_sums = np.column_stack([squares - mean, between_items - mean, between_raters - mean, np.zeros_like(mean)])
+    expected = np.empty((len(total), 4, 4))
+    expected[:] = total[:, None, None]
+    expected[:, 1, 2] = expected[:, 1, 3] = items
+    expected[:, 2, 1] = expected[:, 2, 3] = raters
+    expected[:, 3, 1:] = np.column_stack([squared / total, spread / total, np.ones_like(total)])
+    # Some designs leave components open: like lstsq, the pseudo-inverse takes the smallest ones.
+    components = np.einsum("nij,nj->ni", np.linalg.pinv(expected, rcond=4 * np.finfo(np.float64).eps), found_sums)
+    _, item, rater, error = components.T
+    per_item = items / inverses
+    with np.errstate(divide="ignore", invalid="ignore"):
+        single = [np.where(lower != 0, item / lower, np.nan) for lower in (item + error, item + rater + error)]
+        stepped = []
+        for each in single:
+            lower = 1 + (per_item - 1) * each
+            stepped.append(np.where(lower != 0, per_item * each / lower, np.nan))
+    return np.column_stack([single[0], stepped[0], single[1], stepped[1]])
 
 
 def _divide(upper: float, lower: float) -> float:

@@ -4,12 +4,13 @@ Nominal, ordinal and interval disagreement have closed forms; ratio compares eve
 """
 
 import math
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
+from scipy import sparse
 
 from turnscore_assessment.errors import AssessmentError, TooFewError
-from turnscore_assessment.figures import Floats, Interval, find_interval
+from turnscore_assessment.figures import DRAWS_AT_ONCE, Floats, Interval, draw_counts, find_interval
 
 Scale = Literal["nominal", "ordinal", "interval", "ratio"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
@@ -41,9 +42,45 @@ def bound_alpha(ratings: Floats, scale: Scale, rounds: int, seed: int) -> Interv
     """Alpha with its interval from resampled items."""
     value = measure_alpha(ratings, scale)
     rated = ratings[(~np.isnan(ratings)).sum(axis=1) >= 2]
-    generator = np.random.default_rng(seed)
-    drawn = (rated[generator.integers(0, len(rated), len(rated))] for _ in range(rounds))
-    return find_interval(value, [measure_alpha(each, scale) for each in drawn])
+    given = ~np.isnan(rated)
+    values, codes = np.unique(rated[given], return_inverse=True)
+    cells = sparse.csr_array((np.ones(len(codes)), (np.nonzero(given)[0], codes)), shape=(len(rated), len(values)))
+    cells.sum_duplicates()
+    counted = draw_counts(len(rated), rounds, seed)
+    return find_interval(value, np.concatenate([_measure_drawn(cells, values, scale, counts) for counts in counted]))
+
+
+def _measure_drawn(cells: Any, values: Floats, scale: Scale, counts: Floats) -> Floats:
+    """Alpha of many resamples. `cells` says how often each value was given to each item, `counts` how often [resamples,
+    items] each item was drawn: both kinds of disagreement are sums over these."""
+    own = np.asarray(cells.sum(axis=1))
+    totals = np.asarray((cells.T @ counts.T).T)
+    total = totals.sum(axis=1)
+    if scale in ("nominal", "ratio"):
+        if scale == "ratio":
+            distances = _measure_ratios(values)
+            # A dense row per item: some thousands of items at once, as there may be millions.
+            step = max(1, DRAWS_AT_ONCE // len(values))
+            parts = (cells[start : start + step].toarray() for start in range(0, len(own), step))
+            within = np.concatenate([((part @ distances) * part).sum(axis=1) for part in parts])
+            among = ((totals @ distances) * totals).sum(axis=1)
+        else:
+            within = own**2 - np.asarray(cells.power(2).sum(axis=1))
+            among = total**2 - (totals**2).sum(axis=1)
+        observed = counts @ (within / (own - 1))
+    else:
+        # Ordinal places are those of the resample's own values; they are centred, so that squares keep their digits.
+        places = np.broadcast_to(values - values.mean(), totals.shape)
+        if scale == "ordinal":
+            places = np.cumsum(totals, axis=1) - totals / 2 - total[:, None] / 2
+        sums, squares = (np.asarray(cells @ each.T) for each in (places, places**2))
+        within = (own[:, None] * squares - sums**2) / (own[:, None] - 1)
+        observed = np.einsum("ni,in->n", counts, within)
+        among = total * (totals * places**2).sum(axis=1) - (totals * places).sum(axis=1) ** 2
+    expected = among / (total - 1)
+    is_defined = (totals > 0).sum(axis=1) > 1
+    ratios = np.divide(observed, expected, out=np.full_like(total, np.nan), where=is_defined & (expected > 0))
+    return np.asarray(1 - ratios)
 
 
 def _rank(table: Floats) -> Floats:
@@ -84,9 +121,7 @@ def _disagree_ratio(table: Floats) -> tuple[float, float]:
         raise AssessmentError(f"a ratio scale has no negative values, and {values[0]:g} is one")
     if len(values) > MOST_RATIO_VALUES:
         raise AssessmentError(f"a ratio scale takes at most {MOST_RATIO_VALUES} distinct values, not {len(values)}")
-    sums = np.add.outer(values, values)
-    gaps = np.subtract.outer(values, values)
-    distances = np.divide(gaps, sums, out=np.zeros_like(gaps), where=sums > 0) ** 2
+    distances = _measure_ratios(values)
     items, _ = np.nonzero(~np.isnan(table))
     counts = (~np.isnan(table)).sum(axis=1)
     totals = np.bincount(codes).astype(np.float64)
@@ -95,3 +130,9 @@ def _disagree_ratio(table: Floats) -> tuple[float, float]:
         observed += float(distances[np.ix_(own, own)].sum()) / (counts[item] - 1)
     total = counts.sum()
     return observed / float(total), float(totals @ distances @ totals) / float(total * (total - 1))
+
+
+def _measure_ratios(values: Floats) -> Floats:
+    sums = np.add.outer(values, values)
+    gaps = np.subtract.outer(values, values)
+    return np.asarray(np.divide(gaps, sums, out=np.zeros_like(gaps), where=sums > 0) ** 2)

@@ -11,7 +11,7 @@ from support.assessing import make_study
 from support.data_sets import find_data
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.errors import AssessmentError, TooFewError
-from turnscore_assessment.figures import Floats
+from turnscore_assessment.figures import Floats, find_interval
 from turnscore_assessment.ratings.rating_file import RatingFile, read_lines, write_ratings
 from turnscore_assessment.reliability import krippendorff
 from turnscore_assessment.reliability.intraclass import bound_intraclass, measure_intraclass, step_up
@@ -114,6 +114,44 @@ def test_alpha_is_what_counting_every_pair_gives(scale: Scale) -> None:
     table = np.floor(generator.normal(size=(25, 1)) * 2 + generator.normal(size=(25, 4)) + 9)
     table[generator.random(table.shape) < 0.3] = np.nan
     assert measure_alpha(table, scale) == pytest.approx(count_pairs(table, scale))
+
+
+def draw_tables() -> list[Floats]:
+    generator = np.random.default_rng(5)
+    whole = generator.normal(0, 1, (25, 1)) + generator.normal(0, 1, (25, 5))
+    steps = np.round(2 + whole).clip(0, 4)
+    gaps = np.where(generator.random((25, 5)) < 0.4, np.nan, steps)
+    few = np.array([[1, 1, _], [1, 1, 1], [1, _, 1], [2, 1, 1], [_, _, 1]], dtype=np.float64)
+    return [whole - whole.min(), steps, gaps, few, SHROUT_FLEISS, KRIPPENDORFF]
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_intervals_are_those_of_measuring_every_resample(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sums over items give the same numbers as drawing tables and measuring each, also in parts."""
+    monkeypatch.setattr("turnscore_assessment.figures.DRAWS_AT_ONCE", 200)
+    table = draw_tables()[number]
+
+    def draw(rows: Floats) -> list[Floats]:
+        generator = np.random.default_rng(7)
+        return [rows[generator.integers(0, len(rows), len(rows))] for _ in range(60)]
+
+    expected: dict[str, list[float]] = {"consistency": [], "agreement": [], "agreement_of_mean": []}
+    for drawn in draw(table):
+        try:
+            found = measure_intraclass(drawn)
+        except TooFewError:
+            continue
+        for name, each in expected.items():
+            each.append(getattr(found, name))
+    bounds = bound_intraclass(table, 60, 7)
+    for name, each in expected.items():
+        interval = find_interval(bounds[name].value, each)
+        assert (bounds[name].low, bounds[name].high) == pytest.approx((interval.low, interval.high), nan_ok=True)
+    rated = table[(~np.isnan(table)).sum(axis=1) >= 2]
+    for scale in SCALES:
+        interval = find_interval(0, [measure_alpha(drawn, scale) for drawn in draw(rated)])
+        bound = bound_alpha(table, scale, 60, 7)
+        assert (bound.low, bound.high) == pytest.approx((interval.low, interval.high), nan_ok=True)
 
 
 def test_what_cannot_be_measured_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
