@@ -1,6 +1,7 @@
 """Warnings: what a caller should know of a turn before its score is believed. Exact rules; knows no model."""
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
 from turnscore_wire import Turn
@@ -23,6 +24,9 @@ REPEAT_TURNS = 16
 """Of the latest turns of a context, in which an earlier turn of the system is looked for. Chosen."""
 TAIL_CHARS = 256
 """Of the end of a turn, by which a repeated turn is known. Chosen: two turns that end alike for so long are one."""
+_FOLDED_CHARS = 4 * TAIL_CHARS
+"""Of the end of a turn, that are folded to find its tail: three invisible characters to a letter hide nothing."""
+_NOT_COMPARED = {"Cf", "Mn", "Me"}
 _LOOKED_AT_CHARS = 1000
 """Of a response, for its language and for loops: a language shows in few words. Chosen."""
 _LEAST_SAME = 3
@@ -103,12 +107,24 @@ def is_foreign(text: str, pieces: int) -> bool:
     return english == 0 and len(text) <= _LOOKED_AT_CHARS and pieces - marks >= _PIECES_PER_WORD * len(words)
 
 
+def fold(text: str) -> str:
+    """The text as it is compared: in lower case and compatibility form, without accents and invisible characters.
+
+    Zero-width characters and soft hyphens (category Cf) and combining marks would otherwise hide that a turn is said
+    again.
+    """
+    if text.isascii():
+        return text.lower()
+    folded = unicodedata.normalize("NFKD", text.replace("\u2019", "'"))
+    return "".join(each for each in folded if unicodedata.category(each) not in _NOT_COMPARED).lower()
+
+
 def _tail(text: str) -> str:
-    return text.strip()[-TAIL_CHARS:]
+    return fold(text.strip()[-_FOLDED_CHARS:])[-TAIL_CHARS:]
 
 
 def _words_of(text: str) -> list[str]:
-    return _WORDS_AND_NUMBERS.findall(text.replace("\u2019", "'").lower())
+    return _WORDS_AND_NUMBERS.findall(fold(text))
 
 
 def _is_same(said: Sequence[str], other: Sequence[str]) -> bool:

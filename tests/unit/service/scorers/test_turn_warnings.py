@@ -216,6 +216,22 @@ def test_repeats_are_told_from_politeness(context: tuple[str, ...], response: st
     assert list(find_repeats(spoken(*context), response)) == expected
 
 
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "i baked\u200b bread\u200d this\u2060 morning",
+        "i ba\u00adked bre\u00adad this morn\u00ading",
+        "i b\u0301a\u0301ked bread this morning",
+        "\uff49 \uff42\uff41\uff4b\uff45\uff44 bread this morning",
+        "i baked bread this morning" + "\u200b" * 700,
+    ],
+    ids=["zero width", "soft hyphens", "accents", "full width", "padded"],
+)
+def test_characters_that_are_not_seen_hide_no_repeat(hidden: str):
+    assert list(find_repeats(spoken("i baked bread this morning"), hidden)) == ["repeats_user"]
+    assert list(find_repeats(spoken("a", hidden, "so?"), "i baked bread this morning")) == ["repeats_itself"]
+
+
 def warned(scorer: Any, context: list[Turn], response: str) -> tuple[str, ...]:
     turn = TurnToScore(context, response)
     warnings = {scorer.encode([each])[0].warnings for each in (turn, scorer.trim(turn))}
