@@ -6,7 +6,9 @@ import logging
 import time
 import tomllib
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from threading import Thread
 
 from pydantic import TypeAdapter, ValidationError
 from turnscore_wire import describe_refusal
@@ -43,11 +45,26 @@ def sent_key(headers: Mapping[str, str]) -> str | None:
     return headers.get(API_KEY_KEY)
 
 
+def _in_thread(work: Callable[[], None]) -> None:
+    Thread(target=work, name="keys", daemon=True).start()
+
+
 class Access:
     """The keys of the settings and of their file, which is read again when it changes."""
 
-    def __init__(self, settings: AuthSettings, clock: Callable[[], float] = time.monotonic) -> None:
-        """Raises UnusableKeysError where the file cannot be read."""
+    def __init__(
+        self,
+        settings: AuthSettings,
+        clock: Callable[[], float] = time.monotonic,
+        start: Callable[[Callable[[], None]], None] = _in_thread,
+    ) -> None:
+        """Raises UnusableKeysError where the file cannot be read.
+
+        `start` has a changed file read apart from the event loop: one of 10,000 keys takes a third of a second. Until
+        that is done the keys stay what they were.
+        """
+        self._start = start
+        self._is_reading = False
         self._fixed = settings.keys
         self._file = settings.keys_file
         self._proxies = Proxies(settings.trusted_proxies)
@@ -86,20 +103,25 @@ class Access:
 
     def _read_if_changed(self) -> None:
         now = self._clock()
-        if self._file is None or now < self._looked_at + _LOOK_SECONDS:
+        if self._file is None or self._is_reading or now < self._looked_at + _LOOK_SECONDS:
             return
         self._looked_at = now
         stamp = self._look()
         if stamp == self._stamp:
             return
-        self._stamp = stamp
+        self._stamp, self._is_reading = stamp, True
+        self._start(partial(self._read, self._file))
+
+    def _read(self, file: Path) -> None:
         try:
-            self._take(read_keys(self._file))
+            self._take(read_keys(file))
         except UnusableKeysError as error:
             metrics.KEY_FILE_ERRORS.inc()
             _LOGGER.error("the API keys stay as they were: %s", error)
         else:
             _LOGGER.info("API keys read", extra={"keys": sorted(self._callers)})
+        finally:
+            self._is_reading = False
 
     def _take(self, of_file: Mapping[str, KeyEntry]) -> None:
         """Replaces the keys; an unchanged key keeps the rest of its budget."""

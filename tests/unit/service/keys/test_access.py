@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -45,7 +45,11 @@ def file(tmp_path: Path) -> Path:
 
 
 def access_to(file: Path, **settings: object) -> Access:
-    return Access(AuthSettings.model_validate({"keys_file": file, **settings}), clock=Clock())
+    return Access(AuthSettings.model_validate({"keys_file": file, **settings}), clock=Clock(), start=at_once)
+
+
+def at_once(work: Callable[[], None]) -> None:
+    work()
 
 
 def refused(access: Access, key: str | None) -> str:
@@ -106,9 +110,25 @@ def test_a_changed_file_is_read_again(file: Path):
     refused(access, "secret-1")
 
 
+def test_a_changed_file_is_read_apart_from_the_caller_who_finds_it_changed(file: Path):
+    """Its keys hold once it is read, and until then the ones before do; it is not read twice at a time."""
+    begun: list[Callable[[], None]] = []
+    access = Access(AuthSettings(keys_file=file), clock=Clock(), start=begun.append)
+    write(file, {"lab": entry("secret-2"), "late": entry("secret-5")})
+    for _ in range(3):
+        assert access.admit("secret-1").key_name == "chatbot"
+        refused(access, "secret-5")
+    [read] = begun
+    read()
+    assert access.admit("secret-5").key_name == "late"
+    write(file, {"lab": entry("secret-2")})
+    access.admit("secret-2")
+    assert len(begun) == 2
+
+
 def test_a_file_is_looked_at_once_a_second_and_no_more(file: Path):
     now = [100.0]
-    access = Access(AuthSettings(keys_file=file), clock=lambda: now[0])
+    access = Access(AuthSettings(keys_file=file), clock=lambda: now[0], start=at_once)
     write(file, {"late": entry("secret-5")})
     now[0] += 0.9
     refused(access, "secret-5")
