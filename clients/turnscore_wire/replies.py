@@ -26,7 +26,7 @@ class TokenCount(Reply):
     )
 
 
-Label = Literal["low", "ok"]
+Label = Literal["low", "fair", "good"]
 
 
 class Score(Reply):
@@ -48,8 +48,13 @@ class Score(Reply):
     )
     label: Label | None = Field(
         default=None,
-        description="`low` if the value is below the threshold of the bundle or the deployment, else `ok`. Null if "
-        "there is no threshold, or none for what was asked.",
+        description="`low` if the value is below the threshold of the bundle or the deployment, `good` if it is at "
+        "least the bundle's other threshold, else `fair`. Null if there is no threshold, or none for what was asked.",
+    )
+    reasons: list[str] = Field(
+        default_factory=list,
+        description="Up to two heads that pull the value down, the lowest first: parts of the score in the lowest "
+        "quarter of the reference turns. Empty for a turn that is `good`, and for scorers without heads.",
     )
     stand_in: bool = Field(
         default=False,
@@ -184,6 +189,9 @@ class ModelDescription(Reply):
     )
     threshold_percentile: float | None = Field(
         default=None, description="The threshold's percentile, as a score of that value would have it."
+    )
+    good_threshold: float | None = Field(
+        default=None, description="Value from which a turn's `label` is `good`; null if there is no such threshold."
     )
 
 

@@ -120,7 +120,7 @@ def _values() -> list[Rule]:
     found = []
     for window in ("6h", "7d"):
         low = _increase("said_turns", window, '{label="low"}')
-        labelled = _increase("said_turns", window, '{label=~"low|ok"}')
+        labelled = _increase("said_turns", window, '{label=~"low|fair|good"}')
         found.append(_recorded(f"turnscore:low_share:{window}", f"{low} / ({labelled} >= 100)"))
     return [
         *found,
@@ -143,10 +143,13 @@ def _shadows() -> list[Rule]:
         return f"sum by ({_PAIR}) (increase(turnscore_shadow_{series}{{{labels}}}[6h]))"
 
     compared = f"""({count("turns_total", 'outcome="compared"')} >= 100)"""
-    labelled = f"""({count("labels_total", 'served_label=~"low|ok", shadow_label=~"low|ok"')} >= 100)"""
-    falls = 'turnscore_shadow_labels_total{served_label="ok", shadow_label="low"}[6h]'
-    rises = 'turnscore_shadow_labels_total{served_label="low", shadow_label="ok"}[6h]'
-    flipped = f"sum by ({_PAIR}) (increase({falls}) or increase({rises}))"
+    labelled = f"""({count("labels_total", 'served_label=~"low|fair|good", shadow_label=~"low|fair|good"')} >= 100)"""
+    others = {"low": "fair|good", "fair": "low|good", "good": "low|fair"}
+    flips = [
+        f'increase(turnscore_shadow_labels_total{{served_label="{was}", shadow_label=~"{other}"}}[6h])'
+        for was, other in others.items()
+    ]
+    flipped = f"sum by ({_PAIR}) ({' or '.join(flips)})"
     shadow, served = (count("percentiles_total", f'by="{by}"') for by in ("shadow", "served"))
     near = count("percentile_shift_bucket", f'le="{FAR}"')
     return [

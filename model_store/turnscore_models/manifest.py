@@ -73,21 +73,21 @@ class GraphSpec(_Part):
 
 
 class Recall(_Part):
-    """Which share of the bad turns a threshold finds, with its interval of 95 %."""
+    """Which share of the bad turns, or of the good ones, a threshold finds, with its interval of 95 %."""
 
     share: Annotated[float, Field(ge=0, le=1)]
     low: Annotated[float, Field(ge=0, le=1)]
     high: Annotated[float, Field(ge=0, le=1)]
-    turns: int = Field(description="Bad turns that it was counted over.")
+    turns: int = Field(description="Turns that it was counted over.")
 
 
 class Threshold(_Part):
-    """The value below which a turn is called low, and what is promised of it."""
+    """The value below which a turn is called low, or from which it is called good, and what is promised of it."""
 
     value: float
     source: str = Field(description="Which rated turns it was made of.")
     false_alarm_rate: Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        default=None, description="At most this share of good turns like those is called low."
+        default=None, description="At most this share of good turns like those is called low; of bad ones, good."
     )
     confidence: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None, description="Probability that the promise holds, over draws of such turns."
@@ -115,7 +115,8 @@ class Manifest(_Part):
     options: dict[str, FiniteJson] = Field(default_factory=dict, description="What only this kind reads.")
     training: dict[str, FiniteJson] = Field(description="Encoder, data, command and date of the training.")
     agreement: dict[str, FiniteJson] = Field(description="Measured agreement with people, baselines beside.")
-    threshold: Threshold | None = Field(default=None, description="Absent: scores carry no label.")
+    threshold: Threshold | None = Field(default=None, description="Below it: `low`. Absent: scores carry no label.")
+    good_threshold: Threshold | None = Field(default=None, description="From it on: `good`. Absent: no turn is.")
     stand_in: bool = Field(
         default=False, description="Whether the model only stands in for the one that the scorer is meant for."
     )

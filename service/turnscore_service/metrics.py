@@ -159,7 +159,8 @@ SCORE_PERCENTILE = Histogram(
 )
 SAID_TURNS = Counter(
     "turnscore_said_turns_total",
-    "Turns that were said and scored, by label: low, ok, or none (no threshold). Candidates of `rank` are not said.",
+    "Turns that were said and scored, by label: low, fair, good, or none (no threshold). Candidates of `rank` do not "
+    "count.",
     ["scorer", "model", "tenant", "label"],
 )
 SAID_DIALOGUES = Counter(
@@ -212,7 +213,7 @@ SHADOW_PERCENTILES = Counter(
 )
 SHADOW_LABELS = Counter(
     "turnscore_shadow_labels_total",
-    "Compared turns by their label, low, ok or none, by the served version and by the shadow.",
+    "Compared turns by their label, low, fair, good or none, by the served version and by the shadow.",
     ["scorer", "model", "served", "served_label", "shadow_label"],
 )
 SHADOW_CORRELATION = Gauge(

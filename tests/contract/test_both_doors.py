@@ -145,10 +145,11 @@ def with_defaults(reply: Any) -> Any:
         return reply
     told = {name: with_defaults(value) for name, value in reply.items()}
     if "percentile" in told:
-        told = {"warnings": [], "label": None, **told}
+        told = {"warnings": [], "reasons": [], "label": None, **told}
     if "scorer" in told:
         told.setdefault("threshold", None)
         told.setdefault("threshold_percentile", None)
+        told.setdefault("good_threshold", None)
     if "texts" in told:
         told.setdefault("references", [])
     if "models" in told:

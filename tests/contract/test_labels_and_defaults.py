@@ -42,11 +42,11 @@ def labels_in(reply: Any) -> list[str | None]:
 
 
 CALLS: list[tuple[str, dict[str, Any], list[str]]] = [
-    ("score", {"response": "a b"}, ["ok"]),
+    ("score", {"response": "a b"}, ["fair"]),
     ("score", {"response": "a"}, ["low"]),
-    ("score_batch", {"items": [{"response": "a"}, {"response": "a b"}]}, ["low", "ok"]),
-    ("score_dialogue", {"turns": TURNS}, ["low", "ok"]),
-    ("rank", {"candidates": ["a", "a b", "c"]}, ["ok", "low", "low"]),
+    ("score_batch", {"items": [{"response": "a"}, {"response": "a b"}]}, ["low", "fair"]),
+    ("score_dialogue", {"turns": TURNS}, ["low", "fair"]),
+    ("rank", {"candidates": ["a", "a b", "c"]}, ["fair", "low", "low"]),
 ]
 
 
@@ -68,7 +68,7 @@ async def test_over_grpc_too_and_in_a_conversation():
         call = stub.ScoreStream()
         await call.write(turnscore_pb2.ConversationMessage(turn=turn))
         scored = to_fields(await call.read())
-        assert scored["scored"]["scores"]["fake"]["label"] == "ok"
+        assert scored["scored"]["scores"]["fake"]["label"] == "fair"
         call.cancel()
     async with grpc_stub(fake=fake()) as (stub, _):
         scores = to_fields(await stub.Score(turnscore_pb2.ScoreRequest(response="a")))["scores"]
@@ -77,7 +77,7 @@ async def test_over_grpc_too_and_in_a_conversation():
 
 def test_a_value_that_no_reference_turn_was_scored_as_has_no_label():
     loaded = loaded_fake(fake(threshold=0.5))
-    assert (loaded.label(RawScore(0.4)), loaded.label(RawScore(0.5))) == ("low", "ok")
+    assert (loaded.label(RawScore(0.4)), loaded.label(RawScore(0.5))) == ("low", "fair")
     assert loaded.label(RawScore(0.4, is_comparable=False)) is None
 
 

@@ -38,7 +38,7 @@ def test_the_python_example_prints_what_the_readme_shows(service: RunningService
     output = io.StringIO()
     with redirect_stdout(output):
         exec(block("python").replace("http://localhost:3000", service.url), {})  # the README is ours
-    shown = [line for line in block("", "59 of").splitlines() if line]
+    shown = [line for line in block("", "93 of").splitlines() if line]
     for line, expected in zip(output.getvalue().splitlines(), shown, strict=True):
         number, text = line.split(" ", 1)
         expected_number, expected_text = expected.split(" ", 1)

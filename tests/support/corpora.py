@@ -70,7 +70,7 @@ class WordEngine:
         return Score(
             value=count / 100, percentile=float(min(count, 100)), details={"words": float(count)},
             model=f"{name}:{self.models[name].version}", tokens=TokenCount(used=count, dropped=0), cached=False,
-            label="low" if count < 2 else "ok", warnings=["response_cut"] if count > 50 else [],
+            label="low" if count < 2 else "fair", warnings=["response_cut"] if count > 50 else [],
         )  # fmt: skip
 
 

@@ -13,13 +13,14 @@ from turnscore_service.settings.service import Settings
 from support.fakes import FakeScorer, loaded_fake
 from support.listening import listening
 
-HEADS = ("relevant", "sound", "engaging", "sentiment", "goes_on", "overall")
+HEADS = ("relevant", "fluent", "engaging", "sentiment", "continues", "overall")
 
 
 class FakeQuality(FakeScorer):
     """A twentieth for each word; below two words a turn is low, and `engaging` is what pulls it down."""
 
     KIND: ClassVar[str] = "quality"
+    reason_heads = HEADS[:-1]
 
     def __init__(self) -> None:
         super().__init__()

@@ -10,16 +10,16 @@ from pydantic import JsonValue
 from tokenizers import Tokenizer, models, pre_tokenizers
 from turnscore_models import Bundle, GraphSpec, Manifest, SelfTest, SelfTestTurn, TensorSpec, write_bundle
 from turnscore_service.inference.onnx_backend import OnnxBackend
-from turnscore_service.scorers.quality import CONTEXT_ROWS, HEADS, QualityScorer
+from turnscore_service.scorers.quality import QualityScorer
+from turnscore_service.scorers.quality_rows import COMPARED_ROWS, HEADS
 from turnscore_service.scorers.self_test import read_turn, score_turns
 
 WORDS = ("good", "fine", "nice", "bad", "ugly", "wrong", *"abcdefghijklmnopqrstuvwxyz")
 LAYOUT: dict[str, JsonValue] = {
     "context_turns": 2,
     "turn_tokens": 4,
-    "window_tokens": 6,
-    "stride_tokens": 4,
     "response_tokens": 16,
+    "response_end_tokens": 6,
 }
 WEIGHTS: dict[str, JsonValue] = {"overall": 1.0, "sentiment": 0.5}
 GOOD, BAD = 1.5, -1.5
@@ -36,7 +36,7 @@ def save_tokenizer(path: Path) -> None:
 
 
 def save_quality_graph(path: Path) -> None:
-    """Each head of a window is the mean of its tokens' marks, through a sigmoid or, the sentiment, a tanh.
+    """Each head of a response is the mean of its tokens' marks, through a sigmoid or, the sentiment, a tanh.
 
     A tenth of the mean of the latest context turn's row is added.
     """
@@ -68,7 +68,8 @@ def save_quality_graph(path: Path) -> None:
         nodes.append(helper.make_node("Gather", ["together", f"place_{place}"], [f"{name}/mean"], axis=1))
         nodes.append(helper.make_node("Tanh" if name == "sentiment" else "Sigmoid", [f"{name}/mean"], [name]))
     axes = {"input_ids": ["rows", "tokens"], "attention_mask": ["rows", "tokens"], "response_row": ["pairs"]}
-    inputs = {**axes, "context_rows": ["pairs", CONTEXT_ROWS]}
+    inputs = {**axes, "context_rows": ["pairs", COMPARED_ROWS]}
+    inputs |= {name: ["pairs", "context_tokens"] for name in ("context_tokens", "places")}
     graph = helper.make_graph(
         nodes,
         "quality",

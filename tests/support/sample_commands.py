@@ -44,7 +44,7 @@ STUDY = "turnscore-assess convert free_run1_pass.jsonl.gz free_run1_fail.jsonl.g
 """As docs/assessment.md makes the file that docs/agreement.md reads."""
 QUICK = {
     "turnscore-train sentiment-stop": "--steps 20",
-    "turnscore-train quality": "--scale 0.02",
+    "turnscore-train quality": "--share 0.02",
     "turnscore-train dialogue-lm": "--steps 20",
     "turnscore-export sentiment-stop": "--turns 200",
     "turnscore-export quality": "--turns 200",

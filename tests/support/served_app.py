@@ -10,6 +10,7 @@ import uvicorn
 from turnscore_service.doors.http.door import create_http_door
 from turnscore_service.doors.http.shedding_door import SheddingDoor
 from turnscore_service.process.runtime import Runtime
+from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.settings.service import Settings
 
 from support.fakes import loaded_fake
@@ -17,11 +18,15 @@ from support.fakes import loaded_fake
 
 @contextmanager
 def served_app(
-    settings: Settings | None = None, *, tls: Mapping[str, Any] | None = None, **scorers: Any
+    settings: Settings | None = None,
+    *,
+    tls: Mapping[str, Any] | None = None,
+    loaded: Mapping[str, LoadedScorer] | None = None,
+    **scorers: Any,
 ) -> Iterator[str]:
     """The base URL of a ready service with these scorers; `tls` are uvicorn's options, which BentoML's are."""
-    loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
-    runtime = Runtime(settings or Settings(), load=lambda _: loaded)
+    served = {**(loaded or {}), **{name: loaded_fake(scorer, name) for name, scorer in scorers.items()}}
+    runtime = Runtime(settings or Settings(), load=lambda _: served)
     door = SheddingDoor(create_http_door(runtime), runtime)
     config = uvicorn.Config(door, host="127.0.0.1", port=0, log_config=None, lifespan="off", **(tls or {}))
     server = uvicorn.Server(config)

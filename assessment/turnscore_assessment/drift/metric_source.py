@@ -21,7 +21,12 @@ _COUNTED = {
     "turnscore_said_tokens_total": "tokens",
     "turnscore_said_chars_total": "chars",
 }
-_LABELS = {"low": ("turns", "labelled", "low"), "ok": ("turns", "labelled"), "none": ("turns",)}
+_LABELS = {
+    "low": ("turns", "labelled", "low"),
+    "fair": ("turns", "labelled"),
+    "good": ("turns", "labelled"),
+    "none": ("turns",),
+}
 _TURNS = "turnscore_said_turns_total"
 _WARNED = "turnscore_warned_turns_total"
 SERIES = (_BUCKET, _TURNS, _WARNED, *_COUNTED)

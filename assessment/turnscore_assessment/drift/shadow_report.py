@@ -41,11 +41,10 @@ def _name(values: ShadowValues) -> str:
 
 def _rows(values: ShadowValues) -> list[tuple[str, str]]:
     turns, labelled = values.compared, values.labelled
-    to_low, to_ok = values.flipped("ok", "low"), values.flipped("low", "ok")
     flips = "-"
     if labelled >= 1:
         low, high = values.flip_interval()
-        flips = f"{(to_low + to_ok) / labelled:.1%} ({low:.1%} to {high:.1%})"
+        flips = f"{values.flipped() / labelled:.1%} ({low:.1%} to {high:.1%})"
     correlation = "fewer than 30 turns" if values.correlation is None else f"{values.correlation:.3f}"
     return [
         ("turns compared", f"{turns:,.0f}"),
@@ -55,8 +54,7 @@ def _rows(values: ShadowValues) -> list[tuple[str, str]]:
         (f"turns whose percentiles differ by more than {FAR}", f"{values.far_share:.1%}"),
         ("rank correlation, latest turns", correlation),
         ("labels that flip, with Wilson's interval", flips),
-        ("ok becomes low", f"{to_low:,.0f}"),
-        ("low becomes ok", f"{to_ok:,.0f}"),
+        *((f"become {label}", f"{values.flipped(label):,.0f}") for label in ("low", "fair", "good")),
         ("CPU per compared turn", f"{1000 * values.cpu_seconds / turns:.1f} ms"),
     ]
 

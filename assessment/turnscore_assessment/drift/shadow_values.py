@@ -67,13 +67,17 @@ class ShadowValues:
         """Compared turns that got a label by both versions."""
         return sum(count for pair, count in self.labels.items() if "none" not in pair)
 
-    def flipped(self, was: str, becomes: str) -> float:
-        """Turns with one label by the served version and another by the shadow."""
-        return self.labels.get((was, becomes), 0.0)
+    def flipped(self, label: str = "") -> float:
+        """Turns with one label by the served version and another by the shadow; those that get this one, if given."""
+        return sum(
+            count
+            for (was, becomes), count in self.labels.items()
+            if was != becomes and "none" not in (was, becomes) and label in ("", becomes)
+        )
 
     def flip_interval(self) -> tuple[float, float]:
         """Wilson's 95 % interval of the share of labelled turns whose label flips, as if turns were independent."""
-        flips = round(self.flipped("low", "ok") + self.flipped("ok", "low"))
+        flips = round(self.flipped())
         interval = binomtest(flips, max(flips, round(self.labelled))).proportion_ci(method="wilson")
         return float(interval.low), float(interval.high)
 

@@ -54,7 +54,8 @@ export interface Score {
   tokens: { used: number; dropped: number; truncated: boolean };
   cached: boolean;
   warnings: string[];
-  label: "low" | "ok" | null;
+  label: "low" | "fair" | "good" | null;
+  reasons: string[];
   stand_in: boolean;
 }
 export interface ErrorDetail {

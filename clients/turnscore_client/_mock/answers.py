@@ -237,7 +237,7 @@ def _score_of(name: str, value: float, response: str, threshold: float | None) -
         model=f"{name}:0.0.0",
         tokens=_tokens_of(response),
         cached=False,
-        label=None if threshold is None else "low" if value < threshold else "ok",
+        label=None if threshold is None else "low" if value < threshold else "fair",
     )
 
 

@@ -38,7 +38,8 @@ class Label(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     LABEL_UNSPECIFIED: _ClassVar[Label]
     LABEL_LOW: _ClassVar[Label]
-    LABEL_OK: _ClassVar[Label]
+    LABEL_FAIR: _ClassVar[Label]
+    LABEL_GOOD: _ClassVar[Label]
 
 class MessageRole(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -67,7 +68,8 @@ CACHE_MODE_BYPASS: CacheMode
 CACHE_MODE_REFRESH: CacheMode
 LABEL_UNSPECIFIED: Label
 LABEL_LOW: Label
-LABEL_OK: Label
+LABEL_FAIR: Label
+LABEL_GOOD: Label
 MESSAGE_ROLE_UNSPECIFIED: MessageRole
 MESSAGE_ROLE_USER: MessageRole
 MESSAGE_ROLE_ASSISTANT: MessageRole
@@ -233,7 +235,7 @@ class TokenCount(_message.Message):
     def __init__(self, used: _Optional[int] = ..., dropped: _Optional[int] = ..., truncated: _Optional[bool] = ...) -> None: ...
 
 class Score(_message.Message):
-    __slots__ = ("value", "percentile", "details", "model", "tokens", "cached", "warnings", "label", "stand_in")
+    __slots__ = ("value", "percentile", "details", "model", "tokens", "cached", "warnings", "label", "stand_in", "reasons")
     class DetailsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -250,6 +252,7 @@ class Score(_message.Message):
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
     STAND_IN_FIELD_NUMBER: _ClassVar[int]
+    REASONS_FIELD_NUMBER: _ClassVar[int]
     value: float
     percentile: float
     details: _containers.ScalarMap[str, float]
@@ -259,7 +262,8 @@ class Score(_message.Message):
     warnings: _containers.RepeatedScalarFieldContainer[str]
     label: Label
     stand_in: bool
-    def __init__(self, value: _Optional[float] = ..., percentile: _Optional[float] = ..., details: _Optional[_Mapping[str, float]] = ..., model: _Optional[str] = ..., tokens: _Optional[_Union[TokenCount, _Mapping]] = ..., cached: _Optional[bool] = ..., warnings: _Optional[_Iterable[str]] = ..., label: _Optional[_Union[Label, str]] = ..., stand_in: _Optional[bool] = ...) -> None: ...
+    reasons: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, value: _Optional[float] = ..., percentile: _Optional[float] = ..., details: _Optional[_Mapping[str, float]] = ..., model: _Optional[str] = ..., tokens: _Optional[_Union[TokenCount, _Mapping]] = ..., cached: _Optional[bool] = ..., warnings: _Optional[_Iterable[str]] = ..., label: _Optional[_Union[Label, str]] = ..., stand_in: _Optional[bool] = ..., reasons: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Timing(_message.Message):
     __slots__ = ("total", "tokenize", "queue", "inference", "cache")
@@ -468,7 +472,7 @@ class SimilarityReply(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., texts: _Optional[_Iterable[_Union[TextSimilarities, _Mapping]]] = ..., references: _Optional[_Iterable[_Union[EncodedText, _Mapping]]] = ..., model: _Optional[str] = ..., digest: _Optional[str] = ..., timing_ms: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
 
 class ModelDescription(_message.Message):
-    __slots__ = ("scorer", "model", "digest", "graph", "token_limit", "option_limits", "is_default", "stand_in", "threshold", "threshold_percentile")
+    __slots__ = ("scorer", "model", "digest", "graph", "token_limit", "option_limits", "is_default", "stand_in", "threshold", "threshold_percentile", "good_threshold")
     class OptionLimitsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -486,6 +490,7 @@ class ModelDescription(_message.Message):
     STAND_IN_FIELD_NUMBER: _ClassVar[int]
     THRESHOLD_FIELD_NUMBER: _ClassVar[int]
     THRESHOLD_PERCENTILE_FIELD_NUMBER: _ClassVar[int]
+    GOOD_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
     scorer: str
     model: str
     digest: str
@@ -496,7 +501,8 @@ class ModelDescription(_message.Message):
     stand_in: bool
     threshold: float
     threshold_percentile: float
-    def __init__(self, scorer: _Optional[str] = ..., model: _Optional[str] = ..., digest: _Optional[str] = ..., graph: _Optional[str] = ..., token_limit: _Optional[int] = ..., option_limits: _Optional[_Mapping[str, int]] = ..., is_default: _Optional[bool] = ..., stand_in: _Optional[bool] = ..., threshold: _Optional[float] = ..., threshold_percentile: _Optional[float] = ...) -> None: ...
+    good_threshold: float
+    def __init__(self, scorer: _Optional[str] = ..., model: _Optional[str] = ..., digest: _Optional[str] = ..., graph: _Optional[str] = ..., token_limit: _Optional[int] = ..., option_limits: _Optional[_Mapping[str, int]] = ..., is_default: _Optional[bool] = ..., stand_in: _Optional[bool] = ..., threshold: _Optional[float] = ..., threshold_percentile: _Optional[float] = ..., good_threshold: _Optional[float] = ...) -> None: ...
 
 class VersionDescription(_message.Message):
     __slots__ = ("scorer", "model", "digest", "graph", "role", "share")

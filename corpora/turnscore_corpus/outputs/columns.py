@@ -35,7 +35,7 @@ TURN = (
 TURN_SCORES = (
     Column("value", pa.float64(), "the score; null where this scorer gave none"),
     Column("percentile", pa.float64(), "share of the bundle's reference turns that score lower"),
-    Column("label", pa.string(), "`low` or `ok`; null without a threshold"),
+    Column("label", pa.string(), "`low`, `fair` or `good`; null without a threshold"),
     Column("details", pa.map_(pa.string(), pa.float64()), "the parts that the value is made of"),
     Column("warnings", pa.list_(pa.string()), "what to know before the score is believed"),
     Column("tokens_used", pa.int32(), "tokens that the model saw"),

@@ -1,9 +1,11 @@
 """What the bundles of BERT scorers share: graphs in every precision, and what these promise."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from numpy.typing import NDArray
 from turnscore_models import GraphVariant, SelfTest
 
 from turnscore_exporters.bundles.writer import (
@@ -64,6 +66,8 @@ class BundleSource:
     self_test: SelfTest
     smoothing: Factors | None = None
     """Factors that the weights were trained with int8 rounding for."""
+    probe_inputs: Mapping[str, NDArray[Any]] | None = None
+    """What the fp32 graph is fed to find its large channels; without it, generated inputs of a BERT's."""
 
 
 def write_files(source: BundleSource, choice: GraphChoice, output: Path) -> None:
@@ -71,7 +75,7 @@ def write_files(source: BundleSource, choice: GraphChoice, output: Path) -> None
     fp32 = output / GRAPH_FILES["fp32"]
     export_fp32(source.model, source.contract, fp32)
     if "cpu-int8" in choice.kept:
-        quantize_int8(fp32, output / GRAPH_FILES["cpu-int8"], smoothing=source.smoothing)
+        quantize_int8(fp32, output / GRAPH_FILES["cpu-int8"], source.probe_inputs, source.smoothing)
         skip_padding(output / GRAPH_FILES["cpu-int8"])
     if "cuda-fp16" in choice.kept:
         convert_fp16(fp32, output / GRAPH_FILES["cuda-fp16"])

@@ -12,7 +12,8 @@ from turnscore_assessment.errors import AgreementError
 from turnscore_client import AsyncTurnScoreClient, ScoreReply, TurnScoreError
 from turnscore_models import Bundle, Calibration, SelfTest, Threshold, copy_bundle
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
-from turnscore_service.scorers.quality import HEADS, QualityOptions, ValueFormula
+from turnscore_service.scorers.quality import QualityOptions, ValueFormula
+from turnscore_service.scorers.quality_rows import HEADS
 from turnscore_service.scorers.scorer import RawScore, TurnToScore
 from turnscore_service.scorers.turn_warnings import find_repeats
 

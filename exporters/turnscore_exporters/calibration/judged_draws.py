@@ -16,7 +16,8 @@ from turnscore_assessment.data.development_sets import DBDC3_FILE
 from turnscore_assessment.data.rated_turns import RatedTurn, read_dbdc3
 from turnscore_assessment.reported_errors import reported_errors
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
-from turnscore_service.scorers.quality import HEADS, QualityOptions, ValueFormula
+from turnscore_service.scorers.quality import QualityOptions, ValueFormula
+from turnscore_service.scorers.quality_rows import HEADS
 from turnscore_service.scorers.turn_warnings import find_repeats
 
 from turnscore_exporters.calibration.calibration import calibrate_formula

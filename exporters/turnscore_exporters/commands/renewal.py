@@ -79,7 +79,7 @@ def repeats(
     from turnscore_models.store import resolve
 
     from turnscore_exporters.calibration.repeats import count_repeats
-    from turnscore_exporters.quality.finish import REPEATS
+    from turnscore_exporters.quality.value import REPEATS
 
     with reported_errors(ExporterError, BundleError):
         made, before, after = count_repeats(resolve(bundle), data, version, output, REPEATS)

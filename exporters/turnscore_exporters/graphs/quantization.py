@@ -31,6 +31,7 @@ Array = npt.NDArray[Any]
 
 OPSET = 21  # specified: the first whose QuantizeLinear takes one scale per token without reshaping
 MIN_WEIGHTS = 4096  # chosen: quantising its input costs more than a smaller matmul
+MIN_HALF = 250_000  # chosen: a smaller matrix saves less than half a megabyte
 INT8_LIMIT = 127
 TINY = 1e-10  # chosen: keeps a row of zeros from dividing by zero
 # The kernels for uint8 inputs and int8 weights are the fast ones (measured: int8 times int8 is 15 times slower).
@@ -83,9 +84,23 @@ def quantize_int8(
             raise GraphExportError(f"{source}: smooths inputs of {wanted} channels, the factors are of {given}")
         factors = dict(zip(smoothed, chosen, strict=True))
     _Int8Rewriter(model.graph, weights, factors, producers).rewrite()
+    _store_half(model.graph)
     if not any(entry.domain == MICROSOFT for entry in model.opset_import):
         model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
     onnx.save(model, target)
+
+
+def _store_half(graph: GraphProto) -> None:
+    """Stores the large matrices that stay fp32, of heads on pooled vectors, as fp16; the runtime widens them once.
+
+    It moves a head's answer by less than the int8 layers before it do (measured on quality: 1e-4), for half the bytes.
+    """
+    used = {node.input[1] for node in graph.node if node.op_type == "Gemm"}
+    for tensor in [each for each in graph.initializer if each.name in used and np.prod(each.dims) >= MIN_HALF]:
+        stored = numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), f"{tensor.name}/half")
+        graph.initializer.remove(tensor)
+        graph.initializer.append(stored)
+        graph.node.insert(0, helper.make_node("Cast", [stored.name], [tensor.name], stored.name, to=TensorProto.FLOAT))
 
 
 def _read_weights(graph: GraphProto) -> dict[str, Array]:

@@ -13,10 +13,12 @@ from pydantic import JsonValue
 from turnscore_assessment.agreement.bundles import make_turn
 from turnscore_assessment.agreement.statistics import compute_auc, compute_spearman
 from turnscore_assessment.data.development_sets import read_development_sets
+from turnscore_assessment.data.dialogue_sets import Spoken
 from turnscore_assessment.data.population import STATED, read_population
 from turnscore_models import Bundle, GraphVariant
 from turnscore_service.inference.onnx_backend import OnnxBackend
-from turnscore_service.scorers.quality import HeadCurves, QualityOptions, QualityScorer, ValueFormula, windows_of
+from turnscore_service.scorers.quality import HeadCurves, QualityOptions, QualityScorer, ValueFormula
+from turnscore_service.scorers.quality_rows import COMPARED_ROWS, HEADS, REACTIONS, lay_out_batch
 from turnscore_service.scorers.scorer import TurnToScore
 from turnscore_service.scorers.turn_warnings import find_repeats
 
@@ -35,8 +37,8 @@ from turnscore_exporters.errors import CheckpointError, ParityError
 from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, GraphContract
 from turnscore_exporters.graphs.half_emulation import examined_graph
 from turnscore_exporters.json_files import read_json, write_json
-from turnscore_exporters.quality.model import CONTEXT_ROWS, HEADS, QualityModel, RowBuilder, load_model, score_pairs
-from turnscore_exporters.quality.value import VALUE_FILE, read_formula
+from turnscore_exporters.quality.model import QualityModel, RowBuilder, load_model, smooth_joint_layers
+from turnscore_exporters.quality.value import VALUE_FILE, read_formula, score_heads
 from turnscore_exporters.training.checkpoint_files import read_smoothing
 from turnscore_exporters.training.encoders import Encoder
 
@@ -45,16 +47,27 @@ HEADS_FILE, THRESHOLD_FILE = "heads.json", "threshold.json"
 """A checkpoint may have the second: the manifest's `threshold`."""
 # Chosen as for the other BERT scorers, see docs/models/engagement.md.
 INT8_TOLERANCE = 0.15
+PROBED = 256
+"""Turns that show which channels are large."""
 DEFAULT_CHOICE = GraphChoice(DEFAULT_GRAPHS, INT8_TOLERANCE)
-PAIRS = ("pairs",)
+PAIRS, CONTEXT_AXES = ("pairs",), ("pairs", "context_tokens")
 CONTRACT = GraphContract(
-    inputs={"input_ids": ROW_AXES, "attention_mask": ROW_AXES, "response_row": PAIRS, "context_rows": ("pairs", "")},
-    outputs=dict.fromkeys(HEADS, PAIRS),
+    inputs={
+        "input_ids": ROW_AXES,
+        "attention_mask": ROW_AXES,
+        "response_row": PAIRS,
+        "context_rows": ("pairs", ""),
+        "context_tokens": CONTEXT_AXES,
+        "places": CONTEXT_AXES,
+    },
+    outputs=dict.fromkeys((*HEADS, *REACTIONS), PAIRS),
     examples=(
         EXAMPLE_IDS,
         (EXAMPLE_IDS > 0).long(),
         torch.tensor([0, 1]),
-        torch.tensor([[1, 2, *[-1] * (CONTEXT_ROWS - 2)], [-1] * CONTEXT_ROWS]),
+        torch.tensor([[1, 2, *[-1] * (COMPARED_ROWS - 2)], [-1] * COMPARED_ROWS]),
+        torch.tensor([[4, 5, 6, 8, 9], [-1] * 5]),
+        torch.tensor([[0, 0, 0, 3, 3], [0] * 5]),
     ),
 )
 
@@ -83,24 +96,18 @@ class QualityExport:
 
 
 @dataclass(frozen=True)
-class WindowHeads:
-    """Heads [windows, heads] of all windows of some turns, in order; each turn's count of windows, and its warnings."""
+class TurnHeads:
+    """Heads [turns, heads] of some turns, and each one's warnings."""
 
     heads: Floats
-    counts: Sequence[int]
     warnings: Sequence[Sequence[str]]
 
-    def worst(self, formula: ValueFormula) -> tuple[list[float], Floats]:
-        """Value and heads of each turn's worst window."""
+    def values(self, formula: ValueFormula) -> list[float]:
+        """The value of each turn."""
         weighed = formula.weigh(self.heads)
-        starts = np.cumsum([0, *self.counts[:-1]])
-        places = [
-            int(start + weighed[start : start + count].argmin())
-            for start, count in zip(starts, self.counts, strict=True)
+        return [
+            formula.value_of(each - formula.deduct(warned)) for each, warned in zip(weighed, self.warnings, strict=True)
         ]
-        deducted = [formula.deduct(each) for each in self.warnings]
-        values = [formula.value_of(weighed[place] - less) for place, less in zip(places, deducted, strict=True)]
-        return values, self.heads[places]
 
 
 def read_quality_reference(folder: Path, limit: int, seed: int = 0) -> QualityReference:
@@ -128,10 +135,12 @@ def _write(job: QualityExport) -> Bundle:
     model, encoder = load_model(job.checkpoint)
     formula = read_options(job.checkpoint, model).value
     reference = job.reference
-    expected = score_windows(model, encoder, reference.turns)
-    values, heads = expected.worst(formula)
+    expected = score_turns(model, encoder, reference.turns)
+    values, heads = expected.values(formula), expected.heads
+    probed = RowBuilder(encoder, model.settings.layout).build(_texts_of(reference.turns[:PROBED]))
+    smooth_joint_layers(model, probed)
     tested = self_test_turns(KIND)
-    self_test = build_self_test(tested, score_windows(model, encoder, tested).worst(formula)[0])
+    self_test = build_self_test(tested, score_turns(model, encoder, tested).values(formula))
     write_files(
         BundleSource(
             model=model,
@@ -141,6 +150,7 @@ def _write(job: QualityExport) -> Bundle:
             reference=reference.source,
             self_test=self_test,
             smoothing=read_smoothing(job.checkpoint),
+            probe_inputs=lay_out_batch(probed, pad_id=0),
         ),
         job.graphs,
         job.output,
@@ -148,64 +158,59 @@ def _write(job: QualityExport) -> Bundle:
     curves = {name: calibrate(heads[:, place].tolist(), reference.source) for place, name in enumerate(HEADS)}
     write_json(job.output / HEADS_FILE, HeadCurves.model_validate({"curves": curves}))
     bundle = _start(job, model)
-    agreement: dict[str, JsonValue] = {"checkpoint": _agree(reference, formula, partial(score_windows, model, encoder))}
+    agreement: dict[str, JsonValue] = {"checkpoint": _agree(reference, formula, partial(score_turns, model, encoder))}
     measured: dict[GraphVariant, dict[str, float]] = {}
     for variant, spec in bundle.manifest.graphs.items():
         with examined_graph(bundle.path_of(spec.file), variant) as graph:
             scorer = QualityScorer(bundle, OnnxBackend(graph, threads=1))
         measured[variant] = _check(variant, scorer, reference.turns, expected, formula, spec.parity_tolerance)
-        agreement[variant] = _agree(reference, formula, partial(serve_windows, scorer))
+        agreement[variant] = _agree(reference, formula, partial(serve_turns, scorer))
     return finish_bundle(
         bundle, measured, job.graphs.kept, {**bundle.manifest.agreement, "agreement_by_graph": agreement}
     )
 
 
-def score_windows(model: QualityModel, encoder: Encoder, turns: Sequence[TurnToScore]) -> WindowHeads:
-    """What the checkpoint gives for every window of every turn."""
-    builder = RowBuilder(encoder, model.settings.layout)
-    built = [
-        builder.pairs([(each.speaker, each.text) for each in turn.context if each.text.strip()], turn.response)
-        for turn in turns
-    ]
-    found = score_pairs(model, [pair for pairs in built for pair in pairs])
+def score_turns(model: QualityModel, encoder: Encoder, turns: Sequence[TurnToScore]) -> TurnHeads:
+    """What the checkpoint gives for every turn."""
     warnings = [find_repeats(turn.context, turn.response) for turn in turns]
-    return WindowHeads(found.double().numpy(), [len(pairs) for pairs in built], warnings)
+    return TurnHeads(score_heads(model, encoder, _texts_of(turns)), warnings)
 
 
-def serve_windows(scorer: QualityScorer, turns: Sequence[TurnToScore]) -> WindowHeads:
+def _texts_of(turns: Sequence[TurnToScore]) -> list[tuple[list[Spoken], str]]:
+    said: list[list[Spoken]] = [
+        [(each.speaker, each.text) for each in turn.context if each.text.strip()] for turn in turns
+    ]
+    return [(context, turn.response) for context, turn in zip(said, turns, strict=True)]
+
+
+def serve_turns(scorer: QualityScorer, turns: Sequence[TurnToScore]) -> TurnHeads:
     """What the graph gives for them, in batches of like length as the service forms them."""
     packs = sorted(scorer.encode(turns), key=lambda pack: pack.width)
-    warnings = {pack.answers[0]: pack.warnings[0] for pack in packs}
-    by_turn: dict[int, Floats] = {}
+    heads = np.zeros((len(turns), len(HEADS)))
+    warnings: list[Sequence[str]] = [()] * len(turns)
     for start in range(0, len(packs), PACKS_AT_ONCE):
         batch = packs[start : start + PACKS_AT_ONCE]
-        heads, first = scorer.compute_heads(batch), 0
-        for pack in batch:
-            windows = windows_of(pack)
-            by_turn[pack.answers[0]] = heads[first : first + windows]
-            first += windows
-    found = [by_turn[place] for place in range(len(turns))]
-    return WindowHeads(
-        np.concatenate(found), [len(each) for each in found], [warnings[place] for place in range(len(turns))]
-    )
+        for pack, found in zip(batch, scorer.compute_heads(batch), strict=True):
+            [place] = pack.answers
+            heads[place], warnings[place] = found, pack.warnings[0]
+    return TurnHeads(heads, warnings)
 
 
 def _check(
     variant: GraphVariant,
     scorer: QualityScorer,
     turns: Sequence[TurnToScore],
-    expected: WindowHeads,
+    expected: TurnHeads,
     formula: ValueFormula,
     tolerance: float,
 ) -> dict[str, float]:
-    """The drift of the value, and the largest of each head over all windows. Raises ParityError, naming the head."""
-    served = serve_windows(scorer, turns)
-    windows = [turn for turn, count in zip(turns, expected.counts, strict=True) for _ in range(count)]
-    drift = check_parity(variant, turns, served.worst(formula)[0], expected.worst(formula)[0], tolerance).to_dict()
+    """The drift of the value, and the largest of each head. Raises ParityError, naming the head."""
+    served = serve_turns(scorer, turns)
+    drift = check_parity(variant, turns, served.values(formula), expected.values(formula), tolerance).to_dict()
     for place, name in enumerate(HEADS):
         try:
             found = check_parity(
-                variant, windows, served.heads[:, place].tolist(), expected.heads[:, place].tolist(), tolerance
+                variant, turns, served.heads[:, place].tolist(), expected.heads[:, place].tolist(), tolerance
             )
         except ParityError as error:
             raise ParityError(f"{name}: {error}") from error
@@ -214,13 +219,13 @@ def _check(
 
 
 def _agree(
-    reference: QualityReference, formula: ValueFormula, score: Callable[[Sequence[TurnToScore]], WindowHeads]
+    reference: QualityReference, formula: ValueFormula, score: Callable[[Sequence[TurnToScore]], TurnHeads]
 ) -> dict[str, JsonValue]:
     """By set, how the value agrees with people: Spearman, or the area under the ROC curve where they said yes or no."""
     agreement: dict[str, JsonValue] = {}
     for name, (turns, ratings) in reference.rated.items():
         measure = compute_auc if set(ratings) <= {0.0, 1.0} else compute_spearman
-        agreement[name] = round(measure(score(turns).worst(formula)[0], ratings), 4)
+        agreement[name] = round(measure(score(turns).values(formula), ratings), 4)
     return agreement
 
 

@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from turnscore_assessment.agreement.statistics import compute_auc, compute_spearman
 from turnscore_assessment.data.development_sets import ADVERSARIAL_FILE, ADVERSARIAL_KINDS, read_development_sets
-from turnscore_assessment.data.dialogue_sets import Spoken
 from turnscore_assessment.data.dialogues import read_rows
+from turnscore_assessment.data.judged_turns import read_judged_turns
 from turnscore_assessment.data.rated_turns import RatedTurn, alternate
+from turnscore_service.scorers.quality_rows import HEADS
 
-from turnscore_exporters.quality.model import HEADS, RELEVANT, QualityModel, RowBuilder, score_pairs
-from turnscore_exporters.quality.value import ValueFormula
+from turnscore_exporters.quality.model import RELEVANT, QualityModel
+from turnscore_exporters.quality.value import ValueFormula, score_heads
 from turnscore_exporters.training.encoders import Encoder
 
 VALUE = "value"
@@ -25,10 +26,13 @@ Floats = NDArray[np.float64]
 
 def measure_development(model: QualityModel, encoder: Encoder, formula: ValueFormula, folder: Path) -> dict[str, Any]:
     """Spearman of value, heads and length with people's ratings on each development set that the folder has."""
+    sets = read_development_sets(folder)
+    for turn in read_judged_turns(folder, ["report"]):
+        sets.setdefault(f"{turn.set_name} (report)", []).append(turn)
     return {
         "ratings": {
-            name: measure_set(turns, score_heads(model, encoder, turns, formula), formula)
-            for name, turns in read_development_sets(folder).items()
+            name: measure_set(turns, score_heads(model, encoder, [(t.context, t.response) for t in turns]), formula)
+            for name, turns in sets.items()
         },
         "adversarial_responses": measure_adversarial(model, encoder, folder / ADVERSARIAL_FILE),
     }
@@ -39,7 +43,8 @@ def measure_set(turns: Sequence[RatedTurn], heads: Floats, formula: ValueFormula
     ratings = [turn.rating for turn in turns]
     measure = compute_auc if set(ratings) <= {0.0, 1.0} else compute_spearman
     deducted = formula.deduct((turn.context, turn.response) for turn in turns)
-    columns = {VALUE: formula.compute(heads, deducted), **{name: heads[:, place] for place, name in enumerate(HEADS)}}
+    columns: dict[str, Floats] = {VALUE: formula.compute(heads, deducted)}
+    columns |= {name: heads[:, place] for place, name in enumerate(HEADS)}
     columns["length"] = np.array([len(turn.response) for turn in turns], dtype=np.float64)
     return {"turns": len(turns), **{name: round(measure(column, ratings), 4) for name, column in columns.items()}}
 
@@ -66,34 +71,10 @@ def measure_adversarial(
 
 def _call_relevant(model: QualityModel, encoder: Encoder, rows: Sequence[dict[str, Any]], kind: str) -> float:
     """The share of this kind of responses whose `relevant` is at least 0.5."""
-    builder = RowBuilder(encoder, model.settings.layout)
     asked = [
-        builder.first_pair(alternate([text for text in row["context"] if text.strip()]), response)
+        (alternate([text for text in row["context"] if text.strip()]), response)
         for row in rows
         for response in row[kind]
         if response.strip()
     ]
-    return float((score_pairs(model, asked)[:, RELEVANT] >= 0.5).double().mean())
-
-
-def score_heads(
-    model: QualityModel, encoder: Encoder, turns: Sequence[RatedTurn], formula: ValueFormula | None = None
-) -> Floats:
-    """The heads [turns, heads] of each turn's worst window: of the lowest value, or `relevant` without a formula."""
-    return score_texts(model, encoder, [(turn.context, turn.response) for turn in turns], formula)
-
-
-def score_texts(
-    model: QualityModel,
-    encoder: Encoder,
-    texts: Sequence[tuple[Sequence[Spoken], str]],
-    formula: ValueFormula | None = None,
-) -> Floats:
-    """The same of contexts and responses."""
-    builder = RowBuilder(encoder, model.settings.layout)
-    built = [builder.pairs(context, response) for context, response in texts]
-    outputs = score_pairs(model, [pair for pairs in built for pair in pairs]).double().numpy()
-    judged = outputs[:, RELEVANT] if formula is None else formula.compute(outputs)
-    ends = np.cumsum([len(pairs) for pairs in built])
-    starts = ends - [len(pairs) for pairs in built]
-    return np.stack([outputs[start + judged[start:end].argmin()] for start, end in zip(starts, ends, strict=True)])
+    return float((score_heads(model, encoder, asked)[:, RELEVANT] >= 0.5).mean())

@@ -24,7 +24,7 @@ UNKNOWN = math.nan
 STOP_WEIGHT = 0.25
 """Weight of the label "stops" of a made-up response; a real one's is 1."""
 PERSON_WEIGHT = 0.5
-"""Weight of "goes on" after a person's turn: people answer people whatever is said."""
+"""Weight of "continues" after a person's turn: people answer people whatever is said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +35,11 @@ class Example:
     response: str
     kind: str = ""
     relevant: float = UNKNOWN
-    sound: float = UNKNOWN
+    fluent: float = UNKNOWN
     engaging: float = UNKNOWN
     sentiment: float = UNKNOWN
-    goes_on: float = UNKNOWN
-    goes_on_weight: float = 1.0
+    continues: float = UNKNOWN
+    continues_weight: float = 1.0
 
 
 MOOD_SHARE = 0.1
@@ -94,7 +94,7 @@ class ExampleMaker:
         for kind in generator.choices(self._kinds, self._weights, k=self._recipe.negatives):
             made = self._negatives.make(index, kind, generator)
             if made is None:
-                kind = NegativeKind.SHARED_WORD if generator.random() < 0.5 else NegativeKind.RANDOM
+                kind = NegativeKind.RANDOM
                 made = self._make(index, kind, generator)
             if made is not None and all(made != each.response for each in group):
                 group.append(self._spoilt(real, made, kind))
@@ -112,10 +112,10 @@ class ExampleMaker:
             context=turn.context,
             response=turn.response,
             relevant=1.0,
-            sound=1.0,
+            fluent=1.0,
             sentiment=sentiment,
-            goes_on=UNKNOWN if turn.goes_on is None else float(turn.goes_on),
-            goes_on_weight=PERSON_WEIGHT,
+            continues=UNKNOWN if turn.goes_on is None else float(turn.goes_on),
+            continues_weight=PERSON_WEIGHT,
         )
 
     def _spoilt(self, real: Example, response: str, kind: NegativeKind) -> Example:
@@ -125,11 +125,11 @@ class ExampleMaker:
             response=response,
             kind=kind,
             relevant=UNKNOWN if labels.relevant is None else labels.relevant,
-            sound=UNKNOWN if labels.sound is None else labels.sound,
+            fluent=UNKNOWN if labels.fluent is None else labels.fluent,
             engaging=UNKNOWN if labels.engaging is None else labels.engaging,
             sentiment=max(-1.6, real.sentiment + labels.sentiment_shift),
-            goes_on=0.0,
-            goes_on_weight=STOP_WEIGHT,
+            continues=0.0,
+            continues_weight=STOP_WEIGHT,
         )
 
     def _fitting_mood(self, turn: SpokenTurn, generator: random.Random) -> str | None:
@@ -182,7 +182,7 @@ def make_bot_examples(turns: Sequence[SpokenTurn], rules: LabelRules) -> list[Ex
             response=turn.response,
             kind="bot",
             sentiment=UNKNOWN if turn.next_text is None else label_sentiment(turn.next_text, turn.response, rules),
-            goes_on=UNKNOWN if turn.goes_on is None else float(turn.goes_on),
+            continues=UNKNOWN if turn.goes_on is None else float(turn.goes_on),
         )
         for turn in turns
     ]

@@ -1,11 +1,13 @@
-"""The quality model in torch: one BERT over each text, and a head that compares a response with what it answers.
+"""The quality model in torch: each text is encoded by itself, then the response attends to the conversation.
 
-Every text is a row of its own. A turn points at the rows of its response and of the latest context turns; the
-head reads their vectors, differences and products. So a text is computed once for all turns of a dialogue and all
-candidates of a ranking, and an encoder that was trained to compare sentences keeps what it knows.
+All six layers read a text in a row of its own, so what they compute of a text can be kept and used again. The mean
+vectors of response and context are compared, which carries relevance (Reimers and Gurevych 2019). Beside that the
+upper layers run once more with queries of the response alone, over the kept token vectors of the response and of up
+to four context turns (late joint attention, as DeFormer, Cao et al. 2020, and PreTTR, MacAvaney et al. 2020).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,28 +16,35 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import BertModel
-from turnscore_assessment.data.dialogue_sets import Spoken
-from turnscore_service.scorers.quality_windows import TextRows, TokenIds, WindowLayout, lay_out_rows
+from turnscore_assessment.data.dialogue_sets import SYSTEM, Spoken
+from turnscore_service.scorers.quality_rows import (
+    COMPARED_ROWS,
+    HEADS,
+    NO_ROW,
+    REACTIONS,
+    RowLayout,
+    TurnRows,
+    lay_out_rows,
+    lay_out_tokens,
+)
 
 from turnscore_exporters.errors import EncoderError
 from turnscore_exporters.graphs.export import BertGraph
+from turnscore_exporters.graphs.quantization import smoothing_factors
 from turnscore_exporters.training.checkpoint_files import read_checkpoint, write_checkpoint
 from turnscore_exporters.training.encoders import Encoder, pad_rows
 
-HEADS = ("relevant", "sound", "engaging", "sentiment", "goes_on", "overall")
-"""Questions in the order of the head's outputs. All are logits but `sentiment`, which is a score from -1 to 1."""
-RELEVANT, SOUND, ENGAGING, SENTIMENT, GOES_ON, OVERALL = range(len(HEADS))
-CONTEXT_ROWS = 3
-"""Context turns that the head can compare with."""
-READ_TURNS = 2
-"""Of them so many are read. Measured: two agree with people as well as three, and cost a sixth less."""
-HIDDEN_UNITS = 256
-NO_ROW = -1
-"""In the place of a context turn that there is not."""
+RELEVANT, FLUENT, ENGAGING, SENTIMENT, CONTINUES, OVERALL = range(len(HEADS))
+FITS = len(HEADS)
+"""The output after them that is trained to rank what was really said above what was not; it is not served."""
+JOINT_LAYERS = 2
+PLACES = 8
+"""Of context turns: four distances, and who said it (quality_rows.lay_out_tokens)."""
+HIDDEN_UNITS, REACTION_UNITS = 512, 192
 LOWEST = -1e4
-BATCH_TOKENS, PAIRS_AT_ONCE = 8192, 1024
-FIRST_SLOPE, FIRST_BIAS = 10.0, -3.0
-"""The head `relevant` begins as a logistic curve over the cosine of response and latest turn. Chosen."""
+TURNS_AT_ONCE = 64
+WIDTHS = (16, 32, 64, 128, 256)
+"""Rows are computed with those of their width class."""
 
 
 @dataclass(frozen=True)
@@ -43,61 +52,212 @@ class QualitySettings:
     """What, besides the weights, makes the model."""
 
     encoder: str
-    layout: WindowLayout = field(default_factory=lambda: WindowLayout(context_turns=READ_TURNS))
+    layout: RowLayout = field(default_factory=RowLayout)
     dropout: float = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """One window of a response and the rows of the latest context turns, the latest first, as many as there are."""
+class RowStates:
+    """What is kept of text rows: `lower` and `upper` token vectors [rows, tokens, width], the inputs of the two joint
+    layers; `pooled` [rows, 2 x width + 1]; `mask` [rows, tokens]."""
 
-    window: TokenIds
-    context: tuple[TokenIds, ...]
+    lower: Tensor
+    upper: Tensor
+    pooled: Tensor
+    mask: Tensor
+
+    def of(self, rows: Tensor) -> "RowStates":
+        """The states of the named rows."""
+        return RowStates(self.lower[rows], self.upper[rows], self.pooled[rows], self.mask[rows])
+
+
+class JointLayer(nn.Module):
+    """A BERT layer whose queries are the response's tokens and whose keys are the response's and the context's."""
+
+    def __init__(self, width: int, heads: int, inner: int, epsilon: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
+        self.output = nn.Linear(width, width)
+        self.output_norm = nn.LayerNorm(width, eps=epsilon)
+        self.inner = nn.Linear(width, inner)
+        self.outer = nn.Linear(inner, width)
+        self.outer_norm = nn.LayerNorm(width, eps=epsilon)
+        self.key_places = nn.Embedding(PLACES, width)
+        self.value_places = nn.Embedding(PLACES, width)
+        nn.init.zeros_(self.key_places.weight)
+        nn.init.zeros_(self.value_places.weight)
+        self.register_buffer("scale", torch.ones(width), persistent=False)
+        self.scale: Tensor
+
+    def take_weights(self, layer: Any) -> None:
+        """Starts from a layer of a BERT."""
+        pairs: dict[nn.Module, nn.Module] = {
+            self.query: layer.attention.self.query,
+            self.key: layer.attention.self.key,
+            self.value: layer.attention.self.value,
+            self.output: layer.attention.output.dense,
+            self.output_norm: layer.attention.output.LayerNorm,
+            self.inner: layer.intermediate.dense,
+            self.outer: layer.output.dense,
+            self.outer_norm: layer.output.LayerNorm,
+        }
+        for own, theirs in pairs.items():
+            own.load_state_dict(theirs.state_dict())
+
+    def forward(
+        self,
+        response: Tensor,
+        mask: Tensor,
+        queries: Tensor,
+        own: tuple[Tensor, Tensor],
+        context: tuple[Tensor, Tensor],
+        is_there: Tensor,
+    ) -> Tensor:
+        """The response's new token vectors [pairs, tokens, width].
+
+        Of its vectors and mask [pairs, tokens], its queries, its own keys and values, and those of the context's tokens
+        [pairs, context tokens, width] with their mask.
+        """
+        pairs, tokens, width = response.shape
+        keys, values = (torch.cat(both, 1) for both in zip(own, context, strict=True))
+        masked = torch.cat([mask, is_there.to(mask.dtype)], 1)
+        scores = self._split(queries) @ self._split(keys).transpose(2, 3) / math.sqrt(width // self.heads)
+        scores = scores.float() + (1.0 - masked.float())[:, None, None, :] * LOWEST
+        mixed = (scores.softmax(-1).to(values.dtype) @ self._split(values)).transpose(1, 2)
+        attended = self.output_norm(response + self.output(mixed.reshape(pairs, tokens, width)))
+        inner = functional.gelu(self.inner(attended))
+        result: Tensor = self.outer_norm(attended + self.outer(inner))
+        return result
+
+    def queries_of(self, states: Tensor) -> Tensor:
+        """Queries of token vectors [rows, tokens, width]."""
+        result: Tensor = self.query(states * self.scale)
+        return result
+
+    def keys_of(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of token vectors [rows, tokens, width]."""
+        scaled = states * self.scale
+        return self.key(scaled), self.value(scaled)
+
+    def choose(self, kept: tuple[Tensor, Tensor], tokens: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of the context's tokens [pairs, context tokens], named as `attend` says, of kept rows'."""
+        width = self.query.in_features  # a number: the shape of kept states is another once padding is skipped
+        chosen = tokens.clamp_min(0)
+        keys, values = (each.reshape(-1, width)[chosen] for each in kept)
+        return keys + self.key_places(places), values + self.value_places(places)
+
+    def smooth(self, channel_range: Tensor) -> None:
+        """Divides each input channel by a factor that the weights take back, so that int8 keeps more of small ones.
+
+        The graph's own smoothing (Xiao et al. 2023) finds inputs that come from a layer norm alone, and these do not:
+        the runtime fuses the encoder's attention only where nothing else multiplies its input. `channel_range` is the
+        largest absolute value of each channel.
+        """
+        layers = (self.query, self.key, self.value)
+        factors = torch.from_numpy(
+            smoothing_factors(channel_range.numpy(), [layer.weight.detach().numpy().T for layer in layers])
+        )
+        with torch.no_grad():
+            self.scale.copy_(1 / factors)
+            for layer in layers:
+                layer.weight.mul_(factors)
+
+    def _split(self, vectors: Tensor) -> Tensor:
+        pairs, tokens, width = vectors.shape
+        return vectors.view(pairs, tokens, self.heads, width // self.heads).transpose(1, 2)
 
 
 class QualityModel(BertGraph):
-    """Answers every question about every pair of a response and its context."""
+    """Answers every question about pairs of a response and its context, and about user turns in the same pass."""
 
     def __init__(self, encoder: BertModel, settings: QualitySettings) -> None:
         super().__init__()
         self.encoder = encoder
         self.settings = settings
-        width = int(encoder.config.hidden_size)
+        config = encoder.config
+        width = int(config.hidden_size)
         self.dropout = nn.Dropout(settings.dropout)
-        self.hidden = nn.Linear(width * 9 + 6, HIDDEN_UNITS)
-        self.head = nn.Linear(HIDDEN_UNITS, len(HEADS))
-        nn.init.normal_(self.hidden.weight, std=0.02)
-        nn.init.normal_(self.head.weight, std=0.02)
-        nn.init.zeros_(self.hidden.bias)
-        nn.init.zeros_(self.head.bias)
-        self.slope = nn.Parameter(torch.tensor(FIRST_SLOPE))
+        self.joint = nn.ModuleList(
+            JointLayer(width, config.num_attention_heads, config.intermediate_size, config.layer_norm_eps)
+            for _ in range(JOINT_LAYERS)
+        )
+        self.hidden = nn.Linear(width * 11 + 6, HIDDEN_UNITS)
+        self.head = nn.Linear(HIDDEN_UNITS, len(HEADS) + 1)
+        self.reaction_hidden = nn.Linear(width * 11 + 6, REACTION_UNITS)
+        self.reaction_head = nn.Linear(REACTION_UNITS, len(REACTIONS))
+        for layer in (self.hidden, self.head, self.reaction_hidden, self.reaction_head):
+            nn.init.normal_(layer.weight, std=0.02)
+            nn.init.zeros_(layer.bias)
+        self.slope = nn.Parameter(torch.tensor(10.0))
 
-    def read_rows(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Row vectors, fp32 [rows, 2 x width + 1], of ids and mask [rows, tokens].
-
-        The mean of the token vectors, scaled to length 1, their maximum, and the logarithm of the number of tokens.
-        """
-        tokens = self.encoder(
-            input_ids=input_ids, attention_mask=attention_mask, token_type_ids=torch.zeros_like(input_ids)
-        ).last_hidden_state.float()
+    def read_rows(self, input_ids: Tensor, attention_mask: Tensor) -> RowStates:
+        """What is kept of rows of ids and mask [rows, tokens]."""
+        states = self.encoder(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=torch.zeros_like(input_ids),
+            output_hidden_states=True,
+        ).hidden_states
+        tokens = states[-1].float()
         mask = attention_mask.unsqueeze(-1).to(tokens.dtype)
         mean = (tokens * mask).sum(1) / mask.sum(1).clamp_min(1.0)
         mean = mean / (mean * mean).sum(-1, keepdim=True).clamp_min(1e-12).sqrt()
         highest = (tokens * mask + LOWEST * (1 - mask)).amax(1)
         length = attention_mask.sum(1, keepdim=True).to(tokens.dtype).log()
-        return torch.cat([mean, highest, length], dim=-1)
+        return RowStates(states[-3], states[-2], torch.cat([mean, highest, length], dim=-1), attention_mask)
 
-    def find_features(self, vectors: Tensor, response_row: Tensor, context_rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Hidden units [pairs, HIDDEN_UNITS], and the cosine [pairs, 1] of response and latest turn.
+    @property
+    def joint_layers(self) -> list[JointLayer]:
+        """The two, lower first."""
+        return [layer for layer in self.joint if isinstance(layer, JointLayer)]
 
-        Of row vectors, the pairs' response rows [pairs] and context rows [pairs, CONTEXT_ROWS], NO_ROW for none.
+    def start_joint_layers(self) -> None:
+        """Starts them from the encoder's upper layers."""
+        for own, theirs in zip(self.joint_layers, self.encoder.encoder.layer[-JOINT_LAYERS:], strict=True):
+            own.take_weights(theirs)
+
+    def attend(
+        self,
+        response: RowStates,
+        kept: RowStates,
+        context_tokens: Tensor,
+        places: Tensor,
+        response_row: Tensor | None = None,
+    ) -> Tensor:
+        """Joint vectors [pairs, 2 x width]: mean and [CLS] of the response after it attended to its context.
+
+        `response` has a row for each pair, or those that `response_row` [pairs] names. `context_tokens` [pairs, context
+        tokens] name tokens of the kept rows (row times tokens of a row, plus the token's place in it), NO_ROW for none;
+        `places` are theirs (quality_rows.lay_out_tokens).
         """
-        width = (vectors.shape[-1] - 1) // 2
+        lower, upper = self.joint_layers
+        is_there = context_tokens >= 0
+        known = lower.keys_of(kept.lower)
+        if response_row is None:
+            queries, own = lower.queries_of(response.lower), lower.keys_of(response.lower)
+        else:  # projected once for each row, however many pairs share it
+            queries, own = lower.queries_of(kept.lower)[response_row], (known[0][response_row], known[1][response_row])
+            response = response.of(response_row)
+        context = lower.choose(known, context_tokens, places)
+        tokens = lower(response.lower, response.mask, queries, own, context, is_there)
+        context = upper.choose(upper.keys_of(kept.upper), context_tokens, places)
+        queries, own = upper.queries_of(tokens), upper.keys_of(tokens)
+        tokens = upper(tokens, response.mask, queries, own, context, is_there).float()
+        mask = response.mask.unsqueeze(-1).to(tokens.dtype)
+        mean = (tokens * mask).sum(1) / mask.sum(1).clamp_min(1.0)
+        return torch.cat([mean, tokens[:, 0]], dim=-1)
+
+    def compare(self, response: Tensor, context: Tensor, context_rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Features [pairs, 9 x width + 6] of pooled vectors, and the cosine [pairs, 1] of response and latest turn.
+
+        `response` is [pairs, 2 x width + 1], `context` [rows, 2 x width + 1].
+        """
+        width = (response.shape[-1] - 1) // 2
         scale = float(width) ** 0.5
-        response = vectors[response_row]
-        there = (context_rows >= 0).unsqueeze(-1).to(vectors.dtype)
-        context = vectors[context_rows.clamp_min(0)] * there
-        mean, means = response[:, :width] * scale, context[:, :, :width] * scale
+        there = (context_rows >= 0).unsqueeze(-1).to(response.dtype)
+        said = context[context_rows.clamp_min(0)] * there
+        mean, means = response[:, :width] * scale, said[:, :, :width] * scale
         last, previous, earlier = means[:, 0], means[:, 1], means[:, 2]
         products = means * mean.unsqueeze(1)
         cosines = products.mean(-1)
@@ -114,125 +274,212 @@ class QualityModel(BertGraph):
                 earlier * mean,
                 cosines,
                 response[:, 2 * width :],
-                context[:, 0, 2 * width :],
+                said[:, 0, 2 * width :],
                 there[:, 1],
             ],
             dim=-1,
         )
-        return self.dropout(functional.gelu(self.hidden(self.dropout(features)))), cosines[:, :1]
+        return features, cosines[:, :1]
 
-    def compare(self, vectors: Tensor, response_row: Tensor, context_rows: Tensor) -> Tensor:
-        """Outputs [pairs, heads] before any sigmoid, of the same."""
-        hidden, cosine = self.find_features(vectors, response_row, context_rows)
-        outputs = self.head(hidden)
+    def answer(self, features: Tensor, joint: Tensor, cosine: Tensor) -> Tensor:
+        """Quality outputs [pairs, heads + 1] before any sigmoid."""
+        read = self.dropout(torch.cat([features, joint], -1))
+        outputs = self.head(self.dropout(functional.gelu(self.hidden(read))))
         similar = torch.zeros_like(outputs)
         similar[:, RELEVANT] = 1.0
-        answered: Tensor = outputs + similar * self.slope * cosine
-        return answered
+        similar[:, FITS] = 1.0
+        result: Tensor = outputs + similar * self.slope * cosine
+        return result
+
+    def react(self, features: Tensor, joint: Tensor) -> Tensor:
+        """Reaction outputs [pairs, len(REACTIONS)] before any sigmoid, of user turns in the response's place."""
+        read = self.dropout(torch.cat([features, joint], -1))
+        result: Tensor = self.reaction_head(self.dropout(functional.gelu(self.reaction_hidden(read))))
+        return result
 
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, response_row: Tensor, context_rows: Tensor
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        response_row: Tensor,
+        context_rows: Tensor,
+        context_tokens: Tensor,
+        places: Tensor,
     ) -> tuple[Tensor, ...]:
-        """One float32 [pairs] for each of HEADS: probabilities, and the sentiment as it is."""
-        return self.answer(self.compare(self.read_rows(input_ids, attention_mask), response_row, context_rows))
+        """float32 [pairs]: each of HEADS (probabilities, and the sentiment as it is), then each reaction's probability.
 
-    def answer(self, outputs: Tensor) -> tuple[Tensor, ...]:
-        """The heads' answers, float32 [pairs] each, of outputs [pairs, heads]."""
-        return tuple(
+        `response_row` [pairs] and `context_rows` [pairs, COMPARED_ROWS] name rows of the ids, the latest turn first and
+        NO_ROW for none; `context_tokens` and `places` [pairs, context tokens] are those of `attend`.
+        """
+        states = self.read_rows(input_ids, attention_mask)
+        joint = self.attend(states, states, context_tokens, places, response_row)
+        features, cosine = self.compare(states.pooled[response_row], states.pooled, context_rows)
+        outputs = self.answer(features, joint, cosine)
+        reactions = self.react(features, joint).sigmoid()
+        heads = [
             outputs[:, place] if name == "sentiment" else outputs[:, place].sigmoid()
             for place, name in enumerate(HEADS)
-        )
+        ]
+        return (*heads, *(reactions[:, place] for place in range(len(REACTIONS))))
+
+
+def start_from_compared(model: QualityModel, weights: Mapping[str, Tensor]) -> None:
+    """Starts from the weights of `quality:1.3.0` or before, which compared vectors alone.
+
+    Encoder, hidden units and heads are theirs, and the joint layers start from the encoder's upper two.
+    """
+    model.encoder.load_state_dict(
+        {name.removeprefix("encoder."): weight for name, weight in weights.items() if name.startswith("encoder.")}
+    )
+    model.start_joint_layers()
+    units, columns = weights["hidden.weight"].shape
+    with torch.no_grad():
+        model.hidden.weight[:units].zero_()
+        model.hidden.weight[:units, :columns] = weights["hidden.weight"]
+        model.hidden.bias[:units] = weights["hidden.bias"]
+        for place, name in enumerate(HEADS):
+            for own_place in (place, FITS) if name == "relevant" else (place,):
+                model.head.weight[own_place].zero_()
+                model.head.weight[own_place, :units] = weights["head.weight"][place]
+                model.head.bias[own_place] = weights["head.bias"][place]
+        model.slope.copy_(weights["slope"])
 
 
 class RowBuilder:
     """Lays texts out as the service does, each text tokenized once."""
 
-    def __init__(self, encoder: Encoder, layout: WindowLayout) -> None:
-        """EncoderError where the tokenizer lacks a token that a row needs."""
+    def __init__(self, encoder: Encoder, layout: RowLayout) -> None:
+        """EncoderError where the tokenizer lacks a token that a row needs, or reads shorter rows."""
+        if encoder.token_limit < layout.row_tokens:
+            raise EncoderError(
+                f"encoder {encoder.name}: reads {encoder.token_limit} tokens, a row has {layout.row_tokens}"
+            )
         self._encoder = encoder
         self._layout = layout
         self._first, self._separator = encoder.special("[CLS]"), encoder.special("[SEP]")
         self._ids: dict[str, list[int]] = {}
 
-    def add(self, texts: Iterable[str]) -> None:
-        """Tokenizes the texts that were not seen yet."""
-        wanted = [text for text in dict.fromkeys(texts) if text not in self._ids]
-        self._ids.update(zip(wanted, self._encoder.tokenize_bare(wanted), strict=True))
-
-    def build(self, context: Sequence[Spoken], response: str) -> TextRows:
-        """The rows of a response and its context, oldest turn first; EncoderError for one that is too long."""
-        latest = context[max(0, len(context) - self._layout.context_turns) :]
-        self.add([response, *(text for _, text in latest)])
-        spoken = [self._ids[text] for _, text in latest if self._ids[text]]
-        rows = lay_out_rows(spoken, self._ids[response], self._layout, self._first, self._separator)
-        longest = max(map(len, (*rows.windows, *rows.context)))
-        if longest > self._encoder.token_limit:
-            limit = self._encoder.token_limit
-            raise EncoderError(f"encoder {self._encoder.name}: reads {limit} tokens, a row has {longest}")
-        return rows
-
-    def pairs(self, context: Sequence[Spoken], response: str) -> list[Pair]:
-        """A pair for each window of the response."""
-        built = self.build(context, response)
-        return [Pair(window, built.context) for window in built.windows]
-
-    def first_pair(self, context: Sequence[Spoken], response: str) -> Pair:
-        """The pair of the first window alone."""
-        return self.pairs(context, response)[0]
+    def build(self, turns: Sequence[tuple[Sequence[Spoken], str]]) -> list[TurnRows]:
+        """The rows of contexts, oldest turn first, and their responses."""
+        latest = [context[max(0, len(context) - self._layout.context_turns) :] for context, _ in turns]
+        wanted = dict.fromkeys(
+            text
+            for (_, response), said in zip(turns, latest, strict=True)
+            for text in (response, *(t for _, t in said))
+        )
+        missing = [text for text in wanted if text not in self._ids]
+        self._ids.update(zip(missing, self._encoder.tokenize_bare(missing), strict=True))
+        return [
+            lay_out_rows(
+                [(speaker == SYSTEM, self._ids[text]) for speaker, text in said if self._ids[text]],
+                self._ids[response],
+                self._layout,
+                self._first,
+                self._separator,
+            )
+            for (_, response), said in zip(turns, latest, strict=True)
+        ]
 
 
-def collate_pairs(pairs: Sequence[Pair]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The graph's inputs: ids and mask [rows, tokens] of the distinct rows, and where each pair's rows are."""
-    places: dict[TokenIds, int] = {}
-    for pair in pairs:
-        for row in (pair.window, *pair.context):
+@dataclass(frozen=True)
+class Outputs:
+    """What the model says of turns in their order, before any sigmoid, and the vectors that it compared."""
+
+    quality: Tensor
+    """[turns, heads + 1], the last one `fits`."""
+    reactions: Tensor
+    pooled: Tensor
+    context: Tensor
+    context_rows: Tensor
+
+
+def answer_rows(model: QualityModel, turns: Sequence[TurnRows], *, fixed_context: bool = False) -> Outputs:
+    """Runs the model over turns; each distinct context row is computed once, and rows with those of their width.
+
+    With a fixed context no gradient goes through what is kept of context rows: a training step then costs about half.
+    """
+    places: dict[tuple[int, ...], int] = {}
+    for turn in turns:
+        for row in turn.context:
             places.setdefault(row, len(places))
-    input_ids, attention_mask = pad_rows(list(places))
-    response_row = torch.tensor([places[pair.window] for pair in pairs])
-    context_rows = torch.full((len(pairs), CONTEXT_ROWS), NO_ROW)
-    for index, pair in enumerate(pairs):
-        for place, row in enumerate(pair.context[:CONTEXT_ROWS]):
-            context_rows[index, place] = places[row]
-    return input_ids, attention_mask, response_row, context_rows
+    with torch.set_grad_enabled(torch.is_grad_enabled() and not fixed_context):
+        kept = _read_by_width(model, list(places) or [turns[0].response[:1]])
+    order: list[int] = []
+    joint, pooled = [], []
+    for chunk in _by_width([turn.response for turn in turns]):
+        order += chunk
+        states = model.read_rows(*pad_rows([turns[index].response for index in chunk]))
+        tokens, where = lay_out_tokens([turns[index] for index in chunk], places, kept.mask.shape[1])
+        joint.append(model.attend(states, kept, torch.from_numpy(tokens), torch.from_numpy(where)))
+        pooled.append(states.pooled)
+    back = torch.tensor(order).argsort()
+    vectors, attended = torch.cat(pooled)[back], torch.cat(joint)[back]
+    context_rows = torch.tensor(
+        [([places[row] for row in turn.context] + [NO_ROW] * COMPARED_ROWS)[:COMPARED_ROWS] for turn in turns]
+    )
+    features, cosine = model.compare(vectors, kept.pooled, context_rows)
+    quality, reactions = model.answer(features, attended, cosine), model.react(features, attended)
+    return Outputs(quality, reactions, vectors, kept.pooled, context_rows)
 
 
-def score_pairs(model: QualityModel, pairs: Sequence[Pair]) -> Tensor:
-    """What forward gives for each pair, [pairs, heads], in order. Each distinct row is computed once."""
-    return _ask(model, pairs, lambda *rows: torch.stack(model.answer(model.compare(*rows)), dim=-1))
+def smooth_joint_layers(model: QualityModel, turns: Sequence[TurnRows]) -> None:
+    """Prepares the joint layers for int8 in place; on no turn do the answers change but by rounding."""
+    layers = model.joint_layers
+    ranges = [torch.zeros(len(layer.scale)) for layer in layers]
+
+    def note(place: int, states: Tensor) -> None:
+        ranges[place] = torch.maximum(ranges[place], states.abs().flatten(0, 1).amax(0))
+
+    hooks = [
+        layer.query.register_forward_pre_hook(lambda _, given, place=place: note(place, given[0]))
+        for place, layer in enumerate(layers)
+    ] + [
+        layer.key.register_forward_pre_hook(lambda _, given, place=place: note(place, given[0]))
+        for place, layer in enumerate(layers)
+    ]
+    score_rows(model, turns)
+    for hook in hooks:
+        hook.remove()
+    for layer, found in zip(layers, ranges, strict=True):
+        layer.smooth(found)
 
 
-def read_features(model: QualityModel, pairs: Sequence[Pair]) -> Tensor:
-    """The hidden units of each pair, [pairs, HIDDEN_UNITS], in order."""
-    return _ask(model, pairs, lambda *rows: model.find_features(*rows)[0])
-
-
-def _ask(model: QualityModel, pairs: Sequence[Pair], ask: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
-    places: dict[TokenIds, int] = {}
-    for pair in pairs:
-        for row in (pair.window, *pair.context):
-            places.setdefault(row, len(places))
-    response_row = torch.tensor([places[pair.window] for pair in pairs])
-    context_rows = torch.tensor([[places[row] for row in pair.context] + _missing(pair) for pair in pairs])
+def score_rows(model: QualityModel, turns: Sequence[TurnRows]) -> tuple[Tensor, Tensor]:
+    """What forward gives for each turn, in order: heads [turns, heads] and reactions [turns, reactions]."""
+    order = sorted(range(len(turns)), key=lambda place: len(turns[place].response))
+    heads, reactions = torch.zeros(len(turns), len(HEADS)), torch.zeros(len(turns), len(REACTIONS))
     with torch.inference_mode():
-        vectors = _read_distinct(model, list(places))
-        chunks = zip(torch.split(response_row, PAIRS_AT_ONCE), torch.split(context_rows, PAIRS_AT_ONCE), strict=True)
-        return torch.cat([ask(vectors, rows, context) for rows, context in chunks])
+        for start in range(0, len(order), TURNS_AT_ONCE):
+            chunk = order[start : start + TURNS_AT_ONCE]
+            found = answer_rows(model, [turns[place] for place in chunk])
+            quality = found.quality[:, : len(HEADS)].float()
+            sentiment = quality[:, SENTIMENT].clone()
+            heads[chunk], reactions[chunk] = quality.sigmoid(), found.reactions.float().sigmoid()
+            heads[chunk, SENTIMENT] = sentiment
+    return heads, reactions
 
 
-def _missing(pair: Pair) -> list[int]:
-    return [NO_ROW] * (CONTEXT_ROWS - len(pair.context))
+def _by_width(rows: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The places of rows, those of a width class together, so that short ones are not padded to a long one."""
+    chunks: dict[int, list[int]] = {}
+    for index, row in enumerate(rows):
+        chunks.setdefault(next((width for width in WIDTHS if len(row) <= width), len(row)), []).append(index)
+    return [chunks[width] for width in sorted(chunks)]
 
 
-def _read_distinct(model: QualityModel, rows: Sequence[TokenIds]) -> Tensor:
-    """The vectors of the rows, in order, computed in batches of like width."""
-    order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
-    chunks: list[list[int]] = []
-    for index in order:
-        if not chunks or (len(chunks[-1]) + 1) * len(rows[index]) > BATCH_TOKENS:
-            chunks.append([])
-        chunks[-1].append(index)
-    vectors = torch.cat([model.read_rows(*pad_rows([rows[index] for index in chunk])) for chunk in chunks])
-    return vectors[torch.tensor(order).argsort()]
+def _read_by_width(model: QualityModel, rows: Sequence[Sequence[int]]) -> RowStates:
+    """The states of rows in their order, padded to one width."""
+    chunks = _by_width(rows)
+    longest = max(map(len, rows))
+    parts = [model.read_rows(*pad_rows([rows[index] for index in chunk])) for chunk in chunks]
+    back = torch.tensor([index for chunk in chunks for index in chunk]).argsort()
+
+    def join(states: Sequence[Tensor]) -> Tensor:
+        return torch.cat([functional.pad(each, (0, 0, 0, longest - each.shape[1])) for each in states])[back]
+
+    masks = torch.cat([functional.pad(part.mask, (0, longest - part.mask.shape[1])) for part in parts])[back]
+    pooled = torch.cat([part.pooled for part in parts])[back]
+    return RowStates(join([part.lower for part in parts]), join([part.upper for part in parts]), pooled, masks)
 
 
 def save_model(model: QualityModel, encoder: Encoder, folder: Path) -> None:
@@ -246,7 +493,7 @@ def load_model(folder: Path) -> tuple[QualityModel, Encoder]:
     """Reads what save_model wrote, ready to score; CheckpointError naming what is missing or broken."""
 
     def build(record: dict[str, Any], bert: BertModel) -> QualityModel:
-        layout = WindowLayout.model_validate(record["layout"])
+        layout = RowLayout.model_validate(record["layout"])
         return QualityModel(bert, QualitySettings(record["encoder"], layout, record["dropout"]))
 
     return read_checkpoint(folder, "quality", build)

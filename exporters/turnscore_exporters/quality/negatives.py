@@ -14,7 +14,6 @@ from enum import StrEnum
 from turnscore_assessment.data.dialogue_sets import SYSTEM, USER
 
 from turnscore_exporters.data.contrast_text import DULL_REPLIES, MarkovChain
-from turnscore_exporters.quality.near_misses import NearMisses
 from turnscore_exporters.quality.spoken_turns import SpokenTurn
 from turnscore_exporters.sentiment.labels import score_vader
 from turnscore_exporters.sentiment.negatives import garble
@@ -30,9 +29,6 @@ class NegativeKind(StrEnum):
 
     RANDOM = "random"
     SAME_DIALOGUE = "same_dialogue"
-    NEAR_CONTEXT = "near_context"
-    NEAR_RESPONSE = "near_response"
-    SHARED_WORD = "shared_word"
     PARROT = "parrot"
     REPEAT = "repeat"
     CONTRADICTION = "contradiction"
@@ -48,7 +44,7 @@ class NegativeLabels:
     """What a kind says of the heads; None where it says nothing."""
 
     relevant: float | None = 0.0
-    sound: float | None = 1.0
+    fluent: float | None = 1.0
     engaging: float | None = None
     sentiment_shift: float = -0.5
     """Against the label of the real response."""
@@ -57,24 +53,18 @@ class NegativeLabels:
 LABELS: dict[NegativeKind, NegativeLabels] = {
     NegativeKind.RANDOM: NegativeLabels(),
     NegativeKind.SAME_DIALOGUE: NegativeLabels(),
-    NegativeKind.NEAR_CONTEXT: NegativeLabels(),
-    NegativeKind.NEAR_RESPONSE: NegativeLabels(),
-    NegativeKind.SHARED_WORD: NegativeLabels(),
     NegativeKind.PARROT: NegativeLabels(engaging=0.0),
     NegativeKind.REPEAT: NegativeLabels(engaging=0.0),
     NegativeKind.CONTRADICTION: NegativeLabels(relevant=0.1),
     NegativeKind.WRONG_MOOD: NegativeLabels(sentiment_shift=-0.8),
     NegativeKind.DULL: NegativeLabels(relevant=0.35, engaging=0.0, sentiment_shift=-0.25),
-    NegativeKind.GARBLED: NegativeLabels(sound=0.0, engaging=0.0),
-    NegativeKind.BABBLE: NegativeLabels(sound=0.1, engaging=None),
-    NegativeKind.HOSTILE: NegativeLabels(relevant=0.1, sound=0.7, engaging=0.0, sentiment_shift=-1.0),
+    NegativeKind.GARBLED: NegativeLabels(fluent=0.0, engaging=0.0),
+    NegativeKind.BABBLE: NegativeLabels(fluent=0.1, engaging=None),
+    NegativeKind.HOSTILE: NegativeLabels(relevant=0.1, fluent=0.7, engaging=0.0, sentiment_shift=-1.0),
 }
 SHARES: dict[NegativeKind, float] = {
-    NegativeKind.RANDOM: 0.20,
+    NegativeKind.RANDOM: 0.54,
     NegativeKind.SAME_DIALOGUE: 0.12,
-    NegativeKind.NEAR_CONTEXT: 0.14,
-    NegativeKind.NEAR_RESPONSE: 0.06,
-    NegativeKind.SHARED_WORD: 0.14,
     NegativeKind.PARROT: 0.05,
     NegativeKind.REPEAT: 0.05,
     NegativeKind.CONTRADICTION: 0.04,
@@ -121,10 +111,8 @@ _SPLIT = re.compile(r"(?<=[.!?])\s+")
 class Negatives:
     """Makes bad responses for the turns at hand; the same generator gives the same responses."""
 
-    def __init__(self, turns: Sequence[SpokenTurn], near_misses: NearMisses | None = None) -> None:
-        """Without near misses those kinds make none."""
+    def __init__(self, turns: Sequence[SpokenTurn]) -> None:
         self._turns = turns
-        self._near = near_misses
         self._by_length: dict[int, list[str]] = defaultdict(list)
         self._by_dialogue: dict[str, list[int]] = defaultdict(list)
         insults = set(INSULTS)
@@ -137,9 +125,6 @@ class Negatives:
         self._makers: dict[NegativeKind, _Maker] = {
             NegativeKind.RANDOM: self._random,
             NegativeKind.SAME_DIALOGUE: self._same_dialogue,
-            NegativeKind.NEAR_CONTEXT: self._near_context,
-            NegativeKind.NEAR_RESPONSE: self._near_response,
-            NegativeKind.SHARED_WORD: lambda index, _: self._near.shared_word(index) if self._near else None,
             NegativeKind.PARROT: self._parrot,
             NegativeKind.REPEAT: self._repeat,
             NegativeKind.CONTRADICTION: self._contradict,
@@ -164,14 +149,6 @@ class Negatives:
         own = self._turns[index]
         others = [each for each in self._by_dialogue[own.dialogue] if abs(self._turns[each].place - own.place) >= 2]
         return self._turns[generator.choice(others)].response if others else None
-
-    def _near_context(self, index: int, generator: random.Random) -> str | None:
-        found = self._near.near_context(index) if self._near else []
-        return generator.choice(found) if found else None
-
-    def _near_response(self, index: int, generator: random.Random) -> str | None:
-        found = self._near.near_response(index) if self._near else []
-        return generator.choice(found) if found else None
 
     def _parrot(self, index: int, generator: random.Random) -> str:
         last = self._turns[index].context[-1][1]

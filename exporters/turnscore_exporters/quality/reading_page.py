@@ -11,9 +11,8 @@ from turnscore_assessment.agreement.bundles import load_bundles, make_turn, scor
 from turnscore_assessment.data.rated_turns import alternate
 from turnscore_assessment.markdown import table_head, table_row
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
+from turnscore_service.scorers.quality_rows import HEADS
 from turnscore_service.scorers.scorer import RawScore
-
-from turnscore_exporters.quality.model import HEADS
 
 BEGIN, END = "<!-- examples: begin -->", "<!-- examples: end -->"
 KINDS = ("quality", "engagement", "sentiment_stop")

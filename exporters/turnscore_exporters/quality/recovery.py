@@ -30,6 +30,7 @@ from turnscore_exporters.training.runs import REPORT_FILE, TRAINING_FILE
 GRAPH = "cpu-int8"
 _PART = re.compile(r"/encoder/encoder/layer\.(?P<layer>\d+)/attention/self/.*/(?P<part>query|key|value)/(bias|product)")
 """Names that the expanded attention gives its parts (`plain_operators`)."""
+_PROJECTION = re.compile(r"(?P<part>query|key|value|key_places|value_places)(?P<call>_\d+)?")
 
 Array = NDArray[Any]
 
@@ -70,7 +71,15 @@ def put_weights(model: QualityModel, path: Path) -> Factors:
     Returns the factors [smoothed inputs, width] that give the same int8 weights again.
     """
     graph = onnx.load(path).graph
-    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    constants = {
+        tensor.name.removesuffix("/half"): numpy_helper.to_array(tensor).astype(np.float32)
+        if tensor.name.endswith("/half")
+        else numpy_helper.to_array(tensor)
+        for tensor in graph.initializer
+    }
+    constants |= {
+        node.output[0]: numpy_helper.to_array(node.attribute[0].t) for node in graph.node if node.op_type == "Constant"
+    }
     wanted = model.state_dict()
     found = {name: value for name, value in constants.items() if name in wanted}
     found |= dict(_attention_biases(constants))
@@ -91,7 +100,9 @@ def _smoothing(graph: GraphProto, constants: Mapping[str, Array]) -> Iterator[Ar
     rounded = {node.input[0] for node in graph.node if node.op_type == "QuantizeLinear"}
     for node in graph.node:
         if node.op_type == "Mul" and node.output[0] in rounded:
-            yield from (1 / constants[name] for name in node.input if name in constants)
+            yield from (
+                1 / constants[name] for name in node.input if name in constants and name.startswith("int8/smoothing")
+            )
 
 
 def _matrices(graph: GraphProto, constants: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
@@ -134,5 +145,11 @@ def _attention_part(name: str) -> str | None:
 
 
 def _module_of(output: str) -> str:
-    """The module whose operator gives the tensor: `/encoder/pooler/MatMul_output_0` is of `encoder.pooler`."""
-    return ".".join(output.strip("/").split("/")[:-1])
+    """The module whose operator gives the tensor: `/encoder/pooler/MatMul_output_0` is of `encoder.pooler`.
+
+    Projections of the joint layers are named in the order in which `QualityModel.attend` calls them: the first is the
+    lower layer's, those after it the upper one's.
+    """
+    module = ".".join(output.strip("/").split("/")[:-1])
+    match = _PROJECTION.fullmatch(module)
+    return f"joint.{int(match['call'] is not None)}.{match['part']}" if match else module

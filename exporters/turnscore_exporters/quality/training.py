@@ -1,222 +1,296 @@
-"""Trains the quality model: batches of groups, one loss over all heads. Reads no file and makes no example."""
+"""Trains the quality model on judged responses and user turns, with what people really said in every batch."""
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
+from turnscore_assessment.data.dialogue_sets import SYSTEM, USER, Spoken
+from turnscore_assessment.data.judged_turns import MARKS, UNKNOWN, JudgedContext, JudgedUserTurn
+from turnscore_service.scorers.quality_rows import HEADS, REACTIONS
 
-from turnscore_exporters.quality.examples import Example, Group
+from turnscore_exporters.quality.drills import make_filler, make_short_answers
+from turnscore_exporters.quality.examples import Group
 from turnscore_exporters.quality.model import (
-    ENGAGING,
-    FIRST_BIAS,
-    GOES_ON,
+    CONTINUES,
+    FITS,
+    OVERALL,
     RELEVANT,
     SENTIMENT,
-    SOUND,
-    Pair,
+    Outputs,
     QualityModel,
-    QualitySettings,
     RowBuilder,
-    collate_pairs,
+    answer_rows,
 )
+from turnscore_exporters.quality.negatives import NegativeKind
 from turnscore_exporters.training.encoders import Encoder
 from turnscore_exporters.training.loop import LoopSettings, WeightAverage, run_loop
 
-SORTED_TOGETHER = 256  # groups; chosen: long enough to sort by length, short enough to stay random
-SAVE_EVERY = 200
-FORGOTTEN_CONTEXT = 0.02
-"""Of the groups, so many lose their context, and with it what is known of their relevance: openings look like that."""
+SORTED_TOGETHER = 16
+"""Batches whose judged contexts are drawn together and sorted by length, so that rows of a batch are of like width."""
+FROZEN_LAYERS = 2
+CONTEXT_EVERY = 3
+"""Steps of which one sends gradients through the context rows."""
+MADE_OVERALL = {
+    NegativeKind.RANDOM: 0.12,
+    NegativeKind.GARBLED: 0.2,
+    NegativeKind.BABBLE: 0.06,
+    NegativeKind.HOSTILE: 0.02,
+    NegativeKind.PARROT: 0.06,
+    NegativeKind.REPEAT: 0.15,
+    NegativeKind.DULL: 0.18,
+    NegativeKind.WRONG_MOOD: 0.1,
+    NegativeKind.CONTRADICTION: 0.25,
+}
+"""What the rubric gives a response that was made bad on purpose."""
+HEAD_OF_MARK = tuple(HEADS.index(name) for name in MARKS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadWeights:
-    """What each part of the loss counts."""
+class JudgedRecipe:
+    """How to train. docs/models/quality.md has what was tried."""
 
-    relevant: float = 1.0
-    ranking: float = 0.5
-    """Of the cross entropy of the real response among its group and all real responses of the batch."""
-    sound: float = 0.5
-    engaging: float = 1.0
-    sentiment: float = 1.0
-    goes_on: float = 0.5
-
-
-@dataclass(frozen=True, kw_only=True)
-class QualityRecipe:
-    """How to train. The defaults are the starter's; see docs/models/quality.md."""
-
-    batch_tokens: int = 4096
-    learning_rate: float = 5e-5
-    head_rate: float = 1e-3
-    average_decay: float = 0.995
+    judged: int = 16
+    """Judged contexts of a step."""
+    user_turns: int = 4
+    groups: int = 4
+    """People's turns with made-up responses: the objectives that taught relevance."""
+    bots: int = 4
+    drills: int = 3
+    passes: float = 3.0
+    modern_share: int = 2
+    """How often a pass reads each of the modern contexts."""
+    learning_rate: float = 6e-5
+    joint_rate: float = 1.5e-4
+    head_rate: float = 8e-4
     weight_decay: float = 0.01
-    warm_up_share: float = 0.06
-    weights: HeadWeights = field(default_factory=HeadWeights)
+    warm_up_share: float = 0.05
+    average_decay: float = 0.997
+    overall_weight: float = 2.0
+    pair_weight: float = 0.6
+    reaction_weight: float = 0.7
+    group_weight: float = 0.5
+    rank_weight: float = 0.15
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingBatch:
-    """Pairs with their labels. `real` are the places of what was really said, `groups` each pair's group or -1."""
+@dataclass(slots=True)
+class Item:
+    """A response to train on. Items of one `context_key` answer the same context; `real` was really said."""
 
-    pairs: list[Pair]
-    examples: list[Example]
-    groups: list[int]
-    real: list[int]
-
-
-def form_batches(
-    groups: Sequence[Group], builder: RowBuilder, batch_tokens: int, generator: random.Random
-) -> list[TrainingBatch]:
-    """Batches of whole groups of like width within the budget, padding included, in random order.
-
-    Of a response longer than one window, a window is drawn that differs between the group's examples, if one does.
-    """
-    builder.add(text for group in groups for each in group for text in (each.response, *(t for _, t in each.context)))
-    laid_out = [(group, _pairs_of(group, builder, generator)) for group in groups]
-    batches: list[TrainingBatch] = []
-    for start in range(0, len(laid_out), SORTED_TOGETHER):
-        chunk = sorted(laid_out[start : start + SORTED_TOGETHER], key=lambda each: _width(each[1]))
-        batch, rows = TrainingBatch(pairs=[], examples=[], groups=[], real=[]), 0
-        for group, pairs in chunk:
-            added = len({row for pair in pairs for row in (pair.window, *pair.context)})
-            if batch.pairs and (rows + added) * _width(pairs) > batch_tokens:
-                batches.append(batch)
-                batch, rows = TrainingBatch(pairs=[], examples=[], groups=[], real=[]), 0
-            _append(batch, group, pairs)
-            rows += added
-        batches.append(batch)
-    generator.shuffle(batches)
-    return batches
+    context: tuple[Spoken, ...]
+    response: str
+    heads: list[float]
+    reactions: list[float] | None = None
+    context_key: int = -1
+    set_name: str = ""
+    fits: float = UNKNOWN
+    real: bool = False
+    weight: float = 1.0
 
 
-def _append(batch: TrainingBatch, group: Group, pairs: Sequence[Pair]) -> None:
-    number = -1
-    if group[0].relevant == 1.0 and pairs[0].context:
-        number = len(batch.real)
-        batch.real.append(len(batch.pairs))
-    batch.pairs.extend(pairs)
-    batch.examples.extend(group)
-    batch.groups.extend([number] * len(pairs))
+def judged_items(context: JudgedContext, key: int, generator: random.Random) -> list[Item]:
+    """The responses of a judged context, and at times a filler with them."""
+    responses = list(context.responses)
+    if generator.random() < 0.12 and (filler := make_filler(context.context, generator)):
+        responses.append(filler)
+    items = []
+    for response in responses:
+        heads = [UNKNOWN] * len(HEADS)
+        for name, place in zip(MARKS, HEAD_OF_MARK, strict=True):
+            heads[place] = response.mark(name)
+        items.append(Item(context.context, response.text, heads, context_key=key, set_name=context.set_name))
+    return items
 
 
-def _pairs_of(group: Group, builder: RowBuilder, generator: random.Random) -> list[Pair]:
-    built = [builder.build(each.context, each.response) for each in group]
-    context = () if generator.random() < FORGOTTEN_CONTEXT else built[0].context
-    pairs = []
-    for example, rows in zip(group, built, strict=True):
-        place = generator.randrange(len(rows.windows))
-        if example.kind and len(rows.windows) > 1:
-            sound = set(built[0].windows)
-            spoilt = [at for at, row in enumerate(rows.windows) if row not in sound]
-            place = generator.choice(spoilt or [place])
-        pairs.append(Pair(rows.windows[place], context))
-    return pairs
+def reaction_item(turn: JudgedUserTurn) -> Item:
+    """A user turn in the response's place, seen from the user's side."""
+    swapped = tuple((USER if speaker == SYSTEM else SYSTEM, text) for speaker, text in turn.context)
+    wanted = [turn.satisfaction, *(float(name in turn.signals) for name in REACTIONS[1:])]
+    return Item(swapped, turn.text, [UNKNOWN] * len(HEADS), reactions=wanted)
 
 
-def _width(pairs: Sequence[Pair]) -> int:
-    return max(len(row) for pair in pairs for row in (pair.window, *pair.context))
+def group_items(group: Group, key: int, weight: float) -> list[Item]:
+    """What people really said, and what was made up beside it, with the marks of the rubric for either."""
+    items = []
+    for each in group:
+        real = not each.kind
+        heads = [UNKNOWN] * len(HEADS)
+        heads[RELEVANT] = 0.1 + 0.7 * each.relevant
+        heads[HEADS.index("fluent")] = 0.1 + 0.75 * each.fluent
+        heads[HEADS.index("engaging")] = each.engaging
+        heads[SENTIMENT], heads[CONTINUES] = each.sentiment, each.continues
+        heads[OVERALL] = MADE_OVERALL.get(each.kind, UNKNOWN) if not real else UNKNOWN  # type: ignore[call-overload]
+        fits = each.relevant if each.kind != "bot" else UNKNOWN
+        items.append(Item(each.context, each.response, heads, context_key=key, fits=fits, real=real, weight=weight))
+    return items
 
 
-def compute_loss(outputs: Tensor, batch: TrainingBatch, weights: HeadWeights) -> Tensor:
-    """The batch's loss of outputs [pairs, heads]: for each head the mean over the pairs that have its label."""
-    examples = batch.examples
-    relevant = [
-        each.relevant if pair.context else float("nan") for each, pair in zip(examples, batch.pairs, strict=True)
-    ]
-    loss = weights.relevant * _entropy(outputs[:, RELEVANT], relevant)
-    loss = loss + weights.sound * _entropy(outputs[:, SOUND], [each.sound for each in examples])
-    loss = loss + weights.engaging * _entropy(outputs[:, ENGAGING], [each.engaging for each in examples])
-    stops = [each.goes_on_weight for each in examples]
-    loss = loss + weights.goes_on * _entropy(outputs[:, GOES_ON], [each.goes_on for each in examples], stops)
-    sentiment = torch.tensor([each.sentiment for each in examples])
-    known = ~sentiment.isnan()
+@dataclass(frozen=True, kw_only=True)
+class Material:
+    """All that is trained on."""
+
+    judged: Sequence[JudgedContext]
+    modern: Sequence[JudgedContext]
+    user_turns: Sequence[JudgedUserTurn]
+    groups: Sequence[Group]
+    bots: Sequence[Group]
+
+
+def plan_steps(material: Material, recipe: JudgedRecipe, seed: int) -> list[list[Item]]:
+    """The items of every step, in the order of the training."""
+    generator = random.Random(f"judged {seed}")  # noqa: S311
+    contexts = _passes(
+        [*material.judged, *[each for each in material.modern for _ in range(recipe.modern_share)]],
+        recipe.passes,
+        generator,
+    )
+    users = _forever(material.user_turns, generator)
+    groups, bots = _forever(material.groups, generator), _forever(material.bots, generator)
+    steps: list[list[Item]] = []
+    together = recipe.judged * SORTED_TOGETHER
+    for start in range(0, len(contexts), together):
+        chunk = sorted(contexts[start : start + together], key=lambda each: max(len(r.text) for r in each.responses))
+        batches = [chunk[place : place + recipe.judged] for place in range(0, len(chunk), recipe.judged)]
+        generator.shuffle(batches)
+        for batch in batches:
+            items = [item for key, each in enumerate(batch) for item in judged_items(each, key, generator)]
+            items += [reaction_item(next(users)) for _ in range(recipe.user_turns)]
+            for number in range(recipe.groups):
+                items += group_items(next(groups), 1000 + number, recipe.group_weight)
+            for number in range(recipe.bots):
+                items += group_items(next(bots), 2000 + number, recipe.group_weight)
+            for number in range(recipe.drills):
+                said, answers = make_short_answers(generator)
+                key, drilled = (
+                    3000 + number,
+                    JudgedContext(set_name="drill", dialogue="", part="train", context=said, responses=tuple(answers)),
+                )
+                items += judged_items(drilled, key, random.Random(0))  # noqa: S311
+            steps.append(items)
+    return steps
+
+
+def _passes(items: Sequence[JudgedContext], passes: float, generator: random.Random) -> list[JudgedContext]:
+    wanted = int(len(items) * passes)
+    drawn: list[JudgedContext] = []
+    while len(drawn) < wanted:
+        drawn += generator.sample(items, min(len(items), wanted - len(drawn)))
+    return drawn
+
+
+def _forever(items: Sequence[Any], generator: random.Random) -> Iterator[Any]:
+    while True:
+        yield from generator.sample(items, len(items))
+
+
+def compute_loss(model: QualityModel, found: Outputs, items: Sequence[Item], recipe: JudgedRecipe) -> Tensor:
+    """Cross entropy of every head that has a mark, order of the overall marks, and ranks of what was really said."""
+    heads = torch.tensor([item.heads for item in items])
+    weights = torch.tensor([item.weight for item in items])
+    outputs = found.quality
+    loss = outputs.sum() * 0.0
+    for place in range(len(HEADS)):
+        known = ~heads[:, place].isnan()
+        if not known.any():
+            continue
+        wanted, given = heads[known, place], outputs[known, place]
+        if place == SENTIMENT:
+            each = (given - wanted).square()
+        else:
+            each = functional.binary_cross_entropy_with_logits(given, wanted, reduction="none")
+        share = recipe.overall_weight if place == OVERALL else 0.5 if place == CONTINUES else 1.0
+        loss = loss + share * (each * weights[known]).sum() / weights[known].sum()
+    loss = loss + recipe.pair_weight * _order_loss(outputs[:, OVERALL], heads[:, OVERALL], items)
+    loss = loss + 0.5 * recipe.pair_weight * _order_loss(outputs[:, RELEVANT], heads[:, RELEVANT], items)
+    fits = torch.tensor([item.fits for item in items])
+    known = ~fits.isnan()
     if known.any():
-        loss = loss + weights.sentiment * (outputs[known, SENTIMENT] - sentiment[known]).square().mean()
-    return loss
+        loss = loss + 0.5 * functional.binary_cross_entropy_with_logits(outputs[known, FITS], fits[known])
+    asked = [index for index, item in enumerate(items) if item.reactions is not None]
+    if asked:
+        wanted = torch.tensor([items[index].reactions for index in asked])
+        signals = functional.binary_cross_entropy_with_logits(found.reactions[asked], wanted, reduction="none").mean(0)
+        loss = loss + recipe.reaction_weight * (2 * signals[0] + signals[1:].sum())
+    return loss + recipe.rank_weight * _rank_loss(model, found, items)
 
 
-def _entropy(logits: Tensor, labels: Sequence[float], weights: Sequence[float] | None = None) -> Tensor:
-    wanted = torch.tensor(labels)
-    known = ~wanted.isnan()
-    if not known.any():
-        return logits.sum() * 0.0
-    weight = None if weights is None else torch.tensor(weights)[known]
-    return functional.binary_cross_entropy_with_logits(logits[known], wanted[known], weight=weight)
+def _order_loss(given: Tensor, wanted: Tensor, items: Sequence[Item]) -> Tensor:
+    """Pairwise logistic loss over items of one context, and at a quarter over those of one set; ties count nothing."""
+    keys = torch.tensor([item.context_key for item in items])
+    names = {name: number for number, name in enumerate({item.set_name for item in items})}
+    sets = torch.tensor([names[item.set_name] for item in items])
+    same = (keys[:, None] == keys[None]) & (keys[:, None] >= 0)
+    near = (sets[:, None] == sets[None]) & torch.tensor([bool(item.set_name) for item in items])[:, None]
+    apart = wanted[:, None] - wanted[None]
+    weight = (same * 1.0 + (near & ~same) * 0.25) * (apart > 0.06)
+    if not weight.any():
+        return given.sum() * 0.0
+    each = functional.softplus(-(given[:, None] - given[None]))
+    return (each * weight).sum() / weight.sum()
 
 
-def rank_loss(model: QualityModel, vectors: Tensor, rows: Tensor, context: Tensor, batch: TrainingBatch) -> Tensor:
-    """Mean over the groups: cross entropy of the real response among its group's and all groups' real responses."""
-    real = torch.tensor(batch.real)
-    if len(real) < 2:
-        return vectors.sum() * 0.0
-    groups = torch.tensor(batch.groups)
+def _rank_loss(model: QualityModel, found: Outputs, items: Sequence[Item]) -> Tensor:
+    """Cross entropy of each real response among all real ones of the batch, by compared vectors alone."""
+    real = torch.tensor([index for index, item in enumerate(items) if item.real and item.context])
     count = len(real)
-    candidates = rows[real].repeat(count)
-    contexts = context[real].repeat_interleave(count, 0)
-    across = model.compare(vectors, candidates, contexts)[:, RELEVANT].view(count, count)
-    own = model.compare(vectors, rows, context)[:, RELEVANT]
-    losses = []
-    for number in range(count):
-        made = own[(groups == number) & (torch.arange(len(groups)) != real[number])]
-        losses.append(torch.logsumexp(torch.cat([across[number], made]), 0) - across[number, number])
-    return torch.stack(losses).mean()
+    if count < 2:
+        return found.pooled.sum() * 0.0
+    width = (found.pooled.shape[-1] - 1) // 2
+    latest = found.context[found.context_rows[real, 0].clamp_min(0)][:, :width]
+    logits = model.slope * 2.0 * latest @ found.pooled[real, :width].T
+    return functional.cross_entropy(logits, torch.arange(count))
 
 
-def train_model(
-    batches: Sequence[TrainingBatch],
+def train_judged(
     model: QualityModel,
-    recipe: QualityRecipe,
-    run_key: str,
-    state_path: Path | None = None,
+    encoder: Encoder,
+    steps: Sequence[Sequence[Item]],
+    recipe: JudgedRecipe,
+    state_path: Path,
     seed: int = 0,
+    save_every: int = 100,
 ) -> None:
     """Trains the model in place, or goes on where `state_path` stopped; the averaged weights count."""
-    torch.manual_seed(seed)
+    builder = RowBuilder(encoder, model.settings.layout)
     model.train()
-    optimizer = _build_optimizer(model, recipe)
-    loop = LoopSettings(
-        steps=len(batches),
-        run_key=run_key,
-        seed=seed,
-        warm_up_steps=max(1, int(recipe.warm_up_share * len(batches))),
-        save_every=SAVE_EVERY,
-        description="quality",
+    model.encoder.embeddings.requires_grad_(False)
+    for layer in model.encoder.encoder.layer[:FROZEN_LAYERS]:
+        layer.requires_grad_(False)
+    for part in model.encoder.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0
+    encoder_weights = [weight for weight in model.encoder.parameters() if weight.requires_grad]
+    fresh = [weight for name, weight in model.named_parameters() if not name.startswith(("encoder.", "joint."))]
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": fresh, "lr": recipe.head_rate},
+            {"params": list(model.joint.parameters()), "lr": recipe.joint_rate},
+            {"params": encoder_weights, "lr": recipe.learning_rate},
+        ],
+        weight_decay=recipe.weight_decay,
+        betas=(0.9, 0.98),
     )
-    average = WeightAverage(recipe.average_decay, len(batches) // 5)
+    loop = LoopSettings(
+        steps=len(steps),
+        run_key=f"judged {asdict(recipe)} {seed} {len(steps)}",
+        seed=seed,
+        warm_up_steps=max(1, int(recipe.warm_up_share * len(steps))),
+        save_every=save_every,
+        description="judged",
+    )
+    average = WeightAverage(recipe.average_decay, int(len(steps) * 0.6))
 
     def step_loss(step: int) -> Tensor:
-        batch = batches[step]
-        input_ids, attention_mask, rows, context = collate_pairs(batch.pairs)
+        items = steps[step]
+        turns = builder.build([(item.context, item.response) for item in items])
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            vectors = model.read_rows(input_ids, attention_mask)
-        loss = compute_loss(model.compare(vectors, rows, context), batch, recipe.weights)
-        return loss + recipe.weights.ranking * rank_loss(model, vectors, rows, context, batch)
+            found = answer_rows(model, turns, fixed_context=step % CONTEXT_EVERY > 0)
+        return compute_loss(model, found, items, recipe)
 
     run_loop(model, optimizer, step_loss, loop, state_path, average)
     average.put_into(model)
     model.requires_grad_(True).eval()
-
-
-def new_model(encoder: Encoder, settings: QualitySettings) -> QualityModel:
-    """An encoder with untrained heads, which begin at what is usual."""
-    model = QualityModel(encoder.model, settings)
-    with torch.no_grad():
-        model.head.bias[GOES_ON] = 2.0
-        model.head.bias[SENTIMENT] = 0.1
-        model.head.bias[RELEVANT] = FIRST_BIAS
-    return model
-
-
-def _build_optimizer(model: QualityModel, recipe: QualityRecipe) -> torch.optim.Optimizer:
-    model.encoder.embeddings.requires_grad_(False)
-    trained = [weight for weight in model.encoder.parameters() if weight.requires_grad]
-    head = [*model.hidden.parameters(), *model.head.parameters(), model.slope]
-    groups = [
-        {"params": head, "lr": recipe.head_rate},
-        {"params": trained, "lr": recipe.learning_rate},
-    ]
-    return torch.optim.AdamW(groups, weight_decay=recipe.weight_decay, betas=(0.9, 0.98))

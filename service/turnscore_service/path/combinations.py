@@ -49,7 +49,7 @@ class Combination:
         if is_comparable and self.percentiles is not None:
             percentile = float(np.interp(value, self.percentiles, _RANKS))
         if is_comparable and self.threshold is not None:
-            label = "low" if value < self.threshold else "ok"
+            label = "low" if value < self.threshold else "fair"
         return Score(
             value=value,
             percentile=percentile,

@@ -44,4 +44,5 @@ def _describe(name: str, loaded: LoadedScorer, roster: Roster) -> ModelDescripti
         stand_in=loaded.bundle.manifest.stand_in,
         threshold=loaded.threshold,
         threshold_percentile=loaded.threshold_percentile,
+        good_threshold=loaded.good_threshold if loaded.threshold is not None else None,
     )

@@ -38,6 +38,7 @@ def score_of(loaded: LoadedScorer, turn: TurnToScore, whole: ScorePart, *, is_ca
         cached=is_cached,
         warnings=list(whole.raw.warnings),
         label=loaded.label(whole.raw),
+        reasons=loaded.reasons(whole.raw),
         stand_in=loaded.bundle.manifest.stand_in,
     )
 

@@ -22,6 +22,7 @@ OTHER_TENANTS = "other"
 _MEASURED_TURNS = 16
 """Turns of context whose characters are counted at most. Chosen: to count them takes a microsecond."""
 _BOUNDS = metrics.PERCENTILE_BOUNDS
+_LABELS = ("low", "fair", "good", "none")
 _Labels = tuple[str, str, str]
 
 
@@ -36,7 +37,7 @@ class _Tally:
         self.bins = [0] * len(_BOUNDS)
         self.percentiles = 0.0
         """Their sum."""
-        self.labels = {"low": 0, "ok": 0, "none": 0}
+        self.labels = dict.fromkeys(_LABELS, 0)
         self.warned = dict.fromkeys(WARNINGS, 0)
         self.dialogues = self.cut = self.not_computable = self.tokens = self.chars = 0
 
@@ -140,9 +141,9 @@ def _add(labels: _Labels, more: list[float]) -> None:
         family.labels(*labels).inc(count)
     bins_end = 6 + len(_BOUNDS)
     metrics.SCORE_PERCENTILE.labels(*labels).add([int(each) for each in more[6:bins_end]], percentiles)
-    for label, count in zip(("low", "ok", "none"), more[bins_end:], strict=False):
+    for label, count in zip(_LABELS, more[bins_end:], strict=False):
         metrics.SAID_TURNS.labels(*labels, label).inc(count)
-    for warning, count in zip(WARNINGS, more[bins_end + 3 :], strict=True):
+    for warning, count in zip(WARNINGS, more[bins_end + len(_LABELS) :], strict=True):
         if count:
             metrics.WARNED_TURNS.labels(*labels, warning).inc(count)
 

@@ -25,9 +25,11 @@ from turnscore_service.inference.devices import CPU, Device
 from turnscore_service.inference.onnx_backend import Backend, OnnxBackend, RunCount, Tensor
 from turnscore_service.inference.onnx_library import load_onnxruntime
 from turnscore_service.scorers.parts import Trims
-from turnscore_service.scorers.scorer import RawScore, Scorer, TurnToScore
+from turnscore_service.scorers.scorer import PERCENTILE_SUFFIX, HasHeads, RawScore, Scorer, TurnToScore
 from turnscore_service.scorers.self_test import read_turn, run_self_test
 from turnscore_service.scorers.tokenizer_pace import TokenizingPace, measure_tokenizing
+
+MOST_REASONS, REASON_PERCENTILE = 2, 25.0
 
 _PREFERENCE: dict[str, tuple[GraphVariant, ...]] = {"cpu": ("cpu-int8", "fp32"), "cuda": ("cuda-fp16", "fp32")}
 
@@ -52,6 +54,8 @@ class LoadedScorer:
     """Distribution and version of the code that scores, and of its runtime."""
     threshold: float | None = None
     """Below it a turn is called low."""
+    good_threshold: float | None = None
+    """From it on a turn is called good; one below the other threshold is not."""
     alias: str = ""
     """The name under which it works beside the served scorer of its kind; empty for that one."""
 
@@ -83,10 +87,24 @@ class LoadedScorer:
         return interpolate(raw.value, self.percentiles)
 
     def label(self, raw: RawScore) -> Label | None:
-        """On which side of the threshold the value is; None without one, and where none fits what was asked."""
+        """On which side of the thresholds the value is; None without any, and where none fits what was asked."""
         if self.threshold is None or not raw.is_comparable:
             return None
-        return "low" if raw.value < self.threshold else "ok"
+        if raw.value < self.threshold:
+            return "low"
+        return "fair" if self.good_threshold is None or raw.value < self.good_threshold else "good"
+
+    def reasons(self, raw: RawScore) -> list[str]:
+        """The heads that pull the value down most, at most two; none for a turn that is good."""
+        if not self._heads or self.label(raw) == "good":
+            return []
+        found = {name: raw.details.get(f"{name}{PERCENTILE_SUFFIX}", 100.0) for name in self._heads}
+        low = sorted((percentile, name) for name, percentile in found.items() if percentile < REASON_PERCENTILE)
+        return [name for _, name in low[:MOST_REASONS]]
+
+    @cached_property
+    def _heads(self) -> Sequence[str]:
+        return self.scorer.reason_heads if isinstance(self.scorer, HasHeads) else ()
 
     @property
     def threshold_percentile(self) -> float | None:
@@ -186,6 +204,7 @@ def prove_scorer(
         device=device,
         code_version=code_version,
         threshold=None if bundle.manifest.threshold is None else bundle.manifest.threshold.value,
+        good_threshold=None if bundle.manifest.good_threshold is None else bundle.manifest.good_threshold.value,
     )
 
 

@@ -1,8 +1,7 @@
-"""Quality: would people call this turn good? One BERT reads every text, and one head compares and answers it all.
+"""Quality: would people call this turn good? One BERT reads every text, and the response attends to its context.
 
-The heads say whether the response is relevant, sound and engaging, with what sentiment the user goes on and whether at
-all, and what people would say overall. The value is made of them by the bundle's formula: a calibrated probability. A
-long response is read in overlapping windows; its score is that of the worst one.
+The heads say whether the response is relevant, fluent and engaging, with what sentiment the user goes on and whether at
+all, and what people would say overall. The value is made of them by the bundle's formula: a calibrated probability.
 """
 
 import sys
@@ -12,19 +11,26 @@ from typing import Annotated, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 from turnscore_models import Bundle, Calibration, read_document
 from turnscore_wire import TokenCount, Turn
 
 from turnscore_service.errors import InvalidRequestError
 from turnscore_service.inference.onnx_backend import Backend
-from turnscore_service.inference.padded_rows import pad_rows
 from turnscore_service.inference.text_tokenizer import TextTokenizer
 from turnscore_service.scorers.fields import Fields, context_fields
 from turnscore_service.scorers.history import history_of
-from turnscore_service.scorers.quality_windows import ROW_MARKS, WindowLayout, lay_out_rows, window_starts
-from turnscore_service.scorers.scorer import PERCENTILE_SUFFIX, RawScore, TokenPack, TokenRow, TurnToScore
-from turnscore_service.scorers.text_ends import CHARS_PER_TOKEN, keep_beginning, keep_end
+from turnscore_service.scorers.quality_rows import (
+    HEADS,
+    ROW_MARKS,
+    Head,
+    RowLayout,
+    TurnRows,
+    lay_out_batch,
+    lay_out_rows,
+)
+from turnscore_service.scorers.scorer import PERCENTILE_SUFFIX, RawScore, TokenPack, TurnToScore
+from turnscore_service.scorers.text_ends import CHARS_PER_TOKEN, keep_end, keep_ends
 from turnscore_service.scorers.turn_warnings import (
     NOT_IN_LANGUAGE,
     REPEAT_TURNS,
@@ -34,15 +40,8 @@ from turnscore_service.scorers.turn_warnings import (
     reading_warnings,
 )
 
-Head = Literal["relevant", "sound", "engaging", "sentiment", "goes_on", "overall"]
-HEADS: tuple[Head, ...] = ("relevant", "sound", "engaging", "sentiment", "goes_on", "overall")
-"""The graph's outputs, float32 [windows]: probabilities, and the sentiment from about -1 to 1."""
 Repeat = Literal["repeats_user", "repeats_itself"]
 """The warnings that a formula may count."""
-CONTEXT_ROWS = 3
-"""As many rows of context turns a window has in the graph's `context_rows`, the latest first."""
-NO_ROW = -1
-"""In the place of a context turn that there is not."""
 _SENTIMENT = HEADS.index("sentiment")
 _CLIP = 1e-4
 """A probability is kept so far from 0 and 1: int8 arithmetic says nothing beyond. Chosen."""
@@ -74,13 +73,13 @@ class ValueFormula(BaseModel):
         return self
 
     def weigh(self, heads: Floats) -> Floats:
-        """Bias and weighted heads [windows] of heads [windows, heads]: the more, the higher the value."""
+        """Bias and weighted heads [turns] of heads [turns, heads]: the more, the higher the value."""
         weights = np.array([self.weights.get(name, 0.0) for name in HEADS])
         weighed: Floats = read_heads(heads) @ weights + self.bias
         return weighed
 
     def deduct(self, warnings: Container[str]) -> float:
-        """What a turn's warnings take from what `weigh` gave for its windows."""
+        """What a turn's warnings take from what `weigh` gave for it."""
         return sum(taken for name, taken in self.repeats.items() if name in warnings)
 
     def value_of(self, weighed: float) -> float:
@@ -95,25 +94,19 @@ class ValueFormula(BaseModel):
         return values
 
 
-def _refuse_many_turns(layout: WindowLayout) -> WindowLayout:
-    if layout.context_turns > CONTEXT_ROWS:
-        raise ValueError(f"context_turns is above {CONTEXT_ROWS}, which is what the graph compares with")
-    return layout
-
-
 class QualityOptions(BaseModel):
     """The `options` of a quality bundle's manifest."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    layout: Annotated[WindowLayout, AfterValidator(_refuse_many_turns)]
+    layout: RowLayout
     value: ValueFormula
     heads: str = Field(description="File with the calibration curve of every head, by its name.")
     language: str = Field(default="en", description="Of the texts that the model was made for; only `en` is checked.")
 
 
 def read_heads(heads: Floats) -> Floats:
-    """What the weights multiply, [windows, heads]: the logits of the probabilities, and the sentiment as it is."""
+    """What the weights multiply, [turns, heads]: the logits of the probabilities, and the sentiment as it is."""
     clipped = np.clip(heads, _CLIP, 1 - _CLIP)
     read: Floats = np.log(clipped / (1 - clipped))
     read[:, _SENTIMENT] = heads[:, _SENTIMENT]
@@ -135,9 +128,10 @@ class HeadCurves(BaseModel):
 
 
 class QualityScorer:
-    """Probability, 0 to 1, that people call the turn good; the heads of its worst window in `details`."""
+    """Probability, 0 to 1, that people call the turn good, with its heads in `details`."""
 
     KIND: ClassVar[str] = "quality"
+    reason_heads: Sequence[str] = tuple(name for name in HEADS if name != "overall")
 
     def __init__(self, bundle: Bundle, backend: Backend) -> None:
         """Raises RuntimeError where the manifest's options are wrong, InvalidManifestError where the heads' file is."""
@@ -159,7 +153,7 @@ class QualityScorer:
             raise InvalidRequestError("quality has no such option", field=name)
 
     def trim(self, turn: TurnToScore) -> TurnToScore:
-        """The latest turns of the context, each from its end, and the response from its beginning.
+        """The latest turns of the context, each from its end, and the response's beginning and end.
 
         The model reads few of them; in the others, of which less is kept, a repeated turn is looked for.
         """
@@ -173,72 +167,56 @@ class QualityScorer:
         context = [
             Turn.model_construct(speaker=each.speaker, text=text) for each, (text, _) in zip(latest, kept, strict=True)
         ]
-        response, response_cut = keep_beginning(turn.response, CHARS_PER_TOKEN * layout.response_tokens)
+        most = CHARS_PER_TOKEN * layout.response_tokens
+        response, response_cut = keep_ends(turn.response, most, CHARS_PER_TOKEN * layout.response_end_tokens)
         return turn.trimmed(context, response, is_cut=first_read > 0 or response_cut or any(cut for _, cut in kept))
 
     def estimate_tokens(self, turn: TurnToScore) -> int:
         """Tokens of all rows, from the characters of what they may hold."""
         layout = self._layout
         response = min(layout.response_tokens, len(turn.response) // _CHARS_PER_TOKEN + 1)
-        windows = len(window_starts(response, layout))
         said = [len(each.text) // _CHARS_PER_TOKEN + 1 for each in self._latest(turn, layout.context_turns)]
-        context = sum(min(layout.turn_tokens, each) + ROW_MARKS for each in said)
-        return context + windows * (min(response, layout.window_tokens) + ROW_MARKS)
+        return response + ROW_MARKS + sum(min(layout.turn_tokens, each) + ROW_MARKS for each in said)
 
     def inputs_of(self, turn: TurnToScore) -> Fields:
         """The latest turns of the context and the response."""
         return (*context_fields(self._latest(turn, REPEAT_TURNS)), turn.response)
 
     def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
-        """One pack a turn, of a row for each window of its response, then for each text of the context, latest first.
+        """One pack a turn, of a row for its response, then for each text of the context, latest first.
 
         Each distinct text is tokenized once.
         """
-        read = [[each.text for each in self._latest(turn, self._layout.context_turns)] for turn in turns]
-        texts = dict.fromkeys(text for turn, said in zip(turns, read, strict=True) for text in (turn.response, *said))
+        read = [self._latest(turn, self._layout.context_turns) for turn in turns]
+        texts = dict.fromkeys(
+            text for turn, said in zip(turns, read, strict=True) for text in (turn.response, *(t.text for t in said))
+        )
         ids = dict(zip(texts, self._tokenizer.encode(list(texts)), strict=True))
         return [
-            self._pack(place, turn, [ids[text] for text in said if ids[text]], ids[turn.response])
+            self._pack(
+                place,
+                turn,
+                [(each.speaker == "system", ids[each.text]) for each in said if ids[each.text]],
+                ids[turn.response],
+            )
             for place, (turn, said) in enumerate(zip(turns, read, strict=True))
         ]
 
     def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
-        """One score a turn: of the window with the lowest value, with its heads and their percentiles."""
+        """One score a turn, with its heads and their percentiles."""
         heads = self.compute_heads(batch)
         weighed = self._formula.weigh(heads)
-        scores, first = [], 0
-        for pack in batch:
-            windows = windows_of(pack)
-            worst = first + int(np.argmin(weighed[first : first + windows]))
-            value = self._formula.value_of(weighed[worst] - self._formula.deduct(pack.warnings[0]))
-            scores.append(RawScore(value, self._details(heads[worst])))
-            first += windows
-        return scores
+        return [
+            RawScore(self._formula.value_of(each - self._formula.deduct(pack.warnings[0])), self._details(own))
+            for pack, own, each in zip(batch, heads, weighed, strict=True)
+        ]
 
     def compute_heads(self, batch: Sequence[TokenPack]) -> Floats:
-        """What the graph gives for every window of every pack, in order, [windows, heads].
+        """What the graph gives for every pack, in order, [turns, heads].
 
         Equal rows of a batch, such as one context of many responses, are computed once.
         """
-        places: dict[TokenRow, int] = {}
-        for pack in batch:
-            for row in pack.rows:
-                places.setdefault(row, len(places))
-        input_ids, attention_mask = pad_rows(list(places), self._tokenizer.pad_id)
-        responses = [places[row] for pack in batch for row in pack.rows[: windows_of(pack)]]
-        contexts = np.full((len(responses), CONTEXT_ROWS), NO_ROW, dtype=np.int64)
-        first = 0
-        for pack in batch:
-            windows = windows_of(pack)
-            said = [places[row] for row in pack.rows[windows:]]
-            contexts[first : first + windows, : len(said)] = said
-            first += windows
-        feeds = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "response_row": np.array(responses, dtype=np.int64),
-            "context_rows": contexts,
-        }
+        feeds = lay_out_batch([cast("TurnRows", pack.structure) for pack in batch], self._tokenizer.pad_id)
         outputs = self._backend.run(feeds)
         heads: Floats = np.stack([outputs[name] for name in HEADS], axis=1).astype(np.float64)
         return heads
@@ -258,25 +236,17 @@ class QualityScorer:
         return details
 
     def _pack(
-        self, place: int, turn: TurnToScore, context: Sequence[Sequence[int]], response: Sequence[int]
+        self, place: int, turn: TurnToScore, context: Sequence[tuple[bool, Sequence[int]]], response: Sequence[int]
     ) -> TokenPack:
-        first, separator = self._tokenizer.first_id, self._tokenizer.separator_id
-        laid = lay_out_rows(context, response, self._layout, first, separator)
-        rows = (*laid.windows, *laid.context)
+        laid = lay_out_rows(context, response, self._layout, self._tokenizer.first_id, self._tokenizer.separator_id)
+        rows = (laid.response, *laid.context)
         count = TokenCount(used=sum(map(len, rows)), dropped=laid.context_dropped + laid.response_dropped)
         warnings = (
             *reading_warnings(
-                context_read=not context or len(context[-1]) <= self._layout.turn_tokens,
+                context_read=not context or len(context[-1][1]) <= self._layout.turn_tokens,
                 response_read=not laid.response_dropped,
             ),
             *find_repeats(self._latest(turn, REPEAT_TURNS), turn.response),
             *((NOT_IN_LANGUAGE,) if self._language == "en" and is_foreign(turn.response, len(response)) else ()),
         )
-        return TokenPack(
-            rows=rows, answers=(place,), tokens=(count,), structure=len(laid.windows), warnings=(warnings,)
-        )
-
-
-def windows_of(pack: TokenPack) -> int:
-    """How many windows of a response a pack of this scorer begins with."""
-    return cast("int", pack.structure)
+        return TokenPack(rows=rows, answers=(place,), tokens=(count,), structure=laid, warnings=(warnings,))

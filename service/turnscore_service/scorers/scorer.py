@@ -135,6 +135,14 @@ class BuildsPlans(Protocol):
 
 
 @runtime_checkable
+class HasHeads(Protocol):
+    """A scorer whose value is made of heads that a caller may be told of as reasons."""
+
+    reason_heads: Sequence[str]
+    """Names of `details` that have percentiles."""
+
+
+@runtime_checkable
 class EncodesTexts(Protocol):
     """A scorer that makes vectors of texts: it is asked by /v1/similarity, and of no turn."""
 

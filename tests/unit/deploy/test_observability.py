@@ -205,11 +205,11 @@ def said(label: str, values: str) -> tuple[str, str]:
 SLOW = [  # a value an hour
     case("TurnscoreDrift", "30h", "80h", *falling(SKEWED, 40, EVEN, 60), *BASELINE),
     case("TurnscoreMisfit", "30h", "80h", *falling(SKEWED, 40, EVEN, 60)),
-    case("TurnscoreLowShare", "130h", "160h", said("ok", "0+90x120 10800+50x10 11300+90x60"),
+    case("TurnscoreLowShare", "130h", "160h", said("fair", "0+90x120 10800+50x10 11300+90x60"),
          said("low", "0+10x120 1200+50x10 1700+10x60")),
-    case("TurnscoreForeign", "10h", "40h", said("ok", "0+100x60"),
+    case("TurnscoreForeign", "10h", "40h", said("fair", "0+100x60"),
          (f'turnscore_warned_turns_total{{{QUALITY}, warning="not_in_language"}}', "0+20x20 400x40")),
-    case("TurnscoreNotComputable", "10h", "40h", said("ok", "0+100x60"),
+    case("TurnscoreNotComputable", "10h", "40h", said("fair", "0+100x60"),
          (f"turnscore_not_computable_turns_total{{{QUALITY}}}", "0+1x20 20x40")),
 ]  # fmt: skip
 

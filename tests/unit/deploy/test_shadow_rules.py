@@ -29,8 +29,8 @@ def shadow_case() -> dict[str, Any]:
                 shadowed("percentiles_total", 'by="shadow"', "0+1800x30"),
                 shadowed("percentile_shift_bucket", f'le="{RULES.FAR}"', "0+36x30"),
                 shadowed("percentile_shift_bucket", 'le="+Inf"', "0+40x30"),
-                shadowed("labels_total", 'served_label="ok", shadow_label="ok"', "0+38x30"),
-                shadowed("labels_total", 'served_label="ok", shadow_label="low"', "0+2x30"),
+                shadowed("labels_total", 'served_label="fair", shadow_label="fair"', "0+38x30"),
+                shadowed("labels_total", 'served_label="fair", shadow_label="low"', "0+2x30"),
             )
         ],
         "promql_expr_test": [

@@ -83,7 +83,7 @@ export function badge(label) {
   return el(
     "span",
     { class: `badge ${label}` },
-    el("span", { class: "shape", "aria-hidden": "true", text: label === "low" ? "▼" : "●" }),
+    el("span", { class: "shape", "aria-hidden": "true", text: { low: "▼", good: "▲" }[label] ?? "●" }),
     ` ${label}`,
   );
 }

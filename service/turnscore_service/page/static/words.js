@@ -12,10 +12,10 @@ export const SCORERS = {
 /** Of each head of `quality`: what a very low one says of the turn, and a rather low one. */
 const HEADS = {
   relevant: ["does not answer what was said", "only half answers what was said"],
-  sound: ["is hardly sound language", "reads a little oddly"],
+  fluent: ["is hardly well-formed language", "reads a little oddly"],
   engaging: ["gives nothing to go on with", "gives little to go on with"],
   sentiment: ["is likely to sour the mood", "may sour the mood"],
-  goes_on: ["is likely to end the talk", "may end the talk"],
+  continues: ["is likely to end the talk", "may end the talk"],
   overall: ["is of a kind that people rate low", "is of a kind that people rate rather low"],
 };
 const WARNINGS = {
@@ -27,10 +27,8 @@ const WARNINGS = {
 };
 const SUFFIX = "_percentile";
 const VERY_LOW = 10; // "the lowest tenth deserves a look" (docs/reading-the-scores.md)
-const LOW = 25; // a head below it is a weak side of a turn that is itself in the lower half. Chosen.
-const MOST_NAMED = 2;
 
-/** "goes_on" as people read it. */
+/** "sentiment_stop" as people read it. */
 export function plain(name) {
   return name.replaceAll("_", " ");
 }
@@ -53,18 +51,15 @@ export function partsOf(score) {
   return parts.sort((a, b) => (a.percentile ?? 101) - (b.percentile ?? 101));
 }
 
-/** The turn's weak sides, or its weakest one, as a sentence; empty where the score has no heads. */
+/** The reasons that the service gives for the value, as a sentence; empty where it gives none. */
 export function reasonOf(score) {
-  const heads = partsOf(score).filter((part) => part.name in HEADS && part.percentile !== null);
-  if (!heads.length) return "";
-  const low = (score.percentile ?? 0) < 50 ? heads.filter((part) => part.percentile < LOW) : [];
-  const reasons = low.filter((part) => part.name !== "overall"); // which is no reason of its own beside others
-  const named = (reasons.length ? reasons : low).slice(0, MOST_NAMED);
-  if (!named.length) return `Weakest side: ${plain(heads[0].name)} (${whole(heads[0].percentile)}).`;
-  const told = named.map(
-    ({ name, percentile }) =>
-      `${HEADS[name][percentile < VERY_LOW ? 0 : 1]} (${plain(name)}\u00a0${whole(percentile)})`,
-  );
+  const told = score.reasons
+    .filter((name) => name in HEADS)
+    .map((name) => {
+      const percentile = score.details[name + SUFFIX];
+      return `${HEADS[name][percentile < VERY_LOW ? 0 : 1]} (${plain(name)}\u00a0${whole(percentile)})`;
+    });
+  if (!told.length) return "";
   return `Weak: it ${told.join(", and ")}.`;
 }
 

@@ -122,7 +122,12 @@ def test_counts_by_dialogue_add_up_and_are_dropped_where_a_part_lacks_them():
 
 def test_metrics_and_a_file_of_the_same_scores_have_the_same_counts(tmp_path: Path):
     percentiles = [0.0, 3.0, 10.0, 10.1, 55.0, 99.9, 100.0]
-    more: list[dict[str, Any]] = [{"label": "low"}, {"label": "ok"}, {"warnings": ["not_in_language"]}, {"dropped": 2}]
+    more: list[dict[str, Any]] = [
+        {"label": "low"},
+        {"label": "fair"},
+        {"warnings": ["not_in_language"]},
+        {"dropped": 2},
+    ]
     scored = [
         score(each, "drift-test:1", **(more[place] if place < 4 else {})) for place, each in enumerate(percentiles)
     ]

@@ -14,7 +14,7 @@ from turnscore_service import metrics
 from typer.testing import CliRunner
 
 LABELS = {"scorer": "quality", "model": "quality:2", "served": "quality:1"}
-PAIRS = [("low", "low")] * 5 + [("low", "ok")] * 2 + [("ok", "low")] + [("ok", "ok")] * 12 + [("none", "ok")]
+PAIRS = [("low", "low")] * 5 + [("low", "fair")] * 2 + [("fair", "low")] + [("fair", "fair")] * 12 + [("none", "fair")]
 
 
 def exposition(names: dict[str, str] = LABELS) -> str:
@@ -65,8 +65,9 @@ def test_the_table_says_what_would_change(tmp_path: Path):
         "turns whose percentiles differ by more than 10": "23.8%",
         "rank correlation, latest turns": "0.912",
         "labels that flip, with Wilson's interval": "15.0% (5.2% to 36.0%)",
-        "ok becomes low": "1",
-        "low becomes ok": "2",
+        "become low": "1",
+        "become fair": "2",
+        "become good": "0",
         "CPU per compared turn": "20.0 ms",
     }
     assert "quality:2 beside quality:1" in page.read_text()

@@ -170,7 +170,7 @@ def test_the_new_version_carries_threshold_and_fit_and_loads(bundle: Bundle, tmp
     assert made.manifest.options["value"] != bundle.manifest.options["value"]
     loaded = load_scorer(made, "fp32")
     good, bad = score_turns(loaded.scorer, [TurnToScore([], "good nice"), TurnToScore([], "bad wrong")])
-    assert (loaded.label(good), loaded.label(bad)) == ("ok", "low")
+    assert (loaded.label(good), loaded.label(bad)) == ("fair", "low")
     assert (loaded.percentile(good) or 0) > (loaded.percentile(bad) or 0)
     assert f"finds {threshold.recall.share:.0%} of bad turns" in result.output
     assert "warning" not in result.output

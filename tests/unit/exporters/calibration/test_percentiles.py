@@ -13,7 +13,7 @@ from turnscore_exporters.calibration.percentiles import renew_percentiles
 from turnscore_exporters.errors import ExporterError
 from turnscore_models import Bundle, read_bundle, starter_bundles
 from turnscore_service.scorers.loaded_scorer import LoadedScorer, choose_variant, load_scorer
-from turnscore_service.scorers.quality import HEADS
+from turnscore_service.scorers.quality_rows import HEADS
 from turnscore_service.scorers.scorer import RawScore
 from turnscore_service.scorers.self_test import score_turns
 

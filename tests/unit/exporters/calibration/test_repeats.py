@@ -8,7 +8,7 @@ from support.exporter_data import write_rows
 from support.quality_bundles import make_quality_bundle
 from turnscore_assessment.agreement.bundles import make_turn
 from turnscore_exporters.commands.export import app
-from turnscore_exporters.quality.finish import REPEATS
+from turnscore_exporters.quality.value import REPEATS
 from turnscore_models import Bundle, Threshold, read_bundle, starter_bundles, write_bundle
 from turnscore_service.scorers.loaded_scorer import load_scorer
 from turnscore_service.scorers.quality import QualityOptions

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from typer.testing import CliRunner, Result
 
 RATINGS = "turn_ratings.jsonl.gz"
 STARTER = next(folder for folder in starter_bundles() if folder.name == "quality")
-PAGE = Path(__file__).parents[4] / "docs/models/quality.md"
 
 
 def make_rows(name: str, count: int, *, liked: str = "good", disliked: str = "bad") -> list[object]:
@@ -72,6 +72,13 @@ def test_it_is_the_order_statistic_of_the_good_turns_that_nothing_was_fitted_on(
     assert found.recall is not None
     assert found.recall.share == pytest.approx((values[~good] < wanted).mean(), abs=1e-4)
     assert f"{len(turns)} dialogues; {good.sum()} good ones" in found.source
+    second = read_bundle(tmp_path / "new").manifest.good_threshold
+    assert second is not None
+    lowest = -np.sort(-values[~good])[choose_order(int((~good).sum()), 0.05) - 1]
+    assert second.value == pytest.approx(lowest, abs=1e-9)
+    assert (values[~good] >= second.value).mean() < 0.05
+    assert second.recall is not None
+    assert second.recall.share == pytest.approx((values[good] >= second.value).mean(), abs=1e-4)
     assert (values[good] < wanted).mean() < 0.05
     assert (
         f"| persona-zhao (chosen on), made of it | {sum(t.set_name == 'persona-zhao' for t in turns)} |"
@@ -85,7 +92,7 @@ def test_all_else_stays_byte_for_byte(bundle: Bundle, tmp_path: Path):
     made = read_bundle(tmp_path / "new").manifest
     assert made.files == bundle.manifest.files
     changed = {name for name, value in made.model_dump().items() if value != bundle.manifest.model_dump()[name]}
-    assert changed == {"version", "threshold"}
+    assert changed == {"version", "threshold", "good_threshold"}
 
 
 def test_dailydialogs_texts_show_what_it_finds_and_make_nothing_of_it(bundle: Bundle, tmp_path: Path):
@@ -114,18 +121,42 @@ def test_too_few_good_turns_and_another_scorers_bundle_are_refused(
     assert not (tmp_path / "new").exists()
 
 
-def test_the_starter_has_one_and_its_page_says_of_what_it_is_made():
-    found = threshold_of(STARTER)
-    assert found.recall is not None
-    page = " ".join(PAGE.read_text(encoding="utf-8").split())
-    assert f"threshold, {found.value:.3f}".replace("0.", ".") in page
-    assert "212 of convai2-grade, 314 of persona-zhao" in found.source
-    assert "212 of convai2-grade and 314 of persona-zhao" in page
-
-
-def test_the_starter_calls_an_insult_low_and_an_answer_ok():
+def test_the_starter_calls_an_insult_low_and_an_answer_not():
     loaded = load_scorer(read_bundle(STARTER), "cpu-int8")
     context = [("user", "i finally finished my thesis!")]
     asked: list[Any] = [make_turn(context, text) for text in ("you are too stupid.", "congratulations! what about?")]
-    assert [loaded.label(raw) for raw in score_turns(loaded.scorer, asked)] == ["low", "ok"]
-    assert json.loads((STARTER / "manifest.json").read_text())["threshold"]["false_alarm_rate"] == 0.05
+    assert [loaded.label(raw) for raw in score_turns(loaded.scorer, asked)] == ["low", "fair"]
+    manifest = json.loads((STARTER / "manifest.json").read_text())
+    assert [manifest[name]["false_alarm_rate"] for name in ("threshold", "good_threshold")] == [0.05, 0.05]
+
+
+def test_where_there_are_judged_turns_they_make_it(bundle: Bundle, tmp_path: Path):
+    """Judged turns of another scale of values move both thresholds."""
+    write_rows(tmp_path / RATINGS, make_rows("persona-zhao", 500))
+    alone = run(bundle.folder, tmp_path)
+    assert alone.exit_code == 0, alone.output
+    before = read_bundle(tmp_path / "new").manifest
+    shutil.rmtree(tmp_path / "new")
+    marks = {"relevant": 3, "engaging": 3, "sound": 3}
+    rows = [
+        {
+            "set": "modern",
+            "dialogue": f"M{number}",
+            "split": "dev",
+            "context": [{"speaker": "user", "text": "a b"}],
+            "responses": [
+                {"text": " ".join(["bad"] * 3), "overall": 5, **marks},
+                {"text": " ".join(["good"] * 3), "overall": 1, **marks},
+            ],
+        }
+        for number in range(400)
+    ]
+    write_rows(tmp_path / "judged_modern.jsonl.gz", rows)
+    assert run(bundle.folder, tmp_path).exit_code == 0
+    after = read_bundle(tmp_path / "new").manifest
+    assert before.threshold is not None
+    assert after.threshold is not None
+    assert before.good_threshold is not None
+    assert after.good_threshold is not None
+    assert after.threshold.value < before.threshold.value
+    assert after.good_threshold.value > before.good_threshold.value

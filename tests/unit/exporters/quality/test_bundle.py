@@ -25,23 +25,23 @@ from turnscore_exporters.quality.bundle import (
     QualityExport,
     QualityReference,
     export_quality,
-    score_windows,
+    score_turns,
 )
-from turnscore_exporters.quality.model import HEADS, QualityModel, QualitySettings, load_model, save_model
+from turnscore_exporters.quality.model import QualityModel, QualitySettings, RowBuilder, load_model, save_model
 from turnscore_exporters.quality.recovery import put_weights, recover_checkpoint
-from turnscore_exporters.quality.training import new_model
 from turnscore_exporters.quality.value import ValueFormula, read_formula, write_formula
 from turnscore_exporters.training.encoders import load_encoder
 from turnscore_models import Bundle, MismatchedGraphError, Threshold, read_bundle
 from turnscore_service.inference.onnx_backend import OnnxBackend
 from turnscore_service.scorers.loaded_scorer import load_scorer
-from turnscore_service.scorers.quality_windows import WindowLayout
+from turnscore_service.scorers.quality_rows import HEADS, RowLayout, lay_out_batch
 from turnscore_service.scorers.scorer import TurnToScore
-from turnscore_service.scorers.self_test import read_turn, score_turns
+from turnscore_service.scorers.self_test import read_turn
+from turnscore_service.scorers.self_test import score_turns as serve
 from turnscore_wire import Turn
 from typer.testing import CliRunner
 
-LAYOUT = WindowLayout(turn_tokens=8, window_tokens=10, stride_tokens=6, response_tokens=40)
+LAYOUT = RowLayout(turn_tokens=8, response_tokens=40, response_end_tokens=10)
 FORMULA = ValueFormula(
     weights={"overall": 0.6, "sentiment": 0.2, "relevant": 0.3},
     bias=0.1,
@@ -51,7 +51,7 @@ FORMULA = ValueFormula(
 
 
 def make_turns(count: int) -> list[TurnToScore]:
-    """Responses of one to four windows after up to four turns; every seventh says an earlier turn again."""
+    """Responses after up to four turns; every seventh says an earlier turn again."""
     chance = random.Random(16)
     turns = []
     for number in range(count):
@@ -75,7 +75,7 @@ def checkpoint(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     folder = tmp_path_factory.mktemp("quality_checkpoint")
     torch.manual_seed(0)
     encoder = load_encoder(str(tiny_bert), LAYOUT.row_tokens)
-    model = new_model(encoder, QualitySettings("tiny", LAYOUT))
+    model = QualityModel(encoder.model, QualitySettings(str(tiny_bert), LAYOUT))
     with torch.no_grad():
         model.hidden.weight.normal_(std=0.05)
         model.head.weight.normal_(std=0.1)
@@ -101,17 +101,14 @@ def bundle(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle
 def test_every_graph_serves_what_the_checkpoint_computes(bundle: Bundle, checkpoint: Path):
     model, encoder = load_model(checkpoint)
     turns = make_turns(30)
-    expected = score_windows(model, encoder, turns)
-    assert max(expected.counts) >= 3
+    expected = score_turns(model, encoder, turns)
     assert {"repeats_user", "repeats_itself"} <= {name for each in expected.warnings for name in each}
     spoken = [([(each.speaker, each.text) for each in turn.context], turn.response) for turn in turns]
-    values = FORMULA.compute(expected.heads, np.repeat(FORMULA.deduct(spoken), expected.counts))
-    starts = np.cumsum([0, *expected.counts[:-1]])
-    worst = [values[start : start + count].min() for start, count in zip(starts, expected.counts, strict=True)]
+    values = FORMULA.compute(expected.heads, FORMULA.deduct(spoken))
     for variant, spec in bundle.manifest.graphs.items():
         scorer = load_scorer(bundle, variant).scorer
-        served = [each.value for each in score_turns(scorer, turns)]
-        assert served == pytest.approx(worst, abs=spec.parity_tolerance)
+        served = [each.value for each in serve(scorer, turns)]
+        assert served == pytest.approx(values, abs=spec.parity_tolerance)
 
 
 def test_the_manifest_says_what_was_measured_of_every_head_and_graph(bundle: Bundle):
@@ -129,7 +126,7 @@ def test_the_manifest_says_what_was_measured_of_every_head_and_graph(bundle: Bun
 
 def test_percentiles_of_value_and_heads_are_those_of_the_reference_turns(bundle: Bundle, checkpoint: Path):
     loaded = load_scorer(bundle, "fp32")
-    scores = score_turns(loaded.scorer, reference().turns)
+    scores = serve(loaded.scorer, reference().turns)
     for name in ("relevant", "sentiment"):
         half = float(np.median([each.details[name] for each in scores]))
         below = [each.details[f"{name}_percentile"] for each in scores if each.details[name] < half]
@@ -153,22 +150,13 @@ def copy_of(bundle: Bundle, folder: Path) -> Path:
 
 
 def test_skipping_the_padding_changes_no_head_by_a_bit(checkpoint: Path, tmp_path: Path):
-    model, _ = load_model(checkpoint)
+    model, encoder = load_model(checkpoint)
     export_fp32(model, CONTRACT, tmp_path / "fp32.onnx")
-    quantize_int8(tmp_path / "fp32.onnx", tmp_path / "padded.onnx")
+    texts = [([(each.speaker, each.text) for each in turn.context], turn.response) for turn in make_turns(12)]
+    feeds = lay_out_batch(RowBuilder(encoder, LAYOUT).build(texts), pad_id=0)
+    quantize_int8(tmp_path / "fp32.onnx", tmp_path / "padded.onnx", feeds)
     (tmp_path / "unpadded.onnx").write_bytes((tmp_path / "padded.onnx").read_bytes())
     skip_padding(tmp_path / "unpadded.onnx")
-    chance = np.random.default_rng(0)
-    lengths = [3, 12, 7, 1]
-    ids = np.zeros((4, 12), np.int64)
-    for row, length in enumerate(lengths):
-        ids[row, :length] = chance.integers(1, 40, length)
-    feeds = {
-        "input_ids": ids,
-        "attention_mask": (np.arange(12) < np.array(lengths)[:, None]).astype(np.int64),
-        "response_row": np.array([1, 0, 3]),
-        "context_rows": np.array([[0, 2, -1], [-1, -1, -1], [1, 2, 0]]),
-    }
     padded, unpadded = (OnnxBackend(tmp_path / f"{name}.onnx", threads=1).run(feeds) for name in ("padded", "unpadded"))
     for name in HEADS:
         assert np.array_equal(padded[name], unpadded[name]), name
@@ -184,11 +172,11 @@ def test_a_head_that_disagrees_stops_the_export_by_its_name(
     def shift(self: QualityModel, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         outputs = list(forward(self, *inputs))
         if torch.jit.is_tracing():
-            outputs[HEADS.index("sound")] = outputs[HEADS.index("sound")] + 0.01
+            outputs[HEADS.index("fluent")] = outputs[HEADS.index("fluent")] + 0.01
         return tuple(outputs)
 
     monkeypatch.setattr(QualityModel, "forward", shift)
-    with pytest.raises(ParityError, match="sound: graph fp32"):
+    with pytest.raises(ParityError, match="fluent: graph fp32"):
         export_quality(
             QualityExport(
                 checkpoint=checkpoint,
@@ -218,7 +206,7 @@ def test_the_command_writes_a_bundle_that_loads(checkpoint: Path, tmp_path: Path
     written = read_bundle(tmp_path / "bundle")
     assert list(written.manifest.graphs) == ["fp32"]
     turns: Sequence[TurnToScore] = [read_turn(each) for each in written.self_test().turns]
-    assert len({round(each.value, 4) for each in score_turns(load_scorer(written, "fp32").scorer, turns)}) > 5
+    assert len({round(each.value, 4) for each in serve(load_scorer(written, "fp32").scorer, turns)}) > 5
 
 
 def test_a_lost_checkpoint_is_recovered_from_the_int8_graph(bundle: Bundle, checkpoint: Path, tmp_path: Path):
@@ -228,11 +216,12 @@ def test_a_lost_checkpoint_is_recovered_from_the_int8_graph(bundle: Bundle, chec
     (model, encoder), (again, _) = load_model(checkpoint), load_model(tmp_path / "again")
     found = again.state_dict()
     for name, weight in model.state_dict().items():
-        is_quantized = weight.ndim == 2 and name.startswith("encoder.")
-        assert torch.allclose(weight, found[name], atol=float(weight.abs().max()) / 100 if is_quantized else 1e-7), name
+        is_quantized = weight.ndim == 2 and name.startswith(("encoder.", "joint."))
+        near = 1e-2 if is_quantized else 1e-3 if "hidden" in name else 1e-6  # of the largest weight: int8, fp16, fp32
+        assert torch.allclose(weight, found[name], atol=float(weight.abs().max()) * near), name
     turns = make_turns(40)
-    before, after = (score_windows(each, encoder, turns).heads for each in (model, again))
-    assert 0 < np.abs(before - after).max() < 0.02
+    before, after = (score_turns(each, encoder, turns).heads for each in (model, again))
+    assert 0 < np.abs(before - after).max() < 0.05
     again_formula = read_formula(tmp_path / "again")
     assert (again_formula.weights, again_formula.repeats) == (FORMULA.weights, FORMULA.repeats)
     assert json.loads((tmp_path / "again/training.json").read_text())["recovered_from"] == "quality:0.0.1"

@@ -39,7 +39,7 @@ class Since:
 SERIES: list[tuple[str, Mapping[str, str]]] = [
     *((name, {}) for name in ("said_dialogues_total", "cut_turns_total", "not_computable_turns_total")),
     *((name, {}) for name in ("said_tokens_total", "said_chars_total")),
-    *(("said_turns_total", {"label": label}) for label in ("low", "ok", "none")),
+    *(("said_turns_total", {"label": label}) for label in ("low", "fair", "good", "none")),
     *(("score_percentile_bucket", {"le": f"{le}.0"}) for le in range(10, 101, 10)),
     ("score_percentile_count", {}),
     ("score_percentile_sum", {}),
@@ -53,7 +53,7 @@ async def test_a_said_turn_is_counted_once_by_its_score(serve: ServeFakes):
     async with serve(fake=fake) as (client, _):
         await client.post("/v1/score", json={"context": [HELLO], "response": "one two"})
         reply = (await client.post("/v1/score", json={"context": [HELLO, HI, HELLO], "response": "a b c"})).json()
-    assert (since("said_turns_total", label="low"), since("said_turns_total", label="ok")) == (1, 1)
+    assert (since("said_turns_total", label="low"), since("said_turns_total", label="fair")) == (1, 1)
     assert since("said_dialogues_total") == 1
     percentile = reply["scores"]["fake"]["percentile"]
     assert since("score_percentile_count") == 2

@@ -30,18 +30,18 @@ async def test_the_difference_is_measured_turn_by_turn():
 async def test_labels_that_flip_are_counted_by_both_sides():
     """Hand-made: threshold 0.05 in both; the shadow gives 0.02 more."""
     since = Since()
-    pairs = [(1, "low"), (2, "low"), (3, "low"), (4, "low"), (5, "ok"), (9, "ok")]  # 3 and 4 become ok
+    pairs = [(1, "low"), (2, "low"), (3, "low"), (4, "low"), (5, "fair"), (9, "fair")]  # 3 and 4 become fair
     async with shadows_of(Longer(), threshold=0.05) as shadows:
         for words, label in pairs:
             shadows.offer(*said(words, label=label))
         await until(lambda: since.outcomes() == {"compared": 6})
     counts = {
         (was, becomes): since("labels_total", served_label=was, shadow_label=becomes)
-        for was in ("low", "ok", "none")
-        for becomes in ("low", "ok", "none")
+        for was in ("low", "fair", "none")
+        for becomes in ("low", "fair", "none")
     }
     assert {pair: count for pair, count in counts.items() if count} == {
-        ("low", "low"): 2, ("low", "ok"): 2, ("ok", "ok"): 2,
+        ("low", "low"): 2, ("low", "fair"): 2, ("fair", "fair"): 2,
     }  # fmt: skip
 
 

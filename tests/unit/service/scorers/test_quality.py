@@ -1,6 +1,7 @@
 """The quality scorer on a graph whose every word has a known mark."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from turnscore_service.errors import InvalidRequestError
 from turnscore_service.inference.onnx_backend import OnnxBackend
 from turnscore_service.scorers.fields import pack_fields
 from turnscore_service.scorers.loaded_scorer import load_scorer
-from turnscore_service.scorers.quality import HEADS, QualityScorer, ValueFormula
+from turnscore_service.scorers.quality import QualityScorer, ValueFormula
+from turnscore_service.scorers.quality_rows import HEADS, RowLayout, lay_out_batch, lay_out_rows
 from turnscore_service.scorers.scorer import RawScore, TurnToScore
 from turnscore_service.scorers.self_test import score_turns
 from turnscore_wire import Turn
@@ -47,7 +49,6 @@ def test_every_text_is_a_row_the_latest_context_turn_first(scorer: QualityScorer
     [pack] = scorer.encode([turn("a b c", "z", "d", " ", "e f")])
     a, b, c, d, e, f = range(10, 16)
     assert pack.rows == ((1, a, b, c, 2), (1, e, f, 2), (1, d, 2))
-    assert pack.structure == 1
     assert (pack.tokens[0].used, pack.tokens[0].dropped) == (12, 0)
 
 
@@ -85,32 +86,63 @@ def logit(value: float) -> float:
 def test_every_head_comes_with_its_percentile(scorer: QualityScorer):
     [found] = score(scorer, turn("good a b", "c"))
     assert list(found.details) == [*HEADS, *(f"{name}_percentile" for name in HEADS)]
-    assert found.details["sound_percentile"] == pytest.approx(100 * found.details["sound"])
+    assert found.details["fluent_percentile"] == pytest.approx(100 * found.details["fluent"])
     assert found.details["sentiment_percentile"] == pytest.approx(50 * (1 + found.details["sentiment"]))
 
 
-def test_of_a_long_response_the_worst_window_is_shown(scorer: QualityScorer):
-    good = "good fine nice good fine nice good fine"
-    start, middle, end = (
-        f"bad bad bad bad {good}",
-        f"good fine nice good bad bad bad bad {good}",
-        f"{good} bad bad bad bad",
-    )
-    whole, *spoilt = score(scorer, turn(good), turn(start), turn(middle), turn(end))
-    assert all(each.value < whole.value - 0.2 for each in spoilt)
-    alone = score(scorer, turn("nice good bad bad bad bad"))[0]
-    assert spoilt[1].value <= alone.value + 1e-6
+def test_of_a_long_response_the_beginning_and_the_end_are_read(scorer: QualityScorer):
+    good = "good fine nice " * 5
+    spoilt = [turn(f"bad bad bad bad {good}"), turn(f"{good} bad bad bad bad")]
+    whole, *found = score(scorer, turn(good), *spoilt)
+    assert all(each.value < whole.value - 0.05 for each in found)
+    [pack] = scorer.encode([turn(" ".join("abcdefghijklmnopqrst"))])
+    assert [each - 10 for each in pack.rows[0][1:-1]] == [*range(10), *range(14, 20)]
+    assert (pack.tokens[0].used, pack.tokens[0].dropped, pack.warnings) == (18, 4, (("response_cut",),))
 
 
-def test_the_windows_of_a_turn_are_one_pack_and_batching_changes_no_score(scorer: QualityScorer):
+def test_batching_changes_no_score(scorer: QualityScorer):
     turns = [turn("a b c d e f g h i j", "k"), turn("good"), turn("l m n o p q r s t u v w", "x", "y z")]
     packs = scorer.encode(turns)
-    assert [(pack.structure, len(pack.rows)) for pack in packs] == [(2, 3), (1, 1), (3, 5)]
+    assert [len(pack.rows) for pack in packs] == [2, 1, 3]
     together = scorer.score(packs)
     alone = [scorer.score([pack])[0] for pack in packs]
     for one, other in zip(together, alone, strict=True):
         assert one.value == pytest.approx(other.value, abs=1e-6)
         assert one.details == pytest.approx(other.details, abs=1e-4)
+
+
+def test_a_graph_is_told_of_each_context_token_where_it_is_and_who_said_it():
+    layout = RowLayout(context_turns=3, turn_tokens=2, response_tokens=4, response_end_tokens=1)
+    asked = lay_out_rows([(False, [9]), (False, [10, 11, 12]), (True, [13]), (False, [14])], [15], layout, 1, 2)
+    other = lay_out_rows([], [16], layout, 1, 2)
+    assert asked.context == ((1, 14, 2), (1, 13, 2), (1, 11, 12, 2))
+    assert (asked.same_speaker, asked.context_dropped) == ((False, True, False), 2)
+    feeds = lay_out_batch([asked, other], pad_id=0)
+    width = feeds["input_ids"].shape[1]
+    named = feeds["context_tokens"][0][:10]
+    assert [int(feeds["input_ids"].ravel()[place]) for place in named] == [1, 14, 2, 1, 13, 2, 1, 11, 12, 2]
+    assert feeds["places"][0][:10].tolist() == [0, 0, 0, 3, 3, 3, 4, 4, 4, 4]
+    assert set(feeds["context_tokens"][1].tolist()) == {-1}
+    assert feeds["context_rows"].tolist() == [[1, 2, 3], [-1, -1, -1]]
+    assert (feeds["response_row"].tolist(), width % 8) == ([0, 4], 0)
+
+
+def test_reasons_are_the_lowest_heads_of_a_turn_that_is_not_good(bundle: Bundle):
+    loaded = replace(load_scorer(bundle, "fp32"), threshold=0.2, good_threshold=0.7)
+    details = {f"{name}_percentile": 60.0 for name in HEADS}
+    details |= {"overall_percentile": 1.0, "engaging_percentile": 9.0, "relevant_percentile": 24.0}
+    details |= {"fluent_percentile": 3.0, "continues_percentile": 26.0}
+    for value, label, reasons in (
+        (0.19, "low", ["fluent", "engaging"]),
+        (0.2, "fair", ["fluent", "engaging"]),
+        (0.69, "fair", ["fluent", "engaging"]),
+        (0.7, "good", []),
+    ):
+        raw = RawScore(value, details)
+        assert (loaded.label(raw), loaded.reasons(raw)) == (label, reasons)
+    assert loaded.reasons(RawScore(0.1, {**details, "fluent_percentile": 30.0, "engaging_percentile": 25.0})) == [
+        "relevant"
+    ]
 
 
 def test_a_context_of_many_responses_is_computed_once(bundle: Bundle):
@@ -158,7 +190,7 @@ def test_a_number_that_is_none_is_never_a_score(bundle: Bundle):
 
         def run(self, feeds: Any) -> dict[str, Any]:
             found = {name: np.full(len(feeds["response_row"]), 0.5, np.float32) for name in HEADS}
-            found["sound"][:] = np.nan
+            found["fluent"][:] = np.nan
             return found
 
     [found] = score(QualityScorer(bundle, Broken()), turn("a"))  # type: ignore[arg-type]
@@ -184,8 +216,8 @@ def test_a_curve_that_does_not_rise_is_refused(tmp_path: Path, points: Any):
         ({"value": {"weights": {"humour": 1.0}, "bias": 0.0}}, "humour"),
         ({"value": {"weights": {}, "bias": 0.0, "repeats": {"repeats_user": -1.0}}}, "repeats.repeats_user"),
         ({"value": {"weights": {}, "bias": 0.0, "repeats": {"context_not_read": 1.0}}}, "context_not_read"),
-        ({"layout": {**LAYOUT, "stride_tokens": 9}}, "stride_tokens is above window_tokens"),
-        ({"layout": {**LAYOUT, "context_turns": 4}}, "context_turns is above 3"),
+        ({"layout": {**LAYOUT, "window_tokens": 9}}, "window_tokens"),
+        ({"layout": {**LAYOUT, "context_turns": 5}}, "context_turns"),
         ({"heads": "nowhere.json"}, "nowhere.json, for which its manifest gives no SHA-256"),
     ],
 )
@@ -198,8 +230,8 @@ def test_a_head_without_a_curve_is_refused(tmp_path: Path):
     bundle = make_quality_bundle(tmp_path / "b")
     file = bundle.path_of("heads.json")
     curves = json.loads(file.read_text())
-    del curves["curves"]["sound"]
+    del curves["curves"]["fluent"]
     file.write_text(json.dumps(curves))
     write_bundle(bundle.folder, bundle.manifest)
-    with pytest.raises(InvalidManifestError, match="no curve of sound"):
+    with pytest.raises(InvalidManifestError, match="no curve of fluent"):
         QualityScorer(bundle, OnnxBackend(bundle.path_of("graph.onnx"), threads=1))

@@ -18,13 +18,15 @@ from turnscore_service.scorers.fed.scorer import FedScorer
 from turnscore_service.scorers.fields import count_chars
 from turnscore_service.scorers.history import History
 from turnscore_service.scorers.quality import QualityScorer
-from turnscore_service.scorers.quality_windows import WindowLayout
+from turnscore_service.scorers.quality_rows import RowLayout
 from turnscore_service.scorers.scorer import TokenPack, TurnToScore
 from turnscore_service.scorers.sentiment_stop import SentimentStopScorer
 from turnscore_service.scorers.text_ends import CHARS_PER_TOKEN
 from turnscore_service.scorers.turn_warnings import REPEAT_TURNS, TAIL_CHARS
 from turnscore_wire import Turn
 
+QUALITY_END = 512
+"""Characters of the end of a long response that quality keeps."""
 SCORERS = {each.KIND: each for each in (EngagementScorer, SentimentStopScorer, FedScorer)}
 WORDS = (
     *("so", "what", "did", "you", "do", "about", "those", "wonderful", "uncharacteristically", "12.50", "...", "don't"),
@@ -49,7 +51,8 @@ def scorer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def make_quality_scorer(folder: Path) -> QualityScorer:
     """With the tokenizer of a starter bundle, since words are cut into pieces by the rule."""
-    bundle = make_quality_bundle(folder, layout=WindowLayout(response_tokens=128).model_dump())
+    layout = RowLayout(response_tokens=128, response_end_tokens=QUALITY_END // CHARS_PER_TOKEN)
+    bundle = make_quality_bundle(folder, layout=layout.model_dump())
     [starter] = [each for each in starter_bundles() if each.name == "sentiment_stop"]
     shutil.copyfile(starter / "tokenizer.json", bundle.path_of("tokenizer.json"))
     return QualityScorer(write_bundle(folder, bundle.manifest), PathBackend())
@@ -141,8 +144,8 @@ def test_a_gap_of_white_space_beyond_the_limit_ends_what_is_read(scorer: Any):
     """The rule's edge: the whole turn has few tokens, but they are too far apart."""
     response = "first" + " " * 8000 + "last"
     trimmed = scorer.trim(TurnToScore([], response))
-    kept = "last" if scorer.KIND == "fed" else "first"
-    assert trimmed.response.strip() == kept
+    kept = {"fed": ["last"], "quality": ["first", "last"]}.get(scorer.KIND, ["first"])
+    assert trimmed.response.split() == kept
     assert trimmed.is_cut
     query = scorer.trim(TurnToScore([Turn(speaker="user", text=response)], "so?"))
     assert [each.text.strip() for each in query.context] == ["last"]
@@ -155,7 +158,11 @@ def test_words_that_are_too_long_are_read_from_where_they_are_cut(scorer: Any):
     trimmed = scorer.trim(TurnToScore([Turn(speaker="user", text="y" + word)], "z" + word))
     assert trimmed.is_cut
     assert len(trimmed.response) == limit
-    assert trimmed.response == (word[:limit] if scorer.KIND == "fed" else "z" + word[: limit - 1])
+    cut = {
+        "fed": word[:limit],
+        "quality": f"z{word[: limit - 1 - QUALITY_END - 1]} {word[:QUALITY_END]}",
+    }
+    assert trimmed.response == cut.get(scorer.KIND, f"z{word[: limit - 1]}")
     rows_of(scorer, trimmed)
 
 

@@ -1,0 +1,215 @@
+"""Measures a quality bundle on turns that nothing was fitted on, next to frozen baselines, into results/.
+
+    .venv-dev/bin/python experiments/quality_figures.py DATA results/quality-2.0.0.json [--older older.json]
+
+`older.json` holds the values of another version on the same turns, as `--values` of this program at that version's
+commit writes them. Intervals of 95 % are by bootstrap over dialogues.
+"""
+
+import argparse
+import gzip
+import json
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import Ridge
+from turnscore_assessment.agreement.bundles import make_turn, score_turns
+from turnscore_assessment.agreement.statistics import compute_auc, compute_spearman
+from turnscore_assessment.data.development_sets import read_development_sets
+from turnscore_assessment.data.judged_turns import (
+    LIVE_SETS,
+    MODERN_FILE,
+    TURNS_FILE,
+    read_judged_contexts,
+    read_judged_turns,
+)
+from turnscore_models import read_bundle, starter_bundles
+from turnscore_service.scorers.loaded_scorer import choose_variant, load_scorer
+
+ROUNDS = 500
+GOOD, BAD, LONG_WORDS = 4.0, 2.5, 80
+Floats = NDArray[np.float64]
+Row = dict[str, Any]
+
+
+def read_rows(folder: Path) -> Iterator[Row]:
+    """The turns to measure on: `set`, `group` (the dialogue), `context`, `response` and `rating`."""
+    for turn in read_judged_turns(folder, ["report"]):
+        yield row(turn.set_name, turn.dialogue, turn.context, turn.response, turn.rating)
+    with gzip.open(folder / "turn_feedback.jsonl.gz", "rt", encoding="utf-8") as file:
+        for each in map(json.loads, file):
+            if each["set"] in ("wochat", "abc-eval") and not each.get("held_back"):
+                context = list(zip(each["speakers"], each["context"], strict=True))
+                yield row(each["set"], each["dialogue"], context, each["response"], each["rating"])
+    for name, turns in read_development_sets(folder).items():
+        if "thumbs" not in name:
+            for turn in turns:
+                yield row(name, turn.dialogue, turn.context, turn.response, turn.rating)
+
+
+def row(name: str, group: str, context: Sequence[tuple[str, str]], response: str, rating: float) -> Row:
+    return {"set": name, "group": group, "context": [list(t) for t in context], "response": response, "rating": rating}
+
+
+def score(rows: Sequence[Row], name: str) -> tuple[Floats, list[str | None]]:
+    """Values and labels of the starter bundle of that name."""
+    [folder] = [each for each in starter_bundles() if each.name == name]
+    bundle = read_bundle(folder)
+    loaded = load_scorer(bundle, choose_variant(bundle), threads=1)
+    turns = [loaded.trim(make_turn([tuple(t) for t in each["context"]], each["response"])) for each in rows]
+    raws = score_turns(loaded, turns)
+    return np.array([raw.value for raw in raws]), [loaded.label(raw) for raw in raws]
+
+
+def learn_words(folder: Path, rows: Sequence[Row]) -> Floats:
+    """TF-IDF of the latest context turn and the response, ridge regression on the judged part `train`."""
+
+    def text(context: Sequence[Sequence[str]], response: str) -> str:
+        return f"{' '.join('u_' + word for word in (context[-1][1] if context else '').split())} {response}"
+
+    trained = [
+        (text(each.context, response.text), response.mark("overall"))
+        for name in (TURNS_FILE, MODERN_FILE)
+        for each in read_judged_contexts(folder / name)
+        if each.part == "train"
+        for response in each.responses
+    ]
+    vectors = TfidfVectorizer(ngram_range=(1, 2), min_df=3, sublinear_tf=True)
+    model = Ridge(alpha=3.0).fit(vectors.fit_transform([each for each, _ in trained]), [mark for _, mark in trained])
+    return np.asarray(model.predict(vectors.transform([text(each["context"], each["response"]) for each in rows])))
+
+
+def ordered_share(values: Floats, ratings: Floats, groups: Sequence[str]) -> float:
+    """Of pairs of one context whose ratings differ by half a point or more, the share that the values order alike."""
+    right = every = 0
+    for group in sorted(set(groups)):
+        own = [place for place, each in enumerate(groups) if each == group]
+        for one in own:
+            for other in own:
+                if ratings[one] - ratings[other] >= 0.5:
+                    every += 1
+                    right += values[one] > values[other]
+    return right / every
+
+
+def auc_of_good(values: Floats, ratings: Floats) -> float:
+    """AUC of turns rated GOOD and more against those rated BAD and less."""
+    known = (ratings >= GOOD) | (ratings <= BAD)
+    return compute_auc(values[known], (ratings[known] >= GOOD).astype(float))
+
+
+def with_interval(rows: Sequence[Row], measure: Callable[[NDArray[np.intp]], float]) -> list[float]:
+    """The figure and its interval over resampled dialogues."""
+    groups: dict[str, list[int]] = {}
+    for place, each in enumerate(rows):
+        groups.setdefault(each["group"], []).append(place)
+    members = [np.array(each) for each in groups.values()]
+    generator = np.random.default_rng(0)
+    draws = []
+    for _ in range(ROUNDS):
+        chosen = np.concatenate([members[each] for each in generator.integers(0, len(members), len(members))])
+        try:
+            draws.append(measure(chosen))
+        except (ValueError, ZeroDivisionError):
+            continue
+    low, high = np.nanpercentile(draws, [2.5, 97.5])
+    return [round(float(each), 3) for each in (measure(np.arange(len(rows))), low, high)]
+
+
+def measure(rows: Sequence[Row], values: Floats) -> dict[str, list[float]]:
+    """Every figure of the card for one scorer's values."""
+    names = np.array([each["set"] for each in rows])
+    ratings = np.array([each["rating"] for each in rows], dtype=np.float64)
+    words = np.array([len(each["response"].split()) for each in rows])
+    found: dict[str, list[float]] = {}
+
+    def add(title: str, chosen: NDArray[np.bool_], figure: Callable[[Floats, Floats], float]) -> None:
+        own = [rows[place] for place in np.flatnonzero(chosen)]
+        mine, rated = values[chosen], ratings[chosen]
+        found[title] = with_interval(own, lambda places: figure(mine[places], rated[places]))
+
+    judged = np.isin(names, ["judged-live", "judged-made", "judged-modern"])
+    add("judged, all: Spearman", judged & (names != "judged-modern"), compute_spearman)
+    add("judged, live: Spearman", names == "judged-live", compute_spearman)
+    modern = names == "judged-modern"
+    add("modern: AUC", modern, auc_of_good)
+    add("modern, long replies: AUC", modern & (words >= LONG_WORDS), auc_of_good)
+    groups = [rows[place]["group"] for place in np.flatnonzero(modern)]
+    own, rated = values[modern], ratings[modern]
+    found["modern: pairs in order"] = [round(ordered_share(own, rated, groups), 3)]
+    for name in dict.fromkeys(names):
+        if not name.startswith("judged"):
+            add(f"{name}: Spearman", names == name, compute_spearman)
+    return found
+
+
+def share_labelled(rows: Sequence[Row], labels: Sequence[str | None]) -> dict[str, dict[str, float]]:
+    """By set, the shares of good and bad turns that get each label."""
+    found = {}
+    for name in ("judged-live", "judged-modern"):
+        own = [(each["rating"], label) for each, label in zip(rows, labels, strict=True) if each["set"] == name]
+        good = [label for rating, label in own if rating >= 3.5]
+        bad = [label for rating, label in own if rating <= BAD]
+        found[name] = {
+            "good turns": len(good),
+            "bad turns": len(bad),
+            "good: low": round(good.count("low") / len(good), 3),
+            "bad: low": round(bad.count("low") / len(bad), 3),
+            "bad: good": round(bad.count("good") / len(bad), 3),
+            "good: good": round(good.count("good") / len(good), 3),
+        }
+    return found
+
+
+def calibration_of(rows: Sequence[Row], values: Floats) -> dict[str, float]:
+    """Expected calibration error in ten bins, and Brier skill over the share of good turns, on judged turns."""
+    chosen = np.array([each["set"] in ("judged-live", "judged-modern") for each in rows])
+    good = np.array([each["rating"] >= 3.5 for each in rows])[chosen]
+    given = values[chosen]
+    bins = np.minimum((given * 10).astype(int), 9)
+    error = sum(
+        abs(given[bins == each].mean() - good[bins == each].mean()) * (bins == each).mean() for each in set(bins)
+    )
+    brier, chance = ((given - good) ** 2).mean(), ((good.mean() - good) ** 2).mean()
+    return {"pooled ECE": round(float(error), 3), "Brier skill": round(float(1 - brier / chance), 3)}
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("data", type=Path)
+    arguments.add_argument("output", type=Path)
+    arguments.add_argument("--older", type=Path, help="values of an older version on the same turns")
+    arguments.add_argument("--values", action="store_true", help="write the starter's values instead of figures")
+    given = arguments.parse_args()
+    rows = list(read_rows(given.data))
+    if given.values:
+        given.output.write_text(json.dumps(score(rows, "quality")[0].tolist()), encoding="utf-8")
+        return
+    values, labels = score(rows, "quality")
+    reactions = sum(score(rows, name)[0] for name in ("engagement", "sentiment_stop"))
+    columns = {"quality": values, "engagement + sentiment_stop": np.asarray(reactions)}
+    if given.older:
+        columns["older version"] = np.array(json.loads(given.older.read_text(encoding="utf-8")))
+    columns["TF-IDF and ridge regression"] = learn_words(given.data, rows)
+    columns["length"] = np.array([float(len(each["response"])) for each in rows])
+    record = {
+        "command": f"experiments/quality_figures.py DATA {given.output}",
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": platform.processor() or platform.machine(),
+        "live sets": list(LIVE_SETS),
+        "figures": {name: measure(rows, column) for name, column in columns.items()},
+        "labels": share_labelled(rows, labels),
+        "calibration": calibration_of(rows, values),
+    }
+    given.output.parent.mkdir(parents=True, exist_ok=True)
+    given.output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""Ablation: trainings of quality that each lack one kind of made-up responses."""

@@ -1,1 +1,0 @@
-"""The quality model learns what a larger sentence encoder finds alike."""
