@@ -4,6 +4,7 @@ The only module that imports opentelemetry; nobody imports it where no collector
 """
 
 import os
+import time
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
@@ -29,6 +30,9 @@ _SCOPE = "turnscore"
 _VERSION = version("turnscore")
 _LOG_DELAY_VARIABLE = "OTEL_BLRP_SCHEDULE_DELAY"
 _LOG_DELAY_MS = 5000.0
+MAX_REPLY_BYTES = 1024 * 1024
+"""Of a collector's reply, unpacked. A partial success, which has the most to say, has some hundred."""
+_REPLY_SECONDS, _PIECE_BYTES = 10.0, 4096
 _ROUTES = {"conversation": "/v1/conversations"}
 _RPC_SERVICE = "turnscore.v1.TurnScorer"
 _RPC_METHODS = {"conversation": "ScoreStream"}
@@ -137,7 +141,39 @@ def _over_http(endpoint: str, headers: Mapping[str, str]) -> tuple[SpanExporter,
 
     base = endpoint.rstrip("/")
     given = dict(headers) or None
-    return OTLPSpanExporter(f"{base}/v1/traces", headers=given), OTLPLogExporter(f"{base}/v1/logs", headers=given)
+    return (
+        OTLPSpanExporter(f"{base}/v1/traces", headers=given, session=_bounded_session()),
+        OTLPLogExporter(f"{base}/v1/logs", headers=given, session=_bounded_session()),
+    )
+
+
+def _bounded_session() -> Any:
+    """A session of requests, which the exporters send by, that reads a bounded reply in bounded time.
+
+    A collector's reply says little. One without an end, or packed zeros, would fill the worker's memory.
+    """
+    import requests
+
+    class BoundedSession(requests.Session):
+        def send(self, request: Any, **options: Any) -> Any:
+            """Raises ConnectionError, which the exporter logs and counts as any other failure, for more or later."""
+            reply = super().send(request, **{**options, "stream": True})
+            ends_at = time.monotonic() + _REPLY_SECONDS
+            kept = bytearray()
+            try:
+                for piece in reply.iter_content(_PIECE_BYTES):
+                    kept += piece
+                    if len(kept) > MAX_REPLY_BYTES or time.monotonic() > ends_at:
+                        raise requests.exceptions.ConnectionError(
+                            f"the collector's reply has more than {MAX_REPLY_BYTES} bytes, or takes more than "
+                            f"{_REPLY_SECONDS:g} s"
+                        )
+            finally:
+                reply.close()
+            reply._content, reply._content_consumed = bytes(kept), True
+            return reply
+
+    return BoundedSession()
 
 
 def _over_grpc(endpoint: str, headers: Mapping[str, str]) -> tuple[SpanExporter, LogRecordExporter]:
