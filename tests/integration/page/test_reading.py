@@ -171,11 +171,11 @@ async def test_what_is_taken_away_is_the_same_request_and_its_reply(visit: Open)
             files[name] = Path(await (await taking.value).path()).read_bytes().decode()
     printed = await run("bash", "-c", code["curl"])
     assert json.loads(printed)["turns"][0]["scores"]["quality"]["value"] == 0.1
-    assert (await run(sys.executable, "-c", code["Python"])).strip() == "1 10.0 ok"
+    assert (await run(sys.executable, "-c", code["Python"])).strip() == "1 10.0 fair"
     taken = json.loads(files["JSON"])
     assert taken["request"]["turns"][1]["text"] == '=1+1, "quoted"'
     assert taken["reply"]["turns"][0]["scores"]["quality"]["value"] == 0.1
-    assert files["CSV"].splitlines()[2].startswith('1,system,"\'=1+1, ""quoted""",0.1,10,ok,')
+    assert files["CSV"].splitlines()[2].startswith('1,system,"\'=1+1, ""quoted""",0.1,10,fair,')
 
 
 async def test_two_conversations_are_compared_turn_by_turn(visit: Open) -> None:
