@@ -30,7 +30,7 @@ async def clear(*words: str, poll_seconds: float = 0.05) -> Result:
 
 async def written(server: RedisServer, count: int) -> None:
     with server.client() as client:
-        await until(lambda: len(client.keys("turnscore:2:*")) == count)
+        await until(lambda: len(client.keys("turnscore:3:*")) == count)
 
 
 async def test_a_cleared_model_is_computed_anew_by_every_worker_and_no_other_is(redis: RedisServer):
@@ -74,19 +74,19 @@ async def test_a_worker_that_could_not_be_told_finds_nothing_when_it_has_the_red
 
 async def test_what_a_worker_writes_before_it_is_told_is_removed_too(redis: RedisServer):
     with redis.client() as client:
-        client.set("turnscore:2:n:fake:1.0.0:i:early", b"x")
+        client.set("turnscore:3:n:fake:1.0.0:i:early", b"x")
         clearing = asyncio.create_task(clear("fake:1.0.0", "--url", redis.url, poll_seconds=0.5))
-        await until(lambda: client.exists("turnscore:2-cleared:fake:1.0.0"))
-        client.set("turnscore:2:n:fake:1.0.0:i:late", b"x")
+        await until(lambda: client.exists("turnscore:3-cleared:fake:1.0.0"))
+        client.set("turnscore:3:n:fake:1.0.0:i:late", b"x")
         assert (await clearing).stdout == "removed 2 scores of fake:1.0.0\n"
-        assert client.keys("turnscore:2:*") == []
+        assert client.keys("turnscore:3:*") == []
 
 
 async def test_a_cluster_is_cleared_on_every_node(tmp_path: Path):
     with running_cluster(tmp_path) as nodes:
         url = f"redis+cluster://127.0.0.1:{nodes[1].port}"
-        keys = [f"turnscore:2:{space}:fake:1.0.0:i:{number}" for space in ("n", "m") for number in range(40)]
-        kept = ["turnscore:2:n:fake:1.0.01:i:0", "turnscore:2:n:fak:1.0.0:i:0"]
+        keys = [f"turnscore:3:{space}:fake:1.0.0:i:{number}" for space in ("n", "m") for number in range(40)]
+        kept = ["turnscore:3:n:fake:1.0.01:i:0", "turnscore:3:n:fak:1.0.0:i:0"]
         async with running_runtime(url, timeout_ms=5000) as runtime:
             await uses_redis(runtime)
             for key in (*keys, *kept):
@@ -99,7 +99,7 @@ async def test_a_cluster_is_cleared_on_every_node(tmp_path: Path):
 
 def count(node: RedisServer) -> int:
     with node.client() as client:
-        return len(client.keys("turnscore:2:*"))
+        return len(client.keys("turnscore:3:*"))
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ async def test_a_cluster_keeps_every_slots_scores_and_loses_only_those_of_a_node
         address = settings.address()
         assert address is not None
         store = open_store(address, settings)
-        entries = {f"turnscore:2:n:m:1:i:{number}": b"%d" % number for number in range(50)}
+        entries = {f"turnscore:3:n:m:1:i:{number}": b"%d" % number for number in range(50)}
         assert await store.write({key: PendingWrite(entry, 60_000) for key, entry in entries.items()}) == []
         assert await store.read(list(entries)) == list(entries.values())
         await store.close()

@@ -137,7 +137,7 @@ async def test_entries_that_are_lists_are_not_there(redis: RedisServer):
     async with loaded_service(redis.url) as load:
         await works(load)
         with redis.client() as client:
-            for key in client.keys("turnscore:2:*"):
+            for key in client.keys("turnscore:3:*"):
                 client.delete(key)
                 with suppress(Exception):
                     client.rpush(key, "a list")

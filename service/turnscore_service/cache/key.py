@@ -1,6 +1,6 @@
 """Keys: one text for everything that can change a turn's score. Pure; holds no dialogue text.
 
-    turnscore:2:<namespace>:<bundle>:<version>:<identity>:<input>
+    turnscore:3:<namespace>:<bundle>:<version>:<identity>:<input>
               │                              │          └ hash of what the scorer reads of the turn
               │                              └ hash of kind, digest, graph, code, mark: bundles of one version differ
               └ the format of entries: another one is never read
@@ -15,7 +15,7 @@ from hashlib import blake2b
 from turnscore_service.scorers.fields import Field, Fields, pack_fields
 from turnscore_service.scorers.loaded_scorer import LoadedScorer
 
-ENTRY_FORMAT = 2
+ENTRY_FORMAT = 3
 """Raised whenever entries are laid out in another way, or scores mean something else."""
 
 _PREFIX = f"turnscore:{ENTRY_FORMAT}"

@@ -153,6 +153,7 @@ def _bounded_session() -> Any:
     A collector's reply says little. One without an end, or packed zeros, would fill the worker's memory.
     """
     import requests
+
     class BoundedSession(requests.Session):
         def send(self, request: Any, **options: Any) -> Any:
             """Raises ConnectionError, which the exporter logs and counts as any other failure, for more or later."""

@@ -43,6 +43,18 @@ def test_an_entry_comes_back_bit_for_bit(secret: bytes):
     assert decode_entry("k", encoded(secret=secret), secret) == PARTS
 
 
+@pytest.mark.parametrize("secret", [b"", b"s" * 32])
+def test_names_that_a_caller_chose_are_not_readable(secret: bytes):
+    named = {
+        b"one": ScorePart(RawScore(0.5, {"mentions Acme Ltd": 0.5, "ok": 0.25}), TokenCount(used=1, dropped=0)),
+        b"two": ScorePart(RawScore(0.5, {"mentions Acme Ltd": 0.5}), TokenCount(used=1, dropped=0)),
+    }
+    entry = encode_entry("k", named, secret)
+    assert entry is not None
+    assert b"Acme" not in entry
+    assert decode_entry("k", entry, secret) == named
+
+
 def test_a_score_takes_few_bytes():
     one = {WHOLE: PARTS[WHOLE]}
     assert len(encode_entry("k", one) or b"") < 32

@@ -179,7 +179,7 @@ async def test_ends_are_spread_below_the_time_to_live():
     assert len(set(shared.ttl_ms.values())) > 40
 
 
-@pytest.mark.parametrize(("damage", "cause"), [(b"\x02", "unreadable"), (b"", "unreadable"), (b"\x03x", "stale")])
+@pytest.mark.parametrize(("damage", "cause"), [(b"\x03", "unreadable"), (b"", "unreadable"), (b"\x02x", "stale")])
 async def test_an_entry_that_cannot_be_read_is_a_miss_by_its_cause(damage: bytes, cause: str):
     loaded, shared = fake(), DictLevel()
     cache = cache_of(loaded, shared, ONLY_SHARED)
