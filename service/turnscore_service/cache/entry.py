@@ -7,8 +7,8 @@ pieces  fingerprint (u8 length, bytes), value f64, tokens used and dropped u32, 
         percentile f64 where flagged, details (u8 count; lengths of the names u8 each, names under a mask, f64 each),
         vector (u16 count, f32 each) where flagged
 
-The name of a detail may be a caller's own text: a FED quality of theirs. It is kept under a keystream of secret, key and
-fingerprint, so that no such text lies readable in a Redis; without a secret, who knows this format can undo the mask.
+The name of a detail may be a caller's own text: a FED quality of theirs. It is kept under a keystream of secret, key
+and fingerprint, so that no such text lies readable in a Redis; without a secret, who knows this format can undo it.
 """
 
 import struct
