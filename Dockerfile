@@ -21,7 +21,7 @@ RUN ["pip", "--python", "/opt/venv/bin/python", "install", "--no-cache-dir", "--
 
 # Our wheels by themselves, dealt out to two trees, so that a change of the code leaves the layer of the models as it is.
 FROM build AS ours
-COPY dist/turnscore-*.whl dist/turnscore_client-*.whl /tmp/wheels/
+COPY dist/turnscore-*.whl dist/turnscore_core-*.whl dist/turnscore_client-*.whl /tmp/wheels/
 RUN pip --python /opt/venv/bin/python install --no-cache-dir --no-deps /tmp/wheels/*.whl \
     && mkdir -p /trees/starter/turnscore_models /trees/code/bin \
     && mv /opt/venv/bin/turnscore* /trees/code/bin/ \

@@ -46,13 +46,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:  ## Lists the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
 
-OWN = --editable clients --editable . --editable assessment --editable exporters --editable corpora
-PYPROJECTS = pyproject.toml clients/pyproject.toml assessment/pyproject.toml exporters/pyproject.toml corpora/pyproject.toml
+OWN = --editable clients --editable core --editable . --editable assessment --editable exporters --editable corpora
+PYPROJECTS = pyproject.toml clients/pyproject.toml core/pyproject.toml assessment/pyproject.toml exporters/pyproject.toml corpora/pyproject.toml
 
-$(SERVE)/.ready: requirements/serve.txt pyproject.toml clients/pyproject.toml
+$(SERVE)/.ready: requirements/serve.txt pyproject.toml clients/pyproject.toml core/pyproject.toml
 	$(PYTHON) -m venv $(SERVE)
 	$(SERVE)/bin/pip install --quiet --requirement requirements/serve.txt
-	$(SERVE)/bin/pip install --quiet --no-deps --editable clients --editable .
+	$(SERVE)/bin/pip install --quiet --no-deps --editable clients --editable core --editable .
 	@touch $@
 
 $(DEV)/.ready: requirements/serve.txt requirements/dev.txt $(PYPROJECTS)
@@ -65,7 +65,7 @@ $(DEV)/.ready: requirements/serve.txt requirements/dev.txt $(PYPROJECTS)
 $(GPU)/.ready: requirements/serve.txt $(PYPROJECTS)
 	$(PYTHON) -m venv $(GPU)
 	$(GPU)/bin/pip install --quiet --constraint requirements/serve.txt \
-		--editable 'clients[cli,grpc,websocket]' --editable '.[gpu]' --editable assessment --editable exporters '$(TORCH)'
+		--editable 'clients[cli,grpc,websocket]' --editable 'core[gpu]' --editable '.[gpu]' --editable assessment --editable exporters '$(TORCH)'
 	@touch $@
 
 setup: $(SERVE)/.ready $(DEV)/.ready  ## Makes both environments: serving (no torch) and development
@@ -92,7 +92,7 @@ check: $(DEV)/.ready  ## Checks style, types, import rules and generated files
 	$(DEV)/bin/mypy
 	$(DEV)/bin/lint-imports --no-cache
 	$(BENCH_PATH) $(DEV)/bin/lint-imports --no-cache --config benchmarks/import_rules.toml
-	$(DEV)/bin/python -m turnscore_service.doors.http.openapi_document --check docs/openapi.json
+	$(DEV)/bin/python -m turnscore_service.api.http.openapi_document --check docs/openapi.json
 	$(DEV)/bin/python clients/sync_twins.py --check
 	@$(MAKE) --no-print-directory check-proto
 
@@ -101,7 +101,7 @@ format: $(DEV)/.ready  ## Formats the code and sorts imports
 	$(DEV)/bin/ruff format .
 
 schema: $(DEV)/.ready  ## Writes docs/openapi.json anew from the wire types
-	$(DEV)/bin/python -m turnscore_service.doors.http.openapi_document docs/openapi.json
+	$(DEV)/bin/python -m turnscore_service.api.http.openapi_document docs/openapi.json
 
 PROTO := turnscore_wire/v1/turnscore
 GENERATED := $(PROTO)_pb2.py $(PROTO)_pb2.pyi $(PROTO)_pb2_grpc.py
@@ -111,7 +111,7 @@ generate_proto = $(DEV)/bin/python -m grpc_tools.protoc -I clients \
 proto: $(DEV)/.ready  ## Writes the generated code of turnscore.proto anew
 	$(call generate_proto,clients)
 
-PAGE := service/turnscore_service/page/static
+PAGE := service/turnscore_service/api/page/static
 
 page-client:  ## Copies the JavaScript client into the page, which is made with it
 	cp clients/javascript/src/*.js $(PAGE)/turnscore/
@@ -127,9 +127,9 @@ check-proto: $(DEV)/.ready
 	@for file in $(GENERATED); do diff -u clients/$$file build/proto/$$file || \
 		{ echo "$$file is not what turnscore.proto gives; \`make proto\` writes it anew" >&2; exit 1; }; done
 
-wheels: $(SERVE)/.ready  ## Builds the wheels of all five distributions into dist/
+wheels: $(SERVE)/.ready  ## Builds the wheels of all distributions into dist/
 	rm -f dist/*.whl
-	$(SERVE)/bin/pip wheel --quiet --no-deps --wheel-dir dist . ./clients ./assessment ./exporters ./corpora
+	$(SERVE)/bin/pip wheel --quiet --no-deps --wheel-dir dist . ./core ./clients ./assessment ./exporters ./corpora
 
 bento: wheels  ## Builds the bento from the wheels into BentoML's store; REQUIREMENTS=serve-gpu.txt for CUDA
 	mkdir -p build && sed 's/serve.txt/$(REQUIREMENTS)/' bentofile.yaml > build/bentofile.yaml
@@ -321,7 +321,7 @@ RAY := .venv-ray
 $(RAY)/.ready: requirements/ray.txt $(PYPROJECTS)
 	$(PYTHON) -m venv $(RAY)
 	$(RAY)/bin/pip install --quiet --no-deps --requirement requirements/ray.txt
-	$(RAY)/bin/pip install --quiet --no-deps --editable clients --editable . --editable corpora
+	$(RAY)/bin/pip install --quiet --no-deps --editable clients --editable core --editable . --editable corpora
 	@touch $@
 
 .PHONY: test-ray bench-corpus cluster-corpus
@@ -361,7 +361,7 @@ lock: $(DEV)/.ready  ## Pins the dependencies anew
 	$(DEV)/bin/pip-compile $(LOCK) --no-annotate --generate-hashes --output-file=requirements/image-cuda.txt requirements/image-cuda.in
 
 LOCK := --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host \
-	--no-emit-find-links --unsafe-package=turnscore --unsafe-package=turnscore-client \
+	--no-emit-find-links --unsafe-package=turnscore --unsafe-package=turnscore-client --unsafe-package=turnscore-core \
 	--unsafe-package=turnscore-assessment --unsafe-package=turnscore-exporters \
 	--unsafe-package=turnscore-corpus
 

@@ -29,8 +29,8 @@ from turnscore_assessment.data.judged_turns import (
     read_judged_contexts,
     read_judged_turns,
 )
+from turnscore_core.scorers.loaded_scorer import choose_variant, load_scorer
 from turnscore_models import read_bundle, starter_bundles
-from turnscore_service.scorers.loaded_scorer import choose_variant, load_scorer
 
 ROUNDS = 500
 GOOD, BAD, LONG_WORDS = 4.0, 2.5, 80

@@ -8,13 +8,13 @@ import httpx
 import pytest
 from support.dealing import pytest_collection_modifyitems, pytest_sessionstart, pytest_xdist_make_scheduler
 from support.fakes import FakeScorer, loaded_fake
-from turnscore_service.doors.http.door import create_http_door
-from turnscore_service.doors.http.shedding_door import SheddingDoor
-from turnscore_service.inference.devices import Device, choose_devices
-from turnscore_service.inference.machine import ThisMachine
-from turnscore_service.inference.onnx_library import DeviceError
-from turnscore_service.path.split import VersionsBeside
-from turnscore_service.process.runtime import Runtime
+from turnscore_core.inference.devices import Device, choose_devices
+from turnscore_core.inference.machine import ThisMachine
+from turnscore_core.inference.onnx_library import DeviceError
+from turnscore_service.api.http.door import create_http_door
+from turnscore_service.api.http.shedding_door import SheddingDoor
+from turnscore_service.lifecycle.runtime import Runtime
+from turnscore_service.scheduling.split import VersionsBeside
 from turnscore_service.settings.service import Settings
 
 __all__ = ["pytest_collection_modifyitems", "pytest_sessionstart", "pytest_xdist_make_scheduler"]  # hooks

@@ -19,7 +19,7 @@ from turnscore_models.starter import starter_bundles
 from turnscore_models.version_option import add_version
 
 app = typer.Typer(help="Bundles: one version of one scorer each.", no_args_is_help=True, add_completion=False)
-add_version(app)
+add_version(app, "turnscore-core")
 
 Reference = Annotated[
     str,

@@ -5,9 +5,6 @@ from typing import Annotated, Any
 
 import typer
 
-DISTRIBUTION = "turnscore"
-"""Whose commands this package's own are."""
-
 
 def version_option(distribution: str) -> Any:
     """The option of a program of a single command, among its others: `Annotated[bool, version_option(...)]`."""
@@ -20,10 +17,7 @@ def version_option(distribution: str) -> Any:
     return typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and exit.")
 
 
-VersionOption = Annotated[bool, version_option(DISTRIBUTION)]
-
-
-def add_version(app: typer.Typer, distribution: str = DISTRIBUTION) -> None:
+def add_version(app: typer.Typer, distribution: str) -> None:
     """Gives a program of several commands the option."""
 
     @app.callback()

@@ -1,7 +1,3 @@
-"""The running service: doors, pipeline, scorers and inference. Importing it keeps ONNX Runtime from reporting home."""
+"""The running service: API, scheduling, cache and lifecycle around turnscore_core's scorers."""
 
-import os
-
-# The wheels of ONNX Runtime 1.29 and later write a device id below HOME and send events unless this is set before the
-# library is imported; a call afterwards comes too late for the first event (seen with 1.31.1).
-os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+import turnscore_core  # noqa: F401 - keeps ONNX Runtime from reporting home, before anything imports it

@@ -8,20 +8,20 @@ import sys
 import bentoml
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from turnscore_service.doors.grpc.server import GrpcServer
-from turnscore_service.doors.grpc.tls import UnusableCertificateError
-from turnscore_service.doors.http.door import create_http_door
-from turnscore_service.doors.http.server_protocols import install_protocols
-from turnscore_service.doors.http.shedding_door import SheddingDoor
-from turnscore_service.keys.access import UnusableKeysError
+from turnscore_service.api.grpc.server import GrpcServer
+from turnscore_service.api.grpc.tls import UnusableCertificateError
+from turnscore_service.api.http.door import create_http_door
+from turnscore_service.api.http.server_protocols import install_protocols
+from turnscore_service.api.http.shedding_door import SheddingDoor
+from turnscore_service.auth.access import UnusableKeysError
+from turnscore_service.lifecycle.admin_folder import UnusableFolderError, prepare_folder, unusable
+from turnscore_service.lifecycle.admin_socket import AdminSocket
+from turnscore_service.lifecycle.hangup import pass_hangup_on, reload_on_hangup
+from turnscore_service.lifecycle.runtime import Runtime
+from turnscore_service.lifecycle.supervision import end_with, explain_taken_address, is_worker
+from turnscore_service.lifecycle.termination import drain_before_stopping
 from turnscore_service.log_setup import set_up_logging
 from turnscore_service.metrics_folder import FullDiskError, refuse_full_disk
-from turnscore_service.process.admin_folder import UnusableFolderError, prepare_folder, unusable
-from turnscore_service.process.admin_socket import AdminSocket
-from turnscore_service.process.hangup import pass_hangup_on, reload_on_hangup
-from turnscore_service.process.runtime import Runtime
-from turnscore_service.process.supervision import end_with, explain_taken_address, is_worker
-from turnscore_service.process.termination import drain_before_stopping
 from turnscore_service.settings.service import Settings, read_settings
 from turnscore_service.telemetry.opening import MissingExporterError, require_exporter
 

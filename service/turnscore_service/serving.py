@@ -8,10 +8,10 @@ import os
 import signal
 import socket
 import sys
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
-from turnscore_models.version_option import VersionOption
+from turnscore_models.version_option import version_option
 
 from turnscore_service.settings.service import Settings, read_settings
 
@@ -22,7 +22,7 @@ _KEEP_ALIVE_SECONDS = 5
 
 
 @app.command()
-def serve(_version: VersionOption = False) -> None:
+def serve(_version: Annotated[bool, version_option("turnscore")] = False) -> None:
     """Serve what the TURNSCORE_ variables say, in this process; with several workers, under BentoML's supervisor."""
     # The server raises SIGTERM once more when it has ended well. As a container's first process we would not get it.
     signal.signal(signal.SIGTERM, _end)

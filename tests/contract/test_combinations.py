@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 from support.fakes import FakeScorer, loaded_fake
+from turnscore_core.scorers.scorer import RawScore, TokenPack
 from turnscore_models import BundleError
-from turnscore_service.process.loading.combination_loader import load_combinations
-from turnscore_service.scorers.scorer import RawScore, TokenPack
+from turnscore_service.lifecycle.loading.combination_loader import load_combinations
 from turnscore_service.settings.service import CombinationSettings, Settings, read_settings
 
 TURN = {"context": [{"speaker": "user", "text": "hi"}], "response": "one two three"}

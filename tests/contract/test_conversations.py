@@ -13,8 +13,8 @@ from prometheus_client import REGISTRY
 from support.conditions import until
 from support.fakes import FakeScorer
 from support.listening import listening
-from turnscore_service.doors.http.door import create_http_door
-from turnscore_service.process.runtime import Runtime
+from turnscore_service.api.http.door import create_http_door
+from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.doors import HttpSettings
 from turnscore_service.settings.service import ConversationSettings, Settings
 from turnscore_wire import ConversationReply, ErrorReply, Limits

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from support.served_app import served_app
 from turnscore_assessment.agreement.bundles import make_turn, score_turns
+from turnscore_core.scorers.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_models import read_bundle, starter_bundles
-from turnscore_service.scorers.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
 GATE, BEST, WEBHOOK = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 VIVID = "i hiked up a volcano and nearly lost my hat. ever been on one?"
-EXAMPLES = ROOT / "service/turnscore_service/page/static/examples.js"
+EXAMPLES = ROOT / "service/turnscore_service/api/page/static/examples.js"
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import httpx
 import pytest
 from support.fed_bundles import make_fed_scorer
 from support.fed_paths import PathBackend
-from turnscore_service.scorers.fed.plans import FedPlan, FedPlans
-from turnscore_service.scorers.fed.questions import FedQuestion
+from turnscore_core.scorers.fed.plans import FedPlan, FedPlans
+from turnscore_core.scorers.fed.questions import FedQuestion
 from turnscore_service.settings.service import Settings
 
 OWN = {"funny": {"positive": ["haha"], "negative": ["I don't get it."]}}

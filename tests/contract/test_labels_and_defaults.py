@@ -10,10 +10,10 @@ from conftest import ServeFakes
 from support.fakes import FakeScorer, loaded_fake
 from support.grpc_serving import grpc_stub
 from support.quality_bundles import make_quality_bundle
+from turnscore_core.scorers.scorer import RawScore
 from turnscore_models import Bundle, BundleError, Threshold, write_bundle
-from turnscore_service.path.request_checks import choose_defaults
-from turnscore_service.process.loading.model_loader import load_scorers
-from turnscore_service.scorers.scorer import RawScore
+from turnscore_service.lifecycle.loading.model_loader import load_scorers
+from turnscore_service.scheduling.request_checks import choose_defaults
 from turnscore_service.settings.service import Settings
 from turnscore_wire.v1 import to_fields, turnscore_pb2
 

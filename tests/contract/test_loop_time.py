@@ -11,10 +11,10 @@ import pytest
 import pytest_asyncio
 from support.loop_pulse import pulse
 from support.score_table import table_settings
-from turnscore_service.deadline import Deadline
-from turnscore_service.doors.decoder import decode
-from turnscore_service.errors import ScoringError
-from turnscore_service.process.runtime import Runtime
+from turnscore_core.deadline import Deadline
+from turnscore_core.errors import ScoringError
+from turnscore_service.api.decoder import decode
+from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 from turnscore_wire import DialogueRequest, RankRequest
 

@@ -2,8 +2,8 @@ import json
 from pathlib import Path
 
 from support.fakes import FakeEncoder, FakeScorer
-from turnscore_service.doors.calls import CALLS
-from turnscore_service.doors.http.openapi_document import openapi_document
+from turnscore_service.api.calls import CALLS
+from turnscore_service.api.http.openapi_document import openapi_document
 
 COMMITTED = Path(__file__).parents[2] / "docs" / "openapi.json"
 

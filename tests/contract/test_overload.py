@@ -10,8 +10,8 @@ from conftest import ServeFakes
 from prometheus_client import REGISTRY
 from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
-from turnscore_service.doors.http.door import create_http_door
-from turnscore_service.process.runtime import Runtime
+from turnscore_service.api.http.door import create_http_door
+from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import AdmissionSettings, RuntimeSettings, Settings
 
 NUMBERS = itertools.count()

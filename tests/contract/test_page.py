@@ -6,7 +6,7 @@ from itertools import chain
 import pytest
 from conftest import ServeFakes
 from support.fakes import FakeScorer
-from turnscore_service.page import FIRST, read_page
+from turnscore_service.api.page import FIRST, read_page
 from turnscore_service.settings.doors import HttpSettings, PageSettings
 from turnscore_service.settings.service import Settings
 

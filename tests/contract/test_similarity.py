@@ -13,12 +13,12 @@ from conftest import ServeFakes
 from support.conditions import until
 from support.encoder_bundles import make_encoder_bundle
 from support.fakes import FakeEncoder, FakeScorer
+from turnscore_core.scorers.loaded_scorer import LoadedScorer, load_scorer
 from turnscore_models import BundleError
-from turnscore_service.path.request_checks import choose_defaults
-from turnscore_service.path.similarity import SIMILARITY
-from turnscore_service.process.loading.model_loader import load_scorers
-from turnscore_service.process.runtime import Runtime
-from turnscore_service.scorers.loaded_scorer import LoadedScorer, load_scorer
+from turnscore_service.lifecycle.loading.model_loader import load_scorers
+from turnscore_service.lifecycle.runtime import Runtime
+from turnscore_service.scheduling.request_checks import choose_defaults
+from turnscore_service.scheduling.similarity import SIMILARITY
 from turnscore_service.settings.service import AdmissionSettings, Settings
 from turnscore_wire import ErrorReply, Limits, SimilarityReply
 

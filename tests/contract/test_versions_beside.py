@@ -12,10 +12,10 @@ from support.conversations import talking
 from support.fakes import FakeScorer, version_beside
 from support.grpc_messages import METHODS, message_of
 from support.grpc_serving import grpc_stub
+from turnscore_core.errors import InvalidRequestError
 from turnscore_service import metrics
-from turnscore_service.doors.http.door import create_http_door
-from turnscore_service.errors import InvalidRequestError
-from turnscore_service.path.split import VersionsBeside
+from turnscore_service.api.http.door import create_http_door
+from turnscore_service.scheduling.split import VersionsBeside
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ModelsReply
 from turnscore_wire.v1 import to_fields, turnscore_pb2

@@ -8,9 +8,9 @@ from support.cache_loads import running_runtime, shared_level, state_of, uses_re
 from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
 from support.redis_servers import RedisServer, running_cluster
+from turnscore_core.deadline import Deadline
 from turnscore_service.cache.cli import app
-from turnscore_service.deadline import Deadline
-from turnscore_service.process.runtime import Runtime
+from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_wire import ScoreRequest
 from typer.testing import CliRunner, Result
 

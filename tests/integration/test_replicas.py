@@ -22,10 +22,10 @@ from support.fakes import FakeScorer, loaded_fake
 from support.listening import QuietServer
 from turnscore_client import AsyncTurnScoreClient
 from turnscore_load.address import free_port
-from turnscore_service.doors.http.door import create_http_door
-from turnscore_service.doors.http.server_protocols import bounded_protocols
-from turnscore_service.doors.http.shedding_door import SheddingDoor
-from turnscore_service.process.runtime import Runtime
+from turnscore_service.api.http.door import create_http_door
+from turnscore_service.api.http.server_protocols import bounded_protocols
+from turnscore_service.api.http.shedding_door import SheddingDoor
+from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 
 CONFIG = Path(__file__).parents[2] / "deploy" / "compose" / "haproxy.cfg"

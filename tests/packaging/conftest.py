@@ -8,7 +8,7 @@ import pytest
 from support.environments import NOT_COMPILED, empty_environment, pip_install
 
 ROOT = Path(__file__).parents[2]
-DISTRIBUTIONS = (".", "./clients", "./assessment", "./exporters", "./corpora")
+DISTRIBUTIONS = (".", "./core", "./clients", "./assessment", "./exporters", "./corpora")
 
 
 @pytest.fixture(scope="session")

@@ -60,6 +60,10 @@ def test_the_bento_serves_without_a_checkout(bento: Path, tmp_path: Path):
 
 def test_the_bentos_wheels_are_the_projects_versions():
     bentofile = (ROOT / "bentofile.yaml").read_text()
-    for name, folder in (("turnscore", ROOT), ("turnscore_client", ROOT / "clients")):
+    for name, folder in (
+        ("turnscore", ROOT),
+        ("turnscore_core", ROOT / "core"),
+        ("turnscore_client", ROOT / "clients"),
+    ):
         version = tomllib.loads((folder / "pyproject.toml").read_text())["project"]["version"]
         assert f"{name}-{version}-py3" in bentofile

@@ -1,4 +1,4 @@
-"""The five distributions: what their wheels hold, what they declare, and that their versions are one."""
+"""The distributions: what their wheels hold, what they declare, and that their versions are one."""
 
 import ast
 import sys
@@ -15,14 +15,16 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 PACKAGES: Mapping[str, tuple[str, ...]] = {
-    ".": ("service/turnscore_service", "model_store/turnscore_models"),
+    ".": ("service/turnscore_service",),
+    "core": ("core/turnscore_core", "model_store/turnscore_models"),
     "clients": ("clients/turnscore_wire", "clients/turnscore_client"),
     "assessment": ("assessment/turnscore_assessment",),
     "exporters": ("exporters/turnscore_exporters",),
     "corpora": ("corpora/turnscore_corpus",),
 }
 DATA: Mapping[str, set[str]] = {
-    ".": {"turnscore_models/starter/engagement/manifest.json", "turnscore_service/page/static/turnscore/client.js"},
+    ".": {"turnscore_service/api/page/static/turnscore/client.js"},
+    "core": {"turnscore_models/starter/engagement/manifest.json"},
     "clients": {"turnscore_wire/v1/turnscore.proto"},
     "assessment": {"turnscore_assessment/data/dialogue_sets.json"},
     "exporters": {"turnscore_exporters/fed/qualities.json"},
@@ -31,7 +33,7 @@ DATA: Mapping[str, set[str]] = {
 BROUGHT = {
     "kantoku": "bentoml",
     "markupsafe": "jinja2",
-    "onnxruntime": "turnscore",
+    "onnxruntime": "turnscore-core",
     "phoenix": "arize-phoenix-client",
     "pydantic-core": "pydantic",
     "uvicorn": "bentoml",

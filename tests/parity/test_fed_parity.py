@@ -8,13 +8,13 @@ import pytest
 import torch
 from pydantic import JsonValue
 from support.fed_checkpoints import PublishedFed, export_tiny_fed, save_tiny_dialogpt
+from turnscore_core.inference.onnx_backend import OnnxBackend
+from turnscore_core.scorers.fed.scorer import FedScorer
+from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_exporters.bundles.self_test_turns import build_turn
 from turnscore_exporters.fed.language_model import END_OF_TEXT
 from turnscore_exporters.fed.qualities import read_qualities
 from turnscore_models import Bundle
-from turnscore_service.inference.onnx_backend import OnnxBackend
-from turnscore_service.scorers.fed.scorer import FedScorer
-from turnscore_service.scorers.scorer import TurnToScore
 
 TOLERANCE = 1e-4
 WINDOW = 1024

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from prometheus_client.metrics import MetricWrapperBase
+from turnscore_core.deadline import Deadline
+from turnscore_core.scorers.loaded_scorer import LoadedScorer
 from turnscore_service import metrics
 from turnscore_service.cache.redis_level import RedisLevel
-from turnscore_service.deadline import Deadline
-from turnscore_service.process.runtime import Runtime
-from turnscore_service.scorers.loaded_scorer import LoadedScorer
+from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.cache import CacheSettings
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ScoreRequest

@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from turnscore_service.conversations.channel import Received
-from turnscore_service.doors.decoder import decode
-from turnscore_service.errors import (
+from turnscore_core.errors import (
     CallerLeftError,
 )
-from turnscore_service.path.split import VersionsBeside
-from turnscore_service.process.runtime import Runtime
+from turnscore_service.api.decoder import decode
+from turnscore_service.conversations.channel import Received
+from turnscore_service.lifecycle.runtime import Runtime
+from turnscore_service.scheduling.split import VersionsBeside
 from turnscore_service.settings.service import ConversationSettings, Settings
 from turnscore_wire import ConversationMessage, ConversationReply
 

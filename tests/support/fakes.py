@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import JsonValue
+from turnscore_core.errors import InvalidRequestError
+from turnscore_core.inference.onnx_backend import OutOfMemoryError
+from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
+from turnscore_core.scorers.tokenizer_pace import TokenizingPace
 from turnscore_models import Bundle, GraphSpec, Manifest, TensorSpec
-from turnscore_service.errors import InvalidRequestError
-from turnscore_service.inference.onnx_backend import OutOfMemoryError
-from turnscore_service.path.split import VersionBeside
-from turnscore_service.scorers.loaded_scorer import LoadedScorer
-from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
-from turnscore_service.scorers.tokenizer_pace import TokenizingPace
+from turnscore_service.scheduling.split import VersionBeside
 from turnscore_wire import TokenCount
 
 POISON = "poison"

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 from pydantic import JsonValue
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_models import Bundle
-from turnscore_service.scorers.fed.scorer import FedScorer
 
 from support.bundles import make_bundle
 from support.fed_paths import PathBackend

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from turnscore_service.inference.onnx_backend import Tensor
-from turnscore_service.inference.padded_rows import padded_width
+from turnscore_core.inference.onnx_backend import Tensor
+from turnscore_core.inference.padded_rows import padded_width
 
 
 class PathBackend:

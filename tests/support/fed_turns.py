@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from turnscore_service.scorers.fed.scorer import FedScorer
-from turnscore_service.scorers.scorer import RawScore, TurnToScore
+from turnscore_core.scorers.fed.scorer import FedScorer
+from turnscore_core.scorers.scorer import RawScore, TurnToScore
 from turnscore_wire import Turn
 
 DIALOGUE = ["hi", "hello", "how are you?", "fine", "and your dog?", "my dog died"]

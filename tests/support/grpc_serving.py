@@ -6,9 +6,9 @@ from typing import Any
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
-from turnscore_service.doors.grpc.server import GrpcServer
-from turnscore_service.path.split import VersionsBeside
-from turnscore_service.process.runtime import Runtime
+from turnscore_service.api.grpc.server import GrpcServer
+from turnscore_service.lifecycle.runtime import Runtime
+from turnscore_service.scheduling.split import VersionsBeside
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ErrorReply
 from turnscore_wire.v1 import to_fields, turnscore_pb2

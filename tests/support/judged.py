@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
+from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
 from turnscore_wire import TokenCount
 
 from support.fakes import FakeScorer

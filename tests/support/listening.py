@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 import uvicorn
 from starlette.types import ASGIApp
-from turnscore_service.doors.http.server_protocols import bounded_protocols
+from turnscore_service.api.http.server_protocols import bounded_protocols
 from turnscore_service.settings.service import Settings
 
 

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
+from turnscore_core.scorers.scorer import RawScore, TokenPack
 from turnscore_load.address import free_port
-from turnscore_service.doors.http.door import create_http_door
-from turnscore_service.process.runtime import Runtime
-from turnscore_service.scorers.scorer import RawScore, TokenPack
+from turnscore_service.api.http.door import create_http_door
+from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 
 from support.fakes import FakeScorer, loaded_fake

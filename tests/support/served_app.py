@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
-from turnscore_service.doors.http.door import create_http_door
-from turnscore_service.doors.http.shedding_door import SheddingDoor
-from turnscore_service.process.runtime import Runtime
-from turnscore_service.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_service.api.http.door import create_http_door
+from turnscore_service.api.http.shedding_door import SheddingDoor
+from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 
 from support.fakes import loaded_fake

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from prometheus_client import REGISTRY
-from turnscore_service.batching.stages import StageWatch
-from turnscore_service.deadline import Deadline
-from turnscore_service.path.items import Item
-from turnscore_service.path.outcomes import Outcome
-from turnscore_service.path.shadow import Shadows
-from turnscore_service.scorers.scorer import RawScore, TokenPack
+from turnscore_core.deadline import Deadline
+from turnscore_core.scorers.scorer import RawScore, TokenPack
+from turnscore_service.scheduling.items import Item
+from turnscore_service.scheduling.outcomes import Outcome
+from turnscore_service.scheduling.shadow import Shadows
+from turnscore_service.scheduling.stages import StageWatch
 from turnscore_wire import Score, TokenCount
 
 from support.fakes import FakeScorer, version_beside

@@ -5,12 +5,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from prometheus_client import REGISTRY
+from turnscore_core.deadline import Deadline
+from turnscore_core.inference.concurrency import Concurrency
+from turnscore_core.scorers.loaded_scorer import LoadedScorer
 from turnscore_models import Bundle, BundleError, BundleNotFoundError
-from turnscore_service.deadline import Deadline
-from turnscore_service.inference.concurrency import Concurrency
-from turnscore_service.process.model_switch import ModelSwitch
-from turnscore_service.process.runtime import Runtime
-from turnscore_service.scorers.loaded_scorer import LoadedScorer
+from turnscore_service.lifecycle.model_switch import ModelSwitch
+from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.cache import CacheSettings
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ScoreReply, ScoreRequest

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
+from turnscore_core.scorers.scorer import RawScore, Scorer, TokenPack, TurnToScore
 from turnscore_models import Bundle, write_bundle
-from turnscore_service.scorers.scorer import RawScore, Scorer, TokenPack, TurnToScore
 
 
 def with_graph(bundle: Bundle, change: Callable[[ModelProto], None]) -> Bundle:

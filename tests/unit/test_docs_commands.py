@@ -6,7 +6,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-OWN = ("clients", "assessment", "exporters", "corpora")
+OWN = ("clients", "core", "assessment", "exporters", "corpora")
 """Folders of distributions beside the service's."""
 NOT_SERVED = ("turnscore_exporters", "turnscore_assessment", "turnscore_corpus")
 """Packages that the serving environment does not hold."""
@@ -25,7 +25,7 @@ COMMANDS = {
 }
 DISTRIBUTIONS = {".": ROOT, **{f"./{folder}": ROOT / folder for folder in OWN}}
 IN_A_CHECKOUT = " in a checkout of turnscore"
-OTHER_NAMES = {"turnscore-client", "turnscore-assessment", "turnscore-exporters"}
+OTHER_NAMES = {"turnscore-client", "turnscore-core", "turnscore-assessment", "turnscore-exporters"}
 """What looks like a command and is the name of a distribution."""
 
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from turnscore_service.scorers.loaded_scorer import LoadedScorer
-from turnscore_service.scorers.scorer import PERCENTILE_SUFFIX, RawScore, TurnToScore
+from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, RawScore, TurnToScore
 
 from turnscore_assessment.agreement.bundles import score_turns
 from turnscore_assessment.agreement.scores import VALUE, average_parts

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from turnscore_service.scorers.scorer import TurnToScore
+from turnscore_core.scorers.scorer import TurnToScore
 
 from turnscore_assessment.agreement.bundles import make_turn
 from turnscore_assessment.data.development_sets import read_development_sets

@@ -13,8 +13,8 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 from scipy import stats
-from turnscore_service.scorers.loaded_scorer import LoadedScorer
-from turnscore_service.scorers.scorer import RawScore
+from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.scorers.scorer import RawScore
 
 from turnscore_assessment.agreement.bundles import load_bundles, score_with_bundle
 from turnscore_assessment.agreement.data import JudgedDialogue

@@ -4,10 +4,10 @@ import os
 from collections.abc import Sequence
 
 import numpy as np
+from turnscore_core.scorers.loaded_scorer import choose_variant, load_scorer
+from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_models import BundleError
 from turnscore_models.store import resolve
-from turnscore_service.scorers.loaded_scorer import choose_variant, load_scorer
-from turnscore_service.scorers.scorer import TurnToScore
 
 from turnscore_assessment.references.errors import MissingResourceError
 from turnscore_assessment.references.metrics.sentence_encoder import Vectors

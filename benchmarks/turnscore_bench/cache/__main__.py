@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from turnscore_core.inference.cpu_budget import usable_cpus
 from turnscore_models import read_bundle, starter_bundles
-from turnscore_service.inference.cpu_budget import usable_cpus
 
 from turnscore_bench.cache import rounds
 from turnscore_bench.cache.faults import run_faults

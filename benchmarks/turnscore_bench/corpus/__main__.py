@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from turnscore_core.inference.cpu_budget import usable_cpus
 from turnscore_models import starter_bundles
-from turnscore_service.inference.cpu_budget import usable_cpus
 
 from turnscore_bench.corpus.dialogues import write_dialogues
 from turnscore_bench.corpus.plot import draw_costs

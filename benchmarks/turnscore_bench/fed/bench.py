@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 from transformers import GPT2Config, GPT2LMHeadModel
+from turnscore_core.inference.onnx_backend import OnnxBackend
+from turnscore_core.scorers.fed.batch import Conversation, FedBatch
+from turnscore_core.scorers.fed.shared_turns import FedTurn, share_turns
+from turnscore_core.scorers.fed.tree import FollowUpTree, build_tree
 from turnscore_exporters.fed.graphs import export_graph, export_int8
 from turnscore_exporters.fed.qualities import QualityFile
-from turnscore_service.inference.onnx_backend import OnnxBackend
-from turnscore_service.scorers.fed.batch import Conversation, FedBatch
-from turnscore_service.scorers.fed.shared_turns import FedTurn, share_turns
-from turnscore_service.scorers.fed.tree import FollowUpTree, build_tree
 
 from turnscore_bench.fed.ways import (
     CONTEXT_TURN_TOKENS,

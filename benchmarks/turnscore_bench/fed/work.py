@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from turnscore_service.scorers.fed.batch import Branch, Conversation
+from turnscore_core.scorers.fed.batch import Branch, Conversation
 
 # Specified by GPT-2: query, key and value take 3 width * width, attention's output 1, the MLP 4 and 4.
 QUERY_KEY_VALUE, REST_OF_LAYER = 3, 9

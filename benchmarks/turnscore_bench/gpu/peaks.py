@@ -3,7 +3,7 @@
 from functools import partial
 
 import torch
-from turnscore_service.inference.devices import Device
+from turnscore_core.inference.devices import Device
 
 from turnscore_bench.gpu.bare import time_runs
 from turnscore_bench.gpu.findings import Findings

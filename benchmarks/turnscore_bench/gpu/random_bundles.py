@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from tokenizers import Tokenizer
+from turnscore_core.scorers.fed.options import FedBundleOptions
 from turnscore_exporters.bundles.encoder import BundleSource, GraphChoice, write_files
 from turnscore_exporters.bundles.self_test import build_self_test
 from turnscore_exporters.bundles.self_test_turns import self_test_turns
@@ -25,7 +26,6 @@ from turnscore_exporters.fed.graphs import export_graph
 from turnscore_exporters.fed.qualities import read_qualities
 from turnscore_exporters.json_files import write_json
 from turnscore_models import Bundle, GraphVariant
-from turnscore_service.scorers.fed.options import FedBundleOptions
 
 from turnscore_bench.gpu.shapes import Shape
 from turnscore_bench.gpu.stand_ins import (

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from turnscore_core.inference.devices import Device
+from turnscore_core.scorers.engagement import EngagementScorer
+from turnscore_core.scorers.scorer import TokenPack, TurnToScore
 from turnscore_load.address import free_port
 from turnscore_models import Bundle, GraphVariant
-from turnscore_service.inference.devices import Device
-from turnscore_service.scorers.engagement import EngagementScorer
-from turnscore_service.scorers.scorer import TokenPack, TurnToScore
 from turnscore_wire import Turn
 
 from turnscore_bench.gpu.bare import Feeds, best_rows_per_second, free_bytes, open_backend

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from turnscore_core.inference.cpu_budget import usable_cpus
 from turnscore_models import starter_bundles
-from turnscore_service.inference.cpu_budget import usable_cpus
 
 from turnscore_bench.harness.machine import describe
 from turnscore_bench.harness.page import markers, write_between_markers

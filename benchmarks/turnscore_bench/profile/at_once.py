@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-from turnscore_service.inference.onnx_backend import Array, Backend
-from turnscore_service.inference.padded_rows import padded_width
-from turnscore_service.process.loading.model_loader import load_scorers
-from turnscore_service.scorers.engagement import EngagementScorer
-from turnscore_service.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.inference.onnx_backend import Array, Backend
+from turnscore_core.inference.padded_rows import padded_width
+from turnscore_core.scorers.engagement import EngagementScorer
+from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_service.lifecycle.loading.model_loader import load_scorers
 from turnscore_service.settings.service import Settings
 
 _PROBABILITY = 0.5

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from turnscore_core.inference.cpu_budget import usable_cpus
+from turnscore_core.scorers.loaded_scorer import choose_variant, load_scorer
 from turnscore_load.equality import read_dialogues
 from turnscore_models import read_bundle, starter_bundles
-from turnscore_service.inference.cpu_budget import usable_cpus
-from turnscore_service.scorers.loaded_scorer import choose_variant, load_scorer
 
 from turnscore_bench.harness.machine import describe
 from turnscore_bench.scorers.costs import measure_costs, plan_ways

@@ -5,8 +5,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from turnscore_service.scorers.loaded_scorer import LoadedScorer
-from turnscore_service.scorers.scorer import TurnToScore
+from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_wire import Turn
 
 TOGETHER = 16

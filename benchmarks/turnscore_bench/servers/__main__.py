@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from turnscore_core.inference.cpu_budget import usable_cpus
 from turnscore_models import starter_bundles
-from turnscore_service.inference.cpu_budget import usable_cpus
 
 from turnscore_bench.harness import environments, machine
 from turnscore_bench.harness.traffic import LENGTH_MIXES, Traffic

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from turnscore_core.scorers.engagement import EngagementScorer
+from turnscore_core.scorers.loaded_scorer import load_scorer
+from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_models import GraphVariant, read_bundle
-from turnscore_service.scorers.engagement import EngagementScorer
-from turnscore_service.scorers.loaded_scorer import load_scorer
-from turnscore_service.scorers.scorer import TurnToScore
 from turnscore_wire import Turn
 
 from turnscore_bench.harness.traffic import BenchTurn

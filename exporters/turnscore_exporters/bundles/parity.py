@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from turnscore_assessment.agreement.statistics import compute_spearman
+from turnscore_core.inference.onnx_backend import OnnxBackend
+from turnscore_core.scorers.scorer import Scorer, TurnToScore
 from turnscore_models import Bundle, GraphVariant
-from turnscore_service.inference.onnx_backend import OnnxBackend
-from turnscore_service.scorers.scorer import Scorer, TurnToScore
 from turnscore_wire import Turn
 
 from turnscore_exporters.errors import ParityError

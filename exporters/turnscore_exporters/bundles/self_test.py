@@ -7,6 +7,10 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from turnscore_core.inference.onnx_backend import OnnxBackend
+from turnscore_core.scorers.loaded_scorer import find_scorer, load_scorer
+from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, RawScore, TurnToScore
+from turnscore_core.scorers.self_test import read_turn, score_turns
 from turnscore_models import (
     Bundle,
     GraphOutput,
@@ -18,10 +22,6 @@ from turnscore_models import (
     write_bundle,
 )
 from turnscore_models.manifest import VERSION_PATTERN
-from turnscore_service.inference.onnx_backend import OnnxBackend
-from turnscore_service.scorers.loaded_scorer import find_scorer, load_scorer
-from turnscore_service.scorers.scorer import PERCENTILE_SUFFIX, RawScore, TurnToScore
-from turnscore_service.scorers.self_test import read_turn, score_turns
 
 from turnscore_exporters.bundles.self_test_turns import SELF_TEST_TEXTS, self_test_turns
 from turnscore_exporters.errors import ExporterError

@@ -5,7 +5,7 @@ Each is a conversation whose last text is the response; before it system and use
 
 from collections.abc import Sequence
 
-from turnscore_service.scorers.scorer import TurnToScore
+from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_wire import Turn
 
 Texts = tuple[str, ...]

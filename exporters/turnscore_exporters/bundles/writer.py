@@ -10,6 +10,7 @@ from typing import Any, get_args
 import numpy as np
 import onnx
 from pydantic import JsonValue
+from turnscore_core.inference.onnx_backend import OnnxBackend, Tensor
 from turnscore_models import (
     Bundle,
     Calibration,
@@ -19,7 +20,6 @@ from turnscore_models import (
     TensorSpec,
     write_bundle,
 )
-from turnscore_service.inference.onnx_backend import OnnxBackend, Tensor
 
 from turnscore_exporters.bundles.self_test import write_self_test
 from turnscore_exporters.errors import ExporterError

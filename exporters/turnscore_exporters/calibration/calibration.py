@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from turnscore_core.scorers.quality import ValueFormula
 from turnscore_models import Recall, Threshold
-from turnscore_service.scorers.quality import ValueFormula
 
 from turnscore_exporters.calibration.recalibration import (
     Choice,

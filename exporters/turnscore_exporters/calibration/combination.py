@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from turnscore_assessment.agreement.bundles import load_bundles, score_turns
+from turnscore_core.scorers.scorer import RawScore
 from turnscore_models import CombinationCalibration
-from turnscore_service.scorers.scorer import RawScore
 
 from turnscore_exporters.bundles.parity import turns_of
 from turnscore_exporters.bundles.writer import calibrate

@@ -10,12 +10,12 @@ from pydantic import JsonValue
 from turnscore_assessment.agreement.bundles import load_bundles, score_turns
 from turnscore_assessment.errors import AgreementError
 from turnscore_client import AsyncTurnScoreClient, ScoreReply, TurnScoreError
+from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.scorers.quality import QualityOptions, ValueFormula
+from turnscore_core.scorers.quality_rows import HEADS
+from turnscore_core.scorers.scorer import RawScore, TurnToScore
+from turnscore_core.scorers.turn_warnings import find_repeats
 from turnscore_models import Bundle, Calibration, SelfTest, Threshold, copy_bundle
-from turnscore_service.scorers.loaded_scorer import LoadedScorer
-from turnscore_service.scorers.quality import QualityOptions, ValueFormula
-from turnscore_service.scorers.quality_rows import HEADS
-from turnscore_service.scorers.scorer import RawScore, TurnToScore
-from turnscore_service.scorers.turn_warnings import find_repeats
 
 from turnscore_exporters.bundles.self_test import write_self_test
 from turnscore_exporters.bundles.writer import calibrate

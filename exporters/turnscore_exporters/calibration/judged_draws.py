@@ -15,10 +15,10 @@ from turnscore_assessment.agreement.bundles import load_bundles, make_turn, scor
 from turnscore_assessment.data.development_sets import DBDC3_FILE
 from turnscore_assessment.data.rated_turns import RatedTurn, read_dbdc3
 from turnscore_assessment.reported_errors import reported_errors
-from turnscore_service.scorers.loaded_scorer import LoadedScorer
-from turnscore_service.scorers.quality import QualityOptions, ValueFormula
-from turnscore_service.scorers.quality_rows import HEADS
-from turnscore_service.scorers.turn_warnings import find_repeats
+from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.scorers.quality import QualityOptions, ValueFormula
+from turnscore_core.scorers.quality_rows import HEADS
+from turnscore_core.scorers.turn_warnings import find_repeats
 
 from turnscore_exporters.calibration.calibration import calibrate_formula
 from turnscore_exporters.calibration.recalibration import RatedHeads, weigh_rated

@@ -11,12 +11,12 @@ from pydantic import BaseModel
 from turnscore_assessment.agreement.bundles import make_turn, score_turns
 from turnscore_assessment.data.dialogue_sets import ObservedTurn
 from turnscore_assessment.data.population import STATED, Population
+from turnscore_core.inference.cpu_budget import usable_cpus
+from turnscore_core.scorers.fed.options import FedBundleOptions
+from turnscore_core.scorers.fed.scorer import FedScorer
+from turnscore_core.scorers.loaded_scorer import LoadedScorer, choose_variant, load_scorer
+from turnscore_core.scorers.scorer import RawScore
 from turnscore_models import Bundle, Calibration, write_bundle
-from turnscore_service.inference.cpu_budget import usable_cpus
-from turnscore_service.scorers.fed.options import FedBundleOptions
-from turnscore_service.scorers.fed.scorer import FedScorer
-from turnscore_service.scorers.loaded_scorer import LoadedScorer, choose_variant, load_scorer
-from turnscore_service.scorers.scorer import RawScore
 
 from turnscore_exporters.bundles.self_test import start_version
 from turnscore_exporters.bundles.writer import calibrate

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 from turnscore_assessment.data.dialogues import read_rows
 from turnscore_assessment.errors import BadDataError
-from turnscore_service.scorers.scorer import TurnToScore
+from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_wire import ScoreRequest, describe_refusal
 
 LABELS = {"good": True, "bad": False}

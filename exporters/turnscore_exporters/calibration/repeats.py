@@ -9,12 +9,12 @@ from pathlib import Path
 from pydantic import JsonValue
 from turnscore_assessment.agreement.statistics import compute_auc, compute_spearman
 from turnscore_assessment.data.development_sets import read_development_sets
+from turnscore_core.inference.cpu_budget import usable_cpus
+from turnscore_core.scorers.loaded_scorer import LoadedScorer, choose_variant, load_scorer
+from turnscore_core.scorers.quality import QualityOptions
+from turnscore_core.scorers.self_test import read_turn
+from turnscore_core.scorers.turn_warnings import find_repeats
 from turnscore_models import Bundle, SelfTest, write_bundle
-from turnscore_service.inference.cpu_budget import usable_cpus
-from turnscore_service.scorers.loaded_scorer import LoadedScorer, choose_variant, load_scorer
-from turnscore_service.scorers.quality import QualityOptions
-from turnscore_service.scorers.self_test import read_turn
-from turnscore_service.scorers.turn_warnings import find_repeats
 
 from turnscore_exporters.bundles.self_test import start_version, write_self_test
 from turnscore_exporters.calibration.shipped_threshold import KIND, score_rated

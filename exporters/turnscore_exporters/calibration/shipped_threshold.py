@@ -15,9 +15,9 @@ from turnscore_assessment.data.development_sets import read_development_sets
 from turnscore_assessment.data.judged_turns import read_judged_turns
 from turnscore_assessment.data.rated_turns import DAILYDIALOG, GOOD_FROM, THUMBS_SET, RatedTurn
 from turnscore_assessment.markdown import table_head, table_row
+from turnscore_core.inference.cpu_budget import usable_cpus
+from turnscore_core.scorers.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_models import Bundle, Recall, Threshold, write_bundle
-from turnscore_service.inference.cpu_budget import usable_cpus
-from turnscore_service.scorers.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 
 from turnscore_exporters.bundles.self_test import start_version
 from turnscore_exporters.calibration.thresholds import CONFIDENCE, find_threshold, least_good_turns, measure_share

@@ -10,8 +10,8 @@ from typing import Annotated
 import numpy as np
 import typer
 from numpy.typing import NDArray
-from turnscore_service.scorers.quality import ValueFormula
-from turnscore_service.scorers.quality_rows import HEADS
+from turnscore_core.scorers.quality import ValueFormula
+from turnscore_core.scorers.quality_rows import HEADS
 
 from turnscore_exporters.calibration.calibration import Calibration, calibrate_formula
 from turnscore_exporters.calibration.recalibration import RatedHeads, compute_values

@@ -26,6 +26,6 @@ def _start(module: str) -> None:
         if (error.name or "").partition(".")[0] != "onnxruntime":
             raise
         sys.exit(
-            "error: ONNX Runtime is not installed: install the extra `cpu` (pip install ./clients '.[cpu]' in a "
+            "error: ONNX Runtime is not installed: install the extra `cpu` (pip install ./clients ./core '.[cpu]' in a "
             "checkout of turnscore), or on a CUDA machine the extra `gpu`"
         )

@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import JsonValue
 from turnscore_assessment.agreement.statistics import compute_auc
+from turnscore_core.inference.onnx_backend import OnnxBackend
+from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_models import Bundle, GraphVariant
-from turnscore_service.inference.onnx_backend import OnnxBackend
-from turnscore_service.scorers.engagement import EngagementScorer
 
 from turnscore_exporters.bundles.encoder import MIN_PARITY_TURNS, BundleSource, GraphChoice, write_files
 from turnscore_exporters.bundles.parity import Drift, check_parity, serve_turns, turns_of

@@ -10,12 +10,12 @@ import torch
 from pydantic import JsonValue
 from turnscore_assessment.agreement.statistics import compute_spearman
 from turnscore_assessment.data.dialogues import read_dialogues
+from turnscore_core.inference.onnx_backend import OnnxBackend
+from turnscore_core.scorers.fed.dialogue_tokens import DialogueTokenizer
+from turnscore_core.scorers.fed.options import FedBundleOptions, Loss
+from turnscore_core.scorers.fed.questions import FedQuestions
+from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_models import Bundle, GraphVariant
-from turnscore_service.inference.onnx_backend import OnnxBackend
-from turnscore_service.scorers.fed.dialogue_tokens import DialogueTokenizer
-from turnscore_service.scorers.fed.options import FedBundleOptions, Loss
-from turnscore_service.scorers.fed.questions import FedQuestions
-from turnscore_service.scorers.fed.scorer import FedScorer
 
 from turnscore_exporters.bundles.parity import Drift, check_order
 from turnscore_exporters.bundles.self_test import build_self_test

@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import torch
 from transformers import GPT2LMHeadModel
-from turnscore_service.scorers.fed.batch import Branch, Conversation, FedBatch
-from turnscore_service.scorers.fed.tree import build_tree
+from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch
+from turnscore_core.scorers.fed.tree import build_tree
 
 from turnscore_exporters.errors import GraphExportError
 from turnscore_exporters.fed.attention import MICROSOFT, count_fused

@@ -9,9 +9,9 @@ from typing import Any, TypeVar, cast, get_args
 
 import torch
 import typer
+from turnscore_core.scorers.fed.dialogue_tokens import Join
+from turnscore_core.scorers.fed.options import FedBundleOptions, Loss
 from turnscore_models import Bundle
-from turnscore_service.scorers.fed.dialogue_tokens import Join
-from turnscore_service.scorers.fed.options import FedBundleOptions, Loss
 
 from turnscore_exporters.bundles.writer import choose_graphs
 from turnscore_exporters.errors import ExporterError

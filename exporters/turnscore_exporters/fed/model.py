@@ -1,6 +1,6 @@
 """A GPT-2 over trunks and branches in torch, from which the FED graphs are traced. Returns one loss per target.
 
-The inputs are those of turnscore_service.scorers.fed.batch, which draws them.
+The inputs are those of turnscore_core.scorers.fed.batch, which draws them.
 """
 
 from typing import Any

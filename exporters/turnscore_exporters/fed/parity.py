@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import JsonValue
-from turnscore_service.scorers.fed.options import FedBundleOptions, Loss
-from turnscore_service.scorers.fed.scorer import FedScorer
+from turnscore_core.scorers.fed.options import FedBundleOptions, Loss
+from turnscore_core.scorers.fed.scorer import FedScorer
 
 from turnscore_exporters.bundles.self_test_turns import FED_VERIFIED, build_turn
 from turnscore_exporters.errors import ParityError

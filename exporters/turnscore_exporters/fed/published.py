@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import get_args
 
 import torch
-from turnscore_service.scorers.fed.dialogue_tokens import Join
-from turnscore_service.scorers.fed.options import Loss, Quality
+from turnscore_core.scorers.fed.dialogue_tokens import Join
+from turnscore_core.scorers.fed.options import Loss, Quality
 
 from turnscore_exporters.fed.checkpoint import FedCheckpoint
 

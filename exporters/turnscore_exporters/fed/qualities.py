@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from turnscore_assessment.errors import BadDataError
-from turnscore_service.scorers.fed.options import Qualities
+from turnscore_core.scorers.fed.options import Qualities
 
 PUBLISHED_FILE = Path(__file__).with_name("qualities.json")
 DEFAULT_SET = "fed"

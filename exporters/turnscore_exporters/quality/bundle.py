@@ -15,12 +15,12 @@ from turnscore_assessment.agreement.statistics import compute_auc, compute_spear
 from turnscore_assessment.data.development_sets import read_development_sets
 from turnscore_assessment.data.dialogue_sets import Spoken
 from turnscore_assessment.data.population import STATED, read_population
+from turnscore_core.inference.onnx_backend import OnnxBackend
+from turnscore_core.scorers.quality import HeadCurves, QualityOptions, QualityScorer, ValueFormula
+from turnscore_core.scorers.quality_rows import COMPARED_ROWS, HEADS, REACTIONS, lay_out_batch
+from turnscore_core.scorers.scorer import TurnToScore
+from turnscore_core.scorers.turn_warnings import find_repeats
 from turnscore_models import Bundle, GraphVariant
-from turnscore_service.inference.onnx_backend import OnnxBackend
-from turnscore_service.scorers.quality import HeadCurves, QualityOptions, QualityScorer, ValueFormula
-from turnscore_service.scorers.quality_rows import COMPARED_ROWS, HEADS, REACTIONS, lay_out_batch
-from turnscore_service.scorers.scorer import TurnToScore
-from turnscore_service.scorers.turn_warnings import find_repeats
 
 from turnscore_exporters.bundles.encoder import MIN_PARITY_TURNS, BundleSource, GraphChoice, write_files
 from turnscore_exporters.bundles.parity import PACKS_AT_ONCE, check_parity

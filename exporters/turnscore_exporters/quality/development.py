@@ -11,7 +11,7 @@ from turnscore_assessment.data.development_sets import ADVERSARIAL_FILE, ADVERSA
 from turnscore_assessment.data.dialogues import read_rows
 from turnscore_assessment.data.judged_turns import read_judged_turns
 from turnscore_assessment.data.rated_turns import RatedTurn, alternate
-from turnscore_service.scorers.quality_rows import HEADS
+from turnscore_core.scorers.quality_rows import HEADS
 
 from turnscore_exporters.quality.model import RELEVANT, QualityModel
 from turnscore_exporters.quality.value import ValueFormula, score_heads

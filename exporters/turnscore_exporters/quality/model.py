@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import BertModel
 from turnscore_assessment.data.dialogue_sets import SYSTEM, Spoken
-from turnscore_service.scorers.quality_rows import (
+from turnscore_core.scorers.quality_rows import (
     COMPARED_ROWS,
     HEADS,
     NO_ROW,

@@ -15,8 +15,8 @@ import onnx
 import torch
 from numpy.typing import NDArray
 from onnx import GraphProto, numpy_helper
+from turnscore_core.scorers.quality import QualityOptions
 from turnscore_models import Bundle
-from turnscore_service.scorers.quality import QualityOptions
 
 from turnscore_exporters.errors import CheckpointError
 from turnscore_exporters.json_files import write_json

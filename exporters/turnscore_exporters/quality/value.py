@@ -19,8 +19,8 @@ from turnscore_assessment.data.development_sets import RATINGS_FILE
 from turnscore_assessment.data.dialogue_sets import Spoken
 from turnscore_assessment.data.judged_turns import TURNS_FILE, read_judged_turns
 from turnscore_assessment.data.rated_turns import DAILYDIALOG, GOOD_FROM, RatedTurn, read_rated_turns
-from turnscore_service.scorers.quality_rows import HEADS
-from turnscore_service.scorers.turn_warnings import find_repeats
+from turnscore_core.scorers.quality_rows import HEADS
+from turnscore_core.scorers.turn_warnings import find_repeats
 
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.quality.model import QualityModel, RowBuilder, score_rows

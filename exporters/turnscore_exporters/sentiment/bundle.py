@@ -9,10 +9,10 @@ from pydantic import JsonValue
 from turnscore_assessment.agreement.bundles import make_turn
 from turnscore_assessment.agreement.statistics import compute_spearman
 from turnscore_assessment.data.dialogue_sets import read_sets, read_turns
+from turnscore_core.inference.onnx_backend import OnnxBackend
+from turnscore_core.scorers.scorer import TurnToScore
+from turnscore_core.scorers.sentiment_stop import SentimentStopScorer
 from turnscore_models import Bundle, GraphVariant
-from turnscore_service.inference.onnx_backend import OnnxBackend
-from turnscore_service.scorers.scorer import TurnToScore
-from turnscore_service.scorers.sentiment_stop import SentimentStopScorer
 
 from turnscore_exporters.bundles.encoder import MIN_PARITY_TURNS, BundleSource, GraphChoice, write_files
 from turnscore_exporters.bundles.parity import check_parity, serve_turns

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 from turnscore_assessment.data.dialogue_sets import ObservedTurn
-from turnscore_service.scorers.sentiment_rows import DialogueRow
+from turnscore_core.scorers.sentiment_rows import DialogueRow
 
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.sentiment.labels import LabelRules, label_sentiment

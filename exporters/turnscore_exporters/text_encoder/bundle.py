@@ -6,8 +6,8 @@ Its value is the cosine of a response and the text before it: parity and percent
 from dataclasses import dataclass
 from pathlib import Path
 
+from turnscore_core.scorers.encoder import KIND, TextEncoder
 from turnscore_models import Bundle
-from turnscore_service.scorers.encoder import KIND, TextEncoder
 
 from turnscore_exporters.bundles.encoder import MIN_PARITY_TURNS, BundleSource, GraphChoice, write_files
 from turnscore_exporters.bundles.parity import examine_graphs

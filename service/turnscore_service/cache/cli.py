@@ -18,7 +18,7 @@ _CONNECT_MS = 5000
 """For a person at a terminal, perhaps far from the Redis. Chosen."""
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="The score cache that processes share.")
-add_version(app)  # and `clear` stays a command of its own
+add_version(app, "turnscore")  # and `clear` stays a command of its own
 
 
 @app.command()

@@ -18,12 +18,12 @@ from hashlib import blake2b, shake_256
 from math import isfinite
 
 import numpy as np
+from turnscore_core.scorers.parts import ScorePart
+from turnscore_core.scorers.scorer import RawScore
+from turnscore_core.scorers.turn_warnings import WARNINGS
 from turnscore_wire import TokenCount
 
 from turnscore_service.cache.key import ENTRY_FORMAT
-from turnscore_service.scorers.parts import ScorePart
-from turnscore_service.scorers.scorer import RawScore
-from turnscore_service.scorers.turn_warnings import WARNINGS
 
 MAX_PARTS = 64
 """Pieces in one entry: three times FED's qualities. Chosen."""

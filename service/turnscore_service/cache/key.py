@@ -12,8 +12,8 @@ left where that was done: with another mark all keys are others, so that nothing
 from base64 import urlsafe_b64encode
 from hashlib import blake2b
 
-from turnscore_service.scorers.fields import Field, Fields, pack_fields
-from turnscore_service.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.scorers.fields import Field, Fields, pack_fields
+from turnscore_core.scorers.loaded_scorer import LoadedScorer
 
 ENTRY_FORMAT = 3
 """Raised whenever entries are laid out in another way, or scores mean something else."""

@@ -9,15 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from turnscore_core.scorers.fields import Fields
+from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.scorers.parts import ScorePart, ScoresInParts, parts_reader
+from turnscore_core.scorers.scorer import EncodesTexts, TurnToScore
+
 from turnscore_service import metrics
 from turnscore_service.cache.choice import CacheChoice
 from turnscore_service.cache.entry import StaleEntryError, UnreadableEntryError, decode_entry, encode_entry
 from turnscore_service.cache.key import KeyMaker, TextHashes
 from turnscore_service.cache.local_level import LocalLevel
-from turnscore_service.scorers.fields import Fields
-from turnscore_service.scorers.loaded_scorer import LoadedScorer
-from turnscore_service.scorers.parts import ScorePart, ScoresInParts, parts_reader
-from turnscore_service.scorers.scorer import EncodesTexts, TurnToScore
 from turnscore_service.settings.cache import CacheSettings
 
 _LOGGER = logging.getLogger("turnscore.cache")

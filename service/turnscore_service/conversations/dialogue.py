@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import ref
 
+from turnscore_core.deadline import Deadline
+from turnscore_core.errors import ScoringError
 from turnscore_wire import ConversationOpening, Turn
 from turnscore_wire.transcript import Transcript
 
-from turnscore_service.deadline import Deadline
-from turnscore_service.errors import ScoringError
-from turnscore_service.path.dialogue_tally import DialogueTally
-from turnscore_service.path.items import Item
-from turnscore_service.path.pipeline import ScoringPipeline
-from turnscore_service.path.request_checks import Roster, ask_again, check_opening
+from turnscore_service.scheduling.dialogue_tally import DialogueTally
+from turnscore_service.scheduling.items import Item
+from turnscore_service.scheduling.pipeline import ScoringPipeline
+from turnscore_service.scheduling.request_checks import Roster, ask_again, check_opening
 from turnscore_service.settings.service import Settings
 
 

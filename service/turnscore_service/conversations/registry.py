@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Callable
 
+from turnscore_core.errors import NotReadyError, OverloadedError
+
 from turnscore_service import metrics
 from turnscore_service.conversations.channel import Channel
 from turnscore_service.conversations.session import Conversation
-from turnscore_service.errors import NotReadyError, OverloadedError
-from turnscore_service.path.pipeline import ScoringPipeline
-from turnscore_service.path.slow_requests import SlowLog
+from turnscore_service.scheduling.pipeline import ScoringPipeline
+from turnscore_service.scheduling.slow_requests import SlowLog
 from turnscore_service.settings.service import Settings
 from turnscore_service.telemetry.recorder import CallTrace
 

@@ -9,6 +9,15 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from turnscore_core.deadline import within
+from turnscore_core.errors import (
+    CallerLeftError,
+    DeadlineExceededError,
+    FailedScoringError,
+    InvalidRequestError,
+    ScoringError,
+    TooLargeError,
+)
 from turnscore_wire import (
     ConversationDraining,
     ConversationHeard,
@@ -25,20 +34,11 @@ from turnscore_wire.messages import count_skipped
 from turnscore_service import metrics
 from turnscore_service.conversations.channel import Channel, Received
 from turnscore_service.conversations.dialogue import OpenDialogue, SpokenTurn
-from turnscore_service.deadline import within
-from turnscore_service.errors import (
-    CallerLeftError,
-    DeadlineExceededError,
-    FailedScoringError,
-    InvalidRequestError,
-    ScoringError,
-    TooLargeError,
-)
-from turnscore_service.path.items import Item
-from turnscore_service.path.outcomes import Outcome, error_details, timing_of
-from turnscore_service.path.pipeline import ScoringPipeline
-from turnscore_service.path.request_checks import Roster, check_said, check_spoken_turn
-from turnscore_service.path.slow_requests import SlowLog
+from turnscore_service.scheduling.items import Item
+from turnscore_service.scheduling.outcomes import Outcome, error_details, timing_of
+from turnscore_service.scheduling.pipeline import ScoringPipeline
+from turnscore_service.scheduling.request_checks import Roster, check_said, check_spoken_turn
+from turnscore_service.scheduling.slow_requests import SlowLog
 from turnscore_service.settings.service import Settings
 from turnscore_service.telemetry.recorder import CallTrace
 

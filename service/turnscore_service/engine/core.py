@@ -10,19 +10,23 @@ from types import TracebackType
 from typing import Any, Self
 
 from pydantic import ValidationError
+from turnscore_core.deadline import Deadline
+from turnscore_core.errors import InvalidRequestError, ScoringError
+from turnscore_core.scorers.fields import Fields
+from turnscore_core.scorers.history import History
+from turnscore_core.scorers.loaded_scorer import LoadedScorer
 from turnscore_models import BundleError
 from turnscore_wire import Limits, Turn, describe_refusal
 
-from turnscore_service.deadline import Deadline
 from turnscore_service.engine.dialogues import Dialogue, DialogueResult, ModelIdentity, TurnResult, identify
 from turnscore_service.engine.lanes import Lanes
 from turnscore_service.engine.questions import Said, ScorerQuestions
 from turnscore_service.engine.shared_scores import ScorerStore, SharedScores
-from turnscore_service.errors import InvalidRequestError, ScoringError
-from turnscore_service.path.dialogue_tally import DialogueTally
-from turnscore_service.path.items import Item
-from turnscore_service.path.outcomes import Outcome, error_details
-from turnscore_service.path.request_checks import (
+from turnscore_service.lifecycle.loading.model_loader import load_scorers
+from turnscore_service.scheduling.dialogue_tally import DialogueTally
+from turnscore_service.scheduling.items import Item
+from turnscore_service.scheduling.outcomes import Outcome, error_details
+from turnscore_service.scheduling.request_checks import (
     Roster,
     check_spoken,
     check_system_turn_is_there,
@@ -30,10 +34,6 @@ from turnscore_service.path.request_checks import (
     choose_defaults,
     read_options,
 )
-from turnscore_service.process.loading.model_loader import load_scorers
-from turnscore_service.scorers.fields import Fields
-from turnscore_service.scorers.history import History
-from turnscore_service.scorers.loaded_scorer import LoadedScorer
 from turnscore_service.settings.service import GivenSettings, Settings
 
 Models = Mapping[str, Path] | Sequence[str | Path]

@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from turnscore_core.scorers.loaded_scorer import LoadedScorer
 from turnscore_wire import DialogueAggregate, ErrorDetail, Score, Turn
-
-from turnscore_service.scorers.loaded_scorer import LoadedScorer
 
 
 @dataclass(frozen=True, slots=True)

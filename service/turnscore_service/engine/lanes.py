@@ -5,11 +5,12 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from operator import attrgetter
 
-from turnscore_service.batching.batch_growth import SizedPack, grow_batch
-from turnscore_service.batching.isolation import PackResult, score_isolating
-from turnscore_service.inference.batch_budget import TokenLimit
-from turnscore_service.scorers.loaded_scorer import LoadedScorer
-from turnscore_service.scorers.scorer import TokenPack
+from turnscore_core.inference.batch_budget import TokenLimit
+from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.scorers.scorer import TokenPack
+
+from turnscore_service.scheduling.batch_growth import SizedPack, grow_batch
+from turnscore_service.scheduling.isolation import PackResult, score_isolating
 
 _AHEAD = 2
 """Batches for each lane that are under way: one computes, the next waits for nobody. Chosen."""

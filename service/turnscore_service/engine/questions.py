@@ -8,17 +8,18 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from turnscore_service.batching.isolation import PackResult, encode_isolating, moved, to_scoring_error
+from turnscore_core.errors import FailedScoringError, ScoringError
+from turnscore_core.scorers.fields import Fields
+from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.scorers.parts import ScorePart, parts_reader
+from turnscore_core.scorers.scorer import BuildsPlans, TokenPack, TurnToScore
+
 from turnscore_service.engine.lanes import Lanes
 from turnscore_service.engine.shared_scores import ScorerStore
-from turnscore_service.errors import FailedScoringError, ScoringError
-from turnscore_service.path.items import Item
-from turnscore_service.path.outcomes import Outcome, score_of
-from turnscore_service.path.pack_answers import PieceCollector
-from turnscore_service.scorers.fields import Fields
-from turnscore_service.scorers.loaded_scorer import LoadedScorer
-from turnscore_service.scorers.parts import ScorePart, parts_reader
-from turnscore_service.scorers.scorer import BuildsPlans, TokenPack, TurnToScore
+from turnscore_service.scheduling.isolation import PackResult, encode_isolating, moved, to_scoring_error
+from turnscore_service.scheduling.items import Item
+from turnscore_service.scheduling.outcomes import Outcome, score_of
+from turnscore_service.scheduling.pack_answers import PieceCollector
 
 _LOGGER = logging.getLogger("turnscore.engine")
 

@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Protocol
 
+from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.scorers.parts import ScorePart, parts_reader
+from turnscore_core.scorers.scorer import TurnToScore
+
 from turnscore_service.cache.entry import StaleEntryError, UnreadableEntryError, decode_entry, encode_entry
 from turnscore_service.cache.key import KeyMaker, TextHashes, mark_key
-from turnscore_service.scorers.loaded_scorer import LoadedScorer
-from turnscore_service.scorers.parts import ScorePart, parts_reader
-from turnscore_service.scorers.scorer import TurnToScore
 
 
 class SharedScores(Protocol):

@@ -31,7 +31,7 @@ from turnscore_assessment.agreement_table.judged_sets import (
 from turnscore_assessment.agreement_table.measures import ALL, measure_set, order_systems
 from turnscore_assessment.agreement_table.trained_baselines import read_trained_baselines
 from turnscore_assessment.data.dialogue_sets import read_sets
-from turnscore_service.scorers.scorer import RawScore, TokenPack
+from turnscore_core.scorers.scorer import RawScore, TokenPack
 from typer.testing import CliRunner
 
 SYSTEMS = ("good", "middling", "poor")

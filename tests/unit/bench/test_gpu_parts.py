@@ -24,10 +24,10 @@ from turnscore_bench.gpu.stand_ins import WORDS, as_encoder, build_dialogue_toke
 from turnscore_bench.gpu.tables import tables
 from turnscore_bench.gpu.ways import PACKED
 from turnscore_bench.harness.traffic import Traffic
+from turnscore_core.inference.devices import CPU
+from turnscore_core.scorers.loaded_scorer import load_scorer
+from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_models import Bundle, GraphVariant
-from turnscore_service.inference.devices import CPU
-from turnscore_service.scorers.loaded_scorer import load_scorer
-from turnscore_service.scorers.scorer import TurnToScore
 from turnscore_wire import Turn
 
 ROOT = Path(__file__).parents[3]

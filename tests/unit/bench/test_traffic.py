@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 from turnscore_bench.harness.traffic import LENGTH_MIXES, SPECIAL_TOKENS, LengthMix, Traffic
+from turnscore_core.inference.text_tokenizer import TextTokenizer
 from turnscore_models import starter_bundles
-from turnscore_service.inference.text_tokenizer import TextTokenizer
 
 ROW_LIMIT = 128
 TOKENIZER = next(folder for folder in starter_bundles() if folder.name == "engagement") / "tokenizer.json"

@@ -17,7 +17,7 @@ from turnscore_service.settings.service import Settings
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "clients" / "javascript"
-SERVED = ROOT / "service" / "turnscore_service" / "page" / "static" / "turnscore"
+SERVED = ROOT / "service" / "turnscore_service" / "api" / "page" / "static" / "turnscore"
 NODE = shutil.which("node")
 KEY = "ts_secret"
 

@@ -14,12 +14,12 @@ import pytest
 from prometheus_client import start_http_server
 from support import plain_http
 from turnscore_assessment.drift.metric_source import collect, query_prometheus, read_service
+from turnscore_core.deadline import Deadline
 from turnscore_load.address import free_port
-from turnscore_service.deadline import Deadline
 from turnscore_service.metrics import write_out
-from turnscore_service.path.items import Item
-from turnscore_service.path.outcomes import Outcome
-from turnscore_service.path.said_turns import SaidTurns
+from turnscore_service.scheduling.items import Item
+from turnscore_service.scheduling.outcomes import Outcome
+from turnscore_service.scheduling.said_turns import SaidTurns
 from turnscore_wire import Score, TokenCount
 
 RULES = Path(__file__).parents[3] / "deploy" / "observability" / "rules" / "turnscore.yml"

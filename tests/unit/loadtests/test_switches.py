@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from turnscore_core.scorers.loaded_scorer import choose_variant, load_scorer
 from turnscore_load.switches.bundles import copy_as, damage, falsify
 from turnscore_load.switches.report import checks, report
 from turnscore_load.switches.run import Found, Period, SwitchesSettings
 from turnscore_models import CorruptBundleError, MismatchedGraphError, read_bundle
-from turnscore_service.scorers.loaded_scorer import choose_variant, load_scorer
 
 MEMORY = {"before_bytes": 300 << 20, "between_bytes": 400 << 20, "after_bytes": 300 << 20}
 

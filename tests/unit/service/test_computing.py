@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from turnscore_service.path.computation import Computation, Workshop
-from turnscore_service.path.flights import Flight, Flights
-from turnscore_service.scorers.scorer import TokenPack, TurnToScore
+from turnscore_core.scorers.scorer import TokenPack, TurnToScore
+from turnscore_service.scheduling.computation import Computation, Workshop
+from turnscore_service.scheduling.flights import Flight, Flights
 from turnscore_wire import TokenCount
 
 

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import torch
 from transformers import BertModel
+from turnscore_core.scorers.relevance import KIND, RelevanceOptions, RelevanceScorer
 from turnscore_models import Bundle, GraphVariant
-from turnscore_service.scorers.relevance import KIND, RelevanceOptions, RelevanceScorer
 
 from turnscore_exporters.baselines.bundles.pair_graphs import APART_CONTRACT, ApartGraph, JointGraph, joint_contract
 from turnscore_exporters.baselines.encoders.checkpoints import PairCheckpoint, load_pair_model

@@ -10,9 +10,8 @@ import numpy as np
 import onnx
 from onnx import compose
 from pydantic import ValidationError
-from turnscore_models import Bundle, GraphVariant
-from turnscore_service.inference.onnx_backend import OnnxBackend
-from turnscore_service.scorers.usr import (
+from turnscore_core.inference.onnx_backend import OnnxBackend
+from turnscore_core.scorers.usr import (
     KIND,
     MASKED,
     MASKED_INPUTS,
@@ -22,6 +21,7 @@ from turnscore_service.scorers.usr import (
     UsrOptions,
     UsrScorer,
 )
+from turnscore_models import Bundle, GraphVariant
 
 from turnscore_exporters.baselines.bundles.pair_graphs import JointGraph, MaskedGraph, joint_contract, masked_contract
 from turnscore_exporters.baselines.encoders.checkpoints import PairCheckpoint, load_masked_model, load_pair_model

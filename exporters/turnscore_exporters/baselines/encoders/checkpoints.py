@@ -17,7 +17,7 @@ from transformers import (
     AutoTokenizer,
     PreTrainedModel,
 )
-from turnscore_service.scorers.pair_rows import PairMarks, PairRow, lay_out_pair
+from turnscore_core.scorers.pair_rows import PairMarks, PairRow, lay_out_pair
 
 from turnscore_exporters.errors import EncoderError
 from turnscore_exporters.training.encoders import SHORT_NAMES, plain_tokenizer

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel
-from turnscore_service.scorers.pair_rows import masked_copies
+from turnscore_core.scorers.pair_rows import masked_copies
 
 from turnscore_exporters.baselines.encoders.checkpoints import PairCheckpoint, split_by_length
 from turnscore_exporters.baselines.material.asked import Floats

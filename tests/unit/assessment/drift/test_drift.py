@@ -24,11 +24,11 @@ from turnscore_assessment.drift.report import make_page, make_rules
 from turnscore_assessment.drift.simulation import count_alarms
 from turnscore_assessment.drift.stability import BINS, find_limit, find_shares, measure_stability
 from turnscore_assessment.errors import AssessmentError, BadFileError
+from turnscore_core.deadline import Deadline
 from turnscore_service import metrics
-from turnscore_service.deadline import Deadline
-from turnscore_service.path.items import Item
-from turnscore_service.path.outcomes import Outcome
-from turnscore_service.path.said_turns import SaidTurns
+from turnscore_service.scheduling.items import Item
+from turnscore_service.scheduling.outcomes import Outcome
+from turnscore_service.scheduling.said_turns import SaidTurns
 from turnscore_wire import Score, TokenCount, Turn
 from typer.testing import CliRunner
 

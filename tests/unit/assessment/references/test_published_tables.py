@@ -14,8 +14,8 @@ from turnscore_assessment.references.metrics.catalogue import Resources, find_me
 from turnscore_assessment.references.metrics.sentence_encoder import EncoderCosine
 from turnscore_assessment.references.multiref import RATINGS_FILE, TEST_FILE, read_human, read_outputs, read_rated
 from turnscore_assessment.references.reducers import Tables, groups_of
-from turnscore_service.deadline import Deadline
-from turnscore_service.process.runtime import Runtime
+from turnscore_core.deadline import Deadline
+from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 from turnscore_wire import SimilarityRequest
 

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
+from turnscore_core.scorers.loaded_scorer import load_scorer
+from turnscore_core.scorers.scorer import RawScore
 from turnscore_exporters.bundles import self_test
 from turnscore_exporters.bundles.self_test_turns import SELF_TEST_TEXTS
 from turnscore_exporters.commands.export import app
 from turnscore_exporters.errors import ExporterError
 from turnscore_models import read_bundle, starter_bundles
-from turnscore_service.scorers.loaded_scorer import load_scorer
-from turnscore_service.scorers.scorer import RawScore
 from typer.testing import CliRunner
 
 [ENGAGEMENT] = [folder for folder in starter_bundles() if folder.name == "engagement"]

@@ -15,6 +15,9 @@ from scipy.stats import binom
 from support.quality_bundles import make_quality_bundle
 from turnscore_assessment.errors import AgreementError, BadDataError
 from turnscore_client.testing import MockTurnScore
+from turnscore_core.scorers.loaded_scorer import load_scorer
+from turnscore_core.scorers.scorer import TurnToScore
+from turnscore_core.scorers.self_test import score_turns
 from turnscore_exporters.calibration import recalibration
 from turnscore_exporters.calibration.calibration import calibrate_formula
 from turnscore_exporters.calibration.job import score_by_service
@@ -25,9 +28,6 @@ from turnscore_exporters.calibration.thresholds import choose_order, find_thresh
 from turnscore_exporters.commands.calibrate import app
 from turnscore_exporters.errors import ExporterError
 from turnscore_models import Bundle, read_bundle, starter_bundles
-from turnscore_service.scorers.loaded_scorer import load_scorer
-from turnscore_service.scorers.scorer import TurnToScore
-from turnscore_service.scorers.self_test import score_turns
 from typer.testing import CliRunner, Result
 
 GOOD_WORDS, BAD_WORDS, OTHERS = ("good", "fine", "nice"), ("bad", "ugly", "wrong"), "abcdefghijklm"

@@ -9,13 +9,13 @@ from support.quality_bundles import HEADS_FILE, make_quality_bundle
 from turnscore_assessment.agreement.bundles import make_turn
 from turnscore_assessment.data.dialogue_sets import ObservedTurn
 from turnscore_assessment.data.population import STATED, Population
+from turnscore_core.scorers.loaded_scorer import LoadedScorer, choose_variant, load_scorer
+from turnscore_core.scorers.quality_rows import HEADS
+from turnscore_core.scorers.scorer import RawScore
+from turnscore_core.scorers.self_test import score_turns
 from turnscore_exporters.calibration.percentiles import renew_percentiles
 from turnscore_exporters.errors import ExporterError
 from turnscore_models import Bundle, read_bundle, starter_bundles
-from turnscore_service.scorers.loaded_scorer import LoadedScorer, choose_variant, load_scorer
-from turnscore_service.scorers.quality_rows import HEADS
-from turnscore_service.scorers.scorer import RawScore
-from turnscore_service.scorers.self_test import score_turns
 
 STARTERS = {folder.name: folder for folder in starter_bundles()}
 WORDS = ("good", "bad", "fine", "a", "tell me more", "why", "ok", "i do not know", "ugly", "b c d")

@@ -7,13 +7,13 @@ import pytest
 from support.exporter_data import write_rows
 from support.quality_bundles import make_quality_bundle
 from turnscore_assessment.agreement.bundles import make_turn
+from turnscore_core.scorers.loaded_scorer import load_scorer
+from turnscore_core.scorers.quality import QualityOptions
+from turnscore_core.scorers.scorer import RawScore
+from turnscore_core.scorers.self_test import score_turns
 from turnscore_exporters.commands.export import app
 from turnscore_exporters.quality.value import REPEATS
 from turnscore_models import Bundle, Threshold, read_bundle, starter_bundles, write_bundle
-from turnscore_service.scorers.loaded_scorer import load_scorer
-from turnscore_service.scorers.quality import QualityOptions
-from turnscore_service.scorers.scorer import RawScore
-from turnscore_service.scorers.self_test import score_turns
 from typer.testing import CliRunner, Result
 
 STARTER = next(folder for folder in starter_bundles() if folder.name == "quality")

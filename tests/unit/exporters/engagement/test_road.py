@@ -5,12 +5,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from turnscore_core.scorers.loaded_scorer import load_scorer
 from turnscore_exporters.commands.export import app as export_app
 from turnscore_exporters.commands.train import app as train_app
 from turnscore_exporters.engagement import job as train_engagement
 from turnscore_exporters.engagement.recipes import MixedRecipe, PaperRecipe
 from turnscore_models import read_bundle
-from turnscore_service.scorers.loaded_scorer import load_scorer
 from typer.testing import CliRunner
 
 FEW_STEPS = tuple((source, 10) for source, _ in MixedRecipe().head_steps)

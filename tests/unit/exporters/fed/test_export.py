@@ -10,6 +10,7 @@ from support.exporter_data import write_rows
 from support.fed_checkpoints import save_tiny_dialogpt
 from transformers import GPT2Config, GPT2LMHeadModel
 from turnscore_assessment.errors import BadDataError
+from turnscore_core.scorers.loaded_scorer import load_scorer
 from turnscore_exporters.bundles.writer import GRAPH_FILES
 from turnscore_exporters.commands.export import app
 from turnscore_exporters.errors import CheckpointError, ExporterError, ParityError
@@ -19,7 +20,6 @@ from turnscore_exporters.fed.graphs import build_probe, export_graph, export_int
 from turnscore_exporters.fed.job import FedJob, run_fed_job
 from turnscore_exporters.fed.qualities import read_qualities
 from turnscore_models import copy_bundle, read_bundle
-from turnscore_service.scorers.loaded_scorer import load_scorer
 from typer.testing import CliRunner
 
 

@@ -10,6 +10,10 @@ import pytest
 import torch
 from support.exporter_data import write_rows
 from support.fed_checkpoints import save_tiny_dialogpt
+from turnscore_core.inference.cuda_backend import CudaBackend, CudaOptions
+from turnscore_core.inference.devices import Device
+from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch
+from turnscore_core.scorers.fed.tree import build_tree
 from turnscore_exporters.commands.export import app
 from turnscore_exporters.errors import GraphExportError
 from turnscore_exporters.fed import graphs as fed_graphs
@@ -19,10 +23,6 @@ from turnscore_exporters.fed.graphs import INPUT_AXES, export_graph
 from turnscore_exporters.fed.model import FedModel
 from turnscore_exporters.graphs.half_emulation import emulate_fp16
 from turnscore_models import read_bundle
-from turnscore_service.inference.cuda_backend import CudaBackend, CudaOptions
-from turnscore_service.inference.devices import Device
-from turnscore_service.scorers.fed.batch import Branch, Conversation, FedBatch
-from turnscore_service.scorers.fed.tree import build_tree
 from typer.testing import CliRunner
 
 LAYERS = 2

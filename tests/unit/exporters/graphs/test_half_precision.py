@@ -9,6 +9,8 @@ import onnxruntime
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
+from turnscore_core.inference.cuda_backend import CudaBackend, CudaOptions
+from turnscore_core.inference.devices import Device
 from turnscore_exporters.bundles.parity import check_parity, turns_of
 from turnscore_exporters.engagement.model import CONTRACT, EngagementModel, ModelSettings
 from turnscore_exporters.errors import GraphExportError, ParityError
@@ -16,8 +18,6 @@ from turnscore_exporters.graphs.export import check_graph, export_fp32
 from turnscore_exporters.graphs.half_emulation import emulate_fp16, examined_graph
 from turnscore_exporters.graphs.half_precision import convert_fp16
 from turnscore_exporters.training.encoders import load_encoder
-from turnscore_service.inference.cuda_backend import CudaBackend, CudaOptions
-from turnscore_service.inference.devices import Device
 
 LAYERS = 2
 HALF, FLOAT = TensorProto.FLOAT16, TensorProto.FLOAT

@@ -13,6 +13,12 @@ import torch
 from support.exporter_data import build_sentence
 from support.quality_bundles import make_quality_bundle
 from support.wrong_graphs import permute_outputs, with_graph
+from turnscore_core.inference.onnx_backend import OnnxBackend
+from turnscore_core.scorers.loaded_scorer import load_scorer
+from turnscore_core.scorers.quality_rows import HEADS, RowLayout, lay_out_batch
+from turnscore_core.scorers.scorer import TurnToScore
+from turnscore_core.scorers.self_test import read_turn
+from turnscore_core.scorers.self_test import score_turns as serve
 from turnscore_exporters.bundles.encoder import GraphChoice
 from turnscore_exporters.commands.export import app
 from turnscore_exporters.errors import CheckpointError, ParityError
@@ -32,12 +38,6 @@ from turnscore_exporters.quality.recovery import put_weights, recover_checkpoint
 from turnscore_exporters.quality.value import ValueFormula, read_formula, write_formula
 from turnscore_exporters.training.encoders import load_encoder
 from turnscore_models import Bundle, MismatchedGraphError, Threshold, read_bundle
-from turnscore_service.inference.onnx_backend import OnnxBackend
-from turnscore_service.scorers.loaded_scorer import load_scorer
-from turnscore_service.scorers.quality_rows import HEADS, RowLayout, lay_out_batch
-from turnscore_service.scorers.scorer import TurnToScore
-from turnscore_service.scorers.self_test import read_turn
-from turnscore_service.scorers.self_test import score_turns as serve
 from turnscore_wire import Turn
 from typer.testing import CliRunner
 

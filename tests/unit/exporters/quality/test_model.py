@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from turnscore_assessment.data.judged_turns import UNKNOWN, JudgedContext, JudgedResponse, JudgedUserTurn, part_of
+from turnscore_core.scorers.quality_rows import HEADS, REACTIONS, RowLayout
 from turnscore_exporters.errors import CheckpointError, EncoderError
 from turnscore_exporters.quality.drills import RIGHT, make_filler, make_short_answers
 from turnscore_exporters.quality.model import (
@@ -36,7 +37,6 @@ from turnscore_exporters.quality.training import (
 )
 from turnscore_exporters.quality.value import ValueFormula, fit_probability, fit_weights, read_formula, write_formula
 from turnscore_exporters.training.encoders import Encoder, load_encoder
-from turnscore_service.scorers.quality_rows import HEADS, REACTIONS, RowLayout
 
 LAYOUT = RowLayout(turn_tokens=12, response_tokens=20, response_end_tokens=6)
 CONTEXT = (("user", "hi"), ("system", "what did you do"), ("user", "i saw whales"))

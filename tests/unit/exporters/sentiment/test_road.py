@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from support.sentiment_data import write_sentiment_data
+from turnscore_core.scorers.loaded_scorer import load_scorer
+from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_exporters.commands.export import app as export_app
 from turnscore_exporters.commands.train import app as train_app
 from turnscore_models import read_bundle
-from turnscore_service.scorers.loaded_scorer import load_scorer
-from turnscore_service.scorers.scorer import TurnToScore
 from turnscore_wire import Turn
 from typer.testing import CliRunner, Result
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from turnscore_assessment.data.dialogue_sets import ObservedTurn
+from turnscore_core.scorers.sentiment_rows import DialogueRow, RowLayout
 from turnscore_exporters.errors import EncoderError, ExporterError
 from turnscore_exporters.sentiment.model import (
     ModelSettings,
@@ -31,7 +32,6 @@ from turnscore_exporters.sentiment.training import (
 )
 from turnscore_exporters.training import loop
 from turnscore_exporters.training.encoders import load_encoder
-from turnscore_service.scorers.sentiment_rows import DialogueRow, RowLayout
 
 CONTEXT = (("user", "hi"), ("system", "what did you do"), ("user", "i saw whales"))
 TURNS = [

@@ -4,6 +4,9 @@ import math
 
 import numpy as np
 import pytest
+from turnscore_core.scorers.parts import WHOLE, ScorePart
+from turnscore_core.scorers.scorer import RawScore
+from turnscore_core.scorers.turn_warnings import WARNINGS
 from turnscore_service.cache.entry import (
     MAX_PARTS,
     StaleEntryError,
@@ -12,9 +15,6 @@ from turnscore_service.cache.entry import (
     encode_entry,
 )
 from turnscore_service.cache.key import ENTRY_FORMAT
-from turnscore_service.scorers.parts import WHOLE, ScorePart
-from turnscore_service.scorers.scorer import RawScore
-from turnscore_service.scorers.turn_warnings import WARNINGS
 from turnscore_wire import TokenCount
 
 PARTS = {

@@ -9,11 +9,11 @@ from prometheus_client import REGISTRY
 from support.fakes import FakeScorer, loaded_fake
 from support.fed_bundles import make_fed_scorer
 from support.shared_levels import DictLevel
+from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.scorers.parts import ScorePart
+from turnscore_core.scorers.scorer import RawScore, TurnToScore
 from turnscore_service.cache.choice import CacheChoice
 from turnscore_service.cache.score_cache import Lookup, ScoreCache
-from turnscore_service.scorers.loaded_scorer import LoadedScorer
-from turnscore_service.scorers.parts import ScorePart
-from turnscore_service.scorers.scorer import RawScore, TurnToScore
 from turnscore_service.settings.cache import CacheSettings
 from turnscore_wire import TokenCount, Turn
 

@@ -5,8 +5,8 @@ from prometheus_client import REGISTRY
 from support.conditions import until
 from support.conversations import talking
 from support.fakes import POISON, FakeScorer
-from turnscore_service.deadline import Deadline
-from turnscore_service.errors import (
+from turnscore_core.deadline import Deadline
+from turnscore_core.errors import (
     InvalidRequestError,
 )
 from turnscore_service.settings.service import Settings

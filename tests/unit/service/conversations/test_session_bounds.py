@@ -7,7 +7,7 @@ from prometheus_client import REGISTRY
 from support.conditions import until
 from support.conversations import HeldChannel, bounded, talking
 from support.fakes import FakeScorer
-from turnscore_service.errors import (
+from turnscore_core.errors import (
     CallerLeftError,
     DeadlineExceededError,
     NotReadyError,

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from support.engines import dialogue, engine_of, values
 from support.fakes import NOT_A_NUMBER, POISON, FakeEncoder, FakeScorer, encoded, loaded_fake
+from turnscore_core.inference.onnx_library import DeviceError
+from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
 from turnscore_models import BundleError
 from turnscore_service.engine import Dialogue, Engine, OptionsError
-from turnscore_service.inference.onnx_library import DeviceError
-from turnscore_service.scorers.scorer import RawScore, TokenPack, TurnToScore
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ErrorCode, Limits, Turn
 

@@ -12,6 +12,12 @@ from support.exporter_data import save_tiny_bert
 from support.grpc_serving import settings_with
 from support.pair_checkpoints import save_tiny_masked, save_tiny_pair
 from support.request_table import Request
+from turnscore_core.errors import InvalidRequestError
+from turnscore_core.inference.onnx_backend import OnnxBackend
+from turnscore_core.scorers.loaded_scorer import LoadedScorer, load_scorer
+from turnscore_core.scorers.parts import parts_reader
+from turnscore_core.scorers.scorer import RawScore, TurnToScore
+from turnscore_core.scorers.usr import UsrScorer
 from turnscore_exporters.baselines.bundles.relevance import graphs_by_default
 from turnscore_exporters.baselines.encoders.checkpoints import load_masked_model, load_pair_model
 from turnscore_exporters.baselines.systems.contextual import PairNetwork
@@ -19,12 +25,6 @@ from turnscore_exporters.baselines.systems.joint import score_pairs
 from turnscore_exporters.baselines.systems.masked import score_masked
 from turnscore_exporters.commands.export import app
 from turnscore_models import Bundle, read_bundle
-from turnscore_service.errors import InvalidRequestError
-from turnscore_service.inference.onnx_backend import OnnxBackend
-from turnscore_service.scorers.loaded_scorer import LoadedScorer, load_scorer
-from turnscore_service.scorers.parts import parts_reader
-from turnscore_service.scorers.scorer import RawScore, TurnToScore
-from turnscore_service.scorers.usr import UsrScorer
 from turnscore_wire import Turn
 from typer.testing import CliRunner
 

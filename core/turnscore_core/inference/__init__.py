@@ -1,0 +1,1 @@
+"""Runs graphs on devices: ONNX Runtime sessions, tokenizers, and what the machine offers them."""

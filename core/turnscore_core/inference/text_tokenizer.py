@@ -1,0 +1,80 @@
+"""Text into token ids with the bundle's own tokenizer file. Never pads, never cuts: callers decide what to keep."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Lock
+from typing import ClassVar, Self
+from weakref import WeakValueDictionary
+
+from tokenizers import Tokenizer
+
+from turnscore_core.inference.whole_words import WholeWords
+
+_BERT, _ROBERTA = ("[PAD]", "[CLS]", "[SEP]", "[MASK]"), ("<pad>", "<s>", "</s>", "<mask>")
+
+
+class TextTokenizer:
+    """A fast tokenizer with the special tokens of a BERT or RoBERTa. `encode` may be called from any thread."""
+
+    _in_use: ClassVar[WeakValueDictionary[bytes, Self]] = WeakValueDictionary()
+    _lock: ClassVar[Lock] = Lock()
+
+    @classmethod
+    def of(cls, file: Path) -> Self:
+        """That of the file; one for all scorers and versions whose files are equal, as long as one of them is in use.
+
+        To read a file holds the interpreter for some 50 ms, in which no caller is answered. Raises RuntimeError as the
+        constructor does.
+        """
+        try:
+            digest = hashlib.sha256(file.read_bytes()).digest()
+        except OSError as error:
+            raise RuntimeError(f"{file.name} cannot be read: {error}") from error
+        with cls._lock:
+            known = cls._in_use.get(digest)
+            if known is None:
+                known = cls._in_use[digest] = cls(file)
+            return known
+
+    def __init__(self, file: Path) -> None:
+        """Loads `tokenizer.json`. Raises RuntimeError where it is not a tokenizer or lacks the special tokens."""
+        try:
+            self._tokenizer = Tokenizer.from_file(str(file))
+        except Exception as error:  # tokenizers raises plain Exception
+            raise RuntimeError(f"{file.name} is not a tokenizer file: {error}") from error
+        self._file = file
+        self._words = WholeWords.of(self._tokenizer)
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        is_roberta = (
+            self._tokenizer.token_to_id(_BERT[1]) is None and self._tokenizer.token_to_id(_ROBERTA[1]) is not None
+        )
+        pad, first, separator, mask = _ROBERTA if is_roberta else _BERT
+        self.pad_id = self.special(pad)
+        self.first_id = self.special(first)
+        self.separator_id = self.special(separator)
+        self.separators = 2 if is_roberta else 1
+        """As many stand between the halves of a pair."""
+        self.mask_id: int | None = self._tokenizer.token_to_id(mask)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The token ids of each text, without special tokens. A word that has to be tokenized is so once a call."""
+        if self._words is None:
+            return self._tokenize(texts)
+        looked_up = [self._words.look_up(text) for text in texts]
+        left = list(dict.fromkeys(word for each in looked_up for word in each.unknown))
+        if not left:
+            return [each.known for each in looked_up]
+        pieces = dict(zip(left, self._tokenize(left), strict=True))
+        return [each.fill(map(pieces.__getitem__, each.unknown)) if each.unknown else each.known for each in looked_up]
+
+    def _tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def special(self, token: str) -> int:
+        """The id of a special token. Raises RuntimeError where the tokenizer has no such token."""
+        token_id = self._tokenizer.token_to_id(token)
+        if token_id is None:
+            raise RuntimeError(f"{self._file.name} has no {token} token")
+        return token_id

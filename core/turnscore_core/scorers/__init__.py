@@ -1,0 +1,1 @@
+"""Scorers: one module each, found by the kind of bundle that it reads."""

@@ -1,0 +1,133 @@
+"""Engagement: is this reply engaging for the person who wrote the query? Predictive Engagement, Ghazarian et al. 2020.
+
+Query and reply are encoded separately; the graph combines their vectors, by the average or as the bundle was trained,
+and applies the head. The query is what the user said last, their consecutive messages merged. Without any user turn
+the reply's vector stands for both.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+from pydantic import JsonValue
+from turnscore_models import Bundle
+from turnscore_wire import Turn
+
+from turnscore_core.errors import InvalidRequestError
+from turnscore_core.inference.onnx_backend import Backend
+from turnscore_core.inference.padded_rows import pad_rows
+from turnscore_core.inference.text_tokenizer import TextTokenizer
+from turnscore_core.scorers.fields import Fields
+from turnscore_core.scorers.history import history_of
+from turnscore_core.scorers.scorer import RawScore, TokenPack, TokenRow, TurnToScore
+from turnscore_core.scorers.text_ends import CHARS_PER_TOKEN, keep_beginning, keep_end
+from turnscore_core.scorers.token_counts import count_tokens
+from turnscore_core.scorers.turn_warnings import reading_warnings
+
+_CHARS_PER_TOKEN = 2
+"""English text has four to five characters a token; half of that is on the safe side for other scripts. Chosen."""
+
+
+class EngagementScorer:
+    """Probability, 0 to 1, that the reply is engaging."""
+
+    KIND: ClassVar[str] = "engagement"
+
+    def __init__(self, bundle: Bundle, backend: Backend) -> None:
+        self._tokenizer = TextTokenizer.of(bundle.path_of(bundle.manifest.tokenizer))
+        self._token_limit = bundle.manifest.token_limit
+        self._backend = backend
+
+    def read_options(self, options: Mapping[str, JsonValue]) -> None:
+        """Engagement takes no options: raises InvalidRequestError for the first one."""
+        for name in options:
+            raise InvalidRequestError("engagement has no such option", field=name)
+
+    def estimate_tokens(self, turn: TurnToScore) -> int:
+        """Tokens of query and reply together, from their characters."""
+        query = sum(map(len, last_user_run(turn.context)))
+        most, reply = self._token_limit, len(turn.response)
+        return min(most, query // _CHARS_PER_TOKEN + 2) + min(most, reply // _CHARS_PER_TOKEN + 2)
+
+    def trim(self, turn: TurnToScore) -> TurnToScore:
+        """The user's last run of messages as one, from its end, and the response from its beginning."""
+        chars = CHARS_PER_TOKEN * self._token_limit
+        context, response = turn.context, turn.response
+        is_short = len(response) <= chars
+        if is_short and len(context) == 1 and _is_read_whole(context[0], chars):
+            return turn
+        history = history_of(context)
+        begin, end = history.last_user_run
+        if is_short and end - begin == 1 and _is_read_whole(said := history[begin], chars):
+            return turn.trimmed([said], response, is_cut=False)
+        run, query_cut = history.latest(turns=self._token_limit, chars=chars, begin=begin, end=end)
+        query, is_longer = keep_end(" ".join(last_user_run(run)), chars)
+        response, reply_cut = keep_beginning(response, chars)
+        context = [Turn.model_construct(speaker="user", text=query)] if query else []
+        return turn.trimmed(context, response, is_cut=query_cut or is_longer or reply_cut)
+
+    def inputs_of(self, turn: TurnToScore) -> Fields:
+        """What the user said last and the response."""
+        return " ".join(last_user_run(turn.context)), turn.response
+
+    def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
+        """One pack of two rows per turn, query and reply; only the reply's if there is no query.
+
+        A query beyond the token limit loses its beginning, a reply its end. Each distinct text is tokenized once.
+        """
+        runs = [last_user_run(turn.context) for turn in turns]
+        texts = {key: " ".join(key) for key in runs} | {(turn.response,): turn.response for turn in turns}
+        ids = dict(zip(texts, self._tokenizer.encode(list(texts.values())), strict=True))
+        return [
+            self._pack(place, ids[run], ids[(turn.response,)])
+            for place, (run, turn) in enumerate(zip(runs, turns, strict=True))
+        ]
+
+    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+        """One probability a turn. Equal rows of a batch, such as one query with many replies, are computed once."""
+        places: dict[TokenRow, int] = {}
+        for pack in batch:
+            for row in pack.rows:
+                places.setdefault(row, len(places))
+        input_ids, attention_mask = pad_rows(list(places), self._tokenizer.pad_id)
+        feeds = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "query_row": np.array([places[pack.rows[0]] for pack in batch], dtype=np.int64),
+            "reply_row": np.array([places[pack.rows[-1]] for pack in batch], dtype=np.int64),
+        }
+        return [RawScore(value=float(value)) for value in self._backend.run(feeds)["probability"]]
+
+    def counts_in_dialogue(self, turn: TurnToScore) -> bool:
+        """A dialogue's score is taken over its pairs: turns that answer something the user said."""
+        return bool(last_user_run(turn.context))
+
+    def _pack(self, place: int, query: list[int], reply: list[int]) -> TokenPack:
+        room = self._token_limit - 2
+        kept = [reply[:room]] if not query else [query[-room:], reply[:room]]
+        rows = tuple((self._tokenizer.first_id, *ids, self._tokenizer.separator_id) for ids in kept)
+        dropped = len(query) + len(reply) - sum(map(len, kept))
+        warnings = reading_warnings(context_read=len(query) <= room, response_read=len(reply) <= room)
+        tokens = count_tokens(sum(map(len, rows)), dropped)
+        return TokenPack(rows=rows, answers=(place,), tokens=(tokens,), warnings=(warnings,))
+
+
+def last_user_run(context: Sequence[Turn]) -> tuple[str, ...]:
+    """What the user said last: the texts of their last run of messages, oldest first, empty ones left out."""
+    if len(context) == 1:
+        [only] = context
+        return (text,) if only.speaker == "user" and (text := only.text.strip()) else ()
+    said: list[str] = []
+    has_begun = False
+    for turn in reversed(context):
+        if turn.speaker == "user":
+            has_begun = True
+            said.append(turn.text.strip())
+        elif has_begun:
+            break
+    return tuple(text for text in reversed(said) if text)
+
+
+def _is_read_whole(turn: Turn, chars: int) -> bool:
+    """Whether it is the user's, of at most so many characters, and no white space is around it: most are."""
+    return turn.speaker == "user" and len(turn.text) <= chars and turn.text == turn.text.strip() != ""

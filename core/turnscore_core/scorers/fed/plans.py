@@ -1,0 +1,181 @@
+"""FED's plans: everything about a question that does not depend on the turn, made once and kept for a while.
+
+Making one takes milliseconds: on the event loop nothing but `peek` is called. What is kept is bounded in bytes, and a
+question that is refused leaves nothing.
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from threading import Lock
+
+import numpy as np
+
+from turnscore_core.errors import InvalidRequestError
+from turnscore_core.scorers.fed.dialogue_tokens import DialogueTokenizer
+from turnscore_core.scorers.fed.questions import FedQuestion, FedQuestions
+from turnscore_core.scorers.fed.reference import Curve, FedReference, place_on
+from turnscore_core.scorers.fed.tree import FollowUpTree, build_tree
+from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, RawScore
+
+KEPT_BYTES = 4 * 1024 * 1024
+"""Of all plans together; FED's own question takes 40 KB, a caller's largest 300 KB. Chosen."""
+MAX_TREE_TOKENS = 512
+"""Of a caller's question in one pass: half of what a batch may have on a CPU. FED's own have 260. Chosen."""
+_BYTES_PER_TEXT = 400
+"""What Python takes for a follow-up beside the trees: its text, its places and their lists. Measured, more rather than
+less: up to 200 characters of one byte each, 350."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FedPlan:
+    """A question with its trees of follow-ups and the curves to place its values on."""
+
+    question: FedQuestion
+    trees: Sequence[FollowUpTree]
+    """One, or several among which a caller's many follow-ups are dealt out in order, each for a pass of its own."""
+    follow_ups: Sequence[tuple[Sequence[int], Sequence[int]]]
+    """For each quality the places, over all trees, of its negative and of its positive follow-ups."""
+    curves: Sequence[Curve | None]
+    mean_curve: Curve | None
+    room: int
+    """Tokens of a turn that fit the window beside the longest follow-up."""
+
+    @property
+    def with_context(self) -> bool:
+        """Whether the losses of the context's tokens are needed too."""
+        return self.question.loss == "whole_sequence"
+
+    @property
+    def fed_tokens(self) -> int:
+        """Tokens of follow-ups that the model is fed."""
+        return sum(len(tree.ids) for tree in self.trees)
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes in memory."""
+        return sum(tree.size_bytes + _BYTES_PER_TEXT * len(tree.lengths) for tree in self.trees)
+
+    def first_of(self, tree: int) -> int:
+        """The place of the tree's first follow-up among all."""
+        return sum(len(each.lengths) for each in self.trees[:tree])
+
+    def rate(self, losses: Sequence[float]) -> list[float]:
+        """The value of each quality, of the mean loss of each follow-up.
+
+        The sums are exact before they are rounded, so that a value does not depend on what else was asked.
+        """
+        return [_mean(losses, negative) - _mean(losses, positive) for negative, positive in self.follow_ups]
+
+    def score(self, values: Sequence[float]) -> RawScore:
+        """The turn's score, of the qualities' values."""
+        return score_values(self.question, values, self.curves, self.mean_curve)
+
+
+def score_values(
+    question: FedQuestion, values: Sequence[float], curves: Sequence[Curve | None], mean_curve: Curve | None
+) -> RawScore:
+    """The mean of the qualities' values, and each with its percentile in `details`."""
+    details: dict[str, float] = {}
+    for (name, _), value, curve in zip(question.qualities, values, curves, strict=True):
+        details[name] = value
+        if curve is not None:
+            details[name + PERCENTILE_SUFFIX] = place_on(curve, value)
+    mean = float(np.mean(values))
+    percentile = None if mean_curve is None else place_on(mean_curve, mean)
+    return RawScore(mean, details, percentile=percentile, is_comparable=percentile is not None)
+
+
+class FedPlans:
+    """The plans of the questions asked last. May be used from any thread."""
+
+    def __init__(
+        self, tokenizer: DialogueTokenizer, questions: FedQuestions, reference: FedReference, *, max_tokens: int
+    ) -> None:
+        """`max_tokens` bounds the follow-ups of a caller's question together."""
+        self._tokenizer = tokenizer
+        self._questions = questions
+        self._reference = reference
+        self._max_tokens = max_tokens
+        self._plans: OrderedDict[FedQuestion, FedPlan] = OrderedDict()
+        self._kept_bytes = 0
+        self._lock = Lock()
+
+    def peek(self, question: FedQuestion) -> FedPlan | None:
+        """The question's plan, if it is there."""
+        with self._lock:
+            plan = self._plans.get(question)
+            if plan is not None:
+                self._plans.move_to_end(question)
+        return plan
+
+    def of(self, question: FedQuestion) -> FedPlan:
+        """The question's plan, made if need be.
+
+        Raises InvalidRequestError, naming `own_qualities`, where a caller's follow-ups are too long for the window.
+        """
+        plan = self.peek(question)
+        if plan is None:
+            plan = self._build(question)  # outside the lock, for which the event loop would wait
+            self._keep(plan)
+        return plan
+
+    def _keep(self, plan: FedPlan) -> None:
+        with self._lock:
+            if plan.question in self._plans:
+                return
+            self._plans[plan.question] = plan
+            self._kept_bytes += plan.size_bytes
+            while self._kept_bytes > KEPT_BYTES:
+                _, oldest = self._plans.popitem(last=False)
+                self._kept_bytes -= oldest.size_bytes
+
+    def _build(self, question: FedQuestion) -> FedPlan:
+        texts = question.texts
+        places = {text: place for place, text in enumerate(texts)}
+        tokens = self._tokenize(question, texts)
+        curves, mean_curve = self._reference.curves(question)
+        return FedPlan(
+            question=question,
+            trees=[build_tree(each) for each in _deal(tokens)] if question.is_callers else [build_tree(tokens)],
+            follow_ups=[
+                ([places[text] for text in quality.negative], [places[text] for text in quality.positive])
+                for _, quality in question.qualities
+            ],
+            curves=curves,
+            mean_curve=mean_curve,
+            room=self._questions.room_beside(max(map(len, tokens))),
+        )
+
+    def _tokenize(self, question: FedQuestion, texts: Sequence[str]) -> list[Sequence[int]]:
+        known = self._questions.tokens
+        new = [text for text in texts if text not in known]
+        found = dict(zip(new, self._tokenizer.encode_follow_ups(new), strict=True))
+        longest, limit = max(map(len, found.values()), default=0), self._questions.longest_allowed
+        if longest > limit:
+            raise InvalidRequestError(
+                f"a follow-up has {longest} tokens; at most {limit} are allowed", field="own_qualities"
+            )
+        total = sum(map(len, found.values()))
+        if total > self._max_tokens:
+            raise InvalidRequestError(
+                f"the follow-ups have {total} tokens together; at most {self._max_tokens} are allowed",
+                field="own_qualities",
+            )
+        return [found.get(text) or known[text] for text in texts]
+
+
+def _deal(follow_ups: Sequence[Sequence[int]]) -> Iterator[Sequence[Sequence[int]]]:
+    """Runs of follow-ups of at most `MAX_TREE_TOKENS` tokens that have to be fed, shared beginnings counted twice."""
+    first, tokens = 0, 0
+    for place, each in enumerate(follow_ups):
+        if place > first and tokens + len(each) - 1 > MAX_TREE_TOKENS:
+            yield follow_ups[first:place]
+            first, tokens = place, 0
+        tokens += len(each) - 1
+    yield follow_ups[first:]
+
+
+def _mean(losses: Sequence[float], places: Sequence[int]) -> float:
+    return math.fsum(losses[place] for place in places) / len(places) if places else 0.0

@@ -1,0 +1,278 @@
+"""FED: how likely is a user to answer with praise or with complaint? Mehri and Eskenazi 2020, on a language model.
+
+A quality's value is the mean loss of its negative follow-ups minus the mean loss of its positive ones; an empty list
+counts 0. A turn's value is the mean over the qualities asked for. All follow-ups of a turn, all turns of a dialogue and
+all responses to one context are computed in one pass; turnscore_core.scorers.fed.batch draws it.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+from pydantic import JsonValue, ValidationError
+from turnscore_models import Bundle
+from turnscore_wire import TokenCount
+
+from turnscore_core.inference.onnx_backend import Backend
+from turnscore_core.scorers.fed.batch import BranchLosses, Conversation, FedBatch
+from turnscore_core.scorers.fed.dialogue_tokens import DialogueTokenizer
+from turnscore_core.scorers.fed.options import (
+    MAX_FOLLOW_UP_CHARS,
+    MAX_FOLLOW_UPS,
+    MAX_OWN_QUALITIES,
+    FedBundleOptions,
+    Loss,
+)
+from turnscore_core.scorers.fed.plans import FedPlan, FedPlans, score_values
+from turnscore_core.scorers.fed.questions import FedQuestion, FedQuestions
+from turnscore_core.scorers.fed.reference import FedReference
+from turnscore_core.scorers.fed.shared_turns import FedTurn, SharedTurns, share_turns
+from turnscore_core.scorers.fed.tree import Floats
+from turnscore_core.scorers.fields import Fields
+from turnscore_core.scorers.history import history_of
+from turnscore_core.scorers.parts import ScorePart
+from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
+from turnscore_core.scorers.text_ends import CHARS_PER_TOKEN, keep_end
+
+_CHARS_PER_TOKEN = 2
+"""English text has four to five characters a token; half of that is on the safe side for other scripts. Chosen."""
+_WINDOWS_PER_PACK = 4
+"""Trunk and branches computed at once, in windows of the model. Measured with one of 256 tokens, a dialogue of 12 turns
+on 2 CPUs: 4 windows cost 54 ms of CPU per turn and 265 MiB, 8 cost 59 and 336, 16 cost 58 and 446."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layout:
+    """A pack's structure: a conversation, and which of its branches gives each answer."""
+
+    conversation: Conversation
+    branches: tuple[int, ...]
+    plan: FedPlan
+    tree: int
+    """Which of the plan's trees the branches end in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowUpLosses:
+    """What one turn's pass found, and the qualities that it is rated on."""
+
+    plan: FedPlan
+    tree: int
+    """Which of the plan's trees was computed."""
+    found: BranchLosses
+    context_tokens: int
+    """Tokens of the context without its first."""
+
+    def rate(self, loss: Loss) -> list[float]:
+        """The value of each quality of a plan of one tree; `whole_sequence` only where the pack was made for it."""
+        return self.plan.rate(self._losses(loss).tolist())
+
+    def score(self) -> RawScore:
+        """The turn's score, or where the plan has several trees what `FedScorer.merge` makes it of."""
+        loss = self.plan.question.loss
+        if len(self.plan.trees) == 1:
+            return self.plan.score(self.rate(loss))
+        first = self.plan.first_of(self.tree)
+        return RawScore(0.0, {str(first + place): each for place, each in enumerate(self._losses(loss).tolist())})
+
+    def _losses(self, loss: Loss) -> Floats:
+        tree = self.plan.trees[self.tree]
+        if loss == "response_only":
+            return tree.response_losses(self.found.tree)
+        return tree.whole_losses(self.found.tree, self.found.context, self.context_tokens)
+
+
+class FedScorer:
+    """Differences of losses in nats, higher is better; their percentiles say what they mean."""
+
+    KIND: ClassVar[str] = "fed"
+
+    def __init__(self, bundle: Bundle, backend: Backend) -> None:
+        """Raises RuntimeError where the manifest's options or the files they name are wrong."""
+        manifest = bundle.manifest
+        try:
+            self._options = FedBundleOptions.model_validate(manifest.options)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise RuntimeError(f"the manifest's options are wrong: {where}: {first['msg']}") from None
+        file, eos_id = bundle.path_of(manifest.tokenizer), self._options.eos_id
+        self._tokenizer = DialogueTokenizer(file, eos_id, self._options.join)
+        self._window = manifest.token_limit
+        self._backend = backend
+        self._questions = FedQuestions(self._tokenizer, self._options, self._window)
+        self._reference = FedReference(bundle.path_of(self._options.reference), self._options)
+        max_tokens = _WINDOWS_PER_PACK * self._window
+        self._plans = FedPlans(self._tokenizer, self._questions, self._reference, max_tokens=max_tokens)
+        self.option_limits = {
+            "own_qualities": MAX_OWN_QUALITIES,
+            "own_follow_ups": MAX_FOLLOW_UPS,
+            "own_follow_up_chars": MAX_FOLLOW_UP_CHARS,
+            "own_follow_up_tokens": max_tokens,
+            "one_follow_up_tokens": self._questions.longest_allowed,
+        }
+
+    def read_options(self, options: Mapping[str, JsonValue]) -> FedQuestion:
+        """`qualities`, `own_qualities` and `loss`; raises InvalidRequestError for anything else.
+
+        Tokenizes nothing: `encode` refuses follow-ups of the caller's that have too many tokens.
+        """
+        return self._questions.read(options)
+
+    def is_planned(self, turn: TurnToScore) -> bool:
+        """Whether the question was asked lately."""
+        return self._plans.peek(self._question_of(turn)) is not None
+
+    def trim(self, turn: TurnToScore) -> TurnToScore:
+        """The conversation's end: as much as a window holds, every turn of which takes two tokens at least."""
+        chars = CHARS_PER_TOKEN * self._window
+        response, response_cut = keep_end(turn.response, chars)
+        turns, chars = self._window // 2, chars - len(response)
+        context, context_cut = history_of(turn.context).latest(turns=turns, chars=chars)
+        return turn.trimmed(context, response, is_cut=response_cut or context_cut)
+
+    def estimate_tokens(self, turn: TurnToScore) -> int:
+        """Tokens of the conversation, from its characters, and of the follow-ups."""
+        conversation = len(turn.response) // _CHARS_PER_TOKEN + 2
+        for each in reversed(turn.context):
+            if conversation >= self._window:
+                break
+            conversation += len(each.text) // _CHARS_PER_TOKEN + 2
+        return min(self._window, conversation) + self._question_of(turn).fed_tokens
+
+    def inputs_of(self, turn: TurnToScore) -> Fields:
+        """The texts that the model reads, of both speakers; the question is what the parts are about."""
+        texts = [each.text for each in turn.context if each.text.strip()]
+        return tuple(map(self._tokenizer.spoken, texts)), self._tokenizer.spoken(turn.response)
+
+    def parts_of(self, turn: TurnToScore) -> tuple[bytes, ...]:
+        """A part a quality: its follow-ups, the loss, and how much of the turn fits the window. One part for a question
+        of the caller's: only its tokens say how much fits."""
+        return self._question_of(turn).parts
+
+    def narrow(self, turn: TurnToScore, places: Sequence[int]) -> tuple[TurnToScore, Sequence[int]]:
+        """The turn asking for these qualities alone, where that leaves as much room for the context."""
+        question = self._question_of(turn)
+        if question.room != self._questions.default.room:
+            return turn, range(len(question.parts))
+        qualities = dict(question.qualities[place] for place in places)
+        return dataclasses.replace(turn, options=self._questions.ask(qualities, question.loss)), places
+
+    def split(self, turn: TurnToScore, whole: ScorePart) -> list[ScorePart]:
+        """A quality's value each, of the tokens those of the turn; the whole where that is one part."""
+        question = self._question_of(turn)
+        if question.is_callers:
+            return [whole]
+        tokens = TokenCount(used=whole.tokens.used - question.fed_tokens, dropped=whole.tokens.dropped)
+        return [ScorePart(RawScore(whole.raw.details[name]), tokens) for name, _ in question.qualities]
+
+    def join(self, turn: TurnToScore, parts: Sequence[ScorePart]) -> ScorePart:
+        """Value, percentiles and token counts as `score` and `encode` make them."""
+        question = self._question_of(turn)
+        if question.is_callers:
+            [whole] = parts
+            return whole
+        tokens = TokenCount(used=parts[0].tokens.used + question.fed_tokens, dropped=parts[0].tokens.dropped)
+        values = [part.raw.value for part in parts]
+        return ScorePart(score_values(question, values, *self._reference.curves(question)), tokens)
+
+    def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
+        """Packs of turns that share a context and ask the same; the oldest tokens beyond the window are cut.
+
+        Raises InvalidRequestError, naming `own_qualities`, where a caller's follow-ups have too many tokens.
+        """
+        by_plan: dict[FedQuestion, list[int]] = {}
+        for place, turn in enumerate(turns):
+            by_plan.setdefault(self._question_of(turn), []).append(place)
+        tokens = self._tokenize(turns)
+        packs: list[TokenPack] = []
+        for question, places in by_plan.items():
+            plan = self._plans.of(question)
+            cut = [self._cut(tokens[place], plan) for place in places]
+            counts = [TokenCount(used=len(turn.tokens) + plan.fed_tokens, dropped=dropped) for turn, dropped in cut]
+            for number, tree in enumerate(plan.trees):
+                shared = share_turns(
+                    [turn for turn, _ in cut],
+                    tree,
+                    with_context=plan.with_context,
+                    max_tokens=_WINDOWS_PER_PACK * self._window,
+                )
+                packs += [_pack(each, places, counts, plan, number) for each in shared]
+        return packs
+
+    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+        """One score an answer: the mean over the qualities, and each quality's value and percentile in `details`."""
+        return [each.score() for each in self.compute_losses(batch)]
+
+    def merge(self, pack: TokenPack, pieces: Sequence[RawScore]) -> RawScore:
+        """The score of a turn whose follow-ups were dealt out to several packs."""
+        plan = cast("_Layout", pack.structure).plan
+        losses = {int(place): loss for piece in pieces for place, loss in piece.details.items()}
+        return plan.score(plan.rate([losses[place] for place in range(len(losses))]))
+
+    def compute_losses(self, batch: Sequence[TokenPack]) -> list[FollowUpLosses]:
+        """The losses behind the scores of a batch, for each pack in order, one for each of its answers."""
+        layouts = [cast("_Layout", pack.structure) for pack in batch]
+        fed = FedBatch([each.conversation for each in layouts], self._tokenizer.eos_id, self._round_trunk)
+        found = iter(fed.read_losses(self._backend.run(fed.feeds())["loss"]))
+        losses = []
+        for each in layouts:
+            branches = [
+                FollowUpLosses(
+                    plan=each.plan, tree=each.tree, found=next(found), context_tokens=branch.context_tokens - 1
+                )
+                for branch in each.conversation.branches
+            ]
+            losses += [branches[number] for number in each.branches]
+        return losses
+
+    def _round_trunk(self, longest: int) -> int:
+        """As the runtime wants it, but never beyond the positions that the model has."""
+        return max(longest, min(self._window, self._backend.round_width(longest)))
+
+    def counts_in_dialogue(self, turn: TurnToScore) -> bool:
+        """Every system turn counts, also one that opens the dialogue."""
+        return True
+
+    def _question_of(self, turn: TurnToScore) -> FedQuestion:
+        return turn.options if isinstance(turn.options, FedQuestion) else self._questions.default
+
+    def _tokenize(self, turns: Sequence[TurnToScore]) -> list[list[list[int]]]:
+        """Of each turn the tokens of its context's turns that are not empty, and of its response; each text once."""
+        texts = [[each.text for each in turn.context if each.text.strip()] + [turn.response] for turn in turns]
+        distinct = list(dict.fromkeys(text for each in texts for text in each))
+        tokens = dict(zip(distinct, self._tokenizer.encode_turns(distinct), strict=True))
+        return [[tokens[text] for text in each] for each in texts]
+
+    def _cut(self, turns: Sequence[Sequence[int]], plan: FedPlan) -> tuple[FedTurn, int]:
+        """The turn, so cut that the longest follow-up fits the window as well, and how many tokens were dropped."""
+        room, sizes = plan.room, [len(turn) + 1 for turn in turns]
+        oldest, size = len(turns), 0
+        while oldest > 0 and size < room:
+            oldest -= 1
+            size += sizes[oldest]
+        joined = self._tokenizer.join(turns[oldest:])
+        dropped = 1 + sum(sizes) - room
+        if dropped <= 0:
+            return FedTurn(joined, len(joined) - len(turns[-1]) - 1), 0
+        kept = joined[len(joined) - room :]
+        if kept[0] != self._tokenizer.eos_id:
+            kept = (self._tokenizer.eos_id, *kept[1:])
+        return FedTurn(kept, max(1, len(kept) - len(turns[-1]) - 1)), dropped
+
+
+def _pack(
+    shared: SharedTurns, places: Sequence[int], counts: Sequence[TokenCount], plan: FedPlan, tree: int
+) -> TokenPack:
+    conversation = shared.conversation
+    answers = [(branch, turn) for branch, turns in enumerate(shared.places) for turn in turns]
+    return TokenPack(
+        rows=(conversation.trunk, *(branch.ids for branch in conversation.branches)),
+        answers=tuple(places[turn] for _, turn in answers),
+        tokens=tuple(counts[turn] for _, turn in answers),
+        structure=_Layout(
+            conversation=conversation, branches=tuple(branch for branch, _ in answers), plan=plan, tree=tree
+        ),
+        pieces=len(plan.trees),
+    )

@@ -1,0 +1,280 @@
+"""Loading: a bundle becomes a scorer that has proved itself, or is refused with a sentence that says why."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from importlib.metadata import entry_points
+from typing import cast
+
+from turnscore_models import (
+    Bundle,
+    GraphSpec,
+    GraphVariant,
+    MismatchedGraphError,
+    UnknownKindError,
+    private_copy,
+)
+from turnscore_models.bundle import SCORER_ENTRY_POINTS
+from turnscore_wire import Label
+
+from turnscore_core.inference.batch_budget import BatchBudget
+from turnscore_core.inference.concurrency import Concurrency, candidates, choose, take_sample
+from turnscore_core.inference.cuda_backend import CudaBackend, CudaOptions
+from turnscore_core.inference.devices import CPU, Device
+from turnscore_core.inference.onnx_backend import Backend, OnnxBackend, RunCount, Tensor
+from turnscore_core.inference.onnx_library import load_onnxruntime
+from turnscore_core.scorers.parts import Trims
+from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, HasHeads, RawScore, Scorer, TurnToScore
+from turnscore_core.scorers.self_test import read_turn, run_self_test
+from turnscore_core.scorers.tokenizer_pace import TokenizingPace, measure_tokenizing
+
+MOST_REASONS, REASON_PERCENTILE = 2, 25.0
+
+_PREFERENCE: dict[str, tuple[GraphVariant, ...]] = {"cpu": ("cpu-int8", "fp32"), "cuda": ("cuda-fp16", "fp32")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedScorer:
+    """A scorer, the bundle it came from and the graph it runs."""
+
+    scorer: Scorer
+    bundle: Bundle
+    variant: GraphVariant
+    percentiles: tuple[float, ...]
+    concurrency: Concurrency = field(default_factory=Concurrency)
+    proof: TurnToScore = field(default_factory=lambda: TurnToScore([], "ok"))
+    """A turn that this scorer is known to score."""
+    tested: tuple[TurnToScore, ...] = ()
+    """The turns of its self-test."""
+    device: Device = CPU
+    budget: BatchBudget = field(default_factory=BatchBudget)
+    tokenizing: TokenizingPace = field(default_factory=TokenizingPace)
+    code_version: str = ""
+    """Distribution and version of the code that scores, and of its runtime."""
+    threshold: float | None = None
+    """Below it a turn is called low."""
+    good_threshold: float | None = None
+    """From it on a turn is called good; one below the other threshold is not."""
+    alias: str = ""
+    """The name under which it works beside the served scorer of its kind; empty for that one."""
+
+    @cached_property
+    def kind(self) -> str:
+        """The name callers ask for: the bundle's kind."""
+        return self.bundle.manifest.kind
+
+    @cached_property
+    def name(self) -> str:
+        """The name under which it works, of which a process has one alone: its alias, else its kind."""
+        return self.alias or self.kind
+
+    def trim(self, turn: TurnToScore) -> TurnToScore:
+        """The turn without what the scorer cannot read; the turn itself where the scorer does not say."""
+        return turn if self._trims is None else self._trims.trim(turn)
+
+    @cached_property
+    def _trims(self) -> Trims | None:
+        return self.scorer if isinstance(self.scorer, Trims) else None
+
+    def percentile(self, raw: RawScore) -> float | None:
+        """Share of the reference turns, 0 to 100, that score lower; linear between whole percentiles.
+
+        None where no reference turn was scored as this one was.
+        """
+        if raw.percentile is not None or not raw.is_comparable:
+            return raw.percentile
+        return interpolate(raw.value, self.percentiles)
+
+    def label(self, raw: RawScore) -> Label | None:
+        """On which side of the thresholds the value is; None without any, and where none fits what was asked."""
+        if self.threshold is None or not raw.is_comparable:
+            return None
+        if raw.value < self.threshold:
+            return "low"
+        return "fair" if self.good_threshold is None or raw.value < self.good_threshold else "good"
+
+    def reasons(self, raw: RawScore) -> list[str]:
+        """The heads that pull the value down most, at most two; none for a turn that is good."""
+        if not self._heads or self.label(raw) == "good":
+            return []
+        found = {name: raw.details.get(f"{name}{PERCENTILE_SUFFIX}", 100.0) for name in self._heads}
+        low = sorted((percentile, name) for name, percentile in found.items() if percentile < REASON_PERCENTILE)
+        return [name for _, name in low[:MOST_REASONS]]
+
+    @cached_property
+    def _heads(self) -> Sequence[str]:
+        return self.scorer.reason_heads if isinstance(self.scorer, HasHeads) else ()
+
+    @property
+    def threshold_percentile(self) -> float | None:
+        """The percentile of a score that is the threshold; None without one."""
+        return None if self.threshold is None else self.percentile(RawScore(self.threshold))
+
+    def prove(self) -> None:
+        """Scores one known turn; raises what fails."""
+        self.scorer.score(self.scorer.encode([self.proof]))
+
+
+def interpolate(value: float, points: Sequence[float]) -> float:
+    """Where the value lies among ascending points, from 0 to the last one's place; linear between two.
+
+    What numpy.interp says of one value, to the last bit, in a tenth of the time.
+    """
+    place = bisect_right(points, value) - 1
+    if place < 0:
+        return 0.0
+    if place == len(points) - 1 or points[place] == value:
+        return float(place)
+    slope = 1.0 / (points[place + 1] - points[place])
+    return slope * (value - points[place]) + place
+
+
+def choose_graph(bundle: Bundle, devices: Sequence[Device]) -> tuple[GraphVariant, Device]:
+    """The bundle's graph for the first of the devices, best first, that it has one for.
+
+    Raises MismatchedGraphError where it has none for any of them.
+    """
+    for device in devices:
+        for variant in _PREFERENCE[device.kind]:
+            if variant in bundle.manifest.graphs:
+                return variant, device
+    wanted = " or ".join(dict.fromkeys(each for device in devices for each in _PREFERENCE[device.kind]))
+    raise MismatchedGraphError(
+        f"bundle {bundle.manifest.reference} has no graph for {' or '.join(map(str, devices))} ({wanted}); it has "
+        f"{', '.join(bundle.manifest.graphs)}: export one with turnscore-export --graph, or choose another device"
+    )
+
+
+def choose_variant(bundle: Bundle) -> GraphVariant:
+    """The bundle's graph for a CPU. Raises MismatchedGraphError where it has none."""
+    return choose_graph(bundle, [CPU])[0]
+
+
+def load_scorer(
+    bundle: Bundle,
+    variant: GraphVariant,
+    *,
+    threads: int | None = None,
+    concurrency: Concurrency | None = None,
+    running: RunCount | None = None,
+    device: Device = CPU,
+    cuda: CudaOptions | None = None,
+) -> LoadedScorer:
+    """As `prove_scorer`, in `concurrency` or in one lane of `threads`, and measures how fast it tokenizes."""
+    concurrency = concurrency or Concurrency(threads=threads or 1)
+    return measure_pace(
+        prove_scorer(bundle, variant, concurrency=concurrency, running=running, device=device, cuda=cuda)
+    )
+
+
+def prove_scorer(
+    bundle: Bundle,
+    variant: GraphVariant,
+    *,
+    concurrency: Concurrency,
+    running: RunCount | None = None,
+    device: Device = CPU,
+    cuda: CudaOptions | None = None,
+    is_proved: bool = False,
+) -> LoadedScorer:
+    """Loads one graph of a checked bundle, compares it with the manifest and scores the self-test turns.
+
+    All of it is read from a private copy that is hashed against the bundle's manifest in memory, so that what is served
+    is what was checked, or proved, under that digest.
+    Measures nothing, so that several may be loaded at once. One that `is_proved` has passed its self-test in another
+    process of this machine, and is spared it. Raises MismatchedGraphError where the graph does not load, its inputs or
+    outputs differ from the manifest's, or it scores a self-test turn otherwise than when it was exported;
+    UnknownKindError where no scorer reads the kind; DeviceError where the graph does not run on
+    `device`.
+    """
+    with private_copy(bundle) as copied:
+        scorer, code_version = _open(copied, variant, concurrency, running, device, cuda)
+        if not is_proved:
+            run_self_test(copied, variant, scorer)
+        calibration, self_test = copied.calibration(), copied.self_test()
+    return LoadedScorer(
+        scorer=scorer,
+        bundle=bundle,
+        variant=variant,
+        percentiles=tuple(calibration.percentiles),
+        concurrency=concurrency,
+        proof=read_turn(self_test.turns[0]),
+        tested=tuple(read_turn(each) for each in self_test.turns),
+        device=device,
+        code_version=code_version,
+        threshold=None if bundle.manifest.threshold is None else bundle.manifest.threshold.value,
+        good_threshold=None if bundle.manifest.good_threshold is None else bundle.manifest.good_threshold.value,
+    )
+
+
+def measure_pace(loaded: LoadedScorer) -> LoadedScorer:
+    """The scorer with what it takes to tokenize, measured on its self-test turns: nothing else should run meanwhile."""
+    return replace(loaded, tokenizing=measure_tokenizing(loaded.scorer, loaded.tested))
+
+
+def measure_concurrency(proved: LoadedScorer, cpus: int) -> Concurrency:
+    """The lanes and threads that serve this graph best on that many CPUs, on one of which it was proved.
+
+    Takes under a second a candidate. Measured on the self-test turn of median length. Raises as `prove_scorer`.
+    """
+    if cpus == 1:
+        return Concurrency()
+    packs = proved.scorer.encode(proved.tested)
+    typical = sorted(packs, key=lambda pack: pack.real_tokens)[len(packs) // 2]
+    samples = {}
+    for threads in candidates(cpus):
+        scorer = proved.scorer
+        if threads != proved.concurrency.threads:
+            with private_copy(proved.bundle) as copied:
+                scorer, _ = _open(copied, proved.variant, Concurrency(threads=threads))
+        samples[threads] = take_sample(partial(scorer.score, [typical]), max(1, cpus // threads))
+    return choose(samples, cpus)
+
+
+def _open(
+    bundle: Bundle,
+    variant: GraphVariant,
+    concurrency: Concurrency,
+    running: RunCount | None = None,
+    device: Device = CPU,
+    cuda: CudaOptions | None = None,
+) -> tuple[Scorer, str]:
+    """The scorer, which has scored nothing yet, and which code it is."""
+    spec = bundle.manifest.graphs[variant]
+    try:
+        graph = bundle.path_of(spec.file)
+        backend: Backend = (
+            OnnxBackend(graph, threads=concurrency.threads, wide_threads=concurrency.wide_threads, running=running)
+            if device == CPU
+            else CudaBackend(graph, device, cuda or CudaOptions())
+        )
+        scorer_class, code_version = find_scorer(bundle.manifest.kind)
+        scorer = scorer_class(bundle, backend)
+    except RuntimeError as error:
+        raise MismatchedGraphError(f"bundle {bundle.manifest.reference}: {error}") from error
+    _compare_tensors(bundle, spec, backend)
+    return scorer, code_version
+
+
+def find_scorer(kind: str) -> tuple[type[Scorer], str]:
+    """The scorer of that kind, and which code it is. Raises UnknownKindError."""
+    for entry in entry_points(group=SCORER_ENTRY_POINTS, name=kind):
+        code = f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
+        return cast("type[Scorer]", entry.load()), f"{code}, onnxruntime {load_onnxruntime().__version__}"
+    raise UnknownKindError(f"no installed scorer reads bundles of kind {kind!r}")
+
+
+def _compare_tensors(bundle: Bundle, spec: GraphSpec, backend: Backend) -> None:
+    for role, promised, found in (("input", spec.inputs, backend.inputs), ("output", spec.outputs, backend.outputs)):
+        wanted = sorted((each.name, each.dtype, len(each.shape)) for each in promised)
+        got = sorted((each.name, each.dtype, len(each.shape)) for each in found)
+        if wanted != got:
+            raise MismatchedGraphError(
+                f"bundle {bundle.manifest.reference}: {spec.file} has the {role}s {_names(found)}, "
+                f"the manifest promises {', '.join(each.name for each in promised)} of other types or ranks"
+            )
+
+
+def _names(tensors: tuple[Tensor, ...]) -> str:
+    return ", ".join(f"{each.name} {each.dtype}" for each in tensors)

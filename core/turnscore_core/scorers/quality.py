@@ -1,0 +1,252 @@
+"""Quality: would people call this turn good? One BERT reads every text, and the response attends to its context.
+
+The heads say whether the response is relevant, fluent and engaging, with what sentiment the user goes on and whether at
+all, and what people would say overall. The value is made of them by the bundle's formula: a calibrated probability.
+"""
+
+import sys
+from collections.abc import Container, Mapping, Sequence
+from itertools import islice, pairwise
+from typing import Annotated, ClassVar, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from turnscore_models import Bundle, Calibration, read_document
+from turnscore_wire import TokenCount, Turn
+
+from turnscore_core.errors import InvalidRequestError
+from turnscore_core.inference.onnx_backend import Backend
+from turnscore_core.inference.text_tokenizer import TextTokenizer
+from turnscore_core.scorers.fields import Fields, context_fields
+from turnscore_core.scorers.history import history_of
+from turnscore_core.scorers.quality_rows import (
+    HEADS,
+    ROW_MARKS,
+    Head,
+    RowLayout,
+    TurnRows,
+    lay_out_batch,
+    lay_out_rows,
+)
+from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, RawScore, TokenPack, TurnToScore
+from turnscore_core.scorers.text_ends import CHARS_PER_TOKEN, keep_end, keep_ends
+from turnscore_core.scorers.turn_warnings import (
+    NOT_IN_LANGUAGE,
+    REPEAT_TURNS,
+    TAIL_CHARS,
+    find_repeats,
+    is_foreign,
+    reading_warnings,
+)
+
+Repeat = Literal["repeats_user", "repeats_itself"]
+"""The warnings that a formula may count."""
+_SENTIMENT = HEADS.index("sentiment")
+_CLIP = 1e-4
+"""A probability is kept so far from 0 and 1: int8 arithmetic says nothing beyond. Chosen."""
+_CHARS_PER_TOKEN = 2
+_RANKS = np.arange(101.0)
+
+Floats = NDArray[np.float64]
+
+
+class ValueFormula(BaseModel):
+    """How the heads become the value: sigmoid(bias + weighted heads - what repeats take), then the curve."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    weights: dict[Head, float] = Field(description="Of each probability's logit, and of the sentiment as it is.")
+    bias: float
+    repeats: dict[Repeat, Annotated[float, Field(ge=0)]] = Field(
+        default={}, description="What the warning of that name takes from the weighed heads of a turn that carries it."
+    )
+    curve: Annotated[tuple[tuple[float, Annotated[float, Field(ge=0, le=1)]], ...], Field(min_length=2)] | None = Field(
+        default=None, description="Points of a rising curve from what the sigmoid gives to the calibrated probability."
+    )
+
+    @model_validator(mode="after")
+    def _curve_rises(self) -> "ValueFormula":
+        points = self.curve or ()
+        if any(low[0] >= high[0] or low[1] > high[1] for low, high in pairwise(points)):
+            raise ValueError("the curve's points must rise")
+        return self
+
+    def weigh(self, heads: Floats) -> Floats:
+        """Bias and weighted heads [turns] of heads [turns, heads]: the more, the higher the value."""
+        weights = np.array([self.weights.get(name, 0.0) for name in HEADS])
+        weighed: Floats = read_heads(heads) @ weights + self.bias
+        return weighed
+
+    def deduct(self, warnings: Container[str]) -> float:
+        """What a turn's warnings take from what `weigh` gave for it."""
+        return sum(taken for name, taken in self.repeats.items() if name in warnings)
+
+    def value_of(self, weighed: float) -> float:
+        """The value for what `weigh` gave, less what is deducted."""
+        return float(self.values_of(np.array(weighed)))
+
+    def values_of(self, weighed: Floats) -> Floats:
+        """The same for many."""
+        values: Floats = 1 / (1 + np.exp(-weighed))
+        if self.curve is not None:
+            values = np.asarray(np.interp(values, [x for x, _ in self.curve], [y for _, y in self.curve]))
+        return values
+
+
+class QualityOptions(BaseModel):
+    """The `options` of a quality bundle's manifest."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    layout: RowLayout
+    value: ValueFormula
+    heads: str = Field(description="File with the calibration curve of every head, by its name.")
+    language: str = Field(default="en", description="Of the texts that the model was made for; only `en` is checked.")
+
+
+def read_heads(heads: Floats) -> Floats:
+    """What the weights multiply, [turns, heads]: the logits of the probabilities, and the sentiment as it is."""
+    clipped = np.clip(heads, _CLIP, 1 - _CLIP)
+    read: Floats = np.log(clipped / (1 - clipped))
+    read[:, _SENTIMENT] = heads[:, _SENTIMENT]
+    return read
+
+
+class HeadCurves(BaseModel):
+    """The calibration curve of every head, over the same reference turns as the value's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    curves: dict[Head, Calibration]
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> "HeadCurves":
+        if missing := set(HEADS) - self.curves.keys():
+            raise ValueError(f"no curve of {', '.join(sorted(missing))}")
+        return self
+
+
+class QualityScorer:
+    """Probability, 0 to 1, that people call the turn good, with its heads in `details`."""
+
+    KIND: ClassVar[str] = "quality"
+    reason_heads: Sequence[str] = tuple(name for name in HEADS if name != "overall")
+
+    def __init__(self, bundle: Bundle, backend: Backend) -> None:
+        """Raises RuntimeError where the manifest's options are wrong, InvalidManifestError where the heads' file is."""
+        self._tokenizer = TextTokenizer.of(bundle.path_of(bundle.manifest.tokenizer))
+        try:
+            options = QualityOptions.model_validate(bundle.manifest.options)
+            curves = read_document(HeadCurves, bundle.path_of(options.heads))
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            where = ".".join(map(str, wrong["loc"]))
+            raise RuntimeError(f"{error.title} is wrong: {where}: {wrong['msg']}") from None
+        self._layout, self._formula, self._language = options.layout, options.value, options.language
+        self._curves = [(name, np.array(curves.curves[name].percentiles)) for name in HEADS]
+        self._backend = backend
+
+    def read_options(self, options: Mapping[str, JsonValue]) -> None:
+        """Quality takes no options: raises InvalidRequestError for the first one."""
+        for name in options:
+            raise InvalidRequestError("quality has no such option", field=name)
+
+    def trim(self, turn: TurnToScore) -> TurnToScore:
+        """The latest turns of the context, each from its end, and the response's beginning and end.
+
+        The model reads few of them; in the others, of which less is kept, a repeated turn is looked for.
+        """
+        layout = self._layout
+        latest, _ = history_of(turn.context).latest(turns=REPEAT_TURNS, chars=sys.maxsize)
+        first_read = len(latest) - layout.context_turns
+        chars = [
+            TAIL_CHARS if place < first_read else CHARS_PER_TOKEN * layout.turn_tokens for place in range(len(latest))
+        ]
+        kept = [keep_end(each.text, most) for each, most in zip(latest, chars, strict=True)]
+        context = [
+            Turn.model_construct(speaker=each.speaker, text=text) for each, (text, _) in zip(latest, kept, strict=True)
+        ]
+        most = CHARS_PER_TOKEN * layout.response_tokens
+        response, response_cut = keep_ends(turn.response, most, CHARS_PER_TOKEN * layout.response_end_tokens)
+        return turn.trimmed(context, response, is_cut=first_read > 0 or response_cut or any(cut for _, cut in kept))
+
+    def estimate_tokens(self, turn: TurnToScore) -> int:
+        """Tokens of all rows, from the characters of what they may hold."""
+        layout = self._layout
+        response = min(layout.response_tokens, len(turn.response) // _CHARS_PER_TOKEN + 1)
+        said = [len(each.text) // _CHARS_PER_TOKEN + 1 for each in self._latest(turn, layout.context_turns)]
+        return response + ROW_MARKS + sum(min(layout.turn_tokens, each) + ROW_MARKS for each in said)
+
+    def inputs_of(self, turn: TurnToScore) -> Fields:
+        """The latest turns of the context and the response."""
+        return (*context_fields(self._latest(turn, REPEAT_TURNS)), turn.response)
+
+    def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
+        """One pack a turn, of a row for its response, then for each text of the context, latest first.
+
+        Each distinct text is tokenized once.
+        """
+        read = [self._latest(turn, self._layout.context_turns) for turn in turns]
+        texts = dict.fromkeys(
+            text for turn, said in zip(turns, read, strict=True) for text in (turn.response, *(t.text for t in said))
+        )
+        ids = dict(zip(texts, self._tokenizer.encode(list(texts)), strict=True))
+        return [
+            self._pack(
+                place,
+                turn,
+                [(each.speaker == "system", ids[each.text]) for each in said if ids[each.text]],
+                ids[turn.response],
+            )
+            for place, (turn, said) in enumerate(zip(turns, read, strict=True))
+        ]
+
+    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+        """One score a turn, with its heads and their percentiles."""
+        heads = self.compute_heads(batch)
+        weighed = self._formula.weigh(heads)
+        return [
+            RawScore(self._formula.value_of(each - self._formula.deduct(pack.warnings[0])), self._details(own))
+            for pack, own, each in zip(batch, heads, weighed, strict=True)
+        ]
+
+    def compute_heads(self, batch: Sequence[TokenPack]) -> Floats:
+        """What the graph gives for every pack, in order, [turns, heads].
+
+        Equal rows of a batch, such as one context of many responses, are computed once.
+        """
+        feeds = lay_out_batch([cast("TurnRows", pack.structure) for pack in batch], self._tokenizer.pad_id)
+        outputs = self._backend.run(feeds)
+        heads: Floats = np.stack([outputs[name] for name in HEADS], axis=1).astype(np.float64)
+        return heads
+
+    def counts_in_dialogue(self, turn: TurnToScore) -> bool:
+        """Every system turn counts."""
+        return True
+
+    def _latest(self, turn: TurnToScore, most: int) -> list[Turn]:
+        """The latest turns of the context that say something, oldest first."""
+        return list(islice((each for each in reversed(turn.context) if each.text.strip()), most))[::-1]
+
+    def _details(self, heads: Floats) -> dict[str, float]:
+        details: dict[str, float] = {name: float(value) for name, value in zip(HEADS, heads, strict=True)}
+        for (name, curve), value in zip(self._curves, heads, strict=True):
+            details[f"{name}{PERCENTILE_SUFFIX}"] = float(np.interp(value, curve, _RANKS))
+        return details
+
+    def _pack(
+        self, place: int, turn: TurnToScore, context: Sequence[tuple[bool, Sequence[int]]], response: Sequence[int]
+    ) -> TokenPack:
+        laid = lay_out_rows(context, response, self._layout, self._tokenizer.first_id, self._tokenizer.separator_id)
+        rows = (laid.response, *laid.context)
+        count = TokenCount(used=sum(map(len, rows)), dropped=laid.context_dropped + laid.response_dropped)
+        warnings = (
+            *reading_warnings(
+                context_read=not context or len(context[-1][1]) <= self._layout.turn_tokens,
+                response_read=not laid.response_dropped,
+            ),
+            *find_repeats(self._latest(turn, REPEAT_TURNS), turn.response),
+            *((NOT_IN_LANGUAGE,) if self._language == "en" and is_foreign(turn.response, len(response)) else ()),
+        )
+        return TokenPack(rows=rows, answers=(place,), tokens=(count,), structure=laid, warnings=(warnings,))

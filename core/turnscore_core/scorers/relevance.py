@@ -1,0 +1,184 @@
+"""Relevance: does this response fit what was said before it? For any BERT or RoBERTa, in one of two forms.
+
+`joint`: one row of what was said and the response (USR's retrieval, 3P, any cross-encoder of the hub). `apart`: a row
+each, which the graph compares (contextualised RUBER, PONE), as engagement does.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal, TypeVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from turnscore_models import Bundle
+from turnscore_wire import TokenCount, Turn
+
+from turnscore_core.errors import InvalidRequestError
+from turnscore_core.inference.onnx_backend import Backend
+from turnscore_core.inference.padded_rows import pad_rows
+from turnscore_core.inference.text_tokenizer import TextTokenizer
+from turnscore_core.scorers.engagement import EngagementScorer
+from turnscore_core.scorers.fields import Fields
+from turnscore_core.scorers.history import history_of
+from turnscore_core.scorers.pair_rows import lay_out_pair, marks_of
+from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
+from turnscore_core.scorers.text_ends import CHARS_PER_TOKEN, keep_beginning, keep_end
+from turnscore_core.scorers.turn_warnings import reading_warnings
+
+KIND = "relevance"
+BYTES_PER_TOKEN = 2
+"""More tokens than any text but rare scripts has: English has four to five bytes a token. Chosen."""
+SEGMENTS = "token_type_ids"
+Options = TypeVar("Options", bound=BaseModel)
+
+
+class RelevanceOptions(BaseModel):
+    """The `options` of a relevance bundle's manifest."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    form: Literal["joint", "apart"]
+    context_turns: int = Field(default=1, ge=1, le=16, description="Of the latest turns, that a joint row holds.")
+    response_tokens: int = Field(default=64, ge=1, description="Of a joint row, that the response may take.")
+
+
+class JointReader:
+    """Turns as joint rows: the latest turns of the context that say something, from their end, and the response."""
+
+    def __init__(self, bundle: Bundle, options: RelevanceOptions) -> None:
+        self.tokenizer = TextTokenizer.of(bundle.path_of(bundle.manifest.tokenizer))
+        self.marks = marks_of(self.tokenizer)
+        self.token_limit = bundle.manifest.token_limit
+        self._options = options
+
+    def said_before(self, turn: TurnToScore) -> tuple[str, ...]:
+        """The texts that a row holds beside the response, oldest first."""
+        said = [each.text for each in turn.context if each.text.strip()]
+        return tuple(said[max(0, len(said) - self._options.context_turns) :])
+
+    def trim(self, turn: TurnToScore) -> TurnToScore:
+        """As much of the context as a row may hold, and the response from its beginning."""
+        chars = CHARS_PER_TOKEN * self.token_limit
+        latest, are_more = history_of(turn.context).latest(turns=self._options.context_turns, chars=sys.maxsize)
+        kept = [keep_end(each.text, chars) for each in latest]
+        context = [
+            Turn.model_construct(speaker=each.speaker, text=text) for each, (text, _) in zip(latest, kept, strict=True)
+        ]
+        response, response_cut = keep_beginning(turn.response, CHARS_PER_TOKEN * self._options.response_tokens)
+        return turn.trimmed(context, response, is_cut=are_more or response_cut or any(cut for _, cut in kept))
+
+    def estimate_tokens(self, texts: Sequence[str]) -> int:
+        """Tokens of a row of these texts."""
+        return min(self.token_limit, sum(map(estimate_text, texts)) + self.marks.count)
+
+    def pack(self, place: int, said: Sequence[list[int]], response: list[int]) -> tuple[TokenPack, int]:
+        """The row of a turn, and where its response ends."""
+        joined = [token for ids in said for token in (self.marks.last, *ids)][1:]
+        row = lay_out_pair(
+            joined,
+            response,
+            self.marks,
+            token_limit=self.token_limit,
+            response_tokens=self._options.response_tokens,
+        )
+        warnings = reading_warnings(
+            context_read=not said or len(joined) - row.said_dropped >= len(said[-1]),
+            response_read=not row.response_dropped,
+        )
+        count = TokenCount(used=len(row.ids), dropped=row.said_dropped + row.response_dropped)
+        pack = TokenPack(
+            rows=(row.ids,), answers=(place,), tokens=(count,), structure=row.response_start, warnings=(warnings,)
+        )
+        return pack, row.response_end
+
+
+def estimate_text(text: str) -> int:
+    """Tokens of a text, from its bytes."""
+    return len(text.encode()) // BYTES_PER_TOKEN + 1
+
+
+class _Joint:
+    def __init__(self, bundle: Bundle, backend: Backend, options: RelevanceOptions) -> None:
+        self._reader = JointReader(bundle, options)
+        self._backend = backend
+        self._has_segments = any(each.name == SEGMENTS for each in backend.inputs)
+        self.trim = self._reader.trim
+
+    def estimate_tokens(self, turn: TurnToScore) -> int:
+        return self._reader.estimate_tokens([*self._reader.said_before(turn), turn.response])
+
+    def inputs_of(self, turn: TurnToScore) -> Fields:
+        return self._reader.said_before(turn), turn.response
+
+    def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
+        said = [self._reader.said_before(turn) for turn in turns]
+        texts = list(
+            dict.fromkeys(text for turn, own in zip(turns, said, strict=True) for text in (*own, turn.response))
+        )
+        ids = dict(zip(texts, self._reader.tokenizer.encode(texts), strict=True))
+        return [
+            self._reader.pack(place, [ids[text] for text in own], ids[turn.response])[0]
+            for place, (turn, own) in enumerate(zip(turns, said, strict=True))
+        ]
+
+    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+        ids, mask = pad_rows([pack.rows[0] for pack in batch], self._reader.marks.pad)
+        feeds = {"input_ids": ids, "attention_mask": mask}
+        if self._has_segments:
+            starts = np.array([[pack.structure] for pack in batch], dtype=np.int64)
+            feeds[SEGMENTS] = (np.arange(ids.shape[1]) >= starts) * mask
+        return [RawScore(value=float(value)) for value in self._backend.run(feeds)["probability"]]
+
+    def counts_in_dialogue(self, turn: TurnToScore) -> bool:
+        return bool(self._reader.said_before(turn))
+
+
+class RelevanceScorer:
+    """Probability, 0 to 1, that the response fits."""
+
+    KIND: ClassVar[str] = KIND
+
+    def __init__(self, bundle: Bundle, backend: Backend) -> None:
+        """Raises RuntimeError where the manifest's options are wrong."""
+        options = read_bundle_options(RelevanceOptions, bundle)
+        form = _Joint(bundle, backend, options) if options.form == "joint" else EngagementScorer(bundle, backend)
+        self._form: _Joint | EngagementScorer = form
+
+    def read_options(self, options: Mapping[str, JsonValue]) -> None:
+        """Relevance takes no options: raises InvalidRequestError for the first one."""
+        for name in options:
+            raise InvalidRequestError("relevance has no such option", field=name)
+
+    def trim(self, turn: TurnToScore) -> TurnToScore:
+        """What the form reads: the latest turns, or the user's last run of messages, and the response."""
+        return self._form.trim(turn)
+
+    def estimate_tokens(self, turn: TurnToScore) -> int:
+        """Tokens of all rows, from the texts' sizes."""
+        return self._form.estimate_tokens(turn)
+
+    def inputs_of(self, turn: TurnToScore) -> Fields:
+        """The texts of what was said and the response."""
+        return self._form.inputs_of(turn)
+
+    def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
+        """One pack a turn. What was said loses its beginning, a response its end."""
+        return self._form.encode(turns)
+
+    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+        """One probability a turn."""
+        return self._form.score(batch)
+
+    def counts_in_dialogue(self, turn: TurnToScore) -> bool:
+        """Turns that answer something."""
+        return self._form.counts_in_dialogue(turn)
+
+
+def read_bundle_options(kind: type[Options], bundle: Bundle) -> Options:
+    """The options of the bundle's manifest; RuntimeError naming the first that is wrong."""
+    try:
+        return kind.model_validate(bundle.manifest.options)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        where = ".".join(map(str, wrong["loc"]))
+        raise RuntimeError(f"the manifest's options are wrong: {where}: {wrong['msg']}") from None

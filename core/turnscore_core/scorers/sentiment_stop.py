@@ -1,0 +1,124 @@
+"""Sentiment/stop: how will the user react to this response? Ghazarian et al. 2022.
+
+One BERT reads context and response as one row and predicts two things: the sentiment of the next user utterance, and
+whether there will be one. The value is their sum, the paper's quality of the turn.
+"""
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+from pydantic import JsonValue
+from turnscore_models import Bundle
+from turnscore_wire import TokenCount, Turn
+
+from turnscore_core.errors import InvalidRequestError
+from turnscore_core.inference.onnx_backend import Backend
+from turnscore_core.inference.padded_rows import pad_rows
+from turnscore_core.inference.text_tokenizer import TextTokenizer
+from turnscore_core.scorers.fields import Fields, context_fields
+from turnscore_core.scorers.history import History, history_of
+from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
+from turnscore_core.scorers.sentiment_rows import DialogueRow, RowLayout, SpecialTokens, lay_out_row
+from turnscore_core.scorers.text_ends import CHARS_PER_TOKEN, keep_beginning, keep_end
+from turnscore_core.scorers.turn_warnings import reading_warnings
+
+_CHARS_PER_TOKEN = 2
+ROW_MARKS = 2
+"""[CLS] and the [SEP] before the response."""
+_GLANCE = 8
+"""Characters that are looked at before the tokenizer is asked whether it makes any token of a text. Chosen."""
+
+
+class SentimentStopScorer:
+    """Predicted sentiment of the next user utterance, -1 to 1, plus the probability, 0 to 1, that there is one."""
+
+    KIND: ClassVar[str] = "sentiment_stop"
+
+    def __init__(self, bundle: Bundle, backend: Backend) -> None:
+        self._tokenizer = TextTokenizer.of(bundle.path_of(bundle.manifest.tokenizer))
+        self._layout = RowLayout.model_validate(bundle.manifest.options)
+        self._special = SpecialTokens(
+            first=self._tokenizer.first_id,
+            separator=self._tokenizer.separator_id,
+            user=self._tokenizer.special("[unused0]"),
+            system=self._tokenizer.special("[unused1]"),
+        )
+        self._token_limit = bundle.manifest.token_limit
+        self._backend = backend
+
+    def read_options(self, options: Mapping[str, JsonValue]) -> None:
+        """Sentiment/stop takes no options: raises InvalidRequestError for the first one."""
+        for name in options:
+            raise InvalidRequestError("sentiment_stop has no such option", field=name)
+
+    def trim(self, turn: TurnToScore) -> TurnToScore:
+        """The latest turns of the context from their end, as many as a row holds; the response from its beginning."""
+        chars = CHARS_PER_TOKEN * self._token_limit
+        latest, are_more = history_of(turn.context).latest_of(self._has_tokens, self._layout.context_turns)
+        context, context_cut = History(latest).latest(turns=len(latest), chars=chars)
+        response, response_cut = keep_beginning(turn.response, chars)
+        return turn.trimmed(context, response, is_cut=are_more or context_cut or response_cut)
+
+    def estimate_tokens(self, turn: TurnToScore) -> int:
+        """Tokens of the row, from the characters of what it may hold."""
+        chars = len(turn.response) + sum(len(each.text) for each in turn.context)
+        return min(self._token_limit, chars // _CHARS_PER_TOKEN + 3)
+
+    def inputs_of(self, turn: TurnToScore) -> Fields:
+        """Context and response; who spoke where the row marks it."""
+        speakers, texts = context_fields(turn.context)
+        return speakers if self._layout.turn_marks == "speaker" else (), texts, turn.response
+
+    def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
+        """One row a turn: the latest turns of the context, then the response."""
+        texts = dict.fromkeys(text for turn in turns for text in (turn.response, *(each.text for each in turn.context)))
+        ids = dict(zip(texts, self._tokenizer.encode(list(texts)), strict=True))
+        return [self._pack(place, turn, ids) for place, turn in enumerate(turns)]
+
+    def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+        """Sentiment and probability of going on, and their sum as the value, one for each row."""
+        input_ids, attention_mask = pad_rows([pack.rows[0] for pack in batch], self._tokenizer.pad_id)
+        starts = np.array([[pack.structure] for pack in batch], dtype=np.int64)
+        segments = (np.arange(input_ids.shape[1]) >= starts) * attention_mask * self._layout.response_segment
+        outputs = self._backend.run(
+            {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": segments}
+        )
+        return [
+            RawScore(float(sentiment) + float(goes_on), {"sentiment": float(sentiment), "goes_on": float(goes_on)})
+            for sentiment, goes_on in zip(outputs["sentiment"], outputs["goes_on"], strict=True)
+        ]
+
+    def counts_in_dialogue(self, turn: TurnToScore) -> bool:
+        """The paper's dialogue score is the mean over all system turns."""
+        return True
+
+    def _has_tokens(self, turn: Turn) -> bool:
+        """Whether the turn stands in a row: not if it is empty, white space or invisible characters."""
+        text, _ = keep_end(turn.text.strip(), CHARS_PER_TOKEN * self._token_limit)
+        if any(map(_is_seen, text[-_GLANCE:])):
+            return True
+        # Which characters there are decides, not how often: a long row of one is as quick as a short one.
+        return bool(text) and bool(self._tokenizer.encode(["".join(set(text))])[0])
+
+    def _pack(self, place: int, turn: TurnToScore, ids: Mapping[str, list[int]]) -> TokenPack:
+        context = [(each.speaker, ids[each.text]) for each in turn.context]
+        row = lay_out_row(context, ids[turn.response], self._layout, self._special, self._token_limit)
+        count = TokenCount(used=len(row.ids), dropped=row.dropped)
+        warnings = self._warnings([ids for _, ids in context if ids], ids[turn.response], row)
+        return TokenPack(
+            rows=(row.ids,), answers=(place,), tokens=(count,), structure=row.response_start, warnings=(warnings,)
+        )
+
+    def _warnings(self, context: Sequence[Sequence[int]], response: Sequence[int], row: DialogueRow) -> tuple[str, ...]:
+        marks = 1 if self._layout.turn_marks == "speaker" else 0
+        read = row.response_start - ROW_MARKS - marks
+        is_read = not context or not self._layout.context_turns or read >= len(context[-1])
+        is_cut = len(row.ids) - row.response_start - 1 < len(response)
+        return reading_warnings(context_read=is_read, response_read=not is_cut)
+
+
+def _is_seen(character: str) -> bool:
+    """Whether it is a letter, digit, mark or symbol of any script: a tokenizer makes a token of each, but of U+FFFD."""
+    return unicodedata.category(character)[0] in "LNPS" and character != "\ufffd"

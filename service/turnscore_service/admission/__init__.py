@@ -1,1 +1,0 @@
-"""Room for requests: who gets in, who waits, who is refused."""

@@ -1,0 +1,1 @@
+"""The API: HTTP, WebSocket and gRPC requests in, replies out."""

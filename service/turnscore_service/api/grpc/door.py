@@ -1,0 +1,205 @@
+"""The gRPC door: decodes, calls the pipeline, encodes. Its messages are turnscore.proto's."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache, partial
+from typing import Any, TypeAlias, TypeVar
+from urllib.parse import unquote
+
+import grpc
+from pydantic import BaseModel
+from turnscore_core.deadline import Deadline, within
+from turnscore_core.errors import CallerLeftError, DeadlineExceededError, InvalidRequestError
+from turnscore_wire import BODY_FIELD, ConversationMessage, ConversationReply, ErrorReply, Limits
+from turnscore_wire.v1 import turnscore_pb2
+
+from turnscore_service.api.boundary import answer, converse, take_request_id
+from turnscore_service.api.calls import CALLS, Call, DeadlineOf
+from turnscore_service.api.decoder import validate
+from turnscore_service.api.grpc.messages import REQUEST_ID_KEY, read_message, read_request, status_of, write_message
+from turnscore_service.auth.access import FORWARDED_KEY, sent_key
+from turnscore_service.conversations.channel import Received
+from turnscore_service.lifecycle.runtime import Runtime
+from turnscore_service.scheduling.loop_time import LARGE_BYTES
+
+SERVICE = turnscore_pb2.DESCRIPTOR.services_by_name["TurnScorer"].full_name
+
+_SAME_MOMENT_SECONDS = 0.05
+"""A caller whose deadline passes cancels the call, which may arrive a little before it passes here. Chosen."""
+
+Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
+_Work: TypeAlias = Callable[[bytes, str, DeadlineOf], Awaitable[BaseModel]]
+"""From the message's bytes, the request id, and what makes the request's deadline, to the reply."""
+_R = TypeVar("_R")
+
+
+class GrpcDoor:
+    """The calls of turnscore.v1.TurnScorer. Belongs to one event loop."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._in_flight = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """The methods of a server. Messages come and go as bytes, so that a broken one is refused and counted here."""
+        handlers = {call.method: self._unary(call.name, self._scoring(call)) for call in CALLS}
+        handlers["Models"] = self._unary("models", self._models)
+        handlers["ScoreStream"] = self._stream()
+        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+    async def wait_until_idle(self) -> None:
+        """Returns when no call is in flight."""
+        await self._idle.wait()
+
+    def _scoring(self, call: Call) -> _Work:
+        runtime, limits = self._runtime, self._runtime.settings.limits
+        message_class = getattr(turnscore_pb2, call.request_type.__name__)
+
+        async def work(data: bytes, request_id: str, deadline_of: DeadlineOf) -> BaseModel:
+            slices = runtime.loop_time.slices(is_large=len(data) >= LARGE_BYTES)
+            wanted = await call.validate(await read_request(message_class, data, limits, slices), limits, slices)
+            return await call.run(runtime, wanted, request_id, deadline_of)
+
+        return work
+
+    async def _models(self, data: bytes, request_id: str, _: DeadlineOf) -> BaseModel:
+        return self._runtime.models(request_id)
+
+    def _unary(self, call: str, work: _Work) -> "grpc.RpcMethodHandler[Any, Any]":
+        runtime, default_ms = self._runtime, self._runtime.settings.default_deadline_ms
+
+        async def respond(_: object, context: Context) -> bytes:
+            self._count(context)
+            sent = _read_metadata(context)
+            request_id = take_request_id(sent.get(REQUEST_ID_KEY))
+
+            async def attempt() -> BaseModel:
+                runtime.access.admit(*_sender_of(context, sent))
+                data = await _unless_too_late(context, _read_one(context, default_ms / 1000))
+                working = work(data, request_id, lambda own_ms: deadline_of(context, own_ms, default_ms))
+                return await _unless_too_late(context, working)
+
+            trace = runtime.trace("grpc", call, sent)
+            log = runtime.settings.log_requests
+            answered = await answer("grpc", call, request_id, attempt, log=log, slow=runtime.slow, trace=trace)
+            if isinstance(answered.reply, ErrorReply):
+                await context.abort(*status_of(answered.reply))
+            context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
+            return write_message(answered.reply)
+
+        # On the wire a call of one message; the library would wait for it without end, and before keys are looked at.
+        return grpc.stream_unary_rpc_method_handler(respond)
+
+    def _stream(self) -> "grpc.RpcMethodHandler[Any, Any]":
+        runtime = self._runtime
+
+        async def converse_over(_: object, context: Context) -> None:
+            self._count(context)
+            sent = _read_metadata(context)
+            request_id = take_request_id(sent.get(REQUEST_ID_KEY))
+            trace = runtime.trace("grpc", "conversation", sent)
+
+            async def work() -> None:
+                runtime.access.admit(*_sender_of(context, sent))
+                runtime.pipeline()  # raises what keeps it from being there
+                runtime.conversations.require_room()
+                await context.send_initial_metadata(((REQUEST_ID_KEY, request_id),))
+                stream = _MessageStream(context, runtime.settings.limits)
+                await _unless_too_late(context, runtime.conversations.hold(runtime.pipeline, stream, request_id, trace))
+
+            try:
+                error = await converse("grpc", request_id, work, log=runtime.settings.log_requests, trace=trace)
+            except CallerLeftError:
+                return  # nobody is there to get the error
+            if error is not None:
+                await context.abort(*status_of(ErrorReply(error=error.detail(), request_id=request_id)))
+            context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
+
+        return grpc.stream_stream_rpc_method_handler(converse_over)
+
+    def _count(self, context: Context) -> None:
+        """Counts the call in flight until its status is sent: not only until its reply is ready."""
+        self._in_flight += 1
+        self._idle.clear()
+        context.add_done_callback(self._count_done)  # type: ignore[arg-type]  # the stubs want a class
+
+    def _count_done(self, ctx: Context) -> None:
+        self._in_flight -= 1
+        if not self._in_flight:
+            self._idle.set()
+
+
+class _MessageStream:
+    """A conversation's channel: one message of turnscore.proto at a time."""
+
+    def __init__(self, context: Context, limits: Limits) -> None:
+        self._context = context
+        self._limits = limits
+
+    async def receive(self) -> Received | None:
+        data = await self._context.read()
+        if data is grpc.aio.EOF:  # type: ignore[comparison-overlap]  # the stubs forget that read() gives it
+            return None
+        return Received(len(data), partial(self._read, data))
+
+    def _read(self, data: bytes) -> ConversationMessage:
+        fields = read_message(turnscore_pb2.ConversationMessage, data, self._limits)
+        return validate(ConversationMessage, fields, self._limits)
+
+    async def send(self, reply: ConversationReply) -> None:
+        try:
+            await self._context.write(write_message(reply))
+        except grpc.aio.BaseError:
+            raise CallerLeftError from None
+
+
+async def _read_one(context: Context, seconds: float) -> bytes:
+    """The call's message, which has as long to come as the body of an HTTP request."""
+    try:
+        data = await within(seconds, context.read())
+    except TimeoutError:
+        raise DeadlineExceededError("the message did not arrive in time", field=BODY_FIELD) from None
+    if data is grpc.aio.EOF:  # type: ignore[comparison-overlap]  # the stubs forget that read() gives it
+        raise InvalidRequestError("the call ended without its message", field=BODY_FIELD)
+    return data
+
+
+async def _unless_too_late(context: Context, work: Awaitable[_R]) -> _R:
+    """The work's result; gRPC cancels it when the caller leaves, and also when the caller's deadline passes."""
+    try:
+        return await work
+    except asyncio.CancelledError:
+        left = context.time_remaining()
+        if left is not None and left < _SAME_MOMENT_SECONDS:
+            raise DeadlineExceededError("the caller's deadline passed") from None
+        raise
+
+
+def deadline_of(context: Context, own_ms: int | None, default_ms: int) -> Deadline:
+    """The earlier of the call's deadline and the request's own; the default where there is neither."""
+    left = context.time_remaining()
+    if left is None:
+        return Deadline.after_ms(own_ms or default_ms)
+    return Deadline.after_ms(min(1000 * left, own_ms or 1000 * left))
+
+
+def _sender_of(context: Context, sent: Mapping[str, str]) -> tuple[str | None, str, str | None]:
+    """As http_answers.sender_of."""
+    forwarded = None
+    if FORWARDED_KEY in sent:
+        every = [value for key, value in context.invocation_metadata() or () if key == FORWARDED_KEY]
+        forwarded = ",".join(map(str, every)) or None
+    return sent_key(sent), _host_of(context.peer()), forwarded
+
+
+@lru_cache(maxsize=4096)
+def _host_of(peer: str) -> str:
+    """The address in a peer, which gRPC writes as `ipv4:127.0.0.1:5000` or `ipv6:%5B::1%5D:5000`."""
+    kind, _, rest = peer.partition(":")
+    return unquote(rest).rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else rest
+
+
+def _read_metadata(context: Context) -> dict[str, str]:
+    return {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}

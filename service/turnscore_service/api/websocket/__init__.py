@@ -1,0 +1,1 @@
+"""Conversations over WebSockets: the endpoint, and the protocol beneath it."""

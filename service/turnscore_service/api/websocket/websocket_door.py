@@ -1,0 +1,126 @@
+"""The WebSocket door: live conversations at /v1/conversations, their messages as JSON text; no more.
+
+A handshake that is refused gets an HTTP answer in the one error shape. A conversation that the service ends gets its
+error as the last message and closes with 4000 + the error's HTTP status.
+"""
+
+from functools import partial
+
+from fastapi import FastAPI, Request, Response, WebSocket
+from starlette.websockets import WebSocketDisconnect
+from turnscore_core.errors import CallerLeftError, InvalidRequestError, ScoringError, UnknownPathError
+from turnscore_wire import ERROR_TABLE, ConversationMessage, ConversationReply, Limits
+
+from turnscore_service.api.boundary import converse, refuse, take_request_id
+from turnscore_service.api.decoder import decode
+from turnscore_service.api.http.answers import REQUEST_ID_HEADER, request_id_of, send_answer, sender_of
+from turnscore_service.api.http.schema import describe_conversations
+from turnscore_service.api.page.web_pages import check_page
+from turnscore_service.conversations.channel import Received
+from turnscore_service.lifecycle.runtime import Runtime
+
+PATH = "/v1/conversations"
+SUBPROTOCOL = "turnscore.v1"
+"""Named in the handshake by callers that offer subprotocols at all; one that offers none gets none."""
+KEY_SUBPROTOCOL = "turnscore.key."
+"""Offered with an API key behind it by pages, which cannot set headers; never chosen."""
+_CLOSE_CODE_BASE = 4000
+"""RFC 6455, 7.4.2: 4000 to 4999 are for private use."""
+
+
+def add_conversations(app: FastAPI, runtime: Runtime) -> None:
+    """Adds the WebSocket, and answers for those who come there by other ways or elsewhere by WebSocket."""
+
+    @app.websocket(PATH)
+    async def conversations(websocket: WebSocket) -> None:
+        request_id = take_request_id(websocket.headers.get(REQUEST_ID_HEADER))
+        is_open = False
+        trace = runtime.trace("http", "conversation", websocket.headers)
+
+        async def work() -> None:
+            nonlocal is_open
+            check_page(websocket.headers, runtime.settings.http)
+            runtime.access.admit(*sender_of(websocket.scope, websocket.headers, _offered_key(websocket)))
+            runtime.pipeline()  # raises what keeps it from being there
+            runtime.conversations.require_room()
+            await _accept(websocket, request_id)
+            is_open = True
+            channel = _JsonChannel(websocket, runtime.settings.limits)
+            await runtime.conversations.hold(runtime.pipeline, channel, request_id, trace)
+
+        try:
+            error = await converse("http", request_id, work, log=runtime.settings.log_requests, trace=trace)
+            if error is not None:
+                await (_end(websocket, error) if is_open else _refuse(websocket, error, request_id))
+        except CallerLeftError:
+            return  # the connection is gone: there is nothing to close
+
+    @app.get(PATH, responses=describe_conversations())
+    async def explain(request: Request) -> Response:
+        """A live conversation over a WebSocket (RFC 6455): ConversationMessages in, ConversationReplies out."""
+        request_id = request_id_of(request.scope)
+        error = InvalidRequestError("this path is a WebSocket: connect to it with ws:// or wss://")
+        return send_answer(refuse(error, request_id), request_id)
+
+    @app.websocket("/{path:path}")
+    async def refuse_unknown(websocket: WebSocket) -> None:
+        request_id = take_request_id(websocket.headers.get(REQUEST_ID_HEADER))
+        await _refuse(websocket, UnknownPathError("there is nothing at this path"), request_id)
+
+
+class _JsonChannel:
+    """One message a frame, as JSON; a binary frame is read as UTF-8."""
+
+    def __init__(self, websocket: WebSocket, limits: Limits) -> None:
+        self._websocket = websocket
+        self._limits = limits
+
+    async def receive(self) -> Received:
+        frame = await self._websocket.receive()
+        if frame["type"] == "websocket.disconnect":
+            raise CallerLeftError
+        body = frame.get("bytes") or (frame.get("text") or "").encode(errors="surrogatepass")
+        return Received(len(body), partial(decode, ConversationMessage, body, self._limits))
+
+    async def send(self, reply: ConversationReply) -> None:
+        await _send_text(self._websocket, reply)
+
+
+async def _send_text(websocket: WebSocket, reply: ConversationReply) -> None:
+    try:
+        await websocket.send_text(reply.model_dump_json(exclude_unset=True))
+    except (WebSocketDisconnect, RuntimeError):
+        raise CallerLeftError from None
+
+
+async def _accept(websocket: WebSocket, request_id: str) -> None:
+    offered = websocket.scope.get("subprotocols", [])
+    try:
+        await websocket.accept(
+            subprotocol=SUBPROTOCOL if SUBPROTOCOL in offered else None,
+            headers=[(REQUEST_ID_HEADER.encode(), request_id.encode())],
+        )
+    except (WebSocketDisconnect, RuntimeError):
+        raise CallerLeftError from None
+
+
+async def _end(websocket: WebSocket, error: ScoringError) -> None:
+    await _send_text(websocket, ConversationReply(error=error.detail()))
+    try:
+        await websocket.close(_CLOSE_CODE_BASE + ERROR_TABLE[error.code].http_status, error.code.value)
+    except (WebSocketDisconnect, RuntimeError):
+        raise CallerLeftError from None
+
+
+async def _refuse(websocket: WebSocket, error: ScoringError, request_id: str) -> None:
+    try:
+        await websocket.send_denial_response(send_answer(refuse(error, request_id), request_id))
+    except (WebSocketDisconnect, RuntimeError):
+        raise CallerLeftError from None
+
+
+def _offered_key(websocket: WebSocket) -> str | None:
+    for offered in websocket.scope.get("subprotocols", []):
+        if offered.startswith(KEY_SUBPROTOCOL):
+            return str(offered.removeprefix(KEY_SUBPROTOCOL))
+    return None

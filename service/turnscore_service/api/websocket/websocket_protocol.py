@@ -1,0 +1,159 @@
+"""The WebSocket protocol: uvicorn's, with messages, fragments and unread answers bounded before anything is decoded."""
+
+import asyncio
+import logging
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from turnscore_core.errors import InvalidRequestError, TooLargeError
+from turnscore_wire import BODY_FIELD, ERROR_TABLE, ConversationReply, ErrorCode
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.datastructures import Headers
+from websockets.frames import CloseCode, Frame
+from websockets.http11 import Response
+from websockets.protocol import State
+from websockets.server import ServerProtocol
+from websockets.typing import StatusLike
+
+from turnscore_service.api.boundary import refuse, take_request_id
+from turnscore_service.api.http.answers import send_answer
+from turnscore_service.api.http.exchange import Door
+from turnscore_service.api.http.protocol import close_gently, refusal_bytes
+from turnscore_service.log_setup import WEBSOCKET_LOGGER
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGI3Application
+
+_MOST_FRAGMENTS = 1024
+"""Of one message. Chosen: browsers and libraries send whole messages, or pieces of some 100 KiB."""
+_PIECE_BYTES = 4096
+"""How much is parsed before others have their turn: at most 680 frames. Chosen."""
+
+
+_TOO_LARGE = 4000 + ERROR_TABLE[ErrorCode.TOO_LARGE].http_status
+"""As the door itself closes a conversation that it ends."""
+
+
+class _OneShapeServer(ServerProtocol):
+    """Refuses a handshake, and a message that is too large, in the one error shape."""
+
+    def fail(self, code: CloseCode | int, reason: str = "") -> None:
+        """Ends the connection; one with too large a message as a conversation of too many bytes ends."""
+        if code == CloseCode.MESSAGE_TOO_BIG and self.state is State.OPEN:
+            error = TooLargeError(f"a message has more than {self.max_message_size} bytes", field=BODY_FIELD)
+            self.send_text(ConversationReply(error=error.detail()).model_dump_json(exclude_unset=True).encode())
+            code, reason = _TOO_LARGE, error.code
+        super().fail(code, reason)
+
+    def reject(self, status: StatusLike, text: str) -> Response:
+        """The answer to a handshake that is none; its status is the library's. 403 is an application's own no."""
+        if int(status) == HTTPStatus.FORBIDDEN:
+            return super().reject(status, text)
+        request_id = take_request_id(None)
+        answer = send_answer(refuse(InvalidRequestError("this is not a WebSocket handshake"), request_id), request_id)
+        headers = Headers([(name.decode(), value.decode()) for name, value in answer.raw_headers])
+        headers["connection"] = "close"
+        return Response(int(status), HTTPStatus(int(status)).phrase, headers, bytes(answer.body))
+
+
+class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
+    """One connection. Reads on only while its messages are taken and its answers leave."""
+
+    most_bytes = 1024 * 1024
+    """Of one message, whatever it was deflated to and in however many fragments it comes."""
+    door: ClassVar[Door | None] = None
+    """As protocol.py has it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.door is not None:
+            self.app = cast("ASGI3Application", self.door)
+        self.logger = logging.getLogger(WEBSOCKET_LOGGER)
+        self.conn = _OneShapeServer(
+            extensions=self.conn.available_extensions, max_size=self.most_bytes, logger=self.logger
+        )
+        self._unread = b""
+        self._is_over = False
+        self._next: asyncio.Handle | None = None
+
+    def data_received(self, data: bytes) -> None:
+        """Takes what came; it is parsed piece by piece, so that no other caller has to wait for all of it."""
+        if not self._is_over:
+            self._unread += data
+            self._read_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Drops everything that was not read yet."""
+        self._unread = b""
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The caller takes no answers, or none to its pings: nothing more is read."""
+        super().pause_writing()
+        self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """There is room for answers again."""
+        super().resume_writing()
+        self._read_on()
+
+    def handle_cont(self, event: Frame) -> None:
+        """A fragment; ends a connection whose message has too many."""
+        if len(self.frames) < _MOST_FRAGMENTS:
+            super().handle_cont(event)
+        elif not self.close_sent:
+            self.conn.fail(CloseCode.PROTOCOL_ERROR, f"more than {_MOST_FRAGMENTS} fragments")
+            self.handle_parser_exception()
+
+    def handle_parser_exception(self) -> None:
+        """Says to the caller and the app why it is over; bytes that still come are thrown away."""
+        assert self.conn.close_sent is not None
+        code, reason = self.conn.close_sent.code, self.conn.close_sent.reason
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": code, "reason": reason})
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self._end()
+
+    async def receive(self) -> Any:
+        """The next message for the app."""
+        message = await super().receive()
+        self._read_on()
+        return message
+
+    async def send(self, message: Any) -> None:
+        """A message of the app."""
+        await super().send(message)
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Parses one piece, and goes on with the next when others had their turn."""
+        if self._next is not None or self._is_over or self.transport.is_closing():
+            return
+        if not self.read_paused and self.writable.is_set() and self._unread:
+            piece, self._unread = self._unread[:_PIECE_BYTES], self._unread[_PIECE_BYTES:]
+            super().data_received(piece)
+            self._refuse_broken_handshake()
+        if self._is_over or self.transport.is_closing():
+            return
+        is_free = not self.read_paused and self.writable.is_set()
+        if self._unread or not is_free:
+            self.transport.pause_reading()
+            if is_free:
+                self._next = self.loop.call_soon(self._continue)
+        else:
+            self.transport.resume_reading()
+
+    def _continue(self) -> None:
+        self._next = None
+        self._read_on()
+
+    def _refuse_broken_handshake(self) -> None:
+        """A head that the WebSocket library cannot read, such as one with a line beyond 8 KiB."""
+        if self.conn.handshake_exc is not None and not self.handshake_initiated and not self.transport.is_closing():
+            self.transport.write(refusal_bytes(InvalidRequestError("this is not a WebSocket handshake"), []))
+            self._end()
+
+    def _end(self) -> None:
+        self._is_over = self.close_sent = True
+        self._unread = b""
+        self.transport.resume_reading()
+        self.close_timer = close_gently(self.loop, self.transport)

@@ -1,1 +1,0 @@
-"""Queues, batches and the threads that compute them."""

@@ -1,1 +1,0 @@
-"""Inference: numpy, ONNX Runtime and tokenizers only. Knows no server, no request, no score."""

@@ -1,0 +1,1 @@
+"""Starts, loads, switches, watches and ends the service's process."""

@@ -1,0 +1,196 @@
+"""The doctor: what this machine has, what would run here and where, and what is wrong. Changes nothing."""
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+from turnscore_core.inference.cpu_budget import usable_cpus
+from turnscore_core.inference.cuda_driver import CudaDriverError
+from turnscore_core.inference.devices import AUTO, CPU, Device, choose_devices
+from turnscore_core.inference.machine import Machine
+from turnscore_core.inference.onnx_library import CUDA_PROVIDER, DeviceError
+from turnscore_core.scorers.loaded_scorer import choose_graph, load_scorer
+from turnscore_models import BundleError, starter_bundles
+from turnscore_models.store import resolve
+
+from turnscore_service.lifecycle.doctor.service_checks import Problem, Surroundings, check_service
+from turnscore_service.settings.service import Settings
+
+_DRIVER_FILE = Path("/proc/driver/nvidia/version")
+_EXPORT_MODULES = ("torch", "transformers", "onnx")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuFacts:
+    """One device; `free_bytes` is None where the driver does not say."""
+
+    name: str
+    memory_bytes: int
+    free_bytes: int | None
+    compute: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeFacts:
+    """The installed ONNX Runtime."""
+
+    version: str
+    packages: tuple[str, ...]
+    providers: tuple[str, ...]
+    built_for_cuda: str | None
+    cuda_lacks: str | None
+    """The first library that the build's CUDA provider needs and this machine cannot load."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScorerFacts:
+    """What would run for one bundle, or why nothing would."""
+
+    bundle: str
+    graph: str | None = None
+    device: str | None = None
+    provider: str | None = None
+    problem: str | None = None
+    graph_bytes: int = 0
+
+
+@dataclass(kw_only=True)
+class Diagnosis:
+    """Everything that was found."""
+
+    turnscore: str
+    python: str
+    system: str
+    cpus: int
+    memory_bytes: int
+    memory_available_bytes: int
+    configured_device: str
+    workers: int
+    driver: str | None = None
+    driver_cuda: str | None = None
+    gpus: list[GpuFacts] = field(default_factory=list)
+    runtime: RuntimeFacts | None = None
+    extras: list[str] = field(default_factory=list)
+    worker_devices: list[str] = field(default_factory=list)
+    scorers: list[ScorerFacts] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def can_serve(self) -> bool:
+        """Whether what is configured would run."""
+        return not any(each.is_fatal for each in self.problems)
+
+
+def diagnose(settings: Settings, machine: Machine, *, with_load: bool = False) -> Diagnosis:
+    """Looks at everything; `with_load` also loads every graph and scores its self-test turns. Raises nothing."""
+    memory = psutil.virtual_memory()
+    found = Diagnosis(
+        turnscore=version("turnscore"),
+        python=platform.python_version(),
+        system=f"{platform.system()} {platform.machine()}",
+        cpus=usable_cpus(),
+        memory_bytes=memory.total,
+        memory_available_bytes=memory.available,
+        configured_device=settings.runtime.device,
+        workers=settings.workers,
+    )
+    _look_at_driver(found, machine)
+    _look_at_runtime(found, machine)
+    devices = _look_at_devices(found, settings, machine)
+    if devices:
+        found.scorers = [_look_at_bundle(name, devices, with_load=with_load) for name in _bundle_names(settings)]
+    found.problems += [Problem(each.problem, is_fatal=True) for each in found.scorers if each.problem]
+    found.problems += check_service(settings, sum(each.graph_bytes for each in found.scorers), Surroundings())
+    return found
+
+
+def _look_at_driver(found: Diagnosis, machine: Machine) -> None:
+    found.driver = _driver_version()
+    try:
+        cuda = machine.cuda_devices()
+    except CudaDriverError:
+        return  # no problem on a machine without a GPU; where CUDA was asked for, the device's problem has the words
+    found.driver_cuda = ".".join(map(str, cuda.cuda_version))
+    found.gpus = [
+        GpuFacts(
+            name=gpu.name,
+            memory_bytes=gpu.memory_bytes,
+            free_bytes=_free_bytes(gpu.index, machine),
+            compute=".".join(map(str, gpu.compute)),
+        )
+        for gpu in cuda.gpus
+    ]
+
+
+def _look_at_runtime(found: Diagnosis, machine: Machine) -> None:
+    found.extras = ["export"] if all(map(find_spec, _EXPORT_MODULES)) else []
+    try:
+        build = machine.build
+    except DeviceError:
+        return  # reported with the device
+    extras = {"onnxruntime": "cpu", "onnxruntime-gpu": "gpu"}
+    found.extras += [extras[name] for name in build.packages if name in extras]
+    found.runtime = RuntimeFacts(
+        version=build.version,
+        packages=build.packages,
+        providers=build.providers,
+        built_for_cuda=build.cuda_version and ".".join(map(str, build.cuda_version)),
+        cuda_lacks=machine.missing_library() if build.has_cuda else None,
+    )
+
+
+def _look_at_devices(found: Diagnosis, settings: Settings, machine: Machine) -> tuple[Device, ...]:
+    """The devices of the first worker; none where what is configured cannot be used."""
+    asked = settings.runtime.device
+    try:
+        choices = [choose_devices(asked, machine, worker=worker) for worker in range(settings.workers)]
+    except DeviceError as error:
+        found.problems.append(Problem(str(error), is_fatal=True))
+        return ()
+    found.worker_devices = [str(choice) for choice in choices]
+    if asked == AUTO and choices[0].devices == (CPU,) and found.gpus:
+        found.problems.append(Problem(f"there is a GPU, but the CPU would compute: {choices[0].note}", is_fatal=False))
+    return choices[0].devices
+
+
+def _look_at_bundle(name: str, devices: Sequence[Device], *, with_load: bool) -> ScorerFacts:
+    try:
+        bundle = resolve(name)
+        variant, device = choose_graph(bundle, devices)
+        if with_load:
+            load_scorer(bundle, variant, device=device)
+    except (BundleError, DeviceError) as error:
+        return ScorerFacts(bundle=name, problem=str(error))
+    provider = CUDA_PROVIDER if device.kind == "cuda" else "CPUExecutionProvider"
+    return ScorerFacts(
+        bundle=bundle.manifest.reference,
+        graph=variant,
+        device=str(device),
+        provider=provider,
+        graph_bytes=bundle.path_of(bundle.manifest.graphs[variant].file).stat().st_size,
+    )
+
+
+def _bundle_names(settings: Settings) -> list[str]:
+    served = list(settings.models) or [f"{folder}/" for folder in starter_bundles()]
+    return served + [each.bundle for each in (*settings.shadow, *settings.split)]
+
+
+def _driver_version() -> str | None:
+    """The version in the kernel module's first line; None without the module."""
+    try:
+        words = _DRIVER_FILE.read_text().splitlines()[0].split()
+    except (OSError, IndexError):
+        return None
+    return next((word for word in words if word[0].isdecimal() and "." in word), None)
+
+
+def _free_bytes(index: int, machine: Machine) -> int | None:
+    try:
+        return machine.free_bytes(index)
+    except CudaDriverError:
+        return None

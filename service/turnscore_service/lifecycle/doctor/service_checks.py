@@ -1,0 +1,197 @@
+"""Checks of what a service needs beside its models and devices. Each finding says what to do. Changes nothing."""
+
+import asyncio
+import resource
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+import turnscore_service
+from turnscore_service.auth.access import UnusableKeysError, read_keys
+from turnscore_service.cache.redis_client import open_store
+from turnscore_service.cache.redis_faults import cause_of
+from turnscore_service.lifecycle.admin_folder import UnusableFolderError, check_folder, unusable
+from turnscore_service.lifecycle.ports import why_not
+from turnscore_service.metrics_folder import FullDiskError, refuse_full_disk
+from turnscore_service.settings.cache import CacheSettings
+from turnscore_service.settings.service import Settings
+
+_SPARE_DESCRIPTORS = 256
+"""Beside a socket for each conversation: other requests, libraries, models, metrics. Chosen."""
+_PROBE_SECONDS = 5.0  # chosen: a first connection may have to look up a name
+_COARSE_SECONDS = 0.001  # of a clock that times batches of some milliseconds; chosen
+_PROBE_KEY = "turnscore:doctor"
+_CGROUP = Path("/sys/fs/cgroup")
+_CACHE_REMEDIES = {
+    "forbidden": "check TURNSCORE_CACHE__USERNAME, TURNSCORE_CACHE__PASSWORD and what the user may do",
+    "loading": "it reads its data after a start: wait",
+    "garbage": "something else listens there: check TURNSCORE_CACHE__URL",
+    "failing_over": "its master is changing, or is unknown to the Sentinels: check their service name",
+}
+_CACHE_REMEDY = "check TURNSCORE_CACHE__URL, the network between, and whether the Redis runs"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong, with its fix; `is_fatal` where what was configured cannot run."""
+
+    text: str
+    is_fatal: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What the process finds around it."""
+
+    descriptors: int = field(default_factory=lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    """Files and sockets that a process may have open; -1 without a bound."""
+    memory_bytes: int = field(default_factory=lambda: free_memory())
+    now: float = field(default_factory=time.time)
+    installed_at: float = field(default_factory=lambda: Path(turnscore_service.__file__).stat().st_mtime)
+    clock_step: float = field(default_factory=lambda: time.get_clock_info("monotonic").resolution)
+    refuse_port: Callable[[str, int], str | None] = lambda host, port: why_not(host, port, is_shared=False)
+
+
+def check_service(settings: Settings, graph_bytes: int, around: Surroundings) -> list[Problem]:
+    """Everything that is wrong; `graph_bytes` are those of the graphs that one worker loads."""
+    return [
+        *_check_ports(settings, around),
+        *_check_memory(settings, graph_bytes, around),
+        *_check_descriptors(settings, around),
+        *_check_limits(settings),
+        *_check_clock(around),
+        *_check_files(settings),
+        *_check_cache(settings.cache),
+    ]
+
+
+def free_memory(folder: Path = _CGROUP) -> int:
+    """Bytes that may still be used: of the machine, or of this container where it has less."""
+    available = int(psutil.virtual_memory().available)
+    try:
+        most, used = (int((folder / name).read_text()) for name in ("memory.max", "memory.current"))
+    except (OSError, ValueError):  # no cgroup of version 2, or "max"
+        return available
+    return min(available, max(0, most - used))
+
+
+def _check_ports(settings: Settings, around: Surroundings) -> Iterator[Problem]:
+    doors = [("HTTP", str(settings.http.host), settings.http.port)]
+    if settings.grpc.enabled and settings.grpc.port:
+        doors.append(("GRPC", settings.grpc.host, settings.grpc.port))
+    for door, host, port in doors:
+        if reason := around.refuse_port(host, port):
+            is_taken = "in use" in reason
+            remedy = (
+                f"the service runs already, or TURNSCORE_{door}__PORT has to be another"
+                if is_taken
+                else f"check TURNSCORE_{door}__HOST and TURNSCORE_{door}__PORT"
+            )
+            yield Problem(f"the {door} door cannot listen on {host} port {port} ({reason}): {remedy}", not is_taken)
+
+
+def _check_memory(settings: Settings, graph_bytes: int, around: Surroundings) -> Iterator[Problem]:
+    """The graphs and the cache alone: what batches take comes on top."""
+    needed = settings.workers * (graph_bytes + settings.cache.local_max_bytes)
+    if needed > around.memory_bytes:
+        yield Problem(
+            f"{settings.workers} workers need more than {needed:,} bytes for graphs and cache, and "
+            f"{around.memory_bytes:,} are free: lower TURNSCORE_WORKERS, load fewer TURNSCORE_MODELS, or add memory",
+            is_fatal=False,
+        )
+
+
+def _check_descriptors(settings: Settings, around: Surroundings) -> Iterator[Problem]:
+    needed = settings.conversations.max_open + _SPARE_DESCRIPTORS
+    if 0 <= around.descriptors < needed:
+        yield Problem(
+            f"a process may open {around.descriptors:,} files, and TURNSCORE_CONVERSATIONS__MAX_OPEN needs {needed:,}: "
+            f"raise `ulimit -n` (systemd: LimitNOFILE=), or lower the setting",
+            is_fatal=False,
+        )
+
+
+def _check_limits(settings: Settings) -> Iterator[Problem]:
+    limits = settings.limits
+    pairs = [
+        ("LIMITS__MAX_BODY_BYTES", limits.max_body_bytes, "LIMITS__MAX_TEXT_CHARS", limits.max_text_chars),
+        ("CONVERSATIONS__MAX_BYTES", settings.conversations.max_bytes, "LIMITS__MAX_TEXT_CHARS", limits.max_text_chars),
+        ("ADMISSION__MAX_ITEMS", settings.admission.max_items, "LIMITS__MAX_ITEMS", limits.max_items),
+        ("ADMISSION__MAX_ITEMS", settings.admission.max_items, "LIMITS__MAX_CANDIDATES", limits.max_candidates),
+    ]
+    for name, value, least_name, least in pairs:
+        if value < least:
+            yield Problem(
+                f"TURNSCORE_{name} is {value:,}, so what TURNSCORE_{least_name} allows ({least:,}) can never be taken: "
+                "raise the first or lower the second",
+                is_fatal=False,
+            )
+
+
+def _check_clock(around: Surroundings) -> Iterator[Problem]:
+    if around.now < around.installed_at:
+        yield Problem(
+            "the clock stands before the time at which turnscore was installed, so certificates and the cache's times "
+            "are judged wrongly: set it, or run NTP",
+            is_fatal=False,
+        )
+    if around.clock_step > _COARSE_SECONDS:
+        yield Problem(
+            f"the clock moves in steps of {1000 * around.clock_step:g} ms, so timings and deadlines are that coarse: "
+            "choose another clock source of the kernel",
+            is_fatal=False,
+        )
+
+
+def _check_files(settings: Settings) -> Iterator[Problem]:
+    try:
+        refuse_full_disk()
+    except FullDiskError as error:
+        yield Problem(f"{error}: make room, or set BENTOML_HOME to another disk", is_fatal=True)
+    if settings.auth.keys_file is not None:
+        try:
+            read_keys(settings.auth.keys_file)
+        except UnusableKeysError as error:
+            yield Problem(f"the API keys cannot be read: {error}: `turnscore-keys` makes entries", is_fatal=True)
+    if settings.admin.folder is not None:
+        try:
+            check_folder(settings.admin.folder)
+        except UnusableFolderError as error:
+            yield Problem(unusable(error), is_fatal=True)
+
+
+def _check_cache(settings: CacheSettings) -> Iterator[Problem]:
+    """Asks the shared cache for one key. Without it the service runs, and computes what it would have found."""
+    if settings.address() is None:
+        return
+    try:
+        took = asyncio.run(_ask_cache(settings))
+    except Exception as error:
+        cause = cause_of(error)
+        remedy = _CACHE_REMEDIES.get(cause, _CACHE_REMEDY)
+        yield Problem(f"the shared cache cannot be used ({cause}): {remedy}", is_fatal=False)
+        return
+    if took > settings.timeout_ms / 1000:
+        yield Problem(
+            f"the shared cache answered in {1000 * took:.0f} ms, and TURNSCORE_CACHE__TIMEOUT_MS is "
+            f"{settings.timeout_ms}: bring it nearer, or raise the setting",
+            is_fatal=False,
+        )
+
+
+async def _ask_cache(settings: CacheSettings) -> float:
+    """Seconds for one round trip, after the first, which connects."""
+    address = settings.address()
+    assert address is not None
+    store = open_store(address, settings.model_copy(update={"timeout_ms": int(1000 * _PROBE_SECONDS)}))
+    try:
+        async with asyncio.timeout(_PROBE_SECONDS):
+            await store.read([_PROBE_KEY])
+            started_at = time.perf_counter()
+            await store.read([_PROBE_KEY])
+            return time.perf_counter() - started_at
+    finally:
+        await store.close()

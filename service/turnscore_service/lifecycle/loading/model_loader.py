@@ -1,0 +1,295 @@
+"""The model loader: the bundles that the settings name become scorers, each on its device. Serves nothing."""
+
+import logging
+import os
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from functools import cached_property, partial
+from typing import Protocol
+
+from turnscore_core.inference.concurrency import Concurrency
+from turnscore_core.inference.cpu_budget import usable_cpus
+from turnscore_core.inference.cuda_backend import CudaOptions
+from turnscore_core.inference.devices import CPU, Device, choose_devices, count_workers_beside
+from turnscore_core.inference.machine import Machine, ThisMachine
+from turnscore_core.inference.onnx_backend import RunCount
+from turnscore_core.scorers.loaded_scorer import (
+    LoadedScorer,
+    choose_graph,
+    measure_concurrency,
+    measure_pace,
+    prove_scorer,
+)
+from turnscore_models import Bundle, BundleError, CorruptBundleError, GraphVariant, read_bundle, starter_bundles
+from turnscore_models.store import resolve
+
+from turnscore_service.lifecycle.loading.warm_up import fill_arenas, fill_device, measure_budget
+from turnscore_service.lifecycle.proof.process import prove_apart
+from turnscore_service.lifecycle.proof.proof import ProofOrder, with_options
+from turnscore_service.settings.service import Settings
+
+CUDA_LANES = 2
+"""One batch is laid out and copied while another computes. Chosen."""
+
+_LOGGER = logging.getLogger("turnscore.models")
+
+
+class Loader(Protocol):
+    """Where a process gets its models from.
+
+    All methods but `prove` block for seconds, and are called from one thread at a time.
+    """
+
+    def load_all(self) -> Mapping[str, LoadedScorer]:
+        """The scorers to begin with, by kind. Raises BundleError, DeviceError."""
+
+    async def prove(self, bundle: Bundle, like: LoadedScorer) -> str | None:
+        """Proves another version of what serves as `like`, in nobody's way; the digest of what holds.
+
+        None where `load_beside` has to prove it. Raises BundleError.
+        """
+
+    def load_beside(
+        self,
+        bundle: Bundle,
+        like: LoadedScorer,
+        *,
+        concurrency: Concurrency | None = None,
+        proved: str | None = None,
+    ) -> LoadedScorer:
+        """Another version of what serves as `like`, proved and warmed. Raises BundleError, DeviceError.
+
+        `proved` is what `prove` returned: what has another digest is refused.
+        """
+
+    def find_bundles(self) -> Mapping[str, Bundle]:
+        """What `load_all` would load at this moment, by kind. Raises BundleError."""
+
+    def find_bundle(self, reference: str) -> Bundle:
+        """The bundle of that reference, with the deployment's options. Raises BundleError."""
+
+
+class ModelLoader:
+    """Loads the models of one process: all of them at the start, and later another version of one beside it.
+
+    The Loader of what the settings name.
+    """
+
+    def __init__(self, settings: Settings, *, worker: int = 0, machine: Machine | None = None) -> None:
+        # A request's few texts are tokenized faster by one thread than by a pool, whose threads would take the CPUs
+        # from inference: measured on 2 CPUs, 0.24 ms instead of 0.40 for one turn.
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        self._settings = settings
+        self._worker = worker
+        self._machine = machine or ThisMachine()
+        self._cuda = CudaOptions()
+        self._running = RunCount()
+
+    def load_all(self) -> dict[str, LoadedScorer]:
+        """The scorers of the bundles that the settings name, by kind; of the starter bundles where they name none.
+
+        Raises BundleError where one is refused, where two are of one kind, or where there is none; DeviceError where
+        the device that was asked for cannot be used.
+        """
+        graphs = {kind: (bundle, *self._choose_graph(bundle)) for kind, bundle in self.find_bundles().items()}
+
+        def prove(graph: tuple[Bundle, GraphVariant, Device]) -> LoadedScorer:
+            return self._load(*graph, self._first_concurrency(graph[2]))
+
+        # To load one keeps one CPU busy, so they are loaded side by side; what is measured is measured alone, later.
+        at_once = self._cpus if all(device == CPU for _, _, device in graphs.values()) else 1
+        with ThreadPoolExecutor(min(at_once, len(graphs))) as executor:
+            proved = deque(executor.map(prove, graphs.values()))
+        # Taken out one by one, so that a session which one of other threads replaces is gone before the next scorer's:
+        # kept until the end, they were 360 MB of a start's peak (all starter models, 2 cores of an AMD EPYC).
+        scorers = {kind: self._finish(self._tune(proved.popleft())) for kind in graphs}
+        for loaded in scorers.values():
+            if loaded.device == CPU:
+                fill_arenas(loaded, self._most_tokens(loaded))
+        return self._share_memory(scorers)
+
+    async def prove(self, bundle: Bundle, like: LoadedScorer) -> str | None:
+        """As the protocol promises, in a process of its own; None on a CUDA device, whose memory a second process has
+        no room in.
+        """
+        _require_kind(bundle, like)
+        bundle = self.with_options(bundle)
+        variant, device = self._choose_graph(bundle)
+        if device != CPU:
+            return None
+        order = ProofOrder(folder=bundle.folder, options=bundle.manifest.options, variant=variant)
+        return await prove_apart(bundle.manifest.reference, order)
+
+    def load_beside(
+        self,
+        bundle: Bundle,
+        like: LoadedScorer,
+        *,
+        concurrency: Concurrency | None = None,
+        proved: str | None = None,
+    ) -> LoadedScorer:
+        """Another version of what serves as `like`, proved and warmed; nothing that serves is changed.
+
+        It runs in the lanes and threads of `like`, or in `concurrency`: to measure them anew would take the CPUs from
+        callers. What was proved by that digest is not proved again; `prove_scorer` sees to it that the same files are
+        loaded. On a CUDA device its batches are as large as those of `like`. Raises BundleError where it is
+        refused, of another kind, or was changed; DeviceError where its device has no room for both.
+        """
+        _require_kind(bundle, like)
+        bundle = self.with_options(bundle)
+        variant, device = self._choose_graph(bundle)
+        is_alike = (variant, device) == (like.variant, like.device)
+        given = concurrency or (like.concurrency if is_alike else None)
+        first = given or self._first_concurrency(device)
+        if proved is not None:
+            _require_digest(proved, bundle)
+        loaded = self._load(bundle, variant, device, first, is_proved=proved is not None)
+        loaded = self._finish(loaded if given else self._tune(loaded))
+        if device == CPU:
+            fill_arenas(loaded, self._most_tokens(loaded), beside_callers=True)
+        elif device == like.device:
+            loaded = replace(loaded, budget=like.budget)
+            fill_device(loaded, self._most_tokens(loaded))
+        else:
+            [loaded] = self._share_memory({loaded.name: loaded}).values()
+        return loaded
+
+    def find_bundles(self) -> dict[str, Bundle]:
+        """The bundles that the settings name at this moment, by kind, with the settings' options.
+
+        Raises BundleError where one is refused, where two are of one kind, or where there is none.
+        """
+        found: dict[str, Bundle] = {}
+        for bundle in _find_bundles(self._settings):
+            kind = bundle.manifest.kind
+            if kind in found:
+                raise BundleError(
+                    f"{found[kind].manifest.reference} and {bundle.manifest.reference} are both of kind {kind}; "
+                    "name one bundle per kind"
+                )
+            found[kind] = self.with_options(bundle)
+        if not found:
+            raise BundleError(
+                "there is no bundle to load: TURNSCORE_MODELS names none and no starter bundle is installed"
+            )
+        return found
+
+    def find_bundle(self, reference: str) -> Bundle:
+        """The bundle, as `resolve` finds it, with the settings' options. Raises BundleError."""
+        return self.with_options(resolve(reference))
+
+    def with_options(self, bundle: Bundle) -> Bundle:
+        """The bundle as if its manifest had the settings' options too; its digest is then another."""
+        options = self._settings.options.get(bundle.manifest.kind, {})
+        return with_options(bundle, {**bundle.manifest.options, **options}) if options else bundle
+
+    @cached_property
+    def _devices(self) -> tuple[Device, ...]:
+        choice = choose_devices(self._settings.runtime.device, self._machine, worker=self._worker)
+        if choice.note:
+            _LOGGER.info("computing on the CPU: %s", choice.note)
+        return choice.devices
+
+    def _choose_graph(self, bundle: Bundle) -> tuple[GraphVariant, Device]:
+        variant, device = choose_graph(bundle, self._devices)
+        if device != self._devices[0]:
+            _LOGGER.info("%s has no graph for %s; it runs on the CPU", bundle.manifest.reference, self._devices[0])
+        return variant, device
+
+    @property
+    def _cpus(self) -> int:
+        """This worker's share of them."""
+        return max(1, usable_cpus() // self._settings.workers)
+
+    def _load(
+        self,
+        bundle: Bundle,
+        variant: GraphVariant,
+        device: Device,
+        concurrency: Concurrency,
+        *,
+        is_proved: bool = False,
+    ) -> LoadedScorer:
+        return prove_scorer(
+            bundle,
+            variant,
+            concurrency=concurrency,
+            running=self._running,
+            device=device,
+            cuda=self._cuda,
+            is_proved=is_proved,
+        )
+
+    def _first_concurrency(self, device: Device) -> Concurrency:
+        """What the settings say, else one lane of one thread, which is where measuring begins."""
+        runtime = self._settings.runtime
+        if device != CPU:
+            return Concurrency(runtime.lanes or CUDA_LANES)
+        if runtime.threads:
+            return Concurrency(runtime.lanes or max(1, self._cpus // runtime.threads), runtime.threads)
+        return Concurrency()
+
+    def _tune(self, proved: LoadedScorer) -> LoadedScorer:
+        """The scorer in the lanes and threads that serve it best, where the settings leave that to be measured."""
+        runtime = self._settings.runtime
+        if proved.device != CPU or runtime.threads:
+            return proved
+        measured = measure_concurrency(proved, self._cpus)
+        measured = replace(measured, lanes=runtime.lanes or measured.lanes)
+        if (measured.threads, measured.wide_threads) == (proved.concurrency.threads, proved.concurrency.wide_threads):
+            return replace(proved, concurrency=measured)
+        return self._load(proved.bundle, proved.variant, proved.device, measured)
+
+    def _finish(self, proved: LoadedScorer) -> LoadedScorer:
+        """The scorer with its pace and the deployment's threshold."""
+        loaded, manifest = measure_pace(proved), proved.bundle.manifest
+        described = {"model": manifest.reference, "graph": loaded.variant, "device": str(loaded.device)}
+        _LOGGER.info("loaded", extra={**described, **asdict(loaded.concurrency)})
+        return replace(loaded, threshold=self._settings.thresholds.get(manifest.kind, loaded.threshold))
+
+    def _most_tokens(self, loaded: LoadedScorer) -> int:
+        return self._settings.batching.max_batch_tokens or loaded.budget.most_tokens
+
+    def _share_memory(self, scorers: Mapping[str, LoadedScorer]) -> dict[str, LoadedScorer]:
+        """The scorers with their batch budgets: on CUDA, what their part of the free memory allows."""
+        settings, shared = self._settings, dict(scorers)
+        on_cuda = {name: each for name, each in scorers.items() if each.device != CPU}
+        if not on_cuda or settings.batching.max_batch_tokens:
+            return shared
+        index = next(iter(on_cuda.values())).device.index
+        beside = count_workers_beside(settings.runtime.device, settings.workers, len(self._machine.cuda_devices().gpus))
+        may_take = settings.runtime.gpu_memory_share * self._machine.free_bytes(index) / beside / len(on_cuda)
+        for name, loaded in on_cuda.items():
+            part = int(may_take / loaded.concurrency.lanes)
+            shared[name] = measure_budget(loaded, partial(self._machine.free_bytes, index), part)
+            _LOGGER.info("%s takes batches of up to %d tokens", name, shared[name].budget.most_tokens)
+        return shared
+
+
+def load_scorers(settings: Settings, *, worker: int = 0, machine: Machine | None = None) -> dict[str, LoadedScorer]:
+    """As `ModelLoader.load_all`."""
+    return ModelLoader(settings, worker=worker, machine=machine).load_all()
+
+
+def _require_kind(bundle: Bundle, like: LoadedScorer) -> None:
+    if bundle.manifest.kind != like.name:
+        raise BundleError(
+            f"{bundle.manifest.reference} is of kind {bundle.manifest.kind}, and what serves, "
+            f"{like.bundle.manifest.reference}, is of kind {like.name}"
+        )
+
+
+def _require_digest(proved: str, bundle: Bundle) -> None:
+    if bundle.digest != proved:
+        raise CorruptBundleError(
+            f"bundle {bundle.manifest.reference}: its files in {bundle.folder} were changed while it was being "
+            "loaded, so what was proved is not what is there; try again when nobody writes them"
+        )
+
+
+def _find_bundles(settings: Settings) -> list[Bundle]:
+    if settings.models:
+        return [resolve(reference) for reference in settings.models]
+    return [read_bundle(folder) for folder in starter_bundles()]

@@ -1,0 +1,231 @@
+"""The model switch: other versions of the served bundles take their place between two requests, or nothing changes.
+
+    find ──▶ prove ──────▶ load beside, warm ──▶ take the place ──▶ wait for the old ones' requests ──▶ drop them
+             (a process     (a thread; callers    (one step of       (a further switch is refused
+              of its own)    get the old ones)     the event loop)    until this is done)
+
+Whatever fails before the place is taken leaves everything as it was.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from turnscore_core.inference.onnx_library import DeviceError
+from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_models import Bundle, BundleError
+from turnscore_models.admin import AdminReport, MemoryReadings
+
+from turnscore_service import metrics
+from turnscore_service.lifecycle.background import resident_bytes, return_free_memory, run_in_background
+from turnscore_service.lifecycle.health import Health
+from turnscore_service.lifecycle.loading.combination_loader import load_combinations
+from turnscore_service.lifecycle.loading.model_loader import Loader
+from turnscore_service.lifecycle.pipeline_builder import PipelineBuilder
+from turnscore_service.scheduling.pipeline import ScoringPipeline
+from turnscore_service.scheduling.request_checks import Roster, choose_defaults
+from turnscore_service.settings.service import Settings
+
+_Find = Callable[[ScoringPipeline], dict[str, Bundle]]
+"""The bundles that are to take the places of served ones, by kind."""
+
+_LOGGER = logging.getLogger("turnscore.models")
+
+
+class SwitchRefusedError(Exception):
+    """Nothing was switched; the message says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Switched:
+    """What a switch did."""
+
+    replaced: Mapping[str, str] = field(default_factory=dict)
+    """The model before, `name:version`, by the one in its place; empty where what was asked for is served already."""
+    note: str = ""
+    seconds: float = 0.0
+    memory: MemoryReadings | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where the served pipeline stands: what answers at this moment, and how another comes to."""
+
+    find: Callable[[], ScoringPipeline | None]
+    take: Callable[[ScoringPipeline], object]
+
+
+class ModelSwitch:
+    """Switches the models of one process, one switch at a time. Belongs to one event loop."""
+
+    def __init__(
+        self, settings: Settings, health: Health, loader: Loader, builder: PipelineBuilder, place: Place
+    ) -> None:
+        self._settings = settings
+        self._health = health
+        self._loader = loader
+        self._builder = builder
+        self._place = place
+        self._doing = ""
+        self._task: asyncio.Task[Switched] | None = None
+        self._may_be_given_up = False
+
+    async def serve(self, reference: str) -> Switched:
+        """Serves that bundle in the place of the served one of its name. Raises SwitchRefusedError."""
+        return await self._begin(f"{reference} is being loaded", lambda served: self._find_one(reference, served))
+
+    async def reload(self) -> Switched:
+        """Serves what the settings name at this moment: the newest version where they name none. Raises as `serve`."""
+        return await self._begin("the settings' bundles are being loaded", self._find_changed)
+
+    async def stop(self) -> None:
+        """Gives up a switch that has not taken its place yet, and waits for the end of one that has."""
+        if self._task is not None and not self._task.done():
+            if self._may_be_given_up:
+                self._task.cancel()
+            await asyncio.wait((self._task,))
+
+    def report(self, worker: int, pid: int) -> AdminReport:
+        """What is served."""
+        pipeline = self._place.find()
+        models = {} if pipeline is None else _models_of(pipeline)
+        return AdminReport(worker=worker, pid=pid, outcome="serving", reason=self._doing, models=models)
+
+    async def _begin(self, doing: str, find: _Find) -> Switched:
+        """The switch goes on if whoever asked for it leaves."""
+        if self._doing:
+            raise self._refused(f"another switch is under way: {self._doing}")
+        self._doing, self._may_be_given_up = doing, True
+        self._task = asyncio.create_task(self._attempt(find))
+        return await asyncio.shield(self._task)
+
+    async def _attempt(self, find: _Find) -> Switched:
+        refusal = ""
+        try:
+            done = await self._switch(find)
+        except asyncio.CancelledError:
+            refusal = "the service is shutting down"
+        except (SwitchRefusedError, BundleError, DeviceError) as error:
+            refusal = str(error)
+        except Exception as error:
+            _LOGGER.exception("the switch failed")
+            refusal = f"loading failed: {type(error).__name__}; the log says where"
+        finally:
+            self._doing = ""
+        if refusal:
+            # Out of the clauses above: an error that came of another would keep the models in that one's frames.
+            await run_in_background(return_free_memory)
+            raise self._refused(refusal)
+        metrics.MODEL_SWITCHES.labels("switched" if done.replaced else "unchanged").inc()
+        _LOGGER.info("models switched" if done.replaced else "models are what they were", extra=_described(done))
+        return done
+
+    def _refused(self, reason: str) -> SwitchRefusedError:
+        metrics.MODEL_SWITCHES.labels("refused").inc()
+        _LOGGER.error("a model switch was refused: %s", reason)
+        return SwitchRefusedError(reason)
+
+    def _require_served(self) -> ScoringPipeline:
+        pipeline = self._place.find()
+        if pipeline is None or self._health.state != "ready":
+            raise SwitchRefusedError(f"the service is {self._health.state}: {self._health.reason}")
+        return pipeline
+
+    async def _switch(self, find: _Find) -> Switched:
+        started_at, before_bytes = time.monotonic(), resident_bytes()
+        served = self._require_served()
+        bundles = await run_in_background(partial(find, served))
+        if not bundles:
+            return Switched(seconds=time.monotonic() - started_at)
+        proved = {kind: await self._loader.prove(each, served.roster.loaded[kind]) for kind, each in bundles.items()}
+        roster, note = await run_in_background(partial(self._load, bundles, proved, served.roster))
+        between_bytes = resident_bytes()
+        replaced = {each.manifest.reference: _reference(served, kind) for kind, each in bundles.items()}
+        current = await self._take_place(roster)
+        self._doing = f"the last requests of {', '.join(replaced.values())} are being answered"
+        await served.retire(current)
+        del served  # the last reference to what is dropped
+        await run_in_background(return_free_memory)
+        memory = MemoryReadings(before_bytes=before_bytes, between_bytes=between_bytes, after_bytes=resident_bytes())
+        return Switched(replaced=replaced, note=note, seconds=time.monotonic() - started_at, memory=memory)
+
+    async def _take_place(self, roster: Roster) -> ScoringPipeline:
+        cache = await self._builder.open_cache(roster)
+        self._require_served()  # it may have begun to drain
+        pipeline = self._builder.build_next(roster, cache)
+        self._place.take(pipeline)
+        self._may_be_given_up = False
+        return pipeline
+
+    def _find_one(self, reference: str, served: ScoringPipeline) -> dict[str, Bundle]:
+        names = {each.bundle.manifest.name: kind for kind, each in served.roster.loaded.items()}
+        if "/" not in reference:
+            _require_served_name(reference.partition(":")[0], names)
+        bundle = self._loader.find_bundle(reference)
+        _require_served_name(bundle.manifest.name, names)
+        kind = names[bundle.manifest.name]
+        return _without_unchanged({kind: bundle}, served)
+
+    def _find_changed(self, served: ScoringPipeline) -> dict[str, Bundle]:
+        found = self._loader.find_bundles()
+        loaded = served.roster.loaded
+        if found.keys() != loaded.keys():
+            raise SwitchRefusedError(
+                f"the settings name scorers of the kinds {', '.join(sorted(found))}, and {', '.join(sorted(loaded))} "
+                "are served: a restart changes which there are"
+            )
+        return _without_unchanged(found, served)
+
+    def _load(
+        self, bundles: Mapping[str, Bundle], proved: Mapping[str, str | None], before: Roster
+    ) -> tuple[Roster, str]:
+        """The roster with these in it, and what else should be known; the scorers keep their order."""
+        loaded = {
+            kind: self._loader.load_beside(bundles[kind], each, proved=proved[kind]) if kind in bundles else each
+            for kind, each in before.loaded.items()
+        }
+        combinations = load_combinations(self._settings.combinations, loaded)
+        roster = choose_defaults(loaded, self._settings.default_scorers, combinations)
+        return roster, self._warn_of_restart(bundles)
+
+    def _warn_of_restart(self, bundles: Mapping[str, Bundle]) -> str:
+        """A sentence where the settings, which a restarted worker follows, name something else."""
+        try:
+            named = self._loader.find_bundles()
+        except BundleError:
+            named = {}
+        others = [each for kind, each in bundles.items() if named.get(kind) != each]
+        if not others:
+            return ""
+        return f"a restart serves what TURNSCORE_MODELS names, which is not {_names(others)}"
+
+
+def _without_unchanged(bundles: Mapping[str, Bundle], served: ScoringPipeline) -> dict[str, Bundle]:
+    """Those of which anything differs from what is served, be it prose of the manifest."""
+    loaded: Mapping[str, LoadedScorer] = served.roster.loaded
+    return {kind: each for kind, each in bundles.items() if each.manifest != loaded[kind].bundle.manifest}
+
+
+def _require_served_name(name: str, served: Mapping[str, str]) -> None:
+    if name not in served:
+        raise SwitchRefusedError(f"no bundle of the name {name!r} is served; served: {', '.join(sorted(served))}")
+
+
+def _reference(pipeline: ScoringPipeline, kind: str) -> str:
+    return pipeline.roster.loaded[kind].bundle.manifest.reference
+
+
+def _models_of(pipeline: ScoringPipeline) -> dict[str, str]:
+    return {kind: _reference(pipeline, kind) for kind in pipeline.roster.loaded}
+
+
+def _names(bundles: list[Bundle]) -> str:
+    return ", ".join(each.manifest.reference for each in bundles)
+
+
+def _described(done: Switched) -> dict[str, object]:
+    memory = {} if done.memory is None else done.memory.model_dump()
+    return {"replaced": dict(done.replaced), "seconds": round(done.seconds, 3), "note": done.note, **memory}

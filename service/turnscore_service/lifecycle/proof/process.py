@@ -1,0 +1,152 @@
+"""The proof process: proves a version beside a service, at a low priority. Shares no lock, lane or crash with it."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from threading import Lock, Thread
+from typing import IO
+
+from pydantic import ValidationError
+from turnscore_models import BundleError
+
+from turnscore_service.lifecycle.background import run_in_background
+from turnscore_service.lifecycle.proof.proof import ProofOrder, ProofResult
+
+PROOF_SECONDS = 600.0
+"""That a proof may take. Chosen: the largest starter bundle, FED, takes 1.5 s of CPU."""
+PRIORITY = 10
+"""Niceness. Chosen: beside two busy processes it takes a tenth of a CPU, and 19, a seventieth, may take minutes."""
+_COMMAND = (sys.executable, "-P", "-m", "turnscore_service.lifecycle.proof.proof")
+_CRASHES = {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV"}
+MOST_KEPT = 1 << 16
+"""Bytes of what a process printed. Chosen: a traceback and its warnings, and above any result."""
+_LAST_WORDS_SECONDS = 10.0
+"""For what stands in the pipes of a process that has ended. Chosen."""
+_MOST_SHOWN = 300
+"""Characters of a failed process's last line."""
+
+_LOGGER = logging.getLogger("turnscore.models")
+
+
+class FailedProofError(BundleError):
+    """The process that was to prove a bundle ended without a result, or in its own time did not end."""
+
+
+async def prove_apart(
+    reference: str, order: ProofOrder, *, seconds: float = PROOF_SECONDS, command: Sequence[str] = _COMMAND
+) -> str:
+    """The digest of what was proved. Whoever gives up waiting ends the process.
+
+    Raises BundleError with the reason for which the bundle is refused, FailedProofError where there is none.
+    """
+    process = ProofProcess(reference, order, command)
+    try:
+        result = await run_in_background(lambda: process.run(seconds))
+    finally:
+        process.end()
+    if result.refusal:
+        raise BundleError(result.refusal)
+    return result.digest
+
+
+class _Pipe:
+    """What a process prints, of which the end is kept: a graph may warn without end."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self._kept = bytearray()
+        self._thread = Thread(target=self._read, args=(pipe,), daemon=True)
+        self._thread.start()
+
+    def read_end(self) -> str:
+        """The last MOST_KEPT bytes; to be asked for once the process has ended."""
+        self._thread.join(_LAST_WORDS_SECONDS)
+        return bytes(self._kept).decode("utf-8", "replace")  # ONNX Runtime warns with the graph's own names
+
+    def _read(self, pipe: IO[bytes]) -> None:
+        with suppress(OSError, ValueError):  # what the process started holds the pipe open, and it was closed here
+            while piece := os.read(pipe.fileno(), MOST_KEPT):
+                self._kept += piece
+                del self._kept[:-MOST_KEPT]
+
+
+class ProofProcess:
+    """One process, from its start to its result. `run` blocks; `end` may be called at any time, from any thread."""
+
+    def __init__(self, reference: str, order: ProofOrder, command: Sequence[str] = _COMMAND) -> None:
+        self._reference = reference
+        self._order = order
+        self._command = command
+        self._lock = Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_ended = False
+
+    def run(self, seconds: float) -> ProofResult:
+        """Starts it and waits for its result. Raises FailedProofError."""
+        with self._start() as process:
+            pipes = [_Pipe(each) for each in (process.stdout, process.stderr) if each is not None]
+            Thread(target=self._give_order, args=(process.stdin,), daemon=True).start()
+            try:
+                process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                raise FailedProofError(
+                    f"the proof of {self._reference} did not end within {seconds:g} s: its graph hangs, or this "
+                    "machine has no CPU to spare; try again when it is quieter"
+                ) from None
+            finally:
+                process.kill()
+                printed, complained = [pipe.read_end() for pipe in pipes]
+        if process.returncode:
+            raise FailedProofError(self._describe_end(process.returncode, complained))
+        try:
+            return ProofResult.model_validate_json(printed.splitlines()[-1])
+        except (IndexError, ValidationError):
+            raise FailedProofError(f"the proof of {self._reference} ended without a result") from None
+
+    def end(self) -> None:
+        """Ends it where it runs, and keeps it from starting where it does not yet. `run` collects what is left."""
+        with self._lock:
+            self._is_ended = True
+            if self._process is not None:
+                self._process.kill()
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        paths = os.pathsep.join(each or os.curdir for each in sys.path)  # it finds the code that this process found
+        with self._lock:
+            if self._is_ended:
+                raise FailedProofError(f"the proof of {self._reference} was given up")
+            try:
+                self._process = subprocess.Popen(  # noqa: S603 our own interpreter and module
+                    self._command,
+                    bufsize=0,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env={**os.environ, "PYTHONPATH": paths, "PYTHONIOENCODING": "utf-8"},
+                )
+            except OSError as error:
+                raise FailedProofError(
+                    f"no process could be started to prove {self._reference}: {error.strerror}"
+                ) from error
+        with suppress(OSError):  # it has ended
+            os.setpriority(os.PRIO_PROCESS, self._process.pid, PRIORITY)
+        return self._process
+
+    def _give_order(self, pipe: IO[bytes]) -> None:
+        """In a thread, as a process that reads nothing takes no more than a pipe holds."""
+        with suppress(OSError, ValueError), pipe:  # it has ended
+            pipe.write(self._order.model_dump_json().encode())
+
+    def _describe_end(self, status: int, complained: str) -> str:
+        proof = f"the proof of {self._reference}"
+        if status == -signal.SIGKILL:
+            return f"{proof} was ended by SIGKILL, as the system does where memory is short"
+        if status < 0:
+            name = signal.Signals(-status).name
+            return f"{proof} was ended by {name}{': its graph crashes here' if name in _CRASHES else ''}"
+        _LOGGER.error("%s failed: %s", proof, complained.strip())
+        last = complained.strip().rpartition("\n")[2][-_MOST_SHOWN:]
+        return f"{proof} failed: {last or f'exit status {status}'}; the log has all that it printed"

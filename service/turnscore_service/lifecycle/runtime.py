@@ -1,0 +1,243 @@
+"""The runtime of one process: builds the pipeline from settings, starts it, drains it, stops it. Computes nothing."""
+
+import asyncio
+import gc
+import logging
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+
+from turnscore_core.errors import OverloadedError
+from turnscore_core.inference.onnx_library import DeviceError
+from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_models import BundleError
+from turnscore_wire import ModelsReply
+
+from turnscore_service import metrics
+from turnscore_service.auth.access import Access
+from turnscore_service.auth.callers import Caller
+from turnscore_service.conversations.registry import ConversationRegistry
+from turnscore_service.lifecycle.health import Health
+from turnscore_service.lifecycle.loading.combination_loader import load_combinations
+from turnscore_service.lifecycle.loading.model_loader import Loader, ModelLoader
+from turnscore_service.lifecycle.loading.version_loader import load_versions
+from turnscore_service.lifecycle.model_switch import ModelSwitch, Place, SwitchRefusedError
+from turnscore_service.lifecycle.pipeline_builder import PipelineBuilder
+from turnscore_service.scheduling.answered_bodies import AnsweredBodies
+from turnscore_service.scheduling.combinations import scorers_behind
+from turnscore_service.scheduling.loop_time import LoopTime
+from turnscore_service.scheduling.model_descriptions import describe_models, describe_versions
+from turnscore_service.scheduling.pipeline import ScoringPipeline
+from turnscore_service.scheduling.request_checks import choose_defaults
+from turnscore_service.scheduling.similarity import SIMILARITY
+from turnscore_service.scheduling.slow_requests import SlowLog
+from turnscore_service.scheduling.split import VersionsBeside
+from turnscore_service.scheduling.stages import StageWatch
+from turnscore_service.settings.service import Settings
+from turnscore_service.telemetry.opening import open_telemetry
+from turnscore_service.telemetry.recorder import CallTrace, TelemetryRecorder
+
+Load = Callable[[Settings], Mapping[str, LoadedScorer]]
+VersionLoader = Callable[[Settings, Mapping[str, LoadedScorer]], VersionsBeside]
+
+_WRITE_SECONDS = 0.5
+"""How much later than a worker's own scrapes those of the other workers may know what it counted. Chosen."""
+
+_LOGGER = logging.getLogger("turnscore.runtime")
+
+
+class Runtime:
+    """One process's pipeline from start to stop. The doors ask it for the pipeline."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        load: Load | None = None,
+        exit_process: Callable[[int], object] = os._exit,
+        load_beside: VersionLoader | None = None,
+        loader: Loader | None = None,
+    ) -> None:
+        """`load` finds the scorers to begin with, `load_beside` versions that shadow or split them.
+
+        `loader` finds both, and those that take their places later.
+
+        By default all are of the bundles that the settings name. Raises UnusableKeysError where the file of API keys
+        cannot be read.
+        """
+        self.settings = settings
+        self.access = Access(settings.auth)
+        self._exit = exit_process
+        self._load_scorers = load
+        self._load_beside = load_beside
+        self._loader = loader
+        self.health = Health()
+        self.loop_time = LoopTime()
+        self.slow = SlowLog(settings.log_slow_seconds)
+        self.conversations = ConversationRegistry(settings)
+        self.answered = AnsweredBodies()
+        self._pipeline: ScoringPipeline | None = None
+        watch = StageWatch(
+            stall_seconds=settings.runtime.stall_seconds,
+            on_death=self.health.lose,
+            on_revival=self.health.regain,
+            on_hopeless=self._give_up,
+        )
+        self._builder = PipelineBuilder(settings, self.loop_time, watch)
+        self.switch: ModelSwitch | None = None
+        """Puts other versions in the place of those that are served, once the process has started."""
+        self._loading: asyncio.Task[None] | None = None
+        self.telemetry: TelemetryRecorder | None = None
+        """Where calls are recorded, once the process has started, if they are."""
+        self._writing: asyncio.Task[None] | None = None
+
+    def start(self, worker: int = 0) -> None:
+        """Begins to load the models in the background, so that /livez and /readyz answer meanwhile.
+
+        `worker` is this process's number among the workers, from 0: it decides which CUDA device is this one's.
+        """
+        loader = self._loader = self._loader or ModelLoader(self.settings, worker=worker)
+        place = Place(find=lambda: self._pipeline, take=self._take_pipeline)
+        self.switch = ModelSwitch(self.settings, self.health, loader, self._builder, place)
+        self.telemetry = open_telemetry(self.settings.telemetry)
+        self._loading = asyncio.create_task(self._load(loader))
+        self._writing = asyncio.create_task(_write_metrics_out())
+
+    async def wait_until_loaded(self) -> None:
+        """Returns when the models are loaded or refused; `health` says which."""
+        if self._loading is not None:
+            await self._loading
+
+    async def reload(self) -> None:
+        """Serves what the settings name at this moment; what is refused changes nothing and is in the log."""
+        if self._pipeline is None and self.health.state == "refused" and self._loader is not None:
+            self.health.become("starting", "the models are being loaded")
+            self._loading = asyncio.create_task(self._load(self._loader))
+        elif self.switch is not None:
+            with suppress(SwitchRefusedError):
+                await self.switch.reload()
+
+    def begin_drain(self) -> None:
+        """Turns readiness off and warns live conversations; requests that still come are answered."""
+        self.health.become("draining", "the service is shutting down")
+        self.conversations.begin_drain()
+
+    async def end_conversations(self) -> None:
+        """Returns when live conversations have their last answers, at the latest after `shutdown_seconds`."""
+        self.conversations.end()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.shutdown_seconds):
+                await self.conversations.wait_until_empty()
+
+    async def stop(self) -> None:
+        """Returns when everything in flight is answered, at the latest after `shutdown_seconds`."""
+        self.begin_drain()
+        if self._loading is not None:
+            self._loading.cancel()
+        if self.switch is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.settings.shutdown_seconds):
+                    await self.switch.stop()
+        if self._pipeline is not None:
+            try:
+                async with asyncio.timeout(self.settings.shutdown_seconds):
+                    await self._pipeline.stop()
+            except TimeoutError:
+                _LOGGER.error("work in flight did not finish within shutdown_seconds")
+            self._pipeline.close()
+        await self._builder.stop()
+        if self.telemetry is not None:
+            await asyncio.to_thread(self.telemetry.close)
+        if self._writing is not None:
+            self._writing.cancel()
+        metrics.write_out()
+
+    def pipeline(self) -> ScoringPipeline:
+        """The pipeline. Raises NotReadyError, with the reason, while there is none."""
+        if self._pipeline is None:
+            raise self.health.not_ready()
+        return self._pipeline
+
+    def trace(self, door: str, call: str, carrier: Mapping[str, str]) -> CallTrace | None:
+        """The trace of a call that begins with these headers; None where it is not to be recorded."""
+        return None if self.telemetry is None else self.telemetry.begin(door, call, carrier)
+
+    def has_refused(self) -> bool:
+        """Whether there is anybody whose requests may have to be shed."""
+        return self._pipeline is not None and self._pipeline.shedding.has_refused()
+
+    def asks(self, call: str, scorer: str) -> bool:
+        """Whether a request that names no scorers asks this one, by its call."""
+        if self._pipeline is None:
+            return False
+        roster = self._pipeline.roster
+        if call == SIMILARITY:
+            return roster.encoder is not None and scorer == roster.encoder.name
+        return scorer in scorers_behind(roster.ranking if call == "rank" else roster.defaults, roster.combinations)
+
+    def is_encoder(self, scorer: str) -> bool:
+        """Whether it is the one that only a comparison of texts asks."""
+        encoder = None if self._pipeline is None else self._pipeline.roster.encoder
+        return encoder is not None and scorer == encoder.name
+
+    def full_scorer(self, caller: Caller) -> str | None:
+        """The scorer whose requests by this caller may be refused undecoded, by `shed`; None where there is none."""
+        return None if self._pipeline is None else self._pipeline.shedding.full_scorer(caller.share)
+
+    def shed(self, caller: Caller) -> OverloadedError | None:
+        """The error for the caller's request that asks the full scorer; None where it is to be decoded."""
+        return None if self._pipeline is None else self._pipeline.shedding.shed(caller.share)
+
+    def models(self, request_id: str) -> ModelsReply:
+        """What is loaded, and the limits in force. Raises NotReadyError."""
+        return ModelsReply(
+            request_id=request_id,
+            models=describe_models(self.pipeline().roster),
+            limits=self.settings.limits,
+            beside=list(describe_versions(self._builder.beside)),
+        )
+
+    async def _load(self, loader: Loader) -> None:
+        loop = asyncio.get_running_loop()
+        given = self._load_scorers
+        try:
+            load = loader.load_all if given is None else lambda: given(self.settings)
+            scorers = await loop.run_in_executor(None, load)
+            load_beside = self._load_beside or partial(load_versions, loader=loader)
+            beside = await loop.run_in_executor(None, load_beside, self.settings, scorers)
+            combinations = await loop.run_in_executor(None, load_combinations, self.settings.combinations, scorers)
+            roster = choose_defaults(scorers, self.settings.default_scorers, combinations)
+        except DeviceError as error:
+            _LOGGER.error("the device cannot be used: %s", error)
+            self.health.become("refused", str(error))
+            return
+        except BundleError as error:
+            _LOGGER.error("a bundle was refused: %s", error)
+            self.health.become("refused", str(error))
+            return
+        except Exception as error:
+            _LOGGER.exception("loading failed")
+            self.health.become("refused", f"loading the models failed: {type(error).__name__}")
+            return
+        self._pipeline = self._builder.build_first(roster, beside)
+        # What is loaded lives as long as the process: a garbage collection need not walk through it again and again.
+        gc.collect()
+        gc.freeze()
+        self.health.become("ready")
+        _LOGGER.info("ready", extra={"models": [each.bundle.manifest.reference for each in scorers.values()]})
+
+    def _take_pipeline(self, pipeline: ScoringPipeline) -> None:
+        """Lets it answer every request that begins from here on."""
+        self._pipeline = pipeline
+        self.answered.clear()
+
+    def _give_up(self, stage: str) -> None:
+        """Ends a process whose stage cannot be revived, for its supervisor to start afresh: hung threads stay."""
+        _LOGGER.critical("stage %s cannot be revived; the process ends", stage)
+        self._exit(os.EX_SOFTWARE)
+
+
+async def _write_metrics_out() -> None:
+    while True:
+        await asyncio.sleep(_WRITE_SECONDS)
+        metrics.write_out()

@@ -1,1 +1,0 @@
-"""The path of a request, from its checks to its scores; the same for every door."""

@@ -1,0 +1,173 @@
+"""Admission: decides at once whether there is room for more work. Never waits, never queues.
+
+Every scorer has room of its own, so that a burst for one does not take the others'.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from turnscore_core.deadline import Deadline
+from turnscore_core.errors import OverloadedError
+
+from turnscore_service import metrics
+from turnscore_service.settings.service import AdmissionSettings
+
+_RETRY_MS = (20, 10_000)
+"""Least and greatest advice to a refused caller. Chosen."""
+_SHARE_OF_DEADLINE = 0.7
+"""The largest share of the time left that the queue may take: the rest is for the turn itself. Chosen."""
+_SHARE_WEIGHT = 0.1
+"""Weight of the latest request in the ratio of real to estimated tokens. Chosen."""
+_UNKNOWN_RETRY_MS = 1000
+"""The advice while the drain rate is unknown. Chosen."""
+
+
+@dataclass(slots=True)
+class Demand:
+    """Work for one scorer: turns, and their estimated tokens."""
+
+    items: int = 0
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The first scorer that has no room or no time, which of the two it lacks, and the error that says so."""
+
+    scorer: str
+    reason: Literal["full", "deadline"]
+    error: OverloadedError
+
+
+class Reservation:
+    """Room held for one request of one caller, given back scorer by scorer."""
+
+    def __init__(self, admission: "Admission", demands: Mapping[str, Demand], caller: str) -> None:
+        self._admission = admission
+        self._caller = caller
+        self._held = dict(demands)
+
+    def release(self, scorer: str) -> None:
+        """Gives back what is held for one scorer; once."""
+        if demand := self._held.pop(scorer, None):
+            self._admission.change(scorer, -demand.items, -demand.tokens, self._caller)
+
+
+class Admission:
+    """Room for turns and tokens in one process. Belongs to one event loop."""
+
+    def __init__(
+        self, settings: AdmissionSettings, paces: Mapping[str, Callable[[], float | None]] | None = None
+    ) -> None:
+        """`paces` returns for each scorer the seconds that a token took in the latest batches, or None if unknown."""
+        self._settings = settings
+        self._paces = dict(paces or {})
+        self._in_flight: dict[str, Demand] = {}
+        self._callers: dict[str, dict[str, Demand]] = {}
+        """What each caller has in flight, by scorer; callers with nothing in flight are left out."""
+        self._real_shares: dict[str, float] = {}
+
+    def follow(self, scorer: str, pace: Callable[[], float | None]) -> None:
+        """From here on takes the scorer's pace from there, and learns anew what its tokenizer makes of estimates."""
+        self._paces[scorer] = pace
+        self._real_shares.pop(scorer, None)
+
+    def hold(self, demands: Mapping[str, Demand], deadline: Deadline, caller: str = "") -> Reservation:
+        """Holds room for the whole request, to be given back scorer by scorer, or raises OverloadedError.
+
+        Raises it as well where the queue of a scorer is longer than the time left: the answer would come too late. A
+        request that finds nothing else in flight for its scorers is always admitted: the limits bound what waits
+        together. One caller may take all the room; the others then find as much again, of which each may have an equal
+        part.
+        """
+        if (refused := self.refusal(demands, deadline, caller)) is not None:
+            metrics.REFUSED_ITEMS.labels(refused.scorer, refused.reason).inc(demands[refused.scorer].items)
+            raise refused.error
+        for scorer, demand in demands.items():
+            self.change(scorer, demand.items, demand.tokens, caller)
+            metrics.ADMITTED_ITEMS.labels(scorer).inc(demand.items)
+        return Reservation(self, demands, caller)
+
+    def refusal(self, demands: Mapping[str, Demand], deadline: Deadline, caller: str = "") -> Refusal | None:
+        """Why `hold` would refuse at this moment; None where it would not. Takes no room and counts nothing."""
+        for scorer, demand in demands.items():
+            held = self._in_flight.get(scorer)
+            if held is None or not held.items:
+                continue
+            wait = self.expected_wait_seconds(scorer, caller, demand.tokens)
+            settings = self._settings
+            excess_items = held.items + demand.items - settings.max_items
+            excess_tokens = held.tokens + demand.tokens - settings.max_tokens
+            if (excess_items > 0 or excess_tokens > 0) and not self._is_owed(scorer, demand, caller):
+                share = max(excess_items / held.items, excess_tokens / max(1, held.tokens))
+                message = f"too much work for {scorer} is in flight"
+                return Refusal(scorer, "full", OverloadedError(message, retry_after_ms=_advice(wait, share)))
+            remaining = _SHARE_OF_DEADLINE * deadline.remaining_seconds()
+            if wait is not None and wait > remaining > 0:
+                message = f"the queue of {scorer} is longer than the deadline"
+                advice = _advice(wait - remaining, 1)
+                return Refusal(scorer, "deadline", OverloadedError(message, retry_after_ms=advice))
+        return None
+
+    def has_work(self) -> bool:
+        """Whether anything is in flight."""
+        return any(held.items for held in self._in_flight.values())
+
+    def learn(self, scorer: str, estimated: int, real: int) -> None:
+        """Notes what tokenizing made of an estimate, so that later estimates can be trusted as times."""
+        share = real / max(1, estimated)
+        known = self._real_shares.get(scorer, share)
+        self._real_shares[scorer] = known + _SHARE_WEIGHT * (share - known)
+
+    def expected_wait_seconds(self, scorer: str, caller: str = "", tokens: int = 0) -> float | None:
+        """Seconds until so many more tokens of the caller's are begun; None before the scorer's first batch.
+
+        That is when everything in flight for the scorer is done, or, since callers take turns, when the caller's own is
+        and as much of each of the others'. Counts what is admitted, not only what is queued: a burst is in flight
+        before its first turn is tokenized.
+        """
+        pace = self._paces[scorer]() if scorer in self._paces else None
+        if pace is None:
+            return None
+        held = self._in_flight.get(scorer, Demand())
+        callers = self._callers.get(scorer, {})
+        own = callers[caller].tokens if caller in callers else 0
+        others = len(callers) - (caller in callers)
+        before = min(held.tokens, own + others * (own + tokens))
+        return pace * before * self._real_shares.get(scorer, 1.0)
+
+    def change(self, scorer: str, items: int, tokens: int, caller: str = "") -> None:
+        """Adds to what is in flight, or takes from it."""
+        held = self._in_flight.setdefault(scorer, Demand())
+        callers = self._callers.setdefault(scorer, {})
+        for demand in (held, callers.setdefault(caller, Demand())):
+            demand.items += items
+            demand.tokens += tokens
+        if not callers[caller].items:
+            del callers[caller]
+        metrics.ITEMS_IN_FLIGHT.labels(scorer).set(held.items)
+        metrics.TOKENS_IN_FLIGHT.labels(scorer).set(held.tokens)
+
+    def _is_owed(self, scorer: str, demand: Demand, caller: str) -> bool:
+        """Whether there is room for this caller beyond what the others have taken: an equal part of all there is."""
+        settings, held, callers = self._settings, self._in_flight[scorer], self._callers[scorer]
+        if callers.keys() <= {caller}:
+            return False
+        own = callers.get(caller, Demand())
+        parts = len(callers) + (caller not in callers)
+        is_within = own.items + demand.items <= settings.max_items / parts
+        is_within = is_within and own.tokens + demand.tokens <= settings.max_tokens / parts
+        return (
+            (is_within or not own.items)
+            and held.items + demand.items <= 2 * settings.max_items
+            and held.tokens + demand.tokens <= 2 * settings.max_tokens
+        )
+
+
+def _advice(wait_seconds: float | None, share: float) -> int:
+    """Milliseconds until that share of the queue is done, from the rate at which the queue drains."""
+    if wait_seconds is None:
+        return _UNKNOWN_RETRY_MS
+    least, greatest = _RETRY_MS
+    return int(min(greatest, max(least, 1000 * wait_seconds * min(1.0, share))))

@@ -1,0 +1,128 @@
+"""Combinations: scores that a deployment makes of several scorers' parts, by weights, under a name of their own.
+
+A request asks one as it asks a scorer. Nothing is computed or kept for it: its scorers are asked, each from its own
+cache, and their parts are summed. Knows no settings.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from turnscore_core.errors import FailedScoringError, NotComputableError
+from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_wire import ModelDescription, Score, TokenCount
+
+from turnscore_service.scheduling.outcomes import Outcome
+
+_RANKS = np.arange(101.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Combination:
+    """The weighted sum of parts: `quality` is a scorer's value, `quality.relevant` one of its details."""
+
+    name: str
+    weights: Mapping[str, float]
+    percentiles: Sequence[float] | None = None
+    """The values of reference turns at each whole percentile; None where none are known."""
+    threshold: float | None = None
+
+    @property
+    def scorers(self) -> tuple[str, ...]:
+        """Those whose parts it is made of, in order."""
+        return tuple(dict.fromkeys(part.partition(".")[0] for part in self.weights))
+
+    def combine(self, found: Mapping[str, Score]) -> Score:
+        """The score of one turn.
+
+        Raises FailedScoringError where a scorer did not give the part that is weighed, or the sum is no number.
+        """
+        parts = {part: _read_part(part, found) for part in self.weights}
+        scores = [found[name] for name in self.scorers]
+        value = sum(weight * parts[part] for part, weight in self.weights.items())
+        if not math.isfinite(value):
+            raise NotComputableError(f"the weighted sum {self.name} is larger than a number can be")
+        is_comparable = all(each.percentile is not None for each in scores)
+        percentile = label = None
+        if is_comparable and self.percentiles is not None:
+            percentile = float(np.interp(value, self.percentiles, _RANKS))
+        if is_comparable and self.threshold is not None:
+            label = "low" if value < self.threshold else "fair"
+        return Score(
+            value=value,
+            percentile=percentile,
+            details=parts,
+            model="+".join(each.model for each in scores),
+            tokens=TokenCount(
+                used=sum(each.tokens.used for each in scores),
+                dropped=sum(each.tokens.dropped for each in scores),
+                truncated=any(each.tokens.truncated for each in scores),
+            ),
+            cached=all(each.cached for each in scores),
+            warnings=list(dict.fromkeys(warning for each in scores for warning in each.warnings)),
+            label=label,
+            stand_in=any(each.stand_in for each in scores),
+        )
+
+    def describe(self, scorers: Mapping[str, LoadedScorer], *, is_default: bool) -> ModelDescription:
+        """As a loaded bundle is described; its digest is over all that can change a score."""
+        behind = [scorers[name] for name in self.scorers]
+        content = "\n".join([*(each.bundle.digest for each in behind), *map(repr, sorted(self.weights.items()))])
+        known = None if self.threshold is None or self.percentiles is None else self.percentiles
+        return ModelDescription(
+            scorer=self.name,
+            model="+".join(each.bundle.manifest.reference for each in behind),
+            digest=hashlib.sha256(content.encode()).hexdigest(),
+            graph="combination",
+            token_limit=min(each.bundle.manifest.token_limit for each in behind),
+            is_default=is_default,
+            stand_in=any(each.bundle.manifest.stand_in for each in behind),
+            threshold=self.threshold,
+            threshold_percentile=None if known is None else float(np.interp(self.threshold or 0.0, known, _RANKS)),
+        )
+
+
+Combinations = Mapping[str, Combination]
+
+
+def scorers_behind(names: Iterable[str], combinations: Combinations) -> Iterable[str]:
+    """The scorers to ask for these names, each once."""
+    if not combinations:
+        return names
+    return dict.fromkeys(
+        scorer for name in names for scorer in (combinations[name].scorers if name in combinations else (name,))
+    )
+
+
+def conclude(asked: Iterable[str], outcome: Outcome, combinations: Combinations) -> None:
+    """Puts the combinations that were asked into the outcome, and leaves in it what was asked alone, in order.
+
+    A combination fails with the first error of a scorer that it is made of.
+    """
+    scores, errors = outcome.scores, outcome.errors
+    outcome.scores, outcome.errors = {}, {}
+    for name in asked:
+        if name not in combinations:
+            outcome.scores |= {name: scores[name]} if name in scores else {}
+            outcome.errors |= {name: errors[name]} if name in errors else {}
+            continue
+        failed = next((errors[each] for each in combinations[name].scorers if each in errors), None)
+        if failed is not None:
+            outcome.errors[name] = failed
+            continue
+        try:
+            outcome.scores[name] = combinations[name].combine(scores)
+        except FailedScoringError as error:
+            outcome.errors[name] = error
+
+
+def _read_part(part: str, found: Mapping[str, Score]) -> float:
+    scorer, _, detail = part.partition(".")
+    score = found[scorer]
+    if not detail:
+        return score.value
+    if detail not in score.details:
+        raise FailedScoringError(f"{scorer} gave this turn no {detail}")
+    return score.details[detail]

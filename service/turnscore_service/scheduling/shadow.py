@@ -1,0 +1,215 @@
+"""Shadows: other versions score some of what was said, to be compared and never answered. In nobody's way.
+
+A turn is offered when its answer is there. It waits in a short queue, and is computed in one thread, one pack of tokens
+at a time, while no caller's work waits. What finds no place in time is dropped and counted. No text is kept after that.
+"""
+
+import asyncio
+import logging
+import math
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar, cast
+
+from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.scorers.scorer import MergesPieces, RawScore, TokenPack, TurnToScore
+from turnscore_wire import Label, Score
+
+from turnscore_service import metrics
+from turnscore_service.scheduling.items import Item
+from turnscore_service.scheduling.outcomes import Outcome
+from turnscore_service.scheduling.shadow_window import PairWindow
+from turnscore_service.scheduling.split import VersionBeside
+from turnscore_service.scheduling.stages import Stage, StageWatch
+
+MOST_WAITING = 64
+"""Turns that wait at most. Chosen: a minute's sample of a turn per second, and little memory."""
+MOST_CHARS = 1_000_000
+"""Characters of the turns that wait, their contexts included, at most. Chosen: as much as one request may carry."""
+MOST_SECONDS = 10.0
+"""How long a turn waits at most. Chosen: no text stays through a long overload."""
+_LOOK_SECONDS = 0.02
+"""How often waiting turns look whether nothing else waits. Chosen: a look takes microseconds."""
+
+_Result = TypeVar("_Result")
+
+_LOGGER = logging.getLogger("turnscore.shadow")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shadow:
+    loaded: LoadedScorer
+    share: float
+    served: str
+    """The model that it is compared with."""
+    window: PairWindow = field(default_factory=PairWindow)
+
+    @property
+    def labels(self) -> tuple[str, str, str]:
+        return self.loaded.kind, self.loaded.bundle.manifest.reference, self.served
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waiting:
+    shadow: _Shadow
+    item: Item
+    percentile: float
+    """Of the answer that was given."""
+    label: Label | None
+    chars: int
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    percentile: float
+    label: Label | None
+    correlation: float | None
+
+
+class Shadows:
+    """The shadows of one process. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        versions: Sequence[VersionBeside] = (),
+        served: Callable[[str], str] = str,
+        is_idle: Callable[[], bool] = lambda: True,
+        watch: StageWatch | None = None,
+    ) -> None:
+        """`served` is the model that answers for a scorer's name; `is_idle` whether no caller's work would be delayed.
+
+        `watch` must not report to the process's health: a shadow that hangs is nobody's trouble but its own.
+        """
+        self._shadows = {
+            each.loaded.kind: _Shadow(loaded=each.loaded, share=each.share, served=served(each.loaded.kind))
+            for each in versions
+        }
+        self._is_idle = is_idle
+        self._stage = Stage("shadow", 1, self._prove, watch)
+        self._queue: deque[_Waiting] = deque()
+        self._chars = 0
+        self._work: asyncio.Task[None] | None = None
+        self._is_stopped = False
+        self._draw = random.Random().random  # noqa: S311 - draws a sample
+        for each in self._shadows.values():
+            for outcome in ("compared", "failed", "full", "late"):
+                metrics.SHADOW_TURNS.labels(*each.labels, outcome).inc(0)
+
+    def offer(self, item: Item, outcome: Outcome) -> None:
+        """Takes the answered turn, or drops it: for each shadow of a served version's score that has a percentile."""
+        if not self._shadows or self._is_stopped:
+            return
+        for name, score in outcome.scores.items():
+            shadow = self._shadows.get(name)
+            if shadow is None or name in item.versions or score.percentile is None or self._draw() >= shadow.share:
+                continue
+            self._take(shadow, item, score, score.percentile)
+
+    async def stop(self) -> None:
+        """Drops what waits and takes no more; ends the thread with the pack that it computes."""
+        self._is_stopped = True
+        self._queue.clear()
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.gather(self._work, return_exceptions=True)
+        self._stage.retire()
+
+    def _take(self, shadow: _Shadow, item: Item, score: Score, percentile: float) -> None:
+        chars = len(item.response) + sum(len(turn.text) for turn in item.context)
+        if len(self._queue) >= MOST_WAITING or self._chars + chars > MOST_CHARS:
+            metrics.SHADOW_TURNS.labels(*shadow.labels, "full").inc()
+            return
+        self._chars += chars
+        self._queue.append(
+            _Waiting(
+                shadow=shadow,
+                item=item,
+                percentile=percentile,
+                label=score.label,
+                chars=chars,
+                until=time.monotonic() + MOST_SECONDS,
+            )
+        )
+        if self._work is None or self._work.done():
+            self._work = asyncio.get_running_loop().create_task(self._compare_all())
+
+    async def _compare_all(self) -> None:
+        while self._queue:
+            waiting = self._queue.popleft()
+            try:
+                outcome = await self._compare(waiting)
+            except Exception as error:
+                _LOGGER.warning("a shadow failed: %s", type(error).__name__, extra={"model": waiting.shadow.labels[1]})
+                outcome = "failed"
+            finally:
+                self._chars -= waiting.chars
+            metrics.SHADOW_TURNS.labels(*waiting.shadow.labels, outcome).inc()
+
+    async def _compare(self, waiting: _Waiting) -> str:
+        shadow = waiting.shadow
+        if not await self._wait_until_idle(waiting.until):
+            return "late"
+        packs = await self._run(shadow, lambda: _encode(shadow.loaded, waiting.item))
+        pieces: list[RawScore] = []
+        for pack in packs:
+            if not await self._wait_until_idle(waiting.until):
+                return "late"
+            pieces += await self._run(shadow, lambda: shadow.loaded.scorer.score([pack]))  # noqa: B023
+        compared = await self._run(shadow, lambda: _conclude(waiting, packs, pieces))
+        _count(waiting, compared)
+        return "compared"
+
+    async def _wait_until_idle(self, until: float) -> bool:
+        """Returns when nobody's work waits; False where the time passes first."""
+        while not self._is_idle():
+            if time.monotonic() > until:
+                return False
+            await asyncio.sleep(_LOOK_SECONDS)
+        return True
+
+    async def _run(self, shadow: _Shadow, work: Callable[[], _Result]) -> _Result:
+        """Does the work in the thread, and counts its CPU time."""
+
+        def timed() -> tuple[_Result, float]:
+            started_at = time.thread_time()
+            return work(), time.thread_time() - started_at
+
+        result, seconds = await self._stage.run(timed)
+        metrics.SHADOW_SECONDS.labels(*shadow.labels).inc(seconds)
+        return result
+
+    def _prove(self) -> None:
+        for each in self._shadows.values():
+            each.loaded.prove()
+
+
+def _encode(loaded: LoadedScorer, item: Item) -> list[TokenPack]:
+    """The turn as this version takes it, with its own reading of the options."""
+    asked = item.options.get(loaded.kind, {})
+    options = loaded.scorer.read_options(asked)
+    return loaded.scorer.encode([loaded.trim(TurnToScore(item.context, item.response, options=options, asked=asked))])
+
+
+def _conclude(waiting: _Waiting, packs: Sequence[TokenPack], pieces: list[RawScore]) -> _Compared:
+    """Where the score lies by the version's own curve and threshold. Raises ValueError where it is no number."""
+    loaded = waiting.shadow.loaded
+    raw = pieces[0] if len(packs) == 1 else cast("MergesPieces", loaded.scorer).merge(packs[0], pieces)
+    percentile = loaded.percentile(raw)
+    if percentile is None or not math.isfinite(raw.value) or not math.isfinite(percentile):
+        raise ValueError("the version gave no percentile")
+    correlation = waiting.shadow.window.add(waiting.percentile, percentile)
+    return _Compared(percentile, loaded.label(raw), correlation)
+
+
+def _count(waiting: _Waiting, compared: _Compared) -> None:
+    labels = waiting.shadow.labels
+    metrics.SHADOW_SHIFT.labels(*labels).observe(abs(compared.percentile - waiting.percentile))
+    metrics.SHADOW_PERCENTILES.labels(*labels, "served").inc(waiting.percentile)
+    metrics.SHADOW_PERCENTILES.labels(*labels, "shadow").inc(compared.percentile)
+    metrics.SHADOW_LABELS.labels(*labels, waiting.label or "none", compared.label or "none").inc()
+    if compared.correlation is not None:
+        metrics.SHADOW_CORRELATION.labels(*labels).set(compared.correlation)

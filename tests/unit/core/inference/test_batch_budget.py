@@ -1,0 +1,225 @@
+"""How large batches may be, on a device whose memory is made up."""
+
+import asyncio
+import logging
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from prometheus_client import REGISTRY
+from support.fakes import FakeScorer, encoded, loaded_fake
+from support.fed_bundles import make_fed_scorer
+from support.machines import FakeMachine
+from turnscore_core.deadline import Deadline
+from turnscore_core.errors import OverloadedError
+from turnscore_core.inference.batch_budget import (
+    FIRST_TOKENS,
+    MOST_CUDA_TOKENS,
+    BatchBudget,
+    TokenLimit,
+    cuda_budget,
+    find_most_tokens,
+)
+from turnscore_core.inference.concurrency import Concurrency
+from turnscore_core.inference.devices import Device
+from turnscore_core.inference.onnx_backend import OutOfMemoryError
+from turnscore_core.inference.padded_rows import padded_width
+from turnscore_core.scorers.loaded_scorer import load_scorer
+from turnscore_models import Bundle, starter_bundles
+from turnscore_service.lifecycle.loading import model_loader
+from turnscore_service.lifecycle.loading.warm_up import measure_budget, widest_packs
+from turnscore_service.scheduling.batcher import Batcher
+from turnscore_service.settings.service import BatchingSettings, RuntimeSettings, Settings
+
+LATER = Deadline.after_ms(86_400_000)
+
+
+class FakeMemory:
+    """Device memory of which an arena takes a number of bytes a token, and keeps what it took."""
+
+    def __init__(self, free: int, bytes_a_token: int) -> None:
+        self._free = free
+        self._bytes_a_token = bytes_a_token
+        self._arena = 0
+        self.batches: list[int] = []
+
+    def run(self, tokens: int) -> None:
+        self.batches.append(tokens)
+        wanted = max(self._arena, tokens * self._bytes_a_token)
+        if wanted > self._free:
+            raise OutOfMemoryError("no memory")
+        self._arena = wanted
+
+    def free_bytes(self) -> int:
+        return self._free - self._arena
+
+
+def test_the_budget_is_the_largest_doubling_that_stays_within_the_share():
+    memory = FakeMemory(free=100_000_000, bytes_a_token=1_000)
+    assert find_most_tokens(memory.run, memory.free_bytes, 40_000_000) == 32 * FIRST_TOKENS
+    assert memory.batches == [FIRST_TOKENS * 2**power for power in range(6)]
+
+
+def test_memory_beyond_measure_ends_at_the_chosen_limit():
+    memory = FakeMemory(free=10**12, bytes_a_token=1)
+    assert find_most_tokens(memory.run, memory.free_bytes, 10**12) == MOST_CUDA_TOKENS
+
+
+def test_memory_that_ends_early_gives_what_fitted_before():
+    memory = FakeMemory(free=5_000_000, bytes_a_token=1_000)
+    assert find_most_tokens(memory.run, memory.free_bytes, 10**9) == 4 * FIRST_TOKENS
+
+
+def test_a_first_batch_that_takes_more_than_its_share_is_halved():
+    memory = FakeMemory(free=5_000_000, bytes_a_token=1_000)
+    assert find_most_tokens(memory.run, memory.free_bytes, 900_000) == FIRST_TOKENS // 2
+
+
+def test_a_failure_that_is_not_about_memory_is_raised():
+    def fail(_: int) -> None:
+        raise RuntimeError("illegal memory access")
+
+    with pytest.raises(RuntimeError, match="illegal"):
+        find_most_tokens(fail, lambda: 0, 10)
+
+
+def test_a_gpu_deals_out_less_than_a_cpu():
+    assert cuda_budget(65_536).least_split_tokens == 8_192
+    assert cuda_budget(1_024).least_split_tokens == 1_024
+    assert BatchBudget().least_split_tokens == 256
+
+
+def test_the_limit_shrinks_at_once_and_comes_back_slowly_but_never_beyond():
+    limit = TokenLimit(6_400)
+    limit.shrink(4_000)
+    assert limit.tokens == 2_000
+    limit.shrink(6_000)
+    assert limit.tokens == 2_000
+    limit.recover()
+    assert limit.tokens == 2_031
+    for _ in range(100):
+        limit.recover()
+    assert limit.tokens == 6_400
+
+
+def counted(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, {"scorer": "fake", **labels}) or 0.0
+
+
+async def hold(batcher: Batcher, scorer: FakeScorer) -> "asyncio.Future[object]":
+    scorer.gate.clear()
+    first = batcher.submit(encoded(3), LATER)
+    await asyncio.to_thread(scorer.started.wait)
+    return first
+
+
+async def test_a_batch_that_finds_no_memory_is_halved_and_every_turn_is_scored(fake_scorer: FakeScorer):
+    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(max_batch_tokens=4_096))
+    fake_scorer.most_tokens = 100
+    failed = counted("turnscore_items_total", model="fake:1.0.0", outcome="failed")
+    halved = counted("turnscore_out_of_memory_batches_total")
+    first = await hold(batcher, fake_scorer)
+    futures = [batcher.submit(encoded(32), LATER) for _ in range(8)]
+    fake_scorer.gate.set()
+    scores = await asyncio.gather(first, *futures)
+    assert [each.raw[0].value for each in scores[1:]] == [0.32] * 8
+    assert fake_scorer.batches[1:4] == [[32] * 8, [32] * 4, [32] * 2]
+    assert counted("turnscore_items_total", model="fake:1.0.0", outcome="failed") == failed
+    assert counted("turnscore_out_of_memory_batches_total") == halved + 3
+    batcher.close()
+
+
+async def test_batches_after_one_that_found_no_memory_are_smaller(fake_scorer: FakeScorer):
+    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(max_batch_tokens=4_096))
+    fake_scorer.most_tokens = 130
+    for turns in (8, 8):
+        first = await hold(batcher, fake_scorer)
+        futures = [batcher.submit(encoded(32), LATER) for _ in range(turns)]
+        fake_scorer.gate.set()
+        await asyncio.gather(first, *futures)
+        fake_scorer.started.clear()
+    assert [len(batch) for batch in fake_scorer.batches] == [1, 8, 4, 4, 1, 4, 4]
+    batcher.close()
+
+
+async def test_a_turn_that_finds_no_memory_alone_may_be_sent_again(fake_scorer: FakeScorer):
+    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings())
+    fake_scorer.most_tokens = 10
+    with pytest.raises(OverloadedError, match="no memory left") as refused:
+        await batcher.submit(encoded(32), LATER)
+    assert refused.value.retry_after_ms == 1000
+    assert (await batcher.submit(encoded(8), LATER)).raw[0].value == 0.08
+    batcher.close()
+
+
+async def test_the_devices_budget_holds_unless_the_setting_names_one(fake_scorer: FakeScorer):
+    loaded = replace(loaded_fake(fake_scorer), budget=BatchBudget(most_tokens=64))
+    for settings, sizes in ((BatchingSettings(), [2, 2, 2, 2]), (BatchingSettings(max_batch_tokens=128), [4, 4])):
+        fake_scorer.batches.clear()
+        fake_scorer.started.clear()
+        batcher = Batcher(loaded, settings)
+        first = await hold(batcher, fake_scorer)
+        futures = [batcher.submit(encoded(32), LATER) for _ in range(8)]
+        fake_scorer.gate.set()
+        await asyncio.gather(first, *futures)
+        assert [len(batch) for batch in fake_scorer.batches[1:]] == sizes
+        batcher.close()
+
+
+def test_the_widest_packs_are_as_wide_as_the_scorer_makes_them_and_no_two_alike(tmp_path: Path):
+    loaded = load_scorer(read_starter("engagement"), "cpu-int8")
+    packs = list(widest_packs(loaded, 2_000))
+    assert {pack.width for pack in packs} == {loaded.bundle.manifest.token_limit}
+    rows = [row for pack in packs for row in pack.rows]
+    assert len(set(rows)) == len(rows) == 2 * len(packs)
+    assert sum(len(pack.rows) * padded_width(pack.width) for pack in packs) >= 2_000
+    assert len(loaded.scorer.score(packs)) == len(packs)
+    fed, _ = make_fed_scorer(tmp_path / "fed", window=256)
+    loaded_fed = replace(loaded_fake(fed), bundle=replace(loaded.bundle, manifest=loaded.bundle.manifest))
+    trunks = [pack.rows[0] for pack in widest_packs(loaded_fed, 2_000)]
+    assert len(set(trunks)) == len(trunks) >= 3
+
+
+def read_starter(name: str) -> Bundle:
+    from turnscore_models import read_bundle
+
+    return read_bundle(next(folder for folder in starter_bundles() if folder.name == name))
+
+
+def test_a_scorers_budget_is_found_by_its_own_batches(fake_scorer: FakeScorer):
+    fake_scorer.most_tokens = 5_000
+    loaded = measure_budget(loaded_fake(fake_scorer), lambda: 0, 10**9)
+    assert loaded.budget == cuda_budget(4_096)
+    sizes = [len(batch) * batch[0] for batch in fake_scorer.batches]
+    assert all(later > 1.9 * earlier for earlier, later in pairwise(sizes))
+
+
+@pytest.mark.parametrize(("workers", "device", "beside"), [(1, "cuda", 1), (4, "cuda", 2), (4, "cuda:0", 4)])
+def test_workers_scorers_and_lanes_divide_the_free_memory(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, workers: int, device: str, beside: int
+):
+    parts: list[int] = []
+
+    def measure(loaded, free_bytes, may_take_bytes):
+        assert free_bytes() == 20 << 30
+        parts.append(may_take_bytes)
+        return replace(loaded, budget=cuda_budget(2_048))
+
+    on_cuda = replace(loaded_fake(FakeScorer()), device=Device("cuda", 0), concurrency=Concurrency(lanes=2))
+    monkeypatch.setattr(model_loader, "prove_scorer", lambda *_, **__: on_cuda)
+    monkeypatch.setattr(model_loader, "measure_pace", lambda proved: proved)
+    monkeypatch.setattr(model_loader, "choose_graph", lambda *_: ("cuda-fp16", Device("cuda", 0)))
+    monkeypatch.setattr(model_loader, "measure_budget", measure)
+    models = tuple(f"{folder}/" for folder in starter_bundles()[:2])
+    runtime = RuntimeSettings(device=device, gpu_memory_share=0.5)
+    settings = Settings(models=models, workers=workers, runtime=runtime)
+    with caplog.at_level(logging.INFO, "turnscore.models"):
+        scorers = model_loader.load_scorers(settings, machine=FakeMachine())
+    assert parts == [int(0.5 * (20 << 30) / beside / 2 / 2)] * 2
+    assert {each.budget.most_tokens for each in scorers.values()} == {2_048}
+    assert "takes batches of up to 2048 tokens" in caplog.text
+    parts.clear()
+    named = settings.model_copy(update={"batching": BatchingSettings(max_batch_tokens=512)})
+    model_loader.load_scorers(named, machine=FakeMachine())
+    assert parts == []

@@ -1,0 +1,104 @@
+"""What is said where the runtime is missing, broken or incomplete."""
+
+import builtins
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+from turnscore_core.inference import onnx_library
+from turnscore_core.inference.machine import PROBE_GRAPH, ThisMachine
+from turnscore_core.inference.onnx_library import DeviceError, describe_build, load_onnxruntime, missing_library
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, error: ImportError) -> None:
+    def fail(name: str) -> ModuleType:
+        raise error
+
+    monkeypatch.setattr(onnx_library, "import_module", fail)
+
+
+def test_a_missing_runtime_is_one_sentence_that_names_the_extras(monkeypatch: pytest.MonkeyPatch):
+    refuse(monkeypatch, ModuleNotFoundError("No module named 'onnxruntime'", name="onnxruntime"))
+    with pytest.raises(DeviceError, match=r"^ONNX Runtime is not installed: install the extra `cpu` \(pip install"):
+        load_onnxruntime()
+
+
+def test_a_broken_runtime_is_told_with_its_reason(monkeypatch: pytest.MonkeyPatch):
+    refuse(monkeypatch, ImportError("libfoo.so: bad", name="onnxruntime.capi"))
+    with pytest.raises(DeviceError, match=r"\(libfoo.so: bad\): remove onnxruntime and onnxruntime-gpu"):
+        load_onnxruntime()
+
+
+def test_a_runtime_half_removed_is_broken(monkeypatch: pytest.MonkeyPatch):
+    # Where both packages were installed and one was removed, an empty package is left that can be imported.
+    monkeypatch.setattr(onnx_library, "import_module", ModuleType)
+    with pytest.raises(DeviceError, match="files of it are missing"):
+        load_onnxruntime()
+
+
+def test_the_service_can_be_imported_without_a_runtime():
+    script = (
+        "import sys; sys.modules['onnxruntime'] = None\n"
+        "import turnscore_service.lifecycle.loading.model_loader, turnscore_service.api.http.door\n"
+        "from turnscore_service.settings.service import Settings\n"
+        "from turnscore_core.inference.onnx_library import DeviceError\n"
+        "try: turnscore_service.lifecycle.loading.model_loader.load_scorers(Settings())\n"
+        "except DeviceError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("ONNX Runtime is not installed: install the extra `cpu`")
+
+
+def test_the_installed_build_is_described():
+    build = describe_build()
+    assert build.version == onnxruntime.__version__
+    assert "CPUExecutionProvider" in build.providers
+    assert set(build.packages) & {"onnxruntime", "onnxruntime-gpu"}
+    assert (build.cuda_version is not None) == build.has_cuda
+
+
+@pytest.mark.parametrize(
+    ("text", "library"),
+    [
+        ("libcudnn.so.9: cannot open shared object file: No such file or directory", "libcudnn.so.9"),
+        ("/x/libonnxruntime_providers_cuda.so: undefined symbol: Provider_GetHost", None),
+    ],
+)
+def test_a_missing_library_is_read_from_what_the_loader_says(
+    monkeypatch: pytest.MonkeyPatch, text: str, library: str | None
+):
+    def load(path: str) -> None:
+        assert Path(path).name == "libonnxruntime_providers_cuda.so"
+        raise OSError(text)
+
+    monkeypatch.setattr(onnx_library, "ctypes", SimpleNamespace(CDLL=load))
+    assert missing_library() == library
+
+
+def test_the_probe_graph_is_what_onnx_writes():
+    tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "probe", tensors[:1], tensors[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    assert model.SerializeToString() == PROBE_GRAPH
+
+
+def test_a_session_tells_which_providers_it_was_given():
+    if describe_build().has_cuda:
+        pytest.skip("this build has the CUDA provider")
+    with pytest.warns(UserWarning, match="CUDAExecutionProvider"):
+        assert ThisMachine().open_providers(0) == ("CPUExecutionProvider",)
+
+
+def test_libraries_are_loaded_without_a_word_on_stdout(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    loud = SimpleNamespace(InferenceSession=object, preload_dlls=lambda: builtins.print("Failed to load"))
+    monkeypatch.setattr(onnx_library, "import_module", lambda _: loud)
+    onnx_library.load_cuda_libraries.cache_clear()
+    onnx_library.load_cuda_libraries()
+    onnx_library.load_cuda_libraries.cache_clear()
+    assert capsys.readouterr().out == ""

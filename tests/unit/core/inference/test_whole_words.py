@@ -1,0 +1,75 @@
+"""Looking words up gives the tokenizer's own ids, for every text."""
+
+import gzip
+import json
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from support.data_sets import find_data
+from tokenizers import Tokenizer
+from turnscore_core.inference.text_tokenizer import TextTokenizer
+from turnscore_core.inference.whole_words import WholeWords
+from turnscore_models import starter_bundles
+
+FILE = next(folder for folder in starter_bundles() if folder.name == "engagement") / "tokenizer.json"
+OURS = TextTokenizer(FILE)
+THEIRS = Tokenizer.from_file(str(FILE))
+WORDS = sorted(word for word in THEIRS.get_vocab() if word.isascii())[::7]
+
+texts = st.one_of(
+    st.text(max_size=80),
+    st.text(st.characters(max_codepoint=127), max_size=80),
+    st.lists(st.one_of(st.sampled_from(WORDS), st.text(max_size=6)), max_size=12).map(" ".join),
+)
+
+
+def expected(text: str) -> list[int]:
+    return list(THEIRS.encode(text, add_special_tokens=False).ids)
+
+
+@given(st.lists(texts, max_size=4))
+@example(["It's a [MASK] day", "naïve café", "tab\there\nand\rthere", "bell\x07 and \x0b and \x1c and \x7f"])
+@example(["a" * 101, "_under_score_", "##ing", "UPPER Case", "", "   ", "3.14159 $5,000 C++"])
+def test_ids_are_the_tokenizers_own(asked: list[str]):
+    assert OURS.encode(asked) == [expected(text) for text in asked]
+
+
+def turns_said() -> Iterator[str]:
+    [file] = find_data("dialogue_text.jsonl.gz")
+    with gzip.open(file, "rt", encoding="utf-8") as lines:
+        for line, _ in zip(lines, range(200), strict=False):
+            yield from strings_of(json.loads(line))
+
+
+def strings_of(found: object) -> Iterator[str]:
+    if isinstance(found, str):
+        yield found
+    elif isinstance(found, dict | list):
+        for each in found.values() if isinstance(found, dict) else found:
+            yield from strings_of(each)
+
+
+def test_ids_of_what_people_said_are_the_tokenizers_own():
+    said = list(turns_said())
+    assert OURS.encode(said) == [expected(text) for text in said]
+
+
+def test_words_of_the_vocabulary_are_not_tokenized():
+    words = WholeWords.of(THEIRS)
+    assert words is not None
+    assert words.look_up("How are you, my friend?").unknown == []
+    assert words.look_up("How are you, Zebulon?").unknown == ["zebulon"]
+
+
+@pytest.mark.parametrize("part", ["normalizer", "pre_tokenizer", "model"])
+def test_another_tokenizer_is_asked_for_every_text(part: str):
+    described = json.loads(THEIRS.to_str())
+    others = {
+        "normalizer": {"type": "Lowercase"},
+        "pre_tokenizer": {"type": "Whitespace"},
+        "model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1}, "unk_token": "[UNK]"},
+    }
+    other = Tokenizer.from_str(json.dumps({**described, part: others[part], "post_processor": None}))
+    assert WholeWords.of(other) is None

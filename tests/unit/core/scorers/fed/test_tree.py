@@ -1,0 +1,70 @@
+import math
+import tracemalloc
+
+import numpy as np
+import pytest
+from turnscore_core.scorers.fed.tree import CONTEXT_END, build_tree
+
+FOLLOW_UPS = [[1, 2, 3], [1, 2, 4, 5], [6], [1, 2], [6, 7]]
+
+
+def test_shared_beginnings_are_held_once() -> None:
+    tree = build_tree(FOLLOW_UPS)
+    assert sorted(tree.targets.tolist()) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_token_that_nothing_follows_is_not_fed() -> None:
+    assert build_tree(FOLLOW_UPS).ids.tolist() == [1, 2, 4, 6]
+
+
+def test_first_tokens_are_predicted_from_the_context_and_others_from_the_token_before() -> None:
+    tree = build_tree(FOLLOW_UPS)
+    predicted_from = dict(zip(tree.targets.tolist(), tree.predictors.tolist(), strict=True))
+    assert predicted_from == {1: CONTEXT_END, 2: 0, 3: 1, 4: 1, 5: 2, 6: CONTEXT_END, 7: 3}
+
+
+def test_depths_and_ends_tell_who_is_below_whom() -> None:
+    tree = build_tree(FOLLOW_UPS)
+    assert tree.depths.tolist() == [0, 1, 2, 0]
+    assert tree.ends.tolist() == [2, 2, 2, 3]
+
+
+def test_losses_are_means_over_each_follow_ups_own_tokens() -> None:
+    tree = build_tree(FOLLOW_UPS)
+    losses = tree.targets.astype(np.float64)
+    assert tree.response_losses(losses) == pytest.approx([2, 3, 6, 1.5, 6.5])
+    assert tree.whole_losses(losses, context_loss=10.0, context_tokens=5)[2] == pytest.approx(16 / 6)
+
+
+def test_sums_are_those_of_a_follow_ups_own_losses_to_the_last_bit() -> None:
+    draw = np.random.default_rng(3)
+    follow_ups = [draw.integers(0, 4, draw.integers(1, 9)).tolist() for _ in range(300)]
+    tree = build_tree(follow_ups)
+    losses = draw.exponential(3.0, len(tree.targets)).astype(np.float32)
+    by_path = {}
+    paths: list[tuple[int, ...]] = []
+    for place, (predictor, target) in enumerate(zip(tree.predictors.tolist(), tree.targets.tolist(), strict=True)):
+        path = (*(paths[predictor] if predictor != CONTEXT_END else ()), target)
+        by_path[path] = float(losses[place])
+        if any(tuple(each[: len(path)]) == path and len(each) > len(path) for each in follow_ups):
+            paths.append(path)  # it is fed, so that others can name it
+    expected = [math.fsum(by_path[tuple(each[: end + 1])] for end in range(len(each))) for each in follow_ups]
+    assert tree.sum_losses(losses).tolist() == expected
+
+
+def test_a_tree_takes_memory_for_its_tokens_not_for_their_square() -> None:
+    def traced_bytes(count: int) -> int:
+        follow_ups = [[number, *range(10_000, 10_030)] for number in range(count)]
+        tracemalloc.start()
+        tree = build_tree(follow_ups)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert tree.size_bytes < 100 * sum(map(len, follow_ups))
+        return peak
+
+    assert traced_bytes(400) < 6 * traced_bytes(100)
+
+
+def test_an_empty_follow_up_is_refused() -> None:
+    with pytest.raises(ValueError, match="one token or more"):
+        build_tree([[1], []])

@@ -1,0 +1,113 @@
+"""The encoder: vectors of texts, what it reads of them, and what its self-test refuses."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.encoder_bundles import GRAPH, TURNS, WIDTH, make_encoder_bundle, save_encoder_graph
+from turnscore_core.errors import InvalidRequestError
+from turnscore_core.scorers.loaded_scorer import LoadedScorer, load_scorer
+from turnscore_core.scorers.scorer import EncodesTexts, RawScore, TurnToScore
+from turnscore_models import Bundle, BundleError, MismatchedGraphError, write_bundle
+from turnscore_wire import Turn
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Bundle:
+    return make_encoder_bundle(tmp_path / "encoder")
+
+
+@pytest.fixture
+def loaded(bundle: Bundle) -> LoadedScorer:
+    return load_scorer(bundle, "fp32")
+
+
+def encode(loaded: LoadedScorer, *texts: str) -> list[RawScore]:
+    turns = [loaded.trim(TurnToScore([], text)) for text in texts]
+    return loaded.scorer.score(loaded.scorer.encode(turns))
+
+
+def vector_of(score: RawScore) -> np.ndarray:
+    assert score.vector is not None
+    return np.frombuffer(score.vector, "<f4")
+
+
+def test_a_vector_has_length_1_and_near_texts_have_near_vectors(loaded: LoadedScorer):
+    good, fine, bad = map(vector_of, encode(loaded, "good", "fine fine", "bad ugly"))
+    assert isinstance(loaded.scorer, EncodesTexts)
+    assert loaded.scorer.vector_width == len(good) == WIDTH
+    assert good @ good == pytest.approx(1)
+    assert good @ fine > 0.9
+    assert good @ bad < -0.9
+
+
+def test_a_turn_s_value_is_the_cosine_with_the_text_before_it(loaded: LoadedScorer):
+    context = [Turn(speaker="user", text="bad"), Turn(speaker="system", text="good"), Turn(speaker="user", text=" ")]
+    turn = loaded.trim(TurnToScore(context, "fine"))
+    [score] = loaded.scorer.score(loaded.scorer.encode([turn]))
+    good, fine = map(vector_of, encode(loaded, "good", "fine"))
+    assert score.value == pytest.approx(float(good @ fine))
+    assert score.vector == fine.tobytes()
+    assert encode(loaded, "fine")[0].value == pytest.approx(1)
+
+
+def test_equal_texts_of_a_batch_have_equal_vectors_and_are_computed_once(loaded: LoadedScorer):
+    first, other, second = encode(loaded, "a b", "x y z", "a b")
+    assert first.vector == second.vector != other.vector
+
+
+def test_the_end_of_a_long_text_is_dropped_and_counted(loaded: LoadedScorer):
+    turn = loaded.trim(TurnToScore([], "a b c d e f g h i"))
+    [pack] = loaded.scorer.encode([turn])
+    assert (pack.tokens[0].used, pack.tokens[0].dropped, pack.warnings) == (8, 3, (("response_cut",),))
+    assert encode(loaded, "a b c d e f g h i")[0].vector == encode(loaded, "a b c d e f x y z")[0].vector
+
+
+def test_a_text_longer_than_can_be_read_is_cut_before_it_is_tokenized(loaded: LoadedScorer):
+    trimmed = loaded.trim(TurnToScore([], "a " * 4000))
+    assert (len(trimmed.response), trimmed.is_cut) == (16 * 8, True)
+    assert loaded.trim(trimmed).response == trimmed.response
+    assert loaded.scorer.estimate_tokens(trimmed) <= 8
+
+
+def test_what_is_read_of_a_text_is_the_text(loaded: LoadedScorer):
+    assert loaded.scorer.inputs_of(TurnToScore([], "a b")) == ("a b",)  # type: ignore[attr-defined]
+
+
+def test_it_takes_no_options(loaded: LoadedScorer):
+    with pytest.raises(InvalidRequestError) as refused:
+        loaded.scorer.read_options({"pooling": "cls"})
+    assert refused.value.field == "pooling"
+
+
+def rewrite(bundle: Bundle, **changes: object) -> Bundle:
+    save_encoder_graph(bundle.folder / GRAPH, **changes)  # type: ignore[arg-type]
+    return write_bundle(bundle.folder, bundle.manifest)
+
+
+def test_a_graph_of_other_weights_is_refused(bundle: Bundle):
+    with pytest.raises(MismatchedGraphError, match="self-test turn"):
+        load_scorer(rewrite(bundle, seed=1), "fp32")
+
+
+def test_a_graph_whose_numbers_stand_in_another_order_is_refused(bundle: Bundle):
+    import onnx
+    from onnx import numpy_helper
+
+    model = onnx.load(bundle.folder / GRAPH)
+    [table] = [each for each in model.graph.initializer if each.name == "table"]
+    table.CopyFrom(numpy_helper.from_array(np.roll(numpy_helper.to_array(table), 1, axis=1).copy(), "table"))
+    onnx.save(model, bundle.folder / GRAPH)
+    with pytest.raises(MismatchedGraphError, match="number_"):  # every cosine is as it was
+        load_scorer(write_bundle(bundle.folder, bundle.manifest), "fp32")
+
+
+def test_a_graph_without_a_vector_is_refused(bundle: Bundle):
+    with pytest.raises(BundleError, match="vector"):
+        load_scorer(rewrite(bundle, output="score"), "fp32")
+
+
+def test_the_self_test_of_the_bundle_spreads_over_the_scale(bundle: Bundle):
+    values = [turn.value for turn in bundle.self_test().turns]
+    assert len(values) == len(TURNS)
+    assert max(values) - min(values) > 1  # type: ignore[type-var, operator]

@@ -1,0 +1,107 @@
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+from turnscore_core.errors import InvalidRequestError
+from turnscore_core.inference.padded_rows import padded_width
+from turnscore_core.scorers.engagement import EngagementScorer, last_user_run
+from turnscore_core.scorers.scorer import TurnToScore
+from turnscore_models import Bundle
+from turnscore_wire import Turn
+
+
+class RecordingBackend:
+    inputs = outputs = ()
+
+    def __init__(self) -> None:
+        self.feeds: Mapping[str, Any] = {}
+
+    def round_width(self, longest: int) -> int:
+        return padded_width(longest)
+
+    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        self.feeds = feeds
+        return {"probability": np.linspace(0.1, 0.9, len(feeds["query_row"]), dtype=np.float32)}
+
+
+def turns(*spoken: tuple[str, str]) -> list[Turn]:
+    return [Turn(speaker=speaker, text=text) for speaker, text in spoken]
+
+
+@pytest.fixture
+def backend() -> RecordingBackend:
+    return RecordingBackend()
+
+
+@pytest.fixture
+def scorer(tmp_path: Path, backend: RecordingBackend) -> EngagementScorer:
+    words = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", *"abcdefghijklmnop"]
+    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    fields = {"tokenizer": "tokenizer.json", "token_limit": 6, "files": {"tokenizer.json": ""}}
+    manifest: Any = type("Manifest", (), fields)
+    return EngagementScorer(Bundle(tmp_path, manifest), backend)
+
+
+def test_the_query_is_the_users_last_run_of_messages():
+    context = turns(("user", "a"), ("system", "b"), ("user", " c"), ("user", "d "), ("system", "e"))
+    assert last_user_run(context) == ("c", "d")
+    assert last_user_run(turns(("system", "b"))) == ()
+    assert last_user_run([]) == ()
+
+
+def test_empty_messages_do_not_end_or_widen_the_query():
+    assert last_user_run(turns(("user", "a"), ("user", ""), ("user", "b"))) == ("a", "b")
+
+
+def test_a_long_query_loses_its_beginning_and_a_long_reply_its_end(scorer: EngagementScorer):
+    [turn] = scorer.encode([TurnToScore(turns(("user", "a b c d e f")), "g h i j k")])
+    query, reply = turn.rows
+    assert query == (1, *(4 + "abcdefghijklmnop".index(letter) for letter in "cdef"), 2)
+    assert reply == (1, *(4 + "abcdefghijklmnop".index(letter) for letter in "ghij"), 2)
+    assert (turn.tokens[0].used, turn.tokens[0].dropped) == (12, 3)
+
+
+def test_without_a_user_turn_the_reply_stands_for_both(scorer: EngagementScorer, backend: RecordingBackend):
+    [turn] = scorer.encode([TurnToScore([], "a b")])
+    scorer.score([turn])
+    assert len(turn.rows) == 1
+    assert backend.feeds["query_row"].tolist() == backend.feeds["reply_row"].tolist() == [0]
+    assert not scorer.counts_in_dialogue(TurnToScore([], "a b"))
+
+
+def test_equal_rows_of_a_batch_are_computed_once(scorer: EngagementScorer, backend: RecordingBackend):
+    context = turns(("user", "a b"))
+    batch = scorer.encode([TurnToScore(context, reply) for reply in ("c", "d", "c")])
+    scores = scorer.score(batch)
+    assert backend.feeds["input_ids"].shape == (3, 8)
+    assert backend.feeds["attention_mask"].sum(axis=1).tolist() == [4, 3, 3]
+    assert backend.feeds["query_row"].tolist() == [0, 0, 0]
+    assert backend.feeds["reply_row"].tolist() == [1, 2, 1]
+    assert [round(score.value, 1) for score in scores] == [0.1, 0.5, 0.9]
+
+
+def test_options_are_refused_by_name(scorer: EngagementScorer):
+    scorer.read_options({})
+    with pytest.raises(InvalidRequestError) as refused:
+        scorer.read_options({"mood": 1})
+    assert refused.value.field == "mood"
+
+
+def test_the_token_estimate_is_not_less_than_the_tokens(scorer: EngagementScorer):
+    turn = TurnToScore(turns(("user", "a b c d e f")), "g h i j k")
+    assert scorer.estimate_tokens(turn) >= scorer.encode([turn])[0].tokens[0].used - 2
+
+
+def test_a_text_that_many_turns_share_is_tokenized_once(scorer: EngagementScorer, monkeypatch: pytest.MonkeyPatch):
+    tokenized: list[str] = []
+    encode = scorer._tokenizer.encode
+    monkeypatch.setattr(scorer._tokenizer, "encode", lambda texts: tokenized.extend(texts) or encode(texts))
+    context = turns(("user", "a"), ("user", "b"))
+    packs = scorer.encode([TurnToScore(context, reply) for reply in ("c", "d", "c")])
+    assert sorted(tokenized) == ["a b", "c", "d"]
+    assert packs[0].rows == packs[2].rows

@@ -1,0 +1,209 @@
+"""What a scorer reads of a turn, and the pieces that its scores are kept in."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.fed_bundles import make_fed_scorer
+from support.fed_paths import PathBackend
+from turnscore_core.scorers.engagement import EngagementScorer
+from turnscore_core.scorers.fed.scorer import FedScorer
+from turnscore_core.scorers.fields import pack_fields
+from turnscore_core.scorers.parts import ScorePart, parts_reader
+from turnscore_core.scorers.quality import QualityScorer
+from turnscore_core.scorers.scorer import TurnToScore
+from turnscore_core.scorers.sentiment_stop import SentimentStopScorer
+from turnscore_models import read_bundle, starter_bundles
+from turnscore_wire import TokenCount, Turn
+
+SCORERS = {each.KIND: each for each in (EngagementScorer, SentimentStopScorer, FedScorer, QualityScorer)}
+
+
+def turn(*texts: str, options: object = None) -> TurnToScore:
+    """A turn whose context is spoken by user and system in turns, the user first; the last text is the response."""
+    speakers = itertools.cycle(("user", "system"))
+    context = [Turn(speaker=speaker, text=text) for speaker, text in zip(speakers, texts[:-1], strict=False)]
+    return TurnToScore(context, texts[-1], options=options)
+
+
+def small_turns() -> Iterator[TurnToScore]:
+    """All turns of at most three short texts, whoever says them."""
+    texts = ["a b", "a", "b c", " a ", "", "user"]
+    for length in (0, 1, 2):
+        for spoken in itertools.product(itertools.product(("user", "system"), texts), repeat=length):
+            context = [Turn(speaker=speaker, text=text) for speaker, text in spoken]
+            for response in ("a", "b c", " a"):
+                yield TurnToScore(context, response)
+
+
+def score(scorer: FedScorer, asked: TurnToScore) -> ScorePart:
+    [pack] = scorer.encode([asked])
+    [raw] = scorer.score([pack])
+    return ScorePart(raw, pack.tokens[0])
+
+
+@pytest.mark.parametrize("folder", starter_bundles(), ids=lambda folder: folder.name)
+def test_turns_of_equal_inputs_are_the_same_tokens(folder: Path):
+    scorer: Any = SCORERS[folder.name](read_bundle(folder), PathBackend())
+    seen: dict[bytes, list[object]] = {}
+    count = 0
+    for each in small_turns():
+        [pack] = scorer.encode([each])
+        tokens = [pack.rows, pack.tokens, pack.structure if isinstance(pack.structure, int) else None]
+        assert seen.setdefault(pack_fields(scorer.inputs_of(each)), tokens) == tokens
+        count += 1
+    assert len(seen) < count
+
+
+@pytest.mark.parametrize("kind", ["engagement", "sentiment_stop", "fed"])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("a b", "c"), ("a", "b c")),
+        (("a", "b", "c d", "e"), ("a", "b", "c", "d e")),
+        (("a", "b"), ("b", "a")),
+        (("", "a b"), ("a", "b")),
+        (("1:a", "b"), ("1", "a:b")),
+    ],
+)
+def test_a_border_that_moves_is_another_input(kind: str, one: Sequence[str], other: Sequence[str]):
+    [folder] = [each for each in starter_bundles() if each.name == kind]
+    scorer: Any = SCORERS[kind](read_bundle(folder), PathBackend())
+    assert pack_fields(scorer.inputs_of(turn(*one))) != pack_fields(scorer.inputs_of(turn(*other)))
+
+
+def test_no_two_sequences_of_fields_give_the_same_bytes():
+    pieces: list[Any] = ["", "a", "1", 1, -1, (), ("",), ("a",), ("a", ""), ("", "a"), "s1:a", "t0:", ("1", "a")]
+    sequences = [combination for length in (0, 1, 2, 3) for combination in itertools.product(pieces, repeat=length)]
+    assert len({pack_fields(each) for each in sequences}) == len(sequences)
+
+
+def test_a_scorer_that_does_not_say_what_it_reads_is_taken_to_read_everything():
+    reader = parts_reader(object())
+    asked = [
+        TurnToScore([Turn(speaker=speaker, text=text)], response, options=None, asked=options)
+        for speaker in ("user", "system")
+        for text in ("a", "a b")
+        for response in ("c", "b c")
+        for options in ({}, {"n": 1}, {"n": True}, {"n": "1"}, {"n": 1.0}, {"m": 1})
+    ]
+    assert len({pack_fields(reader.inputs_of(each)) for each in asked}) == len(asked)
+
+
+def test_a_fed_score_comes_back_from_its_pieces_bit_for_bit(tmp_path: Path):
+    scorer, _ = make_fed_scorer(tmp_path / "b")
+    own = {"odd": {"positive": ["yes", "no", "maybe"], "negative": ["so?", "and?", "well?"]}}
+    for options in ({}, {"loss": "whole_sequence"}, {"own_qualities": own, "qualities": ["odd", "clear"]}):
+        asked = turn("hi", "hello", "how are you?", "fine", options=scorer.read_options(options))
+        whole = score(scorer, asked)
+        assert scorer.join(asked, scorer.split(asked, whole)) == whole
+
+
+def test_a_quality_of_a_larger_question_is_the_one_asked_alone_bit_for_bit(tmp_path: Path):
+    scorer, _ = make_fed_scorer(tmp_path / "b")
+    for texts in (("hi",), ("hi", "hello", "how are you?", "fine"), ("x" * 2000, "and?", "so long")):
+        every = turn(*texts, options=scorer.read_options({}))
+        known = dict(zip(scorer.parts_of(every), scorer.split(every, score(scorer, every)), strict=True))
+        for name in ("kind", "clear"):
+            alone = turn(*texts, options=scorer.read_options({"qualities": [name]}))
+            assert scorer.join(alone, [known[part] for part in scorer.parts_of(alone)]) == score(scorer, alone)
+
+
+def test_the_fed_tokens_of_a_known_question_are_those_of_its_tree(tmp_path: Path):
+    own: Any = {"odd": {"positive": ["That's odd!", "Thanks!"], "negative": []}}
+    scorer, _ = make_fed_scorer(tmp_path / "b", own_qualities=own)
+    names = ["kind", "clear", "odd"]
+    for asked in itertools.chain.from_iterable(itertools.permutations(names, count) for count in (1, 2, 3)):
+        question = scorer.read_options({"qualities": list(asked)})
+        assert question.fed_tokens == scorer._plans.of(question).fed_tokens
+
+
+def test_missing_qualities_are_computed_alone(tmp_path: Path):
+    scorer, backend = make_fed_scorer(tmp_path / "b")
+    every = turn("hi", "hello", options=scorer.read_options({}))
+    narrowed, places = scorer.narrow(every, [1])
+    assert scorer.parts_of(narrowed) == (scorer.parts_of(every)[1],)
+    assert list(places) == [1]
+    whole = score(scorer, every)
+    tokens_of_all, backend.tokens_fed = backend.tokens_fed, 0
+    assert score(scorer, narrowed).raw.details["clear"] == whole.raw.details["clear"]
+    assert backend.tokens_fed < tokens_of_all
+
+
+def test_a_long_follow_up_that_shortens_the_context_is_not_left_out(tmp_path: Path):
+    scorer, _ = make_fed_scorer(tmp_path / "b", window=200)
+    own = {"long": {"positive": ["a very long follow-up"], "negative": []}}
+    both = turn("x" * 300, "hello", options=scorer.read_options({"qualities": ["kind", "long"], "own_qualities": own}))
+    kind = turn("x" * 300, "hello", options=scorer.read_options({"qualities": ["kind"]}))
+    assert score(scorer, both).raw.details["kind"] != score(scorer, kind).raw.details["kind"]
+    assert not set(scorer.parts_of(both)) & set(scorer.parts_of(kind))
+
+
+def test_a_deployments_long_follow_up_is_not_left_out_either(tmp_path: Path):
+    own: Any = {"long": {"positive": ["a very long follow-up"], "negative": []}}
+    scorer, _ = make_fed_scorer(tmp_path / "b", window=200, own_qualities=own)
+    both = turn("x" * 300, "hello", options=scorer.read_options({"qualities": ["kind", "long"]}))
+    kind = turn("x" * 300, "hello", options=scorer.read_options({"qualities": ["kind"]}))
+    assert score(scorer, both).raw.details["kind"] != score(scorer, kind).raw.details["kind"]
+    assert scorer.parts_of(both)[0] != scorer.parts_of(kind)[0]
+    assert scorer.narrow(both, [0]) == (both, range(2))
+
+
+def test_a_part_is_told_by_its_follow_ups_and_its_loss_not_by_its_name(tmp_path: Path):
+    scorer, _ = make_fed_scorer(tmp_path / "b")
+
+    def parts(positive: list[str], negative: list[str], name: str = "mine", **options: Any) -> tuple[bytes, ...]:
+        own = {name: {"positive": positive, "negative": negative}}
+        return scorer.parts_of(turn("hi", options=scorer.read_options({"own_qualities": own, **options})))
+
+    one, other, third = "Thanks!", "That's rude!", "What?"  # the bundle's
+    different = [
+        parts([one], [other]),
+        parts([other], [one]),
+        parts([one, other], []),
+        parts([], [one, other]),
+        parts([one, other], [third]),
+        parts([other, one], [third]),
+        parts([one], [other], loss="whole_sequence"),
+    ]
+    assert len(set(different)) == len(different)
+    assert parts([one], [other], name="yours") == different[0]
+
+
+def test_a_callers_question_is_one_part_that_everything_asked_tells(tmp_path: Path):
+    scorer, _ = make_fed_scorer(tmp_path / "b")
+
+    def parts(positive: list[str], negative: list[str], name: str = "mine", **options: Any) -> tuple[bytes, ...]:
+        own = {name: {"positive": positive, "negative": negative}}
+        found = scorer.parts_of(turn("hi", options=scorer.read_options({"own_qualities": own, **options})))
+        assert len(found) == 1
+        return found
+
+    different = [
+        parts(["a b"], ["c"]),
+        parts(["a b"], ["c"], name="yours"),
+        parts(["a b"], ["c"], qualities=["mine", "kind"]),
+        parts(["a b"], ["c"], qualities=["kind", "mine"]),
+        parts(["a"], ["b c"]),
+        parts(["a b", "c"], []),
+        parts([], ["a b", "c"]),
+        parts(["a", "b"], ["c"]),
+        parts(["b", "a"], ["c"]),
+        parts(["a b"], ["c"], loss="whole_sequence"),
+    ]
+    assert len(set(different)) == len(different)
+
+
+def test_the_tokens_of_a_joined_score_are_those_of_the_question_asked(tmp_path: Path):
+    scorer, _ = make_fed_scorer(tmp_path / "b", window=100)
+    every = turn("y" * 300, "hello", options=scorer.read_options({}))
+    whole = score(scorer, every)
+    assert whole.tokens.dropped > 0
+    [kind, _] = scorer.split(every, whole)
+    alone = turn("y" * 300, "hello", options=scorer.read_options({"qualities": ["kind"]}))
+    assert scorer.join(alone, [kind]).tokens == score(scorer, alone).tokens
+    assert kind.tokens == TokenCount(
+        used=whole.tokens.used - scorer.read_options({}).fed_tokens, dropped=kind.tokens.dropped
+    )

@@ -1,0 +1,237 @@
+"""The quality scorer on a graph whose every word has a known mark."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.quality_bundles import LAYOUT, WEIGHTS, make_quality_bundle
+from turnscore_core.errors import InvalidRequestError
+from turnscore_core.inference.onnx_backend import OnnxBackend
+from turnscore_core.scorers.fields import pack_fields
+from turnscore_core.scorers.loaded_scorer import load_scorer
+from turnscore_core.scorers.quality import QualityScorer, ValueFormula
+from turnscore_core.scorers.quality_rows import HEADS, RowLayout, lay_out_batch, lay_out_rows
+from turnscore_core.scorers.scorer import RawScore, TurnToScore
+from turnscore_core.scorers.self_test import score_turns
+from turnscore_models import Bundle, InvalidManifestError, write_bundle
+from turnscore_wire import Turn
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return make_quality_bundle(tmp_path_factory.mktemp("quality") / "bundle")
+
+
+@pytest.fixture(scope="module")
+def scorer(bundle: Bundle) -> QualityScorer:
+    return QualityScorer(bundle, OnnxBackend(bundle.path_of("graph.onnx"), threads=1))
+
+
+def turn(response: str, *context: str) -> TurnToScore:
+    return TurnToScore([Turn(speaker="user", text=text) for text in context], response)
+
+
+def score(scorer: QualityScorer, *turns: TurnToScore) -> list[RawScore]:
+    return score_turns(scorer, turns)
+
+
+def test_the_bundle_loads_and_good_words_are_worth_more_than_bad_ones(bundle: Bundle):
+    loaded = load_scorer(bundle, "fp32")
+    good, bad = score_turns(loaded.scorer, [turn("good fine nice"), turn("bad ugly wrong")])
+    assert good.value > 0.7 > 0.3 > bad.value
+    assert loaded.percentile(good) == pytest.approx(100 * good.value)
+
+
+def test_every_text_is_a_row_the_latest_context_turn_first(scorer: QualityScorer):
+    [pack] = scorer.encode([turn("a b c", "z", "d", " ", "e f")])
+    a, b, c, d, e, f = range(10, 16)
+    assert pack.rows == ((1, a, b, c, 2), (1, e, f, 2), (1, d, 2))
+    assert (pack.tokens[0].used, pack.tokens[0].dropped) == (12, 0)
+
+
+def test_the_value_is_the_formula_of_the_heads(scorer: QualityScorer):
+    [found] = score(scorer, turn("good a b", "c"))
+    logit = np.log(found.details["overall"] / (1 - found.details["overall"]))
+    expected = 1 / (1 + np.exp(-(logit + 0.5 * found.details["sentiment"])))
+    assert found.value == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("said", "taken"),
+    [(("user", "good a b c"), 2.0), (("system", "good a b c"), 1.5), (("user", "good a b"), 0.0)],
+)
+def test_what_repeats_take_is_taken_from_the_value_alone(tmp_path: Path, said: tuple[str, str], taken: float):
+    context = [Turn(speaker=said[0], text=said[1]), Turn(speaker="user", text="d e f")][: 1 + (said[0] == "system")]
+    asked = TurnToScore(context, "good a b c")
+    repeats = {"repeats_user": 2.0, "repeats_itself": 1.5}
+    plain, counting = (
+        load_scorer(make_quality_bundle(tmp_path / name, value=value), "fp32").scorer
+        for name, value in (
+            ("plain", {"weights": WEIGHTS, "bias": 0.3}),
+            ("counting", {"weights": WEIGHTS, "bias": 0.3, "repeats": repeats}),
+        )
+    )
+    [without], [found] = score_turns(plain, [asked]), score_turns(counting, [asked])
+    assert found.details == without.details
+    assert logit(found.value) == pytest.approx(logit(without.value) - taken, abs=1e-6)
+
+
+def logit(value: float) -> float:
+    return float(np.log(value / (1 - value)))
+
+
+def test_every_head_comes_with_its_percentile(scorer: QualityScorer):
+    [found] = score(scorer, turn("good a b", "c"))
+    assert list(found.details) == [*HEADS, *(f"{name}_percentile" for name in HEADS)]
+    assert found.details["fluent_percentile"] == pytest.approx(100 * found.details["fluent"])
+    assert found.details["sentiment_percentile"] == pytest.approx(50 * (1 + found.details["sentiment"]))
+
+
+def test_of_a_long_response_the_beginning_and_the_end_are_read(scorer: QualityScorer):
+    good = "good fine nice " * 5
+    spoilt = [turn(f"bad bad bad bad {good}"), turn(f"{good} bad bad bad bad")]
+    whole, *found = score(scorer, turn(good), *spoilt)
+    assert all(each.value < whole.value - 0.05 for each in found)
+    [pack] = scorer.encode([turn(" ".join("abcdefghijklmnopqrst"))])
+    assert [each - 10 for each in pack.rows[0][1:-1]] == [*range(10), *range(14, 20)]
+    assert (pack.tokens[0].used, pack.tokens[0].dropped, pack.warnings) == (18, 4, (("response_cut",),))
+
+
+def test_batching_changes_no_score(scorer: QualityScorer):
+    turns = [turn("a b c d e f g h i j", "k"), turn("good"), turn("l m n o p q r s t u v w", "x", "y z")]
+    packs = scorer.encode(turns)
+    assert [len(pack.rows) for pack in packs] == [2, 1, 3]
+    together = scorer.score(packs)
+    alone = [scorer.score([pack])[0] for pack in packs]
+    for one, other in zip(together, alone, strict=True):
+        assert one.value == pytest.approx(other.value, abs=1e-6)
+        assert one.details == pytest.approx(other.details, abs=1e-4)
+
+
+def test_a_graph_is_told_of_each_context_token_where_it_is_and_who_said_it():
+    layout = RowLayout(context_turns=3, turn_tokens=2, response_tokens=4, response_end_tokens=1)
+    asked = lay_out_rows([(False, [9]), (False, [10, 11, 12]), (True, [13]), (False, [14])], [15], layout, 1, 2)
+    other = lay_out_rows([], [16], layout, 1, 2)
+    assert asked.context == ((1, 14, 2), (1, 13, 2), (1, 11, 12, 2))
+    assert (asked.same_speaker, asked.context_dropped) == ((False, True, False), 2)
+    feeds = lay_out_batch([asked, other], pad_id=0)
+    width = feeds["input_ids"].shape[1]
+    named = feeds["context_tokens"][0][:10]
+    assert [int(feeds["input_ids"].ravel()[place]) for place in named] == [1, 14, 2, 1, 13, 2, 1, 11, 12, 2]
+    assert feeds["places"][0][:10].tolist() == [0, 0, 0, 3, 3, 3, 4, 4, 4, 4]
+    assert set(feeds["context_tokens"][1].tolist()) == {-1}
+    assert feeds["context_rows"].tolist() == [[1, 2, 3], [-1, -1, -1]]
+    assert (feeds["response_row"].tolist(), width % 8) == ([0, 4], 0)
+
+
+def test_reasons_are_the_lowest_heads_of_a_turn_that_is_not_good(bundle: Bundle):
+    loaded = replace(load_scorer(bundle, "fp32"), threshold=0.2, good_threshold=0.7)
+    details = {f"{name}_percentile": 60.0 for name in HEADS}
+    details |= {"overall_percentile": 1.0, "engaging_percentile": 9.0, "relevant_percentile": 24.0}
+    details |= {"fluent_percentile": 3.0, "continues_percentile": 26.0}
+    for value, label, reasons in (
+        (0.19, "low", ["fluent", "engaging"]),
+        (0.2, "fair", ["fluent", "engaging"]),
+        (0.69, "fair", ["fluent", "engaging"]),
+        (0.7, "good", []),
+    ):
+        raw = RawScore(value, details)
+        assert (loaded.label(raw), loaded.reasons(raw)) == (label, reasons)
+    assert loaded.reasons(RawScore(0.1, {**details, "fluent_percentile": 30.0, "engaging_percentile": 25.0})) == [
+        "relevant"
+    ]
+
+
+def test_a_context_of_many_responses_is_computed_once(bundle: Bundle):
+    backend = OnnxBackend(bundle.path_of("graph.onnx"), threads=1)
+    rows: list[int] = []
+    scorer = QualityScorer(bundle, backend)
+    run = backend.run
+    backend.run = lambda feeds: [rows.append(len(feeds["input_ids"])), run(feeds)][1]  # type: ignore[method-assign]
+    scorer.score(scorer.encode([turn(each, "x", "y") for each in ("a", "b", "c", "a")]))
+    assert rows == [5]
+
+
+def test_what_lies_beyond_the_layout_is_counted_as_dropped(scorer: QualityScorer):
+    [pack] = scorer.encode([turn("a " * 20, "b c d e f", "e f g")])
+    assert pack.tokens[0].dropped == 4 + 1
+    assert not turn("a").is_cut
+    assert not scorer.trim(turn("a " * 20, "b c d e f")).is_cut
+    assert scorer.trim(turn("a", "b", "c", "d")).is_cut
+    assert scorer.trim(turn("a" * 500)).is_cut
+
+
+def test_turns_of_equal_inputs_are_the_same_tokens(scorer: QualityScorer):
+    one, other = turn("a", "x", *"bc" * 8), turn("a", "y", *"bc" * 8)
+    assert pack_fields(scorer.inputs_of(one)) == pack_fields(scorer.inputs_of(other))
+    assert scorer.encode([one])[0].rows == scorer.encode([other])[0].rows
+    assert pack_fields(scorer.inputs_of(turn("a b", "c"))) != pack_fields(scorer.inputs_of(turn("a", "b c")))
+
+
+def test_the_token_estimate_is_not_less_than_the_tokens(scorer: QualityScorer):
+    for words in (1, 3, 6, 7, 12, 16, 40):
+        asked = turn("a " * words, "b c", "d e")
+        assert scorer.estimate_tokens(asked) >= scorer.encode([asked])[0].real_tokens
+
+
+def test_options_are_refused_by_name(scorer: QualityScorer):
+    scorer.read_options({})
+    with pytest.raises(InvalidRequestError) as refused:
+        scorer.read_options({"mood": 1})
+    assert refused.value.field == "mood"
+
+
+def test_a_number_that_is_none_is_never_a_score(bundle: Bundle):
+    class Broken:
+        inputs = outputs = ()
+
+        def run(self, feeds: Any) -> dict[str, Any]:
+            found = {name: np.full(len(feeds["response_row"]), 0.5, np.float32) for name in HEADS}
+            found["fluent"][:] = np.nan
+            return found
+
+    [found] = score(QualityScorer(bundle, Broken()), turn("a"))  # type: ignore[arg-type]
+    assert np.isnan(found.value)
+
+
+def test_a_curve_bends_the_value():
+    formula = ValueFormula(weights={}, bias=0.0, curve=((0.0, 0.1), (0.5, 0.2), (1.0, 0.9)))
+    assert formula.value_of(0.0) == pytest.approx(0.2)
+    assert formula.value_of(50.0) == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("points", [[[0, 0]], [[0, 0.5], [1, 0.4]], [[0.5, 0], [0.5, 1]], [[0, 0], [1, 1.5]]])
+def test_a_curve_that_does_not_rise_is_refused(tmp_path: Path, points: Any):
+    value = {"weights": {}, "bias": 0.0, "curve": points}
+    with pytest.raises(RuntimeError, match=r"QualityOptions is wrong: value"):
+        make_quality_bundle(tmp_path / "b", value=value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"value": {"weights": {"humour": 1.0}, "bias": 0.0}}, "humour"),
+        ({"value": {"weights": {}, "bias": 0.0, "repeats": {"repeats_user": -1.0}}}, "repeats.repeats_user"),
+        ({"value": {"weights": {}, "bias": 0.0, "repeats": {"context_not_read": 1.0}}}, "context_not_read"),
+        ({"layout": {**LAYOUT, "window_tokens": 9}}, "window_tokens"),
+        ({"layout": {**LAYOUT, "context_turns": 5}}, "context_turns"),
+        ({"heads": "nowhere.json"}, "nowhere.json, for which its manifest gives no SHA-256"),
+    ],
+)
+def test_wrong_options_are_refused_with_their_name(tmp_path: Path, options: Any, message: str):
+    with pytest.raises((RuntimeError, InvalidManifestError), match=message):
+        make_quality_bundle(tmp_path / "b", **options)
+
+
+def test_a_head_without_a_curve_is_refused(tmp_path: Path):
+    bundle = make_quality_bundle(tmp_path / "b")
+    file = bundle.path_of("heads.json")
+    curves = json.loads(file.read_text())
+    del curves["curves"]["fluent"]
+    file.write_text(json.dumps(curves))
+    write_bundle(bundle.folder, bundle.manifest)
+    with pytest.raises(InvalidManifestError, match="no curve of fluent"):
+        QualityScorer(bundle, OnnxBackend(bundle.path_of("graph.onnx"), threads=1))

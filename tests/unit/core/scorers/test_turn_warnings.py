@@ -1,0 +1,297 @@
+"""Warnings: exact rules, each with what it must not mistake for a fault, and what each scorer says of what it read."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ServeFakes
+from support.fakes import FakeScorer, encoded
+from support.quality_bundles import make_quality_bundle
+from turnscore_core.inference.text_tokenizer import TextTokenizer
+from turnscore_core.scorers.engagement import EngagementScorer
+from turnscore_core.scorers.quality import QualityScorer
+from turnscore_core.scorers.scorer import TokenPack, TurnToScore
+from turnscore_core.scorers.sentiment_stop import SentimentStopScorer
+from turnscore_core.scorers.turn_warnings import WARNINGS, find_repeats, is_foreign
+from turnscore_models import read_bundle, starter_bundles
+from turnscore_wire import Turn
+
+STARTERS = {folder.name: folder for folder in starter_bundles()}
+ENGLISH = (
+    "I hiked up a volcano and nearly lost my hat. Ever been on one?",
+    "ok.",
+    "no no no!",
+    "Bistro Sol, Main Street 12.",
+    "Ich means I in German.",
+    "My favourite dishes are ratatouille, tiramisu and pierogi.",
+    "She plays piano in Rio de Janeiro.",
+    "la la la la la la",
+    "Deutsche Bahn runs that train.",
+    "42.50 euros, 9:15, platform 4",
+    "Have you met \u0410\u043d\u043d\u0430 from Moscow yet?",
+    "\U0001f602\U0001f602",
+    "http://example.org/videos/1243",
+    "",
+)
+FOREIGN: dict[str, tuple[str, ...]] = {
+    "de": (
+        "Ich habe gestern mit meiner Schwester einen langen Spaziergang gemacht.",
+        "Was hast du am Wochenende vor?",
+        "Das klingt wirklich interessant, erzähl mir mehr davon!",
+        "Leider weiß ich nicht, wann der nächste Zug fährt.",
+        "Mein Hund ist gestern gestorben und ich bin sehr traurig.",
+        "Können wir uns morgen nach der Arbeit treffen?",
+        "Am liebsten esse ich Nudeln mit Tomatensoße.",
+        "Hast du schon einmal einen Vulkan bestiegen?",
+    ),
+    "es": (
+        "Ayer fui al mercado con mi hermana y compramos muchas naranjas.",
+        "¿Qué vas a hacer este fin de semana?",
+        "Me gusta mucho la música, sobre todo el jazz.",
+        "No sé a qué hora sale el próximo tren.",
+        "Lo siento mucho, debe de ser muy difícil para ti.",
+        "¿Has visto alguna película buena últimamente?",
+        "Mi color favorito es el azul, como el mar.",
+        "Podemos quedar mañana después del trabajo.",
+    ),
+    "fr": (
+        "Hier je suis allé au marché avec ma sœur.",
+        "Qu'est-ce que tu fais ce week-end ?",
+        "J'aime beaucoup la musique, surtout le jazz.",
+        "Je ne sais pas à quelle heure part le prochain train.",
+        "Je suis vraiment désolé, ça doit être difficile.",
+        "Tu as vu un bon film récemment ?",
+        "Ma couleur préférée est le bleu, comme la mer.",
+        "On peut se voir demain après le travail.",
+    ),
+    "it": (
+        "Ieri sono andato al mercato con mia sorella.",
+        "Che cosa fai questo fine settimana?",
+        "Mi piace molto la musica, soprattutto il jazz.",
+        "Non so a che ora parte il prossimo treno.",
+        "Mi dispiace tanto, deve essere molto difficile per te.",
+        "Hai visto qualche bel film ultimamente?",
+        "Il mio colore preferito è il blu, come il mare.",
+        "Possiamo vederci domani dopo il lavoro.",
+    ),
+    "pt": (
+        "Ontem fui ao mercado com a minha irmã.",
+        "O que vais fazer este fim de semana?",
+        "Gosto muito de música, sobretudo de jazz.",
+        "Não sei a que horas parte o próximo comboio.",
+        "Sinto muito, deve ser muito difícil para ti.",
+        "Viste algum filme bom ultimamente?",
+        "A minha cor preferida é o azul, como o mar.",
+        "Podemos encontrar-nos amanhã depois do trabalho.",
+    ),
+    "nl": (
+        "Gisteren ben ik met mijn zus naar de markt gegaan.",
+        "Wat ga je dit weekend doen?",
+        "Ik hou erg van muziek, vooral van jazz.",
+        "Ik weet niet hoe laat de volgende trein vertrekt.",
+        "Het spijt me, dat moet heel moeilijk voor je zijn.",
+        "Heb je de laatste tijd nog een goede film gezien?",
+        "Mijn lievelingskleur is blauw, net als de zee.",
+        "We kunnen elkaar morgen na het werk zien.",
+    ),
+    "pl": (
+        "Wczoraj poszedłem na targ z moją siostrą.",
+        "Co robisz w ten weekend?",
+        "Bardzo lubię muzykę, szczególnie jazz.",
+        "Nie wiem, o której odjeżdża następny pociąg.",
+        "Bardzo mi przykro, to musi być dla ciebie trudne.",
+        "Możemy się spotkać jutro po pracy.",
+    ),
+    "sv": (
+        "Igår gick jag till marknaden med min syster.",
+        "Vad ska du göra i helgen?",
+        "Jag tycker mycket om musik, särskilt jazz.",
+        "Jag vet inte när nästa tåg går.",
+        "Vi kan träffas i morgon efter jobbet.",
+    ),
+    "tr": (
+        "Dün kız kardeşimle pazara gittim.",
+        "Bu hafta sonu ne yapıyorsun?",
+        "Müziği çok severim, özellikle cazı.",
+        "Bir sonraki tren ne zaman kalkıyor bilmiyorum.",
+        "Yarın işten sonra görüşebiliriz.",
+    ),
+    "id": (
+        "Kemarin saya pergi ke pasar dengan adik saya.",
+        "Apa yang akan kamu lakukan akhir pekan ini?",
+        "Saya sangat suka musik, terutama jazz.",
+        "Saya tidak tahu kapan kereta berikutnya berangkat.",
+    ),
+    "ru": (
+        "Вчера я ходил на рынок с сестрой.",
+        "Что ты делаешь в выходные?",
+        "Мне очень жаль.",
+        "Да, конечно!",
+    ),
+    "ja": (
+        "昨日は妹と市場に行きました。",
+        "週末は何をしますか？",
+        "はい。",
+    ),
+    "zh": (
+        "昨天我和妹妹去了市场。",
+        "你周末做什么？",
+        "我不知道。",
+    ),
+    "ko": (
+        "어제 여동생과 시장에 갔어요.",
+        "주말에 뭐 해요?",
+    ),
+    "ar": (
+        "ذهبت أمس إلى السوق مع أختي.",
+        "ماذا ستفعل في نهاية الأسبوع؟",
+    ),
+    "hi": (
+        "कल मैं अपनी बहन के साथ बाज़ार गया था।",
+        "आप इस सप्ताहांत क्या कर रहे हैं?",
+    ),
+    "el": (
+        "Χθες πήγα στην αγορά με την αδερφή μου.",
+        "Τι θα κάνεις το σαββατοκύριακο;",
+    ),
+}
+LEAST_FOUND = 0.9
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> TextTokenizer:
+    return TextTokenizer(STARTERS["sentiment_stop"] / "tokenizer.json")
+
+
+def spoken(*texts: str) -> list[Turn]:
+    """User and system in turns; the user last."""
+    return [
+        Turn(speaker="system" if (len(texts) - place) % 2 == 0 else "user", text=text)
+        for place, text in enumerate(texts)
+    ]
+
+
+@pytest.mark.parametrize("text", ENGLISH)
+def test_english_is_not_taken_for_another_language(tokenizer: TextTokenizer, text: str):
+    [ids] = tokenizer.encode([text])
+    assert not is_foreign(text, len(ids))
+
+
+def test_nine_of_ten_sentences_of_other_languages_are_found(tokenizer: TextTokenizer):
+    found = {
+        name: [is_foreign(text, len(tokenizer.encode([text])[0])) for text in texts] for name, texts in FOREIGN.items()
+    }
+    every = [each for language in found.values() for each in language]
+    assert sum(every) >= LEAST_FOUND * len(every), found
+    assert all(any(each) for each in found.values()), found
+
+
+def test_a_few_words_of_another_script_are_enough():
+    assert is_foreign("\u306f\u3044\u3002", 3)
+    assert not is_foreign("\u306f", 1)
+
+
+@pytest.mark.parametrize(
+    ("context", "response", "expected"),
+    [
+        (("i baked bread this morning",), "I baked bread this morning!", ["repeats_user"]),
+        (("i baked bread this morning with rye",), "well, i baked bread this morning with rye", ["repeats_user"]),
+        (("i baked bread",), "i baked bread too, but mine had olives in it and it took all day", []),
+        (("hi",), "hi", []),
+        (("good morning",), "good morning!", []),
+        (("a", "what is your name?", "ann"), "What is your name", ["repeats_itself"]),
+        (("a", "yes, please", "so?"), "yes, please", []),
+        (("a", "there is a bus at 8:30 for 23 dollars", "later?"), "There is a bus at 9:30 for 25 dollars", []),
+        (("hi",), "no no no no no no no", ["repeats_itself"]),
+        (("hi",), "no, no, no!", []),
+        (("hi",), "ha ha ha ha ha", []),
+        (("hi",), "i like to run i like to run i like to run", ["repeats_itself"]),
+        (("hi",), "i do not know what you mean. i do not know what you mean.", ["repeats_itself"]),
+        (("hi",), "knock knock. who is there? knock knock. who is it?", []),
+        ((), "hello there, how are you?", []),
+        (("a good " * 99 + "end",), "so that is the end", []),
+    ],
+)
+def test_repeats_are_told_from_politeness(context: tuple[str, ...], response: str, expected: list[str]):
+    assert list(find_repeats(spoken(*context), response)) == expected
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "i baked\u200b bread\u200d this\u2060 morning",
+        "i ba\u00adked bre\u00adad this morn\u00ading",
+        "i b\u0301a\u0301ked bread this morning",
+        "\uff49 \uff42\uff41\uff4b\uff45\uff44 bread this morning",
+        "i baked bread this morning" + "\u200b" * 700,
+    ],
+    ids=["zero width", "soft hyphens", "accents", "full width", "padded"],
+)
+def test_characters_that_are_not_seen_hide_no_repeat(hidden: str):
+    assert list(find_repeats(spoken("i baked bread this morning"), hidden)) == ["repeats_user"]
+    assert list(find_repeats(spoken("a", hidden, "so?"), "i baked bread this morning")) == ["repeats_itself"]
+
+
+def warned(scorer: Any, context: list[Turn], response: str) -> tuple[str, ...]:
+    turn = TurnToScore(context, response)
+    warnings = {scorer.encode([each])[0].warnings for each in (turn, scorer.trim(turn))}
+    assert len(warnings) == 1, "what is trimmed changes no warning"
+    [[found]] = warnings
+    return found
+
+
+@pytest.fixture(scope="module", params=["engagement", "sentiment_stop", "quality"])
+def scorer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    backend: Any = None
+    if request.param == "quality":
+        return QualityScorer(make_quality_bundle(tmp_path_factory.mktemp("warnings") / "bundle"), backend)
+    kinds = {each.KIND: each for each in (EngagementScorer, SentimentStopScorer)}
+    return kinds[request.param](read_bundle(STARTERS[request.param]), backend)
+
+
+def test_what_was_not_read_is_said(scorer: Any):
+    long, short = "so what " * 400, "so what"
+    assert warned(scorer, spoken(short), "and you?") == ()
+    assert "response_cut" in warned(scorer, spoken(short), long)
+    assert "context_not_read" in warned(scorer, spoken(long), "and you?")
+    assert "context_not_read" not in warned(scorer, spoken(long, short, short), "and you?")
+    assert warned(scorer, [], "and you?") == ()
+
+
+def test_a_context_that_a_long_response_leaves_no_room_for_was_not_read():
+    scorer = SentimentStopScorer(read_bundle(STARTERS["sentiment_stop"]), None)  # type: ignore[arg-type]
+    assert warned(scorer, spoken("so"), "well then " * 300) == ("context_not_read", "response_cut")
+
+
+def test_quality_says_what_is_repeated_or_in_another_language(tmp_path: Path):
+    scorer = QualityScorer(make_quality_bundle(tmp_path / "bundle"), None)  # type: ignore[arg-type]
+    assert warned(scorer, spoken("a b c d", "q", *("x", "y") * 6, "so?"), "a b c d") == ()
+    assert warned(scorer, spoken("a b c d", *("x", "y") * 6, "so?"), "a b c d") == ("repeats_itself",)
+    assert warned(scorer, spoken("e f g"), "e f g") == ("repeats_user",)
+    german = "Ich weiß nicht, wann der Zug fährt."
+    assert warned(scorer, spoken("e f g"), german)[-1] == "not_in_language"
+    other = make_quality_bundle(tmp_path / "german", language="de")
+    assert "not_in_language" not in warned(QualityScorer(other, None), spoken("e f g"), german)  # type: ignore[arg-type]
+
+
+class WarningScorer(FakeScorer):
+    """Warns of every second turn of a batch."""
+
+    def encode(self, turns: Any) -> list[TokenPack]:
+        packs = []
+        for place in range(len(turns)):
+            pack = encoded(2, place=place)
+            warnings: tuple[tuple[str, ...], ...] = ((WARNINGS[1], WARNINGS[4]),) if place % 2 else ()
+            packs.append(TokenPack(rows=pack.rows, answers=pack.answers, tokens=pack.tokens, warnings=warnings))
+        return packs
+
+
+async def test_warnings_are_in_replies_computed_and_cached(serve: ServeFakes):
+    asked = {"candidates": ["a", "b"]}
+    async with serve(fake=WarningScorer()) as (client, _):
+        for is_cached in (False, True):
+            scores = [
+                each["scores"]["fake"] for each in (await client.post("/v1/rank", json=asked)).json()["candidates"]
+            ]
+            assert [each["warnings"] for each in scores] == [[], ["response_cut", "not_in_language"]]
+            assert [each["cached"] for each in scores] == [is_cached] * 2

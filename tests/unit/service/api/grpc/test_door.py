@@ -1,0 +1,256 @@
+"""The gRPC door by itself: bytes, ids, deadlines, callers that leave, sizes, compression."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from prometheus_client import REGISTRY
+from support.conditions import until
+from support.fakes import FakeScorer
+from support.grpc_serving import error_of, grpc_server, grpc_stub, settings_with
+from turnscore_service.api.grpc.door import SERVICE, deadline_of
+from turnscore_service.lifecycle.runtime import Runtime
+from turnscore_wire import ERROR_TABLE, ErrorCode, Limits
+from turnscore_wire.v1 import turnscore_pb2
+
+ScoreRequest = turnscore_pb2.ScoreRequest
+A_TURN = ScoreRequest(response="one two")
+
+
+def requests(call: str, code: str) -> float:
+    labels = {"door": "grpc", "call": call, "code": code}
+    return REGISTRY.get_sample_value("turnscore_requests_total", labels) or 0.0
+
+
+async def refusal(call: Any) -> grpc.aio.AioRpcError:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await call
+    return refused.value
+
+
+def raw(channel: grpc.aio.Channel, method: str = "Score") -> Any:
+    """A call that sends and receives plain bytes."""
+    return channel.unary_unary(f"/{SERVICE}/{method}")
+
+
+@pytest.fixture
+async def held() -> AsyncIterator[FakeScorer]:
+    """A scorer that answers nothing until it is let go."""
+    scorer = FakeScorer()
+    scorer.gate.clear()
+    yield scorer
+    scorer.gate.set()
+
+
+@pytest.mark.parametrize("sent", ["two words", "x" * 129, "n;e"])
+async def test_a_request_id_that_is_no_plain_word_is_replaced(sent: str):
+    async with grpc_stub(fake=FakeScorer()) as (stub, _):
+        reply = await stub.Score(A_TURN, metadata=[("x-request-id", sent)])
+    assert reply.request_id not in ("", sent)
+
+
+async def test_the_request_id_comes_back_in_the_reply_and_beside_it():
+    async with grpc_stub(fake=FakeScorer()) as (stub, _):
+        call = stub.Score(A_TURN, metadata=[("x-request-id", "mine-1")])
+        assert (await call).request_id == "mine-1"
+        assert dict(await call.trailing_metadata())["x-request-id"] == "mine-1"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff",
+        b"\x2a\x02\xff\xff",  # field 5, response, with bytes that are not UTF-8
+        b"\x12\xc8\x01" + b"\x0a" * 200,
+    ],
+)
+async def test_bytes_that_are_no_message_are_refused_and_counted(data: bytes):
+    before = requests("score", "invalid_request")
+    async with (
+        grpc_server(fake=FakeScorer()) as (server, _),
+        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+    ):
+        told = error_of(await refusal(raw(channel)(data)))
+    assert (told.error.code, told.error.field) == ("invalid_request", "body")
+    assert requests("score", "invalid_request") == before + 1
+
+
+def withheld(channel: grpc.aio.Channel) -> Any:
+    """A call whose message never comes: to the server it looks like any other."""
+    return channel.stream_unary(f"/{SERVICE}/Score")()
+
+
+async def test_a_call_without_its_message_ends_like_a_body_that_does_not_come():
+    before = requests("score", "deadline_exceeded")
+    async with (
+        grpc_server(settings_with(default_deadline_ms=200), fake=FakeScorer()) as (server, _),
+        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+    ):
+        told = error_of(await refusal(withheld(channel)))
+    assert (told.error.code, told.error.field) == ("deadline_exceeded", "body")
+    assert requests("score", "deadline_exceeded") == before + 1
+
+
+async def test_a_call_that_ends_without_its_message_is_refused_at_once():
+    async with (
+        grpc_server(fake=FakeScorer()) as (server, _),
+        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+    ):
+        call = withheld(channel)
+        await call.done_writing()
+        told = error_of(await refusal(call))
+    assert (told.error.code, told.error.field) == ("invalid_request", "body")
+
+
+async def test_calls_beyond_the_bound_are_refused_over_however_many_connections():
+    async with AsyncExitStack() as stack:
+        settings = settings_with(grpc={"max_concurrent_calls": 3})
+        server, _ = await stack.enter_async_context(grpc_server(settings, fake=FakeScorer()))
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        target = f"127.0.0.1:{server.port}"
+        channels = [
+            await stack.enter_async_context(grpc.aio.insecure_channel(target, options=options)) for _ in range(4)
+        ]
+        waiting = [withheld(channel) for channel in channels[:3]]
+        await until(lambda: server._door._in_flight == 3)
+        assert (await refusal(raw(channels[3])(b""))).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        for call in waiting:
+            call.cancel()
+        await until(lambda: server._door._in_flight == 0)
+        assert await raw(channels[3])(A_TURN.SerializeToString())
+
+
+async def test_options_nested_too_deeply_are_refused():
+    request = ScoreRequest(response="a")
+    inner = request.options["fake"]
+    for _ in range(200):
+        inner = inner.get_or_create_struct("known")
+    async with grpc_stub(fake=FakeScorer()) as (stub, _):
+        told = error_of(await refusal(stub.Score(request)))
+    assert (told.error.code, told.error.field) == ("invalid_request", "body")
+
+
+async def test_a_message_beyond_the_limit_is_too_large():
+    settings = settings_with(limits=Limits(max_body_bytes=300))
+    async with grpc_stub(settings, fake=FakeScorer()) as (stub, _):
+        error = await refusal(stub.Score(ScoreRequest(response="a " * 200)))
+    assert error.code() == grpc.StatusCode.OUT_OF_RANGE
+    assert (error_of(error).error.code, error_of(error).error.field) == ("too_large", "body")
+
+
+@pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
+async def test_the_transport_breaks_off_what_is_far_too_large_before_it_is_decompressed(compression: grpc.Compression):
+    settings = settings_with(grpc={"max_message_bytes": 1000})
+    async with grpc_stub(settings, fake=FakeScorer()) as (stub, _):
+        error = await refusal(stub.Score(ScoreRequest(response="a" * 100_000), compression=compression))
+        assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert (await stub.Score(A_TURN)).scores["fake"].value == 0.02
+
+
+@pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+async def test_compressed_requests_are_read(compression: grpc.Compression):
+    async with grpc_stub(fake=FakeScorer()) as (stub, _):
+        assert (await stub.Score(A_TURN, compression=compression)).scores["fake"].value == 0.02
+
+
+async def test_a_deadline_of_the_request_is_told_with_details(held: FakeScorer):
+    async with grpc_stub(fake=held) as (stub, _):
+        error = await refusal(stub.Score(ScoreRequest(response="a", deadline_ms=20), timeout=60))
+        held.gate.set()
+    assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    assert error_of(error).error.code == "deadline_exceeded"
+
+
+async def test_work_of_a_call_whose_own_deadline_passed_is_dropped_and_counted_so(held: FakeScorer):
+    before = requests("score", "deadline_exceeded"), requests("score", "departed")
+    async with grpc_stub(fake=held) as (stub, _):
+        first = asyncio.create_task(_answer(stub.Score(A_TURN)))
+        await asyncio.to_thread(held.started.wait)
+        # Time for the call to arrive on a busy machine.
+        error = await refusal(stub.Score(ScoreRequest(response="never computed " * 5), timeout=3))
+        assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        await until(lambda: requests("score", "deadline_exceeded") == before[0] + 1)
+        held.gate.set()
+        await first
+        assert (await stub.Score(ScoreRequest(response="a"))).scores["fake"].value == 0.01
+    assert held.batches == [[2], [1]]
+    assert requests("score", "departed") == before[1]
+
+
+async def test_a_caller_that_cancels_takes_its_work_along(held: FakeScorer):
+    before = requests("score", "departed")
+    async with grpc_stub(fake=held) as (stub, _):
+        first = asyncio.create_task(_answer(stub.Score(A_TURN)))
+        await asyncio.to_thread(held.started.wait)
+        left = stub.Score(ScoreRequest(response="never computed " * 5))
+        await until(lambda: REGISTRY.get_sample_value("turnscore_items_in_flight", {"scorer": "fake"}) == 2)
+        left.cancel()
+        await until(lambda: requests("score", "departed") == before + 1)
+        held.gate.set()
+        await first
+        assert (await stub.Score(ScoreRequest(response="a"))).scores["fake"].value == 0.01
+    assert held.batches == [[2], [1]]
+
+
+async def _answer(call: Any) -> Any:
+    return await call
+
+
+async def test_no_room_is_told_with_the_time_to_come_back(held: FakeScorer):
+    settings = settings_with(admission={"max_items": 1})
+    async with grpc_stub(settings, fake=held) as (stub, _):
+        first = asyncio.create_task(_answer(stub.Score(A_TURN)))
+        await asyncio.to_thread(held.started.wait)
+        error = await refusal(stub.Score(ScoreRequest(response="another turn")))
+        held.gate.set()
+        await first
+    assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    told = error_of(error).error
+    assert told.retry_after_ms == int(dict(error.trailing_metadata())["grpc-retry-pushback-ms"]) > 0
+
+
+class Left:
+    """A call's context that knows only how much time is left."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+
+    def time_remaining(self) -> float | None:
+        return self.seconds
+
+
+@pytest.mark.parametrize(
+    ("left", "own_ms", "expected"),
+    [(None, None, 10.0), (None, 3000, 3.0), (2.0, None, 2.0), (2.0, 3000, 2.0), (4.0, 3000, 3.0), (60.0, None, 60.0)],
+)
+def test_the_earlier_of_both_deadlines_holds(left: float | None, own_ms: int | None, expected: float):
+    deadline = deadline_of(Left(left), own_ms, default_ms=10_000)
+    assert deadline.remaining_seconds() == pytest.approx(expected, abs=0.1)
+
+
+async def test_a_service_without_its_models_is_not_ready():
+    async with grpc_server(fake=FakeScorer()) as (server, runtime):
+        runtime.pipeline = Runtime(runtime.settings).pipeline
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            error = await refusal(raw(channel)(A_TURN.SerializeToString()))
+    assert error.code() == grpc.StatusCode.UNAVAILABLE
+    assert error_of(error).error.code == "not_ready"
+
+
+async def test_a_call_that_does_not_exist_is_unimplemented():
+    async with (
+        grpc_server(fake=FakeScorer()) as (server, _),
+        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+    ):
+        assert (await refusal(raw(channel, "Guess")(b""))).code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_the_documented_statuses_are_those_of_the_error_table():
+    page = (Path(__file__).parents[5] / "docs" / "grpc.md").read_text()
+    rows = [line.split("`")[1:4:2] for line in page.splitlines() if line.startswith("| `") and line.count("`") == 4]
+    table = [[code.value, rule.grpc_code] for code, rule in ERROR_TABLE.items()]
+    assert [row for row in rows if row[0] in set(ErrorCode)] == table

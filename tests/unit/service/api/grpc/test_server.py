@@ -1,0 +1,278 @@
+"""The gRPC server's life: health, reflection, ports, draining, probes."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from pydantic import ValidationError
+from support.conditions import until
+from support.fakes import FakeScorer
+from support.grpc_serving import error_of, grpc_server, grpc_stub, settings_with
+from turnscore_service.api.grpc.door import SERVICE
+from turnscore_service.api.grpc.server import GrpcServer
+from turnscore_service.lifecycle.ports import listens_elsewhere, why_not
+from turnscore_service.lifecycle.runtime import Runtime
+from turnscore_service.settings.service import Settings
+from turnscore_wire import describe_refusal
+from turnscore_wire.v1 import turnscore_pb2
+from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
+
+SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+A_TURN = turnscore_pb2.ScoreRequest(response="one two")
+
+
+def channel_to(server: GrpcServer) -> grpc.aio.Channel:
+    """A connection of its own: channels to one address would share theirs."""
+    return grpc.aio.insecure_channel(f"127.0.0.1:{server.port}", options=[("grpc.use_local_subchannel_pool", 1)])
+
+
+async def health_of(channel: grpc.aio.Channel, service: str = "") -> int:
+    reply = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=service))
+    return int(reply.status)
+
+
+async def test_health_tells_what_readyz_tells_from_start_to_drain():
+    runtime = Runtime(settings_with(), load=lambda _: {})
+    server = GrpcServer(runtime)
+    await server.start()
+    async with channel_to(server) as channel:
+        watched: list[int] = []
+
+        async def watch() -> None:
+            request = health_pb2.HealthCheckRequest(service=SERVICE)
+            async for reply in health_pb2_grpc.HealthStub(channel).Watch(request):
+                watched.append(reply.status)  # noqa: PERF401  # looked at while it grows
+
+        watching = asyncio.create_task(watch())
+        await until(lambda: watched == [NOT_SERVING])
+        assert [await health_of(channel, name) for name in ("", SERVICE)] == [NOT_SERVING] * 2
+        runtime.start()
+        await runtime.wait_until_loaded()
+        await until(lambda: watched == [NOT_SERVING, SERVING])
+        assert [await health_of(channel, name) for name in ("", SERVICE)] == [SERVING] * 2
+        runtime.health.lose("fake")
+        await until(lambda: watched == [NOT_SERVING, SERVING, NOT_SERVING])
+        runtime.health.regain("fake")
+        await until(lambda: watched[3:] == [SERVING])
+        runtime.begin_drain()
+        await until(lambda: watched[4:] == [NOT_SERVING])
+        await server.stop()
+        with pytest.raises(grpc.aio.AioRpcError):
+            await watching
+    await runtime.stop()
+
+
+async def test_health_of_an_unknown_service_is_not_found():
+    async with grpc_server(fake=FakeScorer()) as (server, _), channel_to(server) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await health_of(channel, "turnscore.v2.TurnScorer")
+    assert refused.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+async def test_a_tool_that_knows_nothing_lists_describes_and_calls_the_service():
+    async with grpc_server(fake=FakeScorer()) as (server, _):
+        told = await asyncio.to_thread(explore, f"127.0.0.1:{server.port}")
+    assert told["services"] == sorted((SERVICE, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"))
+    assert told["methods"] == ["Score", "ScoreBatch", "ScoreDialogue", "Rank", "Similarity", "Models", "ScoreStream"]
+    assert told["value"] == 0.03
+
+
+def explore(target: str) -> dict[str, Any]:
+    """What a public client does with reflection alone: no generated code, a descriptor pool of its own."""
+    with grpc.insecure_channel(target) as channel:
+        database = ProtoReflectionDescriptorDatabase(channel)
+        services = sorted(database.get_services())
+        pool = DescriptorPool(database)
+        service = pool.FindServiceByName(SERVICE)
+        method = service.methods_by_name["Score"]
+        request, reply = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+        call = channel.unary_unary(
+            f"/{service.full_name}/{method.name}",
+            request_serializer=request.SerializeToString,
+            response_deserializer=reply.FromString,
+        )
+        speaker = pool.FindEnumTypeByName("turnscore.v1.Speaker").values_by_name["SPEAKER_USER"].number
+        answer = call(request(context=[{"speaker": speaker, "text": "hi"}], response="one two three"))
+    return {
+        "services": services,
+        "methods": [each.name for each in service.methods],
+        "value": answer.scores["fake"].value,
+    }
+
+
+async def test_reflection_can_be_turned_off():
+    settings = settings_with(grpc={"reflection": False})
+    async with grpc_server(settings, fake=FakeScorer()) as (server, _):
+        with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel, pytest.raises(grpc.RpcError) as refused:
+            await asyncio.to_thread(lambda: list(ProtoReflectionDescriptorDatabase(channel).get_services()))
+    assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.fixture
+def taken() -> Iterator[socket.socket]:
+    """A port on which somebody else listens."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        yield listening
+
+
+async def test_a_busy_port_is_told_in_a_sentence_and_taken_once_it_is_free(
+    taken: socket.socket, caplog: pytest.LogCaptureFixture
+):
+    port = taken.getsockname()[1]
+    async with grpc_server(settings_with(grpc={"port": port}), fake=FakeScorer()) as (server, runtime):
+        sentence = runtime.health.not_ready().message
+        assert sentence.startswith(f"the gRPC door cannot listen on 127.0.0.1, port {port}: address already in use;")
+        assert "TURNSCORE_GRPC__PORT" in sentence
+        assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [sentence]
+        assert not runtime.health.is_ready
+        taken.close()
+        await until(lambda: runtime.health.is_ready)
+        async with channel_to(server) as channel:
+            assert (await TurnScorerStub(channel).Score(A_TURN)).scores["fake"].value == 0.02
+
+
+async def test_an_address_that_is_not_this_machines_is_told():
+    async with grpc_server(settings_with(grpc={"host": "192.0.2.1"}), fake=FakeScorer()) as (_, runtime):
+        assert "cannot assign requested address" in runtime.health.not_ready().message
+
+
+def shareable(port: int = 0) -> socket.socket:
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    listening.bind(("127.0.0.1", port))
+    listening.listen()
+    return listening
+
+
+def test_workers_of_one_parent_share_a_port():
+    with closing(shareable()) as ours:
+        port = ours.getsockname()[1]
+        assert why_not("127.0.0.1", port, is_shared=True) is None
+        assert why_not("127.0.0.1", port, is_shared=False) == "address already in use"
+
+
+async def test_a_stranger_that_shares_the_port_is_seen():
+    with closing(shareable()) as ours:
+        port = ours.getsockname()[1]
+        listen = (
+            "import socket, sys; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1);"
+            f"s.bind(('127.0.0.1', {port})); s.listen(); print('listening', flush=True); sys.stdin.read()"
+        )
+        # A child of a child: it has another parent than this process, as the worker of another service has.
+        start = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {listen!r}])"
+        stranger = await asyncio.create_subprocess_exec(
+            "python", "-c", start, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+        assert stranger.stdin is not None
+        assert stranger.stdout is not None
+        await stranger.stdout.readline()
+        assert listens_elsewhere("127.0.0.1", port)
+        assert why_not("127.0.0.1", port, is_shared=True) == "another program listens there"
+        stranger.stdin.close()
+        await stranger.wait()
+        assert not listens_elsewhere("127.0.0.1", port)
+
+
+async def test_a_door_that_is_turned_off_listens_nowhere_and_holds_nothing_up():
+    async with grpc_server(settings_with(grpc={"enabled": False}), fake=FakeScorer()) as (server, runtime):
+        assert server.port is None
+        assert runtime.health.is_ready
+
+
+async def test_a_stopping_server_answers_what_is_in_flight_and_takes_no_more():
+    scorer = FakeScorer()
+    scorer.gate.clear()
+    async with grpc_server(fake=scorer) as (server, _), channel_to(server) as channel:
+        asked = asyncio.create_task(answer_of(TurnScorerStub(channel).Score(A_TURN)))
+        await asyncio.to_thread(scorer.started.wait)
+        stopping = asyncio.create_task(server.stop())
+        await until(lambda: why_not("127.0.0.1", server.port or 0, is_shared=False) is None)
+        async with channel_to(server) as later:
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await TurnScorerStub(later).Score(A_TURN)
+        assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert not stopping.done()
+        scorer.gate.set()
+        assert (await asked).scores["fake"].value == 0.02
+        await stopping
+
+
+async def answer_of(call: Any) -> Any:
+    return await call
+
+
+async def test_a_stopping_server_ends_conversations_in_which_nothing_is_due():
+    async with grpc_server(fake=FakeScorer()) as (server, _), channel_to(server) as channel:
+        stream = TurnScorerStub(channel).ScoreStream()
+        await stream.initial_metadata()
+        async with asyncio.timeout(60):
+            await server.stop()
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            await stream.read()
+    assert error_of(ended.value).error.code == "not_ready"
+
+
+async def test_work_that_does_not_end_is_left_after_shutdown_seconds():
+    scorer = FakeScorer()
+    scorer.gate.clear()
+    async with grpc_server(settings_with(shutdown_seconds=0.1), fake=scorer) as (server, _):
+        async with channel_to(server) as channel:
+            asked = asyncio.create_task(answer_of(TurnScorerStub(channel).Score(A_TURN)))
+            await asyncio.to_thread(scorer.started.wait)
+            await server.stop()
+            with pytest.raises(grpc.aio.AioRpcError):
+                await asked
+        scorer.gate.set()
+
+
+async def test_a_draining_process_takes_calls_until_drain_seconds_are_over():
+    async with grpc_stub(settings_with(drain_seconds=0.2), fake=FakeScorer()) as (stub, runtime):
+        runtime.begin_drain()
+        assert (await stub.Score(A_TURN)).scores["fake"].value == 0.02
+        await until_refused(stub)
+
+
+async def until_refused(stub: TurnScorerStub) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:  # noqa: PT012  # any of them may be the first refused
+        while True:
+            await stub.Score(A_TURN)
+    # A call that arrives in the moment of the shutdown is CANCELLED by gRPC itself.
+    assert refused.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+
+
+async def test_a_connection_that_does_not_answer_probes_is_closed():
+    settings = settings_with(grpc={"keepalive_seconds": 0.05, "keepalive_timeout_seconds": 0.05})
+    async with grpc_server(settings, fake=FakeScorer()) as (server, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        # HTTP/2's preface, empty SETTINGS and their acknowledgement (RFC 9113, 3.4): a caller that then falls silent.
+        settings_and_ack = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]) + bytes([0, 0, 0, 4, 1, 0, 0, 0, 0])
+        writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings_and_ack)
+        async with asyncio.timeout(60):
+            with suppress(ConnectionResetError):
+                await reader.read()
+        writer.close()
+        with suppress(ConnectionResetError):
+            await writer.wait_closed()
+
+
+@pytest.mark.parametrize(
+    ("group", "sentence"),
+    [
+        ({"tls_cert_file": __file__}, "tls_cert_file and tls_key_file go together"),
+        ({"tls_client_ca_file": __file__}, "tls_client_ca_file needs tls_cert_file and tls_key_file"),
+        ({"tls_cert_file": "/nowhere"}, "path does not point to a file"),
+        ({"port": 65_536}, "input should be less than or equal to 65535"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(group: dict[str, Any], sentence: str):
+    with pytest.raises(ValidationError) as refused:
+        Settings.model_validate({"grpc": group})
+    assert describe_refusal(refused.value)[1] == sentence

@@ -1,0 +1,182 @@
+"""Connections that bring no request, or a hostile one: over real sockets, each bounded in time and bytes."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from conftest import ServeFakes
+from support.fakes import FakeScorer
+from support.listening import listening
+from turnscore_service.api.http.door import create_http_door
+from turnscore_service.settings.doors import HttpSettings
+from turnscore_service.settings.service import Settings
+from turnscore_wire import ErrorReply
+
+Open = Callable[..., Any]
+QUICK = Settings(http=HttpSettings(head_seconds=0.3))
+LIVEZ = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.fixture
+def door(serve: ServeFakes) -> Open:
+    """The door's host and port, behind the real server."""
+
+    @asynccontextmanager
+    async def start(settings: Settings | None = None) -> AsyncIterator[tuple[str, int]]:
+        async with (
+            serve(settings, fake=FakeScorer()) as (_, runtime),
+            listening(create_http_door(runtime), settings) as address,
+        ):
+            host, port = address.split(":")
+            yield host, int(port)
+
+    return start
+
+
+async def all_of(reader: asyncio.StreamReader) -> bytes:
+    """Everything until the server closes, which it must."""
+    return await asyncio.wait_for(reader.read(), 30)
+
+
+async def ask(at: tuple[str, int], *pieces: bytes) -> bytes:
+    """What the server answers to the pieces before it closes the connection."""
+    reader, writer = await asyncio.open_connection(*at)
+    try:
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+    except ConnectionError:
+        pass  # it has answered, or it has not: what it sent says so
+    try:
+        return await all_of(reader)
+    finally:
+        writer.close()
+
+
+def refusal(answer: bytes) -> tuple[int, str, str | None]:
+    """Status, code and field of the last answer, in the one error shape."""
+    head, _, body = answer[answer.rindex(b"HTTP/1.1 ") :].partition(b"\r\n\r\n")
+    lines = head.decode().split("\r\n")
+    headers = dict(line.lower().split(": ", 1) for line in lines[1:])
+    reply = ErrorReply.model_validate_json(body)
+    assert headers["content-type"] == "application/json"
+    assert headers["connection"] == "close"
+    assert headers["x-request-id"] == reply.request_id
+    return int(lines[0].split()[1]), str(reply.error.code), reply.error.field
+
+
+async def test_a_connection_without_a_request_is_closed(door: Open):
+    async with door(QUICK) as at:
+        assert await ask(at) == b""
+
+
+async def test_headers_that_do_not_end_in_time_are_refused(door: Open):
+    async def dribble(writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                writer.write(b"x-slow: 1\r\n")
+                await writer.drain()
+                await asyncio.sleep(0.05)
+        except ConnectionError:
+            pass
+
+    async with door(QUICK) as at:
+        reader, writer = await asyncio.open_connection(*at)
+        writer.write(b"GET /livez HTTP/1.1\r\n")
+        dribbling = asyncio.create_task(dribble(writer))
+        assert refusal(await all_of(reader)) == (504, "deadline_exceeded", "headers")
+        writer.close()
+        await dribbling
+
+
+@pytest.mark.parametrize("noise", [b"\r\n", b"GET /livez HTTP/1.1\r\n"], ids=["empty lines", "half a head"])
+async def test_a_kept_connection_is_bounded_too(door: Open, noise: bytes):
+    async with door(QUICK) as at:
+        answer = await ask(at, LIVEZ, noise)
+    assert answer.startswith(b"HTTP/1.1 200")
+
+
+async def test_a_slow_answer_is_no_slow_request(door: Open, serve: ServeFakes):
+    scorer = FakeScorer()
+    scorer.gate.clear()
+    async with serve(QUICK, fake=scorer) as (_, runtime), listening(create_http_door(runtime), QUICK) as address:
+        host, port = address.split(":")
+        body = json.dumps({"response": "a"}).encode()
+        head = b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        await asyncio.sleep(3 * QUICK.http.head_seconds)  # the time itself is what must not count
+        scorer.gate.set()
+        assert (await all_of(reader)).startswith(b"HTTP/1.1 200")
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /livez HTTP/1.1\r\n" + b"".join(b"x-%d: %s\r\n" % (n, b"a" * 1000) for n in range(100)),
+        b"GET /livez HTTP/1.1\r\nx-large: " + b"a" * 400_000,
+        b"GET /livez?" + b"a" * 400_000,
+        b"GET /livez HTTP/1.1\r\n" + b"a:\r\n" * 129 + b"\r\n",
+    ],
+    ids=["many", "one long value", "a long target", "129 headers"],
+)
+async def test_a_head_that_is_too_large_is_refused(door: Open, head: bytes):
+    async with door() as at:
+        assert refusal(await ask(at, head)) == (431, "too_large", "headers")
+
+
+async def test_the_largest_legal_head_is_taken(door: Open):
+    most = HttpSettings().max_head_bytes
+    headers = b"".join(b"x-%04d:%s\r\n" % (n, b"a" * 500) for n in range(126))
+    rest = most - sum(6 + 500 for _ in range(126)) - len("/livez" + "connection" + "close" + "x")
+    head = b"GET /livez HTTP/1.1\r\nConnection: close\r\n" + headers + b"x:" + b"b" * rest + b"\r\n\r\n"
+    async with door() as at:
+        assert (await ask(at, head)).startswith(b"HTTP/1.1 200")
+        larger = head.replace(b"x:", b"x:b", 1)
+        assert refusal(await ask(at, larger)) == (431, "too_large", "headers")
+
+
+@pytest.mark.parametrize(
+    "endless", [b"0\r\nx-trailer: ", b"1;", b"0\r\n" + b"a: b\r\n" * 40_000], ids=["trailer", "extension", "trailers"]
+)
+async def test_what_surrounds_a_chunked_body_is_bounded(door: Open, endless: bytes):
+    head = b"POST /v1/score HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Type: application/json\r\n\r\n"
+    async with door() as at:
+        assert refusal(await ask(at, head, endless, *[b"a" * 100_000] * 8)) == (431, "too_large", "headers")
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET /caf\xc3\xa9 HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"BREW /v1/score HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /livez HTTP/9.9\r\nHost: x\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nbad header\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET http://[ HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+    ids=["words", "non-ascii", "method", "version", "header", "http2", "target", "tls"],
+)
+async def test_what_is_no_request_is_refused_in_the_one_shape(door: Open, request_bytes: bytes):
+    async with door() as at:
+        status, code, _ = refusal(await ask(at, request_bytes))
+    assert (status, code) == (400, "invalid_request")
+
+
+async def test_requests_before_a_broken_one_are_answered_and_the_connection_ends(door: Open):
+    async with door() as at:
+        answer = await ask(at, LIVEZ * 3 + b"nonsense\r\n\r\n")
+    assert answer.count(b"HTTP/1.1 200") == 3
+
+
+async def test_requests_sent_ahead_are_answered_up_to_a_bound(door: Open):
+    last = LIVEZ.replace(b"Host", b"Connection: close\r\nHost")
+    async with door() as at:
+        assert (await ask(at, LIVEZ * 99 + last)).count(b"HTTP/1.1 200") == 100
+        assert (await ask(at, LIVEZ * 20_000)).count(b"HTTP/1.1 200") < 200

@@ -1,0 +1,263 @@
+import asyncio
+import gc
+import json
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from turnscore_core.errors import InvalidRequestError, ScoringError, TooLargeError
+from turnscore_service.api.decoder import decode, decode_batch, validate
+from turnscore_service.api.grpc.messages import read_message
+from turnscore_service.scheduling.loop_time import LoopTime
+from turnscore_wire import ConversationMessage, DialogueRequest, Limits, ScoreRequest
+from turnscore_wire.v1 import turnscore_pb2
+
+WRONG_REQUESTS = [
+    (b"", "body"),
+    (b"no json", "body"),
+    (b'{"response": "a"', "body"),
+    (b"\xff\xfe", "body"),
+    (b"[" * 100_000, "body"),
+    (b"[]", "body"),
+    (b"{}", "response"),
+    (b'{"response": ""}', "response"),
+    (b'{"response": " \\n"}', "response"),
+    (b'{"response": 1}', "response"),
+    (b'{"response": "a\\u0000"}', "response"),
+    (b'{"response": "\\ud800"}', "response"),
+    (b'{"response": "a", "context": [{"speaker": "bot", "text": "b"}]}', "context.0.speaker"),
+    (b'{"response": "a", "context": [{"speaker": "user"}]}', "context.0.text"),
+    (b'{"response": "a", "context": [{"speaker": "user", "text": "\\udfff"}]}', "context.0.text"),
+    (b'{"response": "a", "context": [{"speaker": "user", "text": "b", "mood": 1}]}', "context.0.mood"),
+    (b'{"response": "a", "context": "b"}', "context"),
+    (b'{"response": "a", "scorers": []}', "scorers"),
+    (b'{"response": "a", "scorers": "engagement"}', "scorers"),
+    (b'{"response": "a", "deadline_ms": 0}', "deadline_ms"),
+    (b'{"response": "a", "deadline_ms": "300"}', "deadline_ms"),
+    (b'{"response": "a", "options": {"fed": 1}}', "options.fed"),
+    (b'{"response": "a", "unheard": 1}', "unheard"),
+    (b'{"response": "a", "options": {"fed": {"\\ud800": 1}}}', "options"),
+    (b'{"response": "a", "options": {"fed": {"x": ["\\ud800"]}}}', "options"),
+    (b'{"response": "a", "\\ud800": 1}', "body"),
+    ('{"response": "a"}'.encode("utf-16"), "body"),
+]
+
+
+async def decode_items(body: bytes, limits: Limits) -> list[ScoreRequest | ScoringError]:
+    """The items as a small batch has them; a large one, which takes its turns, has the same."""
+    small, large = [
+        await asyncio.gather(decode_batch(body, limits, LoopTime().slices(is_large=is_large)), return_exceptions=True)
+        for is_large in (False, True)
+    ]
+    assert str(small) == str(large)
+    [found] = small
+    if isinstance(found, BaseException):
+        raise found
+    return found
+
+
+@pytest.mark.parametrize(("body", "field"), WRONG_REQUESTS)
+def test_a_wrong_request_is_refused_by_the_name_of_its_field(body: bytes, field: str):
+    with pytest.raises(InvalidRequestError) as refused:
+        decode(ScoreRequest, body)
+    assert refused.value.field == field
+
+
+def test_no_message_repeats_what_was_sent():
+    body = b'{"response": "a", "context": [{"speaker": "my secret", "text": "my secret"}], "my secret": 1}'
+    with pytest.raises(InvalidRequestError) as refused:
+        decode(ScoreRequest, body)
+    assert "my secret" not in refused.value.message
+
+
+def test_a_whole_request_is_taken_as_it_is():
+    request = decode(
+        ScoreRequest, '{"context": [{"speaker": "user", "text": ""}], "response": "ja, gærne 😀"}'.encode()
+    )
+    assert request.response == "ja, gærne 😀"
+    assert request.scorers is None
+
+
+def test_a_dialogue_needs_turns():
+    with pytest.raises(InvalidRequestError) as refused:
+        decode(DialogueRequest, b'{"turns": []}')
+    assert refused.value.field == "turns"
+
+
+async def test_a_wrong_item_of_a_batch_leaves_its_neighbours():
+    found = await decode_items(
+        b'{"items": [{"response": "a"}, {"response": "\\ud800"}, 3, {"response": "b"}]}', Limits()
+    )
+    assert isinstance(found[0], ScoreRequest)
+    assert isinstance(found[3], ScoreRequest)
+    assert [each.field for each in found[1:3] if isinstance(each, InvalidRequestError)] == [
+        "items.1.response",
+        "items.2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b"[]", "body"),
+        (b"{}", "items"),
+        (b'{"items": []}', "items"),
+        (b'{"items": {}}', "items"),
+        (b'{"items": [{"response": "a"}], "unheard": 1}', "unheard"),
+    ],
+)
+async def test_what_is_no_batch_is_refused_whole(body: bytes, field: str):
+    with pytest.raises(InvalidRequestError) as refused:
+        await decode_items(body, Limits())
+    assert refused.value.field == field
+
+
+async def test_a_batch_of_too_many_items_is_refused_before_they_are_looked_at():
+    body = b'{"items": [' + b"1," * 999 + b"1]}"
+    with pytest.raises(TooLargeError) as refused:
+        await decode_items(body, Limits(max_items=999))
+    assert refused.value.field == "items"
+
+
+def test_a_long_unknown_field_is_cut_in_the_refusal():
+    with pytest.raises(InvalidRequestError) as refused:
+        decode(ScoreRequest, b'{"response": "a", "' + b"x" * 5000 + b'": 1}')
+    assert refused.value.field == "x" * 200
+
+
+@pytest.mark.parametrize("body", [b"[]", b"3", *(body for body, field in WRONG_REQUESTS if field != "body")])
+async def test_an_item_is_refused_in_the_words_it_would_be_refused_in_alone(body: bytes):
+    with pytest.raises(InvalidRequestError) as alone:
+        decode(ScoreRequest, body)
+    [item] = await decode_items(b'{"items": [%s]}' % body, Limits())
+    assert isinstance(item, InvalidRequestError)
+    assert item.message == alone.value.message
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({f"{n:x}": 1 for n in range(20_000)}, "body"),
+        (
+            {"response": "a", "context": [{"speaker": "user", "text": "a"}, {f"{n:x}": 1 for n in range(9_000)}]},
+            "context.1",
+        ),
+        ({"response": "a", "options": {f"{n:x}": {} for n in range(9_000)}}, "options"),
+    ],
+)
+def test_an_object_of_very_many_fields_is_refused_without_noting_each(fields: dict[str, object], field: str):
+    with pytest.raises(InvalidRequestError, match="more than 64 fields") as refused:
+        decode(ScoreRequest, json.dumps(fields).encode())
+    assert refused.value.field == field
+
+
+async def test_an_item_of_very_many_fields_is_refused_alone():
+    items = [{"response": "a"}, {f"{n:x}": 1 for n in range(9_000)}]
+    found = await decode_items(json.dumps({"items": items}).encode(), Limits())
+    assert isinstance(found[0], ScoreRequest)
+    assert isinstance(found[1], InvalidRequestError)
+    assert found[1].field == "items.1"
+
+
+def test_an_opening_with_too_many_turns_is_refused_before_they_are_looked_at():
+    fields = {"open": {"context": [{"speaker": "user", "text": "a"}] * 1024 + [{"speaker": "nobody"}]}}
+    for decoded in (
+        lambda: decode(ConversationMessage, json.dumps(fields).encode(), Limits()),
+        lambda: validate(ConversationMessage, fields, Limits()),
+    ):
+        with pytest.raises(TooLargeError) as refused:
+            decoded()
+        assert refused.value.field == "open.context"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "where"),
+    [
+        (ScoreRequest, {"messages": [{"role": "user", "content": "a"}] * 1024 + [{"role": "nobody"}]}, "messages"),
+        (DialogueRequest, {"messages": [{"role": "user", "content": [{"type": "file"}] * 5000}, {}]}, "messages"),
+        (DialogueRequest, {"messages": [{"role": "tool", "content": [{"type": "file"}] * 5000}, {}]}, "messages"),
+        (ConversationMessage, {"open": {"messages": [{"role": "user"}] * 2000}}, "open.messages"),
+        (ConversationMessage, {"said": {"messages": [{"role": "user"}] * 2000}}, "said.messages"),
+    ],
+)
+def test_too_many_messages_or_parts_are_refused_before_they_are_looked_at(
+    kind: type[BaseModel], fields: dict[str, Any], where: str
+):
+    for decoded in (
+        lambda: decode(kind, json.dumps(fields).encode(), Limits()),
+        lambda: validate(kind, fields, Limits()),
+    ):
+        with pytest.raises(TooLargeError) as refused:
+            decoded()
+        assert refused.value.field == where
+
+
+async def test_an_item_with_too_many_messages_is_refused_alone():
+    items = [{"response": "a"}, {"messages": [{"role": "nobody"}] * 1025}]
+    slices = LoopTime().slices(is_large=True)
+    found = await decode_batch(json.dumps({"items": items}).encode(), Limits(), slices)
+    assert isinstance(found[0], ScoreRequest)
+    assert isinstance(found[1], TooLargeError)
+    assert found[1].field == "items.1.messages"
+
+
+@pytest.mark.parametrize(
+    ("kind", "where"),
+    [("context", "context"), ("turns", "turns"), ("messages", "messages"), ("parts", "messages")],
+)
+def test_of_a_list_that_is_too_long_a_protobuf_message_is_not_read(kind: str, where: str):
+    of = turnscore_pb2.DialogueRequest if kind == "turns" else turnscore_pb2.ScoreRequest
+    rows: Any = {kind: [{}] * 100_000} if kind != "parts" else {"messages": [{"parts": [{}] * 100_000}]}
+    fields = read_message(of, of(**rows).SerializeToString(), Limits())
+    unread = fields["messages"][0]["parts"] if kind == "parts" else fields[kind]
+    assert unread == [None] * 100_000
+    with pytest.raises(TooLargeError, match="100000") as refused:
+        validate(DialogueRequest if kind == "turns" else ScoreRequest, fields, Limits())
+    assert refused.value.field == where
+
+
+def test_the_lists_of_a_protobuf_conversation_are_bounded_too():
+    for holder, name in (("open", "context"), ("open", "messages"), ("said", "messages")):
+        sent = turnscore_pb2.ConversationMessage(**{holder: {name: [{}] * 2000}})
+        with pytest.raises(TooLargeError) as refused:
+            validate(
+                ConversationMessage,
+                read_message(turnscore_pb2.ConversationMessage, sent.SerializeToString(), Limits()),
+                Limits(),
+            )
+        assert refused.value.field == f"{holder}.{name}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "most"),
+    [
+        (DialogueRequest, {"turns": [{"speaker": "user", "text": "a"}] * 1025}, "turns"),
+        (ScoreRequest, {"response": "a", "context": [{"speaker": "user", "text": "a"}] * 1025}, "context"),
+    ],
+)
+def test_too_many_turns_are_refused_before_they_are_looked_at(
+    kind: type[BaseModel], fields: dict[str, list[Any]], most: str
+):
+    fields[most][-1] = {"speaker": "nobody"}
+    for decoded in (
+        lambda: decode(kind, json.dumps(fields).encode(), Limits()),
+        lambda: validate(kind, fields, Limits()),
+    ):
+        with pytest.raises(TooLargeError) as refused:
+            decoded()
+        assert refused.value.field == most
+
+
+@pytest.mark.parametrize("end", [b"", b"}"])
+def test_a_large_body_is_parsed_without_collections_of_garbage(end: bytes):
+    lists = 100_000
+    body = json.dumps({"messages": [{"role": "system", "content": [[]] * lists}]}).encode() + end
+    collected: list[object] = []
+    gc.callbacks.append(lambda phase, info: collected.append(info) if phase == "start" else None)
+    try:
+        with pytest.raises(ScoringError):
+            decode(ScoreRequest, body, Limits())
+    finally:
+        gc.callbacks.pop()
+    assert gc.isenabled()
+    assert end or len(collected) < lists / gc.get_threshold()[0] / 10

@@ -1,0 +1,229 @@
+"""Keys: which are let in, what is read again, and that a key is nowhere to be found afterwards."""
+
+import hashlib
+import json
+import logging
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from prometheus_client import REGISTRY
+from pydantic import ValidationError
+from turnscore_core.errors import OverloadedError, UnauthenticatedError
+from turnscore_service.auth.access import Access, UnusableKeysError, sent_key
+from turnscore_service.settings.doors import AuthSettings, KeyEntry
+from turnscore_service.settings.service import Settings, read_settings
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        self.now += 10  # every look finds the time for another one come
+        return self.now
+
+
+def digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def entry(key: str, **limits: float) -> str:
+    return f'sha256 = "{digest(key)}"\n' + "".join(f"{name} = {value}\n" for name, value in limits.items())
+
+
+def write(file: Path, keys: Mapping[str, str]) -> None:
+    file.write_text("".join(f"[{name}]\n{text}" for name, text in keys.items()))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "keys.toml"
+    write(file, {"chatbot": entry("secret-1"), "lab": entry("secret-2")})
+    return file
+
+
+def access_to(file: Path, **settings: object) -> Access:
+    return Access(AuthSettings.model_validate({"keys_file": file, **settings}), clock=Clock(), start=at_once)
+
+
+def at_once(work: Callable[[], None]) -> None:
+    work()
+
+
+def refused(access: Access, key: str | None) -> str:
+    with pytest.raises(UnauthenticatedError) as error:
+        access.admit(key)
+    return error.value.message
+
+
+def unreadable() -> float:
+    return REGISTRY.get_sample_value("turnscore_key_file_errors_total") or 0.0
+
+
+def test_without_keys_everybody_is_let_in():
+    caller = Access(AuthSettings()).admit(None)
+    assert caller.key_name is None
+    caller.charge(10_000)
+
+
+def test_each_key_is_let_in_by_its_name(file: Path):
+    access = access_to(file, keys={"operator": KeyEntry(sha256=digest("secret-3"))})
+    assert [access.admit(f"secret-{n}").key_name for n in (1, 2, 3)] == ["chatbot", "lab", "operator"]
+
+
+@pytest.mark.parametrize(
+    "key", ["secret-4", "secret", "secret-11", " secret-1", "ſecret-1", "\udcff", digest("secret-1")]
+)
+def test_anything_else_is_turned_away(file: Path, key: str):
+    assert refused(access_to(file), key) == "the API key is unknown"
+
+
+@pytest.mark.parametrize("key", [None, ""])
+def test_a_missing_key_is_told_where_to_put_it(file: Path, key: str | None):
+    assert "authorization: Bearer KEY" in refused(access_to(file), key)
+
+
+@pytest.mark.parametrize(
+    ("headers", "key"),
+    [
+        ({"authorization": "Bearer abc"}, "abc"),
+        ({"authorization": "bearer  abc "}, "abc"),
+        ({"x-api-key": "abc"}, "abc"),
+        ({"authorization": "Basic abc"}, None),
+        ({"authorization": "Basic abc", "x-api-key": "def"}, "def"),
+        ({"authorization": "Bearer abc", "x-api-key": "def"}, "abc"),
+        ({"authorization": "abc"}, None),
+        ({}, None),
+    ],
+)
+def test_a_key_comes_in_either_header(headers: dict[str, str], key: str | None):
+    assert sent_key(headers) == key
+
+
+def test_a_changed_file_is_read_again(file: Path):
+    access = access_to(file)
+    access.admit("secret-1")
+    write(file, {"lab": entry("secret-2"), "late": entry("secret-5")})
+    assert access.admit("secret-5").key_name == "late"
+    refused(access, "secret-1")
+
+
+def test_a_changed_file_is_read_apart_from_the_caller_who_finds_it_changed(file: Path):
+    """Its keys hold once it is read, and until then the ones before do; it is not read twice at a time."""
+    begun: list[Callable[[], None]] = []
+    access = Access(AuthSettings(keys_file=file), clock=Clock(), start=begun.append)
+    write(file, {"lab": entry("secret-2"), "late": entry("secret-5")})
+    for _ in range(3):
+        assert access.admit("secret-1").key_name == "chatbot"
+        refused(access, "secret-5")
+    [read] = begun
+    read()
+    assert access.admit("secret-5").key_name == "late"
+    write(file, {"lab": entry("secret-2")})
+    access.admit("secret-2")
+    assert len(begun) == 2
+
+
+def test_a_file_is_looked_at_once_a_second_and_no_more(file: Path):
+    now = [100.0]
+    access = Access(AuthSettings(keys_file=file), clock=lambda: now[0], start=at_once)
+    write(file, {"late": entry("secret-5")})
+    now[0] += 0.9
+    refused(access, "secret-5")
+    now[0] += 0.2
+    assert access.admit("secret-5").key_name == "late"
+
+
+@pytest.mark.parametrize("broken", ["not toml at all", '[chatbot]\nsha256 = "short"\n', "gone"])
+def test_a_broken_file_changes_nothing_and_is_told_once(file: Path, broken: str, caplog: pytest.LogCaptureFixture):
+    access = access_to(file)
+    file.unlink() if broken == "gone" else file.write_text(broken)
+    before = unreadable()
+    for _ in range(3):
+        assert access.admit("secret-1").key_name == "chatbot"
+    assert unreadable() == before + 1
+    errors = [each.message for each in caplog.records if each.levelno == logging.ERROR]
+    assert len(errors) == 1
+    assert errors[0].startswith(f"the API keys stay as they were: {file}")
+    write(file, {"late": entry("secret-5")})
+    assert access.admit("secret-5").key_name == "late"
+
+
+def test_a_broken_file_at_the_start_is_refused_by_name_and_field(tmp_path: Path):
+    file = tmp_path / "keys.toml"
+    file.write_text('[chatbot]\nsha256 = "short"\n')
+    with pytest.raises(UnusableKeysError, match=r"keys\.toml: chatbot\.sha256: string should match pattern"):
+        access_to(file)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"a b": {"sha256": "0" * 64}},
+        {"a": {"sha256": "A" * 64}},
+        {"a": {"sha256": "0" * 64, "rate": 1}},
+        {"a": {"sha256": "0" * 64, "burst": 1}},
+        {"a": {"sha256": "0" * 64, "turns_per_second": math.inf}},
+        {"a": {"sha256": "0" * 64, "turns_per_second": 0}},
+    ],
+)
+def test_settings_that_are_no_keys_are_refused(keys: object):
+    with pytest.raises(ValidationError):
+        AuthSettings.model_validate({"keys": keys})
+
+
+def test_keys_come_from_the_environment_as_json(monkeypatch: pytest.MonkeyPatch):
+    keys = {"chatbot": {"sha256": digest("secret-1"), "turns_per_second": 2, "burst": 9}}
+    monkeypatch.setenv("TURNSCORE_AUTH__KEYS", json.dumps(keys))
+    assert Access(Settings().auth).admit("secret-1").key_name == "chatbot"
+
+
+@pytest.mark.parametrize("value", ['{"a": {"sha256": "my-key"}}', '{"my-key"'])
+def test_wrong_keys_in_the_environment_end_the_start_and_are_not_repeated(value: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TURNSCORE_AUTH__KEYS", value)
+    with pytest.raises(SystemExit, match=r'TURNSCORE_AUTH__KEYS|"auth"') as ended:
+        read_settings()
+    assert "my-key" not in str(ended.value)
+
+
+def test_a_key_with_a_budget_is_refused_beyond_it_and_others_are_not(file: Path):
+    write(file, {"slow": entry("secret-1", turns_per_second=0.001, burst=5), "lab": entry("secret-2")})
+    access = access_to(file)
+    access.admit("secret-1").charge(5)
+    with pytest.raises(OverloadedError, match=r"0\.001 turns per second"):
+        access.admit("secret-1").require_budget(1)
+    access.admit("secret-2").charge(1000)
+
+
+def test_reading_again_gives_an_unchanged_key_no_new_budget(file: Path):
+    slow = entry("secret-1", turns_per_second=0.001, burst=5)
+    write(file, {"slow": slow})
+    access = access_to(file)
+    access.admit("secret-1").charge(5)
+    write(file, {"slow": slow, "lab": entry("secret-2")})
+    access.admit("secret-2")
+    with pytest.raises(OverloadedError):
+        access.admit("secret-1").require_budget(1)
+
+
+def test_every_key_is_compared_whichever_fits(file: Path, monkeypatch: pytest.MonkeyPatch):
+    compared: list[str] = []
+
+    def compare(known: str, given: str) -> bool:
+        compared.append(known)
+        return known == given
+
+    monkeypatch.setattr("turnscore_service.auth.access.hmac.compare_digest", compare)
+    access = access_to(file)
+    for key in ("secret-1", "secret-2"):
+        compared.clear()
+        access.admit(key)
+        assert compared == [digest("secret-1"), digest("secret-2")]
+
+
+def test_nothing_that_access_keeps_holds_a_key(file: Path):
+    access = access_to(file)
+    access.admit("secret-1")
+    assert "secret-1" not in repr(vars(access))

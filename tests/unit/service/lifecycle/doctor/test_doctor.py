@@ -1,0 +1,126 @@
+"""The diagnosis of made-up machines, as the command prints it."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.machines import CPU_BUILD, GPU_BUILD, FakeMachine
+from turnscore_core.inference.onnx_library import DeviceError, OnnxBuild
+from turnscore_models import starter_bundles
+from turnscore_service.lifecycle.doctor import cli, diagnosis
+from typer.testing import CliRunner, Result
+
+STARTER = f"{starter_bundles()[0]}/"
+BOTH = OnnxBuild(
+    version="1.31.1", packages=("onnxruntime", "onnxruntime-gpu"), providers=GPU_BUILD.providers, cuda_version=(13, 0)
+)
+
+
+@pytest.fixture(autouse=True)
+def _one_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TURNSCORE_MODELS", STARTER)
+    monkeypatch.setattr(diagnosis, "check_service", lambda *_: [])  # of the machine that the tests run on
+
+
+def run(monkeypatch: pytest.MonkeyPatch, machine: FakeMachine, *options: str) -> Result:
+    monkeypatch.setattr(cli, "ThisMachine", lambda: machine)
+    return CliRunner().invoke(cli.app, list(options), env={"COLUMNS": "160"})
+
+
+def read(monkeypatch: pytest.MonkeyPatch, machine: FakeMachine, *options: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run(monkeypatch, machine, "--json", *options).stdout)
+    return found
+
+
+def test_a_machine_without_a_gpu_serves_on_its_cpu(monkeypatch: pytest.MonkeyPatch):
+    result = run(monkeypatch, FakeMachine(CPU_BUILD, driver="libcuda.so.1: cannot open"))
+    assert result.exit_code == 0, result.output
+    assert re.search(r"NVIDIA driver +none", result.output)
+    assert re.search(r"engagement:\S+ +│ cpu-int8 +│ cpu +│ CPUExecutionProvider", result.output)
+    assert result.output.endswith("ready to serve\n")
+
+
+def test_cuda_that_cannot_be_used_is_told_with_its_fix_and_ends_with_status_1(monkeypatch: pytest.MonkeyPatch):
+    result = run(monkeypatch, FakeMachine(missing="libcudnn.so.9"), "--device", "cuda")
+    assert result.exit_code == 1
+    assert "cuda lacks" in result.output
+    assert "problem CUDAExecutionProvider needs libcudnn.so.9, which cannot be loaded: install" in result.output
+    assert result.output.endswith("the service would not be ready\n")
+
+
+def test_a_gpu_left_unused_is_a_warning(monkeypatch: pytest.MonkeyPatch):
+    found = read(monkeypatch, FakeMachine(CPU_BUILD))
+    assert found["can_serve"]
+    assert [(each["is_fatal"], each["text"][:51]) for each in found["problems"]] == [
+        (False, "there is a GPU, but the CPU would compute: the inst")
+    ]
+
+
+def test_both_runtimes_at_once_are_a_problem_even_where_cuda_works(monkeypatch: pytest.MonkeyPatch):
+    found = read(monkeypatch, FakeMachine(BOTH))
+    assert found["extras"][-2:] == ["cpu", "gpu"]
+    assert [each["is_fatal"] for each in found["problems"] if "overwrite each other" in each["text"]] == [True]
+    assert not found["can_serve"]
+
+
+def test_devices_and_whose_they_are_are_told(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TURNSCORE_WORKERS", "3")
+    result = run(monkeypatch, FakeMachine(), "--device", "cuda")
+    assert re.search(r"NVIDIA driver .*CUDA up to 13\.1", result.output)
+    assert "Made-Up 9000, 20.0 GiB free of 24.0 GiB, compute capability 9.0" in result.output
+    assert re.findall(r"worker (\d) +(cuda:\d)", result.output) == [("1", "cuda:0"), ("2", "cuda:1"), ("3", "cuda:0")]
+
+
+def test_a_bundle_without_a_graph_for_the_device_is_a_problem(monkeypatch: pytest.MonkeyPatch):
+    found = read(monkeypatch, FakeMachine(free=None), "--device", "cuda")
+    assert not found["can_serve"]
+    assert "has no graph for cuda:0 (cuda-fp16 or fp32); it has cpu-int8" in found["scorers"][0]["problem"]
+    assert found["gpus"][0]["free_bytes"] is None
+
+
+def test_a_missing_runtime_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
+    result = run(monkeypatch, FakeMachine(DeviceError("ONNX Runtime is not installed: install the extra `cpu`")))
+    assert result.exit_code == 1
+    assert "problem ONNX Runtime is not installed: install the extra `cpu`" in result.output
+
+
+def test_a_damaged_bundle_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    shutil.copytree(STARTER, tmp_path / "bundle")
+    (tmp_path / "bundle" / "tokenizer.json").write_text("{}")
+    monkeypatch.setenv("TURNSCORE_MODELS", f"{tmp_path}/bundle")
+    result = run(monkeypatch, FakeMachine(CPU_BUILD))
+    assert result.exit_code == 1
+    assert "tokenizer.json has SHA-256" in result.output
+
+
+@pytest.mark.parametrize("setting", ["SHADOW", "SPLIT"])
+def test_versions_beside_the_served_ones_are_looked_at_too(setting: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(f"TURNSCORE_{setting}", "./nowhere/engagement=0.1")
+    found = read(monkeypatch, FakeMachine(CPU_BUILD))
+    assert not found["can_serve"]
+    assert "nowhere/engagement" in found["scorers"][-1]["problem"]
+
+
+def test_with_load_graphs_are_loaded_and_their_self_test_is_scored(monkeypatch: pytest.MonkeyPatch):
+    loaded: list[tuple[str, str]] = []
+    monkeypatch.setattr(diagnosis, "load_scorer", lambda bundle, variant, device: loaded.append((variant, str(device))))
+    assert run(monkeypatch, FakeMachine(CPU_BUILD)).exit_code == 0
+    assert loaded == []
+    assert run(monkeypatch, FakeMachine(CPU_BUILD), "--load").exit_code == 0
+    assert loaded == [("cpu-int8", "cpu")]
+
+
+def test_a_wrong_setting_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
+    result = run(monkeypatch, FakeMachine(), "--device", "gpu")
+    assert result.exit_code == 1
+    assert "TURNSCORE_RUNTIME__DEVICE: must be auto, cpu, cuda, cuda:N or a list" in result.output
+
+
+def test_the_drivers_version_is_read_from_the_kernel_modules_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    line = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\nGCC version: 12\n"
+    (tmp_path / "version").write_text(line)
+    monkeypatch.setattr(diagnosis, "_DRIVER_FILE", tmp_path / "version")
+    assert read(monkeypatch, FakeMachine())["driver"] == "580.65.06"

@@ -1,0 +1,102 @@
+"""The doctor's look at a service's surroundings: silent where all is well, else a sentence with a remedy."""
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.machines import CPU_BUILD, FakeMachine
+from support.redis_servers import running_redis
+from turnscore_models import starter_bundles
+from turnscore_service import metrics_folder
+from turnscore_service.lifecycle.doctor.diagnosis import diagnose
+from turnscore_service.lifecycle.doctor.service_checks import Surroundings, check_service, free_memory
+from turnscore_service.settings.service import Settings
+
+GOOD: dict[str, Any] = {
+    "descriptors": 65_536, "memory_bytes": 1 << 40, "now": 2e9, "installed_at": 1e9, "clock_step": 1e-9,
+    "refuse_port": lambda host, port: None,
+}  # fmt: skip
+
+
+def find(settings: dict[str, Any] | None = None, graph_bytes: int = 1 << 20, **around: Any) -> list[tuple[str, bool]]:
+    checked = Settings.model_validate(settings or {})
+    found = check_service(checked, graph_bytes, Surroundings(**{**GOOD, **around}))
+    return [(each.text, each.is_fatal) for each in found]
+
+
+def test_nothing_is_said_of_a_service_that_has_all_it_needs():
+    assert find() == []
+    assert find({"grpc": {"enabled": False}}, descriptors=-1) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "around", "words", "is_fatal"),
+    [
+        ({"workers": 64}, {"memory_bytes": 1 << 30}, ("64 workers", "1,073,741,824", "lower TURNSCORE_WORKERS"), False),
+        ({}, {"descriptors": 1024}, ("1,024 files", "2,256", "ulimit -n"), False),
+        ({}, {"now": 1e8}, ("before", "NTP"), False),
+        ({}, {"clock_step": 0.01}, ("10 ms", "clock source"), False),
+        ({"limits": {"max_text_chars": 2_000_000}, "conversations": {"max_bytes": 3_000_000}}, {},
+         ("TURNSCORE_LIMITS__MAX_BODY_BYTES", "TURNSCORE_LIMITS__MAX_TEXT_CHARS"), False),
+        ({"admission": {"max_items": 100}}, {}, ("ADMISSION__MAX_ITEMS is 100", "MAX_ITEMS allows (256)"), False),
+    ],
+)  # fmt: skip
+def test_a_fault_is_one_sentence_with_its_remedy(
+    settings: dict[str, Any], around: dict[str, Any], words: tuple[str, ...], is_fatal: bool
+):
+    [(text, fatal)] = find(settings, **around)
+    assert fatal is is_fatal
+    assert [each for each in words if each not in text] == []
+
+
+def test_a_port_that_is_taken_is_a_warning_and_one_that_cannot_be_had_is_fatal():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        settings = {"http": {"port": port}, "grpc": {"enabled": False}}
+        [(text, fatal)] = find(settings, refuse_port=Surroundings().refuse_port)
+    assert (f"port {port}" in text, "runs already" in text, fatal) == (True, True, False)
+    nowhere = {"http": {"host": "192.0.2.1"}, "grpc": {"enabled": False}}
+    [(text, fatal)] = find(nowhere, refuse_port=Surroundings().refuse_port)
+    assert ("TURNSCORE_HTTP__HOST" in text, fatal) == (True, True)
+
+
+def test_a_cache_that_answers_is_well_and_one_that_wants_a_password_says_so(tmp_path: Path):
+    with running_redis(tmp_path) as server:
+        assert find({"cache": {"url": server.url, "timeout_ms": 5000}}) == []
+        server.configure(requirepass="secret")
+        [(text, fatal)] = find({"cache": {"url": server.url}})
+    assert ("(forbidden)" in text, "TURNSCORE_CACHE__PASSWORD" in text, fatal) == (True, True, False)
+
+
+def test_a_cache_that_does_not_answer_is_named_without_its_password():
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    [(text, fatal)] = find({"cache": {"url": f"redis://:verysecret@127.0.0.1:{port}"}})
+    assert ("(connection)" in text, "TURNSCORE_CACHE__URL" in text, fatal) == (True, True, False)
+    assert "verysecret" not in text
+
+
+def test_unreadable_keys_and_a_full_disk_are_fatal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    keys = tmp_path / "keys.toml"
+    keys.write_text("[shop\n")
+    monkeypatch.setattr(metrics_folder, "LEAST_FREE_BYTES", 1 << 60)
+    found = find({"auth": {"keys_file": str(keys)}})
+    assert [fatal for _, fatal in found] == [True, True]
+    assert "BENTOML_HOME" in found[0][0]
+    assert str(keys) in found[1][0]
+
+
+def test_a_container_has_its_own_memory(tmp_path: Path):
+    (tmp_path / "memory.max").write_text("5000\n")
+    (tmp_path / "memory.current").write_text("2000\n")
+    assert free_memory(tmp_path) == 3000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert free_memory(tmp_path) > 3000
+
+
+def test_the_doctor_reports_them(monkeypatch: pytest.MonkeyPatch):
+    settings = Settings.model_validate({"models": f"{starter_bundles()[0]}/", "admission": {"max_items": 100}})
+    found = diagnose(settings, FakeMachine(CPU_BUILD))
+    assert any("ADMISSION__MAX_ITEMS" in each.text for each in found.problems)
+    assert found.scorers[0].graph_bytes > 1_000_000

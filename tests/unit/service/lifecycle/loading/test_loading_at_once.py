@@ -1,0 +1,129 @@
+"""The scorers of a start: loaded side by side, measured alone, and loaded again only where measuring asks for it."""
+
+import gc
+from dataclasses import replace
+from pathlib import Path
+from threading import Barrier, Lock
+from weakref import ref
+
+import pytest
+from support.encoder_bundles import make_encoder_bundle
+from support.fakes import FakeScorer, loaded_fake
+from support.machines import CPU_BUILD, FakeMachine
+from support.quality_bundles import make_quality_bundle
+from turnscore_core.inference.concurrency import Concurrency
+from turnscore_core.scorers import loaded_scorer
+from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_service.lifecycle.loading import model_loader
+from turnscore_service.lifecycle.loading.model_loader import ModelLoader
+from turnscore_service.settings.service import BatchingSettings, RuntimeSettings, Settings
+
+pytestmark = pytest.mark.usefixtures("two_cpus")
+
+
+@pytest.fixture
+def two_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_loader, "usable_cpus", lambda: 2)
+
+
+def loader(folder: Path, **runtime: int) -> ModelLoader:
+    """Of an encoder and a quality bundle."""
+    make_encoder_bundle(folder / "encoder")
+    make_quality_bundle(folder / "quality")
+    settings = Settings(
+        models=(f"{folder}/encoder", f"{folder}/quality"),
+        runtime=RuntimeSettings(**runtime),
+        batching=BatchingSettings(max_batch_tokens=64),
+    )
+    return ModelLoader(settings, machine=FakeMachine(CPU_BUILD))
+
+
+def test_scorers_are_loaded_side_by_side_and_measured_when_nothing_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    both, lock, loading = Barrier(2, timeout=60), Lock(), set[str]()
+
+    def prove(bundle, variant, **_):
+        with lock:
+            loading.add(bundle.manifest.kind)
+        both.wait()  # raises where the second one waits for the end of the first
+        with lock:
+            loading.remove(bundle.manifest.kind)
+        return replace(loaded_fake(FakeScorer()), bundle=bundle)
+
+    def measure(proved: LoadedScorer, cpus: int = 1) -> Concurrency:
+        assert loading == set()
+        measured.append(proved.kind)
+        return Concurrency(lanes=cpus)
+
+    def measure_pace(proved: LoadedScorer) -> LoadedScorer:
+        measure(proved)
+        return proved
+
+    measured: list[str] = []
+    monkeypatch.setattr(model_loader, "prove_scorer", prove)
+    monkeypatch.setattr(model_loader, "measure_concurrency", measure)
+    monkeypatch.setattr(model_loader, "measure_pace", measure_pace)
+    monkeypatch.setattr(model_loader, "fill_arenas", lambda *_: None)
+    loaded = loader(tmp_path).load_all()
+    assert {kind: each.concurrency for kind, each in loaded.items()} == dict.fromkeys(
+        ("encoder", "quality"), Concurrency(lanes=2)
+    )
+    assert sorted(measured) == ["encoder", "encoder", "quality", "quality"]
+
+
+@pytest.mark.parametrize(
+    ("measured", "times"), [(Concurrency(2, 1), 1), (Concurrency(1, 2), 2), (Concurrency(2, 1, wide_threads=2), 2)]
+)
+def test_a_graph_is_proved_again_only_where_other_threads_serve_it_better(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: Concurrency, times: int
+):
+    proved: list[str] = []
+    run_self_test = loaded_scorer.run_self_test
+
+    def count(bundle, *rest):
+        proved.append(bundle.manifest.kind)
+        run_self_test(bundle, *rest)
+
+    monkeypatch.setattr(loaded_scorer, "run_self_test", count)
+    monkeypatch.setattr(model_loader, "measure_concurrency", lambda *_: measured)
+    loaded = loader(tmp_path).load_all()
+    assert {kind: each.concurrency for kind, each in loaded.items()} == dict.fromkeys(("encoder", "quality"), measured)
+    assert sorted(proved) == sorted(["encoder", "quality"] * times)
+
+
+def test_one_that_is_loaded_again_is_let_go_before_the_memory_of_batches_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    opened: list[ref[object]] = []
+    prove_scorer = model_loader.prove_scorer
+
+    def remember(*given, **how):
+        loaded = prove_scorer(*given, **how)
+        opened.append(ref(loaded.scorer))
+        return loaded
+
+    def count(*_: object) -> None:
+        gc.collect()
+        kept.append(sum(each() is not None for each in opened))
+
+    kept: list[int] = []
+    monkeypatch.setattr(model_loader, "prove_scorer", remember)
+    monkeypatch.setattr(model_loader, "measure_concurrency", lambda *_: Concurrency(1, 2))
+    monkeypatch.setattr(model_loader, "fill_arenas", count)
+    loaded = loader(tmp_path).load_all()
+    assert len(opened) == 2 * len(loaded)
+    assert kept == [len(loaded)] * len(loaded)
+
+
+def test_what_is_measured_decides_on_lanes_unless_the_settings_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(model_loader, "measure_concurrency", lambda *_: Concurrency(2, 1))
+    assert loader(tmp_path, lanes=3).load_all()["quality"].concurrency == Concurrency(3, 1)
+
+
+def test_threads_are_compared_without_scoring_the_self_test_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    proved = loaded_scorer.prove_scorer(make_quality_bundle(tmp_path / "quality"), "fp32", concurrency=Concurrency())
+    monkeypatch.setattr(loaded_scorer, "run_self_test", lambda *_: pytest.fail("it was proved"))
+    measured = loaded_scorer.measure_concurrency(proved, 2)
+    assert measured in {Concurrency(2, 1), Concurrency(1, 2), Concurrency(2, 1, 2)}
+    assert loaded_scorer.measure_concurrency(proved, 1) == Concurrency()

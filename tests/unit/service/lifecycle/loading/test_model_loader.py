@@ -1,0 +1,165 @@
+"""One more version beside one that serves: proved and warmed as any other, in the other's lanes, or refused."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.encoder_bundles import make_encoder_bundle
+from support.fakes import FakeScorer, loaded_fake
+from support.machines import CPU_BUILD, FakeMachine
+from support.quality_bundles import LAYOUT, make_quality_bundle
+from turnscore_core.inference.concurrency import Concurrency
+from turnscore_core.inference.devices import Device
+from turnscore_core.inference.onnx_library import DeviceError
+from turnscore_core.scorers import loaded_scorer
+from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.scorers.scorer import RawScore
+from turnscore_models import Bundle, BundleError, CorruptBundleError, MismatchedGraphError, read_bundle, write_bundle
+from turnscore_models import bundle as bundle_module
+from turnscore_service.lifecycle.loading import model_loader
+from turnscore_service.lifecycle.loading.model_loader import ModelLoader
+from turnscore_service.lifecycle.loading.warm_up import fill_device
+from turnscore_service.settings.service import BatchingSettings, RuntimeSettings, Settings
+
+LANES = Concurrency(lanes=3, threads=1)
+
+
+def as_version(bundle: Bundle, version: str) -> Bundle:
+    return write_bundle(bundle.folder, bundle.manifest.model_copy(update={"version": version}))
+
+
+@pytest.fixture
+def loader(tmp_path: Path) -> ModelLoader:
+    make_quality_bundle(tmp_path / "serving")
+    settings = Settings(
+        models=(f"{tmp_path}/serving",),
+        runtime=RuntimeSettings(threads=1, lanes=3),
+        batching=BatchingSettings(max_batch_tokens=64),
+        thresholds={"quality": 0.25},
+    )
+    return ModelLoader(settings, machine=FakeMachine(CPU_BUILD))
+
+
+@pytest.fixture
+def serving(loader: ModelLoader) -> LoadedScorer:
+    return loader.load_all()["quality"]
+
+
+def test_a_version_beside_runs_in_the_lanes_of_the_one_that_serves_and_is_warm(
+    loader: ModelLoader, serving: LoadedScorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warmed: list[tuple[str, int, dict[str, bool]]] = []
+
+    def warm(loaded: LoadedScorer, tokens: int, **how: bool) -> None:
+        warmed.append((loaded.bundle.manifest.version, tokens, how))
+
+    monkeypatch.setattr(model_loader, "fill_arenas", warm)
+    monkeypatch.setattr(model_loader, "measure_concurrency", lambda *_: pytest.fail("it would take the callers' CPUs"))
+    bundle = as_version(make_quality_bundle(tmp_path / "next"), "1.1.0")
+    beside = loader.load_beside(bundle, replace(serving, concurrency=LANES))
+    assert beside.bundle.manifest.reference == "quality:1.1.0"
+    assert beside.concurrency == LANES
+    assert beside.threshold == 0.25
+    assert warmed == [("1.1.0", 64, {"beside_callers": True})]
+    assert beside.scorer is not serving.scorer
+
+
+def test_a_version_that_scores_otherwise_than_at_its_export_is_refused(
+    loader: ModelLoader, serving: LoadedScorer, tmp_path: Path
+) -> None:
+    bundle = make_quality_bundle(tmp_path / "next")
+    test_file = bundle.path_of(bundle.manifest.self_test)
+    turns = json.loads(test_file.read_text())
+    turns["turns"][0]["value"] += 0.2
+    test_file.write_text(json.dumps(turns))
+    with pytest.raises(MismatchedGraphError, match=r"quality:1.1.0: .* gives self-test turn 0 the value"):
+        loader.load_beside(as_version(bundle, "1.1.0"), serving)
+
+
+@pytest.mark.usefixtures("_proof_of_ordinary_priority")
+async def test_what_was_proved_is_loaded_without_a_second_proof(
+    loader: ModelLoader, serving: LoadedScorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loaded_scorer, "run_self_test", lambda *_: pytest.fail("it takes the callers' CPUs"))
+    bundle = as_version(make_quality_bundle(tmp_path / "next"), "1.1.0")
+    proved = await loader.prove(bundle, serving)
+    assert proved == bundle.digest
+    assert loader.load_beside(bundle, serving, proved=proved).bundle == bundle
+
+
+def test_files_that_were_changed_since_their_proof_are_refused(
+    loader: ModelLoader, serving: LoadedScorer, tmp_path: Path
+) -> None:
+    bundle = as_version(make_quality_bundle(tmp_path / "next"), "1.1.0")
+    other = as_version(make_quality_bundle(tmp_path / "other", layout={**LAYOUT, "response_tokens": 22}), "1.1.0")
+    with pytest.raises(CorruptBundleError, match=r"quality:1.1.0: its files .* were changed while it was being loaded"):
+        loader.load_beside(other, serving, proved=bundle.digest)
+
+
+@pytest.mark.parametrize("turned", [0, 1, 2, 3, 4, None])
+def test_a_link_that_is_turned_and_turned_back_changes_nothing_that_is_served(
+    loader: ModelLoader, serving: LoadedScorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turned: int | None
+) -> None:
+    """Another bundle of that name lies behind the link while one of the files is read, or once all of them were."""
+    first = as_version(make_quality_bundle(tmp_path / "first"), "1.1.0")
+    other = as_version(make_quality_bundle(tmp_path / "other"), "1.1.0")
+    for name in other.manifest.files:
+        with (other.folder / name).open("ab") as file:
+            file.write(b" ")
+    link = tmp_path / "link"
+    link.symlink_to(first.folder)
+    bundle = read_bundle(link)
+    assert len(bundle.manifest.files) == 5
+    copy_hashed, copied = bundle_module._copy_hashed, []
+
+    def turn(target: Path) -> None:
+        link.unlink()
+        link.symlink_to(target)
+
+    def copy_while_somebody_turns(source: Path, target: Path) -> str:
+        if len(copied) == turned:
+            turn(other.folder)
+        found = copy_hashed(source, target)
+        copied.append(source)
+        turn(other.folder if turned is None and len(copied) == 5 else first.folder)
+        return found
+
+    monkeypatch.setattr(bundle_module, "_copy_hashed", copy_while_somebody_turns)
+    if turned is None:
+        loaded = loader.load_beside(bundle, serving, proved=bundle.digest)
+        assert (link.resolve(), len(copied)) == (other.folder, 5)
+        assert score_one(loaded) == score_one(loader.load_beside(first, serving))
+    else:
+        with pytest.raises(CorruptBundleError, match=r"quality:1.1.0: .* was changed while the bundle"):
+            loader.load_beside(bundle, serving, proved=bundle.digest)
+
+
+def score_one(loaded: LoadedScorer) -> RawScore:
+    [score] = loaded.scorer.score(loaded.scorer.encode([loaded.proof]))
+    return score
+
+
+async def test_a_version_for_a_cuda_device_is_proved_where_it_is_loaded(
+    loader: ModelLoader, serving: LoadedScorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_loader, "prove_apart", lambda *_: pytest.fail("it needs the device's memory"))
+    monkeypatch.setattr(model_loader, "choose_graph", lambda *_: ("cuda-fp16", Device("cuda", 0)))
+    assert await loader.prove(make_quality_bundle(tmp_path / "next"), serving) is None
+
+
+def test_a_bundle_of_another_kind_takes_no_scorers_place(
+    loader: ModelLoader, serving: LoadedScorer, tmp_path: Path
+) -> None:
+    with pytest.raises(BundleError, match=r"is of kind encoder, and what serves, quality:0.0.1, is of kind quality"):
+        loader.load_beside(make_encoder_bundle(tmp_path / "next"), serving)
+
+
+def test_a_device_without_room_for_both_refuses_the_second() -> None:
+    scorer = FakeScorer()
+    loaded = replace(loaded_fake(scorer), device=Device("cuda", 0), concurrency=Concurrency(lanes=2))
+    fill_device(loaded, 512)
+    assert len(scorer.batches) == 2  # one in each lane
+    scorer.most_tokens = 400
+    with pytest.raises(DeviceError, match=r"cuda:0 has no room for fake:1.0.0 beside what runs there"):
+        fill_device(loaded, 512)

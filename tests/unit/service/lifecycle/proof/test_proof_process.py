@@ -1,0 +1,160 @@
+"""A version is proved in a process of its own: whatever becomes of that, the service goes on and says what became."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+from textwrap import dedent
+
+import psutil
+import pytest
+from support.conditions import until, wait_until
+from support.quality_bundles import LAYOUT, make_quality_bundle
+from turnscore_models import Bundle, BundleError, write_bundle
+from turnscore_service.lifecycle.proof.process import MOST_KEPT, PRIORITY, FailedProofError, ProofProcess, prove_apart
+from turnscore_service.lifecycle.proof.proof import ProofOrder, with_options
+
+ORDER = ProofOrder(folder=Path("nowhere"), options={}, variant="fp32")
+
+
+def code(text: str) -> tuple[str, ...]:
+    """A command that stands in for the proof."""
+    return sys.executable, "-S", "-c", dedent(text)
+
+
+def order_of(bundle: Bundle) -> ProofOrder:
+    return ProofOrder(folder=bundle.folder, options=bundle.manifest.options, variant="fp32")
+
+
+@pytest.mark.usefixtures("_proof_of_ordinary_priority")
+async def test_a_proof_returns_the_digest_of_what_holds_with_the_deployments_options(tmp_path: Path) -> None:
+    bundle = make_quality_bundle(tmp_path / "next")
+    changed = with_options(bundle, {**bundle.manifest.options, "layout": {**LAYOUT, "response_tokens": 22}})
+    assert await prove_apart("quality:0.0.1", order_of(changed)) == changed.digest
+    assert changed.digest != bundle.digest
+
+
+@pytest.mark.usefixtures("_proof_of_ordinary_priority")
+async def test_a_version_that_scores_otherwise_is_refused_with_the_sentence_of_a_start(tmp_path: Path) -> None:
+    bundle = make_quality_bundle(tmp_path / "next")
+    test_file = bundle.path_of(bundle.manifest.self_test)
+    turns = json.loads(test_file.read_text())
+    turns["turns"][0]["value"] += 0.2
+    test_file.write_text(json.dumps(turns))
+    with pytest.raises(BundleError, match=r"quality:0\.0\.1: .* gives self-test turn 0 the value"):
+        await prove_apart("quality:0.0.1", order_of(write_bundle(bundle.folder, bundle.manifest)))
+
+
+ENDS = [
+    ("import os; os.kill(os.getpid(), 11)", r"the proof of a:1 was ended by SIGSEGV: its graph crashes here"),
+    ("import os; os.kill(os.getpid(), 9)", r"ended by SIGKILL, as the system does where memory is short"),
+    ("import os; os.kill(os.getpid(), 15)", r"ended by SIGTERM$"),
+    ("raise ValueError('a scorer broke')", r"the proof of a:1 failed: ValueError: a scorer broke; the log has all"),
+    ("import os; os._exit(3)", r"the proof of a:1 failed: exit status 3"),
+    ("import os; os.write(2, b'a name \\xff'); os._exit(3)", r"the proof of a:1 failed: a name \ufffd"),
+    ("print('nothing of use')", r"the proof of a:1 ended without a result"),
+]
+
+
+@pytest.mark.parametrize(("text", "reason"), ENDS)
+async def test_a_proof_that_dies_is_a_refusal_that_says_so(text: str, reason: str) -> None:
+    with pytest.raises(FailedProofError, match=reason):
+        await prove_apart("a:1", ORDER, command=code(text))
+
+
+async def test_a_process_that_cannot_be_started_is_a_refusal(tmp_path: Path) -> None:
+    with pytest.raises(FailedProofError, match="no process could be started to prove a:1: No such file"):
+        await prove_apart("a:1", ORDER, command=(str(tmp_path / "python"),))
+
+
+async def test_of_a_proof_that_prints_without_end_the_end_is_kept_alone() -> None:
+    prints = f"""
+        import os
+        for _ in range(100):
+            os.write(1, b"x" * {MOST_KEPT})
+            os.write(2, b"a warning" * 1000)
+        os.write(1, b'\\n{{"digest": "proved"}}\\n')
+    """
+    process = ProofProcess("a:1", ORDER, command=code(prints))
+    tracemalloc.start()
+    try:
+        assert process.run(60).digest == "proved"
+        assert tracemalloc.get_traced_memory()[1] < 20 * MOST_KEPT
+    finally:
+        tracemalloc.stop()
+
+
+WAITS = """
+    import os, pathlib, signal, sys
+    pathlib.Path(sys.argv[1]).write_text(f"{os.getpid()}\\n")
+    signal.pause()
+"""
+
+
+def pid_in(file: Path) -> int | None:
+    """What the process has written, once it has."""
+    text = file.read_text() if file.exists() else ""
+    return int(text) if text.endswith("\n") else None
+
+
+async def test_a_proof_without_end_is_ended_and_leaves_no_zombie() -> None:
+    before = psutil.Process().children()
+    with pytest.raises(
+        FailedProofError, match=r"did not end within 0.5 s: its graph hangs, or this machine has no CPU"
+    ):
+        await prove_apart("a:1", ORDER, seconds=0.5, command=code("import signal; signal.pause()"))
+    assert psutil.Process().children() == before
+
+
+async def test_whoever_gives_up_a_proof_ends_its_process_and_leaves_no_zombie(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    proving = asyncio.create_task(prove_apart("a:1", ORDER, command=(*code(WAITS), str(file))))
+    await until(lambda: pid_in(file))
+    proving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await proving
+    pid = pid_in(file)
+    assert pid is not None
+    await until(lambda: not psutil.pid_exists(pid))
+
+
+def test_a_proof_that_was_given_up_before_its_start_starts_nothing(tmp_path: Path) -> None:
+    process = ProofProcess("a:1", ORDER, command=(str(tmp_path / "would fail otherwise"),))
+    process.end()
+    with pytest.raises(FailedProofError, match="was given up"):
+        process.run(60)
+
+
+async def test_a_proof_leaves_callers_the_cpu() -> None:
+    waits_for_it = f"""
+        import os, time
+        while os.getpriority(os.PRIO_PROCESS, 0) < {PRIORITY}:
+            time.sleep(0.001)
+        print('{{"digest": "proved"}}')
+    """
+    assert await prove_apart("a:1", ORDER, command=code(waits_for_it)) == "proved"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl(2) is Linux's")
+def test_a_proof_ends_with_a_service_that_is_killed(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    proves = f"""
+        import os, pathlib, signal
+        from turnscore_service.lifecycle.proof.proof import end_with_parent
+        end_with_parent()
+        pathlib.Path({str(file)!r}).write_text(f"{{os.getpid()}}\\n")
+        signal.pause()
+    """
+    serves = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+    service = subprocess.Popen([sys.executable, "-S", "-c", serves, dedent(proves)])
+    try:
+        wait_until(lambda: pid_in(file) or service.poll() is not None)
+    finally:
+        service.send_signal(signal.SIGKILL)
+        service.wait()
+    pid = pid_in(file)
+    assert pid is not None
+    wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)

@@ -1,0 +1,171 @@
+"""The admin socket: who may give orders, what is no order, and how one command reaches every worker."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from support.conditions import until
+from support.fakes import FakeScorer, loaded_fake
+from support.switching import FakeLoader, second_version, switchable
+from turnscore_models import BundleError
+from turnscore_models.admin import AdminError, AdminOrder, AdminReport, ask_workers
+from turnscore_models.cli import app
+from turnscore_service.lifecycle import admin_socket
+from turnscore_service.lifecycle.admin_folder import prepare_folder
+from turnscore_service.lifecycle.admin_socket import AdminSocket
+from turnscore_service.lifecycle.runtime import Runtime
+from typer.testing import CliRunner
+
+SERVE = AdminOrder(action="serve", reference="fake:1.1.0")
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("a") / "admin"
+
+
+@asynccontextmanager
+async def worker(folder: Path, number: int = 0, error: BundleError | None = None) -> AsyncIterator[Runtime]:
+    """A worker that serves fake:1.0.0 and knows fake:1.1.0, which fails its proof with the error."""
+    loader = FakeLoader(loaded_fake(FakeScorer()))
+    loader.add(second_version(), error)
+    async with switchable(loader) as (runtime, switch):
+        admin = AdminSocket(folder, number, switch)
+        await admin.start()
+        try:
+            yield runtime
+        finally:
+            await admin.stop()
+
+
+async def order(folder: Path, wanted: AdminOrder) -> list[AdminReport]:
+    return await asyncio.to_thread(lambda: list(ask_workers(folder, wanted)))
+
+
+async def run_command(*arguments: str) -> tuple[int, str]:
+    result = await asyncio.to_thread(CliRunner().invoke, app, list(arguments))
+    return result.exit_code, result.output
+
+
+def model_of(runtime: Runtime) -> str:
+    return runtime.pipeline().roster.scorers["fake"].bundle.manifest.reference
+
+
+async def test_the_command_has_every_worker_switch_and_says_what_each_did(folder: Path) -> None:
+    async with worker(folder, 0) as first, worker(folder, 1) as second:
+        sockets = sorted(folder.iterdir())
+        assert [each.stat().st_mode & 0o777 for each in (folder, *sockets)] == [0o700, 0o600, 0o600]
+        code, said = await run_command("serve", "fake:1.1.0", "--folder", str(folder))
+        assert (code, model_of(first), model_of(second)) == (0, "fake:1.1.0", "fake:1.1.0")
+        lines = said.splitlines()
+        for number, line in enumerate(lines):
+            assert line.startswith(
+                f"worker {number} (process {os.getpid()}): switched: fake:1.1.0 in place of fake:1.0.0"
+            )
+            assert "MiB before" in line
+            assert "a restart serves what TURNSCORE_MODELS names" in line
+        assert len(lines) == 2
+        code, said = await run_command("serving", "--folder", str(folder))
+        assert (code, said.count("serving: serves fake:1.1.0")) == (0, 2)
+        code, said = await run_command("reload", "--folder", str(folder))
+        assert (code, said.count("switched: fake:1.0.0 in place of fake:1.1.0")) == (0, 2)
+    assert not list(folder.iterdir())
+
+
+async def test_after_a_refusal_no_other_worker_is_asked(folder: Path) -> None:
+    async with worker(folder, 0, BundleError("it scores otherwise")) as first, worker(folder, 1) as second:
+        code, said = await run_command("serve", "fake:1.1.0", "--folder", str(folder))
+        assert (code, model_of(first), model_of(second)) == (1, "fake:1.0.0", "fake:1.0.0")
+        assert "worker 0" in said
+        assert "refused: it scores otherwise; still serves fake:1.0.0" in said
+        assert "worker 1" not in said
+
+
+async def test_a_switch_goes_on_when_whoever_asked_for_it_leaves(folder: Path) -> None:
+    async with worker(folder) as runtime:
+        [path] = folder.iterdir()
+        with socket.socket(socket.AF_UNIX) as connection:
+            await asyncio.to_thread(connection.connect, str(path))
+            connection.sendall(SERVE.model_dump_json().encode() + b"\n")
+        await until(lambda: model_of(runtime) == "fake:1.1.0")
+
+
+NO_ORDERS = [
+    (b"{}\n", "action: Field required"),
+    (b'{"action": "stop"}\n', "action: Input should be 'serve', 'reload' or 'status'"),
+    (b'{"action": "serve"}\n', "serve, and nothing else, needs a reference"),
+    (b'{"action": "reload", "reference": "a"}\n', "serve, and nothing else, needs a reference"),
+    (b'{"action": "serve", "reference": "%s"}\n' % (b"a" * 4097), "reference: String should have at most 4096"),
+    (b'{"action": "serve", "reference": "%s"}\n' % ("\U0001f600" * 4096).encode(), "no bundle"),
+    (b"GET / HTTP/1.1\r\n\r\n", "the order: Invalid JSON"),
+    (b"a" * 100_000 + b"\n", "one line of at most 65536 bytes"),
+    (b"no end", "one line of at most"),
+]
+
+
+@pytest.mark.parametrize(("sent", "reason"), NO_ORDERS, ids=range(len(NO_ORDERS)))
+async def test_what_is_no_order_is_refused_with_the_reason(folder: Path, sent: bytes, reason: str) -> None:
+    async with worker(folder) as runtime:
+        [path] = folder.iterdir()
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(sent)
+        writer.write_eof()
+        report = AdminReport.model_validate_json(await reader.readline())
+        writer.close()
+        assert report.outcome == "refused"
+        assert reason in report.reason
+        assert report.models == {"fake": "fake:1.0.0"}
+        assert model_of(runtime) == "fake:1.0.0"
+
+
+async def test_another_users_order_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with worker(folder) as runtime:
+        monkeypatch.setattr(admin_socket, "_user_of", lambda _: 4_000_000)
+        [report] = await order(folder, SERVE)
+        assert report.outcome == "refused"
+        assert report.reason == "only the service's own user and root may give orders"
+        assert model_of(runtime) == "fake:1.0.0"
+
+
+async def test_the_kernel_says_who_asks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with worker(folder):
+        asked: list[int] = []
+        user_of = admin_socket._user_of
+        monkeypatch.setattr(admin_socket, "_user_of", lambda writer: asked.append(user_of(writer)) or asked[-1])
+        await order(folder, AdminOrder(action="status"))
+        assert asked == [os.geteuid()]
+
+
+async def test_no_other_worker_can_take_a_socket_that_is_being_opened_for_a_dead_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[Path]] = []
+    listen = socket.socket.listen
+
+    def look_and_listen(self: socket.socket, *backlog: int) -> None:
+        seen.append([each for each in folder.glob("*.sock") if each.name.startswith("worker-1-")])
+        listen(self, *backlog)
+
+    async with worker(folder, 0):
+        monkeypatch.setattr(socket.socket, "listen", look_and_listen)
+        async with worker(folder, 1):
+            assert seen[0] == []
+            assert len(list(folder.iterdir())) == 2
+
+
+async def test_sockets_of_killed_workers_are_passed_over_and_removed_by_the_next(folder: Path) -> None:
+    prepare_folder(folder)
+    dead = folder / "worker-0-1.sock"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(dead))
+    with pytest.raises(AdminError, match="no service listens in"):
+        await order(folder, SERVE)
+    code, said = await run_command("serve", "fake:1.1.0", "--folder", str(folder))
+    assert (code, "TURNSCORE_ADMIN__FOLDER" in said) == (1, True)
+    async with worker(folder, 1), worker(folder, 2):
+        assert not dead.exists()
+        assert len(list(folder.iterdir())) == 2  # the second left the first, which lives, where it was

@@ -1,0 +1,109 @@
+"""Versions beside the served one with real bundles: found, proved, warmed, answered and compared."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from prometheus_client import REGISTRY
+from support.conditions import until
+from support.fakes import FakeScorer, loaded_fake, version_beside
+from support.quality_bundles import make_quality_bundle
+from support.switching import FakeLoader, second_version
+from turnscore_core.deadline import Deadline
+from turnscore_service.lifecycle.runtime import Runtime
+from turnscore_service.scheduling.split import VersionsBeside
+from turnscore_service.settings.service import Settings
+from turnscore_wire import ScoreRequest
+
+
+@pytest.fixture
+def versions(tmp_path: Path) -> dict[str, str]:
+    """Folders of a small quality bundle in three versions of the same content."""
+    own = tmp_path / "1.0.0"
+    make_quality_bundle(own)
+    folders = {"served": str(own)}
+    for name, version in (("shadow", "7.0.0"), ("split", "8.0.0")):
+        folder = tmp_path / version
+        shutil.copytree(own, folder)
+        manifest = json.loads((folder / "manifest.json").read_text())
+        (folder / "manifest.json").write_text(json.dumps({**manifest, "version": version}))
+        folders[name] = str(folder)
+    return folders
+
+
+async def test_a_shadow_of_the_same_content_agrees_to_the_last_bit_and_a_split_answers(versions: dict[str, str]):
+    settings = Settings.model_validate(
+        {
+            "models": versions["served"],
+            "shadow": f"{versions['shadow']}=1",
+            "split": f"{versions['split']}=1",
+            "runtime": {"threads": 1, "lanes": 1},
+        }
+    )
+    runtime = Runtime(settings)
+    runtime.start()
+    await runtime.wait_until_loaded()
+    assert runtime.health.state == "ready", runtime.health.reason
+
+    def compared(series: str, **more: str) -> float:
+        labels = {"scorer": "quality", "model": "quality:7.0.0", "served": model, **more}
+        return REGISTRY.get_sample_value(f"turnscore_shadow_{series}", labels) or 0.0
+
+    asked = ScoreRequest.model_validate({"context": [], "response": "that is great, thanks"})
+    reply = await runtime.pipeline().score(asked, "r-1", Deadline.after_ms(60_000))
+    model = reply.scores["quality"].model
+    named = ScoreRequest.model_validate({"response": "that is great, thanks", "conversation": "c"})
+    other = await runtime.pipeline().score(named, "r-2", Deadline.after_ms(60_000))
+    assert (model.endswith(":8.0.0"), other.scores["quality"].model) == (False, "quality:8.0.0")
+    assert (other.scores["quality"].value, other.scores["quality"].cached) == (
+        reply.scores["quality"].value,
+        False,
+    )
+    await until(lambda: compared("turns_total", outcome="compared"))
+    assert compared("percentile_shift_bucket", le="1.0") == compared("turns_total", outcome="compared") == 1
+    assert compared("percentiles_total", by="served") == compared("percentiles_total", by="shadow")
+    await runtime.stop()
+
+
+@pytest.mark.parametrize("setting", ["shadow", "split"])
+async def test_a_version_that_cannot_be_had_keeps_the_service_from_being_ready(setting: str, versions: dict[str, str]):
+    runtime = Runtime(
+        Settings.model_validate(
+            {"models": versions["served"], setting: "./nowhere/quality=0.5", "runtime": {"threads": 1, "lanes": 1}}
+        )
+    )
+    runtime.start()
+    await runtime.wait_until_loaded()
+    assert runtime.health.state == "refused"
+    assert runtime.health.reason.startswith(f"TURNSCORE_{setting.upper()}: ")
+    assert "nowhere/quality" in runtime.health.reason
+    await runtime.stop()
+
+
+async def test_after_a_switch_a_split_draws_as_before_and_a_shadow_compares_with_what_is_served():
+    loader = FakeLoader(loaded_fake(FakeScorer()))
+    reference = loader.add(second_version(version="1.1.0"))
+    beside = VersionsBeside(
+        shadows=[version_beside(FakeScorer(), version="1.2.0")],
+        splits=[version_beside(FakeScorer(), version="1.3.0")],
+    )
+
+    def compared(served: str) -> float:
+        labels = {"scorer": "fake", "model": "fake:1.2.0", "served": served, "outcome": "compared"}
+        return REGISTRY.get_sample_value("turnscore_shadow_turns_total", labels) or 0.0
+
+    runtime = Runtime(Settings(), loader=loader, load_beside=lambda *_: beside)
+    runtime.start()
+    await runtime.wait_until_loaded()
+    assert runtime.switch is not None
+    for served in ("fake:1.0.0", reference):
+        if served == reference:
+            await runtime.switch.serve(reference)
+        answered = [
+            (await runtime.pipeline().score(ScoreRequest(response="a b", **named), "r", Deadline.after_ms(60_000)))
+            for named in ({}, {"conversation": "c"})
+        ]
+        assert [each.scores["fake"].model for each in answered] == [served, "fake:1.3.0"]
+        await until(lambda: compared(served) == 1)  # noqa: B023 - asked within the round
+    await runtime.stop()

@@ -1,0 +1,155 @@
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from turnscore_core.deadline import Deadline
+from turnscore_core.errors import OverloadedError
+from turnscore_service.scheduling.admission import Admission, Demand, Reservation
+from turnscore_service.settings.service import AdmissionSettings
+
+LATER = Deadline.after_ms(86_400_000)
+
+
+def one(items: int, tokens: int, scorer: str = "a") -> dict[str, Demand]:
+    return {scorer: Demand(items, tokens)}
+
+
+@contextmanager
+def reserve(
+    admission: Admission, demands: dict[str, Demand], deadline: Deadline, caller: str = ""
+) -> Iterator[Reservation]:
+    """Holds room while the block runs."""
+    reservation = admission.hold(demands, deadline, caller)
+    yield reservation
+    for scorer in demands:
+        reservation.release(scorer)
+
+
+def assert_refused(admission: Admission, demands: dict[str, Demand], deadline: Deadline = LATER) -> OverloadedError:
+    with pytest.raises(OverloadedError) as refused, reserve(admission, demands, deadline):
+        pytest.fail("admitted")
+    return refused.value
+
+
+def test_a_full_service_refuses_at_once_and_has_room_again_afterwards():
+    admission = Admission(AdmissionSettings(max_items=2, max_tokens=1000))
+    with reserve(admission, one(2, 10), LATER):
+        assert_refused(admission, one(1, 10))
+    with reserve(admission, one(1, 10), LATER):
+        pass
+
+
+def test_tokens_are_counted_as_well_as_items():
+    admission = Admission(AdmissionSettings(max_items=100, max_tokens=100))
+    with reserve(admission, one(1, 90), LATER):
+        assert_refused(admission, one(1, 11))
+
+
+def test_a_request_alone_is_admitted_however_large():
+    admission = Admission(AdmissionSettings(max_items=1, max_tokens=1))
+    with reserve(admission, one(50, 5000), LATER):
+        pass
+
+
+def test_a_burst_for_one_scorer_leaves_the_others_their_room():
+    admission = Admission(AdmissionSettings(max_items=2))
+    with reserve(admission, one(2, 1, "fed"), LATER):
+        assert_refused(admission, one(1, 1, "fed"))
+        with reserve(admission, one(2, 1, "engagement"), LATER):
+            pass
+
+
+def test_a_request_for_two_scorers_is_admitted_whole_or_not_at_all():
+    admission = Admission(AdmissionSettings(max_items=1))
+    with reserve(admission, one(1, 1, "fed"), LATER):
+        assert_refused(admission, {"engagement": Demand(1, 1), "fed": Demand(1, 1)})
+        with reserve(admission, one(1, 1, "engagement"), LATER):
+            pass
+
+
+def test_a_scorer_that_is_done_gives_its_room_back_before_the_others():
+    admission = Admission(AdmissionSettings(max_items=1))
+    with reserve(admission, {"fed": Demand(1, 1), "engagement": Demand(1, 1)}, LATER) as reservation:
+        reservation.release("engagement")
+        reservation.release("engagement")
+        with reserve(admission, one(1, 1, "engagement"), LATER):
+            assert_refused(admission, one(1, 1, "engagement"))
+
+
+def test_the_advice_to_wait_follows_the_drain_rate():
+    admission = Admission(AdmissionSettings(max_items=1000, max_tokens=1000), {"a": lambda: 0.002})
+    with reserve(admission, one(1, 1000), LATER):
+        assert assert_refused(admission, one(1, 500)).retry_after_ms == 1000
+        assert assert_refused(admission, one(1, 100)).retry_after_ms == 200
+
+
+def test_a_deadline_that_the_queue_cannot_meet_is_refused_before_any_work():
+    admission = Admission(AdmissionSettings(), {"a": lambda: 0.2})
+    with reserve(admission, one(1, 10), LATER):
+        refused = assert_refused(admission, one(1, 1), Deadline.after_ms(500))
+        assert 1550 <= refused.retry_after_ms <= 1750
+        with reserve(admission, one(1, 1), Deadline.after_ms(5000)):
+            pass
+
+
+def test_the_wait_counts_what_is_admitted_as_tokenizing_found_earlier_turns():
+    admission = Admission(AdmissionSettings(), {"a": lambda: 0.01})
+    assert admission.expected_wait_seconds("a") == 0
+    admission.learn("a", estimated=100, real=50)
+    with reserve(admission, one(1, 400), LATER):
+        assert admission.expected_wait_seconds("a") == pytest.approx(2.0)
+
+
+def test_no_wait_is_told_before_anything_is_known_of_the_pace():
+    admission = Admission(AdmissionSettings(max_items=1), {"a": lambda: None})
+    with reserve(admission, one(1, 400), LATER):
+        assert admission.expected_wait_seconds("a") is None
+        assert assert_refused(admission, one(1, 1)).retry_after_ms == 1000
+
+
+def test_a_flood_leaves_another_caller_room_and_time():
+    admission = Admission(AdmissionSettings(max_items=100, max_tokens=1000), {"a": lambda: 0.1})
+    soon = Deadline.after_ms(5000)
+    with reserve(admission, one(100, 1000), LATER, "flood"):
+        with pytest.raises(OverloadedError):
+            admission.hold(one(1, 10), LATER, "flood")
+        with reserve(admission, one(1, 10), soon, "other"), reserve(admission, one(1, 10), soon, "other"):
+            with pytest.raises(OverloadedError):  # beyond an equal part
+                admission.hold(one(49, 10), LATER, "other")
+            with pytest.raises(OverloadedError):
+                admission.hold(one(1, 1), LATER, "flood")
+
+
+def test_a_caller_alone_may_take_all_the_room():
+    admission = Admission(AdmissionSettings(max_items=10))
+    with reserve(admission, one(10, 1), LATER, "alone"), pytest.raises(OverloadedError):
+        admission.hold(one(1, 1), LATER, "alone")
+
+
+def test_callers_together_never_have_more_than_twice_the_room():
+    admission = Admission(AdmissionSettings(max_items=10, max_tokens=1000))
+    held = 0
+    for number in range(1000):
+        try:
+            admission.hold(one(3, 3), LATER, f"caller {number}")
+        except OverloadedError:
+            continue
+        held += 3
+    assert held == 18
+    assert len(admission._callers["a"]) == 6
+
+
+def test_a_caller_who_has_nothing_in_flight_is_not_remembered():
+    admission = Admission(AdmissionSettings())
+    for number in range(1000):
+        with reserve(admission, one(1, 1), LATER, f"caller {number}"):
+            pass
+    assert not admission._callers["a"]
+
+
+def test_the_wait_of_a_caller_is_what_stands_before_them_when_turns_are_taken():
+    admission = Admission(AdmissionSettings(), {"a": lambda: 0.01})
+    with reserve(admission, one(100, 1000), LATER, "flood"), reserve(admission, one(1, 10), LATER, "other"):
+        assert admission.expected_wait_seconds("a", "flood", 10) == pytest.approx(10.1)
+        assert admission.expected_wait_seconds("a", "other", 10) == pytest.approx(0.3)
+        assert admission.expected_wait_seconds("a", "new", 10) == pytest.approx(0.2)

@@ -1,0 +1,294 @@
+import asyncio
+import dataclasses
+import math
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+from prometheus_client import REGISTRY
+from support.fakes import FakeScorer, encoded, loaded_fake
+from turnscore_core.deadline import Deadline
+from turnscore_core.errors import DeadlineExceededError, FailedScoringError, NotReadyError
+from turnscore_core.inference.batch_budget import BatchBudget, WasteLimit
+from turnscore_core.inference.concurrency import Concurrency
+from turnscore_core.scorers.scorer import RawScore
+from turnscore_service.auth.callers import CALLER, Caller
+from turnscore_service.scheduling.batch_growth import SizedPack, grow_batch
+from turnscore_service.scheduling.batcher import Batcher
+from turnscore_service.scheduling.stages import StageWatch
+from turnscore_service.settings.service import BatchingSettings
+
+LATER = Deadline.after_ms(86_400_000)
+
+
+def sizes(*widths: int) -> list[SizedPack]:
+    return [SizedPack(encoded(width)) for width in widths]
+
+
+def widths(low_high: tuple[int, int], all_widths: list[int]) -> list[int]:
+    low, high = low_high
+    return all_widths[low:high]
+
+
+@pytest.fixture
+async def batcher(fake_scorer: FakeScorer) -> AsyncIterator[Batcher]:
+    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings())
+    yield batcher
+    fake_scorer.gate.set()
+    batcher.close()
+
+
+async def hold_runtime(batcher: Batcher, scorer: FakeScorer) -> "asyncio.Future[object]":
+    """Makes the runtime busy with one turn, so that what follows has to queue."""
+    scorer.gate.clear()
+    first = batcher.submit(encoded(3), LATER)
+    await asyncio.to_thread(scorer.started.wait)
+    return first
+
+
+def outcomes(outcome: str) -> float:
+    labels = {"scorer": "fake", "model": "fake:1.0.0", "outcome": outcome}
+    return REGISTRY.get_sample_value("turnscore_items_total", labels) or 0.0
+
+
+def test_batch_takes_the_nearest_in_width_within_the_token_budget():
+    turns = sizes(8, 20, 32, 32, 40, 128)
+    taken = grow_batch(turns, 2, 3 * 40, WasteLimit(9))
+    assert widths(taken, [turn.width for turn in turns]) == [32, 32, 40]
+
+
+def test_batch_leaves_out_a_turn_that_would_mostly_add_padding():
+    turns = sizes(*[8] * 7, 256)
+    assert grow_batch(turns, 0, 100_000, WasteLimit(1.5)) == (0, 7)
+    assert grow_batch(turns, 7, 100_000, WasteLimit(1.5)) == (7, 8)
+
+
+def test_short_turns_go_together_where_padding_costs_less_than_the_runs_it_saves():
+    turns = sizes(4, 8, 12, 16, 64)
+    on_a_gpu = WasteLimit(1.1, cells_per_run=1024)
+    assert grow_batch(turns, 0, 4096, on_a_gpu) == (0, 4)
+    assert grow_batch(turns, 4, 4096, on_a_gpu) == (4, 5)
+
+
+def test_on_a_cpu_only_turns_of_one_padded_width_go_together():
+    turns = sizes(4, 8, 9, 16, 17)
+    assert grow_batch(turns, 0, 4096, BatchBudget().waste) == (0, 2)
+    assert grow_batch(turns, 3, 4096, BatchBudget().waste) == (2, 4)
+
+
+def test_turns_with_one_short_and_one_long_row_still_share_a_batch():
+    pair = encoded(3)
+    uneven = dataclasses.replace(pair, rows=(pair.rows[0], encoded(60).rows[0]))
+    assert grow_batch([SizedPack(uneven)] * 4, 1, 4096, WasteLimit()) == (0, 4)
+
+
+def test_a_turn_beyond_the_budget_runs_alone():
+    assert grow_batch(sizes(8, 64), 1, 16, WasteLimit(9)) == (1, 2)
+
+
+async def test_turns_of_one_tick_meet_in_one_batch(batcher: Batcher, fake_scorer: FakeScorer):
+    found = await asyncio.gather(*(batcher.submit(encoded(width), LATER) for width in (5, 3, 4)))
+    assert [each.raw[0].value for each in found] == [0.05, 0.03, 0.04]
+    assert len(fake_scorer.batches) == 1
+
+
+async def test_an_idle_runtime_starts_with_a_single_turn(batcher: Batcher, fake_scorer: FakeScorer):
+    await batcher.submit(encoded(5), LATER)
+    assert fake_scorer.batches == [[5]]
+
+
+async def test_the_oldest_turn_is_in_the_next_batch_whatever_its_width(fake_scorer: FakeScorer):
+    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(max_batch_tokens=64, max_waste=1.1))
+    first = await hold_runtime(batcher, fake_scorer)
+    queued = [batcher.submit(encoded(width), LATER) for width in (60, 8, 8, 8)]
+    fake_scorer.gate.set()
+    await asyncio.gather(first, *queued)
+    batcher.close()
+    assert fake_scorer.batches == [[3], [60], [8, 8, 8]]
+
+
+async def test_poisoned_turn_fails_alone(batcher: Batcher):
+    turns = [encoded(width) for width in (5, 6, 7, 8)] + [encoded(6, mark=1)]
+    found = await asyncio.gather(*(batcher.submit(turn, LATER) for turn in turns), return_exceptions=True)
+    assert [each.raw[0].value for each in found[:4]] == [0.05, 0.06, 0.07, 0.08]
+    assert isinstance(found[4], FailedScoringError)
+
+
+async def test_a_score_that_is_not_a_number_fails_alone(batcher: Batcher):
+    found = await asyncio.gather(
+        batcher.submit(encoded(5), LATER), batcher.submit(encoded(5, mark=2), LATER), return_exceptions=True
+    )
+    assert found[0].raw[0].value == 0.05
+    assert isinstance(found[1].raw[0], FailedScoringError)
+
+
+async def test_cancelled_caller_does_not_stall_its_batch(batcher: Batcher, fake_scorer: FakeScorer):
+    first = await hold_runtime(batcher, fake_scorer)
+    second, third = batcher.submit(encoded(5), LATER), batcher.submit(encoded(6), LATER)
+    first.cancel()
+    second.cancel()
+    fake_scorer.gate.set()
+    assert (await third).raw[0].value == 0.06
+
+
+async def test_nothing_is_computed_for_a_caller_that_left_the_queue(batcher: Batcher, fake_scorer: FakeScorer):
+    before = outcomes("departed")
+    first = await hold_runtime(batcher, fake_scorer)
+    batcher.submit(encoded(50), LATER).cancel()
+    fake_scorer.gate.set()
+    await first
+    await batcher.stop()
+    assert fake_scorer.batches == [[3]]
+    assert outcomes("departed") == before + 1
+
+
+async def test_a_turn_whose_time_ran_out_is_answered_and_not_computed(batcher: Batcher, fake_scorer: FakeScorer):
+    before = outcomes("expired")
+    first = await hold_runtime(batcher, fake_scorer)
+    with pytest.raises(DeadlineExceededError):
+        await batcher.submit(encoded(50), Deadline.after_ms(1))
+    fake_scorer.gate.set()
+    await first
+    await batcher.stop()
+    assert fake_scorer.batches == [[3]]
+    assert outcomes("expired") == before + 1
+
+
+async def test_stop_answers_what_is_queued_and_refuses_what_comes_after(batcher: Batcher, fake_scorer: FakeScorer):
+    first = await hold_runtime(batcher, fake_scorer)
+    queued = batcher.submit(encoded(5), LATER)
+    stopping = asyncio.create_task(batcher.stop())
+    await asyncio.sleep(0)
+    with pytest.raises(NotReadyError):
+        batcher.submit(encoded(5), LATER)
+    fake_scorer.gate.set()
+    await stopping
+    assert first.done()
+    assert (await queued).raw[0].value == 0.05
+
+
+async def test_a_hung_runtime_fails_its_callers_and_the_next_are_answered(fake_scorer: FakeScorer):
+    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(), StageWatch(stall_seconds=0.05))
+    hung = await hold_runtime(batcher, fake_scorer)
+    with pytest.raises(FailedScoringError):
+        await hung
+    fake_scorer.gate.set()
+    assert (await batcher.submit(encoded(5), LATER)).raw[0].value == 0.05
+    await batcher.stop()
+    batcher.close()
+
+
+async def test_lanes_run_batches_at_once_and_share_what_is_queued_evenly(fake_scorer: FakeScorer):
+    loaded = dataclasses.replace(loaded_fake(fake_scorer), concurrency=Concurrency(lanes=2))
+    batcher = Batcher(loaded, BatchingSettings())
+    fake_scorer.gate.clear()
+    futures = [batcher.submit(encoded(128), LATER) for _ in range(6)]
+    while len(fake_scorer.batches) < 2:
+        await asyncio.sleep(0.001)
+    assert fake_scorer.batches == [[128] * 3] * 2
+    fake_scorer.gate.set()
+    await asyncio.gather(*futures)
+    batcher.close()
+
+
+async def test_small_turns_are_not_dealt_out_one_by_one(fake_scorer: FakeScorer):
+    loaded = dataclasses.replace(loaded_fake(fake_scorer), concurrency=Concurrency(lanes=2))
+    batcher = Batcher(loaded, BatchingSettings())
+    await asyncio.gather(*(batcher.submit(encoded(16), LATER) for _ in range(6)))
+    assert fake_scorer.batches == [[16] * 6]
+    batcher.close()
+
+
+async def test_the_pace_of_a_token_is_shared_by_the_lanes(fake_scorer: FakeScorer):
+    paces = []
+    for lanes in (1, 2):
+        loaded = dataclasses.replace(loaded_fake(fake_scorer), concurrency=Concurrency(lanes=lanes))
+        batcher = Batcher(loaded, BatchingSettings())
+        assert batcher.seconds_per_token() is None
+        found = await batcher.submit(encoded(100), LATER)
+        paces.append(batcher.seconds_per_token() / found.inference_seconds)
+        batcher.close()
+    assert paces == pytest.approx([1 / 100, 1 / 200])
+
+
+async def test_turns_computed_for_nobody_are_counted(batcher: Batcher, fake_scorer: FakeScorer):
+    before = REGISTRY.get_sample_value("turnscore_wasted_items_total", {"scorer": "fake"}) or 0.0
+    first = await hold_runtime(batcher, fake_scorer)
+    first.cancel()
+    fake_scorer.gate.set()
+    await batcher.stop()
+    assert REGISTRY.get_sample_value("turnscore_wasted_items_total", {"scorer": "fake"}) == before + 1
+
+
+async def test_queue_and_inference_times_are_told(batcher: Batcher, fake_scorer: FakeScorer):
+    first = await hold_runtime(batcher, fake_scorer)
+    second = batcher.submit(encoded(5), LATER)
+    threading.Timer(0.05, fake_scorer.gate.set).start()
+    await first
+    assert (await second).queue_seconds >= 0.04
+    assert (await first).inference_seconds >= 0.04
+
+
+async def test_a_pack_of_several_turns_is_answered_turn_by_turn():
+    class Packing(FakeScorer):
+        def score(self, batch):
+            return [RawScore(value) for pack in batch for value in (0.1, math.nan, 0.3)[: len(pack.answers)]]
+
+    pack = dataclasses.replace(encoded(5), answers=(0, 1, 2), tokens=encoded(5).tokens * 3)
+    before = outcomes("scored")
+    batcher = Batcher(loaded_fake(Packing()), BatchingSettings())
+    first, second = await asyncio.gather(batcher.submit(pack, LATER), batcher.submit(encoded(4), LATER))
+    batcher.close()
+    assert (first.raw[0].value, first.raw[2].value, second.raw[0].value) == (0.1, 0.3, 0.1)
+    assert isinstance(first.raw[1], FailedScoringError)
+    assert outcomes("scored") == before + 3
+
+
+def submit_as(batcher: Batcher, caller: str, *widths: int) -> list["asyncio.Future[object]"]:
+    token = CALLER.set(Caller(network=caller))
+    try:
+        return [batcher.submit(encoded(width), LATER) for width in widths]
+    finally:
+        CALLER.reset(token)
+
+
+async def test_who_comes_after_a_flood_is_in_the_next_batch_and_need_not_wait_for_a_full_one(fake_scorer: FakeScorer):
+    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(max_batch_tokens=640))
+    CALLER.set(Caller(network="flood"))
+    first = await hold_runtime(batcher, fake_scorer)
+    flood = submit_as(batcher, "flood", *[8] * 400)
+    other = submit_as(batcher, "other", 8)
+    fake_scorer.gate.set()
+    await asyncio.gather(first, *flood, *other)
+    batcher.close()
+    sizes = [len(batch) for batch in fake_scorer.batches[1:]]
+    assert sizes[:2] == [10, 80]  # the other's turn was in the small one: from then on the flood has the lane alone
+    assert not batcher._queue.callers()
+
+
+async def test_two_floods_have_equal_parts(fake_scorer: FakeScorer):
+    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(max_batch_tokens=64))
+    first = await hold_runtime(batcher, fake_scorer)
+    early = submit_as(batcher, "early", *[8] * 200)
+    late = submit_as(batcher, "late", *[16] * 100)
+    done: list[str] = []
+    for name, futures in (("early", early), ("late", late)):
+        for future in futures:
+            future.add_done_callback(lambda _, name=name: done.append(name))
+    fake_scorer.gate.set()
+    await asyncio.gather(first, *early, *late)
+    batcher.close()
+    half = done[:150]
+    assert 90 <= half.count("early") <= 110  # twice as many, as each is half as long
+
+
+async def test_callers_who_come_once_each_starve_nobody(fake_scorer: FakeScorer):
+    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(max_batch_tokens=8))
+    first = await hold_runtime(batcher, fake_scorer)
+    waiting = submit_as(batcher, "patient", 8, 8, 8)
+    crowd = [future for number in range(100) for future in submit_as(batcher, f"once {number}", 16)]
+    fake_scorer.gate.set()
+    await asyncio.gather(first, *waiting, *crowd)
+    batcher.close()
+    widths = [batch[0] for batch in fake_scorer.batches[1:]]
+    assert [place for place, width in enumerate(widths) if width == 8][-1] < 20

@@ -1,0 +1,77 @@
+import asyncio
+import time
+from collections import Counter
+
+from turnscore_service.auth.callers import CALLER, Caller
+from turnscore_service.scheduling.loop_time import SLICE_SECONDS, LoopTime
+
+
+def busy(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+async def work(loop_time: LoopTime, caller: str, parts: int, done: list[str], *, is_large: bool = True) -> None:
+    CALLER.set(Caller(network=caller))
+    slices = loop_time.slices(is_large=is_large)
+    for _ in range(parts):
+        await slices.pause()
+        busy(SLICE_SECONDS)
+        done.append(caller)
+
+
+async def test_the_loop_comes_round_after_every_slice_however_many_wait():
+    loop_time, done, rounds = LoopTime(), [], 0
+    tasks = [asyncio.create_task(work(loop_time, "a", 5, done)) for _ in range(20)]
+    while not all(task.done() for task in tasks):
+        before = len(done)
+        await asyncio.sleep(0)
+        rounds += 1
+        assert len(done) - before <= 1
+    assert len(done) == 100
+    assert rounds >= 100
+
+
+async def test_who_has_little_to_do_is_not_behind_the_flood():
+    loop_time, done = LoopTime(), []
+    flood = [asyncio.create_task(work(loop_time, "flood", 4, done)) for _ in range(25)]
+    await asyncio.sleep(0)
+    await work(loop_time, "other", 3, done)
+    assert Counter(done)["flood"] <= 6
+    await asyncio.gather(*flood)
+
+
+async def test_of_one_callers_requests_the_first_is_done_first():
+    loop_time, done = LoopTime(), []
+
+    async def request(name: str) -> None:
+        for _ in range(2):  # decoding, then looking up: a request asks for slices more than once
+            slices = loop_time.slices(is_large=True)
+            for _ in range(2):
+                await slices.pause()
+                busy(SLICE_SECONDS)
+                done.append(name)
+
+    await asyncio.gather(*(asyncio.create_task(request(name)) for name in "abc"))
+    assert "".join(done) == "aaaabbbbcccc"
+
+
+async def test_a_small_request_never_waits_for_a_turn():
+    loop_time, done = LoopTime(), []
+    flood = [asyncio.create_task(work(loop_time, "flood", 4, done)) for _ in range(10)]
+    await asyncio.sleep(0)
+    await work(loop_time, "other", 1, done, is_large=False)
+    assert done == ["other"]
+    await asyncio.gather(*flood)
+
+
+async def test_who_gives_up_while_waiting_holds_nobody_up():
+    loop_time, done = LoopTime(), []
+    leaving = [asyncio.create_task(work(loop_time, "left", 1, done)) for _ in range(3)]
+    staying = asyncio.create_task(work(loop_time, "stayed", 2, done))
+    await asyncio.sleep(0)
+    for task in leaving:
+        task.cancel()
+    await asyncio.wait_for(staying, 30)
+    assert done == ["stayed", "stayed"]

@@ -1,0 +1,163 @@
+"""Shadows: what is compared, what is dropped, and that nobody waits for one."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from support.conditions import until
+from support.fakes import NOT_A_NUMBER, FakeScorer
+from support.shadowing import Longer, Looks, Since, read, said, shadows_of
+from turnscore_core.scorers.scorer import RawScore, TokenPack
+from turnscore_service.scheduling import shadow
+from turnscore_service.scheduling.outcomes import Outcome
+from turnscore_wire import Turn
+
+
+async def test_the_difference_is_measured_turn_by_turn():
+    since = Since()
+    async with shadows_of(Longer()) as shadows:
+        for words in (1, 5, 9):
+            shadows.offer(*said(words))
+        await until(lambda: since.outcomes() == {"compared": 3})
+    assert (since("percentiles_total", by="served"), since("percentiles_total", by="shadow")) == (15, 21)
+    assert since("percentile_shift_sum") == pytest.approx(6)
+    assert [since("percentile_shift_bucket", le=f"{le}.0") for le in (1, 2, 5)] == [0, 3, 3]
+    assert since("cpu_seconds_total") > 0
+
+
+async def test_labels_that_flip_are_counted_by_both_sides():
+    """Hand-made: threshold 0.05 in both; the shadow gives 0.02 more."""
+    since = Since()
+    pairs = [(1, "low"), (2, "low"), (3, "low"), (4, "low"), (5, "fair"), (9, "fair")]  # 3 and 4 become fair
+    async with shadows_of(Longer(), threshold=0.05) as shadows:
+        for words, label in pairs:
+            shadows.offer(*said(words, label=label))
+        await until(lambda: since.outcomes() == {"compared": 6})
+    counts = {
+        (was, becomes): since("labels_total", served_label=was, shadow_label=becomes)
+        for was in ("low", "fair", "none")
+        for becomes in ("low", "fair", "none")
+    }
+    assert {pair: count for pair, count in counts.items() if count} == {
+        ("low", "low"): 2, ("low", "fair"): 2, ("fair", "fair"): 2,
+    }  # fmt: skip
+
+
+async def test_the_rank_correlation_is_of_the_latest_pairs():
+    since = Since()
+    async with shadows_of(Longer()) as shadows:
+        for words in range(1, 31):
+            shadows.offer(*said(words))
+        await until(lambda: since.outcomes() == {"compared": 30})
+    assert read("rank_correlation") == pytest.approx(1.0)
+
+
+async def test_about_the_share_of_turns_is_drawn():
+    since = Since()
+    async with shadows_of(Longer(), share=0.3, is_idle=lambda: False) as shadows:
+        shadows._draw = iter([number / 100 for number in range(100)]).__next__
+        for _ in range(100):
+            shadows.offer(*said(1))
+        assert len(shadows._queue) == 30
+    assert since.outcomes() == {}
+
+
+async def test_no_more_than_a_few_wait_and_the_rest_is_counted():
+    since = Since()
+    async with shadows_of(Longer(), is_idle=lambda: False) as shadows:
+        for _ in range(shadow.MOST_WAITING + 7):
+            shadows.offer(*said(1))
+        assert since.outcomes() == {"full": 7}
+
+
+async def test_the_texts_that_wait_are_bounded_too():
+    since = Since()
+    long = [Turn(speaker="user", text="x" * (shadow.MOST_CHARS // 2))]
+    async with shadows_of(Longer(), is_idle=lambda: False) as shadows:
+        for _ in range(3):
+            item, outcome = said(1)
+            shadows.offer(replace(item, context=long), outcome)
+        assert since.outcomes() == {"full": 2}  # two with their responses are more than may wait
+
+
+async def test_what_waits_too_long_is_dropped(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(shadow, "MOST_SECONDS", 0.0)
+    since = Since()
+    scorer = Longer()
+    async with shadows_of(scorer, is_idle=lambda: False) as shadows:
+        shadows.offer(*said(1))
+        shadows.offer(*said(2))
+        await until(lambda: since.outcomes() == {"late": 2})
+        assert shadows._chars == 0
+    assert scorer.encoded == []
+
+
+@pytest.mark.parametrize("text", [NOT_A_NUMBER, "untokenizable", "poison"])
+async def test_a_turn_that_fails_is_counted_and_the_next_one_compared(text: str):
+    since = Since()
+    async with shadows_of(Longer()) as shadows:
+        item, outcome = said(2)
+        shadows.offer(replace(item, response=text), outcome)
+        shadows.offer(*said(3))
+        await until(lambda: since.outcomes() == {"failed": 1, "compared": 1})
+
+
+async def test_options_that_the_version_does_not_know_are_its_failure_alone():
+    since = Since()
+    async with shadows_of(Longer()) as shadows:
+        shadows.offer(*said(2, options={"fake": {"unknown": 1}}))
+        await until(lambda: since.outcomes() == {"failed": 1})
+
+
+async def test_only_scores_of_the_served_version_with_a_percentile_are_compared():
+    async with shadows_of(Longer(), is_idle=lambda: False) as shadows:
+        shadows.offer(*said(2, versions={"fake": "fake:1.2.0"}))
+        item, outcome = said(2)
+        shadows.offer(item, Outcome(scores={"fake": outcome.scores["fake"].model_copy(update={"percentile": None})}))
+        shadows.offer(item, Outcome(scores={"other": outcome.scores["fake"]}))
+        assert len(shadows._queue) == 0
+
+
+async def test_a_shadow_is_computed_a_pack_at_a_time_and_looks_between():
+    """A turn of two packs stands between them for as long as a caller's work is there."""
+    idle = threading.Event()
+    idle.set()
+
+    class InPieces(FakeScorer):
+        def encode(self, turns: Any) -> list[TokenPack]:
+            return [replace(pack, pieces=2) for pack in super().encode(turns) * 2]
+
+        def score(self, batch: Sequence[TokenPack]) -> list[RawScore]:
+            idle.clear()
+            return super().score(batch)
+
+        def merge(self, pack: TokenPack, pieces: Sequence[RawScore]) -> RawScore:
+            return RawScore(sum(each.value for each in pieces) / len(pieces))
+
+    since, scorer = Since(), InPieces()
+    looks = Looks()
+    async with shadows_of(scorer, is_idle=looks.of(idle.is_set)) as shadows:
+        shadows.offer(*said(4))
+        await until(lambda: looks.count > 5)
+        assert scorer.batches == [[4]]
+        idle.set()
+        await until(lambda: since.outcomes() == {"compared": 1})
+    assert scorer.batches == [[4], [4]]
+
+
+async def test_at_the_end_what_waits_is_dropped_and_nothing_hangs():
+    scorer = Longer()
+    async with shadows_of(scorer, is_idle=lambda: False) as shadows:
+        shadows.offer(*said(1))
+        await shadows.stop()
+        shadows.offer(*said(2))  # of a request that is answered while the process drains
+        assert (len(shadows._queue), scorer.encoded) == (0, [])
+
+
+async def test_a_shadow_that_hangs_is_given_up(held: Longer):
+    since = Since()
+    async with shadows_of(held, stall_seconds=0.1) as shadows:
+        shadows.offer(*said(2))
+        await until(lambda: since.outcomes() == {"failed": 1})

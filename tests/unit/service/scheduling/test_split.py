@@ -1,0 +1,102 @@
+"""The split: shares of conversations, the same everywhere, the same for a whole conversation."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from support.fakes import FakeScorer, loaded_fake, version_beside
+from turnscore_service.scheduling.request_checks import Roster, choose_defaults
+from turnscore_service.scheduling.split import Split, VersionBeside, conversation_key, is_drawn
+from turnscore_wire import Turn
+
+IDS = [f"conversation-{number}" for number in range(10_000)]
+
+
+def drawn(version: VersionBeside) -> set[str]:
+    return {each for each in IDS if is_drawn(f"named:{each}", version)}
+
+
+def roster_of(*names: str) -> Roster:
+    return choose_defaults({name: loaded_fake(FakeScorer(), name) for name in names or ("fake",)})
+
+
+def user(text: str) -> Turn:
+    return Turn(speaker="user", text=text)
+
+
+def system(text: str) -> Turn:
+    return Turn(speaker="system", text=text)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9])
+def test_so_many_conversations_are_answered_by_the_version_as_its_share_says(share: float):
+    count = len(drawn(version_beside(FakeScorer(), share)))
+    # Ids are fixed, so this is no game of chance: the count is one draw of the binomial that the share promises.
+    assert abs(count - share * len(IDS)) <= 3.3 * math.sqrt(len(IDS) * share * (1 - share))
+
+
+def test_all_and_next_to_none():
+    assert len(drawn(version_beside(FakeScorer(), 1.0))) == len(IDS)
+    assert len(drawn(version_beside(FakeScorer(), 1e-9))) == 0
+
+
+def test_a_share_that_is_raised_keeps_the_conversations_that_it_had():
+    few, many = drawn(version_beside(FakeScorer(), 0.1)), drawn(version_beside(FakeScorer(), 0.3))
+    assert few < many
+
+
+def test_another_version_draws_other_conversations():
+    first, second = (drawn(version_beside(FakeScorer(), 0.5, version=each)) for each in ("1.1.0", "1.2.0"))
+    assert abs(len(first & second) - 2500) < 200  # independent of each other
+
+
+def test_the_same_conversation_is_drawn_in_every_process():
+    version = version_beside(FakeScorer(), 0.1)
+    assert sorted(drawn(version))[:3] == ["conversation-1002", "conversation-1014", "conversation-1016"]
+
+
+def test_a_conversation_stays_with_its_version_turn_by_turn():
+    split = Split(roster_of(), [version_beside(FakeScorer(), 0.5)])
+    for number in range(50):
+        turns = [system("Welcome!"), user(f"my order {number} is late"), system("Oh."), user("so?"), system("Sorry.")]
+        found = {id(split.roster_for(None, turns[:length])) for length in range(2, len(turns) + 1)}
+        assert len(found) == 1
+        later = [user("x"), *turns]
+        assert len({id(split.roster_for(f"c{number}", each)) for each in (turns, later, [])}) == 1
+
+
+def test_a_name_tells_apart_conversations_that_begin_alike():
+    split = Split(roster_of(), [version_beside(FakeScorer(), 0.5)])
+    versions = [split.roster_for(name, [user("hi")]).versions.get("fake") for name in IDS[:200]]
+    assert 60 < versions.count("fake:1.1.0") < 140
+    unnamed = {split.roster_for(None, [user("hi"), system(name)]).versions.get("fake") for name in IDS[:200]}
+    assert len(unnamed) == 1
+
+
+def test_before_the_user_said_anything_the_served_version_answers():
+    split = Split(roster_of(), [version_beside(FakeScorer(), 1.0)])
+    assert conversation_key(None, [system("Welcome!"), user("  ")]) is None
+    assert split.roster_for(None, [system("Welcome!")]).versions == {}
+    assert split.roster_for(None, [user("hi")]).versions == {"fake": "fake:1.1.0"}
+
+
+def test_a_name_is_not_mistaken_for_a_text():
+    assert conversation_key("hi", []) != conversation_key(None, [user("hi")])
+
+
+def test_versions_of_two_scorers_are_drawn_apart():
+    split = Split(
+        roster_of("fake", "other"), [version_beside(FakeScorer(), 0.5), version_beside(FakeScorer(), 0.5, "other")]
+    )
+    seen = [tuple(sorted(split.roster_for(each, []).versions)) for each in IDS[:400]]
+    assert {each: 60 < seen.count(each) < 140 for each in seen} == {
+        (): True, ("fake",): True, ("other",): True, ("fake", "other"): True,
+    }  # fmt: skip
+
+
+def test_a_roster_names_the_version_for_its_kind_and_leaves_the_rest():
+    roster = roster_of("fake", "other")
+    version = version_beside(FakeScorer())
+    found = Split(roster, [version]).roster_for("c", [])
+    assert found == replace(roster, scorers={**roster.scorers, "fake": version.loaded}, versions={"fake": "fake:1.1.0"})
+    assert Split(roster).roster_for("c", []) is roster

@@ -1,0 +1,116 @@
+"""Where turns are tokenized, and what tells how long that takes."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import pytest
+from support.conditions import until
+from support.fakes import FakeScorer, loaded_fake
+from turnscore_core.scorers.scorer import TokenPack, TurnToScore
+from turnscore_core.scorers.tokenizer_pace import TokenizingPace, measure_tokenizing
+from turnscore_service.scheduling.tokenizer_stage import Tokenizing
+from turnscore_wire import Turn
+
+SHORT = TurnToScore([], "yes")
+
+
+class TimedScorer(FakeScorer):
+    """Tokenizes in 50 us a turn and 0.2 us a character, by a clock of its own."""
+
+    now = 0.0
+
+    def encode(self, turns: Sequence[TurnToScore]) -> list[TokenPack]:
+        for turn in turns:
+            chars = len(turn.response) + sum(len(each.text) for each in turn.context)
+            self.now += 50e-6 + 0.2e-6 * chars
+        return super().encode(turns)
+
+
+Open = Callable[[TokenizingPace], Tokenizing]
+
+
+@pytest.fixture
+async def open_tokenizing(fake_scorer: FakeScorer) -> AsyncIterator[Open]:
+    opened: list[Tokenizing] = []
+
+    def open_one(pace: TokenizingPace) -> Tokenizing:
+        fake_scorer.tokenizing = pace
+        opened.append(Tokenizing(loaded_fake(fake_scorer)))
+        return opened[-1]
+
+    yield open_one
+    for each in opened:
+        each.close()
+
+
+async def test_what_is_quick_depends_on_turns_and_characters(open_tokenizing: Open):
+    tokenizing = open_tokenizing(TokenizingPace(100e-6, 0.1e-6))
+    assert tokenizing.is_quick([SHORT], 8900)
+    assert not tokenizing.is_quick([SHORT], 9100)
+    assert not tokenizing.is_quick([SHORT] * 11, 0)
+
+
+async def test_a_scorer_that_nobody_measured_is_never_quick(open_tokenizing: Open):
+    assert not open_tokenizing(TokenizingPace()).is_quick([SHORT], 0)
+
+
+async def test_turns_whose_plan_is_not_made_are_not_quick(
+    open_tokenizing: Open, fake_scorer: FakeScorer, monkeypatch: pytest.MonkeyPatch
+):
+    planned = {SHORT.response}
+    monkeypatch.setattr(fake_scorer, "is_planned", lambda turn: turn.response in planned, raising=False)
+    tokenizing = open_tokenizing(TokenizingPace(0.0))
+    assert tokenizing.is_quick([SHORT, SHORT], 6)
+    assert not tokenizing.is_quick([SHORT, TurnToScore([], "no")], 5)
+
+
+async def test_only_what_is_handed_over_is_tokenized_in_another_thread(
+    open_tokenizing: Open, fake_scorer: FakeScorer, monkeypatch: pytest.MonkeyPatch
+):
+    threads: list[int] = []
+    encode = fake_scorer.encode
+
+    def note_thread(turns: Sequence[TurnToScore]) -> list[TokenPack]:
+        threads.append(threading.get_ident())
+        return encode(turns)
+
+    monkeypatch.setattr(fake_scorer, "encode", note_thread)
+    tokenizing = open_tokenizing(TokenizingPace(0.0))
+    at_once = tokenizing.encode_at_once([SHORT])
+    assert await tokenizing.encode([SHORT]) == at_once
+    assert threads[0] == threading.get_ident() != threads[1]
+
+
+def test_the_pace_bounds_the_times_of_short_and_long_turns(monkeypatch: pytest.MonkeyPatch):
+    scorer = TimedScorer()
+    monkeypatch.setattr(time, "perf_counter", lambda: scorer.now)
+    pace = measure_tokenizing(scorer, [SHORT, TurnToScore([Turn(speaker="user", text="And you?")], "I am fine.")])
+    for chars in (3, 400, 10_000):
+        assert 1.0 <= pace.seconds(1, chars) / (50e-6 + 0.2e-6 * chars) <= 1.2
+
+
+async def test_many_turns_are_tokenized_in_pieces_as_if_together(open_tokenizing: Open, fake_scorer: FakeScorer):
+    turns = [TurnToScore([], "word " * (1 + number % 7)) for number in range(200)]
+    turns[100] = TurnToScore([], "untokenizable")
+    packs, failed = await open_tokenizing(TokenizingPace()).encode(turns)
+    assert sorted(place for pack in packs for place in pack.answers) == [each for each in range(200) if each != 100]
+    assert failed.keys() == {100}
+    alone = {place: fake_scorer.encode([turns[place]])[0].real_tokens for place in range(200) if place != 100}
+    assert {pack.answers[0]: pack.real_tokens for pack in packs} == alone
+
+
+async def test_what_nobody_waits_for_any_more_is_not_tokenized_to_its_end(
+    open_tokenizing: Open, fake_scorer: FakeScorer
+):
+    tokenizing = open_tokenizing(TokenizingPace())
+    fake_scorer.tokenizer_gate.clear()
+    encoding = tokenizing.encode([SHORT] * 1000)
+    await until(lambda: fake_scorer.encoded)
+    encoding.cancel()
+    await asyncio.sleep(0)
+    fake_scorer.tokenizer_gate.set()
+    await tokenizing.encode([SHORT])
+    assert fake_scorer.encoded[-1] == 1
+    assert sum(fake_scorer.encoded) < 1000
