@@ -4,16 +4,20 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from ipaddress import ip_address
+from typing import ClassVar
 from urllib.parse import urlsplit
 
+import h11
 import uvicorn
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from turnscore_assessment.errors import AssessmentError
 from turnscore_assessment.study.chatbots import Chatbots
 from turnscore_assessment.study.database import StudyDatabase
 from turnscore_assessment.study.door import create_study_app
+from turnscore_assessment.study.guards import BODY_SECONDS
 from turnscore_assessment.study.plan import StudyPlan
 from turnscore_assessment.study.recordings import read_recordings
 from turnscore_assessment.study.running import RunningStudy
@@ -23,6 +27,46 @@ MOST_CONNECTIONS = 2000
 """Connections beyond which the server answers 503. Chosen: twenty times the default of dialogues that may be open."""
 DRAIN_SECONDS = 40
 """Seconds for replies under way when the server stops. Chosen: above the default of `reply_seconds`."""
+
+
+class TimedProtocol(H11Protocol):
+    """A connection that ends when a request takes longer to arrive than a whole body may.
+
+    uvicorn waits for ever for a request's first byte, its headers and its body, so that silent callers could hold every
+    connection.
+    """
+
+    request_seconds: ClassVar[float] = BODY_SECONDS + 5
+    """Seconds: above the time after which a slow body is refused with a reason."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """The time for the first request begins."""
+        super().connection_made(transport)
+        self._await_request()
+
+    def data_received(self, data: bytes) -> None:
+        """The time ends with the request's last byte; it begins again with the next request's first."""
+        super().data_received(data)
+        if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
+            self._await_request()
+        else:
+            self._stop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is left waiting."""
+        self._stop()
+        super().connection_lost(exc)
+
+    def _await_request(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(self.request_seconds, self.transport.abort)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class BadAddressError(AssessmentError):
@@ -96,6 +140,7 @@ def run_server(app: ASGIApp, host: str, port: int) -> None:
         log_level="warning",
         server_header=False,
         proxy_headers=False,
+        http=TimedProtocol,
         limit_concurrency=MOST_CONNECTIONS,
         timeout_keep_alive=20,
         timeout_graceful_shutdown=DRAIN_SECONDS,
