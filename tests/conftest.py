@@ -11,7 +11,7 @@ from support.fakes import FakeScorer, loaded_fake
 from turnscore_core.inference.devices import Device, choose_devices
 from turnscore_core.inference.machine import ThisMachine
 from turnscore_core.inference.onnx_library import DeviceError
-from turnscore_service.api.http.door import create_http_door
+from turnscore_service.api.http.app import create_http_door
 from turnscore_service.api.http.shedding_door import SheddingDoor
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.scheduling.split import VersionsBeside

@@ -8,22 +8,26 @@ import sys
 import bentoml
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from turnscore_service.api.grpc.server import GrpcServer
-from turnscore_service.api.grpc.tls import UnusableCertificateError
-from turnscore_service.api.http.door import create_http_door
-from turnscore_service.api.http.server_protocols import install_protocols
+from turnscore_service._patches.bentoml_metrics import FullDiskError, refuse_full_disk
+from turnscore_service._patches.uvicorn_websocket import install_protocols
+from turnscore_service.api.grpc.server import GrpcServer, UnusableCertificateError
+from turnscore_service.api.http.app import create_http_door
+from turnscore_service.api.http.exchange import serving_with
 from turnscore_service.api.http.shedding_door import SheddingDoor
 from turnscore_service.auth.access import UnusableKeysError
-from turnscore_service.lifecycle.admin_folder import UnusableFolderError, prepare_folder, unusable
-from turnscore_service.lifecycle.admin_socket import AdminSocket
-from turnscore_service.lifecycle.hangup import pass_hangup_on, reload_on_hangup
+from turnscore_service.lifecycle.admin import AdminSocket, UnusableFolderError, prepare_folder, unusable
 from turnscore_service.lifecycle.runtime import Runtime
-from turnscore_service.lifecycle.supervision import end_with, explain_taken_address, is_worker
-from turnscore_service.lifecycle.termination import drain_before_stopping
+from turnscore_service.lifecycle.signals import (
+    drain_before_stopping,
+    end_with,
+    explain_taken_address,
+    is_worker,
+    pass_hangup_on,
+    reload_on_hangup,
+)
 from turnscore_service.log_setup import set_up_logging
-from turnscore_service.metrics_folder import FullDiskError, refuse_full_disk
 from turnscore_service.settings.service import Settings, read_settings
-from turnscore_service.telemetry.opening import MissingExporterError, require_exporter
+from turnscore_service.telemetry.recorder import MissingExporterError, require_exporter
 
 
 def _prepare(settings: Settings) -> tuple[Runtime, GrpcServer]:
@@ -57,7 +61,7 @@ _SETTINGS = read_settings()
 set_up_logging(_SETTINGS.log_level)  # BentoML has set its own up before; so its supervisor's lines are JSON too
 _RUNTIME, _GRPC = _prepare(_SETTINGS)
 _DOOR = SheddingDoor(create_http_door(_RUNTIME), _RUNTIME)
-install_protocols(_SETTINGS, _DOOR)
+install_protocols(serving_with(_SETTINGS, _DOOR))
 _LOGGER = logging.getLogger("turnscore.bento")
 
 

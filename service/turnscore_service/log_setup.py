@@ -5,11 +5,11 @@ from contextvars import ContextVar
 
 from pythonjsonlogger.json import JsonFormatter
 
+from turnscore_service._patches import WEBSOCKET_LOGGER
+
 REQUEST_ID: ContextVar[str | None] = ContextVar("turnscore_request_id", default=None)
 KEY_NAME: ContextVar[str | None] = ContextVar("turnscore_key_name", default=None)
 LOGGER_NAME = "turnscore"
-WEBSOCKET_LOGGER = "uvicorn.error.websocket"
-"""uvicorn's WebSocket protocol writes two lines for each conversation, which is what `log_requests` is for."""
 _SERVER_LOGGERS = ("bentoml", "uvicorn")
 _HANDLED_ABOVE = ("uvicorn.error", "circus")
 """BentoML gives these handlers of their own besides, so that every line came twice, once as plain text."""

@@ -7,9 +7,9 @@ import psutil
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
-from turnscore_service import metrics_folder
-from turnscore_service.series import Counter, Gauge, Histogram, buffer_files
-from turnscore_service.series import write_out as write_out
+from turnscore_service._patches import bentoml_metrics as metrics_folder
+from turnscore_service._patches.prometheus_series import Counter, Gauge, Histogram, buffer_files
+from turnscore_service._patches.prometheus_series import write_out as write_out
 
 metrics_folder.claim_folder()  # before the first series, which opens its file
 buffer_files()

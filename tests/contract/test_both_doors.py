@@ -12,7 +12,7 @@ from conftest import ServeFakes
 from support.fakes import NOT_A_NUMBER, POISON, FakeEncoder, FakeScorer
 from support.grpc_messages import METHODS, message_of
 from support.grpc_serving import error_of, grpc_stub, settings_with
-from turnscore_service.api.http.door import create_http_door
+from turnscore_service.api.http.app import create_http_door
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ERROR_TABLE, ErrorReply, Limits
 from turnscore_wire.v1 import to_fields, turnscore_pb2

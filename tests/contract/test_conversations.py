@@ -13,9 +13,9 @@ from prometheus_client import REGISTRY
 from support.conditions import until
 from support.fakes import FakeScorer
 from support.listening import listening
-from turnscore_service.api.http.door import create_http_door
+from turnscore_service.api.http.app import create_http_door
 from turnscore_service.lifecycle.runtime import Runtime
-from turnscore_service.settings.doors import HttpSettings
+from turnscore_service.settings.api import HttpSettings
 from turnscore_service.settings.service import ConversationSettings, Settings
 from turnscore_wire import ConversationReply, ErrorReply, Limits
 from websockets.asyncio.client import ClientConnection, connect

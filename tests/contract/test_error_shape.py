@@ -8,7 +8,7 @@ import pytest
 from conftest import ServeFakes
 from support.fakes import NOT_A_NUMBER, POISON, FakeScorer
 from turnscore_models import BundleError
-from turnscore_service.api.http.door import create_http_door
+from turnscore_service.api.http.app import create_http_door
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import AdmissionSettings, Settings
 from turnscore_wire import ERROR_TABLE, ErrorCode, ErrorReply, Limits

@@ -21,9 +21,9 @@ from support.score_table import table_settings
 from turnscore_load.hostile.attacks import open_conversation
 from turnscore_load.hostile.extremes import Extreme, extremes
 from turnscore_models import starter_bundles
-from turnscore_service.api.decoder import decode
+from turnscore_service.api.calls import decode
 from turnscore_service.api.grpc.server import GrpcServer
-from turnscore_service.api.http.door import create_http_door
+from turnscore_service.api.http.app import create_http_door
 from turnscore_service.api.http.shedding_door import SheddingDoor
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings

@@ -13,7 +13,7 @@ from support.loop_pulse import pulse
 from support.score_table import table_settings
 from turnscore_core.deadline import Deadline
 from turnscore_core.errors import ScoringError
-from turnscore_service.api.decoder import decode
+from turnscore_service.api.calls import decode
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 from turnscore_wire import DialogueRequest, RankRequest

@@ -10,7 +10,7 @@ from conftest import ServeFakes
 from prometheus_client import REGISTRY
 from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
-from turnscore_service.api.http.door import create_http_door
+from turnscore_service.api.http.app import create_http_door
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import AdmissionSettings, RuntimeSettings, Settings
 

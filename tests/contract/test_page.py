@@ -7,7 +7,7 @@ import pytest
 from conftest import ServeFakes
 from support.fakes import FakeScorer
 from turnscore_service.api.page import FIRST, read_page
-from turnscore_service.settings.doors import HttpSettings, PageSettings
+from turnscore_service.settings.api import HttpSettings, PageSettings
 from turnscore_service.settings.service import Settings
 
 MOST_BYTES = 150_000

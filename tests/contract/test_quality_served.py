@@ -11,7 +11,7 @@ from support.quality_bundles import make_quality_bundle
 from support.request_table import Request
 from turnscore_core.scorers.quality_rows import HEADS
 from turnscore_models import Threshold, starter_bundles, write_bundle
-from turnscore_service.lifecycle.doctor.cli import app as doctor_app
+from turnscore_service.lifecycle.doctor import app as doctor_app
 from typer.testing import CliRunner
 
 CONTEXT = [{"speaker": "user", "text": "a b c"}]

@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY
 from starlette.types import ASGIApp
 from support.fakes import POISON, FakeScorer
 from turnscore_core.scorers.tokenizer_pace import TokenizingPace
-from turnscore_service.api.http.door import create_http_door
+from turnscore_service.api.http.app import create_http_door
 from turnscore_service.settings.service import Settings
 from turnscore_wire import BatchReply, DialogueReply, ErrorReply, ModelsReply, ScoreReply
 

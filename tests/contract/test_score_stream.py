@@ -12,8 +12,8 @@ from prometheus_client import REGISTRY
 from support.conditions import until
 from support.fakes import FakeScorer
 from support.grpc_serving import error_of, grpc_server, grpc_stub, settings_with
-from turnscore_service.api.grpc.door import SERVICE
-from turnscore_service.api.http.door import create_http_door
+from turnscore_service.api.grpc.endpoints import SERVICE
+from turnscore_service.api.http.app import create_http_door
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ConversationReply, Limits

@@ -9,7 +9,7 @@ from support.collectors import Collector, attributes_of, grpc_collector, http_co
 from support.fakes import POISON, FakeScorer
 from support.open_doors import Doors, serve_doors
 from turnscore_service.settings.service import Settings
-from turnscore_service.telemetry.opening import MissingExporterError, require_exporter
+from turnscore_service.telemetry.recorder import MissingExporterError, require_exporter
 from turnscore_wire.v1 import turnscore_pb2
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 from websockets.asyncio.client import connect
@@ -125,7 +125,7 @@ async def test_without_an_endpoint_a_service_has_no_recorder(serve):
 
 
 def test_a_protocol_without_its_package_is_refused_by_name(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("turnscore_service.telemetry.opening.find_spec", lambda _: None)
+    monkeypatch.setattr("turnscore_service.telemetry.recorder.find_spec", lambda _: None)
     require_exporter(Settings().telemetry)
     wanted = Settings.model_validate({"telemetry": {"endpoint": "http://collector:4317", "protocol": "grpc"}})
     with pytest.raises(MissingExporterError, match="opentelemetry-exporter-otlp-proto-grpc"):

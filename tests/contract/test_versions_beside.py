@@ -14,7 +14,7 @@ from support.grpc_messages import METHODS, message_of
 from support.grpc_serving import grpc_stub
 from turnscore_core.errors import InvalidRequestError
 from turnscore_service import metrics
-from turnscore_service.api.http.door import create_http_door
+from turnscore_service.api.http.app import create_http_door
 from turnscore_service.scheduling.split import VersionsBeside
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ModelsReply

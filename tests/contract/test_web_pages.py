@@ -6,7 +6,7 @@ import sys
 import pytest
 from conftest import ServeFakes
 from support.fakes import FakeScorer
-from turnscore_service.settings.doors import HttpSettings
+from turnscore_service.settings.api import HttpSettings
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ErrorReply
 

@@ -17,7 +17,7 @@ from support.fakes import FakeScorer, loaded_fake
 from support.listening import listening
 from support.live import say
 from turnscore_load.address import free_port
-from turnscore_service.api.http.door import create_http_door
+from turnscore_service.api.http.app import create_http_door
 from turnscore_service.api.http.shedding_door import SheddingDoor
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings

@@ -19,8 +19,7 @@ from support.cache_loads import (
 from support.certificates import certificate, private_key
 from support.redis_servers import RedisServer, relay, running_cluster, running_redis, running_sentinel
 from turnscore_core.deadline import Deadline
-from turnscore_service.cache.redis_client import open_store
-from turnscore_service.cache.write_behind import PendingWrite
+from turnscore_service.cache.redis_client import PendingWrite, open_store
 from turnscore_service.settings.cache import CacheSettings
 from turnscore_wire import ScoreRequest
 

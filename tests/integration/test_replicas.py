@@ -22,8 +22,9 @@ from support.fakes import FakeScorer, loaded_fake
 from support.listening import QuietServer
 from turnscore_client import AsyncTurnScoreClient
 from turnscore_load.address import free_port
-from turnscore_service.api.http.door import create_http_door
-from turnscore_service.api.http.server_protocols import bounded_protocols
+from turnscore_service._patches.uvicorn_websocket import bounded_protocols
+from turnscore_service.api.http.app import create_http_door
+from turnscore_service.api.http.exchange import serving_with
 from turnscore_service.api.http.shedding_door import SheddingDoor
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
@@ -47,7 +48,7 @@ class Replica:
         self.runtime.start()
         await self.runtime.wait_until_loaded()
         self._door = SheddingDoor(create_http_door(self.runtime), self.runtime)
-        http, ws = bounded_protocols(settings)
+        http, ws = bounded_protocols(serving_with(settings))
         config = uvicorn.Config(
             self._answer,
             interface="asgi3",

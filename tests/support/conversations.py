@@ -8,8 +8,8 @@ from typing import Any
 from turnscore_core.errors import (
     CallerLeftError,
 )
-from turnscore_service.api.decoder import decode
-from turnscore_service.conversations.channel import Received
+from turnscore_service.api.calls import decode
+from turnscore_service.conversations.session import Received
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.scheduling.split import VersionsBeside
 from turnscore_service.settings.service import ConversationSettings, Settings

@@ -20,9 +20,9 @@ from turnscore_client import (
 from turnscore_core.deadline import Deadline
 from turnscore_core.errors import ScoringError
 from turnscore_core.scorers.loaded_scorer import LoadedScorer
-from turnscore_service.api.decoder import validate, validate_batch
+from turnscore_service.api.calls import validate, validate_batch
 from turnscore_service.api.grpc.server import GrpcServer
-from turnscore_service.api.http.door import create_http_door
+from turnscore_service.api.http.app import create_http_door
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 from turnscore_wire import (

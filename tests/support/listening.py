@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager, contextmanager
 
 import uvicorn
 from starlette.types import ASGIApp
-from turnscore_service.api.http.server_protocols import bounded_protocols
+from turnscore_service._patches.uvicorn_websocket import bounded_protocols
+from turnscore_service.api.http.exchange import serving_with
 from turnscore_service.settings.service import Settings
 
 
@@ -21,7 +22,7 @@ class QuietServer(uvicorn.Server):
 @asynccontextmanager
 async def listening(app: ASGIApp, settings: Settings | None = None, *, port: int = 0) -> AsyncIterator[str]:
     """The app's address as `127.0.0.1:port`, configured as BentoML configures its server, with our protocols."""
-    http, websocket = bounded_protocols(settings or Settings())
+    http, websocket = bounded_protocols(serving_with(settings or Settings()))
     server = QuietServer(
         uvicorn.Config(
             app,

@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 import httpx
-from turnscore_service.api.http.door import create_http_door
+from turnscore_service.api.http.app import create_http_door
 
 from support.fakes import FakeScorer
 from support.grpc_serving import grpc_server, settings_with

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from turnscore_core.scorers.scorer import RawScore, TokenPack
 from turnscore_load.address import free_port
-from turnscore_service.api.http.door import create_http_door
+from turnscore_service.api.http.app import create_http_door
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
-from turnscore_service.api.grpc.messages import status_of
+from turnscore_service.api.grpc.endpoints import status_of
 from turnscore_wire import ErrorCode, ErrorDetail, ErrorReply, ModelsReply
 from turnscore_wire.v1 import to_message
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, cast
 
 import typer
 from pydantic import TypeAdapter, ValidationError
-from turnscore_service.settings.redis_address import read_address
+from turnscore_service.settings.cache import read_address
 from turnscore_wire import CacheNamespace, Speaker, describe_refusal
 
 from turnscore_corpus.inputs.input_files import FORMATS, Format

@@ -13,7 +13,7 @@ from turnscore_core.errors import CallerLeftError, FailedScoringError, ScoringEr
 from turnscore_wire import REQUEST_ID_PATTERN, ErrorCode, ErrorReply
 
 from turnscore_service import metrics
-from turnscore_service.auth.callers import ANYBODY, CALLER
+from turnscore_service.auth.access import ANYBODY, CALLER
 from turnscore_service.log_setup import KEY_NAME, REQUEST_ID
 from turnscore_service.scheduling.slow_requests import SlowLog
 from turnscore_service.telemetry.recorder import CallTrace

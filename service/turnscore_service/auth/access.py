@@ -1,24 +1,148 @@
-"""Access: who may call, and for how many turns. Knows names and hashes of keys; never keeps, logs or repeats a key."""
+"""Recognizes callers by API key or address, and bounds how many turns a key may ask for.
+
+Knows names and hashes of keys; never keeps, logs or repeats a key.
+"""
 
 import hashlib
 import hmac
 import logging
+import math
 import time
 import tomllib
 from collections.abc import Callable, Mapping
-from functools import partial
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from threading import Thread
 
 from pydantic import TypeAdapter, ValidationError
-from turnscore_core.errors import UnauthenticatedError
+from turnscore_core.errors import OverloadedError, UnauthenticatedError
 from turnscore_wire import describe_refusal
 
 from turnscore_service import metrics
-from turnscore_service.auth.callers import CALLER, Caller, Proxies, anybody_from
-from turnscore_service.auth.turn_budget import TurnBudget
 from turnscore_service.log_setup import KEY_NAME
-from turnscore_service.settings.doors import AuthSettings, KeyEntry, KeyName
+from turnscore_service.settings.api import AuthSettings, KeyEntry, KeyName
+
+
+class TurnBudget:
+    """A token bucket that may be overdrawn once: a batch larger than the bucket is taken, and paid off afterwards.
+
+    Written here because the libraries for this either wait until there is room (aiolimiter) or refuse for good what is
+    larger than the bucket (limits, pyrate-limiter).
+    """
+
+    def __init__(self, turns_per_second: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate = turns_per_second
+        self._burst = burst
+        self._clock = clock
+        self._level = float(burst)
+        self._filled_at = clock()
+
+    def require(self) -> None:
+        """Takes nothing. Raises OverloadedError where there is no room for one turn, with the time until there is."""
+        self._fill()
+        if self._level < 1:
+            raise OverloadedError(
+                f"this key may ask for {self._rate:g} turns per second",
+                retry_after_ms=math.ceil(1000 * (1 - self._level) / self._rate) + 1,
+            )
+
+    def take(self, turns: int) -> None:
+        """Takes so many turns, whatever there is: a caller that must not overdraw asks `require` in the same moment."""
+        self._fill()
+        self._level -= turns
+
+    def _fill(self) -> None:
+        now = self._clock()
+        self._level = min(self._burst, self._level + (now - self._filled_at) * self._rate)
+        self._filled_at = now
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A caller: a key's name, or nobody in particular if no key is needed."""
+
+    key_name: str | None = None
+    budget: TurnBudget | None = None
+    network: str = ""
+    """The network it calls from (`network_of`), if nothing else is known of it."""
+
+    @property
+    def share(self) -> str:
+        """In whose name their work shares with others': of a key, or of a network without one."""
+        return self.network if self.key_name is None else f"key {self.key_name}"
+
+    def require_budget(self, turns: int) -> None:
+        """Raises OverloadedError where the key has asked for too much to be answered these turns. Costs nothing."""
+        if not turns or self.budget is None or self.key_name is None:
+            return
+        try:
+            self.budget.require()
+        except Exception:
+            metrics.KEY_TURNS.labels(self.key_name, "refused").inc(turns)
+            raise
+
+    def charge(self, turns: int) -> None:
+        """Counts turns that are admitted or known already. Never refuses."""
+        if self.key_name is None:
+            return
+        if self.budget is not None:
+            self.budget.take(turns)
+        metrics.KEY_TURNS.labels(self.key_name, "allowed").inc(turns)
+
+
+ANYBODY = Caller()
+CALLER: ContextVar[Caller] = ContextVar("turnscore_caller", default=ANYBODY)
+"""In whose name this task works; set where a caller is let in."""
+
+
+@lru_cache(maxsize=1024)
+def anybody_from(address: str) -> Caller:
+    """Nobody in particular, at that address."""
+    return Caller(network=network_of(address))
+
+
+@lru_cache(maxsize=1024)
+def network_of(address: str) -> str:
+    """The network that shares as one caller: an IPv4 address, or the /64 of an IPv6 one, which one host may have whole.
+
+    A text that is no address counts as a caller of that name.
+    """
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(found, IPv6Address):
+        if found.ipv4_mapped is not None:
+            return str(found.ipv4_mapped)
+        return str(ip_network((found, 64), strict=False))
+    return str(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Proxies:
+    """The proxies whose X-Forwarded-For counts."""
+
+    networks: tuple[IPv4Network | IPv6Network, ...] = ()
+
+    def address_of(self, peer: str, forwarded: str | None) -> str:
+        """The caller: the peer, or of a trusted proxy the last in its X-Forwarded-For that is none of them."""
+        if not forwarded or not self.networks:
+            return peer.strip()
+        hops = [*forwarded.split(","), peer]
+        while len(hops) > 1 and self._include(hops[-1]) and hops[-2].strip():
+            hops.pop()
+        return hops[-1].strip()
+
+    def _include(self, address: str) -> bool:
+        try:
+            found = ip_address(address.strip())
+        except ValueError:
+            return False
+        return any(found in network for network in self.networks)
+
 
 AUTHORIZATION_KEY = "authorization"
 API_KEY_KEY = "x-api-key"

@@ -11,7 +11,7 @@ from turnscore_models.version_option import add_version
 from turnscore_wire import describe_refusal
 
 from turnscore_service.auth.access import UnusableKeysError, read_keys
-from turnscore_service.settings.doors import KeyEntry, KeyName
+from turnscore_service.settings.api import KeyEntry, KeyName
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Makes API keys for turnscore.")
 add_version(app, "turnscore")  # and `new` stays a command of its own

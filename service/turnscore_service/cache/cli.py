@@ -2,17 +2,36 @@
 
 import asyncio
 import re
+import secrets
 from typing import Annotated, NoReturn
 
 import typer
 from turnscore_models.version_option import add_version
 
-from turnscore_service.cache.redis_client import open_store
-from turnscore_service.cache.redis_faults import cause_of
-from turnscore_service.cache.removal import clear_model
-from turnscore_service.settings.cache import CacheSettings
-from turnscore_service.settings.redis_address import RedisAddress
+from turnscore_service.cache.key import key_pattern, mark_key
+from turnscore_service.cache.redis_client import EntryStore, PendingWrite, cause_of, open_store
+from turnscore_service.settings.cache import CacheSettings, RedisAddress
 from turnscore_service.settings.service import read_settings
+
+_MARK_SECONDS = 365 * 86_400
+"""No worker holds anything from before as long. When a mark ends, entries made since are no longer found. Chosen."""
+_MARK_BYTES = 8
+
+
+async def clear_model(store: EntryStore, model: str, settings: CacheSettings) -> int:
+    """Removes the entries of `name:version` in every namespace; how many there were.
+
+    Returns when every worker that has the Redis in use has asked for the mark: what it knew is no longer found, and
+    what it has written meanwhile of that is removed too. Raises what the store does.
+    """
+    removed = await store.remove(key_pattern(model))
+    mark = PendingWrite(secrets.token_bytes(_MARK_BYTES), 1000 * _MARK_SECONDS)
+    for refusal in await store.write({mark_key(model): mark}):
+        raise refusal
+    in_flight = (settings.timeout_ms + settings.write_delay_ms) / 1000
+    await asyncio.sleep(settings.clear_poll_seconds + 2 * in_flight)
+    return removed + await store.remove(key_pattern(model))
+
 
 _CONNECT_MS = 5000
 """For a person at a terminal, perhaps far from the Redis. Chosen."""

@@ -1,10 +1,11 @@
-"""The Redis behind an address: one server, whom Sentinels name as master, or a Cluster. Reads and writes entries.
+"""Talks to the Redis at an address (one server, a Sentinels' master or a Cluster), and names what goes wrong.
 
 The caller bounds a round trip: a command that is cancelled closes its connection, so that no reply of it
 can be taken for another's. Nothing is tried twice. redis-py's own defaults wait for seconds and try again.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from redis.asyncio import Redis, RedisCluster
@@ -12,18 +13,77 @@ from redis.asyncio.client import Pipeline
 from redis.asyncio.cluster import ClusterNode, ClusterPipeline
 from redis.asyncio.connection import Connection, ConnectionPool, SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel
+from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    BusyLoadingError,
+    ClusterDownError,
+    ClusterError,
+    InvalidResponse,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from turnscore_service.cache.redis_faults import GarbageError
-from turnscore_service.cache.write_behind import PendingWrite
-from turnscore_service.settings.cache import CacheSettings
-from turnscore_service.settings.redis_address import RedisAddress
+from turnscore_service.settings.cache import CacheSettings, RedisAddress
+
+
+class GarbageError(Exception):
+    """The answer is not a Redis', or is garbage."""
+
+
+_CAUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...] = (
+    ((TimeoutError, RedisTimeoutError), "timeout"),
+    ((GarbageError, InvalidResponse, UnicodeDecodeError), "garbage"),
+    ((AuthenticationError, AuthorizationError, NoPermissionError), "forbidden"),
+    (BusyLoadingError, "loading"),
+    (OutOfMemoryError, "full"),
+    (ReadOnlyError, "read_only"),
+    ((ClusterDownError, ClusterError, RedisClusterException, MasterNotFoundError), "failing_over"),
+    ((RedisConnectionError, OSError), "connection"),
+    (ResponseError, "refused"),
+    (RedisError, "other"),
+)
+_PREFIXES = {
+    "NOAUTH": "forbidden",
+    "WRONGPASS": "forbidden",
+    "MISCONF": "read_only",
+    "NOREPLICAS": "read_only",
+    "MASTERDOWN": "failing_over",
+    "UNBLOCKED": "failing_over",
+    "ERR unknown command": "garbage",
+}
+
+
+def cause_of(error: BaseException) -> str:
+    """The word for what a store raised."""
+    if isinstance(error, ResponseError):
+        text = str(error)
+        for prefix, cause in _PREFIXES.items():
+            if text.startswith(prefix):
+                return cause
+    return next((cause for kinds, cause in _CAUSES if isinstance(error, kinds)), "other")
+
 
 _SPARE_CONNECTIONS = 3
 """For writes, probes, and looking whether a model was cleared."""
 _SCANNED_AT_ONCE = 1000
 """Keys looked at in one step of a removal, which other commands wait for: under a millisecond. Chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingWrite:
+    """An entry to be written, and for how long."""
+
+    entry: bytes
+    ttl_ms: int
 
 
 class EntryStore(Protocol):

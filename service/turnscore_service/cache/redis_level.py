@@ -1,23 +1,214 @@
-"""The level that processes share: a Redis that may fail at any time. Nothing in here raises into a request.
+"""Reads and writes the cache that processes share: a Redis that may fail at any time. Raises nothing into a request.
 
-Reads are bounded in time and go together; writes follow the answers. Each has a breaker of its own, since a Redis that
-is full or read-only still answers. While a breaker is open no caller waits: the Redis is probed in the background.
+Reads are bounded in time and go together: lookups that arrive while others are on their way share the next round trip.
+Writes follow the answers, together. Each has its own circuit breaker, since a Redis that is full or read-only still
+answers. While a breaker is open no caller waits: the Redis is probed in the background.
 """
 
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Literal, TypeVar
 
 from turnscore_service import metrics
-from turnscore_service.cache.breaker import Breaker
-from turnscore_service.cache.coalescer import Coalescer, Entries
 from turnscore_service.cache.key import PROBE_KEY, mark_key
-from turnscore_service.cache.redis_client import EntryStore
-from turnscore_service.cache.redis_faults import cause_of
-from turnscore_service.cache.write_behind import PendingWrite, WriteBehind
+from turnscore_service.cache.redis_client import EntryStore, PendingWrite, cause_of
 from turnscore_service.settings.cache import CacheSettings
+
+State = Literal["closed", "half_open", "open"]
+
+_STATE_NUMBERS: dict[State, int] = {"closed": 0, "half_open": 1, "open": 2}
+_LOGGER = logging.getLogger("turnscore.cache")
+
+
+class Breaker:
+    """The breaker of one kind of operation. Begins open: the first probe closes it. Belongs to one event loop."""
+
+    def __init__(self, operation: str, settings: CacheSettings) -> None:
+        self.operation = operation
+        self._settings = settings
+        self._recent: deque[bool] = deque(maxlen=settings.breaker_window)
+        self._openings = 0
+        self._opened = asyncio.Event()
+        self._state: State = "open"
+        self._become("open")
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether calls may go through."""
+        return self._state == "closed"
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    def record(self, *, has_failed: bool, cause: str = "") -> None:
+        """Notes how a call ended; what was begun before the breaker opened no longer counts."""
+        if not self.is_closed:
+            return
+        self._recent.append(has_failed)
+        if sum(self._recent) >= self._settings.breaker_failures:
+            self._openings += 1
+            self._warn(cause)
+            self._become("open")
+        elif not has_failed and len(self._recent) == self._recent.maxlen:
+            self._openings = 0
+
+    def trip(self) -> None:
+        """Opens it where it is closed: a probe has to pass before it is used again."""
+        if self.is_closed:
+            self._become("open")
+
+    async def wait_until_open(self) -> None:
+        """Returns at once where it is open."""
+        await self._opened.wait()
+
+    def pause_seconds(self) -> float:
+        """How long to leave the Redis alone: doubled each time it opens again without having worked in between."""
+        if not self._openings:
+            return 0.0
+        doubled = self._settings.breaker_probe_seconds * 2.0 ** min(self._openings - 1, 30)
+        return min(doubled, self._settings.breaker_max_probe_seconds)
+
+    def begin_probe(self) -> None:
+        """Half opens it."""
+        self._become("half_open")
+
+    def end_probe(self, *, has_failed: bool, cause: str = "") -> None:
+        """Closes it, or opens it again for longer."""
+        if has_failed:
+            if not self._openings:
+                self._warn(cause)
+            self._openings += 1
+            self._become("open")
+            return
+        _LOGGER.info("the cache is in use", extra={"operation": self.operation})
+        self._recent.clear()
+        self._become("closed")
+
+    def _warn(self, cause: str) -> None:
+        _LOGGER.warning("the cache is left alone: %s", cause, extra={"operation": self.operation})
+
+    def _become(self, state: State) -> None:
+        self._state = state
+        if state == "open":
+            self._opened.set()
+        else:
+            self._opened.clear()
+        metrics.CACHE_BREAKER.labels(self.operation).set(_STATE_NUMBERS[state])
+
+
+Entries = Sequence[bytes | None]
+Load = Callable[[Sequence[str]], Awaitable[Entries | None]]
+
+_MAX_KEYS = 1024
+"""In one round trip, unless one lookup alone has more: some 100 kB of FED's entries each way. Chosen."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Wish:
+    keys: Sequence[str]
+    future: "asyncio.Future[Entries | None]"
+
+
+class Coalescer:
+    """Lookups of one process. Belongs to one event loop."""
+
+    def __init__(self, load: Load, lanes: int) -> None:
+        """`load` must not raise; at most `lanes` of it run at once."""
+        self._load = load
+        self._lanes = lanes
+        self._wishes: deque[_Wish] = deque()
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def fetch(self, keys: Sequence[str], seconds: float) -> Entries | None:
+        """The entries in the order of `keys`; None where they cannot be had, or not within that time."""
+        wish = _Wish(keys, asyncio.get_running_loop().create_future())
+        self._wishes.append(wish)
+        self._begin()
+        try:
+            async with asyncio.timeout(seconds):
+                return await wish.future
+        except TimeoutError:
+            return None
+
+    def _begin(self) -> None:
+        while self._wishes and len(self._running) < self._lanes:
+            if wishes := self._take():
+                task = asyncio.create_task(self._serve(wishes))
+                self._running.add(task)
+                task.add_done_callback(self._end)
+
+    def _end(self, task: "asyncio.Task[None]") -> None:
+        self._running.discard(task)
+        self._begin()
+
+    def _take(self) -> list[_Wish]:
+        """As many lookups as one round trip takes, without those that no caller waits for any more."""
+        taken: list[_Wish] = []
+        count = 0
+        while self._wishes and (not taken or count + len(self._wishes[0].keys) <= _MAX_KEYS):
+            wish = self._wishes.popleft()
+            if not wish.future.done():
+                taken.append(wish)
+                count += len(wish.keys)
+        return taken
+
+    async def _serve(self, wishes: Sequence[_Wish]) -> None:
+        entries = await self._load([key for wish in wishes for key in wish.keys])
+        place = 0
+        for wish in wishes:
+            if not wish.future.done():
+                wish.future.set_result(entries and entries[place : place + len(wish.keys)])
+            place += len(wish.keys)
+
+
+_MAX_ENTRIES = 256
+"""In one round trip: some 150 kB of FED's entries. Chosen."""
+
+
+Write = Callable[[Mapping[str, PendingWrite]], Awaitable[None]]
+
+
+class WriteBehind:
+    """The writes of one process. Belongs to one event loop."""
+
+    def __init__(self, write: Write, max_pending: int, delay_seconds: float) -> None:
+        """`write` must not raise; one runs at a time."""
+        self._write = write
+        self._max_pending = max_pending
+        self._delay_seconds = delay_seconds
+        self._pending: dict[str, PendingWrite] = {}
+        self._is_due = asyncio.Event()
+
+    def put(self, key: str, entry: bytes, ttl_ms: int) -> None:
+        """Takes the entry, in place of one of that key that still waits; drops it where too many wait."""
+        if len(self._pending) >= self._max_pending and key not in self._pending:
+            metrics.CACHE_DROPPED_WRITES.labels("full").inc()
+            return
+        self._pending[key] = PendingWrite(entry, ttl_ms)
+        self._is_due.set()
+
+    async def run(self) -> None:
+        """Writes entries as they are put, until it is cancelled."""
+        while True:
+            await self._is_due.wait()
+            await asyncio.sleep(self._delay_seconds)
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Writes all that waits."""
+        self._is_due.clear()
+        while self._pending:
+            batch = dict(islice(self._pending.items(), _MAX_ENTRIES))
+            for key in batch:
+                del self._pending[key]
+            await self._write(batch)
+
 
 _CONNECT_SECONDS = 1.0
 """For a probe to open all connections, in the background; a lookup then finds them open. Chosen."""
@@ -27,7 +218,6 @@ _STOP_SECONDS = 0.5
 _PROBE_KEYS = [PROBE_KEY] * 3
 """Several keys, like a lookup: a server with one answer to everything does not pass."""
 
-_LOGGER = logging.getLogger("turnscore.cache")
 _Result = TypeVar("_Result")
 
 

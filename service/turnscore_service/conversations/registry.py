@@ -6,8 +6,7 @@ from collections.abc import Callable
 from turnscore_core.errors import NotReadyError, OverloadedError
 
 from turnscore_service import metrics
-from turnscore_service.conversations.channel import Channel
-from turnscore_service.conversations.session import Conversation
+from turnscore_service.conversations.session import Channel, Conversation
 from turnscore_service.scheduling.pipeline import ScoringPipeline
 from turnscore_service.scheduling.slow_requests import SlowLog
 from turnscore_service.settings.service import Settings

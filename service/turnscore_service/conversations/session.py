@@ -1,15 +1,17 @@
-"""One live conversation: every message is answered once, in order; how many wait, and for how long, is bounded.
+"""Runs one live conversation: every message is answered once, in order, within bounds on number and time.
 
-A door gives a Channel and learns of the end from what `run` raises. The messages are turnscore_wire.conversations'.
+The transport gives a Channel and learns how the conversation ended from what `run` raises.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
+from weakref import ref
 
-from turnscore_core.deadline import within
+from turnscore_core.deadline import Deadline, within
 from turnscore_core.errors import (
     CallerLeftError,
     DeadlineExceededError,
@@ -28,19 +30,100 @@ from turnscore_wire import (
     ConversationReply,
     ConversationScored,
     ConversationTurn,
+    Turn,
 )
 from turnscore_wire.messages import count_skipped
+from turnscore_wire.transcript import Transcript
 
 from turnscore_service import metrics
-from turnscore_service.conversations.channel import Channel, Received
-from turnscore_service.conversations.dialogue import OpenDialogue, SpokenTurn
+from turnscore_service.scheduling.dialogue_tally import DialogueTally
 from turnscore_service.scheduling.items import Item
 from turnscore_service.scheduling.outcomes import Outcome, error_details, timing_of
 from turnscore_service.scheduling.pipeline import ScoringPipeline
-from turnscore_service.scheduling.request_checks import Roster, check_said, check_spoken_turn
+from turnscore_service.scheduling.request_checks import Roster, ask_again, check_opening, check_said, check_spoken_turn
 from turnscore_service.scheduling.slow_requests import SlowLog
 from turnscore_service.settings.service import Settings
 from turnscore_service.telemetry.recorder import CallTrace
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """One message of the caller as it came."""
+
+    size_bytes: int
+    read: Callable[[], ConversationMessage]
+    """Decodes it, which takes time: its size comes first. Raises the error that says why it is no message."""
+
+
+class Channel(Protocol):
+    """A door's side of a conversation. Both methods raise CallerLeftError once the connection is gone."""
+
+    async def receive(self) -> Received | None:
+        """The next message; None when the caller has said everything and still listens."""
+
+    async def send(self, reply: ConversationReply) -> None:
+        """Hands one message to the caller; returns when there is room for another."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenTurn:
+    """A turn to score, with those before it."""
+
+    context: Sequence[Turn]
+    text: str
+    deadline: Deadline
+
+
+class OpenDialogue:
+    """Belongs to one conversation. Keeps no model: those that served before were dropped if others took their place."""
+
+    def __init__(self, opening: ConversationOpening, pipeline: ScoringPipeline, settings: Settings) -> None:
+        """Raises TooLargeError or InvalidRequestError for an opening that this service cannot take."""
+        self._opening = opening
+        self._deadline_ms = opening.deadline_ms or settings.default_deadline_ms
+        roster = pipeline.split.roster_for(opening.conversation, opening.context)
+        self._asked = check_opening(opening, settings.limits, roster)
+        self._pipeline, self._roster = ref(pipeline), ref(roster)
+        self.transcript = Transcript(list(opening.context), len(opening.messages or opening.context))
+        self.tally = DialogueTally(self._asked)
+
+    @property
+    def scorers(self) -> list[str]:
+        """The names of the scorers that every system turn is scored with."""
+        return list(self._asked)
+
+    def latest(self, deadline_ms: int | None) -> SpokenTurn:
+        """The turn that was said last, to be scored; in that time, else in the opening's."""
+        *context, turn = self.transcript.turns
+        return SpokenTurn(context, turn.text, Deadline.after_ms(deadline_ms or self._deadline_ms))
+
+    def item_for(self, turn: SpokenTurn, pipeline: ScoringPipeline) -> tuple[Item, Roster]:
+        """The turn as these models score it, and which of their versions do.
+
+        Raises InvalidRequestError where they do not take the opening's options, which those before them took.
+        """
+        roster = self._choose_versions(turn, pipeline)
+        return Item.of(self._opening, turn.context, turn.text, self._asked, turn.deadline, roster.versions), roster
+
+    def _choose_versions(self, turn: SpokenTurn, pipeline: ScoringPipeline) -> Roster:
+        """Others than before only after the user's first turn, or where other models are served.
+
+        Where a split's versions do not take the opening's options, those that took them go on.
+        """
+        before = self._roster() if self._pipeline() is pipeline else None
+        roster = pipeline.split.roster_for(self._opening.conversation, turn.context)
+        if roster is before:
+            return roster
+        try:
+            asked = ask_again(self._opening, self._asked, roster)
+        except ScoringError:
+            if before is not None:
+                return before
+            roster = pipeline.roster
+            asked = ask_again(self._opening, self._asked, roster)
+        self._asked, self._pipeline, self._roster = asked, ref(pipeline), ref(roster)
+        return roster
+
 
 _LOGGER = logging.getLogger("turnscore.conversations")
 

@@ -12,9 +12,7 @@ from typing import TypeVar
 
 from pydantic import SecretStr
 
-from turnscore_service.cache.redis_client import EntryStore, open_store
-from turnscore_service.cache.redis_faults import cause_of
-from turnscore_service.cache.write_behind import PendingWrite
+from turnscore_service.cache.redis_client import EntryStore, PendingWrite, cause_of, open_store
 from turnscore_service.settings.cache import CacheSettings
 
 TTL_SECONDS = 7 * 86_400

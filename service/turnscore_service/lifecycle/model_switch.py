@@ -20,11 +20,11 @@ from turnscore_models import Bundle, BundleError
 from turnscore_models.admin import AdminReport, MemoryReadings
 
 from turnscore_service import metrics
-from turnscore_service.lifecycle.background import resident_bytes, return_free_memory, run_in_background
 from turnscore_service.lifecycle.health import Health
 from turnscore_service.lifecycle.loading.combination_loader import load_combinations
 from turnscore_service.lifecycle.loading.model_loader import Loader
 from turnscore_service.lifecycle.pipeline_builder import PipelineBuilder
+from turnscore_service.lifecycle.process import resident_bytes, return_free_memory, run_in_background
 from turnscore_service.scheduling.pipeline import ScoringPipeline
 from turnscore_service.scheduling.request_checks import Roster, choose_defaults
 from turnscore_service.settings.service import Settings

@@ -15,8 +15,7 @@ from turnscore_models import BundleError
 from turnscore_wire import ModelsReply
 
 from turnscore_service import metrics
-from turnscore_service.auth.access import Access
-from turnscore_service.auth.callers import Caller
+from turnscore_service.auth.access import Access, Caller
 from turnscore_service.conversations.registry import ConversationRegistry
 from turnscore_service.lifecycle.health import Health
 from turnscore_service.lifecycle.loading.combination_loader import load_combinations
@@ -35,8 +34,7 @@ from turnscore_service.scheduling.slow_requests import SlowLog
 from turnscore_service.scheduling.split import VersionsBeside
 from turnscore_service.scheduling.stages import StageWatch
 from turnscore_service.settings.service import Settings
-from turnscore_service.telemetry.opening import open_telemetry
-from turnscore_service.telemetry.recorder import CallTrace, TelemetryRecorder
+from turnscore_service.telemetry.recorder import CallTrace, TelemetryRecorder, open_telemetry
 
 Load = Callable[[Settings], Mapping[str, LoadedScorer]]
 VersionLoader = Callable[[Settings, Mapping[str, LoadedScorer]], VersionsBeside]

@@ -15,7 +15,7 @@ from turnscore_core.scorers.fields import count_chars
 from turnscore_core.scorers.scorer import TurnToScore
 
 from turnscore_service import metrics
-from turnscore_service.auth.callers import CALLER
+from turnscore_service.auth.access import CALLER
 from turnscore_service.cache.key import TextHashes
 from turnscore_service.cache.score_cache import Lookup, ScoreCache
 from turnscore_service.scheduling.admission import Demand, Reservation

@@ -22,7 +22,7 @@ from turnscore_core.scorers.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import RawScore, TokenPack
 
 from turnscore_service import metrics
-from turnscore_service.auth.callers import CALLER
+from turnscore_service.auth.access import CALLER
 from turnscore_service.scheduling.batch_queue import BatchQueue, PackScores, QueuedPack
 from turnscore_service.scheduling.isolation import PackResult, score_isolating, to_scoring_error
 from turnscore_service.scheduling.stages import Stage, StageWatch

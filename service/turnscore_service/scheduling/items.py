@@ -10,7 +10,7 @@ from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_wire import Turn
 from turnscore_wire.requests import ScorerChoice
 
-from turnscore_service.cache.choice import UNSAID, CacheChoice
+from turnscore_service.cache.score_cache import UNSAID, CacheChoice
 
 
 class OptionsBehind(dict[str, object]):

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from heapq import heappop, heappush
 from itertools import count
 
-from turnscore_service.auth.callers import CALLER
+from turnscore_service.auth.access import CALLER
 from turnscore_service.scheduling.fair_shares import FairOrder
 
 SLICE_SECONDS = 0.002

@@ -26,7 +26,7 @@ from turnscore_wire import (
 )
 from turnscore_wire.messages import count_skipped
 
-from turnscore_service.cache.choice import CacheChoice
+from turnscore_service.cache.score_cache import CacheChoice
 from turnscore_service.scheduling.answerer import Answerer
 from turnscore_service.scheduling.computation import Workshop
 from turnscore_service.scheduling.dialogue_tally import DialogueTally

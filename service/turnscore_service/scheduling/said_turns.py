@@ -13,8 +13,9 @@ from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scorers.turn_warnings import WARNINGS
 from turnscore_wire import Score
 
-from turnscore_service import metrics, series
-from turnscore_service.auth.callers import CALLER
+from turnscore_service import metrics
+from turnscore_service._patches import prometheus_series as series
+from turnscore_service.auth.access import CALLER
 from turnscore_service.scheduling.items import Item
 from turnscore_service.scheduling.outcomes import Outcome
 

@@ -1,6 +1,9 @@
-"""Settings group: what every group of settings shares."""
+"""Reads what several groups of settings share: lists separated by commas, and bundles with their shares."""
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic_core import PydanticCustomError
 
 
 def split_at_commas(value: object) -> object:
@@ -14,3 +17,47 @@ class SettingsGroup(BaseModel):
     """Read-only; a name that it does not have is refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+SHADOW_SHARE = 0.1
+"""The share of turns that a shadow scores where none is named. Chosen."""
+
+
+class VersionShare(SettingsGroup):
+    """A bundle, and the share that it scores."""
+
+    bundle: Annotated[str, StringConstraints(min_length=1)]
+    share: Annotated[float, Field(gt=0, le=1)]
+
+
+def read_shares(value: object, default: float | None = None) -> object:
+    """The bundles and shares of a text such as `engagement:1.1.0=0.1`, of which commas separate several.
+
+    Anything but a text stays as it is. Raises PydanticCustomError, with what is wrong, for a share that is no number
+    above 0 and at most 1, or is missing where there is no `default`.
+    """
+    parts = split_at_commas(value)
+    if not isinstance(value, str) or not isinstance(parts, tuple):
+        return value
+    return tuple(_read_share(part, default) for part in parts)
+
+
+def _read_share(part: str, default: float | None) -> VersionShare:
+    bundle, separator, said = part.rpartition("=")
+    if not separator:
+        if default is None:
+            raise _refusal(part, "needs a share, such as {part}=0.1")
+        return VersionShare(bundle=part, share=default)
+    try:
+        share = float(said)
+    except ValueError:
+        raise _refusal(part, "must end with a share, such as 0.1") from None
+    if not 0 < share <= 1:
+        raise _refusal(part, "must have a share above 0 and at most 1")
+    if not bundle.strip():
+        raise _refusal(part, "must name a bundle before its share")
+    return VersionShare(bundle=bundle.strip(), share=share)
+
+
+def _refusal(part: str, why: str) -> PydanticCustomError:
+    return PydanticCustomError("version_share", f"{{part}} {why}", {"part": part})

@@ -1,11 +1,15 @@
-"""Settings: the only place that reads the environment. Every variable is `TURNSCORE_` + field, `__` for a level."""
+"""Reads the settings from the environment: `TURNSCORE_` and the field's name, `__` between levels.
+
+Nothing else reads the environment. A variable that no setting reads is refused: its owner would rely on it in vain.
+"""
 
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_origin
 
 from pydantic import (
     BaseModel,
@@ -23,12 +27,88 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 from turnscore_wire import Limits, describe_refusal
 
+from turnscore_service.settings.api import AdminSettings, AuthSettings, GrpcSettings, HttpSettings, PageSettings
 from turnscore_service.settings.cache import CacheSettings
-from turnscore_service.settings.doors import AdminSettings, AuthSettings, GrpcSettings, HttpSettings, PageSettings
-from turnscore_service.settings.group import SettingsGroup, split_at_commas
-from turnscore_service.settings.telemetry import TelemetrySettings
-from turnscore_service.settings.variable_names import refusal_of_unknown
-from turnscore_service.settings.versions import SHADOW_SHARE, VersionShare, read_shares
+from turnscore_service.settings.group import SHADOW_SHARE, SettingsGroup, VersionShare, read_shares, split_at_commas
+
+
+class TelemetrySettings(SettingsGroup):
+    """Which calls are traced, and to which collector."""
+
+    endpoint: str = Field(
+        default="",
+        description="OTLP collector, such as `http://collector:4318` (HTTP) or `http://collector:4317` (gRPC). "
+        "Empty: nothing is recorded. The exporters also read OpenTelemetry's own `OTEL_EXPORTER_OTLP_*`, for "
+        "certificates and compression.",
+    )
+    protocol: Literal["http", "grpc"] = Field(default="http", description="OTLP's protocol.")
+    headers: dict[str, str] = Field(
+        default_factory=dict,
+        repr=False,
+        description='Headers of the export, as JSON: `{"authorization": "Basic ..."}`.',
+    )
+    sample_share: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.01,
+        description="Share of calls that become a span, of those that come without `traceparent`. With one, its "
+        "sampled flag decides. Chosen.",
+    )
+    events: Literal["off", "sampled", "all"] = Field(
+        default="sampled",
+        description="Which scores become `gen_ai.evaluation.result` log records: those of calls that are `sampled`, "
+        "`all`, or none (`off`). Chosen: for all of them a call of one scorer costs 3 % more CPU (measured).",
+    )
+    service_name: Annotated[str, Field(min_length=1)] = Field(
+        default="turnscore", description="`service.name` of all that is exported."
+    )
+
+    @field_validator("endpoint")
+    @classmethod
+    def _know_scheme(cls, value: str) -> str:
+        if value and not value.startswith(("http://", "https://")):
+            raise PydanticCustomError("endpoint", "must begin with http:// or https://")
+        return value
+
+
+PREFIX = "TURNSCORE_"
+CLIENT_VARIABLES = frozenset({f"{PREFIX}API_KEY", f"{PREFIX}GRPC_ADDRESS", f"{PREFIX}URL"})
+"""What our clients and commands read; they may share an environment with the service."""
+_OF_A_CLUSTER = re.compile(
+    r"TURNSCORE_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
+)
+"""Kubernetes describes each of its services so to every container, ours too where its service is called turnscore."""
+_OF_A_CLUSTER_PORT = re.compile(r"TURNSCORE_(\w+_)?PORT")
+_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
+
+
+def refusal_of_unknown(settings: type[BaseModel], environment: Mapping[str, str]) -> str:
+    """A line for each variable that nobody reads, with the nearest that there is; empty where all are known.
+
+    Names are compared as the settings are read, in any case. No value is repeated.
+    """
+    known = {**dict(_names_of(settings, PREFIX)), **dict.fromkeys(CLIENT_VARIABLES, False)}
+    endings = [each.removeprefix(PREFIX) for each in known]  # with the prefix everything would be alike
+    lines = []
+    for name in sorted(each for each in environment if each.upper().startswith(PREFIX)):
+        if not _is_known(name.upper(), environment[name], known):
+            near = get_close_matches(name.upper().removeprefix(PREFIX), endings, n=1)
+            lines.append(f"{name}: there is no such setting{f'; did you mean {PREFIX}{near[0]}?' if near else ''}")
+    return "\n".join(lines)
+
+
+def _is_known(name: str, value: str, known: Mapping[str, bool]) -> bool:
+    parts = name.split("__")
+    is_entry = any(known.get("__".join(parts[:count]), False) for count in range(1, len(parts)))
+    is_port = _OF_A_CLUSTER_PORT.fullmatch(name) and _ADDRESS.match(value)
+    return bool(name in known or is_entry or is_port or _OF_A_CLUSTER.fullmatch(name))
+
+
+def _names_of(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, bool]]:
+    """Every setting and group of settings, and whether it is a mapping, whose entries are variables too."""
+    for name, field in model.model_fields.items():
+        yield f"{prefix}{name}".upper(), get_origin(field.annotation) is dict
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _names_of(field.annotation, f"{prefix}{name}__")
+
 
 _DEVICES = re.compile(r"auto|cpu|cuda|cuda:\d{1,2}(,cuda:\d{1,2})*")
 

@@ -1,21 +1,46 @@
-"""The recorder: decides at a call's start whether it is traced, and hands what became of it to a thread. Never raises.
+"""Decides at a call's start whether it is traced, and hands the ended call to a thread that exports it.
 
-While a call runs nothing is recorded. At its end a sampled one becomes one span, and each of its scores an evaluation
-event beside the span that the caller named.
+Nothing is recorded while a call runs. At its end a sampled call becomes one span, and each of its scores an evaluation
+event next to the span that the caller named in `traceparent` (W3C Trace Context, level 1).
 """
 
 import logging
 import random
+import re
 import threading
 import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Literal, Protocol
 
 from pydantic import BaseModel
 
-from turnscore_service.telemetry.trace_context import CallerSpan, caller_span
+from turnscore_service.settings.service import TelemetrySettings
+
+TRACEPARENT = "traceparent"
+_PATTERN = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_SAMPLED = 0x01
+
+
+@dataclass(frozen=True, slots=True)
+class CallerSpan:
+    """The span that a call belongs to."""
+
+    trace_id: int
+    span_id: int
+    is_sampled: bool
+
+
+def caller_span(carrier: Mapping[str, str]) -> CallerSpan | None:
+    """The caller's span, from a request's headers or a call's metadata."""
+    sent = carrier.get(TRACEPARENT)
+    matched = None if sent is None else _PATTERN.fullmatch(sent)
+    if matched is None or (matched[1] == "00" and matched[5]):
+        return None
+    return CallerSpan(int(matched[2], 16), int(matched[3], 16), bool(int(matched[4], 16) & _SAMPLED))
+
 
 Events = Literal["off", "sampled", "all"]
 
@@ -151,3 +176,34 @@ class TelemetryRecorder:
             self._exporter.export(ended)
         except Exception as error:
             _LOGGER.error("telemetry of a call is lost: %s", type(error).__name__)
+
+
+_PACKAGES = {"http": "opentelemetry.exporter.otlp.proto.http", "grpc": "opentelemetry.exporter.otlp.proto.grpc"}
+
+
+class MissingExporterError(Exception):
+    """The package that speaks the collector's protocol is not installed; the message names it."""
+
+
+def require_exporter(settings: TelemetrySettings) -> None:
+    """Raises MissingExporterError if telemetry is wanted and cannot be sent."""
+    if settings.endpoint and not _is_installed(_PACKAGES[settings.protocol]):
+        package = f"opentelemetry-exporter-otlp-proto-{settings.protocol}"
+        raise MissingExporterError(f"{package} is not installed; in a checkout: pip install '.[otel]'")
+
+
+def open_telemetry(settings: TelemetrySettings) -> TelemetryRecorder | None:
+    """The recorder of this process; None where nothing is to be recorded."""
+    if not settings.endpoint:
+        return None
+    from turnscore_service.telemetry.otlp import open_exporter
+
+    exporter = open_exporter(settings.endpoint, settings.protocol, settings.headers, settings.service_name)
+    return TelemetryRecorder(exporter, sample_share=settings.sample_share, events=settings.events)
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.page_service import Address, dialogue_of, serving_page
 from support.page_visits import AWAY, PHONE, TEXT, Open
-from turnscore_service.settings.doors import AuthSettings, KeyEntry
+from turnscore_service.settings.api import AuthSettings, KeyEntry
 from turnscore_service.settings.service import Settings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

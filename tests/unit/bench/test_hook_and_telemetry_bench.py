@@ -8,8 +8,7 @@ from support.fakes import FakeScorer
 from support.served_app import served_app
 from turnscore_bench.hooks.__main__ import _measure
 from turnscore_bench.telemetry.__main__ import _ways
-from turnscore_service.settings.service import Settings
-from turnscore_service.settings.telemetry import TelemetrySettings
+from turnscore_service.settings.service import Settings, TelemetrySettings
 
 
 def test_every_way_of_replying_is_timed_as_often_and_every_turn_is_scored():

@@ -12,7 +12,7 @@ from turnscore_client import (
     TurnScoreError,
 )
 from turnscore_client.testing import MockTurnScore
-from turnscore_service.api.http.door import create_http_door
+from turnscore_service.api.http.app import create_http_door
 
 WRONG_FIELDS = [
     ("score", {"response": ""}),

@@ -32,7 +32,7 @@ from turnscore_client import (
 from turnscore_client._grpc.async_door import _AsyncStreamLine
 from turnscore_client._grpc.channel import open_channel
 from turnscore_client.testing import ManualClock
-from turnscore_service.api.http.door import create_http_door
+from turnscore_service.api.http.app import create_http_door
 from turnscore_wire import ModelsReply
 from turnscore_wire.v1 import to_message
 

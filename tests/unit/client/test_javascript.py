@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.fakes import FakeScorer
 from support.served_app import served_app
-from turnscore_service.settings.doors import AuthSettings, KeyEntry
+from turnscore_service.settings.api import AuthSettings, KeyEntry
 from turnscore_service.settings.service import Settings
 
 ROOT = Path(__file__).parents[3]

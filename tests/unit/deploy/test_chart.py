@@ -21,8 +21,7 @@ from support.kubernetes_objects import (
     rendered,
     set_flags,
 )
-from turnscore_service.settings.service import Settings
-from turnscore_service.settings.variable_names import refusal_of_unknown
+from turnscore_service.settings.service import Settings, refusal_of_unknown
 
 needs_helm = pytest.mark.skipif(HELM is None, reason="there is no helm; `make deploy-tools` fetches one")
 API = "1.35"

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from turnscore_service.settings.service import Settings
-from turnscore_service.settings.variable_names import refusal_of_unknown
+from turnscore_service.settings.service import Settings, refusal_of_unknown
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "compose"

@@ -15,7 +15,7 @@ from turnscore_load.streams import run as streams_module
 from turnscore_load.streams.report import checks, report, stream_kib
 from turnscore_load.streams.run import Moment, StreamsRun, StreamsSettings, StreamsTest, Talk
 from turnscore_load.streams.stream import Tally, WrongReplyError, check_reply
-from turnscore_service.api.http.door import create_http_door
+from turnscore_service.api.http.app import create_http_door
 from turnscore_wire.v1 import turnscore_pb2
 
 MIB = 2**20

@@ -7,7 +7,7 @@ from conftest import ServeFakes
 from prometheus_client import metrics as prometheus_metrics
 from support.fakes import FakeScorer
 from turnscore_service import metrics
-from turnscore_service.api.http import door as http_door
+from turnscore_service.api.http import app as http_door
 
 DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
 

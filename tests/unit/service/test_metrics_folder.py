@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from turnscore_service.metrics_folder import FullDiskError, claim_folder, refuse_full_disk
+from turnscore_service._patches.bentoml_metrics import FullDiskError, claim_folder, refuse_full_disk
 
 WORKER = """
 import os, sys

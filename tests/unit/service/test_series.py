@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector
-from turnscore_service import series
+from turnscore_service._patches import prometheus_series
 
 BUCKETS = (0.001, 0.01, 0.1, 1.0)
 
@@ -16,7 +16,7 @@ BUCKETS = (0.001, 0.01, 0.1, 1.0)
 @given(st.lists(st.one_of(st.sampled_from(BUCKETS), st.floats(0, 10))))
 def test_a_histogram_has_the_same_buckets_and_sum(amounts: list[float]):
     ours, theirs = CollectorRegistry(), CollectorRegistry()
-    counted = series.Histogram("took_seconds", "Time.", ["of"], buckets=BUCKETS, registry=ours)
+    counted = prometheus_series.Histogram("took_seconds", "Time.", ["of"], buckets=BUCKETS, registry=ours)
     compared = prometheus_client.Histogram("took_seconds", "Time.", ["of"], buckets=BUCKETS, registry=theirs)
     for amount in amounts:
         counted.labels("a").observe(amount)
@@ -28,7 +28,7 @@ def test_a_histogram_has_the_same_buckets_and_sum(amounts: list[float]):
 
 
 def test_a_series_has_its_own_number():
-    counted = series.Counter("things_total", "Things.", ["kind", "place"], registry=CollectorRegistry())
+    counted = prometheus_series.Counter("things_total", "Things.", ["kind", "place"], registry=CollectorRegistry())
     counted.labels("a", "b").inc()
     counted.labels("a", "c").inc(2)
     assert counted.labels("a", "b") is counted.labels("a", "b")
@@ -39,9 +39,9 @@ def test_a_series_has_its_own_number():
 
 def test_the_file_of_a_worker_has_what_was_written_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
-    monkeypatch.setattr(prometheus_client.values, "ValueClass", series._BufferedValue)
-    counted = series.Counter("written_total", "Things.", ["kind"], registry=CollectorRegistry())
-    level = series.Gauge("level", "Level.", multiprocess_mode="livesum", registry=CollectorRegistry())
+    monkeypatch.setattr(prometheus_client.values, "ValueClass", prometheus_series._BufferedValue)
+    counted = prometheus_series.Counter("written_total", "Things.", ["kind"], registry=CollectorRegistry())
+    level = prometheus_series.Gauge("level", "Level.", multiprocess_mode="livesum", registry=CollectorRegistry())
     shared = CollectorRegistry()
     MultiProcessCollector(shared)
     counted.labels("a").inc(2)
@@ -49,10 +49,10 @@ def test_the_file_of_a_worker_has_what_was_written_out(tmp_path: Path, monkeypat
     level.set(7)
     assert counted.labels("a")._value.get() == 5
     assert shared.get_sample_value("written_total", {"kind": "a"}) == 0
-    series.write_out()
+    prometheus_series.write_out()
     assert shared.get_sample_value("written_total", {"kind": "a"}) == 5
     assert shared.get_sample_value("level") == 7
     counted.labels("a").inc()
-    series.write_out()
-    series.write_out()
+    prometheus_series.write_out()
+    prometheus_series.write_out()
     assert shared.get_sample_value("written_total", {"kind": "a"}) == 6

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from turnscore_service.api.http.door import create_http_door
+from turnscore_service.api.http.app import create_http_door
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 

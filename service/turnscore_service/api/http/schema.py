@@ -1,4 +1,4 @@
-"""The OpenAPI document of the HTTP door, made from the wire types and the error table."""
+"""Describes the HTTP API: the parts of its OpenAPI document that come from the wire types and the error table."""
 
 from typing import Any
 
@@ -19,8 +19,26 @@ from turnscore_wire import (
     SimilarityRequest,
 )
 
-from turnscore_service.api.http.request_examples import EXAMPLES
 from turnscore_service.auth.access import API_KEY_KEY
+
+_QUESTION = {"speaker": "user", "text": "hi, what did you do today?"}
+_VIVID = "i hiked up a volcano and nearly lost my hat. ever been on one?"
+
+EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
+    ScoreRequest: {"context": [_QUESTION], "response": _VIVID},
+    BatchRequest: {"items": [{"context": [_QUESTION], "response": text} for text in (_VIVID, "ok.")]},
+    DialogueRequest: {
+        "turns": [
+            _QUESTION,
+            {"speaker": "system", "text": _VIVID},
+            {"speaker": "user", "text": "no, is that not dangerous?"},
+            {"speaker": "system", "text": "not this one, it sleeps. would you like to see some pictures?"},
+        ]
+    },
+    SimilarityRequest: {"texts": ["not much.", _VIVID], "references": ["i went up a mountain.", "nothing."]},
+    RankRequest: {"context": [_QUESTION], "candidates": ["ok.", _VIVID, "not much."]},
+}
+
 
 _REF = "#/components/schemas/{model}"
 _REQUESTS: tuple[type[BaseModel], ...] = (

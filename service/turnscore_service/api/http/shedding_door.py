@@ -10,8 +10,8 @@ from turnscore_core.errors import UnauthenticatedError
 
 from turnscore_service.api.boundary import shed
 from turnscore_service.api.calls import CALLS
-from turnscore_service.api.http.answers import read_headers, request_id_of, send_answer, sender_of
-from turnscore_service.auth.callers import Caller
+from turnscore_service.api.http.exchange import read_headers, request_id_of, send_answer, sender_of
+from turnscore_service.auth.access import Caller
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.scheduling.answered_bodies import WAS_ANSWERED
 from turnscore_service.scheduling.similarity import SIMILARITY

@@ -13,8 +13,8 @@ from turnscore_models import Bundle, BundleError
 from turnscore_models.store import resolve
 
 from turnscore_service.scheduling.split import VersionBeside, VersionsBeside
+from turnscore_service.settings.group import VersionShare
 from turnscore_service.settings.service import Settings
-from turnscore_service.settings.versions import VersionShare
 
 _SHADOW_CONCURRENCY = Concurrency(lanes=1, threads=1)
 """A shadow computes one pack at a time, in one thread."""

@@ -13,7 +13,7 @@ from typing import IO
 from pydantic import ValidationError
 from turnscore_models import BundleError
 
-from turnscore_service.lifecycle.background import run_in_background
+from turnscore_service.lifecycle.process import run_in_background
 from turnscore_service.lifecycle.proof.proof import ProofOrder, ProofResult
 
 PROOF_SECONDS = 600.0

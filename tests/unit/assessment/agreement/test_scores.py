@@ -12,7 +12,7 @@ from turnscore_assessment.agreement.service import score_with_service
 from turnscore_assessment.errors import AgreementError
 from turnscore_client import AsyncTurnScoreClient
 from turnscore_core.scorers.scorer import TurnToScore
-from turnscore_service.api.http.door import create_http_door
+from turnscore_service.api.http.app import create_http_door
 
 DIALOGUES = [JudgedDialogue.model_validate(build_judged(number, pairs=1 + number % 5)) for number in range(40)]
 MONOLOGUE = JudgedDialogue.model_validate({"id": "m", "turns": [{"speaker": "system", "text": "hello 5"}]})

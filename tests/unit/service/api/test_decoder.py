@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 from turnscore_core.errors import InvalidRequestError, ScoringError, TooLargeError
-from turnscore_service.api.decoder import decode, decode_batch, validate
-from turnscore_service.api.grpc.messages import read_message
+from turnscore_service.api.calls import decode, decode_batch, validate
+from turnscore_service.api.grpc.endpoints import read_message
 from turnscore_service.scheduling.loop_time import LoopTime
 from turnscore_wire import ConversationMessage, DialogueRequest, Limits, ScoreRequest
 from turnscore_wire.v1 import turnscore_pb2

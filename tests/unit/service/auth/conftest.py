@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from turnscore_service.auth.callers import ANYBODY, CALLER
+from turnscore_service.auth.access import ANYBODY, CALLER
 from turnscore_service.log_setup import KEY_NAME
 
 

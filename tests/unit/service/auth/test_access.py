@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY
 from pydantic import ValidationError
 from turnscore_core.errors import OverloadedError, UnauthenticatedError
 from turnscore_service.auth.access import Access, UnusableKeysError, sent_key
-from turnscore_service.settings.doors import AuthSettings, KeyEntry
+from turnscore_service.settings.api import AuthSettings, KeyEntry
 from turnscore_service.settings.service import Settings, read_settings
 
 

@@ -4,9 +4,8 @@ import subprocess
 import sys
 
 import pytest
-from turnscore_service.auth.access import Access
-from turnscore_service.auth.callers import network_of
-from turnscore_service.settings.doors import AuthSettings
+from turnscore_service.auth.access import Access, network_of
+from turnscore_service.settings.api import AuthSettings
 from turnscore_service.settings.service import read_settings
 
 PROXIES = AuthSettings.model_validate({"trusted_proxies": "10.0.0.0/8, 192.0.2.7, 2001:db8:1::/48"})

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from turnscore_service.auth.access import Access
 from turnscore_service.auth.cli import app
-from turnscore_service.settings.doors import AuthSettings
+from turnscore_service.settings.api import AuthSettings
 from typer.testing import CliRunner
 
 

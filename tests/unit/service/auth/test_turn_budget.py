@@ -1,6 +1,6 @@
 import pytest
 from turnscore_core.errors import OverloadedError
-from turnscore_service.auth.turn_budget import TurnBudget
+from turnscore_service.auth.access import TurnBudget
 
 
 class Clock:

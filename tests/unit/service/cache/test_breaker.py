@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from prometheus_client import REGISTRY
-from turnscore_service.cache.breaker import Breaker
+from turnscore_service.cache.redis_level import Breaker
 from turnscore_service.settings.cache import CacheSettings
 
 SETTINGS = CacheSettings(breaker_failures=3, breaker_window=6, breaker_probe_seconds=1, breaker_max_probe_seconds=5)

@@ -1,7 +1,7 @@
 """The level in the process: bounded, and never older than it was told."""
 
 from support.clocks import ManualClock
-from turnscore_service.cache.local_level import ENTRY_OVERHEAD_BYTES, LocalLevel
+from turnscore_service.cache.score_cache import ENTRY_OVERHEAD_BYTES, LocalLevel
 
 ROOM_FOR_THREE = 3 * (ENTRY_OVERHEAD_BYTES + 10)
 

@@ -8,11 +8,10 @@ from support.fakes import FakeScorer, loaded_fake
 from support.shared_levels import DictLevel
 from turnscore_core.scorers.parts import ScorePart
 from turnscore_core.scorers.scorer import RawScore, TurnToScore
-from turnscore_service.cache.choice import CacheChoice
 from turnscore_service.cache.key import mark_key
+from turnscore_service.cache.redis_client import PendingWrite
 from turnscore_service.cache.redis_level import RedisLevel
-from turnscore_service.cache.score_cache import Lookup, ScoreCache
-from turnscore_service.cache.write_behind import PendingWrite
+from turnscore_service.cache.score_cache import CacheChoice, Lookup, ScoreCache
 from turnscore_service.settings.cache import CacheSettings
 from turnscore_wire import TokenCount
 

@@ -12,8 +12,7 @@ from support.shared_levels import DictLevel
 from turnscore_core.scorers.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.parts import ScorePart
 from turnscore_core.scorers.scorer import RawScore, TurnToScore
-from turnscore_service.cache.choice import CacheChoice
-from turnscore_service.cache.score_cache import Lookup, ScoreCache
+from turnscore_service.cache.score_cache import CacheChoice, Lookup, ScoreCache
 from turnscore_service.settings.cache import CacheSettings
 from turnscore_wire import TokenCount, Turn
 

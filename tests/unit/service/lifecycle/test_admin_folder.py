@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from turnscore_models.admin import FOLDER_VARIABLE
-from turnscore_service.lifecycle.admin_folder import UnusableFolderError, check_folder, prepare_folder
-from turnscore_service.lifecycle.doctor.service_checks import Surroundings, check_service
+from turnscore_service.lifecycle.admin import UnusableFolderError, check_folder, prepare_folder
+from turnscore_service.lifecycle.service_checks import Surroundings, check_service
 from turnscore_service.settings.service import Settings
 
 

@@ -14,9 +14,8 @@ from support.switching import FakeLoader, second_version, switchable
 from turnscore_models import BundleError
 from turnscore_models.admin import AdminError, AdminOrder, AdminReport, ask_workers
 from turnscore_models.cli import app
-from turnscore_service.lifecycle import admin_socket
-from turnscore_service.lifecycle.admin_folder import prepare_folder
-from turnscore_service.lifecycle.admin_socket import AdminSocket
+from turnscore_service.lifecycle import admin
+from turnscore_service.lifecycle.admin import AdminSocket, prepare_folder
 from turnscore_service.lifecycle.runtime import Runtime
 from typer.testing import CliRunner
 
@@ -124,7 +123,7 @@ async def test_what_is_no_order_is_refused_with_the_reason(folder: Path, sent: b
 
 async def test_another_users_order_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with worker(folder) as runtime:
-        monkeypatch.setattr(admin_socket, "_user_of", lambda _: 4_000_000)
+        monkeypatch.setattr(admin, "_user_of", lambda _: 4_000_000)
         [report] = await order(folder, SERVE)
         assert report.outcome == "refused"
         assert report.reason == "only the service's own user and root may give orders"
@@ -134,8 +133,8 @@ async def test_another_users_order_is_refused(folder: Path, monkeypatch: pytest.
 async def test_the_kernel_says_who_asks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with worker(folder):
         asked: list[int] = []
-        user_of = admin_socket._user_of
-        monkeypatch.setattr(admin_socket, "_user_of", lambda writer: asked.append(user_of(writer)) or asked[-1])
+        user_of = admin._user_of
+        monkeypatch.setattr(admin, "_user_of", lambda writer: asked.append(user_of(writer)) or asked[-1])
         await order(folder, AdminOrder(action="status"))
         assert asked == [os.geteuid()]
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 from support.conditions import until
-from turnscore_service.lifecycle import hangup
-from turnscore_service.lifecycle.hangup import hang_up_children, pass_hangup_on, reload_on_hangup
+from turnscore_service.lifecycle import signals
+from turnscore_service.lifecycle.signals import hang_up_children, pass_hangup_on, reload_on_hangup
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def _handlers() -> Iterator[None]:
 
 @pytest.mark.parametrize("has_terminal", [True, False])
 async def test_a_hangup_reloads(has_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hangup, "_has_terminal", lambda: has_terminal)
+    monkeypatch.setattr(signals, "_has_terminal", lambda: has_terminal)
     reloads: list[None] = []
 
     async def reload() -> None:
@@ -48,9 +48,9 @@ async def test_a_closed_terminal_ends_the_process_unless_it_was_told_to_ignore_t
     loop.add_signal_handler(signal.SIGTERM, happened.append, "ended")
     if is_ignored:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
-    monkeypatch.setattr(hangup, "_has_terminal", lambda: True)
+    monkeypatch.setattr(signals, "_has_terminal", lambda: True)
     reload_on_hangup(reload)
-    monkeypatch.setattr(hangup, "_has_terminal", lambda: False)
+    monkeypatch.setattr(signals, "_has_terminal", lambda: False)
     os.kill(os.getpid(), signal.SIGHUP)
     await until(lambda: happened)
     assert happened == ["reloaded" if is_ignored else "ended"]
@@ -77,7 +77,7 @@ def test_bentos_supervisor_does_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(SysHandler, "handle_hup", SysHandler.handle_hup)
     passed: list[None] = []
-    monkeypatch.setattr(hangup, "hang_up_children", lambda: passed.append(None))
+    monkeypatch.setattr(signals, "hang_up_children", lambda: passed.append(None))
     pass_hangup_on()
     SysHandler.handle_hup(object())
     assert passed == [None]

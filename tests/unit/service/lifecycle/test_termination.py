@@ -6,7 +6,7 @@ import pytest
 from support.conditions import until
 from turnscore_service import metrics
 from turnscore_service.lifecycle.health import Health
-from turnscore_service.lifecycle.termination import drain_before_stopping
+from turnscore_service.lifecycle.signals import drain_before_stopping
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from turnscore_core.errors import DeadlineExceededError, FailedScoringError, Not
 from turnscore_core.inference.batch_budget import BatchBudget, WasteLimit
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.scorers.scorer import RawScore
-from turnscore_service.auth.callers import CALLER, Caller
+from turnscore_service.auth.access import CALLER, Caller
 from turnscore_service.scheduling.batch_growth import SizedPack, grow_batch
 from turnscore_service.scheduling.batcher import Batcher
 from turnscore_service.scheduling.stages import StageWatch

@@ -2,7 +2,7 @@ import asyncio
 import time
 from collections import Counter
 
-from turnscore_service.auth.callers import CALLER, Caller
+from turnscore_service.auth.access import CALLER, Caller
 from turnscore_service.scheduling.loop_time import SLICE_SECONDS, LoopTime
 
 

@@ -2,8 +2,7 @@
 
 import pytest
 from pydantic import ValidationError
-from turnscore_service.settings.cache import CacheSettings
-from turnscore_service.settings.redis_address import RedisAddress, read_address
+from turnscore_service.settings.cache import CacheSettings, RedisAddress, read_address
 from turnscore_wire import describe_refusal
 
 

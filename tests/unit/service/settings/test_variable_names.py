@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from turnscore_client import _defaults
-from turnscore_service.settings.service import Settings, read_settings
-from turnscore_service.settings.variable_names import CLIENT_VARIABLES, refusal_of_unknown
+from turnscore_service.settings.service import CLIENT_VARIABLES, Settings, read_settings, refusal_of_unknown
 
 ROOT = Path(__file__).parents[4]
 

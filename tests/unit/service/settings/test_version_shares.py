@@ -1,8 +1,8 @@
 """TURNSCORE_SHADOW and TURNSCORE_SPLIT: what they mean, and what they refuse."""
 
 import pytest
+from turnscore_service.settings.group import SHADOW_SHARE, VersionShare
 from turnscore_service.settings.service import read_settings
-from turnscore_service.settings.versions import SHADOW_SHARE, VersionShare
 
 
 def test_bundles_and_their_shares(monkeypatch: pytest.MonkeyPatch):

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import requests
-from turnscore_service.telemetry.otlp_exporter import MAX_REPLY_BYTES, _bounded_session
+from turnscore_service.telemetry.otlp import MAX_REPLY_BYTES, _bounded_session
 
 SENT_AT_MOST = 64 * MAX_REPLY_BYTES
 

@@ -4,8 +4,7 @@ import threading
 
 import pytest
 from turnscore_service.telemetry import recorder as module
-from turnscore_service.telemetry.recorder import EndedCall, TelemetryRecorder
-from turnscore_service.telemetry.trace_context import CallerSpan, caller_span
+from turnscore_service.telemetry.recorder import CallerSpan, EndedCall, TelemetryRecorder, caller_span
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 

@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY
 from support.conditions import until
 from support.fakes import FakeScorer
 from support.grpc_serving import error_of, grpc_server, grpc_stub, settings_with
-from turnscore_service.api.grpc.door import SERVICE, deadline_of
+from turnscore_service.api.grpc.endpoints import SERVICE, deadline_of
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_wire import ERROR_TABLE, ErrorCode, Limits
 from turnscore_wire.v1 import turnscore_pb2

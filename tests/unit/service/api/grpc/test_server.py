@@ -16,9 +16,9 @@ from pydantic import ValidationError
 from support.conditions import until
 from support.fakes import FakeScorer
 from support.grpc_serving import error_of, grpc_server, grpc_stub, settings_with
-from turnscore_service.api.grpc.door import SERVICE
+from turnscore_service.api.grpc.endpoints import SERVICE
 from turnscore_service.api.grpc.server import GrpcServer
-from turnscore_service.lifecycle.ports import listens_elsewhere, why_not
+from turnscore_service.lifecycle.process import listens_elsewhere, why_not
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 from turnscore_wire import describe_refusal

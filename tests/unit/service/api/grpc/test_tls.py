@@ -11,8 +11,7 @@ import pytest
 from support.certificates import certificate, private_key
 from support.fakes import FakeScorer
 from support.grpc_serving import grpc_server, settings_with
-from turnscore_service.api.grpc.server import GrpcServer
-from turnscore_service.api.grpc.tls import UnusableCertificateError
+from turnscore_service.api.grpc.server import GrpcServer, UnusableCertificateError
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 from turnscore_wire.v1 import turnscore_pb2

@@ -7,7 +7,7 @@ from conftest import ServeFakes
 from prometheus_client import REGISTRY
 from support.fakes import FakeScorer
 from support.listening import listening
-from turnscore_service.api.http.door import create_http_door
+from turnscore_service.api.http.app import create_http_door
 
 
 def request(response: str, *, is_last: bool = False) -> bytes:

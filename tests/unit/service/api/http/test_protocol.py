@@ -10,8 +10,8 @@ import pytest
 from conftest import ServeFakes
 from support.fakes import FakeScorer
 from support.listening import listening
-from turnscore_service.api.http.door import create_http_door
-from turnscore_service.settings.doors import HttpSettings
+from turnscore_service.api.http.app import create_http_door
+from turnscore_service.settings.api import HttpSettings
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ErrorReply
 

@@ -13,8 +13,8 @@ import pytest
 from conftest import ServeFakes
 from support.fakes import FakeScorer
 from support.listening import listening
-from turnscore_service.api.http.door import create_http_door
-from turnscore_service.api.websocket import websocket_door
+from turnscore_service.api.http.app import create_http_door
+from turnscore_service.api.websocket import endpoint
 from turnscore_service.settings.service import ConversationSettings, Settings
 from turnscore_wire import ConversationReply, ErrorReply
 from websockets.server import ServerProtocol
@@ -108,7 +108,7 @@ async def close_code(reader: asyncio.StreamReader) -> int:
 async def test_a_message_beyond_the_bound_is_refused_before_it_is_decoded(
     door: Open, monkeypatch: pytest.MonkeyPatch, attack: bytes
 ):
-    monkeypatch.setattr(websocket_door, "decode", lambda *_: pytest.fail("it was decoded"))
+    monkeypatch.setattr(endpoint, "decode", lambda *_: pytest.fail("it was decoded"))
     async with door(SMALL) as (reader, writer):
         await send(writer, attack)
         (_, last), (head, closing) = await frames(reader)
@@ -126,7 +126,7 @@ async def test_the_largest_message_is_read(door: Open):
 
 
 async def test_a_deflated_message_is_measured_as_it_is_inflated(door: Open, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(websocket_door, "decode", lambda *_: pytest.fail("it was decoded"))
+    monkeypatch.setattr(endpoint, "decode", lambda *_: pytest.fail("it was decoded"))
     deflate = zlib.compressobj(wbits=-12)
     payload = deflate.compress(b" " * 15_000_000) + deflate.flush(zlib.Z_SYNC_FLUSH)
     assert len(payload) < 70_000

@@ -10,7 +10,7 @@ import pytest
 from support.machines import CPU_BUILD, GPU_BUILD, FakeMachine
 from turnscore_core.inference.onnx_library import DeviceError, OnnxBuild
 from turnscore_models import starter_bundles
-from turnscore_service.lifecycle.doctor import cli, diagnosis
+from turnscore_service.lifecycle import doctor
 from typer.testing import CliRunner, Result
 
 STARTER = f"{starter_bundles()[0]}/"
@@ -22,12 +22,12 @@ BOTH = OnnxBuild(
 @pytest.fixture(autouse=True)
 def _one_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TURNSCORE_MODELS", STARTER)
-    monkeypatch.setattr(diagnosis, "check_service", lambda *_: [])  # of the machine that the tests run on
+    monkeypatch.setattr(doctor, "check_service", lambda *_: [])  # of the machine that the tests run on
 
 
 def run(monkeypatch: pytest.MonkeyPatch, machine: FakeMachine, *options: str) -> Result:
-    monkeypatch.setattr(cli, "ThisMachine", lambda: machine)
-    return CliRunner().invoke(cli.app, list(options), env={"COLUMNS": "160"})
+    monkeypatch.setattr(doctor, "ThisMachine", lambda: machine)
+    return CliRunner().invoke(doctor.app, list(options), env={"COLUMNS": "160"})
 
 
 def read(monkeypatch: pytest.MonkeyPatch, machine: FakeMachine, *options: str) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def test_versions_beside_the_served_ones_are_looked_at_too(setting: str, monkeyp
 
 def test_with_load_graphs_are_loaded_and_their_self_test_is_scored(monkeypatch: pytest.MonkeyPatch):
     loaded: list[tuple[str, str]] = []
-    monkeypatch.setattr(diagnosis, "load_scorer", lambda bundle, variant, device: loaded.append((variant, str(device))))
+    monkeypatch.setattr(doctor, "load_scorer", lambda bundle, variant, device: loaded.append((variant, str(device))))
     assert run(monkeypatch, FakeMachine(CPU_BUILD)).exit_code == 0
     assert loaded == []
     assert run(monkeypatch, FakeMachine(CPU_BUILD), "--load").exit_code == 0
@@ -122,5 +122,5 @@ def test_a_wrong_setting_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
 def test_the_drivers_version_is_read_from_the_kernel_modules_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     line = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\nGCC version: 12\n"
     (tmp_path / "version").write_text(line)
-    monkeypatch.setattr(diagnosis, "_DRIVER_FILE", tmp_path / "version")
+    monkeypatch.setattr(doctor, "_DRIVER_FILE", tmp_path / "version")
     assert read(monkeypatch, FakeMachine())["driver"] == "580.65.06"

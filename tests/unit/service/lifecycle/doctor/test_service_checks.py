@@ -8,9 +8,9 @@ import pytest
 from support.machines import CPU_BUILD, FakeMachine
 from support.redis_servers import running_redis
 from turnscore_models import starter_bundles
-from turnscore_service import metrics_folder
-from turnscore_service.lifecycle.doctor.diagnosis import diagnose
-from turnscore_service.lifecycle.doctor.service_checks import Surroundings, check_service, free_memory
+from turnscore_service._patches import bentoml_metrics
+from turnscore_service.lifecycle.doctor import diagnose
+from turnscore_service.lifecycle.service_checks import Surroundings, check_service, free_memory
 from turnscore_service.settings.service import Settings
 
 GOOD: dict[str, Any] = {
@@ -80,7 +80,7 @@ def test_a_cache_that_does_not_answer_is_named_without_its_password():
 def test_unreadable_keys_and_a_full_disk_are_fatal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     keys = tmp_path / "keys.toml"
     keys.write_text("[shop\n")
-    monkeypatch.setattr(metrics_folder, "LEAST_FREE_BYTES", 1 << 60)
+    monkeypatch.setattr(bentoml_metrics, "LEAST_FREE_BYTES", 1 << 60)
     found = find({"auth": {"keys_file": str(keys)}})
     assert [fatal for _, fatal in found] == [True, True]
     assert "BENTOML_HOME" in found[0][0]

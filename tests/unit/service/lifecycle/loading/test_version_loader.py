@@ -10,8 +10,8 @@ from turnscore_core.scorers.loaded_scorer import LoadedScorer
 from turnscore_models import Bundle, BundleError, BundleNotFoundError, MismatchedGraphError
 from turnscore_service.lifecycle.loading.version_loader import load_versions
 from turnscore_service.scheduling.split import VersionsBeside
+from turnscore_service.settings.group import VersionShare
 from turnscore_service.settings.service import Settings
-from turnscore_service.settings.versions import VersionShare
 
 SERVED = {
     "fake": loaded_fake(FakeScorer()),

@@ -1,11 +1,11 @@
-"""Metrics folder: where the workers of one service keep their series. Leaves those of other running services alone.
+"""Gives the workers of each service a folder of their own for their series, where BentoML shares one folder.
 
-BentoML gives all services of a user one folder and empties it at each start. Ours lie beside it, one a supervisor:
+BentoML gives all services of a user one folder and empties it at each start. Ours lie next to it, one per supervisor:
 
     $BENTOML_HOME/turnscore-metrics/4711-1763790000123/       counters and gauges of its workers, by process
                                     4711-1763790000123.lock   shared by its workers while they live
 
-The kernel gives a lock back whatever ends a process, so a folder whose lock is free is nobody's, and is removed.
+The kernel releases a lock however a process ends, so a folder whose lock is free is unused, and is removed.
 """
 
 import fcntl

@@ -1,4 +1,4 @@
-"""Checks of what a service needs beside its models and devices. Each finding says what to do. Changes nothing."""
+"""Checks what a service needs besides its models and devices. Each finding says what to do. Changes nothing."""
 
 import asyncio
 import resource
@@ -10,12 +10,11 @@ from pathlib import Path
 import psutil
 
 import turnscore_service
+from turnscore_service._patches.bentoml_metrics import FullDiskError, refuse_full_disk
 from turnscore_service.auth.access import UnusableKeysError, read_keys
-from turnscore_service.cache.redis_client import open_store
-from turnscore_service.cache.redis_faults import cause_of
-from turnscore_service.lifecycle.admin_folder import UnusableFolderError, check_folder, unusable
-from turnscore_service.lifecycle.ports import why_not
-from turnscore_service.metrics_folder import FullDiskError, refuse_full_disk
+from turnscore_service.cache.redis_client import cause_of, open_store
+from turnscore_service.lifecycle.admin import UnusableFolderError, check_folder, unusable
+from turnscore_service.lifecycle.process import why_not
 from turnscore_service.settings.cache import CacheSettings
 from turnscore_service.settings.service import Settings
 

@@ -1,7 +1,8 @@
-"""Background: long work that blocks, in a thread of its own, and the memory that it leaves behind."""
+"""Runs blocking work in a thread of its own, and asks the system about memory and addresses."""
 
 import asyncio
 import ctypes
+import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -56,3 +57,43 @@ def return_free_memory() -> None:
     """Has the C library return to the system what nothing uses any more; elsewhere than on glibc does nothing."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+_EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104  # compared with, not bound to
+
+
+def why_not(host: str, port: int, *, is_shared: bool) -> str | None:
+    """Why the address cannot be listened on, as the end of a sentence; None where it can.
+
+    With `is_shared` this service's other workers may listen there too: the processes that have the same parent. The
+    system alone would let any other program of the same user share the port, and hand it half of the callers.
+    """
+    try:
+        [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if is_shared:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            probe.bind(address)
+    except OSError as error:
+        return str(error.strerror).lower()
+    return "another program listens there" if is_shared and listens_elsewhere(host, port) else None
+
+
+def listens_elsewhere(host: str, port: int) -> bool:
+    """Whether a process that is no worker of this service listens on the address too."""
+    ours = {child.pid for child in psutil.Process().parent().children()}
+    try:
+        connections = psutil.net_connections("tcp")
+    except psutil.AccessDenied:  # macOS answers only root
+        return False
+    hosts = {host, *_EVERY_ADDRESS} if host not in _EVERY_ADDRESS else None
+    return any(
+        each.status == psutil.CONN_LISTEN
+        and each.laddr.port == port
+        and (hosts is None or each.laddr.ip in hosts)
+        and each.pid not in ours
+        for each in connections
+    )

@@ -1,13 +1,15 @@
-"""The OTLP exporter: makes OpenTelemetry's spans and log records of ended calls, and sends them to a collector.
+"""Makes OpenTelemetry spans and evaluation events of ended calls, and sends them to a collector over OTLP.
 
-The only module that imports opentelemetry; nobody imports it where no collector is configured.
+The only module that imports opentelemetry; it is imported only where a collector is configured. No attribute holds text
+of a dialogue, an address or a key.
 """
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
-from typing import Any
+from itertools import chain
+from typing import Any, Final, TypeAlias
 
 from opentelemetry import trace
 from opentelemetry._logs import LogRecord, SeverityNumber
@@ -19,12 +21,141 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, TraceFlags
-from turnscore_wire import ERROR_TABLE, ErrorCode
+from pydantic import BaseModel
+from turnscore_wire import (
+    ERROR_TABLE,
+    BatchReply,
+    ConversationScored,
+    DialogueReply,
+    ErrorCode,
+    ErrorDetail,
+    RankReply,
+    Score,
+    ScoreReply,
+    Timing,
+)
 
-from turnscore_service.telemetry import names
-from turnscore_service.telemetry.evaluations import evaluations_of, timing_attributes
-from turnscore_service.telemetry.recorder import EndedCall
-from turnscore_service.telemetry.trace_context import CallerSpan
+from turnscore_service.telemetry.recorder import CallerSpan, EndedCall
+
+SPAN_SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
+"""OpenTelemetry's semantic conventions 1.44.0: `http.*` and `error.type` are stable, `rpc.*` in development."""
+
+EVENT_SCHEMA_URL: Final = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
+"""Its conventions for generative AI (open-telemetry/semantic-conventions-genai). All are in development and had no
+release by October 2026, so the names stand here and not in a library."""
+
+HTTP_METHOD: Final = "http.request.method"
+HTTP_ROUTE: Final = "http.route"
+HTTP_STATUS: Final = "http.response.status_code"
+URL_PATH: Final = "url.path"
+RPC_SYSTEM: Final = "rpc.system.name"
+RPC_METHOD: Final = "rpc.method"
+RPC_STATUS: Final = "rpc.response.status_code"
+ERROR_TYPE: Final = "error.type"
+
+EVALUATION_EVENT: Final = "gen_ai.evaluation.result"
+EVALUATION_NAME: Final = "gen_ai.evaluation.name"
+EVALUATION_VALUE: Final = "gen_ai.evaluation.score.value"
+EVALUATION_LABEL: Final = "gen_ai.evaluation.score.label"
+EVALUATION_EXPLANATION: Final = "gen_ai.evaluation.explanation"
+
+CALL: Final = "turnscore.call"
+REQUEST_ID: Final = "turnscore.request_id"
+TURNS: Final = "turnscore.turns"
+"""Turns of the chatbot that were scored."""
+CACHED: Final = "turnscore.cached_scores"
+"""Scores that came from the cache."""
+TOKENIZE: Final = "turnscore.tokenize.duration"
+QUEUE: Final = "turnscore.queue.duration"
+INFERENCE: Final = "turnscore.inference.duration"
+CACHE: Final = "turnscore.cache.duration"
+"""In seconds; of several turns, that of the slowest."""
+
+MODEL: Final = "turnscore.model"
+"""The evaluator, for which the convention has no name yet (its issue 359)."""
+PERCENTILE: Final = "turnscore.percentile"
+STAND_IN: Final = "turnscore.stand_in"
+TURN_INDEX: Final = "turnscore.turn_index"
+ITEM_INDEX: Final = "turnscore.item_index"
+CANDIDATE_INDEX: Final = "turnscore.candidate_index"
+"""Of a ranking, whose candidates were not all said."""
+
+
+Attributes: TypeAlias = dict[str, str | int | float | bool]
+_Turn: TypeAlias = tuple[Attributes, Mapping[str, Score], Mapping[str, ErrorDetail]]
+_PREFIX = "turnscore."
+
+
+def evaluations_of(ended: EndedCall) -> Iterator[Attributes]:
+    """The attributes of an event for each score and for each scorer that failed."""
+    for place, scores, errors in _turns_of(ended.reply):
+        for name, score in scores.items():
+            yield {**place, REQUEST_ID: ended.request_id, **_evaluation(name, score)}
+        for name, error in errors.items():
+            yield {
+                **place,
+                REQUEST_ID: ended.request_id,
+                EVALUATION_NAME: _PREFIX + name,
+                ERROR_TYPE: str(error.code),
+            }
+
+
+def timing_attributes(ended: EndedCall) -> Attributes:
+    """How many turns a call scored, and where its time went."""
+    turns = list(_turns_of(ended.reply))
+    if not turns:
+        return {}
+    scores = list(chain.from_iterable(scores.values() for _, scores, _ in turns))
+    timings = _timings_of(ended.reply)
+    return {
+        TURNS: len(turns),
+        CACHED: sum(score.cached for score in scores),
+        TOKENIZE: max(timing.tokenize for timing in timings) / 1000,
+        QUEUE: max(timing.queue for timing in timings) / 1000,
+        INFERENCE: max(timing.inference for timing in timings) / 1000,
+        CACHE: max(timing.cache for timing in timings) / 1000,
+    }
+
+
+def _evaluation(name: str, score: Score) -> Attributes:
+    known: dict[str, str | float | bool | None] = {
+        EVALUATION_NAME: _PREFIX + name,
+        EVALUATION_VALUE: score.value,
+        EVALUATION_LABEL: score.label,
+        EVALUATION_EXPLANATION: _explain(score.percentile),
+        MODEL: score.model,
+        PERCENTILE: score.percentile,
+        STAND_IN: score.stand_in or None,
+    }
+    return {key: value for key, value in known.items() if value is not None}
+
+
+def _explain(percentile: float | None) -> str | None:
+    return None if percentile is None else f"{percentile:.0f} of 100 reference turns score lower"
+
+
+def _turns_of(reply: BaseModel | None) -> Iterator[_Turn]:
+    if isinstance(reply, ScoreReply):
+        yield {}, reply.scores, reply.errors
+    elif isinstance(reply, ConversationScored):
+        yield {TURN_INDEX: reply.index}, reply.scores, reply.errors
+    elif isinstance(reply, BatchReply):
+        for index, result in enumerate(reply.results):
+            if isinstance(result, ScoreReply):
+                yield {ITEM_INDEX: index}, result.scores, result.errors
+    elif isinstance(reply, DialogueReply):
+        for turn in reply.turns:
+            yield {TURN_INDEX: turn.index}, turn.scores, turn.errors
+    elif isinstance(reply, RankReply):
+        for candidate in reply.candidates:
+            yield {CANDIDATE_INDEX: candidate.index}, candidate.scores, candidate.errors
+
+
+def _timings_of(reply: BaseModel | None) -> list[Timing]:
+    if isinstance(reply, BatchReply):
+        return [result.timing_ms for result in reply.results if isinstance(result, ScoreReply)]
+    return [reply.timing_ms] if isinstance(reply, ScoreReply | DialogueReply | RankReply | ConversationScored) else []
+
 
 _SCOPE = "turnscore"
 _VERSION = version("turnscore")
@@ -50,8 +181,8 @@ class OtlpExporter:
         self._spans.add_span_processor(BatchSpanProcessor(spans))
         self._logs = LoggerProvider(resource=resource, shutdown_on_exit=False)
         self._logs.add_log_record_processor(BatchLogRecordProcessor(logs, schedule_delay_millis=_log_delay_ms()))
-        self._tracer = self._spans.get_tracer(_SCOPE, _VERSION, schema_url=names.SPAN_SCHEMA_URL)
-        self._logger = self._logs.get_logger(_SCOPE, _VERSION, schema_url=names.EVENT_SCHEMA_URL)
+        self._tracer = self._spans.get_tracer(_SCOPE, _VERSION, schema_url=SPAN_SCHEMA_URL)
+        self._logger = self._logs.get_logger(_SCOPE, _VERSION, schema_url=EVENT_SCHEMA_URL)
 
     def export(self, ended: EndedCall) -> None:
         """A span if it is sampled, and an event for each score."""
@@ -66,7 +197,7 @@ class OtlpExporter:
                         timestamp=ended.ended_at_ns,
                         context=beside,
                         severity_number=SeverityNumber.INFO,
-                        event_name=names.EVALUATION_EVENT,
+                        event_name=EVALUATION_EVENT,
                         attributes=attributes,
                     )
                 )
@@ -106,22 +237,22 @@ def _context_of(caller: CallerSpan | None) -> Context | None:
 
 def _described(ended: EndedCall) -> tuple[str, Mapping[str, Any]]:
     """The span's name and what the conventions say of a server's spans."""
-    own: dict[str, Any] = {names.CALL: ended.call, names.REQUEST_ID: ended.request_id}
+    own: dict[str, Any] = {CALL: ended.call, REQUEST_ID: ended.request_id}
     is_error = ended.code not in ("ok", "departed")
     if is_error:
-        own[names.ERROR_TYPE] = ended.code
+        own[ERROR_TYPE] = ended.code
     if ended.call == "turn":
         return "turn", own
     rule = ERROR_TABLE[ErrorCode(ended.code)] if is_error else None
     if ended.door == "grpc":
         method = f"{_RPC_SERVICE}/{_RPC_METHODS.get(ended.call) or _camel(ended.call)}"
         status = rule.grpc_code if rule else "OK" if ended.code == "ok" else "CANCELLED"
-        return method, {**own, names.RPC_SYSTEM: "grpc", names.RPC_METHOD: method, names.RPC_STATUS: status}
+        return method, {**own, RPC_SYSTEM: "grpc", RPC_METHOD: method, RPC_STATUS: status}
     route = _ROUTES.get(ended.call, f"/v1/{ended.call}")
     method = "GET" if ended.call in ("conversation", "models") else "POST"
-    known = {names.HTTP_METHOD: method, names.HTTP_ROUTE: route, names.URL_PATH: route}
+    known = {HTTP_METHOD: method, HTTP_ROUTE: route, URL_PATH: route}
     if rule is not None or (ended.code == "ok" and ended.call != "conversation"):
-        known[names.HTTP_STATUS] = rule.http_status if rule else 200  # type: ignore[assignment]
+        known[HTTP_STATUS] = rule.http_status if rule else 200  # type: ignore[assignment]
     return f"{method} {route}", {**own, **known}
 
 

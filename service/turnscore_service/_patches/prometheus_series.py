@@ -1,4 +1,4 @@
-"""Series: prometheus_client's counters, gauges and histograms, made cheap enough to be counted many times a turn.
+"""Makes prometheus_client's counters, gauges and histograms cheap enough to be updated many times a turn.
 
 Where several workers share a folder, prometheus_client writes a series into its file whenever it changes. Here it only
 changes in the process, where it is read at once, and is written by `write_out`: before a scrape, and by the runtime

@@ -1,4 +1,4 @@
-"""The WebSocket protocol: uvicorn's, with messages, fragments and unread answers bounded before anything is decoded."""
+"""Replaces uvicorn's WebSocket protocol: messages, fragments and unread answers are bounded before decoding."""
 
 import asyncio
 import logging
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from turnscore_core.errors import InvalidRequestError, TooLargeError
 from turnscore_wire import BODY_FIELD, ERROR_TABLE, ConversationReply, ErrorCode
+from uvicorn.config import HTTP_PROTOCOLS, WS_PROTOCOLS
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.datastructures import Headers
 from websockets.frames import CloseCode, Frame
@@ -15,14 +16,12 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import StatusLike
 
-from turnscore_service.api.boundary import refuse, take_request_id
-from turnscore_service.api.http.answers import send_answer
-from turnscore_service.api.http.exchange import Door
-from turnscore_service.api.http.protocol import close_gently, refusal_bytes
-from turnscore_service.log_setup import WEBSOCKET_LOGGER
+from turnscore_service._patches import WEBSOCKET_LOGGER
+from turnscore_service._patches.uvicorn_http import BoundedHttpProtocol, Serving, close_gently, refusal_bytes
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
+
 
 _MOST_FRAGMENTS = 1024
 """Of one message. Chosen: browsers and libraries send whole messages, or pieces of some 100 KiB."""
@@ -31,11 +30,15 @@ _PIECE_BYTES = 4096
 
 
 _TOO_LARGE = 4000 + ERROR_TABLE[ErrorCode.TOO_LARGE].http_status
-"""As the door itself closes a conversation that it ends."""
+"""The close code of a conversation that ends with this error."""
 
 
 class _OneShapeServer(ServerProtocol):
     """Refuses a handshake, and a message that is too large, in the one error shape."""
+
+    def __init__(self, serving: Serving, **kwargs: Any) -> None:
+        super().__init__(max_size=serving.max_message_bytes, **kwargs)
+        self._serving = serving
 
     def fail(self, code: CloseCode | int, reason: str = "") -> None:
         """Ends the connection; one with too large a message as a conversation of too many bytes ends."""
@@ -49,8 +52,7 @@ class _OneShapeServer(ServerProtocol):
         """The answer to a handshake that is none; its status is the library's. 403 is an application's own no."""
         if int(status) == HTTPStatus.FORBIDDEN:
             return super().reject(status, text)
-        request_id = take_request_id(None)
-        answer = send_answer(refuse(InvalidRequestError("this is not a WebSocket handshake"), request_id), request_id)
+        answer = self._serving.refuse(InvalidRequestError("this is not a WebSocket handshake"))
         headers = Headers([(name.decode(), value.decode()) for name, value in answer.raw_headers])
         headers["connection"] = "close"
         return Response(int(status), HTTPStatus(int(status)).phrase, headers, bytes(answer.body))
@@ -59,19 +61,14 @@ class _OneShapeServer(ServerProtocol):
 class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
     """One connection. Reads on only while its messages are taken and its answers leave."""
 
-    most_bytes = 1024 * 1024
-    """Of one message, whatever it was deflated to and in however many fragments it comes."""
-    door: ClassVar[Door | None] = None
-    """As protocol.py has it."""
+    serving: ClassVar[Serving]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if self.door is not None:
-            self.app = cast("ASGI3Application", self.door)
+        if self.serving.app is not None:
+            self.app = cast("ASGI3Application", self.serving.app)
         self.logger = logging.getLogger(WEBSOCKET_LOGGER)
-        self.conn = _OneShapeServer(
-            extensions=self.conn.available_extensions, max_size=self.most_bytes, logger=self.logger
-        )
+        self.conn = _OneShapeServer(self.serving, extensions=self.conn.available_extensions, logger=self.logger)
         self._unread = b""
         self._is_over = False
         self._next: asyncio.Handle | None = None
@@ -149,7 +146,9 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
     def _refuse_broken_handshake(self) -> None:
         """A head that the WebSocket library cannot read, such as one with a line beyond 8 KiB."""
         if self.conn.handshake_exc is not None and not self.handshake_initiated and not self.transport.is_closing():
-            self.transport.write(refusal_bytes(InvalidRequestError("this is not a WebSocket handshake"), []))
+            self.transport.write(
+                refusal_bytes(self.serving.refuse(InvalidRequestError("this is not a WebSocket handshake")), [])
+            )
             self._end()
 
     def _end(self) -> None:
@@ -157,3 +156,20 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         self._unread = b""
         self.transport.resume_reading()
         self.close_timer = close_gently(self.loop, self.transport)
+
+
+def bounded_protocols(serving: Serving) -> tuple[type[asyncio.Protocol], type[asyncio.Protocol]]:
+    """The protocols of HTTP and of WebSockets for one service."""
+    return (
+        type("HttpProtocol", (BoundedHttpProtocol,), {"serving": serving}),
+        type("WebSocketProtocol", (BoundedWebSocketProtocol,), {"serving": serving}),
+    )
+
+
+def install_protocols(serving: Serving) -> None:
+    """Every server that this process configures from here on has them, unless it names others: BentoML names none.
+
+    Requests then go from the connection to `serving.app`. What BentoML puts around its app took 0.1 ms of CPU for each,
+    and its timeout kept a timer of every request until `traffic.timeout` was over. Its app keeps the life cycle.
+    """
+    HTTP_PROTOCOLS["auto"], WS_PROTOCOLS["auto"] = bounded_protocols(serving)  # type: ignore[assignment]

@@ -1,7 +1,7 @@
-"""The WebSocket door: live conversations at /v1/conversations, their messages as JSON text; no more.
+"""Serves live conversations at /v1/conversations, with messages as JSON text.
 
-A handshake that is refused gets an HTTP answer in the one error shape. A conversation that the service ends gets its
-error as the last message and closes with 4000 + the error's HTTP status.
+A refused handshake gets an HTTP answer in the one error shape. A conversation that the service ends gets its error as
+the last message and closes with 4000 + the error's HTTP status.
 """
 
 from functools import partial
@@ -12,11 +12,10 @@ from turnscore_core.errors import CallerLeftError, InvalidRequestError, ScoringE
 from turnscore_wire import ERROR_TABLE, ConversationMessage, ConversationReply, Limits
 
 from turnscore_service.api.boundary import converse, refuse, take_request_id
-from turnscore_service.api.decoder import decode
-from turnscore_service.api.http.answers import REQUEST_ID_HEADER, request_id_of, send_answer, sender_of
+from turnscore_service.api.calls import decode
+from turnscore_service.api.http.exchange import REQUEST_ID_HEADER, check_page, request_id_of, send_answer, sender_of
 from turnscore_service.api.http.schema import describe_conversations
-from turnscore_service.api.page.web_pages import check_page
-from turnscore_service.conversations.channel import Received
+from turnscore_service.conversations.session import Received
 from turnscore_service.lifecycle.runtime import Runtime
 
 PATH = "/v1/conversations"

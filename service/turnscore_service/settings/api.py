@@ -1,4 +1,4 @@
-"""Settings of the doors. A part of service.py; reads nothing by itself."""
+"""Settings of the transports, the page, API keys and the admin sockets."""
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from pathlib import Path

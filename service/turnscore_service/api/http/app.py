@@ -1,4 +1,4 @@
-"""The HTTP door: decodes, calls the pipeline, encodes. Its OpenAPI document comes from the wire types."""
+"""Serves the HTTP API as one ASGI application: decodes, calls the pipeline, encodes."""
 
 import asyncio
 import logging
@@ -28,12 +28,19 @@ from turnscore_wire import (
 
 from turnscore_service.api.boundary import answer, refuse
 from turnscore_service.api.calls import CALLS, Call
-from turnscore_service.api.http.answers import REQUEST_ID_HEADER, encode_reply, request_id_of, send_answer, sender_of
-from turnscore_service.api.http.exchange import HttpExchange
+from turnscore_service.api.http.exchange import (
+    REQUEST_ID_HEADER,
+    HttpExchange,
+    check_content_type,
+    check_page,
+    encode_reply,
+    request_id_of,
+    send_answer,
+    sender_of,
+)
 from turnscore_service.api.http.schema import add_wire_schemas, describe_errors, describe_scoring_errors, takes
-from turnscore_service.api.page.page_door import add_page
-from turnscore_service.api.page.web_pages import check_content_type, check_page
-from turnscore_service.api.websocket.websocket_door import add_conversations
+from turnscore_service.api.page import add_page
+from turnscore_service.api.websocket.endpoint import add_conversations
 from turnscore_service.auth.access import API_KEY_KEY, AUTHORIZATION_KEY
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.metrics import registry

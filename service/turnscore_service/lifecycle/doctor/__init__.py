@@ -1,1 +1,0 @@
-"""The doctor: what this machine has, what would run here and where, and what is wrong."""
