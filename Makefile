@@ -41,7 +41,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: bench bench-quick equal bench-cache bench-gpu bench-gpu-tiny test-gpu-tiny bench-scorers bench-telemetry bench-references profile load soak overload streams switches hostile
 .PHONY: integrations integration
 .PHONY: image test-image deploy-tools manifests observability observability-files replicas replicas-throughput shadow release trial-release
-.PHONY: baselines sample-commands train-engagement export-engagement train-sentiment-stop export-sentiment-stop export-quality simulate-calibration simulate-comparison simulate-designs train-quality reading
+.PHONY: baselines train-engagement export-engagement train-sentiment-stop export-sentiment-stop export-quality simulate-calibration simulate-comparison simulate-designs train-quality reading
 
 help:  ## Lists the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -183,10 +183,6 @@ reading: $(DEV)/.ready  ## Writes the examples of docs/reading-the-scores.md ane
 baselines: OUTPUT = build/baselines
 baselines: $(DEV)/.ready  ## Trains the papers' other systems at a small size, and writes their page: DATA=folder OUTPUT=folder
 	$(DEV)/bin/turnscore-train baselines --data $(DATA) --output $(OUTPUT)
-
-sample-commands: OUTPUT = build/sample-commands
-sample-commands: $(DEV)/.ready  ## Runs the documented train, export and agreement commands on the made-up sample, as written: PAGES="data.md ..."; QUICK=--quick shortens the long ones
-	PYTHONPATH=tests $(DEV)/bin/python -m support.sample_commands $(OUTPUT) $(PAGES) $(QUICK)
 
 train-sentiment-stop: $(DEV)/.ready  ## Trains the sentiment/stop model: DATA=folder OUTPUT=folder
 	$(DEV)/bin/turnscore-train sentiment-stop --data $(DATA) --output $(OUTPUT)

@@ -41,7 +41,7 @@ class MessagePart(BaseModel):
 
     model_config = ConfigDict(strict=True, frozen=True)
 
-    type: str = Field(description="What the part is, in OpenAI's or OpenTelemetry's word; docs/messages.md lists them.")
+    type: str = Field(description="What the part is, in OpenAI's or OpenTelemetry's word; docs/api.md lists them.")
     text: str | None = Field(
         default=None,
         description="The text of a part that is one. Over HTTP OpenAI's `refusal` and OpenTelemetry's `content` are "
@@ -246,7 +246,7 @@ def _read_part(part: object, place: Place) -> Fields:
     if kind is None:
         refuse_missing((*place, "type"))
     if not isinstance(kind, str) or kind not in PART_TYPES:
-        refuse_field((*place, "type"), "part_type", "is no type of part; docs/messages.md lists those that are")
+        refuse_field((*place, "type"), "part_type", "is no type of part; docs/api.md lists those that are")
     if kind not in _TEXT_PARTS:
         return {"type": kind}
     for name in ("text", "content", "refusal"):

@@ -88,7 +88,7 @@ class TakesMessages(ScorerChoice):
     messages: Messages = Field(
         default_factory=list,
         description="The dialogue as a chatbot keeps it, in OpenAI's chat form, oldest message first, instead of the "
-        "other fields that hold turns; docs/messages.md has the rules.",
+        "other fields that hold turns; docs/api.md has the rules.",
     )
 
     @cached_property

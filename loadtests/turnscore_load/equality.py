@@ -27,7 +27,7 @@ _PERCENTILE = "percentile"
 
 BOUNDS = {"engagement": 1e-6, "quality": 1e-6, "sentiment_stop": 1e-6, "fed": 0.02}
 """How far a value, or a detail that is no percentile, may lie from the one of the turn by itself: what the documents
-promise for the starter bundles. Chosen: above what was measured over 500 turns, docs/equality.md."""
+promise for the starter bundles. Chosen: above what was measured over 500 turns, docs/api.md."""
 
 
 class UnequalScoresError(Exception):

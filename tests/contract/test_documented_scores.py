@@ -1,21 +1,16 @@
-"""What the documents show is what the starter bundles do: README, recipes, integrations and the page's examples."""
+"""The examples of the page, and short right answers, get labels and values that fit them from the starter bundle."""
 
 import json
 import os
-import re
 import subprocess
 from pathlib import Path
 
 import pytest
-from support.served_app import served_app
 from turnscore_assessment.agreement.bundles import make_turn, score_turns
 from turnscore_core.scorers.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_models import read_bundle, starter_bundles
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
-GATE, BEST, WEBHOOK = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-VIVID = "i hiked up a volcano and nearly lost my hat. ever been on one?"
 EXAMPLES = ROOT / "service/turnscore_service/api/page/static/examples.js"
 
 
@@ -32,42 +27,6 @@ def labels(quality: LoadedScorer, context: list[tuple[str, str]], *responses: st
 
 def values(quality: LoadedScorer, context: list[tuple[str, str]], *responses: str) -> list[float]:
     return [raw.value for raw in score_turns(quality, [make_turn(context, each) for each in responses])]
-
-
-@pytest.fixture
-def ran(quality: LoadedScorer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """What a recipe prints, with a service of the starter bundle."""
-
-    def run(recipe: str, **environment: str) -> str:
-        with served_app(loaded={"quality": quality}) as url:
-            for name, value in {"TURNSCORE_URL": url, **environment}.items():
-                monkeypatch.setenv(name, value)
-            recipe = re.sub(r"timeout_seconds=0\.\d", "timeout_seconds=30", recipe)  # this machine may be busy
-            exec(compile(recipe, "recipe", "exec"), {"__name__": "recipe"})
-        return capsys.readouterr().out.strip()
-
-    return run
-
-
-def test_the_gate_has_a_bare_reply_written_again_and_lets_a_good_one_through(ran):
-    assert ran(GATE) == VIVID
-    good = GATE.replace('"ok."', '"i went for a swim in the lake, it was freezing! and you?"')
-    assert ran(good) == "i went for a swim in the lake, it was freezing! and you?"
-
-
-def test_the_best_of_several_is_the_one_that_answers(ran):
-    assert ran(BEST) == VIVID
-
-
-def test_a_low_reply_reaches_a_person(ran):
-    recipe = WEBHOOK.replace('await web.post(os.environ["WEBHOOK_URL"], json=told)', "pass")
-    assert ran(recipe, WEBHOOK_URL="http://127.0.0.1:9/") == "chat-7 goes to a person"
-
-
-def test_the_integrations_gate_asks_again_for_a_bare_reply_and_keeps_a_good_one(quality: LoadedScorer):
-    least = float(re.search(r"Gate\(min_quality=([\d.]+)", (ROOT / "docs/integrations.md").read_text())[1])  # type: ignore[index]
-    bare, vivid = values(quality, [("user", "hi, what did you do today?")], "ok.", VIVID)
-    assert bare < least <= vivid
 
 
 def test_the_pages_examples_are_called_what_they_are(quality: LoadedScorer):

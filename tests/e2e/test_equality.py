@@ -1,4 +1,4 @@
-"""The real service: the same turn, however it is asked, scores the same within what docs/equality.md promises.
+"""The real service: the same turn, however it is asked, scores the same within what docs/api.md promises.
 
 The dialogues were written for this file.
 """

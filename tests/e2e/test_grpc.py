@@ -1,8 +1,6 @@
-"""The real service's gRPC door: the scores of the HTTP door, and the page's examples."""
+"""The real service's gRPC door: the scores of the HTTP door."""
 
-import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import grpc
 import pytest
@@ -14,7 +12,6 @@ from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 
 pytestmark = pytest.mark.e2e
 
-PAGE = (Path(__file__).parents[2] / "docs" / "grpc.md").read_text()
 DIALOGUE = [("user", "hi, what did you do today?"), ("system", "i hiked up a volcano. ever been on one?")]
 
 
@@ -59,9 +56,3 @@ def test_calls_are_counted_by_their_door(service: RunningService, stub: TurnScor
     stub.Models(turnscore_pb2.ModelsRequest())
     metrics = plain_http.get(service.url + "/metrics").text
     assert 'turnscore_requests_total{call="models",code="ok",door="grpc"}' in metrics
-
-
-@pytest.mark.parametrize("snippet", re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
-def test_every_snippet_of_the_page_runs(service: RunningService, snippet: str, capsys: pytest.CaptureFixture[str]):
-    exec(snippet.replace("localhost:50051", service.grpc_target), {})  # the page is ours
-    assert capsys.readouterr().out

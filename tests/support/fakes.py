@@ -101,7 +101,9 @@ def encoded(width: int, rows: int = 1, mark: int = 0, place: int = 0) -> TokenPa
 
 
 def loaded_fake(scorer: Any, name: str = "fake", version: str = "1.0.0") -> LoadedScorer:
-    """The scorer as if it had been loaded from a bundle, with percentile = 100 x value."""
+    """The scorer as if it had been loaded from a bundle, with percentile = 100 x value; a loaded one as it is."""
+    if isinstance(scorer, LoadedScorer):
+        return scorer
     tensor = TensorSpec(name="x", dtype="tensor(float)", shape=["rows"])
     graph = GraphSpec(
         file="g.onnx", precision="fp32", opset=17, inputs=[tensor], outputs=[tensor], parity_tolerance=1e-4,

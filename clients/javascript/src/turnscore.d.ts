@@ -15,7 +15,7 @@ export interface ScorerChoice {
   /** Your name for the conversation, the same for each of its turns. */
   conversation?: string;
 }
-/** A message in OpenAI's chat form; docs/messages.md says what becomes of it. */
+/** A message in OpenAI's chat form; docs/api.md says what becomes of it. */
 export interface ChatMessage {
   role: "user" | "assistant" | "system" | "developer" | "tool" | "function";
   content?: string | { type: string; [field: string]: unknown }[] | null;

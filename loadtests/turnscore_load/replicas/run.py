@@ -28,7 +28,7 @@ _SLICE_SECONDS = 0.1
 LOAD = 0.7
 """Share of what the replicas carry, together. Specified."""
 BOUND = 1e-6
-"""Of engagement's values, whatever else is in their batch (docs/equality.md)."""
+"""Of engagement's values, whatever else is in their batch (docs/api.md)."""
 Event = Callable[[Fleet], Awaitable[None]]
 
 

@@ -208,7 +208,7 @@ def test_turns_beside_messages_are_refused():
 
 
 def test_the_page_lists_every_type_of_part():
-    page = (Path(__file__).parents[3] / "docs" / "messages.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "api.md").read_text(encoding="utf-8")
     assert [each for each in sorted(PART_TYPES) if f"`{each}`" not in page] == []
 
 

@@ -1,4 +1,4 @@
-// Messages: OpenAI's chat form becomes turns, by the service's own rules (docs/messages.md). A test compares the two.
+// Messages: OpenAI's chat form becomes turns, by the service's own rules (docs/api.md). A test compares the two.
 
 const ROLES = new Set(["user", "assistant", "system", "developer", "tool", "function"]);
 const TOOL_ROLES = new Set(["tool", "function"]);

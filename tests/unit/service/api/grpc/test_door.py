@@ -250,7 +250,7 @@ async def test_a_call_that_does_not_exist_is_unimplemented():
 
 
 def test_the_documented_statuses_are_those_of_the_error_table():
-    page = (Path(__file__).parents[5] / "docs" / "grpc.md").read_text()
+    page = (Path(__file__).parents[5] / "docs" / "api.md").read_text()
     rows = [line.split("`")[1:4:2] for line in page.splitlines() if line.startswith("| `") and line.count("`") == 4]
     table = [[code.value, rule.grpc_code] for code, rule in ERROR_TABLE.items()]
     assert [row for row in rows if row[0] in set(ErrorCode)] == table

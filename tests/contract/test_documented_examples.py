@@ -1,0 +1,185 @@
+"""The examples of README, recipes, integrations and the API's pages run on the starter models and do what they say.
+
+Values are not compared, as another model changes them: what a gate gates, what ranks first and which label a reply has
+are what a reader relies on.
+"""
+
+import gzip
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from support import plain_http
+from support.fakes import FakeEncoder
+from support.served_doors import served_doors
+from turnscore_client._errors import ERROR_CLASSES, ConnectionFailedError, UnexpectedReplyError
+from turnscore_core.scorers.loaded_scorer import choose_variant, load_scorer
+from turnscore_models import read_bundle, starter_bundles
+
+ROOT = Path(__file__).parents[2]
+VIVID = "i hiked up a volcano and nearly lost my hat. ever been on one?"
+GOOD = "i went for a swim in the lake, it was freezing! and you?"
+NOWHERE = "http://127.0.0.1:9"
+PAGES = ("README.md", "clients/README.md", "docs/client.md", "docs/api.md", "docs/integrations.md")
+Ran = Callable[..., str]
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+GATE, BEST, WEBHOOK = blocks("docs/recipes.md", "python")
+[NIGHTLY] = blocks("docs/recipes.md", "sh")
+[SHOWN] = blocks("README.md", "python")
+SNIPPETS = [
+    pytest.param(block, id=f"{page}-{place}")
+    for page in PAGES
+    for place, block in enumerate(blocks(page, "python"))
+    if "scores.example" not in block  # needs certificates; tests/e2e has calls over TLS
+]
+PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[str, str]]:
+    """The addresses of HTTP and gRPC; the starters but FED, and an encoder, of which none ships."""
+    bundles = [read_bundle(folder) for folder in starter_bundles() if folder.name != "fed"]
+    loaded = {each.manifest.name: load_scorer(each, choose_variant(each), threads=1) for each in bundles}
+    with served_doors(encoder=FakeEncoder(), **loaded) as (http, grpc):
+        yield f"http://127.0.0.1:{http}", f"127.0.0.1:{grpc}"
+
+
+@pytest.fixture
+def ran(served: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ran:
+    """What a snippet prints, with the service at its default address or at another one."""
+
+    def run(snippet: str, url: str = served[0], **environment: str) -> str:
+        for name, value in {"TURNSCORE_URL": url, **environment}.items():
+            monkeypatch.setenv(name, value)
+        snippet = snippet.replace("http://localhost:3000", url).replace("localhost:50051", served[1])
+        snippet = re.sub(r"(timeout|budget)_seconds=[\d.]+", r"\1_seconds=30", snippet)  # this machine may be busy
+        names = {"__name__": "snippet"}
+        exec(compile(snippet, "snippet", "exec"), names)
+        for name in {"client", "gate"} & names.keys():  # left open by their examples
+            names[name].close()  # type: ignore[attr-defined]
+        return capsys.readouterr().out.strip()
+
+    return run
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS)
+def test_every_snippet_runs_and_prints(ran: Ran, snippet: str):
+    assert ran(snippet)
+
+
+def test_the_first_example_tells_a_good_reply_from_a_bare_one(ran: Ran):
+    good, bare = ran(SHOWN).splitlines()
+    assert bare.startswith("low, ")
+    assert good.startswith(("fair, ", "good, "))
+
+
+def test_the_first_call_returns_the_fields_that_are_shown(served: tuple[str, str]):
+    [command] = [each for each in blocks("README.md", "") if each.startswith("curl")]
+    [shown] = blocks("README.md", "json")
+    words = shlex.split(command)
+    body = json.loads(words[words.index("-d") + 1])
+    found = plain_http.post(f"{served[0]}/v1/score", json=body).json()
+    score, printed = found["scores"]["quality"], json.loads(shown)["scores"]["quality"]
+    assert json.loads(shown).keys() <= found.keys()
+    assert printed.keys() == score.keys()
+    assert printed["details"].keys() - {"..."} <= score["details"].keys()
+
+
+def test_the_gate_writes_a_bare_reply_again_and_lets_a_good_one_through(ran: Ran):
+    assert ran(GATE) == VIVID
+    assert ran(GATE.replace('"ok."', f'"{GOOD}"')) == GOOD
+    assert ran(GATE, NOWHERE) == "ok.", "without a service the first reply is sent"
+
+
+def test_the_best_of_several_is_the_one_that_answers(ran: Ran):
+    assert ran(BEST) == VIVID
+    assert ran(BEST, NOWHERE) == "ok."
+
+
+def test_the_gate_of_an_integration_asks_again_for_a_bare_reply(ran: Ran):
+    [gate] = [each for each in blocks("docs/integrations.md", "python") if "Gate(" in each]
+    assert ran(gate) == "i hiked up a volcano! 1 0 0"
+    assert ran(gate.replace('"ok."', f'"{GOOD}"')) == f"{GOOD} 0 1 0"
+
+
+@contextmanager
+def webhook() -> Iterator[tuple[str, list[dict[str, object]]]]:
+    """An address, and what was posted to it."""
+    posted: list[dict[str, object]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            posted.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/low", posted
+        server.shutdown()
+        thread.join()
+
+
+def test_a_low_reply_is_reported_without_its_text(ran: Ran):
+    with webhook() as (address, posted):
+        assert ran(WEBHOOK, WEBHOOK_URL=address) == "chat-7 goes to a person"
+        assert ran(WEBHOOK.replace('"ok."', f'"{GOOD}"'), WEBHOOK_URL=address) == ""
+    [told] = posted
+    assert (told["conversation"], told["message"], list(told["percentiles"])) == ("chat-7", 1, ["quality"])  # type: ignore[call-overload]
+
+
+def test_a_nights_conversations_are_scored_once_however_often_the_script_runs(tmp_path: Path, served: tuple[str, str]):
+    day = datetime.now().astimezone().date() - timedelta(days=1)
+    for folder in ("chats", "scores"):
+        (tmp_path / folder).mkdir()
+    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "i see, and you?"}]
+    with gzip.open(tmp_path / "chats" / f"{day}.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps({"id": f"c-{number}", "messages": messages}) + "\n" for number in range(20))
+    environment = {**os.environ, "PATH": PATH, "TURNSCORE_URL": served[0]}
+    kept: list[bytes] = []
+    for _ in range(2):
+        done = subprocess.run(["sh", "-c", NIGHTLY], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        kept.append((tmp_path / "scores" / f"{day}.jsonl.gz").read_bytes())
+    rows = [json.loads(line) for line in gzip.decompress(kept[0]).splitlines()]
+    assert [row["id"] for row in rows] == [f"c-{number}" for number in range(20)]
+    assert all(row["messages"][1]["scores"]["quality"]["value"] > 0 for row in rows)
+    assert kept[0] == kept[1]
+
+
+@pytest.mark.parametrize("commands", blocks("docs/client.md", "sh"))
+def test_the_commands_of_the_client_run(commands: str, served: tuple[str, str], tmp_path: Path):
+    (tmp_path / "dialogue.jsonl").write_text(json.dumps({"response": "hello"}) + "\n")
+    environment = {**os.environ, "PATH": PATH, "TURNSCORE_URL": served[0]}
+    for line in commands.splitlines():
+        if not line.startswith("pip install"):
+            done = subprocess.run(
+                shlex.split(line), cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stderr
+
+
+def test_the_table_of_errors_is_complete():
+    page = (ROOT / "docs/client.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| `(\w+)` \|", page, re.MULTILINE))
+    classes = [*ERROR_CLASSES.values(), ConnectionFailedError, UnexpectedReplyError]
+    assert rows == {error_class.__name__: str(error_class.code) for error_class in classes}

@@ -1,0 +1,118 @@
+"""The pages: links that lead somewhere, commands and options that exist, installations that work in a checkout."""
+
+import contextlib
+import io
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TRACKED = subprocess.run(
+    ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
+).stdout.split("\n")
+FILES = [ROOT / name for name in TRACKED if name and (ROOT / name).exists()]
+PAGES = {path.relative_to(ROOT): path.read_text(encoding="utf-8") for path in FILES if path.suffix == ".md"}
+SOURCES = {
+    path.relative_to(ROOT): path.read_text(encoding="utf-8")
+    for path in FILES
+    if path.suffix in (".py", ".yaml", ".yml", ".toml", ".txt") and "tests" not in path.parts
+}
+COMMANDS = {each.name: each for each in entry_points(group="console_scripts") if each.value.startswith("turnscore")}
+OWN = (".", *(f"./{path.parent.name}" for path in ROOT.glob("*/pyproject.toml")))
+"""What can be installed in a checkout."""
+
+
+def test_the_pages_that_the_code_names_exist():
+    named = {
+        name for text in SOURCES.values() for name in re.findall(r"(?<![\w/.-])docs/[\w/-]+\.(?:md|svg|png)", text)
+    }
+    assert len(named) > 10
+    assert sorted(name for name in named if not (ROOT / name).exists()) == []
+
+
+def test_every_file_of_results_says_how_it_was_measured():
+    for path in (ROOT / "results").glob("*.json"):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        assert all(found.get(name) for name in ("command", "machine", "date")), path.name
+
+
+def commands_in(text: str) -> list[tuple[str, ...]]:
+    """The commands of ours in blocks of code."""
+    fenced = re.findall(r"^```(?:sh|)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    indented = re.findall(r"^ {4}\S.*(?:\n {4,}\S.*)*", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M)
+    found = []
+    for line in "\n".join([*fenced, *indented]).replace("\\\n", " ").splitlines():
+        with contextlib.suppress(ValueError):  # an apostrophe: not a command
+            words = shlex.split(line.strip().removeprefix("$ "), comments=True)
+            while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+                del words[0]
+            if words and (name := words[0].rpartition("/")[2]).split("-")[0] == "turnscore":
+                found.append((name, *words[1:]))
+    return found
+
+
+DOCUMENTED = sorted({words for text in PAGES.values() for words in commands_in(text)})
+
+
+@cache
+def help_of(*words: str) -> str:
+    """What the program prints with --help."""
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        patch.setattr(sys, "argv", [*words, "--help"])
+        patch.setenv("COLUMNS", "400")
+        with contextlib.suppress(SystemExit):
+            COMMANDS[words[0]].load()()
+    return printed.getvalue()
+
+
+def names_command(text: str, word: str) -> bool:
+    return re.search(rf"^[│|\s]*{re.escape(word)}\s", text, re.MULTILINE) is not None
+
+
+@pytest.mark.parametrize("words", DOCUMENTED, ids=lambda words: shlex.join(words)[:100])
+def test_a_documented_command_has_the_options_that_it_is_given(words: tuple[str, ...]):
+    path = [words[0]]
+    assert path[0] in COMMANDS
+    for word in words[1:]:
+        if not re.fullmatch(r"[a-z][a-z0-9-]*", word) or not names_command(help_of(*path), word):
+            break
+        path.append(word)
+    assert len(DOCUMENTED) >= 40
+    text = help_of(*path)
+    options = [word.partition("=")[0] for word in words if re.match(r"--[a-z]", word)]
+    assert [each for each in options if not re.search(rf"{each}(?![\w-])", text)] == [], shlex.join(path)
+
+
+def refusal_of(requirement: str) -> str | None:
+    """Why the requirement cannot be installed in a checkout; None where it can, or is not ours."""
+    if requirement.startswith("turnscore"):
+        return "is on no index"
+    path, _, extras = requirement.partition("[")
+    if not path.startswith("."):
+        return None
+    if path not in OWN:
+        return "is no distribution of ours"
+    project = tomllib.loads((ROOT / path / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    unknown = {each for each in extras.rstrip("]").split(",") if each}
+    unknown -= {*project["optional-dependencies"], "{extra}"}
+    return f"has no extra {', '.join(sorted(unknown))}" if unknown else None
+
+
+def test_what_pages_and_errors_tell_to_install_is_installable_in_a_checkout():
+    found = []
+    for name, text in {**PAGES, **SOURCES}.items():
+        text = text.replace(" in a checkout of turnscore", "")
+        for line in re.findall(r"pip install\s+((?:--?[a-z-]+ )*(?:(?:'[^']+'|[./a-zA-Z][^\s`'\")#]*)[ ]?)+)", text):
+            found += [(str(name), word.strip("'\"`,;")) for word in line.split()]
+    assert [(name, word, reason) for name, word in found if (reason := refusal_of(word))] == []
+    assert len(found) > 20
+    assert refusal_of("./clients[grpcs]") == "has no extra grpcs"
