@@ -197,10 +197,10 @@ export-quality: $(DEV)/.ready  ## Exports a quality checkpoint as a bundle: CHEC
 		--output build/bundles/quality
 
 simulate-designs: $(DEV)/.ready  ## Tests by 1,000 simulated studies whether each design of rating studies finds the truth
-	$(DEV)/bin/python -m turnscore_assessment.designs.simulation
+	$(DEV)/bin/python experiments/simulate_designs.py
 
 simulate-comparison: $(DEV)/.ready  ## Tests by 4,000 simulated studies of each kind whether comparisons keep their promises
-	$(DEV)/bin/python -m turnscore_assessment.comparison.simulation
+	$(DEV)/bin/python experiments/simulate_comparisons.py
 
 simulate-calibration: $(DEV)/.ready  ## Counts over 500 draws of simulated raters how often a calibrated threshold breaks its promise
 	$(DEV)/bin/python -m turnscore_exporters.calibration.simulation --draws 500

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import Ridge
 from turnscore_assessment.agreement.bundles import make_turn, score_turns
-from turnscore_assessment.agreement.statistics import compute_auc, compute_spearman
-from turnscore_assessment.data.development_sets import read_development_sets
-from turnscore_assessment.data.judged_turns import (
+from turnscore_assessment.correlations import compute_auc, compute_spearman
+from turnscore_assessment.data.labelled_turns import (
     LIVE_SETS,
     MODERN_FILE,
     TURNS_FILE,
+    read_development_sets,
     read_judged_contexts,
     read_judged_turns,
 )

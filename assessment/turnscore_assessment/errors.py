@@ -35,3 +35,22 @@ class BadDataError(AssessmentError):
 
 class AgreementError(AssessmentError):
     """Agreement with people cannot be measured: nothing to compare, or no scores."""
+
+
+class ReferencesError(AssessmentError):
+    """An option or file of the caller cannot be used."""
+
+
+class UnreadableRowError(ReferencesError):
+    """A line of a file is not a row."""
+
+    def __init__(self, place: str, message: str) -> None:
+        super().__init__(f"{place}: {message}")
+
+
+class UnknownMetricError(ReferencesError):
+    """No metric has this name."""
+
+
+class MissingResourceError(ReferencesError):
+    """A metric needs something that is missing: data, vectors, an encoder, Java."""

@@ -10,6 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.intp]
+Flags = NDArray[np.bool_]
 
 CONFIDENCE = 0.95
 ROUNDS = 1000

@@ -6,8 +6,9 @@ docs/runbook.md has a paragraph for each alert. Every number here is chosen unle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from turnscore_assessment.drift.findings import CHI_SQUARED, LEAST_DIALOGUES
+from turnscore_assessment.drift.live_values import BINS
 from turnscore_assessment.drift.report import bin_name
-from turnscore_assessment.drift.stability import BINS, CHI_SQUARED, LEAST_DIALOGUES
 
 RUNBOOK = "docs/runbook.md"
 FAILURES = "internal|not_ready|overloaded|deadline_exceeded"
@@ -21,7 +22,7 @@ DRIFT_WINDOW = "1d"
 _BUNDLE = "job, scorer, model"
 _PAIR = f"{_BUNDLE}, served"
 FAR = "10.0"
-"""Percentiles, a bucket of turnscore_shadow_percentile_shift, as in turnscore_assessment.drift.shadow_values."""
+"""Percentiles, a bucket of turnscore_shadow_percentile_shift, as in turnscore_assessment.drift.shadow."""
 _STEP = 100 // BINS
 
 

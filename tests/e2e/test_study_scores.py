@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 from support.processes import RunningService
 from support.studies import served_study
-from turnscore_assessment.study.export import export_ratings
+from turnscore_assessment.study.blind_scorer import BlindScorer, make_scoring
 from turnscore_assessment.study.plan import ScoringPlan
-from turnscore_assessment.study.recordings import read_recordings
-from turnscore_assessment.study.unseen_scores import UnseenScores, make_scoring
+from turnscore_assessment.study.recordings import export_ratings, read_recordings
 from turnscore_client import Turn, TurnScoreClient
 
 
@@ -26,7 +25,7 @@ async def test_a_rated_conversation_gets_the_service_s_scores(
         await served.post(link, "rating", dialogue=dialogue, ratings={"fun": 70, "repetitive": 20})
         plan = served.study.plan
         recordings = read_recordings(plan)
-        await UnseenScores(served.database, recordings, score).score_waiting()
+        await BlindScorer(served.database, recordings, score).score_waiting()
         ratings = served.database.run_here(export_ratings, served.database.study_id, plan, recordings, with_texts=True)
     [rated] = ratings.dialogues
     reply = client.score_dialogue(

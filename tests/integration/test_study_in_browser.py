@@ -14,17 +14,14 @@ from support.browsers import chromium, find_violations
 from support.conditions import until
 from support.simulated_raters import Judgement, QuickRater, SimulatedRater
 from support.studies import ScriptedBot, on_a_port, plan_fields
+from turnscore_assessment.analysis.study_report import build_report
 from turnscore_assessment.ratings.rating_file import read_ratings, write_ratings
-from turnscore_assessment.report.study_report import build_report
-from turnscore_assessment.study.database import StudyDatabase, open_database
-from turnscore_assessment.study.export import export_ratings
-from turnscore_assessment.study.links import Link
+from turnscore_assessment.study.database import StudyDatabase, dialogues, open_database, workers
+from turnscore_assessment.study.demo import create_demo_app
 from turnscore_assessment.study.plan import StudyPlan, read_plan
-from turnscore_assessment.study.recordings import read_recordings
-from turnscore_assessment.study.serving import build_app, list_origins
-from turnscore_assessment.study.tables import dialogues, workers
-from turnscore_assessment.study.toys.server import create_toy_app
-from turnscore_assessment.study.workers import invite_workers
+from turnscore_assessment.study.recordings import export_ratings, read_recordings
+from turnscore_assessment.study.server import build_app, list_origins
+from turnscore_assessment.study.workers import Link, invite_workers
 from turnscore_load.address import free_port
 
 GUESSERS = {1: 10, 4: 29}
@@ -35,10 +32,10 @@ _PATIENCE_MS = 120_000
 """For one step of a page. A machine may be slow: only what hangs takes longer."""
 
 
-def make_toy_plan(folder: Path, port: int) -> StudyPlan:
-    toys = files("turnscore_assessment.study.toys")
+def make_demo_plan(folder: Path, port: int) -> StudyPlan:
+    demo = files("turnscore_assessment.study") / "demo_files"
     for name in ("STUDY.toml", "corpus.jsonl"):
-        text = toys.joinpath(name).read_text(encoding="utf-8")
+        text = demo.joinpath(name).read_text(encoding="utf-8")
         (folder / name).write_text(text.replace(":8210/", f":{port}/"), encoding="utf-8")
     return read_plan(folder / "STUDY.toml")
 
@@ -61,7 +58,7 @@ async def new_context(browser: Any, **options: Any) -> Any:
 
 async def test_the_report_leaves_out_the_two_of_six_raters_who_answer_at_random(tmp_path: Path) -> None:
     bots = free_port()
-    plan = make_toy_plan(tmp_path, bots)
+    plan = make_demo_plan(tmp_path, bots)
     violations: dict[str, list[str]] = {}
     complaints: list[str] = []
 
@@ -70,7 +67,7 @@ async def test_the_report_leaves_out_the_two_of_six_raters_who_answer_at_random(
             violations[name] = await find_violations(page)
 
     async with (
-        on_a_port(create_toy_app(), bots),
+        on_a_port(create_demo_app(), bots),
         served(plan, 6) as (url, database, links),
         chromium() as browser,
         httpx.AsyncClient(base_url=url, timeout=60) as client,

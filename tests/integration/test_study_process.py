@@ -33,10 +33,10 @@ def running(*words: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
         process.stdout.close()
 
 
-def test_two_commands_run_a_study_of_toys(tmp_path: Path) -> None:
-    toys, port = str(free_port()), str(free_port())
+def test_two_commands_run_a_study_of_demo_chatbots(tmp_path: Path) -> None:
+    demo, port = str(free_port()), str(free_port())
     with (
-        running("toys", str(tmp_path), "--port", toys),
+        running("demo", str(tmp_path), "--port", demo),
         running("serve", str(tmp_path / "STUDY.toml"), "--port", port, "--invite", "1") as (study, said),
         httpx.Client(transport=httpx.HTTPTransport(retries=20), timeout=30) as client,
     ):
@@ -50,4 +50,4 @@ def test_two_commands_run_a_study_of_toys(tmp_path: Path) -> None:
         message = {"dialogue": dialogue, "number": 0, "text": "hello"}
         assert client.post(f"{origin}/api/message", json=message, headers=headers).json()["reply"]
     assert study.returncode in (0, -signal.SIGTERM)
-    assert list(tmp_path.glob("toys.sqlite3*")) == [tmp_path / "toys.sqlite3"]  # closed as it should be
+    assert list(tmp_path.glob("demo.sqlite3*")) == [tmp_path / "demo.sqlite3"]  # closed as it should be

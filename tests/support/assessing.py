@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from turnscore_assessment.report.simulation import simulate_study as make_study
+from simulate_reports import simulate_study as make_study
 
 __all__ = ["make_study", "published_row"]
 

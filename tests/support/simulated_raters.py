@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import httpx
-from turnscore_assessment.study.toys.chatbots import CHATBOTS
+from turnscore_assessment.study.demo import CHATBOTS
 
 INPUTS = (
     "hello there",
@@ -30,7 +30,7 @@ Look = Callable[[Any, str], Awaitable[None]]
 
 
 def recognize(inputs: list[str], replies: list[str]) -> str:
-    """The toy chatbot that would have said all this; the degraded one if none of them would."""
+    """The demo chatbot that would have said all this; the degraded one if none of them would."""
     for name, say in CHATBOTS.items():
         if all(say(inputs[: place + 1]) == reply for place, reply in enumerate(replies)):
             return name

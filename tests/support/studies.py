@@ -16,13 +16,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 from turnscore_assessment.study.chatbots import Chatbots
 from turnscore_assessment.study.database import StudyDatabase, open_database
-from turnscore_assessment.study.door import create_study_app
-from turnscore_assessment.study.links import Link
+from turnscore_assessment.study.demo import create_demo_app
 from turnscore_assessment.study.plan import StudyPlan
 from turnscore_assessment.study.recordings import read_recordings
 from turnscore_assessment.study.running import RunningStudy
-from turnscore_assessment.study.toys.server import create_toy_app
-from turnscore_assessment.study.workers import invite_workers
+from turnscore_assessment.study.server import create_study_app
+from turnscore_assessment.study.workers import Link, invite_workers
 
 from support.conditions import until
 from support.listening import QuietServer
@@ -132,11 +131,11 @@ async def begin(served: Served) -> tuple[Link, str]:
 async def served_study(
     folder: Path, bots: httpx.AsyncBaseTransport | None = None, database: str | None = None, **changed: Any
 ) -> AsyncIterator[Served]:
-    """The study of `plan_fields`, its systems the toy chatbots unless `bots` says otherwise."""
+    """The study of `plan_fields`, its systems the demo chatbots unless `bots` says otherwise."""
     plan = StudyPlan.model_validate(plan_fields(database=database or str(folder / "study.sqlite3"), **changed))
     opened = open_database(plan)
     clock = Clock()
-    chatbots = Chatbots(plan, bots or httpx.ASGITransport(create_toy_app()))
+    chatbots = Chatbots(plan, bots or httpx.ASGITransport(create_demo_app()))
     study = RunningStudy(plan, opened, chatbots, read_recordings(plan), now=clock, generator=random.Random(7))
     served = Served(opened, study, create_study_app(study, [ORIGIN]), clock)
     try:

@@ -10,8 +10,14 @@ from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
 from turnscore_models import Bundle, BundleError
 from turnscore_wire import Turn
 
-from turnscore_assessment.agreement.data import JudgedDialogue
-from turnscore_assessment.agreement.scores import VALUE, Advance, DialogueScores, ScoredFile, average_parts
+from turnscore_assessment.agreement.judged_dialogues import (
+    VALUE,
+    Advance,
+    DialogueScores,
+    JudgedDialogue,
+    ScoredFile,
+    average_parts,
+)
 from turnscore_assessment.data.dialogue_sets import Spoken
 from turnscore_assessment.errors import AgreementError
 

@@ -1,18 +1,43 @@
-"""The report: the measured figures as a table to print, as Markdown and as JSON. Measures nothing."""
+"""The report on agreement: one run, and its figures as a table to print, Markdown, JSON and a scatter plot."""
 
+import hashlib
+import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from rich.table import Table
+from turnscore_client import AsyncTurnScoreClient
 
-from turnscore_assessment.agreement.bootstrap import Correlations
-from turnscore_assessment.agreement.measurement import Group, Row
-from turnscore_assessment.agreement.observations import CHARACTERS, Observations
-from turnscore_assessment.agreement.scores import ScoredFile
-from turnscore_assessment.agreement.statistics import CONFIDENCE, Interval
-from turnscore_assessment.markdown import table_head, table_row
+from turnscore_assessment.agreement.judged_dialogues import (
+    JudgedDialogue,
+    ScoredFile,
+    drop_empty_turns,
+    read_judged_dialogues,
+)
+from turnscore_assessment.agreement.measurement import (
+    CHARACTERS,
+    Column,
+    Group,
+    Observations,
+    Row,
+    choose_parts,
+    find_levels,
+    measure,
+    observe,
+)
+from turnscore_assessment.agreement.scoring import ScorerChoice, ShowProgress, score_dialogues
+from turnscore_assessment.correlations import Correlations
+from turnscore_assessment.errors import AgreementError
+from turnscore_assessment.figures import CONFIDENCE, Interval
+from turnscore_assessment.rendering import table_head, table_row
 
 HEADER = ("system", "score", "n", "Pearson", "Spearman", "Kendall", "Pearson given length", "Spearman given length")
 NOTHING = "-"
@@ -158,3 +183,123 @@ def _figures_to_json(figures: Correlations) -> Iterator[tuple[str, Any]]:
 def _interval_to_json(interval: Interval) -> dict[str, float | None]:
     figures = {"value": interval.value, "low": interval.low, "high": interval.high}
     return {name: None if math.isnan(figure) else figure for name, figure in figures.items()}
+
+
+PANEL_INCHES = 4.2
+DOTS_PER_INCH = 120
+MOST_COLOURS = 10
+"""Systems with a colour of their own, as many as matplotlib's default cycle has."""
+
+
+def draw_scatter(levels: Sequence[MeasuredLevel], path: Path) -> None:
+    """Writes a PNG: a row of panels per score, a panel per level, systems in colours."""
+    names = [column.name for column in levels[0].observations.columns if not column.is_baseline]
+    figure = Figure(figsize=(PANEL_INCHES * len(levels), PANEL_INCHES * len(names)), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(len(names), len(levels), squeeze=False)
+    for across, level in enumerate(levels):
+        for down, name in enumerate(names):
+            _draw_panel(panels[down][across], level, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=DOTS_PER_INCH)
+
+
+def _draw_panel(panel: Any, level: MeasuredLevel, name: str) -> None:
+    observations = level.observations
+    column: Column = next(each for each in observations.columns if each.name == name)
+    row: Row = next(each for each in level.groups[0].rows if each.name == name)
+    systems = np.array([system or "(unnamed)" for system in observations.systems])
+    shown = np.unique(systems)
+    has_colours = 1 < len(shown) <= MOST_COLOURS
+    for system in shown if has_colours else [None]:
+        chosen = np.full(len(systems), True) if system is None else systems == system
+        # Fainter points where there are many, so that dense places do not fill up. Chosen.
+        faintness = float(np.clip(100 / len(systems), 0.15, 0.8))
+        panel.scatter(
+            column.values[chosen],
+            observations.qualities[chosen],
+            s=10,
+            alpha=faintness,
+            linewidths=0,
+            label=system,
+        )
+    if has_colours:
+        for handle in panel.legend(fontsize="x-small").legend_handles:
+            handle.set_alpha(1)
+    panel.set_title(
+        f"{name}, {observations.level}s: Spearman {format_interval(row.figures.spearman)}", fontsize="small"
+    )
+    panel.set_xlabel(name)
+    panel.set_ylabel("quality")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgreementJob:
+    """The command's options. Without bundles, `open_client` opens the service that scores."""
+
+    file: Path
+    form: str
+    scorers: Sequence[str]
+    parts: Sequence[str]
+    bundles: Sequence[str]
+    open_client: Callable[[], AsyncTurnScoreClient]
+    concurrency: int
+    level: str
+    rounds: int
+    seed: int
+
+    @property
+    def choice(self) -> ScorerChoice:
+        return ScorerChoice(
+            scorers=self.scorers, bundles=self.bundles, open_client=self.open_client, concurrency=self.concurrency
+        )
+
+    @property
+    def command(self) -> str:
+        """The command that gives the same figures, with names in place of local paths."""
+        options = [("--form", self.form)] if self.form != "judged" else []
+        options += [("--scorer", name) for name in self.scorers]
+        options += [("--part", name) for name in self.parts if len(self.parts) > 1 or name != "value"]
+        options += [("--bundle", Path(name).name) for name in self.bundles]
+        options += [("--level", self.level), ("--bootstrap", str(self.rounds)), ("--seed", str(self.seed))]
+        words = [word for option in options for word in option]
+        return shlex.join(["turnscore-agreement", self.file.name, *words])
+
+
+def run_agreement_job(job: AgreementJob, show_progress: ShowProgress) -> AgreementReport:
+    """The figures. Raises BadDataError for the file, AgreementError for what cannot be scored or measured."""
+    read = read_judged_dialogues(job.file, job.form)
+    dialogues = [dialogue for dialogue in map(drop_empty_turns, read) if dialogue.is_judged]
+    try:
+        levels, left_out = find_levels(dialogues, job.level)
+    except AgreementError as error:
+        raise AgreementError(f"{job.file}: {error}") from None
+    scored = score_dialogues(job.choice, dialogues, show_progress)
+    chosen = choose_parts(scored, job.parts)
+    observed = [observe(dialogues, chosen, level) for level in levels]
+    return AgreementReport(
+        file=job.file.name,
+        sha256=hashlib.sha256(job.file.read_bytes()).hexdigest(),
+        command=job.command,
+        date=datetime.now(UTC).date().isoformat(),
+        rounds=job.rounds,
+        seed=job.seed,
+        scored=scored,
+        levels=[MeasuredLevel(each, measure(each, job.rounds, job.seed)) for each in observed],
+        left_out=[*_count_empty(read), *left_out],
+    )
+
+
+def write_report(report: AgreementReport, folder: Path) -> list[Path]:
+    """Writes `agreement.json`, `agreement.md` and `agreement.png`, replacing old ones; returns their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"agreement.{suffix}" for suffix in ("json", "md", "png")]
+    paths[0].write_text(json.dumps(to_json(report), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    paths[1].write_text(format_markdown(report), encoding="utf-8")
+    draw_scatter(report.levels, paths[2])
+    return paths
+
+
+def _count_empty(dialogues: Sequence[JudgedDialogue]) -> list[str]:
+    empty = sum(len(each.turn_qualities) - len(drop_empty_turns(each).turn_qualities) for each in dialogues)
+    return [f"{empty} judged turns without text: the service refuses to score them"] if empty else []

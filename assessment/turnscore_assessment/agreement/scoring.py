@@ -1,17 +1,120 @@
-"""Scores judged dialogues by a running service, or by bundles in this process. Measures nothing."""
+"""Scores judged dialogues by a running service, or by bundles in this process."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from turnscore_client import AsyncTurnScoreClient
+from turnscore_client import AsyncTurnScoreClient, DialogueReply, TurnScoreError
+from turnscore_wire import DialogueAggregate, ModelDescription
 
 from turnscore_assessment.agreement.bundles import load_bundles, score_with_bundle
-from turnscore_assessment.agreement.data import JudgedDialogue
-from turnscore_assessment.agreement.scores import Advance, ScoredFile
-from turnscore_assessment.agreement.service import score_with_service
+from turnscore_assessment.agreement.judged_dialogues import (
+    VALUE,
+    Advance,
+    DialogueScores,
+    JudgedDialogue,
+    ScoredFile,
+    average_parts,
+)
 from turnscore_assessment.errors import AgreementError
+
+_RELATIVE_ROUNDING = 1e-9
+"""How far two sums of the same float64 values may differ. Chosen: far above rounding, far below any score."""
+
+
+async def score_with_service(
+    client: AsyncTurnScoreClient,
+    scorers: Sequence[str],
+    dialogues: Sequence[JudgedDialogue],
+    concurrency: int,
+    advance: Advance,
+) -> list[ScoredFile]:
+    """Each scorer's scores of every system turn, at most `concurrency` dialogues in flight.
+
+    Raises AgreementError where a scorer is not loaded, or the service fails on a dialogue or answers it by another
+    version, as one that splits conversations does; the message names the dialogue.
+    """
+    models = await _find_models(client, scorers)
+    in_flight = asyncio.Semaphore(concurrency)
+
+    async def score(dialogue: JudgedDialogue) -> DialogueReply:
+        async with in_flight:
+            reply = await _score_dialogue(client, models, dialogue)
+        advance(1)
+        return reply
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(score(dialogue)) for dialogue in dialogues]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from errors
+    replies = [task.result() for task in tasks]
+    return [
+        ScoredFile(
+            scorer=name,
+            model=model.model,
+            digest=model.digest,
+            graph=model.graph,
+            dialogues=[_read_scores(name, reply) for reply in replies],
+        )
+        for name, model in models.items()
+    ]
+
+
+async def _find_models(client: AsyncTurnScoreClient, scorers: Sequence[str]) -> Mapping[str, ModelDescription]:
+    try:
+        loaded = {model.scorer: model for model in (await client.models()).models}
+    except TurnScoreError as error:
+        raise AgreementError(f"the service does not answer: {error}") from error
+    for name in scorers:
+        if name not in loaded:
+            raise AgreementError(f"the service has no scorer {name!r}; loaded: {', '.join(loaded)}")
+    return {name: loaded[name] for name in scorers}
+
+
+async def _score_dialogue(
+    client: AsyncTurnScoreClient, models: Mapping[str, ModelDescription], dialogue: JudgedDialogue
+) -> DialogueReply:
+    turns = [(turn.speaker, turn.text) for turn in dialogue.turns]
+    try:
+        reply = await client.score_dialogue(turns, scorers=list(models))
+    except TurnScoreError as error:
+        raise AgreementError(f"dialogue {dialogue.id!r}: {error}") from error
+    for turn in reply.turns:
+        for name, failure in turn.errors.items():
+            raise AgreementError(f"dialogue {dialogue.id!r}, turn {turn.index}: {name}: {failure.message}")
+        for name, score in turn.scores.items():
+            if score.model != models[name].model:
+                raise AgreementError(
+                    f"dialogue {dialogue.id!r}, turn {turn.index}: answered by {score.model}, not by "
+                    f"{models[name].model}: the service must neither split nor change its versions"
+                )
+    return reply
+
+
+def _read_scores(scorer: str, reply: DialogueReply) -> DialogueScores:
+    turns = {
+        turn.index: {VALUE: turn.scores[scorer].value, **turn.scores[scorer].details}
+        for turn in sorted(reply.turns, key=lambda turn: turn.index)
+    }
+    aggregate = reply.dialogue.get(scorer)
+    if aggregate is None:
+        return DialogueScores(turns, {})
+    return DialogueScores(turns, {**_average_counted(list(turns.values()), aggregate), VALUE: aggregate.mean})
+
+
+def _average_counted(turns: Sequence[Mapping[str, float]], aggregate: DialogueAggregate) -> dict[str, float]:
+    """The means of the details over the turns that count; empty where the reply does not show which these are.
+
+    The reply has their number and the mean of their values. Only turns before the user's first do not count, so the
+    last ones are taken, if their mean is the reply's.
+    """
+    means = average_parts(turns[len(turns) - aggregate.turns :])
+    is_consistent = math.isclose(means[VALUE], aggregate.mean, rel_tol=_RELATIVE_ROUNDING, abs_tol=_RELATIVE_ROUNDING)
+    return means if is_consistent else {}
+
 
 ShowProgress = Callable[[str, int], AbstractContextManager[Advance]]
 """Opens a progress bar with a title and a number of dialogues."""

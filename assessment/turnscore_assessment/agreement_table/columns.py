@@ -9,9 +9,9 @@ from turnscore_core.scorers.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, RawScore, TurnToScore
 
 from turnscore_assessment.agreement.bundles import score_turns
-from turnscore_assessment.agreement.scores import VALUE, average_parts
-from turnscore_assessment.agreement.statistics import Floats
+from turnscore_assessment.agreement.judged_dialogues import VALUE, average_parts
 from turnscore_assessment.agreement_table.judged_sets import DIALOGUES, JudgedItem, JudgedSet, draw_places
+from turnscore_assessment.figures import Floats
 
 SLOW = "fed"
 """The scorer that takes ten times as long as the others, so it scores fewer turns."""

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from turnscore_assessment.reported_errors import reported_errors
-from turnscore_assessment.version_option import VersionOption
+from turnscore_assessment.command_line import VersionOption, reported_errors
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

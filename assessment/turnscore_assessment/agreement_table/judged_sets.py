@@ -10,11 +10,9 @@ from typing import Any
 from turnscore_core.scorers.scorer import TurnToScore
 
 from turnscore_assessment.agreement.bundles import make_turn
-from turnscore_assessment.data.development_sets import read_development_sets
-from turnscore_assessment.data.dialogue_sets import SYSTEM, read_sets
+from turnscore_assessment.data.dialogue_sets import SET_NAME, SYSTEM, read_population, read_sets
 from turnscore_assessment.data.dialogues import Dialogue, read_dialogues
-from turnscore_assessment.data.population import SET_NAME, read_population
-from turnscore_assessment.data.rated_turns import RatedTurn
+from turnscore_assessment.data.labelled_turns import RatedTurn, read_development_sets
 
 DBDC3 = "dbdc3"
 TURNS, DIALOGUES = "turns", "dialogues"

@@ -7,24 +7,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from turnscore_assessment.agreement.bootstrap import (
+from turnscore_assessment.agreement_table.columns import LENGTH, ScoredSet
+from turnscore_assessment.correlations import (
     LEAST_OBSERVATIONS,
+    compute_auc,
+    compute_partial_correlation,
+    compute_pearson,
+    compute_spearman,
     draw_dialogues,
     find_partial,
     resample_auc,
     resample_pearson,
     resample_spearman,
 )
-from turnscore_assessment.agreement.statistics import (
-    Floats,
-    Interval,
-    compute_auc,
-    compute_partial_correlation,
-    compute_pearson,
-    compute_spearman,
-    find_interval,
-)
-from turnscore_assessment.agreement_table.columns import LENGTH, ScoredSet
+from turnscore_assessment.figures import Floats, Interval, find_interval
 
 ALL = "all"
 LEAST_SYSTEMS = 3

@@ -10,13 +10,13 @@ from typing import Any
 from turnscore_core.scorers.loaded_scorer import LoadedScorer
 
 from turnscore_assessment.agreement.report import NOTHING, format_interval
-from turnscore_assessment.agreement.statistics import CONFIDENCE
 from turnscore_assessment.agreement_table.columns import SLOW, ScoredSet
 from turnscore_assessment.agreement_table.judged_sets import TURNS
 from turnscore_assessment.agreement_table.measures import ALL, Figures, SystemFigures
 from turnscore_assessment.agreement_table.relevance import Accuracy
 from turnscore_assessment.agreement_table.trained_baselines import MARK, read_trained_baselines
-from turnscore_assessment.markdown import table_head, table_row
+from turnscore_assessment.figures import CONFIDENCE
+from turnscore_assessment.rendering import table_head, table_row
 
 FITTED = "(fitted on)"
 """Ends the name of a set that quality's value is fitted on."""

@@ -1,1 +1,1 @@
-"""Subcommands of `turnscore-assess`: a module each, with one command (`run`) or several (`app`); `main` finds them."""
+"""Commands: options and printing; `main` puts the sub-commands of `turnscore-assess` together."""

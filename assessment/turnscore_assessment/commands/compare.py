@@ -1,35 +1,105 @@
-"""`turnscore-assess compare`: parses options and prints a table. Compares nothing itself."""
+"""`compare`: two systems by scores of their dialogues, or by people's ratings while they come in."""
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
+from rich.table import Table
 
-from turnscore_assessment.commands.options import SeedOption
-from turnscore_assessment.comparison.comparison import Comparison, compare_files
+from turnscore_assessment.command_line import SeedOption, client_of, open_console, reported_errors
+from turnscore_assessment.comparison.comparison import Comparison, Outlook, ScorerComparison, compare_files
 from turnscore_assessment.comparison.difference import ROUNDS
-from turnscore_assessment.comparison.report import (
-    describe_verdict,
-    list_remarks,
-    make_comparison_table,
-    make_look_table,
-)
-from turnscore_assessment.comparison.score_file import ScoreFile, read_score_file
-from turnscore_assessment.comparison.score_sequence import compare_scores_sequentially
+from turnscore_assessment.comparison.score_file import ScoreFile, read_score_file, score_file
 from turnscore_assessment.comparison.sequential import (
     OVERALL,
     SequenceMethod,
     SequentialComparison,
     collect_observations,
+    compare_scores_sequentially,
     compare_sequentially,
 )
-from turnscore_assessment.comparison.service_scoring import score_file
-from turnscore_assessment.console import open_console
+from turnscore_assessment.figures import Interval
 from turnscore_assessment.files import to_json_text, write_text
 from turnscore_assessment.ratings.rating_file import read_ratings
-from turnscore_assessment.reported_errors import reported_errors
-from turnscore_assessment.service_client import client_of
+
+LOOKS_SHOWN = 20
+"""Rows of a table of looks. Chosen: a screen."""
+
+
+def make_comparison_table(found: Comparison) -> Table:
+    """A row per score."""
+    table = Table("score", "A", "B", "A - B [95 %]", "g", "A higher", "p", "Holm", "BH", "more dialogues")
+    for row in found.scorers:
+        measured = row.found
+        table.add_row(
+            row.scorer,
+            f"{measured.mean_a:.3f}",
+            f"{measured.mean_b:.3f}",
+            _say_difference(measured.difference),
+            "-" if measured.effect is None else f"{measured.effect:.2f}",
+            f"{measured.superiority:.0%}",
+            *(_say_p(p) for p in (measured.p_value, row.p_holm, row.p_benjamini_hochberg)),
+            "decided" if row.is_decided else _say_outlook(row.outlook),
+        )
+    return table
+
+
+def list_remarks(found: Comparison) -> Iterator[str]:
+    """Remarks on the method, on what was left out, and on differences that length explains."""
+    first = found.scorers[0].found
+    yield f"A: {found.a}, {first.dialogues_a} dialogues; B: {found.b}, {first.dialogues_b} dialogues"
+    yield found.method
+    yield from found.notes
+    for row in found.scorers:
+        yield from (f"warning: {row.scorer}: {warning}" for warning in _list_warnings(row))
+
+
+def make_look_table(found: SequentialComparison) -> Table:
+    """The looks, thinned evenly to a screen; the deciding one and the last stay."""
+    table = Table("observations", "A - B", "low", "high", "p, any time")
+    count = len(found.looks)
+    places = {round(place) for place in np.linspace(0, count - 1, min(count, LOOKS_SHOWN))}
+    places |= {found.decided_at - 1} if found.decided_at else set()
+    for place in sorted(places):
+        look = found.looks[place]
+        is_deciding = place + 1 == found.decided_at
+        table.add_row(
+            f"{look.observations}{' *' if is_deciding else ''}",
+            *(f"{value:.3f}" for value in (look.mean, look.low, look.high)),
+            _say_p(look.p_value),
+        )
+    return table
+
+
+def describe_verdict(found: SequentialComparison) -> str:
+    """The verdict in one sentence."""
+    looks = len(found.looks)
+    if found.decided_at is None:
+        return f"{found.what}: undecided after {looks} observations; more may be added and looked at"
+    names = f"(a: {found.a}, b: {found.b})"
+    return f"{found.what}: {found.verdict} {names}, decided after {found.decided_at} of {looks} observations"
+
+
+def _list_warnings(row: ScorerComparison) -> list[str]:
+    return [effect.warning for effect in row.lengths if effect.warning]
+
+
+def _say_difference(found: Interval) -> str:
+    return f"{found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+
+
+def _say_p(p_value: float | None) -> str:
+    if p_value is None:
+        return "-"
+    return "<.001" if p_value < 0.001 else f"{p_value:.3f}"
+
+
+def _say_outlook(outlook: Outlook) -> str:
+    return "over 1,000,000" if outlook.more is None else f"{outlook.more:,}"
+
 
 Files = Annotated[
     list[Path],
@@ -49,7 +119,7 @@ Systems = Annotated[str | None, typer.Option(help="Two systems of the ratings, a
 Bounds = Annotated[str | None, typer.Option(help="Least and greatest possible score, as in `0,1`; betting needs them.")]
 
 
-def run(
+def run_compare(
     files: Files,
     scorers: Names = None,
     url: Annotated[str | None, typer.Option(help="Service for unscored dialogues; default: TURNSCORE_URL.")] = None,

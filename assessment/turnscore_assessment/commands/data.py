@@ -8,12 +8,11 @@ from typing import Annotated
 
 import typer
 
+from turnscore_assessment.command_line import VersionOption, reported_errors
 from turnscore_assessment.converters.catalogue import SETS, compare_counts, count_rows, find_files
-from turnscore_assessment.converters.original_files import Record
+from turnscore_assessment.converters.readers import Record
 from turnscore_assessment.errors import BadDataError
-from turnscore_assessment.reported_errors import reported_errors
 from turnscore_assessment.sample.writing import write_sample
-from turnscore_assessment.version_option import VersionOption
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 

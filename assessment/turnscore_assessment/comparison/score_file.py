@@ -1,20 +1,23 @@
-"""Files of scores as `turnscore score` writes them. Reads them; errors name the line and the field.
+"""Files of scores as `turnscore score` writes them, and the scoring of the dialogues in them that have no scores yet.
 
 A line is a scored dialogue ({"turns": [{"scores"}]}, among turns without), a scored turn ({"scores"}; those with the
 same `dialogue` belong together), a failed one ({"error"}), or a dialogue to be scored ({"turns": [{"speaker",
 "text"}]}).
 """
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from turnscore_client import AsyncTurnScoreClient, TurnScoreError
 from turnscore_wire import DialogueReply, Turn
 
-from turnscore_assessment.errors import BadFileError
+from turnscore_assessment.command_line import CALLS_IN_FLIGHT, OpenClient
+from turnscore_assessment.errors import AssessmentError, BadFileError
 from turnscore_assessment.ratings.rating_file import describe_problem, read_lines
 
 MOST_DIALOGUES = 100_000
@@ -200,3 +203,41 @@ def pair_dialogues(a: ScoreFile, b: ScoreFile) -> Iterator[tuple[ScoredDialogue,
     for dialogue in a.scored:
         if dialogue.name is not None and dialogue.name in others:
             yield dialogue, others[dialogue.name]
+
+
+class UnscoredError(AssessmentError):
+    """The service did not score a dialogue; the message says which and why."""
+
+
+def score_file(found: ScoreFile, open_client: OpenClient, scorers: Sequence[str] | None) -> None:
+    """Moves the file's unscored dialogues to the scored ones, in the file's order. UnscoredError names the line."""
+    if not found.unscored:
+        return
+    answered = asyncio.run(_score(found, open_client, scorers))
+    found.scored = sorted([*found.scored, *answered], key=lambda dialogue: dialogue.line)
+    found.unscored = []
+
+
+async def _score(found: ScoreFile, open_client: OpenClient, scorers: Sequence[str] | None) -> list[ScoredDialogue]:
+    """Workers, as many as may be in flight, take the dialogues in turn; the first failure ends all of them."""
+    waiting = iter(found.unscored)
+    answered: list[ScoredDialogue] = []
+
+    async def ask(client: AsyncTurnScoreClient) -> None:
+        for dialogue in waiting:
+            spoken = [turn for turn in dialogue.turns if turn.speaker == "user" or turn.text.strip()]
+            try:
+                reply = await client.score_dialogue(spoken, scorers=scorers)
+            except TurnScoreError as error:
+                raise UnscoredError(f"{found.path}, line {dialogue.line}: {error}") from None
+            answered.append(read_reply(reply, dialogue))
+
+    async with open_client() as client:
+        askers = [asyncio.create_task(ask(client)) for _ in range(CALLS_IN_FLIGHT)]
+        try:
+            await asyncio.gather(*askers)
+        finally:
+            for asker in askers:
+                asker.cancel()
+            await asyncio.gather(*askers, return_exceptions=True)
+    return answered

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from turnscore_assessment.converters import dialogue_text, judged_dialogues, judged_responses
-from turnscore_assessment.converters.original_files import Record
+from turnscore_assessment.converters import readers
+from turnscore_assessment.converters.readers import Record
 from turnscore_assessment.errors import BadDataError
 
 Read = Callable[[Sequence[Path]], Iterator[Record]]
@@ -28,85 +28,85 @@ class OriginalSet:
 
 SETS: Mapping[str, OriginalSet] = {
     "convai2017": OriginalSet(
-        read=judged_dialogues.read_convai,
+        read=readers.read_convai,
         files=("*data_train_*.json*", "*data_test_*.json*"),
         rows=2778,
         turns=30434,
         becomes="convai2017.jsonl.gz",
     ),
     "dstc9": OriginalSet(
-        read=judged_dialogues.read_dstc9,
+        read=readers.read_dstc9,
         files=("*chatbot*.json*",),
         rows=2200,
         becomes="dstc9_interactive.jsonl.gz",
         note="ours has 2,081: ConTurE's dialogues are left out",
     ),
     "dbdc3": OriginalSet(
-        read=judged_dialogues.read_dbdc3,
+        read=readers.read_dbdc3,
         files=("*iris_*.log.json*", "*t*k*_*.log.json*", "*yi_*.log.json*"),
         rows=300,
         turns=6100,
         becomes="dbdc3_dev.jsonl.gz",
     ),
     "dialogue-eval": OriginalSet(
-        read=judged_dialogues.read_dialogue_eval,
+        read=readers.read_dialogue_eval,
         files=("*.json*",),
         becomes="human_assessment/{run}_{pass,fail}.jsonl.gz",
         note="a file at a time; 5,316 rows and 113,346 turns in all six",
     ),
     "schema-guided": OriginalSet(
-        read=dialogue_text.read_schema_guided,
+        read=readers.read_schema_guided,
         files=("*dialogues_*.json*",),
         becomes="dialogue_text.jsonl.gz",
         note="ours has 17,193 dialogues and 312,250 turns of it",
     ),
     "topical-chat": OriginalSet(
-        read=dialogue_text.read_topical_chat,
+        read=readers.read_topical_chat,
         files=("*valid_freq.json*", "*valid_rare.json*", "*test_freq.json*", "*test_rare.json*"),
         rows=2115,
         turns=46014,
         becomes="dialogue_text.jsonl.gz",
     ),
     "synthetic-persona-chat": OriginalSet(
-        read=dialogue_text.read_persona_chat,
+        read=readers.read_persona_chat,
         files=("*valid*.csv*", "*test*.csv*"),
         rows=1968,
         turns=54516,
         becomes="dialogue_text.jsonl.gz",
     ),
     "dailydialog-adversarial": OriginalSet(
-        read=judged_responses.read_adversarial,
+        read=readers.read_adversarial,
         files=("dev.json*", "*[!a-z]dev.json*", "test.json*", "*[!a-z]test.json*"),  # not multireftest.json
         becomes="adversarial_responses.jsonl.gz",
         note="ours has 2,132 contexts",
     ),
     "dailydialog-several": OriginalSet(
-        read=judged_responses.read_several,
+        read=readers.read_several,
         files=("*train*.json*",),
         becomes="several_responses.jsonl.gz",
         note="ours has 7,482 contexts",
     ),
     "grade": OriginalSet(
-        read=judged_responses.read_grade,
+        read=readers.read_grade,
         files=("*human_judgement.json*",),
         becomes="turn_ratings.jsonl.gz",
         note="ours has 583 of convai2's 600, without what stands in a held-back set",
     ),
     "zhao": OriginalSet(
-        read=judged_responses.read_zhao,
+        read=readers.read_zhao,
         files=("*persona-zhao.csv*", "*dailydialog-zhao.csv*"),
         rows=1800,
         becomes="turn_ratings.jsonl.gz",
         note="900 of each set; ours has 1,714, without what stands in a held-back set",
     ),
     "multiref-ratings": OriginalSet(
-        read=judged_responses.read_multiref_ratings,
+        read=readers.read_multiref_ratings,
         files=("*mturk_rating_processed_output.csv*",),
         rows=500,
         becomes="multiref/ratings.jsonl.gz",
     ),
     "multiref-test": OriginalSet(
-        read=judged_responses.read_multiref_test,
+        read=readers.read_multiref_test,
         files=("*multireftest.json*",),
         rows=1000,
         turns=7740,

@@ -1,4 +1,4 @@
-"""Sets of dialogues for the sentiment/stop model: descriptions, and the system turns in them. Labels nothing."""
+"""Sets of dialogues for the sentiment/stop model: descriptions, system turns, and the reference population."""
 
 import json
 import random
@@ -127,3 +127,43 @@ def observe_turns(described: DialogueSet, turns: Sequence[Spoken]) -> Iterator[O
 def says_goodbye(utterance: str) -> bool:
     """Whether the user was leaving anyway: the stop that follows says nothing about the response."""
     return bool(_GOODBYE.search(utterance))
+
+
+SET_NAME = "human_assessment"
+STATED = (
+    "system turns of the human assessment dialogues (Dialogue-Eval) of which no turn was trained on: five open-domain "
+    "systems, with and without a persona, in 2021; the degraded system left out"
+)
+
+
+@dataclass(frozen=True)
+class Population:
+    """System turns in their contexts, and their dialogues (file, id and order, as SpokenTurn names them)."""
+
+    turns: list[ObservedTurn]
+    dialogues: frozenset[str]
+
+
+def read_population(folder: Path) -> Population:
+    """The dialogues of which the sentiment/stop model's training draws nothing; the quality model leaves them out."""
+    described = next(each for each in read_sets() if each.name == SET_NAME)
+    drawn = {(turn.context, turn.response) for turn in read_turns(folder, [described])[SET_NAME]}
+    turns: list[ObservedTurn] = []
+    dialogues: set[str] = set()
+    for file in described.files:
+        for dialogue in read_dialogues(folder / file):
+            if dialogue.system in described.left_out_systems:
+                continue
+            found = list(observe_turns(described, [(turn.speaker, turn.text) for turn in dialogue.turns]))
+            if found and not any((turn.context, turn.response) in drawn for turn in found):
+                turns += found
+                dialogues.add(f"{file} {dialogue.id} {dialogue.order}")
+    return Population(turns, frozenset(dialogues))
+
+
+SAMPLE_FILE = "SAMPLE.md"
+"""The file by which a sample's folder is known."""
+
+
+def is_sample(folder: Path) -> bool:
+    return (folder / SAMPLE_FILE).is_file()

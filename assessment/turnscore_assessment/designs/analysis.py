@@ -2,19 +2,157 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import combinations
 
 import numpy as np
 
-from turnscore_assessment.designs.agreement import Agreement, measure_agreement
-from turnscore_assessment.designs.answer_file import OptionTable
-from turnscore_assessment.designs.choice_models import PENALTY, build_choices, fit_choices, split_pairs, split_ranking
-from turnscore_assessment.designs.clustering import Estimates, average_by_system, build_estimates
+from turnscore_assessment.designs.answers import OptionTable
+from turnscore_assessment.designs.estimates import (
+    PENALTY,
+    Estimates,
+    average_by_system,
+    build_choices,
+    build_estimates,
+    fit_choices,
+    split_pairs,
+    split_ranking,
+)
 from turnscore_assessment.designs.form import AskedCriterion, DesignKey, DesignKind
-from turnscore_assessment.designs.transforms import Transform, transform_answers
 from turnscore_assessment.errors import TooFewError
-from turnscore_assessment.figures import Floats, Interval
-from turnscore_assessment.scoring.corrections import correct_benjamini_hochberg, correct_holm
+from turnscore_assessment.figures import Floats, Interval, correlate_ranks
+from turnscore_assessment.ratings.reliability_coefficients import (
+    Intraclass,
+    measure_alpha,
+    measure_intraclass,
+    step_up,
+)
+from turnscore_assessment.ratings.scoring import correct_benjamini_hochberg, correct_holm
+
+ROUNDING = 1e-12
+"""Share of the largest value below which a deviation is rounding. Chosen: float64 leaves about 1e-16."""
+
+
+class Transform(StrEnum):
+    """Whether raters are brought to one mean and deviation."""
+
+    Z = "z"
+    RAW = "raw"
+
+
+def transform_answers(
+    key: DesignKey, criterion: AskedCriterion, table: OptionTable, transform: Transform
+) -> tuple[Floats, list[str]]:
+    """A value for every answer, more is better, NaN for raters whose z-scores are undefined; and the steps' names."""
+    steps: list[str] = []
+    if key.design.is_choice:
+        return _count_choices(key.design, table, steps), steps
+    values = table.answer
+    if key.design.is_magnitude:
+        values = np.log((values + 1) / (table.standard + 1))
+        steps.append("ln((answer + 1) / (standard + 1))")
+    if criterion.direction == "negative":
+        assert key.scale is not None
+        values = -values if key.design.is_magnitude else key.scale.low + key.scale.high - values
+        steps.append("sign turned" if key.design.is_magnitude else "reversed: low + high - answer")
+    if transform is Transform.Z:
+        values = _standardize(values, table)
+        steps.append("z per rater and criterion, n - 1")
+    return np.asarray(values), steps or ["none: raw answers"]
+
+
+def _count_choices(design: DesignKind, table: OptionTable, steps: list[str]) -> Floats:
+    """Counting scores, whose mean over a system's appearances is (best - worst) / shown, and the like."""
+    if design is DesignKind.BEST_WORST:
+        steps.append("counts: best 1, worst -1, others 0")
+        values = 2 - table.answer
+    elif design is DesignKind.PAIRWISE:
+        steps.append("counts: better 1, tie 1/2, other 0")
+        values = 2 - table.answer
+    else:
+        steps.append("ranks: best 1 to worst -1, evenly spaced")
+        shown = np.bincount(table.question)[table.question]
+        values = 1 - 2 * (table.answer - 1) / np.maximum(shown - 1, 1)
+    return np.asarray(values)
+
+
+def _standardize(values: Floats, table: OptionTable) -> Floats:
+    counts = np.bincount(table.rater)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        distances = values - (np.bincount(table.rater, values) / counts)[table.rater]
+        deviations = np.sqrt(np.bincount(table.rater, distances**2) / (counts - 1))[table.rater]
+        is_spread = deviations > ROUNDING * np.abs(values).max()
+        return np.where(is_spread, distances / deviations, np.nan)
+
+
+SPLITS = 100
+"""Random splits of the raters in halves, as Kiritchenko & Mohammad (2017) make."""
+LEAST_ITEMS = 3
+"""Fewest items in both halves for a correlation: of two it is always 1 or -1. Specified."""
+MOST_CELLS = 20_000_000
+"""Most cells of the table of items by raters. Chosen: 160 MB, and more than any study has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaterAgreement:
+    """Agreement of the values that the scores are made of; None where too few raters judged the same items."""
+
+    alpha_interval: float | None
+    """Krippendorff's alpha, interval scale."""
+    intraclass: Intraclass | None
+    """ICC with k, the raters of an item: compare designs by the figures of one rater, unless k is the same."""
+    split_half: float | None
+    """Mean Spearman correlation of items' means in two random halves of the raters, stepped up to all of them."""
+
+
+def measure_rater_agreement(values: Floats, table: OptionTable, *, splits: int = SPLITS) -> RaterAgreement:
+    """The agreement about items; a rater's several answers about one item count by their mean."""
+    nothing = RaterAgreement(alpha_interval=None, intraclass=None, split_half=None)
+    ratings = _lay_out(values, table)
+    if ratings is None:
+        return nothing
+    try:
+        alpha = measure_alpha(ratings, "interval")
+        intraclass = measure_intraclass(ratings)
+    except TooFewError:
+        return nothing
+    return RaterAgreement(
+        alpha_interval=None if np.isnan(alpha) else alpha,
+        intraclass=intraclass,
+        split_half=_split_half(ratings, splits),
+    )
+
+
+def _lay_out(values: Floats, table: OptionTable) -> Floats | None:
+    """A row per item, a column per rater, NaN where there is no value; None where that is too large."""
+    kept = np.isfinite(values)
+    rows = np.unique(table.item[kept], return_inverse=True)[1].reshape(-1)
+    columns = np.unique(table.rater[kept], return_inverse=True)[1].reshape(-1)
+    shape = (int(rows.max()) + 1, int(columns.max()) + 1)
+    if shape[0] * shape[1] > MOST_CELLS:
+        return None
+    sums, counts = np.zeros(shape), np.zeros(shape)
+    np.add.at(sums, (rows, columns), values[kept])
+    np.add.at(counts, (rows, columns), 1)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(sums / counts)
+
+
+def _split_half(ratings: Floats, splits: int) -> float | None:
+    generator = np.random.default_rng(0)
+    raters = ratings.shape[1]
+    given, sums = ~np.isnan(ratings), np.nan_to_num(ratings)
+    found = []
+    for _ in range(splits):
+        half = generator.permutation(raters) < raters // 2
+        counts = given[:, half].sum(axis=1), given[:, ~half].sum(axis=1)
+        both = (counts[0] > 0) & (counts[1] > 0)
+        if both.sum() < LEAST_ITEMS:
+            continue
+        means = sums[both][:, half].sum(axis=1) / counts[0][both], sums[both][:, ~half].sum(axis=1) / counts[1][both]
+        found.append(correlate_ranks(*means))
+    kept = [each for each in found if not np.isnan(each)]
+    return step_up(float(np.mean(kept)), 2) if kept else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +198,7 @@ class CriterionAnalysis:
     dialogues: int
     left_out: Sequence[str]
     scorings: Sequence[Scoring]
-    agreement: Agreement
+    agreement: RaterAgreement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +258,7 @@ def analyse_criterion(
         dialogues=len(np.unique(table.dialogue)),
         left_out=left_out,
         scorings=scorings,
-        agreement=measure_agreement(values, table, splits=splits),
+        agreement=measure_rater_agreement(values, table, splits=splits),
     )
 
 

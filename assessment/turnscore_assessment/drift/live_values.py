@@ -9,9 +9,10 @@ from typing import Annotated
 import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
-from turnscore_assessment.drift.stability import BINS
 from turnscore_assessment.errors import BadFileError
 
+BINS = 10
+"""Bins of percentiles: up to 10, up to 20 and so on."""
 _FORM = 1
 _Count = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 

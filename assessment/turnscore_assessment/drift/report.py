@@ -5,10 +5,9 @@ from collections.abc import Iterable, Sequence
 
 from rich.table import Table as ScreenTable
 
-from turnscore_assessment.drift.findings import Finding
-from turnscore_assessment.drift.live_values import LiveValues
-from turnscore_assessment.drift.stability import BINS, find_shares
-from turnscore_assessment.report.html_page import Page, Section, Table, write_page
+from turnscore_assessment.drift.findings import Finding, find_shares
+from turnscore_assessment.drift.live_values import BINS, LiveValues
+from turnscore_assessment.rendering import Page, Section, Table, write_page
 
 _HEADER = ("scorer", "model", "against", "dialogues", "turns", "index", "limit", "verdict")
 _SHARES = ("", "now", "baseline")

@@ -1,16 +1,115 @@
-"""Reading and writing ratings files: JSON lines, gzipped where the name ends in `.gz`. Computes nothing."""
+"""Ratings files: their form, reading, writing, and conversion from the published ratings of Ji et al. (ACL 2022).
+
+JSON lines, gzipped where the name ends in `.gz`: the first line describes the study, every other line is one rated
+dialogue. docs/assessment.md shows both.
+"""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from turnscore_assessment.errors import BadRatingsError
 from turnscore_assessment.files import UNREADABLE, open_text, write_packed
-from turnscore_assessment.ratings.form import RatedDialogue, StudyDescription
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+
+MOST_CRITERIA = 50
+"""Most criteria. Chosen: three times what any published study asks."""
+MOST_TURNS = 2000
+"""Most turns of one dialogue. Chosen: a hundred times a chat of ten inputs."""
+
+
+class Criterion(BaseModel):
+    """One question that raters answer with a number."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Name
+    direction: Literal["positive", "negative"] = "positive"
+    """`negative` where a higher rating is worse, as in "the chatbot was repetitive"; such ratings are reversed."""
+    low: Number = 0.0
+    high: Number = 100.0
+    in_quality_control: bool | None = None
+    """Whether the quality control uses it; by default it uses the positive ones."""
+    statement: str = ""
+    """What raters read."""
+    low_end: str = ""
+    high_end: str = ""
+
+    @model_validator(mode="after")
+    def _check_range(self) -> "Criterion":
+        if self.low >= self.high:
+            raise ValueError(f"low ({self.low:g}) must be below high ({self.high:g})")
+        return self
+
+    @property
+    def is_controlling(self) -> bool:
+        """Whether the quality control uses it."""
+        return self.direction == "positive" if self.in_quality_control is None else self.in_quality_control
+
+
+class StudyDescription(BaseModel):
+    """The first line of a ratings file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    study: Name
+    criteria: Annotated[tuple[Criterion, ...], Field(min_length=1, max_length=MOST_CRITERIA)]
+    quality_control_p: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    """p below which a worker's ratings of the degraded system count as lower. The published value."""
+
+    @model_validator(mode="after")
+    def _check_names(self) -> "StudyDescription":
+        names = [criterion.name for criterion in self.criteria]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two criteria are called {twice[0]!r}")
+        return self
+
+    @property
+    def names(self) -> list[str]:
+        return [criterion.name for criterion in self.criteria]
+
+
+class SpokenTurn(BaseModel):
+    """One turn of a rated dialogue."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    speaker: Literal["user", "system"]
+    text: Annotated[str, Field(max_length=100_000)]
+
+
+class RatedDialogue(BaseModel):
+    """Every other line of a ratings file: one worker's ratings of one dialogue, as given, nothing reversed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    study: Name | None = None
+    worker: Name
+    hit: Name
+    """The task that it belongs to; a worker's dialogues of one HIT are one assignment."""
+    position: Annotated[int, Field(ge=0)] | None = None
+    """Its place in the HIT, from 0."""
+    system: Name
+    degraded: bool = False
+    """Whether the system is the degraded one, which only the quality control and the worker's statistics use."""
+    ratings: Mapping[str, Number]
+    dialogue: Name | None = None
+    """The name of a recorded dialogue that several workers judge."""
+    submitted_at: AwareDatetime | None = None
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """The duration of the dialogue and its rating."""
+    topic: str | None = None
+    scores: Mapping[str, Number] = Field(default_factory=dict)
+    """Scorers' scores of the dialogue, unseen by the worker."""
+    turns: Annotated[tuple[SpokenTurn, ...], Field(max_length=MOST_TURNS)] = ()
+
 
 LINE_CHARACTERS = 4_000_000
 """The longest line that is read. Chosen: far above a dialogue of the most turns that people can type."""
@@ -135,3 +234,71 @@ def _check_degraded(path: Path, dialogues: Sequence[RatedDialogue]) -> None:
         raise BadRatingsError(path, 0, f"degraded: system {both[0]!r} is degraded in some lines and not in others")
     if not ordinary:
         raise BadRatingsError(path, 0, "degraded: every system is")
+
+
+DEGRADED_SYSTEM = "QualityControl"
+LARGEST = 100.0
+
+STATEMENTS = {
+    "interesting": "The chatbot was interesting.",
+    "fun": "The chatbot was fun.",
+    "consistent": "The chatbot was consistent.",
+    "fluent": "The chatbot was fluent.",
+    "topic": "The chatbot stayed on topic.",
+    "robotic": "The chatbot was robotic.",
+    "repetitive": "The chatbot was repetitive.",
+}
+"""What each criterion is about, in our words; the published interface has its own."""
+NEGATIVE = {"robotic", "repetitive"}
+
+CRITERIA = tuple(
+    Criterion(
+        name=name,
+        direction="negative" if name in NEGATIVE else "positive",
+        statement=statement,
+        low_end="strongly disagree",
+        high_end="strongly agree",
+    )
+    for name, statement in STATEMENTS.items()
+)
+
+
+def read_published(paths: Sequence[Path], study: str) -> RatingFile:
+    """The conversations of all files, those of workers who passed and who failed, as one study.
+
+    BadRatingsError names the file, the line and the field.
+    """
+    dialogues = [_convert(path, *each) for path in paths for each in read_lines(path)]
+    if not dialogues:
+        raise BadRatingsError(paths[0], 0, "has no conversation")
+    return RatingFile(StudyDescription(study=study, criteria=CRITERIA), dialogues)
+
+
+def _convert(path: Path, number: int, record: dict[str, Any]) -> RatedDialogue:
+    ratings = record.get("ratings")
+    if not isinstance(ratings, dict) or set(ratings) != set(STATEMENTS):
+        raise BadRatingsError(path, number, f"ratings: must have {', '.join(STATEMENTS)}")
+    for name, rating in ratings.items():
+        if isinstance(rating, bool) or not isinstance(rating, int | float) or not 0 <= rating <= LARGEST:
+            raise BadRatingsError(path, number, f"ratings.{name}: must be a number from 0 to {LARGEST:g}")
+    try:
+        return RatedDialogue.model_validate(
+            {
+                "worker": record.get("worker"),
+                "hit": record.get("hit"),
+                "position": record.get("position"),
+                "system": record.get("model"),
+                "degraded": record.get("model") == DEGRADED_SYSTEM,
+                "ratings": {name: LARGEST - given if name in NEGATIVE else given for name, given in ratings.items()},
+                "topic": _find_topic(record.get("topic")),
+                "turns": record.get("turns", ()),
+            }
+        )
+    except ValidationError as error:
+        raise BadRatingsError(path, number, describe_problem(error)) from None
+
+
+def _find_topic(topics: object) -> str | None:
+    if isinstance(topics, list) and topics and isinstance(topics[0], dict):
+        return str(topics[0].get("topic", "")) or None
+    return None

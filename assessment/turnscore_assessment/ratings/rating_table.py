@@ -1,18 +1,13 @@
-"""The rating table: a study's ratings as arrays, the negative criteria reversed. Standardizes and judges nothing."""
+"""The rating table: a study's ratings as arrays, the negative criteria reversed, and z-scores by worker."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from turnscore_assessment.errors import AssessmentError
-from turnscore_assessment.ratings.form import Criterion, StudyDescription
-from turnscore_assessment.ratings.rating_file import RatingFile
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.intp]
-Flags = NDArray[np.bool_]
+from turnscore_assessment.figures import Flags, Floats, Integers
+from turnscore_assessment.ratings.rating_file import Criterion, RatingFile, StudyDescription
 
 COMMON_LOW, COMMON_HIGH = 0.0, 100.0
 """The range of all ratings where criteria have different ones."""
@@ -99,3 +94,33 @@ def _bring_to_one_direction(given: Floats, criteria: Sequence[Criterion]) -> Flo
     if len({(criterion.low, criterion.high) for criterion in criteria}) == 1:
         return np.asarray(turned)
     return np.asarray(COMMON_LOW + (turned - low) / (high - low) * (COMMON_HIGH - COMMON_LOW))
+
+
+SMALLEST_DEVIATION = 1e-6
+"""Added to every deviation, as in the published code."""
+
+
+@dataclass(frozen=True)
+class WorkerStatistics:
+    """By worker's number, over all criteria and dialogues of that worker, degraded ones included."""
+
+    mean: Floats
+    deviation: Floats
+    """With ddof 1; 0 for a single rating."""
+
+
+def measure_workers(table: RatingTable) -> WorkerStatistics:
+    """One mean and one deviation per worker, not per criterion (Ji et al. 2022, section 3.3)."""
+    workers, criteria = len(table.workers), table.ratings.shape[1]
+    counts = np.bincount(table.worker_of, minlength=workers) * criteria
+    mean = np.bincount(table.worker_of, table.ratings.sum(axis=1), minlength=workers) / counts
+    spread = ((table.ratings - mean[table.worker_of, None]) ** 2).sum(axis=1)
+    squares = np.bincount(table.worker_of, spread, minlength=workers)
+    return WorkerStatistics(mean, np.sqrt(squares / np.maximum(counts - 1, 1)))
+
+
+def standardize(table: RatingTable) -> Floats:
+    """Every rating as a z-score of its worker; the same rows and columns."""
+    workers = measure_workers(table)
+    distance = table.ratings - workers.mean[table.worker_of, None]
+    return np.asarray(distance / (workers.deviation[table.worker_of, None] + SMALLEST_DEVIATION))

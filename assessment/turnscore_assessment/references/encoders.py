@@ -9,8 +9,8 @@ from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_models import BundleError
 from turnscore_models.store import resolve
 
-from turnscore_assessment.references.errors import MissingResourceError
-from turnscore_assessment.references.metrics.sentence_encoder import Vectors
+from turnscore_assessment.errors import MissingResourceError
+from turnscore_assessment.references.vector_metrics import Vectors
 
 ENCODER_KIND = "encoder"
 _TEXTS_AT_ONCE = 4096

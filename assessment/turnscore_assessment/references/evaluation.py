@@ -1,18 +1,227 @@
-"""Evaluation: a file's rows by metrics and reducers, per system, and their correlation with people's ratings."""
+"""Evaluation: a file's rows by metrics and reducers, per system, and their correlation with people's ratings.
 
-from collections.abc import Sequence
+Reducers make a row's number of the numbers of its pairs:
+
+single   mean over hypotheses of d(y, first reference)
+max      mean over hypotheses of the best over references: with several hypotheses, referenced precision
+mean     mean over all pairs
+joint    the metric's own definition for several references at once; not every metric has one
+recall   mean over references of the best over hypotheses: with several, how much of what could be said was said
+
+Rows of one context depend on each other, so that a round of the bootstrap draws contexts, each with all of its rows.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
 
-from turnscore_assessment.figures import Floats, Williams, williams_test
-from turnscore_assessment.references.comparisons import Comparison, by_system
-from turnscore_assessment.references.correlation import Agreement, correlate
-from turnscore_assessment.references.diversity import Diversity, measure_diversity
-from turnscore_assessment.references.metrics.metric import ComparesCorpus, Metric
-from turnscore_assessment.references.reducers import JOINT, Tables, fits, groups_of
-from turnscore_assessment.references.tokenisation import is_empty
+from turnscore_assessment.correlations import (
+    compute_pearson,
+    compute_spearman,
+    draw_dialogues,
+    resample_pearson,
+    resample_spearman,
+)
+from turnscore_assessment.errors import ReferencesError, UnknownMetricError
+from turnscore_assessment.figures import ROUNDS, Floats, Interval, Williams, find_interval, williams_test
+from turnscore_assessment.references.library_metrics import (
+    Gleu,
+    MeteorJar,
+    NltkBleu,
+    NltkMeteor,
+    RougeScore,
+    SacreBleu,
+    SacreChrf,
+)
+from turnscore_assessment.references.ngram_metrics import (
+    Bleu,
+    ComparesCorpus,
+    ComparesJointly,
+    Diversity,
+    Group,
+    Metric,
+    Pair,
+    RougeL,
+    is_empty,
+    measure_diversity,
+)
+from turnscore_assessment.references.reference_file import ReferencedReplies, by_system
+from turnscore_assessment.references.vector_metrics import (
+    UNOBTAINABLE,
+    WORD_VECTOR_METRICS,
+    Encoder,
+    EncoderCosine,
+    WordVectorMetric,
+    WordVectors,
+)
+
+DEFAULT_METRIC: Final = "encoder"
+ORDERS: Final = (1, 2, 3, 4)
+"""Of BLEU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """Resources of metrics; a metric that lacks one raises an error that names it."""
+
+    tokenisation: str = "blanks"
+    encoder: Encoder | None = None
+    word_vectors: WordVectors | None = None
+    meteor_jar: Path | None = None
+
+
+def find_metrics(names: Sequence[str], resources: Resources) -> list[Metric]:
+    """The metrics of these names, in order and once each. Raises UnknownMetricError, MissingResourceError."""
+    makers = _makers(resources)
+    for name in names:
+        if name not in makers:
+            raise UnknownMetricError(f"no metric is called {name}; choose one of {', '.join(makers)}")
+    return [makers[name]() for name in dict.fromkeys(names)]
+
+
+def metric_names() -> list[str]:
+    return list(_makers(Resources()))
+
+
+def _makers(resources: Resources) -> dict[str, Callable[[], Metric]]:
+    words = resources.tokenisation
+    makers: dict[str, Callable[[], Metric]] = {
+        DEFAULT_METRIC: lambda: EncoderCosine(resources.encoder),
+        "rouge-l": lambda: RougeL(words),
+        "rouge-l@rouge-score": RougeScore,
+        "meteor": lambda: MeteorJar(resources.meteor_jar),
+        "meteor@nltk": lambda: NltkMeteor(words, with_wordnet=True),
+        "meteor-stem@nltk": lambda: NltkMeteor(words, with_wordnet=False),
+        "gleu": lambda: Gleu(words),
+        "chrf@sacrebleu": SacreChrf,
+    }
+    makers |= {f"bleu-{order}": lambda order=order: Bleu(order, words) for order in ORDERS}  # type: ignore[misc]
+    makers |= {f"bleu-{order}@nltk": lambda order=order: NltkBleu(order, words) for order in ORDERS}  # type: ignore[misc]
+    makers |= {f"bleu-{order}@sacrebleu": lambda order=order: SacreBleu(order) for order in ORDERS}  # type: ignore[misc]
+    for name in WORD_VECTOR_METRICS:
+        makers[name] = lambda name=name: WordVectorMetric(name, resources.word_vectors, words)  # type: ignore[misc]
+    for name in UNOBTAINABLE:
+        makers[name] = lambda name=name: EncoderCosine(resources.encoder, name)  # type: ignore[misc]
+    return makers
+
+
+JOINT: Final = "joint"
+DEFAULT_REDUCER: Final = "max"
+
+_OF_TABLE: Final[Mapping[str, Callable[[Floats], float]]] = {
+    "single": lambda table: float(table[:, 0].mean()),
+    "max": lambda table: float(table.max(axis=1).mean()),
+    "mean": lambda table: float(table.mean()),
+    "recall": lambda table: float(table.max(axis=0).mean()),
+}
+"""Reduces a table with a row per hypothesis and a column per reference."""
+REDUCERS: Final = (*_OF_TABLE, JOINT)
+
+
+def check_reducer(name: str, metric: Metric) -> None:
+    """Raises ReferencesError for an unknown reducer, or one that the metric does not have."""
+    if name not in REDUCERS:
+        raise ReferencesError(f"no reducer is called {name}; choose one of {', '.join(REDUCERS)}")
+    if name == JOINT and not isinstance(metric, ComparesJointly):
+        raise ReferencesError(
+            f"{metric.name} has no definition for several references at once: {JOINT} does not fit it"
+        )
+
+
+def fits(name: str, metric: Metric) -> bool:
+    """Whether the metric has a number under this reducer."""
+    return name in _OF_TABLE or isinstance(metric, ComparesJointly)
+
+
+class Tables:
+    """The pairs of many rows, each compared once by one metric for all reducers."""
+
+    def __init__(self, metric: Metric, rows: Sequence[ReferencedReplies]) -> None:
+        self.metric = metric
+        self.rows = rows
+        self._tables: list[Floats] | None = None
+        self._joint: Floats | None = None
+
+    def take(self, places: Sequence[int]) -> "Tables":
+        """Those of some rows; what was compared is not compared again."""
+        taken = Tables(self.metric, [self.rows[place] for place in places])
+        if self._tables is not None:
+            taken._tables = [self._tables[place] for place in places]
+        if self._joint is not None:
+            taken._joint = self._joint[list(places)]
+        return taken
+
+    def reduce(self, reducer: str) -> Floats:
+        """One number per row, in order. Raises ReferencesError for a reducer that does not fit."""
+        check_reducer(reducer, self.metric)
+        if reducer == JOINT and isinstance(self.metric, ComparesJointly):
+            return self._reduce_jointly(self.metric)
+        return np.array([_OF_TABLE[reducer](table) for table in self._compared()])
+
+    def reduce_first(self, reducer: str, references: int) -> Floats:
+        """The result of `reduce` with the first references of each row alone."""
+        if all(len(row.references) <= references for row in self.rows):
+            return self.reduce(reducer)
+        if reducer == JOINT:
+            return Tables(self.metric, [row.with_references(references) for row in self.rows]).reduce(reducer)
+        check_reducer(reducer, self.metric)
+        return np.array([_OF_TABLE[reducer](table[:, :references]) for table in self._compared()])
+
+    def _compared(self) -> list[Floats]:
+        if self._tables is None:
+            pairs: list[Pair] = [
+                (own, other) for row in self.rows for own in row.hypotheses for other in row.references
+            ]
+            found = self.metric.compare(pairs)
+            tables, start = [], 0
+            for row in self.rows:
+                size = len(row.hypotheses) * len(row.references)
+                tables.append(found[start : start + size].reshape(len(row.hypotheses), -1))
+                start += size
+            self._tables = tables
+        return self._tables
+
+    def _reduce_jointly(self, metric: ComparesJointly) -> Floats:
+        if self._joint is None:
+            found = metric.compare_jointly(groups_of(self.rows))
+            counts = [len(row.hypotheses) for row in self.rows]
+            starts = np.cumsum([0, *counts[:-1]])
+            self._joint = np.asarray(np.add.reduceat(found, starts) / counts)
+        return self._joint
+
+
+def groups_of(rows: Sequence[ReferencedReplies]) -> list[Group]:
+    """Every hypothesis with its row's references."""
+    return [(own, row.references) for row in rows for own in row.hypotheses]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatingCorrelation:
+    """One column's correlations with the ratings; NaN where a side is constant."""
+
+    rows: int
+    contexts: int
+    pearson: Interval
+    spearman: Interval
+
+
+def correlate_contexts(
+    scores: Floats, ratings: Floats, contexts: Sequence[str], rounds: int = ROUNDS
+) -> RatingCorrelation:
+    """Both correlations, each with its interval; fewer than three contexts give no interval."""
+    numbers = np.unique(np.asarray(contexts), return_inverse=True)[1]
+    count = int(numbers.max()) + 1
+    columns, draws = np.stack([scores, ratings]), draw_dialogues(count, rounds, seed=0)
+    return RatingCorrelation(
+        rows=len(scores),
+        contexts=count,
+        pearson=find_interval(compute_pearson(scores, ratings), resample_pearson(columns, numbers, draws)[:, 0, 1]),
+        spearman=find_interval(compute_spearman(scores, ratings), resample_spearman(columns, numbers, draws)[:, 0, 1]),
+    )
+
 
 Level = Literal["segment", "corpus"]
 GROWING: Final = ("max", "mean")
@@ -43,7 +252,7 @@ class Correlated:
     tokenisation: str
     reducer: str
     references: int
-    agreement: Agreement
+    agreement: RatingCorrelation
     against_first: Williams | None
     """Against the evaluation's first metric under the same reducer, with as many references; None for that metric."""
 
@@ -63,7 +272,7 @@ class Evaluation:
 
 
 def evaluate(
-    rows: Sequence[Comparison], metrics: Sequence[Metric], reducers: Sequence[str], tokenisation: str = "blanks"
+    rows: Sequence[ReferencedReplies], metrics: Sequence[Metric], reducers: Sequence[str], tokenisation: str = "blanks"
 ) -> Evaluation:
     """Every metric under every reducer that fits it; correlations where at least one row is rated."""
     rated = [place for place, row in enumerate(rows) if row.rating is not None]
@@ -79,7 +288,7 @@ def evaluate(
     )
 
 
-def _count_empty(rows: Sequence[Comparison], tokenisation: str) -> dict[str, int]:
+def _count_empty(rows: Sequence[ReferencedReplies], tokenisation: str) -> dict[str, int]:
     counts = {
         system: sum(is_empty(text, tokenisation) for row in own for text in row.hypotheses)
         for system, own in by_system(rows).items()
@@ -136,14 +345,16 @@ def _correlate_all(of_metrics: Sequence[Tables], reducers: Sequence[str]) -> lis
                     tokenisation=metric.tokenisation,
                     reducer=reducer,
                     references=references,
-                    agreement=correlate(column, ratings, contexts),
+                    agreement=correlate_contexts(column, ratings, contexts),
                     against_first=None if leader is column else williams_test(leader, column, ratings),
                 )
             )
     return found
 
 
-def _choose_columns(metric: Metric, rows: Sequence[Comparison], reducers: Sequence[str]) -> list[tuple[str, int]]:
+def _choose_columns(
+    metric: Metric, rows: Sequence[ReferencedReplies], reducers: Sequence[str]
+) -> list[tuple[str, int]]:
     """Each reducer with its numbers of references: 1, 2, ... for some, all for the others."""
     most = max(len(row.references) for row in rows)
     columns: list[tuple[str, int]] = []

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from turnscore_assessment.data.sample_folder import SAMPLE_FILE
+from turnscore_assessment.data.dialogue_sets import SAMPLE_FILE
 from turnscore_assessment.errors import AssessmentError
 from turnscore_assessment.files import to_csv, write_packed
 from turnscore_assessment.sample.sets import ASSESSED_FILES, PAIR_FILES, ROW_FILES, make_assessed, make_pairs, talk_for

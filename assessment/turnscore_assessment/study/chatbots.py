@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from turnscore_assessment.degradation.reply_corpus import read_corpus
+from turnscore_assessment.distortion import read_corpus
 from turnscore_assessment.errors import AssessmentError
 from turnscore_assessment.study.plan import LimitPlan, StudyPlan, SystemPlan
 

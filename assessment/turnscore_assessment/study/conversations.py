@@ -1,19 +1,22 @@
-"""Dialogues in the database: begun, talked, rated, given up. Every function runs inside a transaction.
+"""Dialogues in the database, begun, talked, rated, given up, and what a worker's page shows of them.
 
 A dialogue goes waiting -> open -> rated, or, where its chatbot fails again and again, given_up. A repeated request is
-done once: a message is known by its number, a rating by its dialogue.
+done once: a message is known by its number, a rating by its dialogue. Every function with a connection runs inside a
+transaction. The page names no system, and nothing of another worker.
 """
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Row, func, insert, select, update
 
-from turnscore_assessment.study.database import lock_study
+from turnscore_assessment.ratings.rating_file import SpokenTurn
+from turnscore_assessment.study.database import dialogues, lock_study, turns, workers
+from turnscore_assessment.study.page_requests import Refusal, RefusedError
 from turnscore_assessment.study.plan import StudyPlan
-from turnscore_assessment.study.refusals import Refusal, RefusedError
-from turnscore_assessment.study.tables import dialogues, turns, workers
+from turnscore_assessment.study.workers import Worker
 
 FAILURES_TO_GIVE_UP = 3
 """Failed replies in a row after which a worker may go on to the next system. Chosen."""
@@ -22,7 +25,7 @@ ASKING_SLACK_SECONDS = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dialogue:
+class WorkerDialogue:
     """A dialogue as its worker may see it, and its hidden fields."""
 
     id: str
@@ -56,7 +59,7 @@ class Standing:
 
     total: int
     done: int
-    open: Dialogue | None
+    open: WorkerDialogue | None
 
 
 def find_standing(connection: Connection, worker_id: int) -> Standing:
@@ -96,7 +99,7 @@ def open_next(connection: Connection, study_id: int, worker_id: int, plan: Study
 
 def take_message(
     connection: Connection, worker_id: int, dialogue_id: str, number: int, text: str, plan: StudyPlan, now: float
-) -> Dialogue:
+) -> WorkerDialogue:
     """Stores the worker's message `number` (from 0) unless it is stored, and marks its reply as being asked for.
 
     Where the message has a reply, nothing is marked, and the dialogue `is_answered`. Raises RefusedError:
@@ -211,11 +214,11 @@ def _find_open(connection: Connection, worker_id: int, dialogue_id: str) -> Row[
     return row
 
 
-def _build_dialogue(connection: Connection, row: Row[Any]) -> Dialogue:
+def _build_dialogue(connection: Connection, row: Row[Any]) -> WorkerDialogue:
     said = connection.execute(
         select(turns.c.text).where(turns.c.dialogue_id == row.id).order_by(turns.c.number)
     ).scalars()
-    return Dialogue(
+    return WorkerDialogue(
         id=row.id,
         position=row.position,
         system=row.system,
@@ -224,3 +227,63 @@ def _build_dialogue(connection: Connection, row: Row[Any]) -> Dialogue:
         texts=list(said),
         failures=row.failures,
     )
+
+
+def hash_consent(plan: StudyPlan) -> str:
+    """SHA-256 of the text that workers agree to."""
+    return hashlib.sha256(plan.consent.encode()).hexdigest()
+
+
+def show_study(plan: StudyPlan) -> dict[str, Any]:
+    """The part that is the same for every worker."""
+    return {
+        "title": plan.title,
+        "kind": plan.kind,
+        "consent": split_paragraphs(plan.consent),
+        "consent_hash": hash_consent(plan),
+        "instructions": split_paragraphs(plan.instructions),
+        "contact": plan.contact,
+        "inputs_at_least": plan.chat.inputs_at_least,
+        "inputs_at_most": plan.chat.inputs_at_most,
+        "input_characters": plan.chat.input_characters,
+        "criteria": [
+            criterion.model_dump(include={"name", "statement", "low", "high", "low_end", "high_end"})
+            for criterion in plan.criteria
+        ],
+    }
+
+
+def show_standing(
+    plan: StudyPlan, worker: Worker, standing: Standing, recorded: Sequence[SpokenTurn] | None
+) -> dict[str, Any]:
+    """Where the worker stands; the code and the thanks only at the end."""
+    is_finished = worker.has_finished
+    return {
+        "agreed": worker.consent_hash is not None,
+        "total": standing.total,
+        "done": standing.done,
+        "dialogue": _show_dialogue(standing.open, recorded) if standing.open else None,
+        "finished": is_finished,
+        "code": worker.code if is_finished else None,
+        "thanks": split_paragraphs(plan.thanks) if is_finished else [],
+    }
+
+
+def split_paragraphs(text: str) -> list[str]:
+    return [" ".join(part.split()) for part in text.replace("\r\n", "\n").split("\n\n") if part.strip()]
+
+
+def _show_dialogue(dialogue: WorkerDialogue, recorded: Sequence[SpokenTurn] | None) -> dict[str, Any]:
+    if recorded is not None:
+        said = [{"speaker": turn.speaker, "text": turn.text} for turn in recorded]
+    else:
+        said = [
+            {"speaker": "system" if place % 2 else "user", "text": text} for place, text in enumerate(dialogue.texts)
+        ]
+    return {
+        "id": dialogue.id,
+        "number": dialogue.position + 1,
+        "topic": dialogue.topic,
+        "turns": said,
+        "may_give_up": dialogue.failures >= FAILURES_TO_GIVE_UP,
+    }

@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from turnscore_assessment.errors import AssessmentError
-from turnscore_assessment.ratings.form import MOST_CRITERIA, Criterion, Name, StudyDescription
-from turnscore_assessment.ratings.rating_file import describe_problem
+from turnscore_assessment.ratings.rating_file import MOST_CRITERIA, Criterion, Name, StudyDescription, describe_problem
 
 MOST_SYSTEMS = 50
 """Most systems. Chosen: a worker meets a part of them."""

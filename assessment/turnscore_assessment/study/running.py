@@ -9,14 +9,12 @@ from typing import Any
 
 from turnscore_assessment.study import conversations, workers
 from turnscore_assessment.study.chatbots import Chatbots, NoReplyError
+from turnscore_assessment.study.conversations import hash_consent, show_standing, show_study
 from turnscore_assessment.study.database import StudyDatabase
-from turnscore_assessment.study.links import parse_link
-from turnscore_assessment.study.page_requests import check_ratings, check_text
+from turnscore_assessment.study.page_requests import Refusal, RefusedError, check_ratings, check_text
 from turnscore_assessment.study.plan import StudyPlan
 from turnscore_assessment.study.recordings import Recordings
-from turnscore_assessment.study.refusals import Refusal, RefusedError
-from turnscore_assessment.study.worker_view import hash_consent, show_standing, show_study
-from turnscore_assessment.study.workers import Worker
+from turnscore_assessment.study.workers import Worker, parse_link
 
 _log = logging.getLogger(__name__)
 

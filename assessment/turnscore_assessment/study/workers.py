@@ -1,19 +1,142 @@
-"""Workers in the database: invited, agreeing, leaving. Knows no names; every function runs inside a transaction."""
+"""Workers in the database: invited by secret links, agreeing, assigned dialogues, leaving. Knows no names.
 
+A link is `https://host/#CODE.SECRET`: browsers send nothing after `#`, so the secret is in no log and no Referer, and
+only its hash is kept. Every function with a connection runs inside a transaction.
+"""
+
+import hashlib
+import hmac
 import random
-from collections.abc import Mapping, Sequence
+import secrets
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from turnscore_assessment.errors import AssessmentError
-from turnscore_assessment.study.assignment import assign_dialogues
-from turnscore_assessment.study.database import lock_study
-from turnscore_assessment.study.links import Link, hash_secret, is_right_secret, make_link, make_word
-from turnscore_assessment.study.plan import StudyPlan
-from turnscore_assessment.study.refusals import Refusal, RefusedError
-from turnscore_assessment.study.tables import dialogues, turns, workers
+from turnscore_assessment.study.database import dialogues, lock_study, turns, workers
+from turnscore_assessment.study.page_requests import Refusal, RefusedError
+from turnscore_assessment.study.plan import StudyPlan, SystemPlan
+
+SECRET_BYTES = 32
+"""256 bits: guesses need no limit."""
+LONGEST_LINK = 200
+"""Most characters of CODE.SECRET. Chosen: four times what is made."""
+_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
+"""Letters of a code, without those that are confused when read aloud or written by hand."""
+_NOBODY = hashlib.sha256(b"").hexdigest()
+
+
+@dataclass(frozen=True)
+class Link:
+    """A worker's code and secret."""
+
+    code: str
+    """The worker's name for those who run the study alone; it also shows that the worker has finished."""
+    secret: str
+
+    def __str__(self) -> str:
+        return f"{self.code}.{self.secret}"
+
+
+def make_link() -> Link:
+    """A new random link."""
+    return Link(make_word(10), secrets.token_urlsafe(SECRET_BYTES))
+
+
+def make_word(letters: int) -> str:
+    """A random word that can be read aloud."""
+    return "".join(secrets.choice(_LETTERS) for _ in range(letters))
+
+
+def parse_link(text: str) -> Link | None:
+    """The link in a request; None where its form is wrong."""
+    code, dot, secret = text.partition(".")
+    return Link(code, secret) if len(text) <= LONGEST_LINK and text.isascii() and code and dot and secret else None
+
+
+def hash_secret(secret: str) -> str:
+    """The stored hash. A plain one: the secret is random and long, so guessing is hopeless."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def is_right_secret(secret: str, stored_hash: str | None) -> bool:
+    """Whether the hash is the secret's, compared in constant time; also where no worker has that code (None)."""
+    is_same = hmac.compare_digest(hash_secret(secret), stored_hash or _NOBODY)
+    return is_same and stored_hash is not None
+
+
+Thing = TypeVar("Thing")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assigned:
+    """One dialogue that a worker is to rate."""
+
+    system: str
+    degraded: bool
+    recorded: str | None
+    topic: str | None
+
+
+def assign_dialogues(
+    plan: StudyPlan,
+    recordings: Mapping[str, Sequence[str]],
+    met: Mapping[tuple[str, str | None], int],
+    generator: random.Random,
+) -> list[Assigned]:
+    """A worker's dialogues in order.
+
+    All degraded systems are among them, and of the others those that were assigned least often, ties broken at random;
+    likewise of a system's recorded dialogues (`recordings`, names by system). `met` counts the other workers'
+    assignments by system and recorded dialogue.
+    """
+    by_system: Counter[str] = Counter()
+    for (system, _), count in met.items():
+        by_system[system] += count
+    ordinary = [system for system in plan.systems if not system.degraded]
+    chosen = _take_least(ordinary, plan.systems_per_worker, lambda system: by_system[system.name], generator)
+    chosen += [system for system in plan.systems if system.degraded]
+    assigned = [each for system in chosen for each in _assign_system(plan, system, recordings, met, generator)]
+    generator.shuffle(assigned)
+    return assigned
+
+
+def _assign_system(
+    plan: StudyPlan,
+    system: SystemPlan,
+    recordings: Mapping[str, Sequence[str]],
+    met: Mapping[tuple[str, str | None], int],
+    generator: random.Random,
+) -> list[Assigned]:
+    count = plan.dialogues_per_system
+    if plan.kind == "recorded":
+        names: Sequence[str | None] = _take_least(
+            recordings[system.name], count, lambda name: met.get((system.name, name), 0), generator
+        )
+    else:
+        names = [None] * count
+    topics = plan.chat.topics if plan.kind == "chat" else ()
+    return [
+        Assigned(
+            system=system.name,
+            degraded=system.degraded,
+            recorded=name,
+            topic=generator.choice(topics) if topics else None,
+        )
+        for name in names
+    ]
+
+
+def _take_least(
+    things: Sequence[Thing], count: int | None, measure: Callable[[Thing], int], generator: random.Random
+) -> list[Thing]:
+    shuffled = list(things)
+    generator.shuffle(shuffled)
+    return sorted(shuffled, key=measure)[:count]
+
 
 MOST_WORKERS = 10_000
 """Most workers of one study. Chosen: forty times the published one."""
@@ -30,7 +153,7 @@ class Worker:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class WorkerProgress:
     """How far a worker is, for those who run the study."""
 
     code: str
@@ -158,7 +281,7 @@ def forget_texts(connection: Connection, study_id: int) -> int:
     return connection.execute(delete(turns).where(turns.c.dialogue_id.in_(own))).rowcount
 
 
-def list_progress(connection: Connection, study_id: int) -> list[Progress]:
+def list_progress(connection: Connection, study_id: int) -> list[WorkerProgress]:
     """Every worker's progress, in the order of invitation."""
     counted = {
         (worker_id, state): count
@@ -171,7 +294,7 @@ def list_progress(connection: Connection, study_id: int) -> list[Progress]:
     }
     states = ("waiting", "open", "rated", "given_up")
     return [
-        Progress(
+        WorkerProgress(
             code=row.code,
             agreed=row.consented_at is not None,
             rated=counted.get((row.id, "rated"), 0),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 from tokenizers import ByteLevelBPETokenizer
-from turnscore_assessment.reported_errors import reported_errors
+from turnscore_assessment.command_line import reported_errors
 from turnscore_core.inference.cpu_budget import usable_cpus
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.fed.qualities import read_qualities

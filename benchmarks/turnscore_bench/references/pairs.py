@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from turnscore_assessment.references.multiref import read_replies
+from turnscore_assessment.references.reference_file import read_replies
 
 PAIRS = 1_000_000
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from turnscore_assessment.charts import draw_histogram
 from turnscore_assessment.drift.findings import Finding, find_drift
+from turnscore_assessment.drift.live_values import BINS
 from turnscore_assessment.drift.report import bin_name
-from turnscore_assessment.drift.stability import BINS
-from turnscore_assessment.report.charts import draw_histogram
-from turnscore_assessment.report.html_page import Page, Section, Table, write_page
+from turnscore_assessment.rendering import Page, Section, Table, write_page
 
 from turnscore_corpus.report.tallies import KINDS, WHOLE, Corpus, Tally
 

@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import compute, parquet
-from turnscore_assessment.drift.live_values import LiveValues
-from turnscore_assessment.drift.stability import BINS
+from turnscore_assessment.drift.live_values import BINS, LiveValues
 
 from turnscore_corpus.errors import BadOutputError
 from turnscore_corpus.outputs.jobs import Described

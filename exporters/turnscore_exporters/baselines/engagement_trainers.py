@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from turnscore_assessment.agreement.statistics import bootstrap, compute_auc, compute_balanced_accuracy
+from turnscore_assessment.correlations import bootstrap, compute_auc, compute_balanced_accuracy
 
 from turnscore_exporters.baselines.material.asked import Floats
 from turnscore_exporters.baselines.plan import Plan, Trained

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 import typer
-from turnscore_assessment.agreement.statistics import compute_auc
+from turnscore_assessment.correlations import compute_auc
 
 from turnscore_exporters.baselines.engagement_trainers import train_birnn, train_svm
 from turnscore_exporters.baselines.material.asked import Asked, Baseline

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from turnscore_assessment.data.rated_turns import DAILYDIALOG, RatedTurn, read_rated_turns, read_thumbs
+from turnscore_assessment.data.labelled_turns import DAILYDIALOG, RatedTurn, read_rated_turns, read_thumbs
 
 from turnscore_exporters.baselines.encoders.checkpoints import load_masked_model, load_pair_model
 from turnscore_exporters.baselines.material.asked import Asked

@@ -12,9 +12,8 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 from turnscore_assessment.agreement.bundles import load_bundles, make_turn, score_turns
-from turnscore_assessment.data.development_sets import DBDC3_FILE
-from turnscore_assessment.data.rated_turns import RatedTurn, read_dbdc3
-from turnscore_assessment.reported_errors import reported_errors
+from turnscore_assessment.command_line import reported_errors
+from turnscore_assessment.data.labelled_turns import DBDC3_FILE, RatedTurn, read_dbdc3
 from turnscore_core.scorers.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.quality import QualityOptions, ValueFormula
 from turnscore_core.scorers.quality_rows import HEADS

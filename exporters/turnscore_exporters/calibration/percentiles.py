@@ -9,8 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 from turnscore_assessment.agreement.bundles import make_turn, score_turns
-from turnscore_assessment.data.dialogue_sets import ObservedTurn
-from turnscore_assessment.data.population import STATED, Population
+from turnscore_assessment.data.dialogue_sets import STATED, ObservedTurn, Population
 from turnscore_core.inference.cpu_budget import usable_cpus
 from turnscore_core.scorers.fed.options import FedBundleOptions
 from turnscore_core.scorers.fed.scorer import FedScorer

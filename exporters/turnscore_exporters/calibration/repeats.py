@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import JsonValue
-from turnscore_assessment.agreement.statistics import compute_auc, compute_spearman
-from turnscore_assessment.data.development_sets import read_development_sets
+from turnscore_assessment.correlations import compute_auc, compute_spearman
+from turnscore_assessment.data.labelled_turns import read_development_sets
 from turnscore_core.inference.cpu_budget import usable_cpus
 from turnscore_core.scorers.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_core.scorers.quality import QualityOptions

@@ -11,10 +11,15 @@ from pathlib import Path
 
 import numpy as np
 from turnscore_assessment.agreement.bundles import make_turn, score_turns
-from turnscore_assessment.data.development_sets import read_development_sets
-from turnscore_assessment.data.judged_turns import read_judged_turns
-from turnscore_assessment.data.rated_turns import DAILYDIALOG, GOOD_FROM, THUMBS_SET, RatedTurn
-from turnscore_assessment.markdown import table_head, table_row
+from turnscore_assessment.data.labelled_turns import (
+    DAILYDIALOG,
+    GOOD_FROM,
+    THUMBS_SET,
+    RatedTurn,
+    read_development_sets,
+    read_judged_turns,
+)
+from turnscore_assessment.rendering import table_head, table_row
 from turnscore_core.inference.cpu_budget import usable_cpus
 from turnscore_core.scorers.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_models import Bundle, Recall, Threshold, write_bundle

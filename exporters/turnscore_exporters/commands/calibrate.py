@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from turnscore_assessment.reported_errors import reported_errors
+from turnscore_assessment.command_line import reported_errors
 
 from turnscore_exporters.commands.options import VersionOption
 from turnscore_exporters.errors import ExporterError
@@ -33,7 +33,7 @@ def calibrate(
     _version: VersionOption = False,
 ) -> None:
     """Fit a scorer's bundle to turns that your own people rated, and give it a threshold for bad turns."""
-    from turnscore_assessment.service_client import client_of
+    from turnscore_assessment.command_line import client_of
 
     from turnscore_exporters.calibration.job import CalibrationJob, run_calibration_job
     from turnscore_exporters.calibration.report import describe

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from turnscore_assessment.reported_errors import reported_errors
+from turnscore_assessment.command_line import reported_errors
 from turnscore_models.version_option import add_version
 
 from turnscore_exporters.commands.exported import choose_graphs, exporting

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
-from turnscore_assessment.reported_errors import reported_errors
+from turnscore_assessment.command_line import reported_errors
 from turnscore_models import Bundle
 
 from turnscore_exporters.errors import ExporterError

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from turnscore_assessment.reported_errors import reported_errors
+from turnscore_assessment.command_line import reported_errors
 
 from turnscore_exporters.commands.options import DataOption, EncoderOption, OutputOption, ThreadsOption
 from turnscore_exporters.errors import ExporterError

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from turnscore_assessment.reported_errors import reported_errors
+from turnscore_assessment.command_line import reported_errors
 from turnscore_models import BundleError, read_bundle
 
 from turnscore_exporters.commands.options import (
@@ -37,7 +37,7 @@ def percentiles(
     turns: Annotated[int | None, typer.Option(min=100, help="Most turns of the population.")] = None,
 ) -> None:
     """Write a bundle anew with percentiles among turns that no shipped model was trained on; weights stay."""
-    from turnscore_assessment.data.population import read_population
+    from turnscore_assessment.data.dialogue_sets import read_population
     from turnscore_models.store import resolve
 
     from turnscore_exporters.calibration.percentiles import renew_percentiles

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
-from turnscore_assessment.agreement.statistics import compute_auc
+from turnscore_assessment.correlations import compute_auc
 from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_models import Bundle, GraphVariant

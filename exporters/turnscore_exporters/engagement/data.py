@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from turnscore_assessment.data.sample_folder import is_sample
+from turnscore_assessment.data.dialogue_sets import is_sample
 
 from turnscore_exporters.data.convai import ConvaiSplits, check_published_counts, read_convai, read_left_out_ids
 from turnscore_exporters.data.pairs import EngagementPair, read_pair_csv

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import typer
-from turnscore_assessment.data.sample_folder import is_sample
+from turnscore_assessment.data.dialogue_sets import is_sample
 
 from turnscore_exporters.data.convai import Labels
 from turnscore_exporters.engagement.data import EngagementData, EngagementPaths, read_engagement_data

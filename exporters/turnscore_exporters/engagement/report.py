@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from turnscore_assessment.agreement.statistics import (
+from turnscore_assessment.correlations import (
     Agreement,
     bootstrap,
     compute_auc,
@@ -12,7 +12,7 @@ from turnscore_assessment.agreement.statistics import (
     measure_agreement,
     measure_partial_correlations,
 )
-from turnscore_assessment.markdown import table_head, table_row
+from turnscore_assessment.rendering import table_head, table_row
 
 from turnscore_exporters.data.convai import Labels, Split
 from turnscore_exporters.data.pairs import EngagementPair

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from pydantic import JsonValue
-from turnscore_assessment.agreement.statistics import compute_spearman
+from turnscore_assessment.correlations import compute_spearman
 from turnscore_assessment.data.dialogues import read_dialogues
 from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.scorers.fed.dialogue_tokens import DialogueTokenizer

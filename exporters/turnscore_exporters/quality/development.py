@@ -6,11 +6,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from turnscore_assessment.agreement.statistics import compute_auc, compute_spearman
-from turnscore_assessment.data.development_sets import ADVERSARIAL_FILE, ADVERSARIAL_KINDS, read_development_sets
+from turnscore_assessment.correlations import compute_auc, compute_spearman
 from turnscore_assessment.data.dialogues import read_rows
-from turnscore_assessment.data.judged_turns import read_judged_turns
-from turnscore_assessment.data.rated_turns import RatedTurn, alternate
+from turnscore_assessment.data.labelled_turns import (
+    ADVERSARIAL_FILE,
+    ADVERSARIAL_KINDS,
+    RatedTurn,
+    alternate,
+    read_development_sets,
+    read_judged_turns,
+)
 from turnscore_core.scorers.quality_rows import HEADS
 
 from turnscore_exporters.quality.model import RELEVANT, QualityModel

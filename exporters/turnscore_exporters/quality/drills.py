@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 from turnscore_assessment.data.dialogue_sets import USER, Spoken
-from turnscore_assessment.data.judged_turns import JudgedResponse
+from turnscore_assessment.data.labelled_turns import JudgedResponse
 
 BARE = (
     "ok.", "ok", "okay.", "k", "sure.", "alright.", "right.", "i see.", "hmm.", "mhm", "uh huh.", "oh.", "oh ok.",

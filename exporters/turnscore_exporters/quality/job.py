@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 import typer
-from turnscore_assessment.data.judged_turns import (
+from turnscore_assessment.data.dialogue_sets import read_population
+from turnscore_assessment.data.labelled_turns import (
     MODERN_FILE,
     TURNS_FILE,
     USER_TURNS_FILE,
@@ -18,7 +19,6 @@ from turnscore_assessment.data.judged_turns import (
     read_judged_contexts,
     read_judged_user_turns,
 )
-from turnscore_assessment.data.population import read_population
 
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.quality.development import measure_development

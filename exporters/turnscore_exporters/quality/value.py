@@ -15,10 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from turnscore_assessment.agreement.bundles import make_turn
-from turnscore_assessment.data.development_sets import RATINGS_FILE
 from turnscore_assessment.data.dialogue_sets import Spoken
-from turnscore_assessment.data.judged_turns import TURNS_FILE, read_judged_turns
-from turnscore_assessment.data.rated_turns import DAILYDIALOG, GOOD_FROM, RatedTurn, read_rated_turns
+from turnscore_assessment.data.labelled_turns import (
+    DAILYDIALOG,
+    GOOD_FROM,
+    RATINGS_FILE,
+    TURNS_FILE,
+    RatedTurn,
+    read_judged_turns,
+    read_rated_turns,
+)
 from turnscore_core.scorers.quality_rows import HEADS
 from turnscore_core.scorers.turn_warnings import find_repeats
 

@@ -14,9 +14,7 @@ from click.testing import Result
 from support.exporter_data import write_rows
 from support.fakes import loaded_fake
 from support.judged import OracleScorer
-from turnscore_assessment.agreement.bootstrap import draw_dialogues, resample_auc
 from turnscore_assessment.agreement.bundles import make_turn
-from turnscore_assessment.agreement.statistics import compute_auc
 from turnscore_assessment.agreement_table import job
 from turnscore_assessment.agreement_table.columns import LENGTH, ScoredSet
 from turnscore_assessment.agreement_table.command import app
@@ -30,6 +28,7 @@ from turnscore_assessment.agreement_table.judged_sets import (
 )
 from turnscore_assessment.agreement_table.measures import ALL, measure_set, order_systems
 from turnscore_assessment.agreement_table.trained_baselines import read_trained_baselines
+from turnscore_assessment.correlations import compute_auc, draw_dialogues, resample_auc
 from turnscore_assessment.data.dialogue_sets import read_sets
 from turnscore_core.scorers.scorer import RawScore, TokenPack
 from typer.testing import CliRunner

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from turnscore_assessment.commands.main import app
-from turnscore_assessment.degradation.distortion import count_replaced, distort
-from turnscore_assessment.degradation.reply_corpus import ReplyCorpus, read_corpus
+from turnscore_assessment.distortion import ReplyCorpus, count_replaced, distort, read_corpus
 from turnscore_assessment.errors import BadFileError
 from typer.testing import CliRunner
 
@@ -84,7 +83,7 @@ def test_the_command_degrades_every_reply_and_repeats_itself(tmp_path: Path) -> 
     file = write(tmp_path / "dialogues.jsonl", [*make_rows(8), {"turns": []}])
     outputs = [tmp_path / f"{name}.jsonl.gz" for name in ("one", "two", "other")]
     for output, seed in zip(outputs, ("1", "1", "2"), strict=True):
-        done = CliRunner().invoke(app, ["degrade", str(file), "--output", str(output), "--seed", seed, "--count", "5"])
+        done = CliRunner().invoke(app, ["distort", str(file), "--output", str(output), "--seed", seed, "--count", "5"])
         assert done.exit_code == 0, done.output
     assert outputs[0].read_bytes() == outputs[1].read_bytes() != outputs[2].read_bytes()
     rows = [json.loads(line) for line in gzip.decompress(outputs[0].read_bytes()).splitlines()]
@@ -93,7 +92,7 @@ def test_the_command_degrades_every_reply_and_repeats_itself(tmp_path: Path) -> 
     assert [row["turns"][0]["text"] for row in rows] == [f"hello {number}" for number in range(5)]
     assert all(f"number {number} " not in row["turns"][1]["text"] for number, row in enumerate(rows))
     few = tmp_path / "few.jsonl"
-    CliRunner().invoke(app, ["degrade", str(file), "--output", str(few), "--seed", "1", "--count", "2"])
+    CliRunner().invoke(app, ["distort", str(file), "--output", str(few), "--seed", "1", "--count", "2"])
     assert [json.loads(line) for line in few.read_text().splitlines()] == rows[:2]
 
 
@@ -114,4 +113,4 @@ def test_a_corpus_without_answers_is_refused_and_nothing_is_overwritten(tmp_path
     file = write(tmp_path / "dialogues.jsonl", make_rows(2))
     with pytest.raises(BadFileError, match="needs three dialogues"):
         read_corpus(file)
-    assert CliRunner().invoke(app, ["degrade", str(file), "--output", str(file)]).exit_code == 2
+    assert CliRunner().invoke(app, ["distort", str(file), "--output", str(file)]).exit_code == 2

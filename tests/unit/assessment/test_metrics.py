@@ -12,14 +12,12 @@ from support.assessing import make_study
 from support.fakes import loaded_fake
 from support.judged import OracleScorer
 from turnscore_assessment.agreement import scoring
+from turnscore_assessment.analysis.metric_columns import MetricColumn, judge_study, read_columns
+from turnscore_assessment.analysis.metrics import compare_metrics, measure_metrics
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.figures import correlate, correlate_ranks, williams_test
-from turnscore_assessment.metrics.human_study import judge_study
-from turnscore_assessment.metrics.metric_columns import MetricColumn, read_columns
-from turnscore_assessment.metrics.metric_correlation import compare_metrics, measure_metrics
-from turnscore_assessment.ratings.form import SpokenTurn
-from turnscore_assessment.ratings.rating_file import RatingFile, write_ratings
+from turnscore_assessment.ratings.rating_file import RatingFile, SpokenTurn, write_ratings
 from typer.testing import CliRunner
 
 TRUTH = {"A": 80.0, "B": 65.0, "C": 50.0, "D": 35.0, "E": 20.0}

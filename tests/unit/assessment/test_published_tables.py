@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from support.data_sets import find_data
-from turnscore_assessment.ratings.published_form import read_published
-from turnscore_assessment.ratings.rating_file import RatingFile, read_lines
-from turnscore_assessment.replication.replication import Replication, compare_studies
-from turnscore_assessment.report.study_report import StudyReport, build_report
+from turnscore_assessment.analysis.replication import Replication, compare_studies
+from turnscore_assessment.analysis.study_report import StudyReport, build_report
+from turnscore_assessment.ratings.rating_file import RatingFile, read_lines, read_published
 
 PUBLISHED: dict[str, Any] = json.loads((Path(__file__).parent / "ji2022.json").read_text())
 FREE_1, FREE_2, ICE_BREAKER = "free_run1", "free_run2", "icebreaker"

@@ -9,14 +9,21 @@ import numpy as np
 import pytest
 from support.assessing import make_study
 from support.data_sets import find_data
+from turnscore_assessment.analysis.reliability import read_items
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.figures import Floats, find_interval
+from turnscore_assessment.ratings import reliability_coefficients
 from turnscore_assessment.ratings.rating_file import RatingFile, read_lines, write_ratings
-from turnscore_assessment.reliability import krippendorff
-from turnscore_assessment.reliability.intraclass import bound_intraclass, measure_intraclass, step_up
-from turnscore_assessment.reliability.krippendorff import SCALES, Scale, bound_alpha, measure_alpha
-from turnscore_assessment.reliability.rated_items import read_items
+from turnscore_assessment.ratings.reliability_coefficients import (
+    SCALES,
+    AlphaScale,
+    bound_alpha,
+    bound_intraclass,
+    measure_alpha,
+    measure_intraclass,
+    step_up,
+)
 from typer.testing import CliRunner
 
 SHROUT_FLEISS = np.array(
@@ -83,11 +90,11 @@ def test_intervals_hold_the_figure_and_repeat_themselves() -> None:
 @pytest.mark.parametrize(
     ("scale", "expected"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849), ("ratio", 0.797)]
 )
-def test_alpha_is_krippendorffs(scale: Scale, expected: float) -> None:
+def test_alpha_is_krippendorffs(scale: AlphaScale, expected: float) -> None:
     assert measure_alpha(KRIPPENDORFF, scale) == pytest.approx(expected, abs=0.0005)
 
 
-def count_pairs(table: Floats, scale: Scale) -> float:
+def count_pairs(table: Floats, scale: AlphaScale) -> float:
     """Alpha by its definition: every ordered pair of ratings of an item, and of all items."""
     kept = [row[~np.isnan(row)] for row in table if (~np.isnan(row)).sum() > 1]
     everything = np.concatenate(kept)
@@ -109,7 +116,7 @@ def count_pairs(table: Floats, scale: Scale) -> float:
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_alpha_is_what_counting_every_pair_gives(scale: Scale) -> None:
+def test_alpha_is_what_counting_every_pair_gives(scale: AlphaScale) -> None:
     generator = np.random.default_rng(3)
     table = np.floor(generator.normal(size=(25, 1)) * 2 + generator.normal(size=(25, 4)) + 9)
     table[generator.random(table.shape) < 0.3] = np.nan
@@ -162,7 +169,7 @@ def test_what_cannot_be_measured_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
         measure_intraclass(np.array([[1.0, 2.0]]))
     with pytest.raises(AssessmentError, match="-1 is one"):
         measure_alpha(np.array([[-1.0, 2.0]]), "ratio")
-    monkeypatch.setattr(krippendorff, "MOST_RATIO_VALUES", 2)
+    monkeypatch.setattr(reliability_coefficients, "MOST_RATIO_VALUES", 2)
     with pytest.raises(AssessmentError, match="at most 2 distinct values, not 3"):
         measure_alpha(np.array([[1.0, 2.0], [3.0, 1.0]]), "ratio")
     assert math.isnan(measure_alpha(np.ones((3, 2)), "interval"))

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 from support.assessing import make_study
+from turnscore_assessment.analysis.replication import compare_studies
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.errors import TooFewError
 from turnscore_assessment.figures import bound_by_fisher
 from turnscore_assessment.ratings.rating_file import write_ratings
-from turnscore_assessment.replication.replication import compare_studies
 from typer.testing import CliRunner
 
 TRUTH = {"A": 80.0, "B": 65.0, "C": 50.0, "D": 35.0}

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import simulate_reports as simulation
 from support.assessing import make_study
+from turnscore_assessment.analysis import study_report
+from turnscore_assessment.analysis.study_page import to_json, write_report
+from turnscore_assessment.analysis.study_report import build_report
+from turnscore_assessment.charts import draw_histogram, draw_intervals, draw_lines
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.figures import Interval
 from turnscore_assessment.ratings.rating_file import write_ratings
-from turnscore_assessment.report import rater_agreement, simulation
-from turnscore_assessment.report.charts import draw_histogram, draw_intervals, draw_lines
-from turnscore_assessment.report.study_files import to_json, write_report
-from turnscore_assessment.report.study_report import build_report
 from typer.testing import CliRunner
 
 HOSTILE = "=<script>alert(1)</script>"
@@ -92,7 +93,7 @@ def test_the_command_says_what_is_wrong_with_the_file(tmp_path: Path) -> None:
 def test_many_pairs_of_raters_are_sampled_to_the_same_median(monkeypatch: pytest.MonkeyPatch) -> None:
     study = make_study({"A": 70, "B": 60, "C": 40, "D": 20}, workers=80)
     everything = build_report(study, 5, 0).agreement["passed"]
-    monkeypatch.setattr(rater_agreement, "MOST_PAIRS", 500)
+    monkeypatch.setattr(study_report, "MOST_PAIRS", 500)
     sampled = build_report(study, 5, 0).agreement["passed"]
     assert len(sampled.correlations) <= 501 < len(everything.correlations)
     assert sampled.median == pytest.approx(everything.median, abs=0.06)

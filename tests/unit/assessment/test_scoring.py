@@ -6,15 +6,19 @@ import numpy as np
 import pytest
 from scipy import stats
 from support.assessing import make_study
+from turnscore_assessment.analysis.study_report import build_report
 from turnscore_assessment.errors import TooFewError
-from turnscore_assessment.ratings.form import RatedDialogue, StudyDescription
-from turnscore_assessment.ratings.rating_file import RatingFile
-from turnscore_assessment.ratings.rating_table import build_table
-from turnscore_assessment.report.study_report import build_report
-from turnscore_assessment.scoring.quality_control import Verdict, control_quality, find_passing
-from turnscore_assessment.scoring.significance import compare_ranks
-from turnscore_assessment.scoring.standardization import measure_workers, standardize
-from turnscore_assessment.scoring.system_scores import choose_rows, resample_systems, sum_values
+from turnscore_assessment.ratings.rating_file import RatedDialogue, RatingFile, StudyDescription
+from turnscore_assessment.ratings.rating_table import build_table, measure_workers, standardize
+from turnscore_assessment.ratings.scoring import (
+    Verdict,
+    choose_rows,
+    compare_ranks,
+    control_quality,
+    find_passing,
+    resample_systems,
+    sum_values,
+)
 
 TRUTH = {"A": 75.0, "B": 60.0, "C": 60.0, "D": 30.0}
 

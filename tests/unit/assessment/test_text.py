@@ -10,13 +10,16 @@ import pytest
 from numpy.typing import NDArray
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.errors import BadFileError
+from turnscore_assessment.readability.coherence import (
+    SHIPPED,
+    DullPatterns,
+    find_penalty,
+    measure_coherence,
+    read_patterns,
+)
+from turnscore_assessment.readability.flesch import count_sentences, count_syllables, measure_readability, split_words
+from turnscore_assessment.readability.text_scores import TextSettings, find_context, score_texts
 from turnscore_assessment.spoken_dialogues import SpokenDialogue
-from turnscore_assessment.text.coherence import find_penalty, measure_coherence
-from turnscore_assessment.text.dullness import SHIPPED, DullPatterns, read_patterns
-from turnscore_assessment.text.readability import measure_readability
-from turnscore_assessment.text.syllables import count_syllables
-from turnscore_assessment.text.text_scores import TextSettings, find_context, score_texts
-from turnscore_assessment.text.words import count_sentences, split_words
 from typer.testing import CliRunner
 
 SYLLABLES = {
@@ -131,7 +134,7 @@ def test_the_command_writes_a_line_a_dialogue(tmp_path: Path) -> None:
         '{"system": "A bot with a long name", "turns": ["hi", "The cat sat on the mat."]}\n'
         '{"turns": []}\n{"turns": ["a", "ok"]}\n'
     )
-    done = CliRunner().invoke(app, ["text", str(file), "--output", str(out)])
+    done = CliRunner().invoke(app, ["readability", str(file), "--output", str(out)])
     assert done.exit_code == 0, done.output
     assert "A bot with a long name" in done.output
     rows = list(csv.DictReader(out.read_text().splitlines()))
@@ -150,7 +153,7 @@ def test_wrong_lists_and_encoders_are_named(tmp_path: Path) -> None:
         read_patterns(None, bad)
     file = tmp_path / "dialogues.jsonl"
     file.write_text('{"turns": ["a", "b"]}\n')
-    words = ["text", str(file), "--output", str(tmp_path / "o.csv")]
+    words = ["readability", str(file), "--output", str(tmp_path / "o.csv")]
     done = CliRunner().invoke(app, [*words, "--encoder", f"{tmp_path}/nothing/"])
     assert done.exit_code == 1
     assert "nothing" in done.stderr

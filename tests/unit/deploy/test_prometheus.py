@@ -13,7 +13,7 @@ import httpx
 import pytest
 from prometheus_client import start_http_server
 from support import plain_http
-from turnscore_assessment.drift.metric_source import collect, query_prometheus, read_service
+from turnscore_assessment.drift.sources import collect, query_prometheus, read_service
 from turnscore_core.deadline import Deadline
 from turnscore_load.address import free_port
 from turnscore_service.metrics import write_out

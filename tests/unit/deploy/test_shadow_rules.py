@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from support.alert_rules import load_written, run_promtool
-from turnscore_assessment.drift.shadow_values import FAR
+from turnscore_assessment.drift.shadow import FAR
 from turnscore_service import metrics
 
 RULES = load_written("rules")

@@ -11,7 +11,7 @@ from typing import IO, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from turnscore_assessment.references.metrics.word_vectors import split_line
+from turnscore_assessment.references.vector_metrics import split_line
 
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.training.encoders import Encoder

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from turnscore_assessment.agreement.statistics import compute_auc
-from turnscore_assessment.data.development_sets import ADVERSARIAL_FILE, ADVERSARIAL_KINDS
+from turnscore_assessment.correlations import compute_auc
 from turnscore_assessment.data.dialogues import read_rows
+from turnscore_assessment.data.labelled_turns import ADVERSARIAL_FILE, ADVERSARIAL_KINDS
 
 from turnscore_exporters.baselines.material.asked import Asked, Baseline, Floats
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from turnscore_assessment.agreement.bootstrap import LEAST_OBSERVATIONS
 from turnscore_assessment.agreement.bundles import make_turn
-from turnscore_assessment.agreement.statistics import Interval
 from turnscore_assessment.agreement_table.columns import ScoredSet, length_and_position
 from turnscore_assessment.agreement_table.judged_sets import TURNS, JudgedItem, JudgedSet, draw_places, read_judged_sets
 from turnscore_assessment.agreement_table.measures import ALL, Draws, Figures, measure_set
+from turnscore_assessment.correlations import LEAST_OBSERVATIONS
 from turnscore_assessment.data.dialogues import read_rows
-from turnscore_assessment.data.rated_turns import alternate
+from turnscore_assessment.data.labelled_turns import alternate
+from turnscore_assessment.figures import Interval
 
 from turnscore_exporters.baselines.material.asked import Asked, Baseline, Floats
 from turnscore_exporters.baselines.material.leaks import true_references

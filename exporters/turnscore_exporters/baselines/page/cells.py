@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from turnscore_assessment.agreement.report import NOTHING
-from turnscore_assessment.markdown import table_head, table_row
+from turnscore_assessment.rendering import table_head, table_row
 
 from turnscore_exporters.baselines.page.published import Report
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from turnscore_assessment.agreement.report import NOTHING
-from turnscore_assessment.markdown import table_head, table_row
+from turnscore_assessment.rendering import table_head, table_row
 
 from turnscore_exporters.baselines.page.cells import is_trivial, list_sizes, name_row
 from turnscore_exporters.baselines.page.published import COMPARISONS, Report

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from turnscore_assessment.agreement.statistics import compute_auc
+from turnscore_assessment.correlations import compute_auc
 
 from turnscore_exporters.baselines.encoders.text_vectors import FrozenVectors
 from turnscore_exporters.baselines.material.asked import Asked, Floats

@@ -12,7 +12,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.svm import LinearSVC
 from torch import Tensor
 from torch.nn import functional
-from turnscore_assessment.agreement.statistics import compute_auc
+from turnscore_assessment.correlations import compute_auc
 
 from turnscore_exporters.baselines.encoders.word_vectors import WordVectors
 from turnscore_exporters.baselines.material.asked import Asked, Floats

@@ -6,14 +6,15 @@ import tracemalloc
 import numpy as np
 import pytest
 from scipy import stats
-from turnscore_assessment.agreement.bootstrap import (
-    correlate,
+from turnscore_assessment.correlations import (
+    compute_kendall,
+    compute_partial_correlation,
+    correlate_clustered,
     draw_dialogues,
     resample_kendall,
     resample_pearson,
     resample_spearman,
 )
-from turnscore_assessment.agreement.statistics import compute_kendall, compute_partial_correlation
 
 GENERATOR = np.random.default_rng(5)
 DIALOGUES = np.repeat(np.arange(20), GENERATOR.integers(1, 8, 20))
@@ -68,7 +69,7 @@ def test_resampled_kendall_holds_no_table_of_all_pairs_of_dialogues() -> None:
 
 
 def test_points_equal_scipys_and_lie_in_their_intervals() -> None:
-    found = correlate(SCORES, QUALITIES, {"length": LENGTHS}, DIALOGUES, 300, 0)
+    found = correlate_clustered(SCORES, QUALITIES, {"length": LENGTHS}, DIALOGUES, 300, 0)
     assert found.pearson.value == pytest.approx(stats.pearsonr(SCORES, QUALITIES).statistic)
     assert found.spearman.value == pytest.approx(stats.spearmanr(SCORES, QUALITIES).statistic)
     assert found.kendall.value == pytest.approx(stats.kendalltau(SCORES, QUALITIES).statistic)
@@ -80,7 +81,7 @@ def test_points_equal_scipys_and_lie_in_their_intervals() -> None:
 
 @pytest.mark.parametrize("method", ["pearson", "spearman"])
 def test_partial_intervals_come_from_partial_correlations_of_the_copied_resamples(method: str) -> None:
-    found = correlate(SCORES, QUALITIES, {"length": LENGTHS}, DIALOGUES, 30, 1).given["length"][method]
+    found = correlate_clustered(SCORES, QUALITIES, {"length": LENGTHS}, DIALOGUES, 30, 1).given["length"][method]
     values = [
         compute_partial_correlation(SCORES[each], QUALITIES[each], LENGTHS[each], ranks=method == "spearman")
         for each in map(copy_resample, DRAWS)
@@ -90,18 +91,20 @@ def test_partial_intervals_come_from_partial_correlations_of_the_copied_resample
 
 def test_saying_everything_twice_in_a_dialogue_makes_nothing_surer() -> None:
     twice = np.repeat(np.arange(len(DIALOGUES)), 2)
-    once = correlate(SCORES, QUALITIES, {}, DIALOGUES, 200, 0).pearson
-    again = correlate(SCORES[twice], QUALITIES[twice], {}, DIALOGUES[twice], 200, 0).pearson
+    once = correlate_clustered(SCORES, QUALITIES, {}, DIALOGUES, 200, 0).pearson
+    again = correlate_clustered(SCORES[twice], QUALITIES[twice], {}, DIALOGUES[twice], 200, 0).pearson
     assert (again.low, again.high) == pytest.approx((once.low, once.high))
 
 
 def test_the_same_seed_gives_the_same_intervals() -> None:
-    first, second, other = (correlate(SCORES, QUALITIES, {}, DIALOGUES, 50, seed).kendall for seed in (3, 3, 4))
+    first, second, other = (
+        correlate_clustered(SCORES, QUALITIES, {}, DIALOGUES, 50, seed).kendall for seed in (3, 3, 4)
+    )
     assert first == second != other
 
 
 def test_a_perfect_score_gives_one_everywhere_and_leaves_nothing_given_itself() -> None:
-    found = correlate(QUALITIES, QUALITIES, {"itself": QUALITIES}, DIALOGUES, 100, 0)
+    found = correlate_clustered(QUALITIES, QUALITIES, {"itself": QUALITIES}, DIALOGUES, 100, 0)
     for interval in (found.pearson, found.spearman, found.kendall):
         assert (interval.value, interval.low, interval.high) == pytest.approx((1, 1, 1))
     assert math.isnan(found.given["itself"]["pearson"].value)
@@ -109,7 +112,7 @@ def test_a_perfect_score_gives_one_everywhere_and_leaves_nothing_given_itself() 
 
 
 def test_a_constant_score_gives_no_figure() -> None:
-    found = correlate(np.full(len(QUALITIES), 0.1), QUALITIES, {}, DIALOGUES, 20, 0)
+    found = correlate_clustered(np.full(len(QUALITIES), 0.1), QUALITIES, {}, DIALOGUES, 20, 0)
     for interval in (found.pearson, found.spearman, found.kendall):
         assert all(map(math.isnan, (interval.value, interval.low, interval.high)))
 
@@ -126,8 +129,8 @@ def test_resamples_in_which_the_score_is_constant_are_left_out() -> None:
 
 
 def test_two_observations_give_no_figure_and_two_dialogues_no_interval() -> None:
-    assert math.isnan(correlate(SCORES[:2], QUALITIES[:2], {}, DIALOGUES[:2], 20, 0).pearson.value)
+    assert math.isnan(correlate_clustered(SCORES[:2], QUALITIES[:2], {}, DIALOGUES[:2], 20, 0).pearson.value)
     few = DIALOGUES < 2
-    found = correlate(SCORES[few], QUALITIES[few], {}, DIALOGUES[few], 20, 0).kendall
+    found = correlate_clustered(SCORES[few], QUALITIES[few], {}, DIALOGUES[few], 20, 0).kendall
     assert found.value == compute_kendall(SCORES[few], QUALITIES[few])
     assert math.isnan(found.low)

@@ -10,10 +10,10 @@ from click.testing import Result
 from scipy import stats
 from support.fakes import FakeScorer, loaded_fake
 from support.judged import OracleScorer, build_judged, write_judged
-from turnscore_assessment import service_client
+from turnscore_assessment import command_line
 from turnscore_assessment.agreement import scoring
-from turnscore_assessment.agreement.command import app
-from turnscore_assessment.agreement.data import read_judged_dialogues
+from turnscore_assessment.agreement.judged_dialogues import read_judged_dialogues
+from turnscore_assessment.commands.agreement import app
 from turnscore_client import AsyncTurnScoreClient
 from turnscore_client.testing import MockTurnScore
 from typer.testing import CliRunner
@@ -184,7 +184,7 @@ def test_without_a_bundle_the_service_is_asked(file: Path, monkeypatch: pytest.M
         opened.append((url, timeout_seconds))
         return mock.async_client()
 
-    monkeypatch.setattr(service_client, "AsyncTurnScoreClient", open_client)
+    monkeypatch.setattr(command_line, "AsyncTurnScoreClient", open_client)
     options = ("--scorer", "engagement", "--url", "http://here:1", "--timeout", "7", "--level", "turn")
     result = run(file, *options, bundles=())
     assert result.exit_code == 0, result.output

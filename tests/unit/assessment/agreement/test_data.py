@@ -8,15 +8,12 @@ import numpy as np
 import pytest
 from support.assessing import make_study
 from support.judged import build_judged, write_judged
-from turnscore_assessment.agreement.command import FormName, convert_app
-from turnscore_assessment.agreement.data import read_judged_dialogues
-from turnscore_assessment.agreement.forms import FORMS
+from turnscore_assessment.agreement.judged_dialogues import FORMS, read_judged_dialogues
+from turnscore_assessment.commands.agreement import FormName, convert_app
 from turnscore_assessment.errors import BadDataError, BadRatingsError
 from turnscore_assessment.ratings.rating_file import RatingFile, write_ratings
-from turnscore_assessment.ratings.rating_table import build_table
-from turnscore_assessment.scoring.quality_control import control_quality, find_passing
-from turnscore_assessment.scoring.standardization import standardize
-from turnscore_assessment.scoring.system_scores import choose_rows
+from turnscore_assessment.ratings.rating_table import build_table, standardize
+from turnscore_assessment.ratings.scoring import choose_rows, control_quality, find_passing
 from typer.testing import CliRunner
 
 USER = {"speaker": "user", "text": "hi"}

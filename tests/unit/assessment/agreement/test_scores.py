@@ -7,8 +7,8 @@ import pytest
 from support.fakes import FakeScorer, loaded_fake
 from support.judged import OracleScorer, build_judged
 from turnscore_assessment.agreement.bundles import load_bundles, make_turn, score_turns, score_with_bundle
-from turnscore_assessment.agreement.data import JudgedDialogue
-from turnscore_assessment.agreement.service import score_with_service
+from turnscore_assessment.agreement.judged_dialogues import JudgedDialogue
+from turnscore_assessment.agreement.scoring import score_with_service
 from turnscore_assessment.errors import AgreementError
 from turnscore_client import AsyncTurnScoreClient
 from turnscore_core.scorers.scorer import TurnToScore

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from sklearn import metrics
-from turnscore_assessment.agreement.statistics import (
+from turnscore_assessment.correlations import (
     bootstrap,
     compute_auc,
     compute_balanced_accuracy,

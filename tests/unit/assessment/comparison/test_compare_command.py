@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.json_lines import write_lines
-from turnscore_assessment import service_client
+from turnscore_assessment import command_line
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.comparison.score_file import read_score_file
 from turnscore_client._command.app import app as client_app
@@ -148,7 +148,7 @@ def test_dialogues_without_scores_go_to_the_service(tmp_path: Path, monkeypatch:
     rows = [{"id": str(n), "turns": turns} for n in range(9)]
     files = [str(write_lines(tmp_path / f"{name}.jsonl", *rows)) for name in "ab"]
     mock = MockTurnScore()
-    monkeypatch.setattr(service_client, "AsyncTurnScoreClient", lambda url, **_: mock.async_client())
+    monkeypatch.setattr(command_line, "AsyncTurnScoreClient", lambda url, **_: mock.async_client())
     found = run_json(tmp_path, *files, "--scorers", "engagement")
     assert [row["scorer"] for row in found["scorers"]] == ["engagement"]
     assert found["scorers"][0]["found"]["difference"]["value"] == 0
@@ -177,7 +177,7 @@ def test_what_the_client_writes_is_what_is_read(tmp_path: Path) -> None:
 
 
 def test_a_service_that_fails_is_named_with_the_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service_client, "CALL_SECONDS", 0.2)
+    monkeypatch.setattr(command_line, "CALL_SECONDS", 0.2)
     turns = [{"speaker": "system", "text": "hello"}]
     file = str(write_lines(tmp_path / "a.jsonl", {"turns": turns}))
     done = run(file, file, "--url", "http://127.0.0.1:9")

@@ -1,9 +1,9 @@
 """The simulation of docs/compare.md, made small: it finds who keeps a promise, and who does not."""
 
 import pytest
+import simulate_comparisons as simulation
 from scipy import stats
-from turnscore_assessment.comparison import simulation
-from turnscore_assessment.comparison.simulation import count_calls, count_false_verdicts, draw_ratings, draw_skewed
+from simulate_comparisons import count_calls, count_false_verdicts, draw_ratings, draw_skewed
 from typer import Typer
 from typer.testing import CliRunner
 

@@ -5,13 +5,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from scipy import stats
-from turnscore_assessment.comparison.decision import (
+from turnscore_assessment.comparison.comparison import measure_length_effect
+from turnscore_assessment.comparison.difference import (
     find_needed_dialogues,
     find_power,
     find_smallest_difference,
+    measure_difference,
 )
-from turnscore_assessment.comparison.difference import measure_difference
-from turnscore_assessment.comparison.length import measure_length_effect
 from turnscore_assessment.errors import TooFewError
 from turnscore_assessment.figures import Floats
 

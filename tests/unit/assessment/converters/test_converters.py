@@ -9,7 +9,7 @@ import pytest
 from support.data_sets import find_data
 from turnscore_assessment.commands.data import app
 from turnscore_assessment.converters.catalogue import SETS, find_files
-from turnscore_assessment.data.rated_turns import read_rated_turns
+from turnscore_assessment.data.labelled_turns import read_rated_turns
 from typer.testing import CliRunner
 
 UNLIKE = {"order", "worker", "hit"}

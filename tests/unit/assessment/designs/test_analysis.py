@@ -5,13 +5,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from turnscore_assessment.designs.analysis import analyse_criterion
-from turnscore_assessment.designs.answer_file import OptionTable, build_option_table
-from turnscore_assessment.designs.choice_models import build_choices, fit_choices, split_pairs, split_ranking
-from turnscore_assessment.designs.clustering import average_by_system, build_estimates
+from simulate_designs import CRITERION, SimulatedRaters, StudySize, make_key, run_study
+from turnscore_assessment.designs.analysis import Transform, analyse_criterion, transform_answers
+from turnscore_assessment.designs.answers import OptionTable, build_option_table
+from turnscore_assessment.designs.estimates import (
+    average_by_system,
+    build_choices,
+    build_estimates,
+    fit_choices,
+    split_pairs,
+    split_ranking,
+)
 from turnscore_assessment.designs.form import AskedCriterion, DesignKey, DesignKind
-from turnscore_assessment.designs.simulation import CRITERION, SimulatedRaters, StudySize, make_key, run_study
-from turnscore_assessment.designs.transforms import Transform, transform_answers
 from turnscore_assessment.errors import TooFewError
 
 WINS = {(0, 1): 7, (1, 0): 3, (0, 2): 6, (2, 0): 2, (1, 2): 5, (2, 1): 4, (3, 0): 1, (0, 3): 5, (2, 3): 3, (3, 2): 3}

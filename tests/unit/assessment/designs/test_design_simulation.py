@@ -1,9 +1,9 @@
 """The simulation of docs/designs.md, made small: each design recovers the order, and its intervals hold the truth."""
 
 import pytest
-from turnscore_assessment.designs import simulation
+import simulate_designs as simulation
+from simulate_designs import StudySize, measure_recovery
 from turnscore_assessment.designs.form import DesignKind
-from turnscore_assessment.designs.simulation import StudySize, measure_recovery
 from typer import Typer
 from typer.testing import CliRunner
 

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from turnscore_assessment.designs.form import AskedCriterion, Design, DesignKind, DesignWish, Item
+from turnscore_assessment.designs.form import AskedCriterion, Design, DesignKind, DesignWish, Item, write_design
 from turnscore_assessment.designs.making import DesignError, make_design
-from turnscore_assessment.designs.sheet_file import write_design
 from turnscore_assessment.errors import TooFewError
-from turnscore_assessment.ratings.form import SpokenTurn
+from turnscore_assessment.ratings.rating_file import SpokenTurn
 
 SYSTEMS = ("alpha-9", "beta-9", "gamma-9")
 CRITERIA = [AskedCriterion(name="fun"), AskedCriterion(name="clear")]

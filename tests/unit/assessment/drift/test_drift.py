@@ -13,16 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from scipy import stats
+from simulate_drift import count_alarms
 from support.json_lines import write_lines
-from turnscore_assessment.drift import metric_source
-from turnscore_assessment.drift.command import app
-from turnscore_assessment.drift.file_source import read_file
-from turnscore_assessment.drift.findings import Verdict, find_drift
-from turnscore_assessment.drift.live_values import LiveValues, read_baseline, write_baseline
-from turnscore_assessment.drift.metric_source import collect
+from turnscore_assessment.commands.drift import app
+from turnscore_assessment.drift import sources
+from turnscore_assessment.drift.findings import (
+    DriftVerdict,
+    find_drift,
+    find_limit,
+    find_shares,
+    measure_stability,
+)
+from turnscore_assessment.drift.live_values import BINS, LiveValues, read_baseline, write_baseline
 from turnscore_assessment.drift.report import make_page, make_rules
-from turnscore_assessment.drift.simulation import count_alarms
-from turnscore_assessment.drift.stability import BINS, find_limit, find_shares, measure_stability
+from turnscore_assessment.drift.sources import collect, read_file
 from turnscore_assessment.errors import AssessmentError, BadFileError
 from turnscore_core.deadline import Deadline
 from turnscore_service import metrics
@@ -101,7 +105,7 @@ def test_a_baseline_of_files_tells_how_alike_turns_are_where_metrics_do_not():
     window = live(draw_bins(generator, 500, -0.2).sum(axis=0).astype(float).tolist(), 500)
     told = find_drift([window], [baseline])[0].comparisons[1]
     blind = find_drift([window], [replace(baseline, products=[])])[0].comparisons[1]
-    assert (told.verdict, blind.verdict) == (Verdict.DRIFTED, Verdict.STABLE)
+    assert (told.verdict, blind.verdict) == (DriftVerdict.DRIFTED, DriftVerdict.STABLE)
     assert blind.limit == find_limit(500, 500)
 
 
@@ -142,7 +146,7 @@ def test_metrics_and_a_file_of_the_same_scores_have_the_same_counts(tmp_path: Pa
         {"speaker": "system", "text": "x", "scores": {"combined": each.model_dump()}} for each in scored
     ]
     path = write_lines(tmp_path / "scores.jsonl", {"line": 1, "turns": turns})
-    families = metric_source.text_string_to_metric_families(served)
+    families = sources.text_string_to_metric_families(served)
     samples = [(each.name, each.labels, each.value) for family in families for each in family.samples]
     [of_metrics] = [each for each in collect(samples) if each.model == "drift-test:1"]
     [of_file] = read_file(path)
@@ -155,11 +159,11 @@ def test_metrics_and_a_file_of_the_same_scores_have_the_same_counts(tmp_path: Pa
 def test_only_enough_dialogues_and_the_same_model_are_judged():
     skewed, even = [500.0] + [10.0] * 9, [50.0] * 10
     [found] = find_drift([live(skewed, 99)], [live(even, 500)])
-    assert [each.verdict for each in found.comparisons] == [Verdict.TOO_FEW] * 2
+    assert [each.verdict for each in found.comparisons] == [DriftVerdict.TOO_FEW] * 2
     [found] = find_drift([live(skewed, 100)], [live(even, 500)])
-    assert [each.verdict for each in found.comparisons] == [Verdict.DRIFTED] * 2
+    assert [each.verdict for each in found.comparisons] == [DriftVerdict.DRIFTED] * 2
     [found] = find_drift([live(even, 100)], [live(skewed, 500)])
-    assert [each.verdict for each in found.comparisons] == [Verdict.STABLE, Verdict.DRIFTED]
+    assert [each.verdict for each in found.comparisons] == [DriftVerdict.STABLE, DriftVerdict.DRIFTED]
     [found] = find_drift([live(even, 100, model="quality:2")], [live(skewed, 500)])
     assert [each.against for each in found.comparisons] == ["bundle"]
     assert "take a new one with quality:2" in found.warnings[0]
@@ -233,13 +237,13 @@ def test_a_prometheus_is_asked_for_each_series_of_the_window(monkeypatch: pytest
         return httpx.Response(200, json={"data": {"result": [value]}}, request=httpx.Request("GET", url))
 
     monkeypatch.setattr(httpx, "get", get)
-    [found] = collect(metric_source.query_prometheus("http://p:9090/", "3d", 'job="bot"', "shop"))
+    [found] = collect(sources.query_prometheus("http://p:9090/", "3d", 'job="bot"', "shop"))
     assert (found.bins[0], found.low, found.dialogues) == (7, 7, 7)
-    assert len(asked) == len(metric_source.SERIES)
+    assert len(asked) == len(sources.SERIES)
     assert all('{job="bot", tenant="shop"}[3d]' in each for each in asked)
     monkeypatch.setattr(httpx, "get", lambda url, **_: httpx.Response(500, request=httpx.Request("GET", url)))
     with pytest.raises(AssessmentError, match="500"):
-        metric_source.read_service("http://service:3000")
+        sources.read_service("http://service:3000")
 
 
 def test_the_page_and_the_rules_escape_what_they_show():

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from turnscore_assessment.drift.live_values import LiveValues
-from turnscore_assessment.drift.replay import Kind, count_fired, draw_bins, make_series, replay
-from turnscore_assessment.drift.stability import BINS
+from replay_drift import Kind, count_fired, draw_bins, make_series, replay
+from turnscore_assessment.drift.live_values import BINS, LiveValues
 from turnscore_assessment.errors import AssessmentError
 
 RULES = Path(__file__).parents[4] / "deploy" / "observability" / "rules" / "turnscore.yml"

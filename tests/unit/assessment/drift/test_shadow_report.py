@@ -5,11 +5,10 @@ from typing import Any
 
 import httpx
 import pytest
-from turnscore_assessment.drift import metric_source
-from turnscore_assessment.drift.command import app
-from turnscore_assessment.drift.metric_source import query_least, query_prometheus
-from turnscore_assessment.drift.shadow_report import make_shadow_page
-from turnscore_assessment.drift.shadow_values import CORRELATION, TOTALS, collect_shadows
+from turnscore_assessment.commands.drift import app
+from turnscore_assessment.drift import sources
+from turnscore_assessment.drift.shadow import CORRELATION, TOTALS, collect_shadows, make_shadow_page
+from turnscore_assessment.drift.sources import query_least, query_prometheus
 from turnscore_service import metrics
 from typer.testing import CliRunner
 
@@ -76,8 +75,8 @@ def test_the_table_says_what_would_change(tmp_path: Path):
 @pytest.mark.usefixtures("service")
 def test_two_services_add_up_and_the_least_correlation_counts():
     twice = [
-        *metric_source.read_service("http://a"),
-        *metric_source.read_service("http://b"),
+        *sources.read_service("http://a"),
+        *sources.read_service("http://b"),
         (CORRELATION, LABELS, 0.5),
     ]
     [found] = collect_shadows(twice)
@@ -132,4 +131,4 @@ def test_the_page_escapes_names(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(
         httpx, "get", lambda url, **_: httpx.Response(200, text=text, request=httpx.Request("GET", url))
     )
-    assert "<b>" not in make_shadow_page(collect_shadows(metric_source.read_service("http://a")), "c", "d")
+    assert "<b>" not in make_shadow_page(collect_shadows(sources.read_service("http://a")), "c", "d")

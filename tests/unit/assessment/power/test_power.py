@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 from support.data_sets import find_data
 from support.json_lines import write_lines
+from turnscore_assessment.analysis import power
+from turnscore_assessment.analysis.power import Pilot, Transform, plan_study, read_pilot, simulate_power
 from turnscore_assessment.commands.main import app
-from turnscore_assessment.comparison.decision import find_power
+from turnscore_assessment.comparison.difference import find_power
 from turnscore_assessment.errors import AssessmentError, TooFewError
-from turnscore_assessment.power import planning
-from turnscore_assessment.power.pilot import Pilot, Transform, read_pilot
-from turnscore_assessment.power.planning import plan_study, simulate_power
-from turnscore_assessment.ratings.published_form import read_published
-from turnscore_assessment.ratings.rating_file import read_ratings
+from turnscore_assessment.ratings.rating_file import read_published, read_ratings
 from typer.testing import CliRunner
 
 RUNNER = CliRunner()
@@ -97,7 +95,7 @@ def test_more_dialogues_help_as_far_as_dialogues_differ() -> None:
 def test_a_difference_too_small_to_see_is_not_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_study(make_pilot(), difference=0.01)
     assert (plan.needed, plan.curve, plan.false_alarms) == (None, [], None)
-    monkeypatch.setattr(planning, "MOST_WORKERS", 20)
+    monkeypatch.setattr(power, "MOST_WORKERS", 20)
     assert plan_study(make_pilot(), difference=6.0).needed is None
 
 

@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.data_sets import find_data
-from turnscore_assessment.agreement.statistics import compute_pearson, compute_spearman
+from turnscore_assessment.correlations import compute_pearson, compute_spearman
 from turnscore_assessment.references.encoders import BundleEncoder
-from turnscore_assessment.references.metrics.catalogue import Resources, find_metrics
-from turnscore_assessment.references.metrics.sentence_encoder import EncoderCosine
-from turnscore_assessment.references.multiref import RATINGS_FILE, TEST_FILE, read_human, read_outputs, read_rated
-from turnscore_assessment.references.reducers import Tables, groups_of
+from turnscore_assessment.references.evaluation import Resources, Tables, find_metrics, groups_of
+from turnscore_assessment.references.reference_file import RATINGS_FILE, TEST_FILE, read_human, read_outputs, read_rated
+from turnscore_assessment.references.vector_metrics import EncoderCosine
 from turnscore_core.deadline import Deadline
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings

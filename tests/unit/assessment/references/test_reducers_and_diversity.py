@@ -5,18 +5,24 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from turnscore_assessment.references.comparisons import Comparison, Floats
-from turnscore_assessment.references.diversity import adjusted_distinct, distinct, measure_diversity, self_bleu
-from turnscore_assessment.references.errors import ReferencesError
-from turnscore_assessment.references.evaluation import evaluate
-from turnscore_assessment.references.metrics.bleu import Bleu
-from turnscore_assessment.references.metrics.metric import Group, Pair
-from turnscore_assessment.references.reducers import Tables
-from turnscore_assessment.references.report import to_table
+from turnscore_assessment.commands.references import to_table
+from turnscore_assessment.errors import ReferencesError
+from turnscore_assessment.figures import Floats
+from turnscore_assessment.references.evaluation import Tables, evaluate
+from turnscore_assessment.references.ngram_metrics import (
+    Bleu,
+    Group,
+    Pair,
+    adjusted_distinct,
+    distinct,
+    measure_diversity,
+    self_bleu,
+)
+from turnscore_assessment.references.reference_file import ReferencedReplies
 
 
-def row(hypotheses: list[str], references: list[str], system: str = "s") -> Comparison:
-    return Comparison(context_id="c", system=system, hypotheses=tuple(hypotheses), references=tuple(references))
+def row(hypotheses: list[str], references: list[str], system: str = "s") -> ReferencedReplies:
+    return ReferencedReplies(context_id="c", system=system, hypotheses=tuple(hypotheses), references=tuple(references))
 
 
 class Named:

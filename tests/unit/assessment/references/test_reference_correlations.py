@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from turnscore_assessment.figures import williams_test
-from turnscore_assessment.references.correlation import correlate
+from turnscore_assessment.references.evaluation import correlate_contexts
 
 GENERATOR = np.random.default_rng(0)
 RATINGS = GENERATOR.integers(1, 6, 60).astype(float)
@@ -15,14 +15,14 @@ CONTEXTS = [str(number // 4) for number in range(60)]
 
 
 def test_both_correlations_are_scipy_s():
-    found = correlate(SCORES, RATINGS, CONTEXTS)
+    found = correlate_contexts(SCORES, RATINGS, CONTEXTS)
     assert found.pearson.value == pytest.approx(stats.pearsonr(SCORES, RATINGS).statistic)
     assert found.spearman.value == pytest.approx(stats.spearmanr(SCORES, RATINGS).statistic)
     assert (found.rows, found.contexts) == (60, 15)
 
 
 def test_the_interval_is_that_of_copied_rows():
-    found = correlate(SCORES, RATINGS, CONTEXTS, rounds=300)
+    found = correlate_contexts(SCORES, RATINGS, CONTEXTS, rounds=300)
     draws = np.random.default_rng(0).multinomial(15, np.full(15, 1 / 15), 300)
     resampled = []
     names = [str(name) for name in sorted(set(CONTEXTS))]
@@ -35,21 +35,21 @@ def test_the_interval_is_that_of_copied_rows():
 
 def test_rows_of_one_context_do_not_make_an_interval_narrow():
     copied = np.tile(SCORES, 20), np.tile(RATINGS, 20)
-    by_context = correlate(*copied, CONTEXTS * 20, rounds=200).pearson
-    by_row = correlate(*copied, [str(n) for n in range(1200)], rounds=200).pearson
+    by_context = correlate_contexts(*copied, CONTEXTS * 20, rounds=200).pearson
+    by_row = correlate_contexts(*copied, [str(n) for n in range(1200)], rounds=200).pearson
     assert by_context.high - by_context.low > 3 * (by_row.high - by_row.low)
 
 
 @pytest.mark.parametrize("constant", [np.zeros(60), np.full(60, 0.1)])
 def test_a_constant_column_correlates_with_nothing(constant: np.ndarray):
-    found = correlate(constant, RATINGS, CONTEXTS)
+    found = correlate_contexts(constant, RATINGS, CONTEXTS)
     assert math.isnan(found.pearson.value)
     assert math.isnan(found.spearman.value)
     assert math.isnan(williams_test(constant, SCORES, RATINGS).p)
 
 
 def test_two_contexts_give_no_interval():
-    found = correlate(SCORES[:8], RATINGS[:8], CONTEXTS[:8])
+    found = correlate_contexts(SCORES[:8], RATINGS[:8], CONTEXTS[:8])
     assert math.isfinite(found.pearson.value)
     assert math.isnan(found.pearson.low)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from turnscore_assessment.references.errors import ReferencesError
+from turnscore_assessment.errors import ReferencesError
 from turnscore_assessment.references.reference_file import MOST_LINE_CHARS, read_comparisons
 
 ROW: dict[str, Any] = {"context_id": "c", "hypotheses": ["a b"], "references": ["a", "b"]}

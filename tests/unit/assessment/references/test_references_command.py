@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from support.bundles import make_bundle
 from support.encoder_bundles import make_encoder_bundle
-from turnscore_assessment.references.command import app
+from turnscore_assessment.commands.references import app
+from turnscore_assessment.references import vector_metrics
 from turnscore_assessment.references.encoders import BundleEncoder
-from turnscore_assessment.references.metrics import sentence_encoder
-from turnscore_assessment.references.metrics.sentence_encoder import EncoderCosine
+from turnscore_assessment.references.vector_metrics import EncoderCosine
 from typer.testing import CliRunner
 
 SAID = ["good fine", "bad ugly", "a b c", "nice good", "wrong x", "y z"]
@@ -133,6 +133,6 @@ def test_cosines_are_the_same_however_many_texts_are_held(bundle: str, monkeypat
     pairs = [(own, other) for own in SAID for other in SAID]
     whole = metric.compare(pairs)
     assert whole[0] == pytest.approx(1)
-    monkeypatch.setattr(sentence_encoder, "_TEXTS_AT_ONCE", 2)
-    monkeypatch.setattr(sentence_encoder, "_PAIRS_AT_ONCE", 3)
+    monkeypatch.setattr(vector_metrics, "_TEXTS_AT_ONCE", 2)
+    monkeypatch.setattr(vector_metrics, "_PAIRS_AT_ONCE", 3)
     assert metric.compare(pairs) == pytest.approx(whole, abs=1e-6)

@@ -6,15 +6,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from turnscore_assessment.references.errors import MissingResourceError, ReferencesError, UnknownMetricError
-from turnscore_assessment.references.metrics.bleu import Bleu
-from turnscore_assessment.references.metrics.catalogue import Resources, find_metrics, metric_names
-from turnscore_assessment.references.metrics.libraries import Gleu, NltkBleu, RougeScore, SacreBleu
-from turnscore_assessment.references.metrics.meteor import MeteorJar, NltkMeteor
-from turnscore_assessment.references.metrics.metric import ComparesCorpus, ComparesJointly, Metric
-from turnscore_assessment.references.metrics.rouge import RougeL, count_common_subsequence
-from turnscore_assessment.references.metrics.word_vectors import WordVectorMetric, read_word_vectors
-from turnscore_assessment.references.tokenisation import split_blanks, split_words
+from turnscore_assessment.errors import MissingResourceError, ReferencesError, UnknownMetricError
+from turnscore_assessment.references.evaluation import Resources, find_metrics, metric_names
+from turnscore_assessment.references.library_metrics import Gleu, MeteorJar, NltkBleu, NltkMeteor, RougeScore, SacreBleu
+from turnscore_assessment.references.ngram_metrics import (
+    Bleu,
+    ComparesCorpus,
+    ComparesJointly,
+    Metric,
+    RougeL,
+    count_common_subsequence,
+    split_blanks,
+    split_words,
+)
+from turnscore_assessment.references.vector_metrics import WordVectorMetric, read_word_vectors
 
 WORDS = ["a", "b", "c", "d", "e", "?", "the"]
 

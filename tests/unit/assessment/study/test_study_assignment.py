@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from support.studies import plan_fields
 from turnscore_assessment.errors import BadFileError
-from turnscore_assessment.study.assignment import assign_dialogues
 from turnscore_assessment.study.plan import StudyPlan
 from turnscore_assessment.study.recordings import read_recordings
+from turnscore_assessment.study.workers import assign_dialogues
 
 SYSTEMS = [
     *({"name": name, "url": "http://bots.test/v1"} for name in "ABCDE"),

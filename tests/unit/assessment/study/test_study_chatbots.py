@@ -11,11 +11,10 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 from support.studies import plan_fields
-from turnscore_assessment.degradation.reply_corpus import read_corpus
+from turnscore_assessment.distortion import read_corpus
 from turnscore_assessment.study.chatbots import Chatbots, MissingKeyError, NoReplyError
+from turnscore_assessment.study.demo import CHATBOTS, create_demo_app
 from turnscore_assessment.study.plan import StudyPlan
-from turnscore_assessment.study.toys.chatbots import CHATBOTS
-from turnscore_assessment.study.toys.server import create_toy_app
 
 LIMITS = {"reply_seconds": 0.2, "reply_bytes": 1000, "reply_characters": 100, "replies_at_once": 2}
 
@@ -187,8 +186,8 @@ async def test_a_degraded_system_draws_the_published_way_and_says_the_same_when_
     assert any(reply not in known for reply in first)
 
 
-def test_the_toys_speak_openai_s_form_and_each_says_what_it_should() -> None:
-    with TestClient(create_toy_app()) as client:
+def test_the_demo_speak_openai_s_form_and_each_says_what_it_should() -> None:
+    with TestClient(create_demo_app()) as client:
         asked = {"model": "echo", "messages": [{"role": "user", "content": "It rains."}]}
         answer = client.post("/v1/chat/completions", json=asked).json()
         assert answer["choices"][0]["message"] == {"role": "assistant", "content": "It rains?"}

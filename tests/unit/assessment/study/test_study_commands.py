@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 from starlette.types import ASGIApp
 from turnscore_assessment.commands.main import app
-from turnscore_assessment.study import serving
-from turnscore_assessment.study.serving import BadAddressError, list_origins
+from turnscore_assessment.study import server
+from turnscore_assessment.study.server import BadAddressError, list_origins
 from typer.testing import CliRunner
 
 RUNNER = CliRunner()
-TOYS = files("turnscore_assessment.study.toys")
+DEMO = files("turnscore_assessment.study") / "demo_files"
 
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Path:
     for name in ("STUDY.toml", "corpus.jsonl"):
-        (tmp_path / name).write_text(TOYS.joinpath(name).read_text(encoding="utf-8"))
+        (tmp_path / name).write_text(DEMO.joinpath(name).read_text(encoding="utf-8"))
     return tmp_path / "STUDY.toml"
 
 
@@ -25,7 +25,7 @@ def plan(tmp_path: Path) -> Path:
 def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[ASGIApp, str, int]]:
     """What would have been served, and where."""
     found: list[tuple[ASGIApp, str, int]] = []
-    monkeypatch.setattr(serving, "run_server", lambda *given: found.append(given))
+    monkeypatch.setattr(server, "run_server", lambda *given: found.append(given))
     return found
 
 
@@ -40,7 +40,7 @@ def test_links_are_printed_once_and_progress_shows_codes_alone(plan: Path) -> No
         code, secret = link.partition("#")[2].split(".")
         assert f"{code}  -         0 of 0 rated" in progress
         assert secret not in progress
-    done = RUNNER.invoke(app, ["forget", str(plan), "--worker", code])
+    done = RUNNER.invoke(app, ["delete", str(plan), "--worker", code])
     assert done.output == f"deleted what {code} said and rated\n"
     assert f"{code}  left" in RUNNER.invoke(app, ["progress", str(plan)]).output
 
@@ -76,17 +76,17 @@ def test_the_origins_are_this_machine_s_names_or_the_public_one() -> None:
 
 def test_an_export_without_ratings_says_so(plan: Path, tmp_path: Path) -> None:
     done = RUNNER.invoke(app, ["export-ratings", str(plan), "--output", str(tmp_path / "r.jsonl")])
-    assert (done.exit_code, done.stderr) == (1, "error: study 'toys' has no rated dialogue yet\n")
+    assert (done.exit_code, done.stderr) == (1, "error: study 'demo' has no rated dialogue yet\n")
     assert not (tmp_path / "r.jsonl").exists()
 
 
 @pytest.mark.parametrize("words", [[], ["--worker", "x", "--texts"]])
 def test_forgetting_needs_one_thing_to_forget(plan: Path, words: list[str]) -> None:
-    assert RUNNER.invoke(app, ["forget", str(plan), *words]).exit_code == 2
+    assert RUNNER.invoke(app, ["delete", str(plan), *words]).exit_code == 2
 
 
 def test_forgetting_texts_counts_them(plan: Path) -> None:
-    assert RUNNER.invoke(app, ["forget", str(plan), "--texts"]).output == "deleted 0 turns\n"
+    assert RUNNER.invoke(app, ["delete", str(plan), "--texts"]).output == "deleted 0 turns\n"
 
 
 def test_a_missing_key_stops_the_start_by_name(plan: Path) -> None:
@@ -95,14 +95,14 @@ def test_a_missing_key_stops_the_start_by_name(plan: Path) -> None:
     assert (done.exit_code, done.stderr) == (1, "error: key_variable: the environment has no ECHO_KEY\n")
 
 
-def test_the_toys_write_a_study_for_their_port_and_keep_one_that_is_there(
+def test_the_demo_write_a_study_for_their_port_and_keep_one_that_is_there(
     tmp_path: Path, served: list[tuple[ASGIApp, str, int]]
 ) -> None:
-    folder = tmp_path / "toy-study"
-    assert RUNNER.invoke(app, ["toys", str(folder), "--port", "8333"]).exit_code == 0
+    folder = tmp_path / "demo-study"
+    assert RUNNER.invoke(app, ["demo", str(folder), "--port", "8333"]).exit_code == 0
     text = (folder / "STUDY.toml").read_text()
     assert text.count("http://127.0.0.1:8333/v1/chat/completions") == 3
     (folder / "STUDY.toml").write_text("mine")
-    assert RUNNER.invoke(app, ["toys", str(folder)]).exit_code == 0
+    assert RUNNER.invoke(app, ["demo", str(folder)]).exit_code == 0
     assert (folder / "STUDY.toml").read_text() == "mine"
     assert [(host, port) for _, host, port in served] == [("127.0.0.1", 8333), ("127.0.0.1", 8210)]

@@ -14,11 +14,9 @@ from tempfile import TemporaryDirectory
 import pytest
 from sqlalchemy import Connection, func, select, text
 from support.studies import Served, plan_fields, served_study
-from turnscore_assessment.study.database import DatabaseError, open_database
-from turnscore_assessment.study.export import export_ratings
+from turnscore_assessment.study.database import DatabaseError, dialogues, open_database, turns
 from turnscore_assessment.study.plan import StudyPlan
-from turnscore_assessment.study.recordings import read_recordings
-from turnscore_assessment.study.tables import dialogues, turns
+from turnscore_assessment.study.recordings import export_ratings, read_recordings
 from turnscore_assessment.study.workers import UnknownWorkerError, forget_worker
 from turnscore_load.address import free_port
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.studies import ORIGIN, begin, code_of, served_study
-from turnscore_assessment.study import links
+from turnscore_assessment.study import workers
 
 RATINGS = {"fun": 70, "repetitive": 20.5}
 
@@ -105,7 +105,7 @@ async def test_the_secret_is_compared_in_constant_time_and_stored_nowhere(
             compared.append((given, stored))
             return given == stored
 
-        monkeypatch.setattr(links.hmac, "compare_digest", compare)
+        monkeypatch.setattr(workers.hmac, "compare_digest", compare)
         assert (await served.get(link)).status_code == 200
         assert (await served.get(f"{link.code}.{other.secret}")).status_code == 401
         assert (await served.get(f"nobody.{link.secret}")).status_code == 401

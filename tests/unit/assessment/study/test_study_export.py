@@ -13,11 +13,10 @@ from support.conditions import until
 from support.studies import Served, served_study
 from turnscore_assessment.errors import TooFewError
 from turnscore_assessment.ratings.rating_file import RatingFile, read_ratings, write_ratings
-from turnscore_assessment.study import unseen_scores
-from turnscore_assessment.study.export import export_ratings
-from turnscore_assessment.study.recordings import read_recordings
-from turnscore_assessment.study.tables import dialogues
-from turnscore_assessment.study.unseen_scores import Score, UnseenScores, score_by
+from turnscore_assessment.study import blind_scorer
+from turnscore_assessment.study.blind_scorer import BlindScorer, Score, score_by
+from turnscore_assessment.study.database import dialogues
+from turnscore_assessment.study.recordings import export_ratings, read_recordings
 from turnscore_assessment.study.workers import forget_texts, list_progress
 from turnscore_client import (
     ConnectionFailedError,
@@ -101,8 +100,8 @@ async def test_recorded_dialogues_are_exported_with_their_names(tmp_path: Path) 
     assert (dialogue.dialogue, dialogue.system, len(dialogue.turns)) == ("d1", "A", 2)
 
 
-def make_scores(served: Served, score: Score) -> UnseenScores:
-    return UnseenScores(served.database, read_recordings(served.study.plan), score)
+def make_scores(served: Served, score: Score) -> BlindScorer:
+    return BlindScorer(served.database, read_recordings(served.study.plan), score)
 
 
 def read_scores(served: Served) -> list[Any]:
@@ -112,7 +111,7 @@ def read_scores(served: Served) -> list[Any]:
 async def test_while_turnscore_is_down_the_study_goes_on_and_is_scored_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unseen_scores, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(blind_scorer, "POLL_SECONDS", 0.01)
     is_down, tried = True, 0
 
     async def score(turns: list[Turn]) -> Mapping[str, float]:

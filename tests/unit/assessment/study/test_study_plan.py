@@ -20,18 +20,18 @@ from turnscore_assessment.study.plan import (
     read_plan,
 )
 
-TOYS = files("turnscore_assessment.study.toys")
+DEMO = files("turnscore_assessment.study") / "demo_files"
 ENDPOINT = {"name": "A", "url": "http://bots.test/v1"}
 CRITERION = {"name": "fun", "statement": "Fun.", "low_end": "no", "high_end": "yes"}
 
 
 def test_the_example_that_ships_is_a_plan_of_three_chatbots_and_a_degraded_one(tmp_path: Path) -> None:
-    (tmp_path / "STUDY.toml").write_text(TOYS.joinpath("STUDY.toml").read_text(encoding="utf-8"))
+    (tmp_path / "STUDY.toml").write_text(DEMO.joinpath("STUDY.toml").read_text(encoding="utf-8"))
     plan = read_plan(tmp_path / "STUDY.toml")
     assert plan.kind == "chat"
     assert [system.name for system in plan.systems if not system.degraded] == ["companion", "brief", "echo"]
     assert plan.systems[-1].corpus == tmp_path / "corpus.jsonl"
-    assert plan.database == str(tmp_path / "toys.sqlite3")
+    assert plan.database == str(tmp_path / "demo.sqlite3")
     assert plan.chat.inputs_at_least == 10
 
 
@@ -98,7 +98,7 @@ def test_a_file_that_is_no_plan_is_refused_by_name(tmp_path: Path, content: byte
 
 
 def test_criteria_of_one_name_are_refused_before_the_study_begins(tmp_path: Path) -> None:
-    text = TOYS.joinpath("STUDY.toml").read_text(encoding="utf-8").replace('name = "fun"', 'name = "topic"')
+    text = DEMO.joinpath("STUDY.toml").read_text(encoding="utf-8").replace('name = "fun"', 'name = "topic"')
     (tmp_path / "STUDY.toml").write_text(text)
     with pytest.raises(BadPlanError, match="two criteria are called 'topic'"):
         read_plan(tmp_path / "STUDY.toml")

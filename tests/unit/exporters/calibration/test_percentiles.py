@@ -7,8 +7,7 @@ import pytest
 from support.fed_checkpoints import export_tiny_fed, save_tiny_dialogpt
 from support.quality_bundles import HEADS_FILE, make_quality_bundle
 from turnscore_assessment.agreement.bundles import make_turn
-from turnscore_assessment.data.dialogue_sets import ObservedTurn
-from turnscore_assessment.data.population import STATED, Population
+from turnscore_assessment.data.dialogue_sets import STATED, ObservedTurn, Population
 from turnscore_core.scorers.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_core.scorers.quality_rows import HEADS
 from turnscore_core.scorers.scorer import RawScore

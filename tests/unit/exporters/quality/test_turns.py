@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from support.exporter_data import write_rows
 from support.sentiment_data import write_sentiment_data
+from turnscore_assessment.data.dialogue_sets import read_population
 from turnscore_assessment.data.dialogues import Dialogue, Turn
-from turnscore_assessment.data.population import read_population
-from turnscore_assessment.data.rated_turns import (
+from turnscore_assessment.data.labelled_turns import (
     alternate,
     group_contexts,
     is_fitted_on,

@@ -1,0 +1,230 @@
+"""Metric columns: one number per dialogue or system, from scorers, CSV, or the ratings file; people's judgements."""
+
+import csv
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from turnscore_assessment.agreement.judged_dialogues import VALUE, JudgedDialogue, JudgedTurn, ScoredFile
+from turnscore_assessment.errors import BadFileError
+from turnscore_assessment.figures import Flags, Floats, Integers
+from turnscore_assessment.files import unguard
+from turnscore_assessment.ratings.rating_file import RatedDialogue, RatingFile
+from turnscore_assessment.ratings.rating_table import RatingTable, build_table, standardize
+from turnscore_assessment.ratings.scoring import (
+    OVERALL,
+    SystemSums,
+    choose_rows,
+    control_quality,
+    find_passing,
+    sum_values,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HumanStudy:
+    """The judgements of workers who pass, of ordinary systems."""
+
+    table: RatingTable
+    z: Floats
+    """Standardized, by row and criterion."""
+    chosen: Flags
+    """Which rows count."""
+    sums: SystemSums
+    columns: tuple[str, ...]
+    """The criteria, then `overall`."""
+
+    @property
+    def raters(self) -> Integers:
+        """The numbers of the workers who count."""
+        return np.unique(self.table.worker_of[self.chosen])
+
+    @property
+    def means(self) -> Floats:
+        """Each row's mean z over criteria."""
+        return np.asarray(self.z.mean(axis=1))
+
+    def draw_rows(self, per_system: int | None, seed: int) -> Integers:
+        """The rows that count, or so many of each system's drawn at random."""
+        rows = np.flatnonzero(self.chosen)
+        if per_system is None:
+            return rows
+        generator = np.random.default_rng(seed)
+        kept = [
+            generator.permutation(rows[self.table.system_of[rows] == system])[:per_system]
+            for system in range(len(self.table.systems))
+        ]
+        return np.sort(np.concatenate(kept))
+
+
+def judge_study(ratings: RatingFile) -> HumanStudy:
+    """Judges the workers; raises TooFewError where none passes."""
+    table = build_table(ratings)
+    chosen = choose_rows(table, find_passing(control_quality(table)))
+    z = standardize(table)
+    names: Sequence[str] = ratings.description.names
+    return HumanStudy(table=table, z=z, chosen=chosen, sums=sum_values(table, z, chosen), columns=(*names, OVERALL))
+
+
+LINE, DIALOGUE, SYSTEM = "line", "dialogue", "system"
+KEYS = (LINE, DIALOGUE, SYSTEM)
+"""The columns that may name a CSV's rows; the first that it has does."""
+FIRST_LINE = 2
+"""Line of a ratings file's first dialogue."""
+MOST_COLUMNS = 100
+"""Most columns. Chosen: every two are compared."""
+
+SYSTEM_WORDS, USER_WORDS, TURNS = "words per system turn", "words per user turn", "turns in the dialogue"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricColumn:
+    """One metric: a number by row of the ratings file, NaN for none, or by system alone."""
+
+    name: str
+    source: str
+    values: Floats | None = None
+    systems: Mapping[str, float] | None = None
+    is_baseline: bool = False
+
+
+def measure_baselines(ratings: RatingFile) -> list[MetricColumn]:
+    """The lengths, which need no scorer. None where the file holds no turns."""
+    if not any(row.turns for row in ratings.dialogues):
+        return []
+
+    def count(row: RatedDialogue, speaker: str) -> float:
+        counts = [len(turn.text.split()) for turn in row.turns if turn.speaker == speaker]
+        return fmean(counts) if counts else math.nan
+
+    rows = ratings.dialogues
+    columns = {
+        SYSTEM_WORDS: [count(row, "system") for row in rows],
+        USER_WORDS: [count(row, "user") for row in rows],
+        TURNS: [float(len(row.turns)) if row.turns else math.nan for row in rows],
+    }
+    return [
+        MetricColumn(name=name, source="baseline", values=np.array(values), is_baseline=True)
+        for name, values in columns.items()
+    ]
+
+
+def gather_recorded(ratings: RatingFile) -> list[MetricColumn]:
+    """The scores that the study recorded beside its ratings."""
+    names = sorted({name for row in ratings.dialogues for name in row.scores})
+    return [
+        MetricColumn(
+            name=name, source="recorded", values=np.array([row.scores.get(name, math.nan) for row in ratings.dialogues])
+        )
+        for name in names
+    ]
+
+
+def gather_scored(scored: Sequence[ScoredFile], parts: Sequence[str], rows: Integers, count: int) -> list[MetricColumn]:
+    """The scorers' values, or the asked parts of them; `rows` are the scored ones, of so many in all."""
+    columns = []
+    for file in scored:
+        for part in parts:
+            if part not in file.parts:
+                continue
+            values = np.full(count, np.nan)
+            values[rows] = [dialogue.dialogue.get(part, math.nan) for dialogue in file.dialogues]
+            name = file.scorer if part == VALUE else f"{file.scorer}: {part}"
+            columns.append(MetricColumn(name=name, source=f"{file.model} ({file.graph})", values=values))
+    return columns
+
+
+def to_judged(ratings: RatingFile, rows: Integers) -> list[JudgedDialogue]:
+    """The dialogues in the scorers' form, in order: without system turns that have no text."""
+    return [
+        JudgedDialogue(
+            id=f"line {row + FIRST_LINE}",
+            system=ratings.dialogues[row].system,
+            turns=[
+                JudgedTurn(speaker=turn.speaker, text=turn.text)
+                for turn in ratings.dialogues[row].turns
+                if turn.speaker == "user" or turn.text.strip()
+            ],
+        )
+        for row in rows
+    ]
+
+
+def read_columns(path: Path, ratings: RatingFile) -> list[MetricColumn]:
+    """The numeric columns of a CSV whose rows are about lines of the ratings file, dialogues or systems.
+
+    BadFileError names the line and the column.
+    """
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file)
+        try:
+            key, names, found = _read_cells(path, reader)
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise BadFileError(path, reader.line_num, f"cannot be read ({error})") from error
+    _check_keys(path, key, found, ratings)
+    return [_place(path, key, column, found, ratings) for column in names]
+
+
+def _read_cells(path: Path, reader: "csv.DictReader[str]") -> tuple[str, list[str], dict[str, dict[str, float]]]:
+    """Which column the rows are known by, the others, and their numbers by row."""
+    key = next((name for name in KEYS if name in (reader.fieldnames or ())), None)
+    if key is None:
+        raise BadFileError(path, 1, f"has none of the columns {', '.join(KEYS)}")
+    names = [name for name in reader.fieldnames or () if name not in KEYS]
+    if not names or len(names) > MOST_COLUMNS:
+        raise BadFileError(path, 1, f"must have 1 to {MOST_COLUMNS} columns of numbers, not {len(names)}")
+    found: dict[str, dict[str, float]] = {}
+    for number, row in enumerate(reader, start=2):
+        name = unguard(str(row[key]))
+        if name in found:
+            raise BadFileError(path, number, f"{key}: {name!r} was already used")
+        found[name] = {column: _read_number(path, number, column, row[column]) for column in names}
+    return key, names, found
+
+
+def _read_number(path: Path, number: int, column: str, text: str | None) -> float:
+    """The number in a cell; NaN for an empty one."""
+    if not text:
+        return math.nan
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.inf
+    if math.isinf(value):
+        raise BadFileError(path, number, f"{column}: {text!r} is not a number")
+    return value
+
+
+def _check_keys(path: Path, key: str, found: Mapping[str, Mapping[str, float]], ratings: RatingFile) -> None:
+    known = set(_list_keys(key, ratings))
+    unknown = next((name for name in found if name not in known), None)
+    if unknown is not None:
+        raise BadFileError(path, 0, f"{key}: the ratings have no {unknown!r}")
+    named = {(row.dialogue, row.system) for row in ratings.dialogues} if key == DIALOGUE else set()
+    shared = next(
+        (name for name, times in Counter(name for name, _ in named).items() if times > 1 and name in found), ""
+    )
+    if shared:
+        raise BadFileError(path, 0, f"{key}: {shared!r} is the name of several systems' dialogues; name them by `line`")
+
+
+def _list_keys(key: str, ratings: RatingFile) -> list[str | None]:
+    """The keys by row of the ratings."""
+    if key == LINE:
+        return [str(row + FIRST_LINE) for row in range(len(ratings.dialogues))]
+    return [row.system if key == SYSTEM else row.dialogue for row in ratings.dialogues]
+
+
+def _place(
+    path: Path, key: str, column: str, found: Mapping[str, Mapping[str, float]], ratings: RatingFile
+) -> MetricColumn:
+    if key == SYSTEM:
+        return MetricColumn(name=column, source=path.name, systems={name: row[column] for name, row in found.items()})
+    nothing: Mapping[str, float] = {}
+    values = [found.get(name or "", nothing).get(column, math.nan) for name in _list_keys(key, ratings)]
+    return MetricColumn(name=column, source=path.name, values=np.array(values))

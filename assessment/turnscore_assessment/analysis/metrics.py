@@ -1,0 +1,412 @@
+"""Metrics' agreement with people: over systems, over dialogues, and whether one metric agrees better than another."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from turnscore_assessment.agreement.scoring import ScorerChoice, ShowProgress, score_dialogues
+from turnscore_assessment.analysis.metric_columns import (
+    FIRST_LINE,
+    LINE,
+    SYSTEM,
+    SYSTEM_WORDS,
+    HumanStudy,
+    MetricColumn,
+    gather_recorded,
+    gather_scored,
+    judge_study,
+    measure_baselines,
+    read_columns,
+    to_judged,
+)
+from turnscore_assessment.charts import draw_intervals
+from turnscore_assessment.correlations import correlate_clustered
+from turnscore_assessment.errors import AgreementError, TooFewError
+from turnscore_assessment.figures import (
+    CONFIDENCE,
+    Flags,
+    Floats,
+    Integers,
+    Interval,
+    Williams,
+    bound_by_fisher,
+    correlate,
+    correlate_order,
+    correlate_ranks,
+    correlate_rows,
+    find_interval,
+    jsonable,
+    williams_test,
+)
+from turnscore_assessment.files import to_csv, to_json_text, write_all, write_text
+from turnscore_assessment.ratings.rating_file import RatingFile, read_ratings
+from turnscore_assessment.ratings.scoring import OVERALL, resample_systems, sum_values
+from turnscore_assessment.rendering import Page, Section, Table, write_page
+
+LEAST_SYSTEMS = 3
+"""With two systems, a correlation is always 1 or -1. Specified."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemCorrelation:
+    """One metric against one column of people's, over systems."""
+
+    pearson: Interval
+    """With its interval from resampling workers, over whose dialogues a metric by dialogue is averaged."""
+    fisher: Interval
+    """With Fisher's interval: for other systems."""
+    spearman: float
+    kendall: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class DialogueCorrelation:
+    """One metric against the mean z of each dialogue; intervals from resampling workers."""
+
+    dialogues: int
+    pearson: Interval
+    spearman: Interval
+    given_length: Interval
+    """Spearman with the length of system turns held constant; NaN where the file holds no turns."""
+    within_systems: Interval
+    """Pearson after each system's means are subtracted on both sides: good dialogues against bad ones of one system."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredMetric:
+    """All figures of one metric."""
+
+    name: str
+    source: str
+    is_baseline: bool
+    means: Mapping[str, float]
+    """By system."""
+    systems: Mapping[str, SystemCorrelation]
+    """By column of people's judgements, overall first; empty for fewer than three systems."""
+    dialogues: DialogueCorrelation | None
+    """None for a metric by system alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedMetrics:
+    """Two metrics' correlations with people's overall scores of systems, by Williams' test."""
+
+    first: str
+    second: str
+    found: Williams
+
+
+def measure_metrics(study: HumanStudy, columns: Sequence[MetricColumn], rounds: int, seed: int) -> list[MeasuredMetric]:
+    """Every metric against people."""
+    human = resample_systems(study.sums, rounds, seed)
+    lengths = next((column.values for column in columns if column.name == SYSTEM_WORDS), None)
+    return [_measure(study, column, human, lengths, rounds, seed) for column in columns]
+
+
+def compare_metrics(study: HumanStudy, measured: Sequence[MeasuredMetric]) -> list[ComparedMetrics]:
+    """Every two metrics, over the systems that both know."""
+    overall = dict(zip(study.table.systems, study.sums.average(study.sums.everyone)[:, -1], strict=True))
+    pairs = []
+    for first, second in combinations(measured, 2):
+        systems = [name for name in overall if name in first.means and name in second.means]
+        values = [np.array([each[name] for name in systems]) for each in (first.means, second.means, overall)]
+        pairs.append(ComparedMetrics(first=first.name, second=second.name, found=williams_test(*values)))
+    return pairs
+
+
+def _measure(
+    study: HumanStudy, column: MetricColumn, human: Floats, lengths: Floats | None, rounds: int, seed: int
+) -> MeasuredMetric:
+    people = study.sums.average(study.sums.everyone)
+    if column.values is None:
+        by_system = np.array([(column.systems or {}).get(name, np.nan) for name in study.table.systems])
+        draws = np.broadcast_to(by_system, (len(human), len(by_system)))
+        dialogues = None
+    else:
+        rows = np.asarray(study.chosen & ~np.isnan(column.values))
+        sums = sum_values(study.table, column.values[:, None], rows, study.raters)
+        by_system = sums.average(sums.everyone)[:, 0]
+        draws = resample_systems(sums, rounds, seed)[:, :, 0]
+        dialogues = _correlate_dialogues(study, column, rows, lengths, rounds, seed)
+    known = ~np.isnan(by_system)
+    order = [len(study.columns) - 1, *range(len(study.columns) - 1)]
+    return MeasuredMetric(
+        name=column.name,
+        source=column.source,
+        is_baseline=column.is_baseline,
+        means={name: float(by_system[place]) for place, name in enumerate(study.table.systems) if known[place]},
+        systems={
+            study.columns[place]: _correlate_systems(
+                by_system[known], people[known, place], draws[:, known], human[:, known, place]
+            )
+            for place in order
+        }
+        if known.sum() >= LEAST_SYSTEMS
+        else {},
+        dialogues=dialogues,
+    )
+
+
+def _correlate_systems(metric: Floats, people: Floats, metric_draws: Floats, people_draws: Floats) -> SystemCorrelation:
+    pearson = correlate(metric, people)
+    return SystemCorrelation(
+        pearson=find_interval(pearson, correlate_rows(metric_draws, people_draws)),
+        fisher=bound_by_fisher(pearson, len(metric)),
+        spearman=correlate_ranks(metric, people),
+        kendall=correlate_order(metric, people),
+    )
+
+
+def _correlate_dialogues(
+    study: HumanStudy, column: MetricColumn, rows: Flags, lengths: Floats | None, rounds: int, seed: int
+) -> DialogueCorrelation:
+    assert column.values is not None
+    scores, people, workers = column.values[rows], study.means[rows], study.table.worker_of[rows]
+    given = {} if lengths is None or column.is_baseline or np.isnan(lengths[rows]).any() else {"length": lengths[rows]}
+    found = correlate_clustered(scores, people, given, workers, rounds, seed)
+    systems = study.table.system_of[rows]
+    within = correlate_clustered(
+        _take_means_off(scores, systems), _take_means_off(people, systems), {}, workers, rounds, seed
+    )
+    return DialogueCorrelation(
+        dialogues=int(rows.sum()),
+        pearson=found.pearson,
+        spearman=found.spearman,
+        given_length=found.given["length"]["spearman"] if given else Interval(float("nan")),
+        within_systems=within.pearson,
+    )
+
+
+def _take_means_off(values: Floats, groups: Integers) -> Floats:
+    counts = np.bincount(groups)
+    means = np.bincount(groups, values) / np.maximum(counts, 1)
+    return np.asarray(values - means[groups])
+
+
+NOTHING = "-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricsReport:
+    """All figures, and how to get them again."""
+
+    study: str
+    systems: int
+    workers: int
+    metrics: Sequence[MeasuredMetric]
+    pairs: Sequence[ComparedMetrics]
+    notes: Sequence[str]
+    rounds: int
+    seed: int
+
+
+def summarize(report: MetricsReport) -> list[str]:
+    """Each metric's correlation over systems, in a sentence."""
+    return [
+        f"{metric.name}: r = {metric.systems[OVERALL].pearson} over {len(metric.means)} systems"
+        + (f", {metric.dialogues.pearson} over {metric.dialogues.dialogues} dialogues" if metric.dialogues else "")
+        for metric in report.metrics
+        if metric.systems
+    ]
+
+
+def write_metrics(report: MetricsReport, folder: Path, command: str, date: str) -> list[Path]:
+    """Writes `metrics.html`, `.json` and `.csv`, replacing old ones; returns their paths."""
+    page = Page(
+        title=f"Metrics against the people of {report.study}",
+        summary=[f"{report.workers} workers, {report.systems} systems.", *report.notes],
+        sections=[_show_systems(report), _show_criteria(report), _show_dialogues(report), _show_pairs(report)],
+        command=command,
+        date=date,
+    )
+    contents = {
+        "metrics.html": write_page(page),
+        "metrics.json": to_json_text({"command": command, "date": date, **to_json(report)}),
+        "metrics.csv": _write_csv(report),
+    }
+    return write_all(folder, contents)
+
+
+def to_json(report: MetricsReport) -> dict[str, Any]:
+    """Every figure; undefined ones are null."""
+    metrics = [
+        vars(metric)
+        | {
+            "systems": {name: vars(each) for name, each in metric.systems.items()},
+            "dialogues": vars(metric.dialogues) if metric.dialogues else None,
+        }
+        for metric in report.metrics
+    ]
+    pairs = [
+        {"first": pair.first, "second": pair.second, "t": pair.found.t, "p": pair.found.p} for pair in report.pairs
+    ]
+    return dict(jsonable(vars(report) | {"metrics": metrics, "pairs": pairs}))
+
+
+def _show_systems(report: MetricsReport) -> Section:
+    known = [metric for metric in report.metrics if metric.systems]
+    rows = []
+    for metric in known:
+        found = metric.systems[OVERALL]
+        figures = [str(found.pearson), str(found.fisher), f"{found.spearman:.3f}", f"{found.kendall:.3f}"]
+        rows.append([_write_name(metric), *figures, metric.source])
+    header = ["metric", "Pearson, workers resampled", "Fisher's interval", "Spearman", "Kendall", "from"]
+    return Section(
+        heading="Over systems",
+        paragraphs=[
+            f"Against people's overall scores. The first interval holds {CONFIDENCE:.0%} of {report.rounds} resamples "
+            f"of workers (seed {report.seed}); a resample is noisier than the study, so it lies nearer to 0. Fisher's "
+            "is about other systems: with ten of them it is wide, and a metric's rank here is easily chance."
+        ],
+        charts=[
+            draw_intervals(
+                "Correlation over systems with Fisher's interval",
+                [(metric.name[:24], metric.systems[OVERALL].fisher) for metric in known],
+            )
+        ]
+        if known
+        else [],
+        tables=[Table("Overall", header, rows)],
+    )
+
+
+def _show_criteria(report: MetricsReport) -> Section:
+    known = [metric for metric in report.metrics if metric.systems]
+    names = list(known[0].systems) if known else []
+    rows = [[_write_name(metric), *(_write(metric.systems[name].pearson.value) for name in names)] for metric in known]
+    return Section(
+        heading="By criterion",
+        paragraphs=["Pearson's r over systems, negative criteria reversed."],
+        tables=[Table("Criteria", ["metric", *names], rows)],
+    )
+
+
+def _show_dialogues(report: MetricsReport) -> Section:
+    rows = []
+    for metric in report.metrics:
+        found = metric.dialogues
+        if found is None:
+            continue
+        intervals = [found.pearson, found.spearman, found.given_length, found.within_systems]
+        rows.append([_write_name(metric), str(found.dialogues), *map(str, intervals)])
+    header = ["metric", "dialogues", "Pearson", "Spearman", "Spearman given length", "Pearson within systems"]
+    return Section(
+        heading="Over dialogues",
+        paragraphs=[
+            "Against each dialogue's mean z over criteria, intervals from resampled workers. Within systems each "
+            "system's means are taken off both sides: what is left tells a system's good dialogues from its bad ones."
+        ],
+        tables=[Table("Dialogues", header, rows)],
+    )
+
+
+def _show_pairs(report: MetricsReport) -> Section:
+    rows = [[f"{pair.first} over {pair.second}", _write(pair.found.t), _write(pair.found.p)] for pair in report.pairs]
+    return Section(
+        heading="One metric against another",
+        paragraphs=[
+            "Williams' test of two correlations with people's overall scores of the same systems, two-sided; t is "
+            "above 0 where the first one is higher."
+        ],
+        tables=[Table("Pairs of metrics", ["pair", "t", "p"], rows)],
+    )
+
+
+def _write_name(metric: MeasuredMetric) -> str:
+    return f"{metric.name} (baseline)" if metric.is_baseline else metric.name
+
+
+def _write(value: float) -> str:
+    return NOTHING if math.isnan(value) else f"{value:.3f}"
+
+
+def _write_csv(report: MetricsReport) -> str:
+    rows: list[list[object]] = []
+    for metric in report.metrics:
+        for name, found in metric.systems.items():
+            rows.append([metric.name, "system", name, *_spread(found.pearson), found.spearman])
+        if metric.dialogues:
+            pearson, spearman = metric.dialogues.pearson, metric.dialogues.spearman.value
+            rows.append([metric.name, "dialogue", OVERALL, *_spread(pearson), spearman])
+    return to_csv(["metric", "level", "against", "pearson", "low", "high", "spearman"], rows)
+
+
+def _spread(interval: Interval) -> list[float | None]:
+    return list(interval.to_json().values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricsJob:
+    """The command's options."""
+
+    ratings: Path
+    scores: Sequence[Path]
+    choice: ScorerChoice
+    parts: Sequence[str] = field(default=("value",))
+    per_system: int | None
+    """Most dialogues of each system that scorers score; None for all."""
+    keep: Path | None
+    """CSV file for the scorers' scores, so that they need not be computed again."""
+    rounds: int
+    seed: int
+
+
+def run_metrics_job(job: MetricsJob, show_progress: ShowProgress) -> MetricsReport:
+    """The figures. BadFileError for a file, AgreementError for a scorer, TooFewError where nothing can be measured."""
+    ratings = read_ratings(job.ratings)
+    study = judge_study(ratings)
+    if len(study.table.systems) < 2:
+        raise TooFewError("metrics need at least two systems; the ratings have one")
+    scored = _score(job, ratings, study, show_progress)
+    if job.keep and scored:
+        keep_columns(job.keep, scored, ratings)
+    files = [column for path in job.scores for column in read_columns(path, ratings)]
+    columns = [*scored, *files, *gather_recorded(ratings), *measure_baselines(ratings)]
+    if not columns:
+        raise TooFewError("there is no metric: give scorers or files of scores")
+    measured = measure_metrics(study, columns, job.rounds, job.seed)
+    sampled = f"Scorers were asked about at most {job.per_system} dialogues of each system, drawn at random."
+    return MetricsReport(
+        study=ratings.description.study,
+        systems=len(study.table.systems),
+        workers=len(study.sums.dialogues),
+        metrics=measured,
+        pairs=compare_metrics(study, measured),
+        notes=[sampled] if scored and job.per_system else [],
+        rounds=job.rounds,
+        seed=job.seed,
+    )
+
+
+def keep_columns(path: Path, columns: Sequence[MetricColumn], ratings: RatingFile) -> None:
+    """Writes scores by line of the ratings file, as `read_columns` reads them."""
+    values = [column.values for column in columns if column.values is not None]
+    rows = []
+    for row, dialogue in enumerate(ratings.dialogues):
+        cells = ["" if np.isnan(each[row]) else float(each[row]) for each in values]
+        if any(cell != "" for cell in cells):
+            rows.append([row + FIRST_LINE, dialogue.system, *cells])
+    write_text(path, to_csv([LINE, SYSTEM, *(column.name for column in columns)], rows))
+
+
+def _score(job: MetricsJob, ratings: RatingFile, study: HumanStudy, show_progress: ShowProgress) -> list[MetricColumn]:
+    if not job.choice.scorers:
+        return []
+    rows = study.draw_rows(job.per_system, job.seed)
+    rows = rows[[bool(ratings.dialogues[row].turns) for row in rows]]
+    dialogues = to_judged(ratings, rows)
+    spoken = [bool(dialogue.system_places) for dialogue in dialogues]
+    rows, dialogues = rows[spoken], [each for each, says in zip(dialogues, spoken, strict=True) if says]
+    if not dialogues:
+        raise AgreementError(f"{job.ratings}: no rated dialogue has `turns` to score")
+    scored = score_dialogues(job.choice, dialogues, show_progress)
+    for part in job.parts:
+        if not any(part in file.parts for file in scored):
+            known = "; ".join(f"{file.scorer} has {', '.join(file.parts)}" for file in scored)
+            raise AgreementError(f"no scorer has a part {part!r}: {known}")
+    return gather_scored(scored, job.parts, rows, len(ratings.dialogues))

@@ -1,0 +1,286 @@
+"""Replication: two studies' correlations over systems, their conclusions, and a curve over fewer workers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, permutations
+
+import numpy as np
+from scipy import stats
+
+from turnscore_assessment.errors import TooFewError
+from turnscore_assessment.figures import (
+    Flags,
+    Floats,
+    Interval,
+    bound_by_fisher,
+    correlate,
+    correlate_order,
+    correlate_ranks,
+    correlate_rows,
+    find_interval,
+)
+from turnscore_assessment.ratings.rating_file import RatingFile
+from turnscore_assessment.ratings.rating_table import RatingTable, build_table, standardize
+from turnscore_assessment.ratings.scoring import (
+    OVERALL,
+    THRESHOLDS,
+    SystemSums,
+    choose_rows,
+    compare_ranks,
+    control_quality,
+    find_passing,
+    resample_systems,
+    sum_values,
+)
+
+Z, RAW = "z", "raw"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredStudy:
+    """The sums of its workers' ratings, standardized and raw, and the ratings of each system's dialogues."""
+
+    name: str
+    systems: tuple[str, ...]
+    columns: tuple[str, ...]
+    """The criteria, then `overall`."""
+    sums: Mapping[str, SystemSums]
+    """By kind, over workers who pass."""
+    groups: Mapping[str, SystemSums]
+    """Standardized, over `passed`, `failed` and `all` workers; a group without workers is left out."""
+    p_greater: Mapping[tuple[str, str], float]
+    """For every ordered pair: the one-sided p that the first system's dialogues are rated higher."""
+
+    @property
+    def workers(self) -> int:
+        return len(self.sums[Z].dialogues)
+
+
+def score_study(ratings: RatingFile) -> ScoredStudy:
+    """Scores the study; TooFewError where no worker passes."""
+    table = build_table(ratings)
+    passing = find_passing(control_quality(table))
+    chosen = choose_rows(table, passing)
+    z = standardize(table)
+    return ScoredStudy(
+        name=ratings.description.study,
+        systems=tuple(table.systems),
+        columns=(*ratings.description.names, OVERALL),
+        sums={Z: sum_values(table, z, chosen), RAW: sum_values(table, table.ratings, chosen)},
+        groups=_sum_groups(table, z, passing),
+        p_greater=_test_pairs(table, z.mean(axis=1), chosen),
+    )
+
+
+def _sum_groups(table: RatingTable, z: Floats, passing: Flags) -> dict[str, SystemSums]:
+    passes, is_ordinary = passing[table.worker_of], ~table.is_degraded
+    rows = {"passed": passes & is_ordinary, "failed": ~passes & is_ordinary, "all": is_ordinary}
+    return {name: sum_values(table, z, np.asarray(chosen)) for name, chosen in rows.items() if chosen.any()}
+
+
+def _test_pairs(table: RatingTable, means: Floats, chosen: Flags) -> dict[tuple[str, str], float]:
+    values = {name: means[chosen & (table.system_of == number)] for number, name in enumerate(table.systems)}
+    return {
+        (first, second): compare_ranks(values[first], values[second], "greater")
+        for first, second in permutations(table.systems, 2)
+        if len(values[first]) and len(values[second])
+    }
+
+
+LEAST_SYSTEMS = 3
+"""With two systems, a correlation is always 1 or -1. Specified."""
+FEWEST_WORKERS = 5
+"""First number of workers of the curve; each next one is double. Chosen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrelatedColumn:
+    """The correlation over systems of one criterion, or of the overall score, of two studies."""
+
+    pearson: Interval
+    """With its interval from resampling the workers of both studies."""
+    fisher: Interval
+    """With Fisher's interval, as if other systems had been drawn."""
+    spearman: Interval
+    kendall: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SameConclusions:
+    """The verdicts of a significance test on each pair of systems in both studies: better, worse, or nothing."""
+
+    threshold: float
+    pairs: int
+    same: int
+    opposite: int
+    """Pairs of which one study says better and the other worse."""
+
+    @property
+    def share(self) -> float:
+        """The share of all pairs with the same verdict."""
+        return self.same / self.pairs
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurvePoint:
+    """Pearson's r of so many workers of the first study with all of the second."""
+
+    workers: int
+    median: float
+    low: float
+    """The fifth percentile: a study so small is worse one time in twenty."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replication:
+    """All figures of two studies."""
+
+    names: tuple[str, str]
+    workers: tuple[int, int]
+    systems: Sequence[str]
+    columns: Mapping[str, Mapping[str, CorrelatedColumn]]
+    """By kind, `z` or `raw`, and column, overall first."""
+    conclusions: Sequence[SameConclusions]
+    curve: Sequence[CurvePoint]
+    filters: Mapping[str, float]
+    """Pearson's r of the overall z-scores of workers who passed, of those who failed, and of all."""
+    left_out: Sequence[str]
+    rounds: int
+    seed: int
+
+
+def compare_studies(first: RatingFile, second: RatingFile, rounds: int, seed: int) -> Replication:
+    """Compares two studies; TooFewError for fewer than three common systems, or where no worker of a study passes."""
+    studies = (score_study(first), score_study(second))
+    systems = [name for name in studies[0].systems if name in studies[1].systems]
+    if len(systems) < LEAST_SYSTEMS:
+        raise TooFewError(f"replication needs {LEAST_SYSTEMS} systems that both studies have; there are {len(systems)}")
+    columns = [OVERALL, *(name for name in studies[0].columns if name in studies[1].columns and name != OVERALL)]
+    return Replication(
+        names=(studies[0].name, studies[1].name),
+        workers=(studies[0].workers, studies[1].workers),
+        systems=systems,
+        columns={kind: _correlate_columns(studies, systems, columns, kind, rounds, seed) for kind in (Z, RAW)},
+        conclusions=[_compare_conclusions(studies, systems, threshold) for threshold in THRESHOLDS],
+        curve=draw_curve(studies, systems, rounds, seed),
+        filters=_correlate_groups(studies, systems),
+        left_out=_find_left_out(studies),
+        rounds=rounds,
+        seed=seed,
+    )
+
+
+def draw_curve(
+    studies: tuple[ScoredStudy, ScoredStudy], systems: Sequence[str], rounds: int, seed: int
+) -> list[CurvePoint]:
+    """The overall r of ever more workers of the first study, drawn without replacement, with all of the second."""
+    whole = _pick_means(studies[1], studies[1].sums[Z], systems)[-1]
+    sums = studies[0].sums[Z]
+    total = len(sums.dialogues)
+    generator = np.random.default_rng(seed)
+    points = []
+    for size in _choose_sizes(total):
+        found = []
+        for _ in range(rounds if size < total else 1):
+            weights = np.zeros(total)
+            weights[generator.permutation(total)[:size]] = 1
+            found.append(_correlate_known(_pick_means(studies[0], sums, systems, weights)[-1], whole))
+        kept = np.array([r for r in found if not np.isnan(r)])
+        if kept.size:
+            points.append(CurvePoint(workers=size, median=float(np.median(kept)), low=float(np.percentile(kept, 5))))
+    return points
+
+
+def _choose_sizes(total: int) -> list[int]:
+    sizes = []
+    size = FEWEST_WORKERS
+    while size < total:
+        sizes.append(size)
+        size *= 2
+    return [*sizes, total]
+
+
+def _pick_means(study: ScoredStudy, sums: SystemSums, systems: Sequence[str], weights: Floats | None = None) -> Floats:
+    """By column and system: the means over workers with these weights."""
+    places = [study.systems.index(name) for name in systems]
+    means = sums.average(sums.everyone if weights is None else weights)
+    return np.asarray(np.moveaxis(means[..., places, :], -1, -2))
+
+
+def _correlate_columns(
+    studies: tuple[ScoredStudy, ScoredStudy],
+    systems: Sequence[str],
+    columns: Sequence[str],
+    kind: str,
+    rounds: int,
+    seed: int,
+) -> dict[str, CorrelatedColumn]:
+    means, draws = [], []
+    for number, study in enumerate(studies):
+        places = [study.systems.index(name) for name in systems]
+        means.append(_pick_means(study, study.sums[kind], systems))
+        draws.append(resample_systems(study.sums[kind], rounds, seed + number)[:, places])
+    if not all(len(each) for each in draws):
+        draws = [each[:0] for each in draws]
+    found = {}
+    for name in columns:
+        left, right = (study.columns.index(name) for study in studies)
+        found[name] = _correlate_column(means[0][left], means[1][right], draws[0][..., left], draws[1][..., right])
+    return found
+
+
+def _correlate_column(left: Floats, right: Floats, left_draws: Floats, right_draws: Floats) -> CorrelatedColumn:
+    pearson = _correlate_known(left, right)
+    ranks = [stats.rankdata(each, axis=1) if len(each) else each for each in (left_draws, right_draws)]
+    for ranked, drawn in zip(ranks, (left_draws, right_draws), strict=True):
+        ranked[np.isnan(drawn).any(axis=1)] = np.nan
+    return CorrelatedColumn(
+        pearson=find_interval(pearson, correlate_rows(left_draws, right_draws)),
+        fisher=bound_by_fisher(pearson, len(left)),
+        spearman=find_interval(correlate_ranks(left, right), correlate_rows(*ranks)),
+        kendall=correlate_order(left, right),
+    )
+
+
+def _correlate_known(left: Floats, right: Floats) -> float:
+    """Pearson's r over the systems that both have; NaN for fewer than three."""
+    known = ~np.isnan(left) & ~np.isnan(right)
+    return correlate(left[known], right[known]) if known.sum() >= LEAST_SYSTEMS else float("nan")
+
+
+def _compare_conclusions(
+    studies: tuple[ScoredStudy, ScoredStudy], systems: Sequence[str], threshold: float
+) -> SameConclusions:
+    pairs = [pair for pair in combinations(systems, 2) if all(pair in study.p_greater for study in studies)]
+    said = [[_conclude(study, pair, threshold) for study in studies] for pair in pairs]
+    return SameConclusions(
+        threshold=threshold,
+        pairs=len(pairs),
+        same=sum(one == other for one, other in said),
+        opposite=sum(one * other < 0 for one, other in said),
+    )
+
+
+def _conclude(study: ScoredStudy, pair: tuple[str, str], threshold: float) -> int:
+    """1 where the first system is better, -1 where it is worse, 0 where the test says nothing."""
+    return int(study.p_greater[pair] < threshold) - int(study.p_greater[pair[::-1]] < threshold)
+
+
+def _correlate_groups(studies: tuple[ScoredStudy, ScoredStudy], systems: Sequence[str]) -> dict[str, float]:
+    return {
+        name: _correlate_known(*(_pick_means(study, study.groups[name], systems)[-1] for study in studies))
+        for name in studies[0].groups
+        if name in studies[1].groups
+    }
+
+
+def _find_left_out(studies: tuple[ScoredStudy, ScoredStudy]) -> list[str]:
+    reasons = []
+    for what, of_study in (
+        ("system", [study.systems for study in studies]),
+        ("criterion", [study.columns for study in studies]),
+    ):
+        for number, names in enumerate(of_study):
+            alone = sorted(set(names) - set(of_study[1 - number]))
+            reasons += [f"{what} {name!r}, which only {studies[number].name} has" for name in alone]
+    return reasons

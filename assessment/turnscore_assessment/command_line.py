@@ -1,0 +1,64 @@
+"""What commands share: options, the console, the client of the service, and errors as one line on stderr."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from turnscore_client import AsyncTurnScoreClient
+from turnscore_models.version_option import version_option
+
+from turnscore_assessment.errors import AssessmentError
+from turnscore_assessment.figures import MOST_ROUNDS
+
+PLAIN_WIDTH = 240
+"""Columns where the output is not a terminal. Chosen: the widest table fits."""
+
+
+def open_console() -> Console:
+    """A console as wide as the terminal, or as the widest table."""
+    return Console() if Console().is_terminal else Console(width=PLAIN_WIDTH)
+
+
+@contextmanager
+def reported_errors(*others: type[Exception]) -> Iterator[None]:
+    """Turns an AssessmentError, or one of the other kinds, inside the block into its message and exit status 1."""
+    caught: tuple[type[Exception], ...] = (AssessmentError, *others)
+    try:
+        yield
+    except caught as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from error
+
+
+CALL_SECONDS = 60.0
+"""Seconds for one dialogue, retries included. Chosen: six times the client's own, since no user waits."""
+CALLS_IN_FLIGHT = 4
+"""Dialogues in flight. Chosen: some 40 turns, which fill a batch and leave the service room for others."""
+
+OpenClient = Callable[[], AsyncTurnScoreClient]
+
+
+def client_of(url: str | None, seconds: float | None = None) -> OpenClient:
+    """Opens a client of that service, or of TURNSCORE_URL's; raises BadParameter, once called, for a wrong address."""
+
+    def open_client() -> AsyncTurnScoreClient:
+        try:
+            return AsyncTurnScoreClient(url, timeout_seconds=seconds or CALL_SECONDS)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+
+    return open_client
+
+
+DISTRIBUTION = "turnscore-assessment"
+VersionOption = Annotated[bool, version_option(DISTRIBUTION)]
+
+
+RatingsFile = Annotated[
+    Path, typer.Argument(exists=True, dir_okay=False, help="Ratings (docs/assessment.md); .gz is unpacked.")
+]
+RoundsOption = Annotated[int, typer.Option(min=1, max=MOST_ROUNDS, help="Resamples per interval.")]
+SeedOption = Annotated[int, typer.Option(min=0, help="Seed of the random draws; the same seed gives the same figures.")]

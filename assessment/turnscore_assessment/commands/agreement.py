@@ -1,0 +1,129 @@
+"""`turnscore-agreement` and `turnscore-agreement-convert`: parse options and print tables. Measure nothing."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from turnscore_assessment.agreement.judged_dialogues import Advance
+from turnscore_assessment.command_line import (
+    CALL_SECONDS,
+    CALLS_IN_FLIGHT,
+    VersionOption,
+    client_of,
+    open_console,
+    reported_errors,
+)
+from turnscore_assessment.correlations import BOOTSTRAP_ROUNDS
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+convert_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+class FormName(StrEnum):
+    """The forms of judged dialogues, as `agreement_forms.FORMS` has them."""
+
+    JUDGED = "judged"
+    DBDC3 = "dbdc3"
+    STUDY = "study"
+
+
+class LevelName(StrEnum):
+    """The levels that judgements and scores are compared at."""
+
+    TURN = "turn"
+    DIALOGUE = "dialogue"
+    BOTH = "both"
+
+
+InputFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="JSON lines; .gz is unpacked.")]
+Form = Annotated[
+    FormName, typer.Option(help="`judged`, see docs/agreement.md, `dbdc3`, or `study`, see docs/assessment.md.")
+]
+Parts = Annotated[
+    list[str] | None, typer.Option("--part", help="A detail of the score instead of its `value`; repeatable.")
+]
+Bundles = Annotated[
+    list[str] | None,
+    typer.Option("--bundle", help="Instead of a service: a bundle's folder (with a /) or name; repeatable."),
+]
+
+
+@app.command()
+def agreement(
+    file: InputFile,
+    scorers: Annotated[list[str], typer.Option("--scorer", help="A scorer to measure; repeatable.")],
+    parts: Parts = None,
+    url: Annotated[
+        str | None, typer.Option(help="The service's address; default: TURNSCORE_URL, else localhost.")
+    ] = None,
+    bundles: Bundles = None,
+    form: Form = FormName.JUDGED,
+    output: Annotated[Path, typer.Option(file_okay=False, help="Folder for the figures.")] = Path("build/agreement"),
+    level: Annotated[
+        LevelName, typer.Option(help="`both`: every level that the file has judgements for.")
+    ] = LevelName.BOTH,
+    bootstrap: Annotated[int, typer.Option(min=1, help="Resamples of dialogues per interval.")] = BOOTSTRAP_ROUNDS,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    concurrency: Annotated[int, typer.Option(min=1, help="Dialogues in flight at the service.")] = CALLS_IN_FLIGHT,
+    timeout: Annotated[float, typer.Option(help="Seconds for one dialogue, retries included.")] = CALL_SECONDS,
+    _version: VersionOption = False,
+) -> None:
+    """Correlate scores, and trivial baselines, with people's judgements of the same turns."""
+    from turnscore_assessment.agreement.report import AgreementJob, make_table, run_agreement_job, write_report
+
+    if url is not None and bundles:
+        raise typer.BadParameter("give either --url or --bundle")
+
+    job = AgreementJob(
+        file=file,
+        form=form,
+        scorers=scorers,
+        parts=parts or ["value"],
+        bundles=bundles or [],
+        open_client=client_of(url, timeout),
+        concurrency=concurrency,
+        level=level,
+        rounds=bootstrap,
+        seed=seed,
+    )
+    with reported_errors():
+        report = run_agreement_job(job, show_progress)
+        written = write_report(report, output)
+    console = open_console()
+    for measured in report.levels:
+        console.print(make_table(measured))
+    console.print(report.explanation)
+    console.print(f"wrote {', '.join(str(path) for path in written)}", soft_wrap=True)
+
+
+@convert_app.command()
+def convert(
+    source: InputFile,
+    target: Annotated[Path, typer.Argument(dir_okay=False, help="File to write; gzipped if it ends in .gz.")],
+    form: Form = FormName.DBDC3,
+    _version: VersionOption = False,
+) -> None:
+    """Write judged dialogues of another form in that of docs/agreement.md."""
+    from turnscore_assessment.agreement.judged_dialogues import read_judged_dialogues, write_judged_dialogues
+
+    if target.exists() and target.samefile(source):
+        raise typer.BadParameter("must differ from the input: it would be overwritten", param_hint="target")
+    with reported_errors():
+        dialogues = read_judged_dialogues(source, form)
+        write_judged_dialogues(target, dialogues)
+    judged = sum(len(dialogue.turn_qualities) for dialogue in dialogues)
+    typer.echo(f"wrote {target}: {len(dialogues)} dialogues, {judged} judged turns")
+
+
+@contextmanager
+def show_progress(title: str, dialogues: int) -> Iterator[Advance]:
+    """A progress bar on stderr, removed at the end."""
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(title, total=dialogues)
+        yield lambda scored: progress.update(task, advance=scored)

@@ -1,0 +1,279 @@
+"""Commands on ratings files: `report`, `replicate`, `metrics`, `power`, `reliability`, `convert`."""
+
+import math
+import shlex
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from turnscore_assessment.analysis.power import (
+    MOST_SIMULATIONS,
+    OVERALL,
+    SIMULATIONS,
+    PowerPlan,
+    PowerPoint,
+    Transform,
+    plan_study,
+    read_pilot,
+)
+from turnscore_assessment.command_line import (
+    CALLS_IN_FLIGHT,
+    RatingsFile,
+    RoundsOption,
+    SeedOption,
+    client_of,
+    open_console,
+    reported_errors,
+)
+from turnscore_assessment.commands.agreement import show_progress
+from turnscore_assessment.comparison.difference import LEVEL, POWER
+from turnscore_assessment.figures import ROUNDS
+from turnscore_assessment.files import to_json_text, write_text
+from turnscore_assessment.ratings.rating_file import read_published, read_ratings, write_ratings
+
+if TYPE_CHECKING:
+    from turnscore_assessment.analysis.metrics import MetricsJob
+
+
+def run_report(
+    ratings: RatingsFile,
+    output: Annotated[Path, typer.Option(file_okay=False, help="Folder for the report.")] = Path("build/assessment"),
+    rounds: RoundsOption = ROUNDS,
+    seed: SeedOption = 0,
+) -> None:
+    """Report on a study: who rated in earnest, how good each system is, which differences are more than chance."""
+    from turnscore_assessment.analysis.study_page import summarize, write_report
+    from turnscore_assessment.analysis.study_report import build_report
+    from turnscore_assessment.ratings.rating_file import read_ratings
+
+    words = ["turnscore-assess", "report", ratings.name, "--rounds", str(rounds), "--seed", str(seed)]
+    with reported_errors():
+        report = build_report(read_ratings(ratings), rounds, seed)
+        written = write_report(report, output, shlex.join(words), datetime.now(UTC).date().isoformat())
+    for sentence in summarize(report):
+        typer.echo(sentence)
+    typer.echo(f"wrote {', '.join(str(path) for path in written)}")
+
+
+def run_replicate(
+    first: RatingsFile,
+    second: RatingsFile,
+    output: Annotated[Path, typer.Option(file_okay=False, help="Folder for the figures.")] = Path("build/replication"),
+    rounds: RoundsOption = ROUNDS,
+    seed: SeedOption = 0,
+) -> None:
+    """Compare two studies: correlations over systems, same conclusions, how few workers would have sufficed."""
+    from turnscore_assessment.analysis.replication import compare_studies
+    from turnscore_assessment.analysis.replication_page import summarize, write_replication
+    from turnscore_assessment.ratings.rating_file import read_ratings
+
+    words = ["turnscore-assess", "replicate", first.name, second.name, "--rounds", str(rounds), "--seed", str(seed)]
+    with reported_errors():
+        found = compare_studies(read_ratings(first), read_ratings(second), rounds, seed)
+        written = write_replication(found, output, shlex.join(words), datetime.now(UTC).date().isoformat())
+    for sentence in summarize(found):
+        typer.echo(sentence)
+    typer.echo(f"wrote {', '.join(str(path) for path in written)}")
+
+
+def run_metrics(
+    ratings: RatingsFile,
+    scores: Annotated[
+        list[Path] | None,
+        typer.Argument(exists=True, dir_okay=False, help="CSV with a column `line`, `dialogue` or `system`."),
+    ] = None,
+    scorers: Annotated[list[str] | None, typer.Option("--scorer", help="A scorer to ask; repeatable.")] = None,
+    bundles: Annotated[
+        list[str] | None, typer.Option("--bundle", help="Instead of a service: a bundle's folder or name; repeatable.")
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="The service; else TURNSCORE_URL, else localhost.")] = None,
+    parts: Annotated[
+        list[str] | None, typer.Option("--part", help="An entry of a score's details beside `value`; repeatable.")
+    ] = None,
+    per_system: Annotated[
+        int | None, typer.Option(min=1, help="Most dialogues of each system that scorers score.")
+    ] = None,
+    keep: Annotated[Path | None, typer.Option(dir_okay=False, help="CSV to write the scorers' scores to.")] = None,
+    output: Annotated[Path, typer.Option(file_okay=False, help="Folder for the figures.")] = Path("build/metrics"),
+    rounds: RoundsOption = ROUNDS,
+    seed: SeedOption = 0,
+) -> None:
+    """Correlate scorers, columns of numbers and lengths with people's judgements of systems and of dialogues."""
+    from turnscore_assessment.agreement.scoring import ScorerChoice
+    from turnscore_assessment.analysis.metrics import MetricsJob, run_metrics_job, summarize, write_metrics
+
+    if url is not None and bundles:
+        raise typer.BadParameter("give either --url or --bundle")
+
+    job = MetricsJob(
+        ratings=ratings,
+        scores=scores or [],
+        choice=ScorerChoice(
+            scorers=scorers or [], bundles=bundles or [], open_client=client_of(url), concurrency=CALLS_IN_FLIGHT
+        ),
+        parts=["value", *(parts or [])],
+        per_system=per_system,
+        keep=keep,
+        rounds=rounds,
+        seed=seed,
+    )
+    with reported_errors():
+        report = run_metrics_job(job, show_progress)
+        written = write_metrics(report, output, _describe(job), datetime.now(UTC).date().isoformat())
+    for sentence in summarize(report):
+        typer.echo(sentence)
+    typer.echo(f"wrote {', '.join(str(path) for path in written)}")
+
+
+def _describe(job: "MetricsJob") -> str:
+    """The command that gives the same figures, with names in place of local paths."""
+    words = ["turnscore-assess", "metrics", job.ratings.name, *(path.name for path in job.scores)]
+    words += [word for name in job.choice.scorers for word in ("--scorer", name)]
+    words += [word for name in job.choice.bundles for word in ("--bundle", Path(name).name)]
+    words += [word for name in job.parts[1:] for word in ("--part", name)]
+    words += ["--per-system", str(job.per_system)] if job.per_system else []
+    return shlex.join([*words, "--rounds", str(job.rounds), "--seed", str(job.seed)])
+
+
+def make_power_table(plan: PowerPlan) -> Table:
+    table = Table("workers", "dialogues", "power", "Monte-Carlo error", "seen the wrong way round")
+    for point in plan.curve:
+        table.add_row(
+            str(point.workers),
+            str(count_dialogues(plan, point)),
+            f"{point.power:.1%}",
+            f"{point.error:.1%}",
+            f"{point.wrong:.1%}",
+        )
+    return table
+
+
+def count_dialogues(plan: PowerPlan, point: PowerPoint) -> int:
+    """Dialogues of both systems together."""
+    return 2 * plan.dialogues * point.workers
+
+
+def list_remarks(plan: PowerPlan) -> Iterator[str]:
+    """Sentences on the plan and how it was made."""
+    kind = "workers" if plan.is_paired else "workers of each system"
+    aim = f"to see a difference of {plan.difference:.3g} in {plan.power:.0%} of studies at level {plan.level:g}"
+    if plan.needed is None:
+        yield f"more {kind} than can be simulated are needed {aim}"
+    else:
+        yield (
+            f"{plan.needed} {kind} ({plan.needed_low} to {plan.needed_high} for the Monte-Carlo error), "
+            f"{plan.dialogues} dialogue{'s' if plan.dialogues > 1 else ''} of each system by each, {aim}"
+        )
+    if plan.false_alarms is not None:
+        alarms = plan.false_alarms.power + plan.false_alarms.wrong
+        yield f"without a difference, {alarms:.1%} of studies of that size see one"
+    workers = " and ".join(map(str, sorted(set(plan.pilot_workers))))
+    yield (
+        f"pilot: {workers} workers, difference {plan.pilot_difference:.3g} (standard error {plan.pilot_error:.2g}), "
+        f"standard deviation {plan.spread:.3g}; {plan.simulations} simulated studies, workers and their dialogues "
+        "drawn with replacement, two-sided t-test of workers' differences"
+    )
+    yield from plan.notes
+
+
+def run_power(
+    pilot: RatingsFile,
+    systems: Annotated[str, typer.Option(help="Two systems of the pilot, as in `A,B`.")],
+    difference: Annotated[
+        float | None,
+        typer.Option(help="Smallest difference that matters, in the unit of --transform; default: the pilot's own."),
+    ] = None,
+    criterion: Annotated[str, typer.Option(help="Criterion of the pilot.")] = OVERALL,
+    transform: Annotated[Transform, typer.Option(help="Unit of ratings: z per worker, or raw points.")] = Transform.Z,
+    dialogues: Annotated[int, typer.Option(min=1, max=100, help="Dialogues of each system that a worker rates.")] = 1,
+    level: Annotated[float, typer.Option(min=0.00001, max=0.5, help="Level of the test.")] = LEVEL,
+    power: Annotated[
+        float, typer.Option(min=0.1, max=0.99, help="Share of studies that must see the difference.")
+    ] = POWER,
+    simulations: Annotated[int, typer.Option(min=100, max=MOST_SIMULATIONS, help="Studies simulated.")] = SIMULATIONS,
+    seed: SeedOption = 0,
+    output: Annotated[Path | None, typer.Option(dir_okay=False, help="File for the plan, as JSON.")] = None,
+) -> None:
+    """Plan how many workers and dialogues show a difference between two systems, from the ratings of a pilot study."""
+    names = [name.strip() for name in systems.split(",")]
+    if len(names) != 2 or not all(names):
+        raise typer.BadParameter("must name two systems, as in `A,B`", param_hint="--systems")
+    with reported_errors():
+        found = read_pilot(
+            read_ratings(pilot), names[0], names[1], criterion=criterion, transform=transform, dialogues=dialogues
+        )
+        plan = plan_study(
+            found,
+            difference=difference,
+            dialogues=dialogues,
+            level=level,
+            power=power,
+            simulations=simulations,
+            seed=seed,
+        )
+    console = open_console()
+    if plan.curve:
+        console.print(make_power_table(plan))
+    for remark in (*list_remarks(plan), f"transforms: {', '.join(found.transforms)}"):
+        console.print(remark, soft_wrap=True, markup=False, highlight=False)
+    if output is not None:
+        write_text(output, to_json_text({**asdict(plan), "transforms": list(found.transforms)}))
+        typer.echo(f"wrote {output}")
+
+
+def run_reliability(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            exists=True, dir_okay=False, help="Ratings in which `dialogue` names items, or CSV of item, rater, value."
+        ),
+    ],
+    output: Annotated[Path | None, typer.Option(dir_okay=False, help="File for the figures, as JSON.")] = None,
+    rounds: RoundsOption = ROUNDS,
+    seed: SeedOption = 0,
+) -> None:
+    """Measure how far raters agree beyond chance, for each criterion; intervals are of other items."""
+    from turnscore_assessment.analysis.reliability import FIGURES, measure_reliability, read_items
+
+    with reported_errors():
+        found = [measure_reliability(items, rounds, seed) for items in read_items(file)]
+    table = Table("ratings", "items", "raters per item", *FIGURES)
+    for each in found:
+        table.add_row(each.name, str(each.items), f"{each.raters:.1f}", *(str(each.figures[name]) for name in FIGURES))
+    console = open_console()
+    console.print(table)
+    for each in found:
+        if all(math.isnan(figure.value) for figure in each.figures.values()):
+            typer.echo(f"{each.name}: {'; '.join(each.undefined) or 'all ratings are the same'}")
+    typer.echo("intervals of 95 %: other items with these raters; too narrow for other raters")
+    if output:
+        write_text(output, to_json_text([vars(each) for each in found]))
+        typer.echo(f"wrote {output}")
+
+
+Sources = Annotated[
+    list[Path],
+    typer.Argument(
+        exists=True, dir_okay=False, help="All files of one run: workers who passed and workers who failed."
+    ),
+]
+
+
+def run_convert(
+    sources: Sources,
+    output: Annotated[Path, typer.Option(dir_okay=False, help="File to write; gzipped if it ends in .gz.")],
+    study: Annotated[str, typer.Option(help="The study's name; default: the output's.")] = "",
+) -> None:
+    """Write the published conversations of one run as a ratings file."""
+    if any(output.exists() and output.samefile(source) for source in sources):
+        raise typer.BadParameter("must differ from the input: it would be overwritten", param_hint="--output")
+    with reported_errors():
+        ratings = read_published(sources, study or output.name.partition(".")[0])
+        write_ratings(output, ratings)
+    workers = {dialogue.worker for dialogue in ratings.dialogues}
+    typer.echo(f"wrote {output}: {len(ratings.dialogues)} rated dialogues of {len(workers)} workers")

@@ -1,0 +1,110 @@
+"""`text` and `degrade`: the readability of replies, and dialogues that are worse on purpose."""
+
+import json
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.table import Table
+
+from turnscore_assessment.command_line import SeedOption, open_console, reported_errors
+from turnscore_assessment.files import to_csv, write_packed, write_text
+
+if TYPE_CHECKING:
+    from turnscore_assessment.readability.text_scores import DialogueTexts
+
+
+def run_readability(
+    dialogues: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, help="JSON lines with `turns`, or ratings; .gz is unpacked.")
+    ],
+    output: Annotated[Path, typer.Option(dir_okay=False, help="CSV to write, a line per dialogue.")],
+    encoder: Annotated[
+        str | None, typer.Option(help="A bundle of kind encoder: a folder (with a /) or name. Without it no coherence.")
+    ] = None,
+    context_turns: Annotated[int, typer.Option(min=1, max=50, help="Turns of context to compare a response with.")] = 1,
+    penalty: Annotated[
+        Literal["published", "released"], typer.Option(help="`released`: inverted, as a published script has it.")
+    ] = "published",
+    dull: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="Dull patterns, a line each.")] = None,
+    function_words: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Words that say nothing, a line each.")
+    ] = None,
+) -> None:
+    """Measure how easy replies read (Flesch), and their distance from the context, times a penalty for dull ones."""
+    from turnscore_assessment.readability.coherence import read_patterns
+    from turnscore_assessment.readability.text_scores import TextSettings, score_texts
+    from turnscore_assessment.references.encoders import BundleEncoder
+    from turnscore_assessment.spoken_dialogues import read_dialogues
+
+    with reported_errors():
+        settings = TextSettings(
+            patterns=read_patterns(dull, function_words),
+            encoder=BundleEncoder(encoder) if encoder else None,
+            context_turns=context_turns,
+            form=penalty,
+        )
+        found = list(score_texts(list(read_dialogues(dialogues)), settings))
+        if not found:
+            raise typer.BadParameter("no system turn has a text", param_hint="dialogues")
+    _write_texts(output, found)
+    _show_texts(found)
+    typer.echo(f"wrote {output}: {len(found)} dialogues")
+
+
+def _write_texts(output: Path, found: Sequence["DialogueTexts"]) -> None:
+    head = ["line", "system", "words", *found[0].columns]
+    rows = [
+        [each.line, each.system, each.readability.words]
+        + ["" if value is None else float(f"{value:.6g}") for value in each.columns.values()]
+        for each in found
+    ]
+    write_text(output, to_csv(head, rows))
+
+
+def _show_texts(found: Sequence["DialogueTexts"]) -> None:
+    names = list(found[0].columns)
+    table = Table("system", "dialogues", *names, "under 10 words")
+    for system in sorted({each.system for each in found}):
+        own = [each for each in found if each.system == system]
+        cells = []
+        for name in names:
+            known = [value for each in own if (value := each.columns[name]) is not None]
+            cells.append(f"{fmean(known):.3f}" if known else "-")
+        unreliable = sum(not turn.readability.is_reliable for each in own for turn in each.turns)
+        turns = sum(len(each.turns) for each in own)
+        table.add_row(system or "-", str(len(own)), *cells, f"{unreliable} of {turns}")
+    open_console().print(table)
+
+
+DialogueFile = Annotated[
+    Path, typer.Argument(exists=True, dir_okay=False, help="JSON lines with `turns`; .gz is unpacked.")
+]
+
+
+def run_distort(
+    dialogues: DialogueFile,
+    output: Annotated[Path, typer.Option(dir_okay=False, help="File to write; gzipped if it ends in .gz.")],
+    corpus: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="File of the replies; default: the same file.")
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option(min=1, help="Number of dialogues, from the beginning of the file.")
+    ] = None,
+    seed: SeedOption = 0,
+) -> None:
+    """Give recorded dialogues random, distorted replies that ignore the user, as the published quality control does."""
+    from turnscore_assessment.distortion import degrade_dialogues, read_corpus
+
+    source = corpus or dialogues
+    if output.exists() and (output.samefile(dialogues) or output.samefile(source)):
+        raise typer.BadParameter("must differ from the input: it would be overwritten", param_hint="--output")
+    with reported_errors():
+        replies = read_corpus(source)
+        found = degrade_dialogues(dialogues, replies, seed, source.samefile(dialogues))
+        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in islice(found, count)]
+    write_packed(output, "".join(lines))
+    typer.echo(f"wrote {output}: {len(lines)} degraded dialogues, replies from {len(replies.replies)}")

@@ -1,0 +1,311 @@
+"""Turns judged by people, read from a data folder, and the rules that split them by dialogue."""
+
+import hashlib
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from turnscore_assessment.data.dialogue_sets import SYSTEM, USER, Spoken
+from turnscore_assessment.data.dialogues import merge_turns, read_dialogues, read_rows
+from turnscore_assessment.errors import BadDataError
+
+FIT_SHARE = 60
+"""Percent of the groups of dialogues that models are fitted on. Chosen."""
+SHARED_WORDS = 5
+"""Rows whose contexts share a text of so many words count as one dialogue's. Chosen."""
+DAILYDIALOG = "dailydialog-zhao"
+"""The set whose texts are DailyDialog's: licensed for non-commercial use, so nothing that ships is fitted on it."""
+THUMBS_SET = "convai-thumbs"
+GOOD_FROM = 3.5
+"""Least rating, from 1 to 5, of a turn that people call good. Chosen: nearer to 4 than to 3."""
+_WORD = re.compile(r"[a-z0-9]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatedTurn:
+    """A response in its context with people's mean rating, on its set's own scale."""
+
+    set_name: str
+    system: str
+    dialogue: str
+    context: tuple[Spoken, ...]
+    response: str
+    rating: float
+    is_fitted_on: bool = False
+
+
+def read_rated_turns(path: Path) -> list[RatedTurn]:
+    """The rows of `turn_ratings.jsonl.gz`, split; the last text of a context is the user's."""
+    rows = list(read_rows(path))
+    for number, row in rows:
+        if not isinstance(row.get("response"), str) or not isinstance(row.get("rating"), int | float):
+            raise BadDataError(path, number, "lacks a string `response` or a number `rating`")
+    contexts = [[text for text in row["context"] if text.strip()] for _, row in rows]
+    groups = group_contexts(contexts)
+    return [
+        RatedTurn(
+            set_name=row["set"],
+            system=str(row.get("system") or ""),
+            dialogue=group,
+            context=alternate(context),
+            response=row["response"],
+            rating=float(row["rating"]),
+            is_fitted_on=is_fitted_on(group),
+        )
+        for (_, row), context, group in zip(rows, contexts, groups, strict=True)
+        if row["response"].strip()
+    ]
+
+
+def read_dbdc3(path: Path) -> list[RatedTurn]:
+    """The judged system turns of DBDC3: quality (O + T/2) over all votes. Chosen on, never fitted on."""
+    turns = []
+    for _, row in read_rows(path):
+        spoken: list[Spoken] = []
+        for turn in row["turns"]:
+            votes = turn.get("breakdown_votes")
+            if turn["speaker"] == SYSTEM and votes and turn["text"].strip():
+                turns.append(
+                    RatedTurn(
+                        set_name="dbdc3",
+                        system=row["system"],
+                        dialogue=row["id"],
+                        context=tuple(spoken),
+                        response=turn["text"],
+                        rating=(votes["O"] + votes["T"] / 2) / sum(votes.values()),
+                    )
+                )
+            if turn["text"].strip():
+                spoken.append((turn["speaker"], turn["text"]))
+    return turns
+
+
+def read_thumbs(path: Path) -> list[RatedTurn]:
+    """ConvAI's voted turns of systems talking to people: 1 for a thumb up, 0 for one down."""
+    turns = []
+    for dialogue in read_dialogues(path):
+        if sorted(dialogue.participants.values()) != ["bot", "human"]:
+            continue
+        bot = next(name for name, kind in dialogue.participants.items() if kind == "bot")
+        merged = [turn for turn in merge_turns(dialogue.turns) if turn.text.strip()]
+        for place, turn in enumerate(merged):
+            if turn.speaker == bot and turn.thumb and place:
+                context = tuple((SYSTEM if each.speaker == bot else USER, each.text) for each in merged[:place])
+                turns.append(
+                    RatedTurn(
+                        set_name=THUMBS_SET,
+                        system="",
+                        dialogue=dialogue.id,
+                        context=context,
+                        response=turn.text,
+                        rating=float(turn.thumb == 2),
+                        is_fitted_on=is_fitted_on(dialogue.id),
+                    )
+                )
+    return turns
+
+
+def alternate(texts: Sequence[str]) -> tuple[Spoken, ...]:
+    """The texts as spoken by user and system in turns, the last one by the user."""
+    return tuple((USER if (len(texts) - 1 - place) % 2 == 0 else SYSTEM, text) for place, text in enumerate(texts))
+
+
+def is_fitted_on(dialogue: str) -> bool:
+    """The committed rule: by the dialogue's name alone, the same on every machine."""
+    return hashlib.sha256(dialogue.encode()).digest()[0] * 100 < FIT_SHARE * 256
+
+
+def group_contexts(contexts: Sequence[Sequence[str]]) -> list[str]:
+    """A name for each context; contexts that share a text of at least SHARED_WORDS words have the same name.
+
+    The name is the least of the normalized texts that link the group, so that it does not depend on the order of rows.
+    """
+    parents: dict[str, str] = {}
+
+    def find(key: str) -> str:
+        while parents[key] != key:
+            parents[key] = parents[parents[key]]
+            key = parents[key]
+        return key
+
+    keys_of = [_link_keys(context) for context in contexts]
+    for keys in keys_of:
+        for key in keys:
+            parents.setdefault(key, key)
+        roots = sorted({find(key) for key in keys})
+        for other in roots[1:]:
+            parents[other] = roots[0]
+    return [find(keys[0]) for keys in keys_of]
+
+
+def _link_keys(context: Iterable[str]) -> list[str]:
+    normalized = [" ".join(_WORD.findall(text.lower())) for text in context]
+    long = [text for text in normalized if len(text.split()) >= SHARED_WORDS]
+    return long or [" | ".join(normalized)]
+
+
+TURNS_FILE, MODERN_FILE, USER_TURNS_FILE = (
+    "judged_turns.jsonl.gz",
+    "judged_modern.jsonl.gz",
+    "judged_user_turns.jsonl.gz",
+)
+MARKS = ("relevant", "fluent", "engaging", "overall")
+"""What a response is marked for, 1 to 5; the files call `fluent` `sound`."""
+LIVE_SETS = ("dstc9", "convai", "human_assessment")
+"""Of the judged sets, those of chatbots' turns as they were said."""
+UNKNOWN = math.nan
+
+Part = Literal["train", "choose", "calibrate", "report"]
+_CHOOSE, _CALIBRATE = 0.3, 0.6
+"""Of the judged dialogues that are not trained on, the share below which a hash chooses, and calibrates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedResponse:
+    """A response with its marks as 0 to 1 (1 of 5 is 0, 5 of 5 is 1), UNKNOWN where there is none."""
+
+    text: str
+    made: str
+    marks: Mapping[str, float] = field(default_factory=dict)
+
+    def mark(self, name: str) -> float:
+        return self.marks.get(name, UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedContext:
+    """A context, oldest turn first, and every judged response to it."""
+
+    set_name: str
+    dialogue: str
+    part: Part
+    context: tuple[Spoken, ...]
+    responses: tuple[JudgedResponse, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedUserTurn:
+    """A user turn after a system's: satisfaction from 0 to 1 and the signals it shows.
+
+    `drawn_at_random` tells turns that show how rare signals are from turns drawn for words that make one likely.
+    """
+
+    set_name: str
+    dialogue: str
+    part: Part
+    context: tuple[Spoken, ...]
+    text: str
+    satisfaction: float
+    signals: frozenset[str]
+    drawn_at_random: bool
+
+
+def part_of(dialogue: str, split: str) -> Part:
+    """Which part a dialogue belongs to: what was not trained on is split by the SHA-256 of the dialogue's name."""
+    if split == "train":
+        return "train"
+    place = int.from_bytes(hashlib.sha256(f"quality 2: {dialogue}".encode()).digest()[:4], "big") / 2**32
+    return "choose" if place < _CHOOSE else "calibrate" if place < _CALIBRATE else "report"
+
+
+def scale_mark(mark: float) -> float:
+    """A mark from 1 to 5 as 0 to 1."""
+    return (float(mark) - 1) / 4
+
+
+def read_judged_contexts(path: Path) -> Iterator[JudgedContext]:
+    """The rows of a file of judged responses; turns without text are left out."""
+    for _, row in read_rows(path):
+        responses = tuple(
+            JudgedResponse(
+                text=each["text"],
+                made=each.get("made", ""),
+                marks={
+                    name: scale_mark(each[key])
+                    for name, key in zip(MARKS, ("relevant", "sound", "engaging", "overall"), strict=True)
+                },
+            )
+            for each in row["responses"]
+            if each["text"].strip()
+        )
+        yield JudgedContext(
+            set_name=row["set"],
+            dialogue=row["dialogue"],
+            part=part_of(row["dialogue"], row["split"]),
+            context=_read_turns(row["context"]),
+            responses=responses,
+        )
+
+
+def read_judged_user_turns(path: Path) -> Iterator[JudgedUserTurn]:
+    """The rows of a file of judged user turns."""
+    for _, row in read_rows(path):
+        *context, (_, text) = _read_turns(row["turns"])
+        yield JudgedUserTurn(
+            set_name=row["set"],
+            dialogue=row["dialogue"],
+            part=part_of(row["dialogue"], row["split"]),
+            context=tuple(context),
+            text=text,
+            satisfaction=scale_mark(row["satisfaction"]),
+            signals=frozenset(row["signals"]),
+            drawn_at_random=row["drawn"] == "random",
+        )
+
+
+def _read_turns(turns: Sequence[Mapping[str, Any]]) -> tuple[Spoken, ...]:
+    return tuple((each["speaker"], each["text"]) for each in turns if each["text"].strip())
+
+
+def read_judged_turns(folder: Path, parts: Sequence[Part]) -> list[RatedTurn]:
+    """The judged responses of these parts as rated turns, their overall mark from 1 to 5 as the rating.
+
+    Live turns of chatbots, real responses with made-up ones, and modern ones are sets of their own.
+    """
+    turns = []
+    for name in (TURNS_FILE, MODERN_FILE):
+        if not (folder / name).exists():
+            continue
+        for each in read_judged_contexts(folder / name):
+            if each.part not in parts:
+                continue
+            live = each.set_name in LIVE_SETS
+            named = "judged-modern" if name == MODERN_FILE else "judged-live" if live else "judged-made"
+            turns += [
+                RatedTurn(
+                    set_name=named,
+                    system=each.set_name,
+                    dialogue=each.dialogue,
+                    context=each.context,
+                    response=response.text,
+                    rating=1 + 4 * response.mark("overall"),
+                )
+                for response in each.responses
+            ]
+    return turns
+
+
+RATINGS_FILE, THUMBS_FILE = "turn_ratings.jsonl.gz", "convai2017.jsonl.gz"
+DBDC3_FILE, ADVERSARIAL_FILE = "dbdc3_dev.jsonl.gz", "adversarial_responses.jsonl.gz"
+ADVERSARIAL_KINDS = ("relevant", "random", "adversarial")
+
+
+def read_development_sets(folder: Path) -> dict[str, list[RatedTurn]]:
+    """The rated turns by set, those fitted on apart, DBDC3's development turns, and ConvAI's thumbs."""
+    found: dict[str, list[RatedTurn]] = {}
+    if (folder / RATINGS_FILE).exists():
+        for turn in read_rated_turns(folder / RATINGS_FILE):
+            found.setdefault(f"{turn.set_name} ({_part(turn)})", []).append(turn)
+    if (folder / THUMBS_FILE).exists():
+        for turn in read_thumbs(folder / THUMBS_FILE):
+            found.setdefault(f"{turn.set_name} ({_part(turn)})", []).append(turn)
+    if (folder / DBDC3_FILE).exists():
+        found["dbdc3"] = read_dbdc3(folder / DBDC3_FILE)
+    return found
+
+
+def _part(turn: RatedTurn) -> str:
+    return "fitted on" if turn.is_fitted_on else "chosen on"

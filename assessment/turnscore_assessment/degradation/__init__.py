@@ -1,1 +1,0 @@
-"""Degradation: dialogues that are worse on purpose, by which a study finds out who rates in earnest."""

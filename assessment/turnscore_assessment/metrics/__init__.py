@@ -1,1 +1,0 @@
-"""Metrics against people: the agreement of scorers' and other numbers with a study's workers."""

@@ -1,0 +1,281 @@
+"""Of a rating table: quality control, system scores with intervals, and corrected tests of every pair of systems."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from turnscore_assessment.errors import TooFewError
+from turnscore_assessment.figures import Flags, Floats, Integers, Interval, find_interval
+from turnscore_assessment.ratings.rating_table import RatingTable, group_rows, measure_workers
+
+
+class Verdict(StrEnum):
+    """Why a worker's ratings count or do not."""
+
+    PASSED = "passed"
+    UNCONTROLLED = "the study has no degraded system"
+    NOT_LOWER = "rates the degraded system no lower"
+    CONSTANT = "gives one rating to everything"
+    NOT_YET = "has not rated a degraded and an ordinary system"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlledWorker:
+    """One worker's outcome; `p` is that of the one-sided test, NaN where none was made."""
+
+    worker: str
+    verdict: Verdict
+    p: float
+    degraded_ratings: int
+    ordinary_ratings: int
+
+    @property
+    def passes(self) -> bool:
+        return self.verdict in (Verdict.PASSED, Verdict.UNCONTROLLED)
+
+
+def control_quality(table: RatingTable) -> list[ControlledWorker]:
+    """Every worker's outcome, by number: passes if p < `quality_control_p` that degraded ratings are lower.
+
+    The test is Mann-Whitney's U, corrected for ties and continuity (exact for few ratings without ties), over the
+    criteria that the study chose and all of a worker's HITs. In a study without a degraded system everybody passes.
+    """
+    is_controlled = bool(table.is_degraded.any()) and table.controlling.size > 0
+    is_constant = measure_workers(table).deviation == 0
+    return [
+        _control(table, number, rows, is_controlled, bool(is_constant[number]))
+        for number, rows in enumerate(group_rows(table.worker_of, len(table.workers)))
+    ]
+
+
+def find_passing(workers: Sequence[ControlledWorker]) -> Flags:
+    """By a worker's number: whether the ratings count."""
+    return np.array([worker.passes for worker in workers], dtype=np.bool_)
+
+
+def _control(
+    table: RatingTable, number: int, rows: Integers, is_controlled: bool, is_constant: bool
+) -> ControlledWorker:
+    chosen = table.ratings[rows][:, table.controlling]
+    is_degraded = table.is_degraded[rows]
+    degraded, ordinary = chosen[is_degraded].ravel(), chosen[~is_degraded].ravel()
+    p = float("nan")
+    if not is_controlled:
+        verdict = Verdict.UNCONTROLLED
+    elif is_constant:
+        verdict = Verdict.CONSTANT
+    elif not degraded.size or not ordinary.size:
+        verdict = Verdict.NOT_YET
+    else:
+        p = float(stats.mannwhitneyu(degraded, ordinary, alternative="less", method="auto").pvalue)
+        verdict = Verdict.PASSED if p < table.description.quality_control_p else Verdict.NOT_LOWER
+    return ControlledWorker(
+        worker=table.workers[number],
+        verdict=verdict,
+        p=p,
+        degraded_ratings=degraded.size,
+        ordinary_ratings=ordinary.size,
+    )
+
+
+def correct_holm(p_values: ArrayLike) -> Floats:
+    """Holm (1979): keeps the share of families with any false alarm below the level of comparison. In [0, 1]."""
+    given = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(given, kind="stable")
+    stepped = np.maximum.accumulate(given[order] * np.arange(len(given), 0, -1)) if len(given) else given
+    return _put_back(stepped, order)
+
+
+def correct_benjamini_hochberg(p_values: ArrayLike) -> Floats:
+    """Benjamini & Hochberg (1995): keeps the share of false differences among those found below the level."""
+    given = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(given, kind="stable")[::-1]
+    scaled = given[order] * len(given) / np.arange(len(given), 0, -1)
+    return _put_back(np.minimum.accumulate(scaled) if len(given) else scaled, order)
+
+
+def _put_back(sorted_values: Floats, order: NDArray[np.intp]) -> Floats:
+    restored = np.empty_like(sorted_values)
+    restored[order] = np.minimum(sorted_values, 1.0)
+    return restored
+
+
+Outcome = Literal["better", "worse", "none"]
+THRESHOLDS = (0.1, 0.05)
+"""Those that the published figure and text use."""
+TIE_DIGITS = 12
+"""Digits that are compared. Chosen: float64 keeps sixteen, of which a mean over criteria loses one or two."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedPair:
+    """Two systems, the first one with the higher mean; every p is of Mann-Whitney's U on means over criteria."""
+
+    first: str
+    second: str
+    difference: Interval
+    p_better: float
+    """One-sided: the first system's dialogues are rated higher. As published: neither corrected nor clustered."""
+    p_worse: float
+    p_two_sided: float
+    p_holm: float
+    """Two-sided, corrected so that one false difference among all pairs is unlikely."""
+    p_benjamini_hochberg: float
+    """Two-sided, corrected so that few of the differences found are false."""
+
+    def outcome(self, threshold: float) -> Outcome:
+        """What the published test says of the first system at this p."""
+        if self.p_better < threshold:
+            return "better"
+        return "worse" if self.p_worse < threshold else "none"
+
+
+def compare_pairs(
+    values: Mapping[str, Floats], order: Sequence[str], differences: Mapping[tuple[str, str], Interval]
+) -> list[ComparedPair]:
+    """Every pair of systems; `values`: one number per dialogue; `order`: best first; `differences`: its pairs."""
+    pairs = list(combinations(order, 2))
+    tests = {
+        kind: [compare_ranks(values[first], values[second], kind) for first, second in pairs]
+        for kind in ("greater", "less", "two-sided")
+    }
+    holm, hochberg = correct_holm(tests["two-sided"]), correct_benjamini_hochberg(tests["two-sided"])
+    return [
+        ComparedPair(
+            first=pair[0],
+            second=pair[1],
+            difference=differences[pair],
+            p_better=tests["greater"][number],
+            p_worse=tests["less"][number],
+            p_two_sided=tests["two-sided"][number],
+            p_holm=float(holm[number]),
+            p_benjamini_hochberg=float(hochberg[number]),
+        )
+        for number, pair in enumerate(pairs)
+    ]
+
+
+def compare_ranks(left: Floats, right: Floats, alternative: str) -> float:
+    """Mann-Whitney's p. Values that differ by less than 1e-12 of the largest are ties.
+
+    Means of the same ratings in another order differ by rounding, and p then moved by up to 9e-4.
+    """
+    largest = float(max(np.abs(left).max(), np.abs(right).max()))
+    decimals = TIE_DIGITS - math.ceil(math.log10(largest)) if largest else 0
+    rounded = np.round(left, decimals), np.round(right, decimals)
+    return float(stats.mannwhitneyu(*rounded, alternative=alternative, method="auto").pvalue)
+
+
+OVERALL = "overall"
+LEAST_WORKERS = 3
+"""Fewest workers for an interval: with fewer, those asked say nothing about others. Chosen."""
+DRAWS_AT_ONCE = 50
+"""Resamples that are computed together. Chosen: bounds the memory to fifty tables of scores."""
+
+
+@dataclass(frozen=True)
+class SystemSums:
+    """Sums of one kind of value: all that resampling workers needs."""
+
+    values: Floats
+    """By worker, system, and criterion; the last column is the mean over criteria."""
+    dialogues: Floats
+    """By worker and system."""
+
+    def average(self, weights: Floats) -> Floats:
+        """Means by (row of weights,) system and column, each worker counted by its weight; NaN for none."""
+        counts = weights @ self.dialogues
+        sums = np.tensordot(weights, self.values, axes=(-1, 0))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(sums / counts[..., None])
+
+    @property
+    def everyone(self) -> Floats:
+        """The weights that count each worker once."""
+        return np.ones(len(self.dialogues))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemScore:
+    system: str
+    dialogues: int
+    ratings: int
+    """Dialogues times criteria: n in the published tables."""
+    scores: Mapping[str, Interval]
+    """Standardized, overall first, then by criterion."""
+    raw: Mapping[str, Interval]
+    """Reversed but not standardized."""
+
+
+def choose_rows(table: RatingTable, passing: Flags) -> Flags:
+    """The rows that systems are scored by: ordinary systems, workers who count. TooFewError where there are none."""
+    chosen = np.asarray(passing[table.worker_of] & ~table.is_degraded)
+    if not chosen.any():
+        raise TooFewError("no worker passes the quality control, so no system can be scored")
+    return chosen
+
+
+def sum_values(table: RatingTable, values: Floats, chosen: Flags, raters: Integers | None = None) -> SystemSums:
+    """The sums of values by row over the chosen rows; of the workers `raters`, or of those with such a row."""
+    workers, systems = len(table.workers), len(table.systems)
+    place = table.worker_of[chosen] * systems + table.system_of[chosen]
+    columns = np.column_stack([values[chosen], values[chosen].mean(axis=1)])
+    size = workers * systems
+    sums = np.stack([np.bincount(place, column, minlength=size) for column in columns.T], axis=-1).astype(np.float64)
+    counts = np.bincount(place, minlength=size).astype(np.float64)
+    kept = np.unique(table.worker_of[chosen]) if raters is None else raters
+    return SystemSums(sums.reshape(workers, systems, -1)[kept], counts.reshape(workers, systems)[kept])
+
+
+def resample_systems(sums: SystemSums, rounds: int, seed: int) -> Floats:
+    """Means by round, system and column over as many workers as there are, drawn with replacement.
+
+    No round where there are fewer than LEAST_WORKERS. The same seed draws the same workers for every kind of value.
+    """
+    workers = len(sums.dialogues)
+    if workers < LEAST_WORKERS:
+        return np.empty((0, *sums.values.shape[1:]))
+    generator = np.random.default_rng(seed)
+    found = []
+    for start in range(0, rounds, DRAWS_AT_ONCE):
+        size = min(DRAWS_AT_ONCE, rounds - start)
+        draws = generator.multinomial(workers, np.full(workers, 1 / workers), size=size).astype(np.float64)
+        found.append(sums.average(draws))
+    return np.concatenate(found) if found else np.empty((0, *sums.values.shape[1:]))
+
+
+def score_systems(
+    table: RatingTable, standardized: SystemSums, raw: SystemSums, draws: Sequence[Floats]
+) -> list[SystemScore]:
+    """Every system's scores, best first; `draws` are the resamples of the standardized and of the raw means."""
+    names = [*table.description.names, OVERALL]
+    means = [sums.average(sums.everyone) for sums in (standardized, raw)]
+    counts = standardized.dialogues.sum(axis=0).astype(int)
+    workers = len(standardized.dialogues)
+
+    def gather(kind: int, system: int) -> dict[str, Interval]:
+        order = [len(names) - 1, *range(len(names) - 1)]
+        return {
+            names[column]: find_interval(float(means[kind][system, column]), draws[kind][:, system, column], workers)
+            for column in order
+        }
+
+    found = [
+        SystemScore(
+            system=name,
+            dialogues=int(counts[number]),
+            ratings=int(counts[number]) * len(table.description.names),
+            scores=gather(0, number),
+            raw=gather(1, number),
+        )
+        for number, name in enumerate(table.systems)
+        if counts[number]
+    ]
+    return sorted(found, key=lambda score: -score.scores[OVERALL].value)

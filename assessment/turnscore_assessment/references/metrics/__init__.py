@@ -1,1 +1,0 @@
-"""Metrics: how near a hypothesis is to a reference. One file per family; metric.py defines what all share."""

@@ -1,0 +1,224 @@
+"""Metrics of vectors: the cosine by a sentence encoder, embedding average, vector extrema and greedy matching.
+
+Word vectors (Liu et al. 2016; Forgues et al. 2014) come from a file in the text form of GloVe and word2vec: one word
+and its numbers per line. A word without one takes the mean of all, as in nlg-eval. Only vectors of compared words are
+kept.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnscore_assessment.errors import MissingResourceError, ReferencesError
+from turnscore_assessment.figures import Floats
+from turnscore_assessment.files import UNREADABLE, open_text
+from turnscore_assessment.references.ngram_metrics import Pair, find_tokenisation
+
+Vectors = NDArray[np.float32]
+
+_PAIRS_AT_ONCE = 8192
+"""Pairs whose vectors are compared together: 25 MB of them at 384 dimensions. Chosen."""
+_TEXTS_AT_ONCE = 200_000
+"""Texts whose vectors are kept together: 300 MB at 384 dimensions. Chosen."""
+UNOBTAINABLE: Final = {"skip-thought": "Skip-Thought", "gensen": "GenSen"}
+"""Encoders of the paper whose models cannot be had, by the name of their metric."""
+
+
+class Encoder(Protocol):
+    """What makes vectors of texts."""
+
+    @property
+    def name(self) -> str:
+        """The model and its graph."""
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """A row of length 1 for each text, in order."""
+
+
+class EncoderCosine:
+    """The cosine, with an encoder's own tokens."""
+
+    tokenisation = "the encoder's own"
+
+    def __init__(self, encoder: Encoder | None, name: str = "encoder") -> None:
+        """Raises MissingResourceError without an encoder."""
+        if encoder is None:
+            raise MissingResourceError(
+                f"{name} needs a sentence encoder: name a bundle of kind encoder with --encoder "
+                "(turnscore-export encoder makes one), or other metrics with --metric"
+            )
+        self.name = name
+        self.definition = f"cosine of sentence vectors by {encoder.name}"
+        if name in UNOBTAINABLE:
+            self.definition += f", in place of {UNOBTAINABLE[name]}, whose model cannot be had"
+        self._encoder = encoder
+
+    def compare(self, pairs: Sequence[Pair]) -> Floats:
+        """One cosine per pair. Each text is encoded once for as many pairs as fit into memory."""
+        found = np.empty(len(pairs))
+        start = 0
+        while start < len(pairs):
+            places, end = _number_texts(pairs, start)
+            found[start:end] = _take_cosines(self._encoder.encode(list(places)), places, pairs[start:end])
+            start = end
+        return found
+
+
+def _number_texts(pairs: Sequence[Pair], start: int) -> tuple[dict[str, int], int]:
+    """Each text from pair `start` on with its index, and the pair at which there are enough."""
+    places: dict[str, int] = {}
+    for end in range(start, len(pairs)):
+        if len(places) >= _TEXTS_AT_ONCE:
+            return places, end
+        for text in pairs[end]:
+            places.setdefault(text, len(places))
+    return places, len(pairs)
+
+
+def _take_cosines(vectors: Vectors, places: Mapping[str, int], pairs: Sequence[Pair]) -> Floats:
+    own = np.fromiter((places[text] for text, _ in pairs), np.intp, len(pairs))
+    other = np.fromiter((places[text] for _, text in pairs), np.intp, len(pairs))
+    cosines = np.empty(len(pairs))
+    for start in range(0, len(pairs), _PAIRS_AT_ONCE):
+        part = slice(start, start + _PAIRS_AT_ONCE)
+        cosines[part] = np.einsum("ij,ij->i", vectors[own[part]], vectors[other[part]], dtype=np.float64)
+    return cosines
+
+
+_KEPT_TEXTS = 4096
+MOST_DIMENSIONS = 4096
+"""Most dimensions of a vector. Chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class WordVectors:
+    """Vectors by word, and the vector of every other word."""
+
+    source: str
+    known: Mapping[str, Floats]
+    other: Floats
+
+    def look_up(self, words: Sequence[str]) -> Floats:
+        """A row per word."""
+        return np.stack([self.known.get(word, self.other) for word in words])
+
+
+def read_word_vectors(path: Path, wanted: Collection[str]) -> WordVectors:
+    """The vectors of `wanted`, and the mean of the whole file. Raises ReferencesError for a wrong line."""
+    known: dict[str, Floats] = {}
+    total: Floats | None = None
+    count = 0
+    for place, (word, vector) in enumerate(_read_vectors(path), start=1):
+        if total is None:
+            total = np.zeros_like(vector)
+        if len(vector) != len(total):
+            raise ReferencesError(f"{path}: vector {place} has {len(vector)} numbers, the first one {len(total)}")
+        total += vector
+        count += 1
+        if word in wanted:
+            known[word] = vector
+    if total is None:
+        raise ReferencesError(f"{path}: must have at least one vector")
+    return WordVectors(path.name, known, total / count)
+
+
+def split_line(cells: Sequence[str], width: int) -> tuple[str, Sequence[str]]:
+    """A line's word and its numbers, where vectors have so many; 0 where that is not known yet.
+
+    GloVe's largest files have words with blanks, such as `. . .`: no later part of them is a number.
+    """
+    words = cells[:-width] if width else cells[:1]
+    if len(words) < 2 or any(map(_is_number, words[1:])):
+        return cells[0], cells[1:]
+    return " ".join(words), cells[-width:]
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _read_vectors(path: Path) -> Iterator[tuple[str, Floats]]:
+    width = 0
+    for number, line in enumerate(_read_text(path), start=1):
+        word, numbers = split_line(line.rstrip().split(" "), width)
+        if number == 1 and len(numbers) == 1:
+            continue  # word2vec's first line: the number of words, their width
+        try:
+            vector = np.array(numbers, dtype=np.float64)
+        except ValueError:
+            raise ReferencesError(f"{path}, line {number}: must be a word and its numbers") from None
+        if not 1 < len(vector) <= MOST_DIMENSIONS or not np.isfinite(vector).all():
+            raise ReferencesError(f"{path}, line {number}: must be a word and its numbers")
+        width = len(vector)
+        yield word, vector
+
+
+def _read_text(path: Path) -> Iterator[str]:
+    try:
+        with open_text(path) as lines:
+            yield from lines
+    except (OSError, *UNREADABLE) as error:
+        raise ReferencesError(f"{path} cannot be read: {error}") from None
+
+
+def _average(own: Floats, other: Floats) -> float:
+    return _cosine(own.sum(axis=0), other.sum(axis=0))
+
+
+def _extrema(own: Floats, other: Floats) -> float:
+    return _cosine(_take_extrema(own), _take_extrema(other))
+
+
+def _take_extrema(rows: Floats) -> Floats:
+    places = np.abs(rows).argmax(axis=0)
+    return np.asarray(rows[places, np.arange(rows.shape[1])])
+
+
+def _greedy(own: Floats, other: Floats) -> float:
+    cosines = _unit(own) @ _unit(other).T
+    return float(cosines.max(axis=1).mean() + cosines.max(axis=0).mean()) / 2
+
+
+def _unit(rows: Floats) -> Floats:
+    lengths = np.linalg.norm(rows, axis=-1, keepdims=True)
+    return np.asarray(np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0))
+
+
+def _cosine(left: Floats, right: Floats) -> float:
+    return float(_unit(left) @ _unit(right))
+
+
+_COMPARE: Final[Mapping[str, tuple[Callable[[Floats, Floats], float], str]]] = {
+    "embedding-average": (_average, "cosine of the sums of word vectors"),
+    "vector-extrema": (_extrema, "cosine of the vectors that have, in each dimension, the value of largest magnitude"),
+    "greedy-matching": (_greedy, "mean over words of the best cosine, in both directions, averaged"),
+}
+WORD_VECTOR_METRICS: Final = tuple(_COMPARE)
+
+
+class WordVectorMetric:
+    """One of the three metrics."""
+
+    def __init__(self, name: str, vectors: WordVectors | None, tokenisation: str = "blanks") -> None:
+        """Raises MissingResourceError without vectors."""
+        if vectors is None:
+            raise MissingResourceError(f"{name} needs word vectors: name a file of them with --word-vectors")
+        self.name = name
+        self.tokenisation = tokenisation
+        self._compare, sentence = _COMPARE[name]
+        self.definition = f"{sentence}; vectors of {vectors.source}, a word without one takes the mean of all"
+        tokenise = find_tokenisation(tokenisation)
+        self._read = lru_cache(_KEPT_TEXTS)(lambda text: vectors.look_up(tokenise(text)))
+
+    def compare(self, pairs: Sequence[Pair]) -> Floats:
+        """One number per pair, -1 to 1."""
+        return np.array([self._compare(self._read(own), self._read(other)) for own, other in pairs])

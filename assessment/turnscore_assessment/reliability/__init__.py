@@ -1,1 +1,0 @@
-"""Reliability: how far raters agree beyond chance, by intraclass correlation and Krippendorff's alpha."""

@@ -1,1 +1,0 @@
-"""Replication: whether two studies of the same systems agree, and how few workers would have sufficed."""

@@ -1,0 +1,373 @@
+"""The study's HTTP API and web server. Every answer is JSON or one of the page's files, with security headers.
+
+GET  /                   the page; its link's secret stands behind #, which browsers do not send
+GET  /api/standing       the study, and where the worker stands
+POST /api/agreement      -> standing       POST /api/begin          -> standing
+POST /api/message        -> reply          POST /api/rating         -> standing
+POST /api/giving-up      -> standing       POST /api/leaving        -> nothing
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from importlib.resources import files
+from ipaddress import ip_address
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+import h11
+import uvicorn
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from turnscore_assessment.errors import AssessmentError
+from turnscore_assessment.study.blind_scorer import BlindScorer, make_scoring
+from turnscore_assessment.study.chatbots import Chatbots, clean_text
+from turnscore_assessment.study.database import StudyDatabase
+from turnscore_assessment.study.page_requests import (
+    ConsentRequest,
+    DialogueRequest,
+    EmptyRequest,
+    MessageRequest,
+    RatingRequest,
+    Refusal,
+    RefusedError,
+    read_body,
+)
+from turnscore_assessment.study.plan import StudyPlan
+from turnscore_assessment.study.recordings import read_recordings
+from turnscore_assessment.study.running import RunningStudy
+from turnscore_assessment.study.workers import Worker
+
+BODY_SECONDS = 15.0
+"""Seconds for a whole body. Chosen: a slow phone sends a thousand characters in one."""
+LEAST_BODY_BYTES = 100_000
+"""Smallest limit of a body: 50 ratings with long names."""
+BYTES_PER_CHARACTER = 12
+"""Bytes of a character outside of the basic plane, as JSON escapes it."""
+
+_SECURITY = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "X-Robots-Tag": "noindex, nofollow",
+    "Cache-Control": "no-store",
+}
+
+
+class GuardedApp:
+    """The app behind its host check, with the security headers on every answer, errors included."""
+
+    def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
+        self._app = app
+        self._hosts = {urlsplit(origin).netloc.lower() for origin in origins}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_SECURITY)
+            await send(message)
+
+        if Headers(scope=scope).get("host", "").lower() not in self._hosts:
+            await _refuse_host(send_guarded)
+            return
+        await self._app(scope, receive, send_guarded)
+
+
+async def read_fields(request: Request, origins: Sequence[str], input_characters: int) -> Any:
+    """The JSON body of a request of this study's page. RefusedError: FOREIGN_ORIGIN, NOT_JSON, TOO_LARGE, INVALID."""
+    if request.headers.get("origin") not in origins:
+        raise RefusedError(Refusal.FOREIGN_ORIGIN)
+    if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
+        raise RefusedError(Refusal.FOREIGN_ORIGIN)
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise RefusedError(Refusal.NOT_JSON)
+    body = await _read_body(request, max(LEAST_BODY_BYTES, BYTES_PER_CHARACTER * input_characters + 1000))
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        raise RefusedError(Refusal.INVALID, "the body is not JSON") from None
+
+
+def read_link(request: Request) -> str:
+    """The link in the request's header; it is never in an address. Raises RefusedError: UNKNOWN_LINK."""
+    scheme, _, link = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer":
+        raise RefusedError(Refusal.UNKNOWN_LINK)
+    return link.strip()
+
+
+async def _read_body(request: Request, most: int) -> bytes:
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > most:
+                    raise RefusedError(Refusal.TOO_LARGE)
+    except (TimeoutError, ClientDisconnect):
+        raise RefusedError(Refusal.INVALID, "the body did not arrive") from None
+    return bytes(body)
+
+
+async def _refuse_host(send: Send) -> None:
+    headers = [(b"content-type", b"text/plain; charset=utf-8")]
+    await send({"type": "http.response.start", "status": 421, "headers": headers})
+    await send({"type": "http.response.body", "body": b"This server does not answer under that name.\n"})
+
+
+_PAGE = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+    "/study.css": ("study.css", "text/css; charset=utf-8"),
+    "/study.js": ("study.js", "text/javascript; charset=utf-8"),
+    "/views.js": ("views.js", "text/javascript; charset=utf-8"),
+    "/sliders.js": ("sliders.js", "text/javascript; charset=utf-8"),
+}
+
+Act = Callable[[RunningStudy, Worker, Any], Awaitable[dict[str, Any]]]
+Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
+
+
+def create_study_app(study: RunningStudy, origins: Sequence[str], lifespan: Lifespan | None = None) -> ASGIApp:
+    """The app of a study, which answers under these origins alone."""
+    acts: dict[str, Act] = {
+        "agreement": _agree,
+        "begin": _begin,
+        "message": _say,
+        "rating": _rate,
+        "giving-up": _give_up,
+        "leaving": _leave,
+    }
+    routes = [_serve_file(path, *file) for path, file in _PAGE.items()]
+    routes.append(Route("/api/standing", _serve_standing(study), methods=["GET"]))
+    routes += [Route(f"/api/{name}", _serve_act(study, act, origins), methods=["POST"]) for name, act in acts.items()]
+    app = Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        exception_handlers={RefusedError: _answer_refusal, HTTPException: _answer_http, Exception: _answer_fault},
+    )
+    app.router.redirect_slashes = False
+    return GuardedApp(app, origins)
+
+
+def _serve_file(path: str, name: str, media_type: str) -> Route:
+    content = files(__package__).joinpath("page", name).read_bytes()
+
+    async def serve(_request: Request) -> Response:
+        return Response(content, media_type=media_type)
+
+    return Route(path, serve, methods=["GET"])
+
+
+def _serve_standing(study: RunningStudy) -> Callable[[Request], Awaitable[Response]]:
+    async def serve(request: Request) -> Response:
+        return JSONResponse(await study.show(await study.identify(read_link(request))))
+
+    return serve
+
+
+def _serve_act(study: RunningStudy, act: Act, origins: Sequence[str]) -> Callable[[Request], Awaitable[Response]]:
+    async def serve(request: Request) -> Response:
+        fields = await read_fields(request, origins, study.plan.chat.input_characters)
+        worker = await study.identify(read_link(request))
+        return JSONResponse(await act(study, worker, fields))
+
+    return serve
+
+
+async def _agree(study: RunningStudy, worker: Worker, fields: Any) -> dict[str, Any]:
+    await study.agree(worker, read_body(ConsentRequest, fields).consent_hash)
+    return await study.show_again(worker)
+
+
+async def _begin(study: RunningStudy, worker: Worker, fields: Any) -> dict[str, Any]:
+    read_body(EmptyRequest, fields)
+    await study.begin(worker)
+    return await study.show_again(worker)
+
+
+async def _say(study: RunningStudy, worker: Worker, fields: Any) -> dict[str, Any]:
+    message = read_body(MessageRequest, fields)
+    return {"reply": await study.say(worker, message.dialogue, message.number, message.text)}
+
+
+async def _rate(study: RunningStudy, worker: Worker, fields: Any) -> dict[str, Any]:
+    rating = read_body(RatingRequest, fields)
+    await study.rate(worker, rating.dialogue, rating.ratings)
+    return await study.show_again(worker)
+
+
+async def _give_up(study: RunningStudy, worker: Worker, fields: Any) -> dict[str, Any]:
+    await study.give_up(worker, read_body(DialogueRequest, fields).dialogue)
+    return await study.show_again(worker)
+
+
+async def _leave(study: RunningStudy, worker: Worker, fields: Any) -> dict[str, Any]:
+    read_body(EmptyRequest, fields)
+    await study.leave(worker)
+    return {}
+
+
+async def _answer_refusal(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RefusedError)
+    return _refuse(error.refusal, str(error))
+
+
+async def _answer_http(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _refuse(Refusal.NO_SUCH_METHOD if error.status_code == 405 else Refusal.NO_SUCH_PAGE)
+
+
+async def _answer_fault(_request: Request, _error: Exception) -> Response:
+    """Logs the error without a worker's text: the database hides the values of statements."""
+    return _refuse(Refusal.BROKEN)
+
+
+def _refuse(refusal: Refusal, sentence: str = "") -> Response:
+    error = {"code": refusal.code, "message": clean_text(sentence or refusal.sentence)}
+    return JSONResponse({"error": error}, status_code=refusal.status)
+
+
+MOST_CONNECTIONS = 2000
+"""Connections beyond which the server answers 503. Chosen: twenty times the default of dialogues that may be open."""
+DRAIN_SECONDS = 40
+"""Seconds for replies under way when the server stops. Chosen: above the default of `reply_seconds`."""
+
+
+class TimedProtocol(H11Protocol):
+    """A connection that ends when a request takes longer to arrive than a whole body may.
+
+    uvicorn waits for ever for a request's first byte, its headers and its body, so that silent callers could hold every
+    connection.
+    """
+
+    request_seconds: ClassVar[float] = BODY_SECONDS + 5
+    """Seconds: above the time after which a slow body is refused with a reason."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """The time for the first request begins."""
+        super().connection_made(transport)
+        self._await_request()
+
+    def data_received(self, data: bytes) -> None:
+        """The time ends with the request's last byte; it begins again with the next request's first."""
+        super().data_received(data)
+        if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
+            self._await_request()
+        else:
+            self._stop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is left waiting."""
+        self._stop()
+        super().connection_lost(exc)
+
+    def _await_request(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(self.request_seconds, self.transport.abort)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class BadAddressError(AssessmentError):
+    """The study cannot be served under that address."""
+
+
+def list_origins(host: str, port: int, public_url: str | None) -> list[str]:
+    """The origins of the study's page, the one for links first. BadAddressError for an address that cannot be one.
+
+    Without a public URL only this machine reaches the study, under all of its local names.
+    """
+    if public_url is not None:
+        parts = urlsplit(public_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
+            raise BadAddressError("--public-url: must be like https://study.example.org, without a path")
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise BadAddressError("--public-url: must be like https://study.example.org, with nothing behind it")
+        return [f"{parts.scheme}://{parts.netloc.lower()}"]
+    if not is_loopback(host):
+        raise BadAddressError(
+            f"--host {host}: others can reach the study there, so --public-url must say under which address"
+        )
+    return [f"http://{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def build_app(plan: StudyPlan, database: StudyDatabase, origins: list[str]) -> ASGIApp:
+    """The app of the study, which also asks turnscore for scores if the plan names a service."""
+    recordings = read_recordings(plan)
+    chatbots = Chatbots(plan)
+    client, scores = None, None
+    if plan.turnscore is not None:
+        client, score = make_scoring(plan.turnscore)
+        scores = BlindScorer(database, recordings, score)
+
+    @contextlib.asynccontextmanager
+    async def live(_app: Starlette) -> AsyncIterator[None]:
+        scoring = asyncio.create_task(scores.run()) if scores else None
+        try:
+            yield
+        finally:
+            if scoring is not None:
+                scoring.cancel()
+                await asyncio.gather(scoring, return_exceptions=True)
+            if client is not None:
+                await client.aclose()
+            await chatbots.close()
+            database.close()
+
+    on_rating = scores.wake if scores else lambda: None
+    study = RunningStudy(plan, database, chatbots, recordings, on_rating=on_rating)
+    return create_study_app(study, origins, live)
+
+
+def run_server(app: ASGIApp, host: str, port: int) -> None:
+    """Serves until SIGINT or SIGTERM. Keeps no log of requests."""
+    uvicorn.run(
+        app,
+        host=host,
+        port=port,
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        proxy_headers=False,
+        http=TimedProtocol,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_keep_alive=20,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+        ws="none",
+    )

@@ -1,0 +1,210 @@
+"""`python experiments/simulate_designs.py`: does each design recover systems whose order is known?
+
+Made-up raters differ in level, in how far they spread their answers, and in taste; dialogues differ in how hard they
+are and in which system they suit. Sheets are made, filled and analysed as people's are. Prints the table of
+docs/designs.md.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import typer
+from scipy import stats
+from turnscore_assessment.designs.analysis import CriterionAnalysis, Scoring, Transform, analyse_criterion
+from turnscore_assessment.designs.answers import BEST, MIDDLE, WORST, build_option_table
+from turnscore_assessment.designs.form import AskedCriterion, DesignKey, DesignKind, DesignWish, Item, Question
+from turnscore_assessment.designs.making import make_design
+from turnscore_assessment.figures import Floats, Interval, correlate_ranks
+
+QUALITIES = (0.0, 0.0, 0.3, 0.6, 0.9)
+"""Systems' true qualities, in deviations of a single judgement; the first two systems are equal."""
+HARDNESS, FIT, TASTE, NOISE = 0.6, 0.5, 0.3, 1.0
+"""Deviations of a dialogue, a system in a dialogue, a rater's liking of a system, and the rest."""
+LEVEL_SPREAD, STRETCH_SPREAD = 0.8, 0.3
+"""Deviations of raters' means, and of the logarithm of their spread."""
+REFERENCE = 1.2
+"""The quality of the reference."""
+CRITERION = AskedCriterion(name="quality")
+TRUTH_RATERS = 1000
+"""Raters of the study that gives the truth. Chosen: its error is a seventh of that of a study of 20 raters."""
+
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudySize:
+    """The number of raters, and how many of the dialogues each judges."""
+
+    raters: int = 20
+    per_rater: int = 20
+    dialogues: int = 40
+
+
+def make_key(kind: DesignKind, size: StudySize, seed: int, systems: int = len(QUALITIES)) -> DesignKey:
+    """A design of made-up items; in biased magnitude estimation the standard differs by dialogue."""
+    items = [
+        Item(dialogue=f"d{dialogue}", system=f"s{system}", response="text")
+        for dialogue in range(size.dialogues)
+        for system in range(systems)
+    ]
+    if kind.is_magnitude:
+        standards = np.random.default_rng(seed).integers(20, 120, size.dialogues)
+        items += [
+            Item(dialogue=f"d{dialogue}", system="human", response="text", reference=True, standard=float(standard))
+            for dialogue, standard in enumerate(standards)
+        ]
+    wish = DesignWish(
+        kind=kind, study="simulated", criteria=[CRITERION], raters=size.raters, per_rater=size.per_rater, seed=seed
+    )
+    return make_design(items, wish).key
+
+
+class SimulatedRaters:
+    """Fills a design's questions; the same seed gives the same raters, dialogues and answers."""
+
+    def __init__(self, key: DesignKey, seed: int, qualities: Sequence[float] = QUALITIES) -> None:
+        self._key = key
+        self._generator = generator = np.random.default_rng(seed)
+        self._raters = {name: place for place, name in enumerate(sorted({each.rater for each in key.questions}))}
+        self._dialogues = {name: place for place, name in enumerate(sorted({each.dialogue for each in key.questions}))}
+        self._systems = {option: int(item.system[1:]) for option, item in key.items.items()}
+        self._qualities = np.array(qualities)
+        self._hardness = generator.normal(0, HARDNESS, len(self._dialogues))
+        self._fit = generator.normal(0, FIT, (len(self._dialogues), len(qualities)))
+        self._taste = generator.normal(0, TASTE, (len(self._raters), len(qualities)))
+        self._level = generator.normal(0, LEVEL_SPREAD, len(self._raters))
+        self._stretch = np.exp(generator.normal(0, STRETCH_SPREAD, len(self._raters)))
+
+    def answer(self) -> dict[tuple[str, int], dict[str, float]]:
+        """Every question's answer, in the form that `read_answer` returns."""
+        return {(question.rater, question.question): self._answer(question) for question in self._key.questions}
+
+    def _answer(self, question: Question) -> dict[str, float]:
+        rater, dialogue = self._raters[question.rater], self._dialogues[question.dialogue]
+        systems = [self._systems[option] for option in question.options]
+        liked = self._qualities[systems] + self._fit[dialogue, systems] + self._taste[rater, systems]
+        liked = liked + self._generator.normal(0, NOISE, len(systems))
+        given = self._express(liked, rater, dialogue, question)
+        return dict(zip(question.options, given.tolist(), strict=True))
+
+    def _express(self, liked: Floats, rater: int, dialogue: int, question: Question) -> Floats:
+        kind = self._key.design
+        if kind.is_choice:
+            ranks = stats.rankdata(-liked)
+            if kind is DesignKind.BEST_WORST:
+                return np.asarray(np.where(ranks == 1, BEST, np.where(ranks == len(ranks), WORST, MIDDLE)))
+            return np.asarray(ranks)
+        if kind.is_magnitude:
+            beyond = liked - REFERENCE - self._generator.normal(0, NOISE)
+            standard = question.standard or 1.0
+            return np.asarray(5 * np.round(standard * np.exp(0.4 * self._stretch[rater] * beyond) / 5)).clip(0, 999)
+        felt = self._level[rater] + self._stretch[rater] * (liked + self._hardness[dialogue] - 0.5)
+        if kind is DesignKind.LIKERT:
+            return np.asarray(np.round(3.5 + felt)).clip(1, 6)
+        return np.asarray(np.round(50 + 15 * felt)).clip(0, 100)
+
+
+def run_study(key: DesignKey, seed: int, transform: Transform = Transform.Z, *, splits: int = 0) -> CriterionAnalysis:
+    questions = {(question.rater, question.question): question for question in key.questions}
+    table = build_option_table(key, questions, SimulatedRaters(key, seed).answer())
+    return analyse_criterion(key, CRITERION, table, transform, splits=splits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovery:
+    """How well a design's method recovers the truth, over the studies."""
+
+    design: DesignKind
+    method: str
+    rank_correlation: float
+    """Mean Spearman correlation of scores with qualities."""
+    in_order: float
+    """The share of pairs of unequal systems that are in the right order."""
+    coverage: float
+    """The share of intervals of differences that hold the true one."""
+    false_alarms: float
+    """The share of studies that call the two equal systems different."""
+    alpha: float
+    """Krippendorff's, of items, of the values that the mean is made of."""
+    seen: float
+    """The share of pairs of unequal neighbours that are called different: the power."""
+
+
+def measure_recovery(
+    kind: DesignKind, studies: int, size: StudySize, *, truth_raters: int = TRUTH_RATERS, seed: int = 0
+) -> list[Recovery]:
+    """Recovery by method. The truth of a difference comes from one study of very many raters and dialogues."""
+    large = StudySize(raters=truth_raters, per_rater=size.per_rater, dialogues=truth_raters)
+    truths = [_find_differences(scoring) for scoring in run_study(make_key(kind, large, seed), seed).scorings]
+    key = make_key(kind, size, seed)
+    found = [run_study(key, seed + 1 + study) for study in range(studies)]
+    alpha = float(np.mean([study.agreement.alpha_interval or 0.0 for study in found]))
+    return [
+        _summarize(kind, [study.scorings[place] for study in found], truth, alpha) for place, truth in enumerate(truths)
+    ]
+
+
+def _find_differences(scoring: Scoring) -> dict[tuple[str, str], Interval]:
+    """Of every pair of systems, the one with the higher number less the other, whichever scored higher."""
+    found = {}
+    for pair in scoring.pairs:
+        if pair.first > pair.second:
+            found[pair.second, pair.first] = pair.difference
+        else:
+            each = pair.difference
+            found[pair.first, pair.second] = Interval(-each.value, -each.high, -each.low)
+    return found
+
+
+def _summarize(
+    kind: DesignKind, scorings: Sequence[Scoring], truths: Mapping[Pair, Interval], alpha: float
+) -> Recovery:
+    differences = [_find_differences(scoring) for scoring in scorings]
+    equal = [pair for pair in truths if _step(pair) == 0]
+    unequal = [pair for pair in truths if _step(pair) > 0]
+    neighbours = [pair for pair in unequal if _step(pair) == min(map(_step, unequal))]
+    ranked = [sorted(scoring.systems, key=lambda each: each.system) for scoring in scorings]
+    return Recovery(
+        design=kind,
+        method=scorings[0].method,
+        rank_correlation=float(np.mean([correlate_ranks([e.score.value for e in each], QUALITIES) for each in ranked])),
+        in_order=float(np.mean([each[pair].value > 0 for each in differences for pair in unequal])),
+        coverage=float(np.mean([_holds(each[pair], truths[pair].value) for each in differences for pair in truths])),
+        false_alarms=float(np.mean([not _holds(each[pair], 0.0) for each in differences for pair in equal])),
+        alpha=alpha,
+        seen=float(np.mean([each[pair].low > 0 for each in differences for pair in neighbours])),
+    )
+
+
+def _step(pair: Pair) -> float:
+    lower, higher = (QUALITIES[int(name[1:])] for name in pair)
+    return higher - lower
+
+
+def _holds(interval: Interval, value: float) -> bool:
+    return interval.low <= value <= interval.high
+
+
+def main(
+    studies: Annotated[int, typer.Option(min=2)] = 1000,
+    raters: Annotated[int, typer.Option(min=2)] = 20,
+    per_rater: Annotated[int, typer.Option(min=2)] = 20,
+    dialogues: Annotated[int, typer.Option(min=2)] = 40,
+    seed: int = 0,
+) -> None:
+    """Prints a line per design and method."""
+    size = StudySize(raters=raters, per_rater=per_rater, dialogues=dialogues)
+    for kind in DesignKind:
+        for found in measure_recovery(kind, studies, size, seed=seed):
+            typer.echo(
+                f"{found.design} {found.method}: Spearman to the truth {found.rank_correlation:.3f}, pairs in order "
+                f"{found.in_order:.1%}, intervals hold {found.coverage:.1%}, false alarms {found.false_alarms:.1%}, "
+                f"neighbours told apart {found.seen:.1%}, alpha {found.alpha:.2f}"
+            )
+
+
+if __name__ == "__main__":
+    typer.run(main)
