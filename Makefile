@@ -182,7 +182,7 @@ reading: $(DEV)/.ready  ## Writes the examples of docs/reading-the-scores.md ane
 
 baselines: OUTPUT = build/baselines
 baselines: $(DEV)/.ready  ## Trains the papers' other systems at a small size, and writes their page: DATA=folder OUTPUT=folder
-	$(DEV)/bin/turnscore-train baselines --data $(DATA) --output $(OUTPUT)
+	$(DEV)/bin/python experiments/baselines.py --data $(DATA) --output $(OUTPUT)
 
 train-sentiment-stop: $(DEV)/.ready  ## Trains the sentiment/stop model: DATA=folder OUTPUT=folder
 	$(DEV)/bin/turnscore-train sentiment-stop --data $(DATA) --output $(OUTPUT)
@@ -203,7 +203,7 @@ simulate-comparison: $(DEV)/.ready  ## Tests by 4,000 simulated studies of each 
 	$(DEV)/bin/python experiments/simulate_comparisons.py
 
 simulate-calibration: $(DEV)/.ready  ## Counts over 500 draws of simulated raters how often a calibrated threshold breaks its promise
-	$(DEV)/bin/python -m turnscore_exporters.calibration.simulation --draws 500
+	$(DEV)/bin/python experiments/calibration_draws.py raters --draws 500
 
 scores: $(DEV)/.ready  ## Writes the committed scores of 200 requests anew, with which the tests compare
 	PYTHONPATH=tests $(DEV)/bin/python -m support.score_table

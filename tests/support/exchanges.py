@@ -1,10 +1,10 @@
 """Exchanges of three small dialogues, for the samplers and systems of the baselines."""
 
-from turnscore_exporters.baselines.material.exchanges import Exchange
+from paper_systems.data import QueryReply
 
 
-def exchanges(*rows: tuple[str, str, str]) -> list[Exchange]:
-    return [Exchange(dialogue=dialogue, query=query, reply=reply) for dialogue, query, reply in rows]
+def exchanges(*rows: tuple[str, str, str]) -> list[QueryReply]:
+    return [QueryReply(dialogue=dialogue, query=query, reply=reply) for dialogue, query, reply in rows]
 
 
 POOL = exchanges(

@@ -1,4 +1,4 @@
-"""The papers' other systems, as `turnscore-train baselines --rows` measured them on the same sets. Measures nothing."""
+"""The papers' other systems, as `experiments/baselines.py --rows` measured them on the same sets. Measures nothing."""
 
 import json
 import math

@@ -23,7 +23,7 @@ from turnscore_exporters.commands.options import (
     ThreadsOption,
 )
 from turnscore_exporters.commands.pair_models import export_combination, export_relevance, export_usr
-from turnscore_exporters.commands.renewal import percentiles, recover, release, repeats, self_test, threshold
+from turnscore_exporters.commands.renewal import percentiles, recover, release, self_test
 from turnscore_exporters.errors import ExporterError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Make bundles that turnscore serves.")
@@ -209,8 +209,6 @@ def fed(
 for name, command in (
     ("self-test", self_test),
     ("percentiles", percentiles),
-    ("repeats", repeats),
-    ("threshold", threshold),
     ("recover", recover),
     ("release", release),
     ("combination", export_combination),

@@ -44,9 +44,9 @@ def export_relevance(
 
     Of ctx-ruber and pone fp32 alone is written unless --graph names others.
     """
-    from turnscore_exporters.baselines.bundles.relevance import RelevanceExport, graphs_by_default
-    from turnscore_exporters.baselines.bundles.relevance import export_relevance as export
     from turnscore_exporters.data.reference_turns import choose_reference_turns
+    from turnscore_exporters.pair_models.relevance import RelevanceExport, graphs_by_default
+    from turnscore_exporters.pair_models.relevance import export_relevance as export
 
     with exporting(threads) as report:
         job = RelevanceExport(
@@ -80,9 +80,9 @@ def export_usr(
     threads: ThreadsOption = 0,
 ) -> None:
     """Write the bundle of USR, of any BERT or RoBERTa; fails unless graphs and checkpoints agree as served."""
-    from turnscore_exporters.baselines.bundles.usr import FORMULA_FILE, MASKED_FOLDER, RETRIEVAL_FOLDER, UsrExport
-    from turnscore_exporters.baselines.bundles.usr import export_usr as export
     from turnscore_exporters.data.reference_turns import choose_reference_turns
+    from turnscore_exporters.pair_models.usr import FORMULA_FILE, MASKED_FOLDER, RETRIEVAL_FOLDER, UsrExport
+    from turnscore_exporters.pair_models.usr import export_usr as export
 
     with exporting(threads) as report:
         if (checkpoint is None) == (masked is None or retrieval is None):

@@ -47,47 +47,6 @@ def percentiles(
     typer.echo(f"{renewed.manifest.reference} written to {output}: {renewed.calibration().turns} turns")
 
 
-def threshold(
-    bundle: StoredBundleOption,
-    data: Annotated[Path, typer.Option(help="Folder with the development sets under their published names.")],
-    version: BundleVersionOption,
-    output: BundleOutputOption,
-    false_alarms: Annotated[
-        float, typer.Option(min=0.001, max=0.5, help="The largest share of good turns that may be called low.")
-    ] = 0.05,
-) -> None:
-    """Write a quality bundle anew with the threshold below which a turn is called low; all else stays byte for byte."""
-    from turnscore_models.store import resolve
-
-    from turnscore_exporters.calibration.shipped_threshold import add_threshold, format_figures
-
-    with reported_errors(ExporterError, BundleError):
-        made, figures = add_threshold(resolve(bundle), data, version, output, false_alarms)
-    for line in format_figures(figures):
-        typer.echo(line)
-    assert made.manifest.threshold is not None
-    typer.echo(f"{made.manifest.reference} written to {output}: threshold {made.manifest.threshold.value:.4f}")
-
-
-def repeats(
-    bundle: StoredBundleOption,
-    data: Annotated[Path, typer.Option(help="Folder with the development sets under their published names.")],
-    version: BundleVersionOption,
-    output: BundleOutputOption,
-) -> None:
-    """Write a quality bundle anew whose value is lower where a turn repeats another; weights stay byte for byte."""
-    from turnscore_models.store import resolve
-
-    from turnscore_exporters.calibration.repeats import count_repeats
-    from turnscore_exporters.quality.value import REPEATS
-
-    with reported_errors(ExporterError, BundleError):
-        made, before, after = count_repeats(resolve(bundle), data, version, output, REPEATS)
-    for name, figure in after.items():
-        typer.echo(f"{name}: {before[name]:.4f} -> {figure:.4f}")
-    typer.echo(f"{made.manifest.reference} written to {output}; renew its percentiles and threshold")
-
-
 def recover(
     bundle: StoredBundleOption,
     output: Annotated[Path, typer.Option(help="Folder for the checkpoint.")],

@@ -1,13 +1,11 @@
 """`turnscore-train`: trains checkpoints from data files. Exports nothing."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from turnscore_assessment.command_line import reported_errors
 from turnscore_models.version_option import add_version
 
-from turnscore_exporters.commands.baselines import train_baseline, train_baselines
 from turnscore_exporters.commands.options import DISTRIBUTION, DataOption, EncoderOption, OutputOption, ThreadsOption
 from turnscore_exporters.commands.quality import train_quality
 from turnscore_exporters.commands.sentiment import train_sentiment_stop
@@ -15,8 +13,6 @@ from turnscore_exporters.errors import ExporterError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Train the models that turnscore serves.")
 add_version(app, DISTRIBUTION)
-app.command("baseline")(train_baseline)
-app.command("baselines")(train_baselines)
 app.command("quality")(train_quality)
 app.command("sentiment-stop")(train_sentiment_stop)
 
@@ -55,24 +51,6 @@ def engagement(
     )
     with reported_errors(ExporterError):
         run_engagement_job(job)
-
-
-@app.command("engagement-grid")
-def engagement_grid(
-    data: DataOption,
-    output: OutputOption,
-    encoder: EncoderOption = "minilm-l6",
-    checkpoint: Annotated[list[Path] | None, typer.Option(help="Checkpoints to compare with the grid.")] = None,
-    report: Annotated[Path | None, typer.Option(help="File for the tables, as Markdown.")] = None,
-    with_fine_tuned: Annotated[bool, typer.Option(help="Also train the fine-tuned encoders: minutes each.")] = True,
-    seed: int = 0,
-    threads: ThreadsOption = 0,
-) -> None:
-    """Compare labels, pooling, frozen and fine-tuned encoder, each with and without transfer, and given checkpoints."""
-    from turnscore_exporters.engagement.grid import run_grid
-
-    with reported_errors(ExporterError):
-        run_grid(data, output, encoder, checkpoint or [], report, with_fine_tuned, seed, threads)
 
 
 @app.command("dialogue-lm")

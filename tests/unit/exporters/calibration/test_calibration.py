@@ -10,6 +10,7 @@ from unittest.mock import AsyncMock
 
 import numpy as np
 import pytest
+from calibration_draws import SHIPPED, draw_heads, run_draws
 from numpy.typing import NDArray
 from scipy.stats import binom
 from support.quality_bundles import make_quality_bundle
@@ -23,7 +24,6 @@ from turnscore_exporters.calibration.calibration import calibrate_formula
 from turnscore_exporters.calibration.job import score_by_service
 from turnscore_exporters.calibration.rated_file import read_rated_turns
 from turnscore_exporters.calibration.recalibration import RatedHeads, assign_folds, choose_formula, weigh_rated
-from turnscore_exporters.calibration.simulation import SHIPPED, draw_heads, run_draws
 from turnscore_exporters.calibration.thresholds import choose_order, find_threshold, least_good_turns, measure_recall
 from turnscore_exporters.commands.calibrate import app
 from turnscore_exporters.errors import ExporterError

@@ -1,0 +1,71 @@
+"""Trains the papers' other systems one after another, measures each, and writes all figures.
+
+.venv-dev/bin/python experiments/baselines.py --data DATA --output build/baselines --results results/baselines.json
+"""
+
+import platform
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from paper_systems.job import SYSTEMS, SystemJob, run_job
+from paper_systems.measures import read_eval_sets
+from paper_systems.page import collect_results, collect_rows, find_trained, read_reports, render_page
+from paper_systems.plan import Plan, find_size
+from turnscore_assessment.command_line import reported_errors
+from turnscore_exporters.errors import ExporterError
+from turnscore_exporters.json_files import write_json
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def train(
+    data: Annotated[Path, typer.Option(help="Folder with the data files under their published names.")],
+    output: Annotated[Path, typer.Option(help="Folder for all systems, a folder each; an interrupted run resumes.")],
+    names: Annotated[list[str] | None, typer.Argument(help=f"Systems to train: {', '.join(SYSTEMS)}.")] = None,
+    results: Annotated[Path | None, typer.Option(help="File for the figures, JSON.")] = None,
+    page: Annotated[Path | None, typer.Option(help="File for the figures, Markdown.")] = None,
+    rows: Annotated[Path | None, typer.Option(help="File for the rows of the agreement table, JSON.")] = None,
+    larger: Annotated[Path | None, typer.Option(help="Output folder of a run with --paper-size, to compare.")] = None,
+    paper_size: Annotated[bool, typer.Option("--paper-size", help="Train about as long as published: hours.")] = False,
+    encoder: Annotated[str, typer.Option(help="A BERT: a folder, a name on the hub, or `minilm-l6`.")] = "minilm-l6",
+    words: Annotated[
+        Path | None, typer.Option(help="Word vectors: word2vec's .bin, or a line per word. Default: the encoder's.")
+    ] = None,
+    exchanges: Annotated[int | None, typer.Option(min=100, help="Exchanges to draw of dialogue_text.jsonl.gz.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of each loop in place of the size's.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(min=0, help="In place of the size's.")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=2, help="Rows per step, of usr and 3p.")] = None,
+    turns: Annotated[int, typer.Option(min=10, help="Most judged turns per set.")] = 3000,
+    seed: int = 0,
+    threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0 leaves the choice to torch.")] = 0,
+    any_counts: Annotated[bool, typer.Option(help="Accept other ConvAI pair counts than the published ones.")] = False,
+) -> None:
+    """Train the papers' other systems, skipping finished ones, and report their agreement with people."""
+    chosen = names or list(SYSTEMS)
+    with reported_errors(ExporterError):
+        compared = [] if larger is None else read_reports(find_trained(larger, list(SYSTEMS)))
+        sizes = {
+            name: find_size(name, is_full=paper_size).with_choices(exchanges, steps, learning_rate, batch_size)
+            for name in chosen
+        }
+        for name, size in sizes.items():
+            plan = Plan(data=data, output=output / name, size=size, encoder=encoder, words=words, seed=seed)
+            run_job(SystemJob(name=name, plan=plan, threads=threads, most_turns=turns, check_counts=not any_counts))
+        reports = read_reports([output / name for name in chosen])
+    told = ["--paper-size"] if paper_size else []
+    command = " ".join(["experiments/baselines.py --data DATA --output OUTPUT", *told, *(names or ())])
+    found = collect_results(reports, compared, command, platform.processor() or platform.machine())
+    if results is not None:
+        write_json(results, found)
+    if page is not None:
+        page.write_text(render_page(found), encoding="utf-8")
+    if rows is not None:
+        items = {each.judged.name: len(each.judged.items) for each in read_eval_sets(data)}
+        write_json(rows, collect_rows(reports, command, items))
+    typer.echo(render_page(found))
+
+
+if __name__ == "__main__":
+    app()

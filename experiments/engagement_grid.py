@@ -1,0 +1,113 @@
+"""Engagement's comparison: labels x pooling x frozen or fine-tuned encoder, with and without transfer.
+
+.venv-dev/bin/python experiments/engagement_grid.py --data DATA --output build/grid --report build/grid.md
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from turnscore_assessment.data.dialogue_sets import is_sample
+from turnscore_exporters.data.convai import Labels
+from turnscore_exporters.engagement.data import EngagementData, EngagementPaths, read_engagement_data
+from turnscore_exporters.engagement.job import BOOTSTRAP_ROUNDS, print_counts
+from turnscore_exporters.engagement.model import EngagementModel, ModelSettings, Pooling, load_model
+from turnscore_exporters.engagement.recipes import PaperRecipe, train_paper_recipe, transfer
+from turnscore_exporters.engagement.report import (
+    TestSet,
+    format_tables,
+    list_test_sets,
+    report_baselines,
+    report_model,
+)
+from turnscore_exporters.engagement.training import TextVectors
+from turnscore_exporters.json_files import read_json, write_json
+from turnscore_exporters.training.encoders import Encoder, load_encoder
+from turnscore_exporters.training.runs import TRAINING_FILE, claim_choices, claim_folder
+
+GRID_FILE = "grid.json"
+
+
+def run_grid(
+    data: Annotated[Path, typer.Option(help="Folder with the data files under their published names.")],
+    output: Annotated[Path, typer.Option(help="Folder for the figures; an interrupted run resumes.")],
+    encoder: Annotated[str, typer.Option(help="A BERT: a folder, a name on the hub, or `minilm-l6`.")] = "minilm-l6",
+    checkpoint: Annotated[list[Path] | None, typer.Option(help="Checkpoints to compare with the grid.")] = None,
+    report: Annotated[Path | None, typer.Option(help="File for the tables, as Markdown.")] = None,
+    with_fine_tuned: Annotated[bool, typer.Option(help="Also train the fine-tuned encoders: minutes each.")] = True,
+    seed: int = 0,
+    threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0 leaves the choice to torch.")] = 0,
+) -> None:
+    """Trains and measures what `output` has no figures for; writes `grid.json` after each model, then the tables."""
+    if threads:
+        torch.set_num_threads(threads)
+    claim_folder(output, data)
+    claim_choices(output / TRAINING_FILE, {"encoder": encoder, "seed": seed})
+    labelled = read_engagement_data(EngagementPaths.in_folder(data))
+    print_counts(labelled, checked=not is_sample(data))
+    test_sets = list_test_sets(labelled)
+    baselines = report_baselines(test_sets, BOOTSTRAP_ROUNDS)
+    reports = read_json(output / GRID_FILE)
+    grid = Grid(labelled, test_sets, encoder, seed, output)
+    for recipe in _list_recipes(with_fine_tuned):
+        if f"{recipe.name}-transfer" not in reports:
+            reports.update(grid.measure(recipe))
+            write_json(output / GRID_FILE, reports)
+    for folder in checkpoint or ():
+        model, own_encoder = load_model(folder)
+        reports[folder.name] = report_model(model, TextVectors(model, own_encoder), test_sets, BOOTSTRAP_ROUNDS)
+        write_json(output / GRID_FILE, reports)
+    tables = format_tables(baselines, reports)
+    if report:
+        report.write_text(tables, encoding="utf-8")
+    typer.echo(tables)
+
+
+def _list_recipes(with_fine_tuned: bool) -> Iterator[PaperRecipe]:
+    for is_fine_tuned in (False, True) if with_fine_tuned else (False,):
+        for pooling, labels in product(Pooling, Labels):
+            yield PaperRecipe(labels=labels, pooling=pooling, is_fine_tuned=is_fine_tuned)
+
+
+class Grid:
+    """Trains and measures one recipe after the other; both readings share the frozen encoders' vectors."""
+
+    def __init__(
+        self, data: EngagementData, test_sets: Sequence[TestSet], encoder_name: str, seed: int, output: Path
+    ) -> None:
+        self._data = data
+        self._test_sets = test_sets
+        self._encoder_name = encoder_name
+        self._seed = seed
+        self._output = output
+        self._frozen: dict[Pooling, tuple[Encoder, TextVectors]] = {}
+
+    def measure(self, recipe: PaperRecipe) -> dict[str, Any]:
+        """The figures of one recipe before and after the transfer step."""
+        typer.echo(f"training {recipe.name}")
+        encoder, vectors = self._freeze(recipe.pooling)
+        if recipe.is_fine_tuned:
+            encoder = load_encoder(self._encoder_name)
+        folder = self._output / recipe.name
+        model = train_paper_recipe(self._data, encoder, recipe, self._seed, folder, vectors)
+        if recipe.is_fine_tuned:
+            vectors = TextVectors(model, encoder)
+        before = report_model(model, vectors, self._test_sets, BOOTSTRAP_ROUNDS)
+        moved = replace(recipe, with_transfer=True)
+        transfer(model, vectors, self._data.transfer, moved.transfer_steps, self._seed)
+        return {recipe.name: before, moved.name: report_model(model, vectors, self._test_sets, BOOTSTRAP_ROUNDS)}
+
+    def _freeze(self, pooling: Pooling) -> tuple[Encoder, TextVectors]:
+        if pooling not in self._frozen:
+            encoder = load_encoder(self._encoder_name)
+            model = EngagementModel(encoder.model, ModelSettings(encoder=encoder.name, pooling=pooling))
+            self._frozen[pooling] = encoder, TextVectors(model, encoder)
+        return self._frozen[pooling]
+
+
+if __name__ == "__main__":
+    typer.run(run_grid)

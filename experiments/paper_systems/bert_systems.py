@@ -1,0 +1,385 @@
+"""Training of ctx-RUBER, PONE, USR and 3P: networks on a frozen BERT, and whole BERTs with a head."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.linear_model import LinearRegression
+from torch import Tensor
+from torch.nn import functional
+from transformers import (
+    PreTrainedModel,
+)
+from turnscore_assessment.correlations import compute_auc
+from turnscore_core.scorers.usr import UsrFormula
+from turnscore_exporters.errors import ExporterError
+from turnscore_exporters.pair_models.models import (
+    FrozenVectors,
+    PairCheckpoint,
+    PairNetwork,
+    collate_pairs,
+    margin_of,
+    mask_of,
+    score_network,
+    score_pairs,
+    split_model,
+)
+from turnscore_exporters.pair_models.usr import apply_formula, find_telling, make_formula, score_parts
+from turnscore_exporters.training.loop import BestWeights, LoopSettings, choose_batch, run_loop
+
+from paper_systems.data import EvalTurn, Floats, Negatives, QueryReply, ReplyPool, split_words
+
+# Specified: a port's released code: Adam 1e-3, weight decay 1e-4, 256 pairs a step.
+PAIR_RATE, PAIR_DECAY, PAIR_BATCH = 1e-3, 1e-4, 256
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledPair:
+    """A pair and whether it fits."""
+
+    query: str
+    reply: str
+    fits: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contextual:
+    """The trained system; `name` is the name of its only score."""
+
+    name: str
+    network: PairNetwork
+    vectors: FrozenVectors
+
+    def score(self, asked: Sequence[EvalTurn]) -> dict[str, Floats]:
+        """The probability that the reply fits, unscaled."""
+        return {self.name: score_network(self.network, self.vectors, [(each.query, each.response) for each in asked])}
+
+
+def train_pair_network(
+    network: PairNetwork,
+    exchanges: Sequence[QueryReply],
+    negatives: Negatives,
+    vectors: FrozenVectors,
+    settings: LoopSettings,
+    *,
+    learning_rate: float = PAIR_RATE,
+    extra: Sequence[LabelledPair] = (),
+    best: BestWeights | None = None,
+    state_path: Path | None = None,
+) -> None:
+    """Trains in place on the cross entropy: half true replies, half wrong ones that are drawn anew each epoch.
+
+    Each step also takes as many of `extra`, where there are any, as it takes pairs. With `best` the weights are those
+    that it keeps, else the last.
+    """
+
+    def step_loss(step: int) -> Tensor:
+        judged = compose_step(exchanges, negatives, extra, step, settings.seed)
+        logits = network(vectors.of([each.query for each in judged]), vectors.of([each.reply for each in judged]))
+        return functional.binary_cross_entropy_with_logits(logits, torch.tensor([each.fits for each in judged]))
+
+    network.train()
+    optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate, weight_decay=PAIR_DECAY, fused=True)
+    run_loop(network, optimizer, step_loss, settings, state_path, best)
+    if best is not None:
+        best.put_into(network)
+    network.eval()
+
+
+def choose_by_auc(
+    network: PairNetwork,
+    vectors: FrozenVectors,
+    exchanges: Sequence[QueryReply],
+    wrong: Sequence[str],
+    settings: LoopSettings,
+) -> BestWeights:
+    """Keeps the weights with the greatest AUC of the exchanges' replies against as many `wrong` ones."""
+    pairs = [(each.query, each.reply) for each in exchanges]
+    pairs += [(each.query, other) for each, other in zip(exchanges, wrong, strict=True)]
+    labels = [1] * len(exchanges) + [0] * len(wrong)
+
+    def measure() -> float:
+        network.eval()
+        found = compute_auc(score_network(network, vectors, pairs), labels)
+        network.train()
+        return found
+
+    return BestWeights(measure, settings.steps)
+
+
+def compose_step(
+    exchanges: Sequence[QueryReply], negatives: Negatives, extra: Sequence[LabelledPair], step: int, seed: int
+) -> list[LabelledPair]:
+    """True replies, as many wrong ones to the same queries, and as many of `extra`."""
+    half = PAIR_BATCH // 2
+    epoch = step // -(-len(exchanges) // half)
+    chosen = choose_batch(len(exchanges), half, step, seed)
+    true = [LabelledPair(exchanges[index].query, exchanges[index].reply, 1.0) for index in chosen]
+    drawn = [(index, negatives.draw(index, epoch)) for index in chosen]
+    wrong = [LabelledPair(exchanges[index].query, exchanges[other].reply, 0.0) for index, other in drawn]
+    more = [extra[index] for index in choose_batch(len(extra), half, step, seed)] if extra else []
+    return [*true, *wrong, *more]
+
+
+COPIES = 5
+"""Candidates per true reply. Specified: five to six."""
+SURE = 0.1
+"""A candidate counts as fitting from 1 - SURE on, and as wrong up to SURE. Chosen; PONE names it tau."""
+ALTERED = 0.1
+"""Share of a reply's words that are altered, as in EDA (Wei and Zou 2019). Specified."""
+NEAREST = 3
+"""How many of the candidates are replies to similar queries; the rest are altered copies. Chosen."""
+QUERIES_AT_ONCE = 512
+
+Judge = Callable[[Sequence[tuple[str, str]]], Floats]
+Vectors = NDArray[np.float32]
+
+
+def find_candidates(pool: ReplyPool, queries: Vectors, seed: int = 0) -> list[tuple[int, str]]:
+    """Several (index, text) for each exchange: replies to the most similar queries, and altered copies.
+
+    `queries` [exchanges, width] are the queries' vectors, scaled to length 1. PONE also writes replies by a language
+    model; replies to the nearest queries replace these.
+    """
+    found: list[tuple[int, str]] = []
+    for start in range(0, len(pool), QUERIES_AT_ONCE):
+        likeness = queries[start : start + QUERIES_AT_ONCE] @ queries.T
+        for row in range(len(likeness)):
+            index = start + row
+            near = _nearest(likeness[row], index, pool.exchanges)
+            found += [(index, pool.exchanges[other].reply) for other in near]
+            generator = random.Random(f"{seed} {index}")
+            for _ in range(COPIES - len(near)):
+                found.append((index, alter_reply(pool.exchanges[index].reply, generator)))
+    return found
+
+
+def alter_reply(reply: str, generator: random.Random) -> str:
+    """The reply with a tenth of its words, at least one, swapped, doubled elsewhere or dropped."""
+    words = split_words(reply)
+    for _ in range(max(1, round(ALTERED * len(words)))):
+        way, place = generator.randrange(3), generator.randrange(len(words))
+        if way == 0:
+            other = generator.randrange(len(words))
+            words[place], words[other] = words[other], words[place]
+        elif way == 1:
+            words.insert(generator.randrange(len(words) + 1), words[place])
+        elif len(words) > 1:
+            del words[place]
+    return " ".join(words)
+
+
+def filter_candidates(
+    exchanges: Sequence[QueryReply], candidates: Sequence[tuple[int, str]], judge: Judge, sure: float = SURE
+) -> list[LabelledPair]:
+    """The candidates that `judge` is sure of, with its label."""
+    pairs = [(exchanges[index].query, text) for index, text in candidates]
+    kept: list[LabelledPair] = []
+    for (query, text), probability in zip(pairs, judge(pairs), strict=True):
+        if probability >= 1 - sure or probability <= sure:
+            kept.append(LabelledPair(query, text, float(probability >= 0.5)))
+    return kept
+
+
+def _nearest(likeness: NDArray[np.float32], index: int, exchanges: Sequence[QueryReply]) -> list[int]:
+    most = min(4 * NEAREST, len(likeness) - 1)
+    ranked = np.argpartition(-likeness, most)[: most + 1]
+    ranked = ranked[np.argsort(-likeness[ranked], kind="stable")]
+    own = exchanges[index].dialogue
+    return [int(each) for each in ranked if exchanges[each].dialogue != own][:NEAREST]
+
+
+ROWS_TOGETHER = 8
+"""Rows of like length that a training step reads together. Chosen: for each token of 16 exchanges it leaves 1.5 to read
+instead of 2.2; what smaller groups save, more of them cost."""
+
+
+def split_by_length(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> list[tuple[Tensor, dict[str, Tensor]]]:
+    """The rows of a batch in groups of like length, without the padding that no row of a group needs.
+
+    Gives for each group the places of its rows in the batch, and its inputs. Ids are looked up here, once: the word
+    table's gradient, as large as the table, is then made once per step and not for each group.
+    """
+    lengths = inputs["attention_mask"].sum(1)
+    whole = {name: each for name, each in inputs.items() if name != "input_ids"}
+    whole["inputs_embeds"] = model.get_input_embeddings()(inputs["input_ids"])
+    return [
+        (places, {name: each[places, : int(lengths[places].max())] for name, each in whole.items()})
+        for places in torch.split(lengths.argsort(stable=True), ROWS_TOGETHER)
+    ]
+
+
+WEIGHT_DECAY = 0.01
+
+Draw = Callable[[int], list[LabelledPair]]
+"""Gives the judgements of a step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joint:
+    """The trained system; `name` is the name of its only score."""
+
+    name: str
+    checkpoint: PairCheckpoint
+
+    def score(self, asked: Sequence[EvalTurn]) -> dict[str, Floats]:
+        return {self.name: score_pairs(self.checkpoint, [(each.query, each.response) for each in asked])}
+
+
+def train_joint(
+    checkpoint: PairCheckpoint,
+    draw: Draw,
+    settings: LoopSettings,
+    *,
+    learning_rate: float,
+    class_weight: float = 1.0,
+    state_path: Path | None = None,
+) -> None:
+    """Trains in place on the cross entropy of the judgements that `draw` gives; fitting ones weigh `class_weight`."""
+    model = checkpoint.model
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY, fused=True)
+
+    def step_loss(step: int) -> Tensor:
+        chosen = draw(step)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            logits = read_groups(checkpoint, [(each.query, each.reply) for each in chosen])
+        return judgement_loss(logits.float(), [each.fits for each in chosen], class_weight)
+
+    model.train()
+    run_loop(model, optimizer, step_loss, settings, state_path)
+    model.eval()
+
+
+def judgement_loss(logits: Tensor, fits: Sequence[float], class_weight: float) -> Tensor:
+    """The mean cross entropy, fitting judgements weighted by `class_weight`."""
+    weight = torch.tensor(class_weight)
+    return functional.binary_cross_entropy_with_logits(logits, torch.tensor(fits), pos_weight=weight)
+
+
+def draw_retrieval(exchanges: Sequence[QueryReply], negatives: Negatives, batch_size: int, seed: int) -> Draw:
+    """Half true replies, half wrong ones to the same queries."""
+    half = max(1, batch_size // 2)
+    batches = -(-len(exchanges) // half)
+
+    def draw(step: int) -> list[LabelledPair]:
+        found = []
+        for index in choose_batch(len(exchanges), half, step, seed):
+            other = negatives.draw(index, step // batches)
+            found.append(LabelledPair(exchanges[index].query, exchanges[index].reply, 1.0))
+            found.append(LabelledPair(exchanges[index].query, exchanges[other].reply, 0.0))
+        return found
+
+    return draw
+
+
+def draw_annotated(judgements: Sequence[LabelledPair], batch_size: int, seed: int) -> Draw:
+    """The judgements in epochs of random order."""
+    return lambda step: [judgements[index] for index in choose_batch(len(judgements), batch_size, step, seed)]
+
+
+def read_groups(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) -> Tensor:
+    """What `read_logits` gives, rows of like length read together."""
+    groups = split_by_length(checkpoint.model, collate_pairs(checkpoint, pairs))
+    found = torch.cat([margin_of(checkpoint.model(**inputs).logits) for _, inputs in groups])
+    return found[torch.cat([places for places, _ in groups]).argsort()]
+
+
+MASKED_SHARE, KEPT_SHARE, OTHER_SHARE = 0.15, 0.1, 0.1
+"""Shares of tokens: predicted ones; of these, ones kept, and ones replaced by another token. Specified."""
+MASKED_RATE = 5e-5
+WEIGHT_DECAY = 0.01
+NOT_PREDICTED = -100
+"""The label of a token that is not predicted."""
+
+
+def train_masked(
+    checkpoint: PairCheckpoint,
+    exchanges: Sequence[QueryReply],
+    settings: LoopSettings,
+    *,
+    batch_size: int,
+    learning_rate: float = MASKED_RATE,
+    state_path: Path | None = None,
+) -> None:
+    """Trains the model in place to predict masked tokens of exchanges."""
+    model = checkpoint.model
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY, fused=True)
+
+    def step_loss(step: int) -> Tensor:
+        chosen = [exchanges[index] for index in choose_batch(len(exchanges), batch_size, step, settings.seed)]
+        rows = checkpoint.lay_out([(each.query, each.reply) for each in chosen])
+        inputs = checkpoint.collate([row.ids for row in rows], [row.response_start for row in rows])
+        inputs["input_ids"], wanted = hide_tokens(inputs["input_ids"], checkpoint)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return hidden_loss(model, inputs, wanted)
+
+    model.train()
+    run_loop(model, optimizer, step_loss, settings, state_path)
+    model.eval()
+
+
+def hidden_loss(model: PreTrainedModel, inputs: Mapping[str, Tensor], wanted: Tensor) -> Tensor:
+    """The mean cross entropy of the `wanted` tokens [rows, tokens]; the others are not multiplied by the word table."""
+    trunk, head = split_model(model)
+    hidden, targets = [], []
+    for places, group in split_by_length(model, inputs):
+        labels = wanted[places, : group["attention_mask"].shape[1]]
+        is_wanted = labels != NOT_PREDICTED
+        hidden.append(trunk(**group).last_hidden_state[is_wanted])
+        targets.append(labels[is_wanted])
+    return functional.cross_entropy(head(torch.cat(hidden)).float(), torch.cat(targets))
+
+
+def hide_tokens(ids: Tensor, checkpoint: PairCheckpoint) -> tuple[Tensor, Tensor]:
+    """The ids with some tokens hidden, and the labels; special tokens and padding are never predicted."""
+    marks = checkpoint.marks
+    is_text = ~torch.isin(ids, torch.tensor([marks.first, *marks.between, marks.last, marks.pad]))
+    drawn = (torch.rand(ids.shape) < MASKED_SHARE) & is_text
+    if not drawn.any():  # a short batch may hide nothing; its loss would be NaN
+        drawn = is_text & (torch.cumsum(is_text.flatten(), 0).reshape(ids.shape) == 1)
+    wanted = torch.where(drawn, ids, NOT_PREDICTED)
+    way = torch.rand(ids.shape)
+    hidden = torch.where(drawn & (way >= KEPT_SHARE + OTHER_SHARE), mask_of(checkpoint), ids)
+    others = torch.randint(0, int(checkpoint.config.vocab_size), ids.shape)
+    is_other = drawn & (way >= KEPT_SHARE) & (way < KEPT_SHARE + OTHER_SHARE)
+    return torch.where(is_other, others, hidden), wanted
+
+
+LEAST_RATED = 20
+"""Fewest turns for a regression. Chosen: ten for each of its two parts."""
+
+
+def fit_overall(found: Mapping[str, Sequence[float] | Floats], ratings: Sequence[float]) -> UsrFormula:
+    """The least squares fit of people's ratings by the parts; turns with an unknown part are left out.
+
+    A part that varies by less than LEAST_SPREAD weighs 0. ExporterError where fewer than 20 turns are left, or no part
+    varies by more.
+    """
+    columns = np.array([found[name] for name in found], dtype=np.float64).T
+    known = ~np.isnan(columns).any(axis=1)
+    columns, wanted = columns[known], np.asarray(ratings, dtype=np.float64)[known]
+    if len(wanted) < LEAST_RATED:
+        raise ExporterError(f"{len(wanted)} rated turns with every part; a regression needs {LEAST_RATED}")
+    telling = find_telling({name: columns[:, place] for place, name in enumerate(found)})
+    design = [(columns[:, list(found).index(name)] - center) / scale for name, (center, scale) in telling.items()]
+    regression = LinearRegression().fit(np.array(design).T, wanted)
+    weights = dict(zip(telling, map(float, regression.coef_), strict=True))
+    return make_formula(found, telling, weights, float(regression.intercept_))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usr:
+    """The trained system. Without facts there is no part of them."""
+
+    masked: PairCheckpoint
+    retrieval: PairCheckpoint
+    formula: UsrFormula
+
+    def score(self, asked: Sequence[EvalTurn]) -> dict[str, Floats]:
+        """`usr`, `mlm` and `retrieval`."""
+        found = score_parts(self.masked, self.retrieval, [(each.query, each.response) for each in asked])
+        return {"usr": apply_formula(self.formula, found), **found}

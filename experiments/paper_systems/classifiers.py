@@ -1,0 +1,225 @@
+"""The two classifiers that Predictive Engagement compares with: a linear SVM on counted words, and two Bi-RNNs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix, hstack
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.svm import LinearSVC
+from torch import Tensor
+from torch.nn import functional
+from turnscore_assessment.correlations import bootstrap, compute_auc, compute_balanced_accuracy
+from turnscore_exporters.data.convai import Labels, Split, count_labels
+from turnscore_exporters.data.pairs import EngagementPair
+from turnscore_exporters.engagement.data import EngagementData, EngagementPaths, read_engagement_data
+from turnscore_exporters.engagement.report import TestSet, list_test_sets, measure_lengths
+from turnscore_exporters.engagement.training import texts_of
+from turnscore_exporters.training.loop import BestWeights, LoopSettings, choose_batch, run_loop
+
+from paper_systems.data import EvalTurn, Floats, split_words
+from paper_systems.plan import Plan, Trained
+from paper_systems.ruber import QUERY_WORDS, REPLY_WORDS, BiRnnNetwork, WordVectors, read_texts
+
+REGULARISATION = 0.1
+"""Specified: the paper's C."""
+N_GRAMS, LEAST_TEXTS = (1, 3), 3
+"""The paper does not give the length of its n-grams. Chosen: one to three words that three training texts share."""
+MOST_ROUNDS = 5000
+BATCH_SIZE, SCORED_AT_ONCE = 64, 256
+
+
+class SvmClassifier:
+    """A linear SVM over words and their n-grams, the reply's length, and its number of distinct words.
+
+    Counts and scales come from the training pairs alone.
+    """
+
+    def __init__(self, pairs: Sequence[EngagementPair], seed: int = 0) -> None:
+        self._counter = CountVectorizer(
+            tokenizer=split_words, token_pattern=None, ngram_range=N_GRAMS, min_df=LEAST_TEXTS, binary=True
+        )
+        self._counter.fit([text for pair in pairs for text in (pair.query, pair.reply)])
+        lengths = _measure_replies([pair.reply for pair in pairs])
+        self._most = np.maximum(lengths.max(0), 1.0)
+        self._svm = LinearSVC(C=REGULARISATION, class_weight="balanced", random_state=seed, max_iter=MOST_ROUNDS)
+        self._svm.fit(self._read(texts_of(pairs)), [pair.label for pair in pairs])
+
+    def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> Floats:
+        """Signed distance from the border, above 0 for engaging."""
+        found: Floats = np.asarray(self._svm.decision_function(self._read(pairs)), dtype=np.float64)
+        return found
+
+    def score(self, asked: Sequence[EvalTurn]) -> dict[str, Floats]:
+        return {"svm": self.score_pairs([(each.query, each.response) for each in asked])}
+
+    def _read(self, pairs: Sequence[tuple[str, str]]) -> csr_matrix:
+        replies = [reply for _, reply in pairs]
+        sides = [self._counter.transform([query for query, _ in pairs]), self._counter.transform(replies)]
+        return csr_matrix(hstack([*sides, csr_matrix(_measure_replies(replies) / self._most)]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiRnnClassifier:
+    """The trained network, and what says which step's weights it has."""
+
+    network: BiRnnNetwork
+    vectors: WordVectors
+    chosen: Mapping[str, float] = field(default_factory=dict)
+
+    def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> Floats:
+        scores: list[float] = []
+        with torch.inference_mode():
+            for start in range(0, len(pairs), SCORED_AT_ONCE):
+                logits = _ask(self.network, self.vectors, pairs[start : start + SCORED_AT_ONCE])
+                scores += logits.softmax(-1)[:, 1].tolist()
+        return np.array(scores)
+
+    def score(self, asked: Sequence[EvalTurn]) -> dict[str, Floats]:
+        return {"bi-rnn": self.score_pairs([(each.query, each.response) for each in asked])}
+
+
+def train_bi_rnn(
+    pairs: Sequence[EngagementPair],
+    validation: Sequence[EngagementPair],
+    vectors: WordVectors,
+    settings: LoopSettings,
+    *,
+    learning_rate: float,
+    state_path: Path | None = None,
+) -> BiRnnClassifier:
+    """Trains on the cross entropy weighted by inverse class frequency; keeps the step with the best validation AUC."""
+    torch.manual_seed(settings.seed)
+    network = BiRnnNetwork(vectors.width)
+    weight = weigh_classes([pair.label for pair in pairs])
+    texts = texts_of(pairs)
+
+    def step_loss(step: int) -> Tensor:
+        chosen = choose_batch(len(pairs), BATCH_SIZE, step, settings.seed)
+        labels = torch.tensor([pairs[index].label for index in chosen])
+        return functional.cross_entropy(_ask(network, vectors, [texts[index] for index in chosen]), labels, weight)
+
+    def measure() -> float:
+        network.eval()
+        scores = BiRnnClassifier(network=network, vectors=vectors).score_pairs(texts_of(validation))
+        network.train()
+        return compute_auc(scores, [pair.label for pair in validation])
+
+    network.train()
+    optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate, fused=True)
+    best = BestWeights(measure, settings.steps)
+    run_loop(network, optimizer, step_loss, settings, state_path, best)
+    best.put_into(network)
+    return BiRnnClassifier(network=network.eval(), vectors=vectors, chosen=best.found)
+
+
+def weigh_classes(labels: Sequence[int]) -> Tensor:
+    """Weights by inverse frequency, so that both classes count equally; a missing class keeps a finite weight."""
+    share = float(np.clip(np.mean(labels), 1e-3, 1 - 1e-3))
+    return torch.tensor([0.5 / (1 - share), 0.5 / share])
+
+
+def _ask(network: BiRnnNetwork, vectors: WordVectors, pairs: Sequence[tuple[str, str]]) -> Tensor:
+    query = read_texts(vectors, [query for query, _ in pairs], QUERY_WORDS)
+    logits: Tensor = network(query, read_texts(vectors, [reply for _, reply in pairs], REPLY_WORDS))
+    return logits
+
+
+def _measure_replies(replies: Sequence[str]) -> NDArray[np.float64]:
+    """The number of words, and of distinct words, of each reply."""
+    words = [split_words(reply) for reply in replies]
+    return np.array([[len(each), len(set(each))] for each in words], dtype=np.float64)
+
+
+ROUNDS = 200
+"""Resamples of an interval. Chosen: its ends then vary by some .01."""
+
+Classifier = SvmClassifier | BiRnnClassifier
+
+
+def train_svm(plan: Plan, *, check_counts: bool = True) -> Trained:
+    def fit(pairs: Sequence[EngagementPair], _validation: Sequence[EngagementPair], _labels: Labels) -> SvmClassifier:
+        return SvmClassifier(pairs, plan.seed)
+
+    return _train_both(plan, fit, border=0.0, check_counts=check_counts)
+
+
+def train_birnn(plan: Plan, *, check_counts: bool = True) -> Trained:
+    def fit(pairs: Sequence[EngagementPair], validation: Sequence[EngagementPair], labels: Labels) -> BiRnnClassifier:
+        vectors = plan.word_vectors([text for pair in pairs for text in (pair.query, pair.reply)])
+        name = f"bi-rnn {labels}"
+        return train_bi_rnn(
+            pairs,
+            validation,
+            vectors,
+            plan.settings(name),
+            learning_rate=plan.size.learning_rate,
+            state_path=plan.state(name.replace(" ", "-")),
+        )
+
+    return _train_both(plan, fit, border=0.5, check_counts=check_counts)
+
+
+def _train_both(
+    plan: Plan,
+    fit: Callable[[Sequence[EngagementPair], Sequence[EngagementPair], Labels], Classifier],
+    *,
+    border: float,
+    check_counts: bool,
+) -> Trained:
+    data = read_engagement_data(EngagementPaths.in_folder(plan.data), check_counts=check_counts)
+    sets = list_test_sets(data)
+    found: dict[Labels, Classifier] = {}
+    tested = {}
+    for labels in Labels:
+        pairs = data.convai.pairs[labels]
+        found[labels] = fit(pairs[Split.TRAIN], pairs[Split.VALIDATION], labels)
+        tested[str(labels)] = {each.name: _test(found[labels], each, border) for each in sets}
+    chosen = {str(labels): dict(each.chosen) for labels, each in found.items() if isinstance(each, BiRnnClassifier)}
+    facts = {
+        "pairs": _count(data),
+        "chosen": chosen,
+        "tested": tested,
+        "length": {each.name: _test_length(each) for each in sets},
+    }
+    return Trained(found[Labels.CORRECTED], facts, _seen(data))
+
+
+def _test(classifier: Classifier, test_set: TestSet, border: float) -> dict[str, Any]:
+    scores = classifier.score_pairs([(pair.query, pair.reply) for pair in test_set.pairs])
+
+    def balanced(left: Floats, right: Floats) -> float:
+        return compute_balanced_accuracy(left, right, border)
+
+    return {
+        "pairs": len(test_set.pairs),
+        "auc": _interval(compute_auc, scores, test_set.labels),
+        "balanced_accuracy": _interval(balanced, scores, test_set.labels),
+    }
+
+
+def _test_length(test_set: TestSet) -> list[float]:
+    characters = np.array(measure_lengths(test_set.pairs)["characters"])
+    return _interval(compute_auc, characters, test_set.labels)
+
+
+def _interval(statistic: Callable[[Floats, Floats], float], scores: Floats, labels: Sequence[int]) -> list[float]:
+    found = bootstrap(statistic, scores, labels, ROUNDS)
+    return [round(each, 4) for each in (found.value, found.low, found.high)]
+
+
+def _count(data: EngagementData) -> dict[str, dict[str, tuple[int, int]]]:
+    return {
+        str(labels): {str(split): count_labels(data.convai.pairs[labels][split]) for split in Split}
+        for labels in Labels
+    }
+
+
+def _seen(data: EngagementData) -> frozenset[str]:
+    """The ids of dialogues in the splits that train or choose, under either reading."""
+    splits = [data.convai.pairs[labels][split] for labels in Labels for split in (Split.TRAIN, Split.VALIDATION)]
+    return frozenset(pair.dialogue_id for pairs in splits for pair in pairs)

@@ -1,0 +1,260 @@
+"""What the papers' systems are trained on: exchanges, wrong replies, and judged turns kept out of training."""
+
+import hashlib
+import random
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from turnscore_assessment.data.dialogues import merge_turns, read_dialogues
+from turnscore_assessment.errors import BadDataError
+from turnscore_exporters.errors import ExporterError
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalTurn:
+    """A response to judge. `context` are the texts before it, oldest first."""
+
+    context: tuple[str, ...]
+    response: str
+    references: tuple[str, ...] = ()
+
+    @property
+    def query(self) -> str:
+        """What the response answers: the last text of the context that is not empty, or an empty one."""
+        return next((text for text in reversed(self.context) if text.strip()), "")
+
+
+class Baseline(Protocol):
+    """A trained system. Each score depends on its own turn alone."""
+
+    def score(self, asked: Sequence[EvalTurn]) -> dict[str, Floats]:
+        """Scores by the variant's name, one per turn."""
+
+
+HELD_OUT_PERCENT = 10
+"""Share of dialogues on which nothing is trained and no scale is fitted. Chosen."""
+VALIDATION_PERCENT = 10
+"""Share of the other dialogues on which a step is chosen. As Ghazarian et al. 2020: 2,100 beside 22,000. Specified."""
+_WORD = re.compile(r"\w+(?:'\w+)?|[^\w\s]")
+
+
+class Part(StrEnum):
+    TRAIN = "train"
+    HELD_OUT = "held out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryReply:
+    dialogue: str
+    query: str
+    reply: str
+
+
+def split_words(text: str) -> list[str]:
+    """The text's words and punctuation marks, in lower case."""
+    return _WORD.findall(text.lower())
+
+
+def normalize(text: str) -> str:
+    """A key that equal texts share: their words alone, or their marks where they have no words."""
+    words = split_words(text)
+    return " ".join([word for word in words if word[0].isalnum()] or words)
+
+
+def read_exchanges(path: Path, most: int, seed: int = 0) -> list[QueryReply]:
+    """Exchanges of whole dialogues drawn at random, about `most` in all, equally many from each `source`.
+
+    Raises BadDataError where the file cannot be read or has no two turns in a row.
+    """
+    by_source: dict[str, list[list[QueryReply]]] = {}
+    for row, dialogue in enumerate(read_dialogues(path), start=1):
+        turns = [turn.text.strip() for turn in merge_turns(dialogue.turns)]
+        name = f"{path.name} {row}"
+        found = [
+            QueryReply(dialogue=name, query=query, reply=reply)
+            for query, reply in pairwise(turns)
+            if split_words(query) and split_words(reply)
+        ]
+        if found:
+            by_source.setdefault(dialogue.source, []).append(found)
+    if not by_source:
+        raise BadDataError(path, 0, "has no two turns in a row")
+    share = -(-most // len(by_source))
+    return [each for _, members in sorted(by_source.items()) for each in _draw(members, share, seed)]
+
+
+def _draw(dialogues: Sequence[Sequence[QueryReply]], share: int, seed: int) -> list[QueryReply]:
+    order = list(dialogues)
+    random.Random(seed).shuffle(order)
+    drawn: list[QueryReply] = []
+    for exchanges in order:
+        if len(drawn) >= share:
+            break
+        drawn += exchanges
+    return drawn
+
+
+def split_exchanges(exchanges: Iterable[QueryReply]) -> dict[Part, list[QueryReply]]:
+    """The part of a dialogue, decided by its first text alone: the same on every machine and for copies of it."""
+    parts: dict[Part, list[QueryReply]] = {part: [] for part in Part}
+    for each, digest in _digest(exchanges):
+        share = int.from_bytes(digest[:4], "big") % 100
+        parts[Part.HELD_OUT if share < HELD_OUT_PERCENT else Part.TRAIN].append(each)
+    return parts
+
+
+def split_validation(exchanges: Iterable[QueryReply]) -> tuple[list[QueryReply], list[QueryReply]]:
+    """Those to train on, and those to choose a step by; a dialogue stays whole, and with its copies."""
+    kept: list[QueryReply] = []
+    validation: list[QueryReply] = []
+    for each, digest in _digest(exchanges):
+        share = int.from_bytes(digest[4:8], "big") % 100
+        (validation if share < VALIDATION_PERCENT else kept).append(each)
+    return kept, validation
+
+
+def _digest(exchanges: Iterable[QueryReply]) -> Iterator[tuple[QueryReply, bytes]]:
+    first: dict[str, bytes] = {}
+    for each in exchanges:
+        if each.dialogue not in first:
+            first[each.dialogue] = hashlib.sha256(normalize(each.query).encode()).digest()
+        yield each, first[each.dialogue]
+
+
+TELLING_WORDS = 5
+"""A text of so many words is no common phrase. Chosen, as for the split of rated turns."""
+
+
+def without_judged(exchanges: Sequence[QueryReply], judged: Iterable[EvalTurn]) -> list[QueryReply]:
+    """The exchanges of dialogues that share no long text with a judged turn's response, context or references."""
+    known = {
+        text
+        for each in judged
+        for text in map(normalize, (*each.context, each.response, *each.references))
+        if len(text.split()) >= TELLING_WORDS
+    }
+    seen = {each.dialogue for each in exchanges if known & {normalize(each.query), normalize(each.reply)}}
+    return [each for each in exchanges if each.dialogue not in seen]
+
+
+def true_references(response: str, references: Iterable[str]) -> tuple[str, ...]:
+    """The references that differ from the response: an equal one would give any response the full score."""
+    own = normalize(response)
+    return tuple(each for each in references if each.strip() and normalize(each) != own)
+
+
+TRIES = 50
+"""Random draws before the whole pool is searched. Chosen."""
+CANDIDATES, TEMPERATURE = 100, 0.07
+"""Of weighted negatives. Specified: PONE takes 70 to 500 candidates and temperatures of .05 to .1."""
+
+Vectors = NDArray[np.float32]
+
+
+class Negatives(Protocol):
+    def draw(self, index: int, epoch: int) -> int:
+        """The index of an exchange whose reply is wrong for the exchange at `index`, another one in each epoch."""
+
+
+class ReplyPool:
+    """The replies of some exchanges, and which of them may be drawn for which exchange."""
+
+    def __init__(self, exchanges: Sequence[QueryReply]) -> None:
+        self.exchanges = exchanges
+        self._queries = [normalize(each.query) for each in exchanges]
+        self._replies = [normalize(each.reply) for each in exchanges]
+        self._fitting: dict[str, set[str]] = defaultdict(set)
+        for query, reply in zip(self._queries, self._replies, strict=True):
+            self._fitting[query].add(reply)
+
+    def __len__(self) -> int:
+        return len(self.exchanges)
+
+    def is_wrong(self, index: int, other: int) -> bool:
+        """Whether the reply at `other` is certainly wrong for the query at `index`."""
+        return (
+            self.exchanges[other].dialogue != self.exchanges[index].dialogue
+            and self._replies[other] not in self._fitting[self._queries[index]]
+            and self._replies[other] != self._queries[index]
+        )
+
+    def draw_wrong(self, index: int, generator: random.Random) -> int:
+        """The index of a wrong reply; ExporterError where the pool has none."""
+        for _ in range(TRIES):
+            other = generator.randrange(len(self.exchanges))
+            if self.is_wrong(index, other):
+                return other
+        wrong = [other for other in range(len(self.exchanges)) if self.is_wrong(index, other)]
+        if not wrong:
+            raise ExporterError(
+                f"none of {len(self.exchanges)} exchanges has a wrong reply for {self.exchanges[index].query!r}: "
+                "draw more dialogues"
+            )
+        return generator.choice(wrong)
+
+
+class RandomNegatives:
+    """Draws any wrong reply, all with the same probability."""
+
+    def __init__(self, pool: ReplyPool, seed: int = 0) -> None:
+        self._pool = pool
+        self._seed = seed
+
+    def draw(self, index: int, epoch: int) -> int:
+        return self._pool.draw_wrong(index, _generator(self._seed, epoch, index))
+
+
+class WeightedNegatives:
+    """PONE's sampler: the softmax of their likeness to the true reply draws one of some candidates.
+
+    Every second epoch draws at random instead, as PONE alternates.
+    """
+
+    def __init__(
+        self,
+        pool: ReplyPool,
+        vectors: Vectors,
+        *,
+        candidates: int = CANDIDATES,
+        temperature: float = TEMPERATURE,
+        seed: int = 0,
+    ) -> None:
+        """`vectors` [exchanges, width] are the replies', scaled to length 1."""
+        self._pool = pool
+        self._vectors = vectors
+        self._candidates = candidates
+        self._temperature = temperature
+        self._seed = seed
+
+    def draw(self, index: int, epoch: int) -> int:
+        generator = _generator(self._seed, epoch, index)
+        if epoch % 2:
+            return self._pool.draw_wrong(index, generator)
+        count = min(self._candidates, len(self._pool))
+        found = [each for each in generator.sample(range(len(self._pool)), count) if self._pool.is_wrong(index, each)]
+        if not found:
+            return self._pool.draw_wrong(index, generator)
+        weights = weigh_candidates(self._vectors[found] @ self._vectors[index], self._temperature)
+        return generator.choices(found, weights=list(weights))[0]
+
+
+def weigh_candidates(likeness: NDArray[np.float32], temperature: float) -> NDArray[np.float64]:
+    """softmax(likeness / temperature)."""
+    scaled = np.asarray(likeness, dtype=np.float64) / temperature
+    weights: NDArray[np.float64] = np.exp(scaled - scaled.max())
+    weights /= weights.sum()
+    return weights
+
+
+def _generator(seed: int, epoch: int, index: int) -> random.Random:
+    return random.Random(f"{seed} {epoch} {index}")

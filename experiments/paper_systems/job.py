@@ -1,0 +1,151 @@
+"""One training of a system: trains, measures, and leaves training and report in a folder."""
+
+import random
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import typer
+from turnscore_assessment.correlations import compute_auc
+from turnscore_exporters.json_files import read_json, write_json
+from turnscore_exporters.training.runs import (
+    REPORT_FILE,
+    STATE_FOLDER,
+    TRAINING_FILE,
+    claim_folder,
+)
+
+from paper_systems.classifiers import train_birnn, train_svm
+from paper_systems.data import Baseline, EvalTurn, Part, QueryReply, RandomNegatives, ReplyPool
+from paper_systems.measures import (
+    EvalSet,
+    JudgedContext,
+    measure_adversarial,
+    measure_baseline,
+    read_adversarial,
+    read_eval_sets,
+)
+from paper_systems.plan import Plan, Trained
+from paper_systems.trainers import TRAINERS
+
+ENGAGEMENT = {"svm": train_svm, "bi-rnn": train_birnn}
+SYSTEMS = (*TRAINERS, *ENGAGEMENT)
+MOST_HELD_OUT = 1000
+"""Held-out exchanges that are scored. Chosen: an AUC is then known to some .01."""
+PATHS_FILE = "paths.json"
+"""Below the state folder: what a report names by the last part of a path alone, whole."""
+ROUNDS, SEED = 500, 0
+"""Resamples of dialogues, as docs/agreement-table.md takes them."""
+MOST_CONTEXTS, SLOW_CONTEXTS = 300, 20
+"""Scored contexts of DailyDialog++, with fifteen responses each. Chosen as the number of held-out exchanges."""
+SLOW = ("usr",)
+SLOW_TURNS = 100
+"""Turns per set, and held-out exchanges, for USR: it reads each some fifteen times. Chosen: a third of fed's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemJob:
+    """What to train, and how much to measure."""
+
+    name: str
+    plan: Plan
+    threads: int = 0
+    most_turns: int = 3000
+    check_counts: bool = True
+
+
+def run_job(job: SystemJob) -> dict[str, Any]:
+    """Trains and measures; returns the report, which is also written beside the checkpoint.
+
+    A finished run with the same options is not repeated. Raises BadDataError for data.
+    """
+    if job.threads:
+        torch.set_num_threads(job.threads)
+    described = _describe(job)
+    output = job.plan.output
+    claim_folder(output, job.plan.data)
+    paths = {"encoder": job.plan.encoder, "words": str(job.plan.words)}
+    known = read_json(output / STATE_FOLDER / PATHS_FILE)
+    write_json(output / STATE_FOLDER / PATHS_FILE, paths)
+    done = read_json(output / REPORT_FILE)
+    if done and done.get("choices") == described["choices"] and known in ({}, paths):
+        typer.echo(f"{job.name}: is trained already in {output}")
+        return done
+    output.mkdir(parents=True, exist_ok=True)
+    is_resumed = any((output / STATE_FOLDER).glob("*.state"))
+    begun = time.perf_counter(), time.process_time()
+    sets = read_eval_sets(job.plan.data)
+    contexts = read_adversarial(job.plan.data, SLOW_CONTEXTS if job.name in SLOW else MOST_CONTEXTS, job.plan.seed)
+    trained, plan = _train(job, sets, contexts)
+    report = {"name": job.name, **described, "training": trained.facts, **_measure(job, plan, trained, sets)}
+    if contexts:
+        report["adversarial"] = measure_adversarial(trained.baseline, contexts)
+    report["seconds"] = round(time.perf_counter() - begun[0])
+    report["cpu_seconds"] = round(time.process_time() - begun[1])
+    report["resumed"] = is_resumed
+    write_json(output / TRAINING_FILE, {**described, **trained.facts})
+    write_json(output / REPORT_FILE, report)
+    return report
+
+
+def _train(job: SystemJob, sets: Sequence[EvalSet], contexts: Sequence[JudgedContext]) -> tuple[Trained, Plan]:
+    if job.name in ENGAGEMENT:
+        return ENGAGEMENT[job.name](job.plan, check_counts=job.check_counts), job.plan
+    judged = [each for found in sets for each in found.asked] + [each for found in contexts for each in found.asked]
+    plan = replace(job.plan, judged=judged)
+    return TRAINERS[job.name](plan), plan
+
+
+def _measure(job: SystemJob, plan: Plan, trained: Trained, sets: Sequence[EvalSet]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if trained.exchanges:
+        found["trained_on"] = trained.exchanges
+        held_out = SLOW_TURNS if job.name in SLOW else MOST_HELD_OUT
+        found["held_out"] = measure_held_out(trained.baseline, plan.parts[Part.HELD_OUT], job.plan.seed, held_out)
+    most = min(job.most_turns, SLOW_TURNS) if job.name in SLOW else job.most_turns
+    found["development"] = measure_baseline(trained.baseline, sets, most, (ROUNDS, SEED), trained.seen)
+    return found
+
+
+def measure_held_out(baseline: Baseline, exchanges: Sequence[QueryReply], seed: int, most: int) -> dict[str, Any]:
+    """AUC of true against random replies of held-out dialogues, for each score and for the reply's length."""
+    chosen = list(exchanges)
+    random.Random(seed).shuffle(chosen)
+    chosen = chosen[:most]
+    negatives = RandomNegatives(ReplyPool(chosen), seed)
+    wrong = [chosen[negatives.draw(index, 0)].reply for index in range(len(chosen))]
+    asked = [EvalTurn(context=(each.query,), response=each.reply) for each in chosen]
+    asked += [EvalTurn(context=(each.query,), response=other) for each, other in zip(chosen, wrong, strict=True)]
+    labels = [1] * len(chosen) + [0] * len(chosen)
+    scores = baseline.score(asked)
+    lengths = np.array([len(each.response) for each in asked], dtype=np.float64)
+    return {
+        "exchanges": len(chosen),
+        "auc": {name: round(compute_auc(found, labels), 4) for name, found in scores.items()},
+        "auc_of_length": round(compute_auc(lengths, labels), 4),
+    }
+
+
+def _describe(job: SystemJob) -> dict[str, Any]:
+    """The options, with file names alone, since folders differ between machines."""
+    plan = job.plan
+    choices: Mapping[str, Any] = {
+        "baseline": job.name,
+        "encoder": Path(plan.encoder).name,
+        "words": None if plan.words is None else plan.words.name,
+        **asdict(plan.size),
+        "seed": plan.seed,
+        "most_turns": job.most_turns,
+    }
+    return {
+        "choices": choices,
+        "date": datetime.now(UTC).date().isoformat(),
+        "torch": torch.__version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+    }

@@ -1,0 +1,390 @@
+"""The figures of all trainings as tables: data for results/, and the Markdown page made of it."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from turnscore_assessment.agreement.report import NOTHING
+from turnscore_assessment.rendering import table_head, table_row
+from turnscore_exporters.errors import ExporterError
+from turnscore_exporters.json_files import read_json
+from turnscore_exporters.training.runs import REPORT_FILE
+
+Report = Mapping[str, Any]
+Table = dict[str, Any]
+"""`title`, `columns` and `rows`, and a `note` where the figures need one."""
+
+AT_LEAST = "> "
+"""Before the seconds of a training that went on from another run's state: that run's are not known."""
+
+CONVAI2, CONVAI2_PARTS = "convai2-grade", ("fitted on", "chosen on")
+OTHERWISE_TRAINED = (
+    "published blended with references, by BERT-base on DailyDialog's exchanges; here unreferenced, by MiniLM on "
+    "dialogue_text"
+)
+BAR = "a bar of Figure 4, without a number"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One figure of one system. `here` finds it in the system's report; None where it was not measured."""
+
+    system: str
+    figure: str
+    published: float | str
+    here: Callable[[Report], float | None]
+    why: str
+    """Why the two differ, or why nothing here compares."""
+
+
+def _convai2(score: str) -> Callable[[Report], float | None]:
+    """The mean over both parts of GRADE's turns of ConvAI2, weighted by turns."""
+
+    def find(report: Report) -> float | None:
+        parts = [report["development"].get(f"{CONVAI2} ({part})") for part in CONVAI2_PARTS]
+        rows = [found["rows"][score] for found in parts if found is not None]
+        known = [(row["n"], row["agreement"][0]) for row in rows if row["agreement"][0] is not None]
+        turns = sum(count for count, _ in known)
+        return sum(count * value for count, value in known) / turns if turns else None
+
+    return find
+
+
+def _find_accuracy(kind: str, score: str) -> Callable[[Report], float | None]:
+    def find(report: Report) -> float | None:
+        found: float | None = report.get("adversarial", {}).get(kind, {}).get(score, {}).get("accuracy")
+        return found
+
+    return find
+
+
+def _tested(labels: str, test_set: str) -> Callable[[Report], float | None]:
+    def find(report: Report) -> float | None:
+        found: float = report["training"]["tested"][labels][test_set]["balanced_accuracy"][0]
+        return found
+
+    return find
+
+
+def _find_thumbs(report: Report) -> float | None:
+    found = report["development"].get("convai-thumbs (chosen on)")
+    value: float | None = None if found is None else found["rows"]["3p"]["agreement"][0]
+    return value
+
+
+def _classifier(system: str) -> list[Comparison]:
+    """Paper 004's bars, and the same pairs under the corrected labels, which the paper does not have."""
+    return [
+        Comparison(
+            system=f"{system}, {labels} labels",
+            figure=f"{name}: balanced accuracy",
+            published=BAR if labels == "published" else "none: the paper's labels alone",
+            here=_tested(labels, test_set),
+            why="no number to measure against",
+        )
+        for labels in ("published", "corrected")
+        for name, test_set in (("ConvAI test", labels), ("pairs of AMT raters", "judged"))
+    ]
+
+
+COMPARISONS: Mapping[str, Sequence[Comparison]] = {
+    "ruber": (
+        *(
+            Comparison(
+                system="ruber: unreferenced",
+                figure=f"DailyDialog++ test, {kind} responses: accuracy",
+                published=accuracy,
+                here=_find_accuracy(kind, "unreferenced"),
+                why="published is trained on DailyDialog++'s own random responses; here on dialogue_text, without "
+                "DailyDialog",
+            )
+            for kind, accuracy in (("random", 0.783), ("adversarial", 0.650))
+        ),
+        Comparison(
+            system="ruber",
+            figure="600 pairs of DailyDialog: Spearman",
+            published=0.30,
+            here=lambda _: None,
+            why="the set is held back, so that nobody tunes to it",
+        ),
+    ),
+    "ctx-ruber": (
+        Comparison(
+            system="ctx-ruber",
+            figure="GRADE's turns of ConvAI2: Spearman",
+            published=0.31,
+            here=_convai2("ctx-ruber"),
+            why=OTHERWISE_TRAINED,
+        ),
+    ),
+    "pone": (
+        Comparison(
+            system="pone",
+            figure="GRADE's turns of ConvAI2: Spearman",
+            published=0.37,
+            here=_convai2("pone"),
+            why=OTHERWISE_TRAINED,
+        ),
+    ),
+    "usr": (
+        Comparison(
+            system="usr",
+            figure="GRADE's turns of ConvAI2: Spearman",
+            published=0.50,
+            here=_convai2("usr"),
+            why="published by RoBERTa-base tuned on Topical-Chat, with the context for a fact; here by MiniLM, without "
+            "facts, whose head for masked words is new",
+        ),
+    ),
+    "3p": (
+        Comparison(
+            system="3p",
+            figure="Alexa's turns (RUI-3P): Spearman",
+            published=0.28,
+            here=lambda _: None,
+            why="Amazon's own turns, never released",
+        ),
+        Comparison(
+            system="3p",
+            figure="ConTurE: Spearman",
+            published=0.11,
+            here=lambda _: None,
+            why="the set is held back, so that nobody tunes to it",
+        ),
+        Comparison(
+            system="3p",
+            figure="ConvAI's thumbs (chosen on): AUC",
+            published="none",
+            here=_find_thumbs,
+            why="the nearest that is at hand",
+        ),
+    ),
+    "svm": _classifier("svm"),
+    "bi-rnn": _classifier("bi-rnn"),
+}
+"""Of ConvAI2: DialEvalMetrics (Yeh et al. 2021). Of DailyDialog++: the predictions that its authors released. Of
+DailyDialog's pairs: Ghazarian et al. 2020, Table 5. Of 3P: Ghazarian et al. 2022."""
+
+
+def read_reports(folders: Sequence[Path]) -> list[Report]:
+    """The reports of finished trainings; ExporterError naming a folder without one."""
+    reports: list[Report] = []
+    for folder in folders:
+        report = read_json(folder / REPORT_FILE)
+        if not report:
+            raise ExporterError(f"{folder}: has no {REPORT_FILE}: its training is not finished")
+        reports.append(report)
+    return reports
+
+
+def find_trained(folder: Path, names: Sequence[str]) -> list[Path]:
+    """The folders of the systems that were trained there; ExporterError where there is none."""
+    found = [folder / name for name in names if (folder / name / REPORT_FILE).is_file()]
+    if not found:
+        raise ExporterError(f"{folder}: holds no finished training of any of {', '.join(names)}")
+    return found
+
+
+def collect_rows(reports: Sequence[Report], command: str, items: Mapping[str, int]) -> dict[str, Any]:
+    """The agreement table's rows of these systems by set; length and position are the table's own."""
+    sets: dict[str, dict[str, Any]] = {}
+    for report in reports:
+        for name, found in report["development"].items():
+            own = {row: figures for row, figures in found["rows"].items() if not is_trivial(row)}
+            sets.setdefault(name, {}).update({name_row(report["name"], row): each for row, each in own.items()})
+    date = max(report["date"] for report in reports)
+    return {"command": command, "date": date, "items": dict(items), "sets": sets}
+
+
+def collect_results(reports: Sequence[Report], larger: Sequence[Report], command: str, machine: str) -> dict[str, Any]:
+    """All figures as tables; reports of the paper's size stand beside the small ones."""
+    tables = [compare_published(reports, larger), _list_costs("Sizes", reports), _held_out(reports)]
+    tables += [_adversarial(reports), _classifiers(reports)]
+    if larger:
+        tables += [_list_costs("The paper's size", larger), _compare_sizes(reports, larger)]
+    tables += list(_development(reports))
+    return {
+        "command": command,
+        "machine": machine,
+        "date": max(report["date"] for report in (*reports, *larger)),
+        "tables": [each for each in tables if each["rows"]],
+    }
+
+
+def render_page(results: Mapping[str, Any]) -> str:
+    """The results as Markdown."""
+    lines = ["# The papers' other systems, trained here", ""]
+    lines += [f"`{results['command']}`, {results['machine']}, {results['date']}."]
+    for table in results["tables"]:
+        lines += ["", f"## {table['title']}", ""]
+        lines += [table["note"], ""] if "note" in table else []
+        lines += [*table_head(table["columns"]), *map(table_row, table["rows"])]
+    return "\n".join(lines) + "\n"
+
+
+def name_row(system: str, row: str) -> str:
+    """The system, and the variant where it has several."""
+    return system if row == system else f"{system}: {row}"
+
+
+def is_trivial(row: str) -> bool:
+    """Whether the row is of lengths or positions, not of a score."""
+    return row.startswith(("length", "position"))
+
+
+def compare_published(reports: Sequence[Report], larger: Sequence[Report] = ()) -> Table:
+    """A row per published figure: what it is here, at both sizes, and why the two differ."""
+    columns = ["system", "figure", "published", "here", "distance"]
+    by_name = {report["name"]: report for report in larger}
+    columns += ["paper's size", "distance"] if larger else []
+    rows = []
+    for report in reports:
+        for each in COMPARISONS[report["name"]]:
+            published = each.published if isinstance(each.published, str) else f"{each.published:.3f}"
+            cells = [each.system, each.figure, published, *_find_here(each, report)]
+            rows.append([*cells, *(_find_here(each, by_name.get(report["name"])) if larger else ()), each.why])
+    note = "Here: of the turns of the set that stand in no held-back set and were not trained on."
+    return {"title": "Beside published figures", "note": note, "columns": [*columns, "why"], "rows": rows}
+
+
+def _find_here(each: Comparison, report: Report | None) -> list[str]:
+    """The figure here and its distance from the published one."""
+    here = None if report is None else each.here(report)
+    if here is None:
+        return [NOTHING, NOTHING]
+    return [f"{here:.3f}", NOTHING if isinstance(each.published, str) else f"{here - each.published:+.3f}"]
+
+
+def _list_costs(title: str, reports: Sequence[Report]) -> Table:
+    """Each training's data and cost; with several rows also the sum of seconds."""
+    rows = []
+    for report in reports:
+        choices = report["choices"]
+        told = [f"{report['trained_on']:,}" if "trained_on" in report else NOTHING]
+        told += [
+            f"{choices[each]:,}" if choices[each] else NOTHING for each in ("steps", "learning_rate", "batch_size")
+        ]
+        told += [f"{_at_least([report])}{report[each]:,}" for each in ("seconds", "cpu_seconds")]
+        rows.append([report["name"], *told])
+    if len(reports) > 1:
+        sums = [f"{_at_least(reports)}{sum(each[name] for each in reports):,}" for name in ("seconds", "cpu_seconds")]
+        rows.append(["*together*", "", "", "", "", *sums])
+    note = (
+        "Exchanges are those that were left to train on: without a tenth of the dialogues, which is held out, and "
+        "without dialogues that share a text with a judged turn; of ctx-ruber and pone also without those that choose "
+        "the step. Steps are of each loop. Seconds are of training and measuring. A training that was interrupted took "
+        "longer (>): only its last run's seconds are known."
+    )
+    columns = ["baseline", "exchanges", "steps", "learning rate", "batch", "wall, s", "CPU, s"]
+    return {"title": title, "note": note, "columns": columns, "rows": rows}
+
+
+def _at_least(reports: Sequence[Report]) -> str:
+    return AT_LEAST if any(report.get("resumed") for report in reports) else ""
+
+
+def _held_out(reports: Sequence[Report]) -> Table:
+    rows = [
+        [name_row(report["name"], name), found["exchanges"], f"{auc:.3f}", f"{found['auc_of_length']:.3f}"]
+        for report in reports
+        if (found := report.get("held_out"))
+        for name, auc in found["auc"].items()
+    ]
+    note = "AUC of true against random replies; the reply's length alone beside it."
+    columns = ["baseline", "exchanges", "AUC", "AUC of length"]
+    return {"title": "Held-out dialogues", "note": note, "columns": columns, "rows": rows}
+
+
+def _adversarial(reports: Sequence[Report]) -> Table:
+    measured = [report for report in reports if report.get("adversarial")]
+    rows = []
+    for report in measured:
+        found = report["adversarial"]
+        rows += [_compare(name_row(report["name"], name), name, found) for name in found["random"] if name != "length"]
+    if measured:
+        longest = max((report["adversarial"] for report in measured), key=lambda each: int(each["contexts"]))
+        rows.append(_compare("*length in characters*", "length", longest))
+    note = (
+        "Five relevant, five random and five adversarial responses to each context of the test split. Accuracy is that "
+        "of calling a score from .5 on relevant."
+    )
+    columns = ["score", "contexts", "random: AUC", "accuracy", "adversarial: AUC", "accuracy"]
+    return {"title": "DailyDialog++", "note": note, "columns": columns, "rows": rows}
+
+
+def _compare(label: str, name: str, found: Mapping[str, Any]) -> list[Any]:
+    figures = [found[kind][name][key] for kind in ("random", "adversarial") for key in ("auc", "accuracy")]
+    return [label, found["contexts"], *map(_figure, figures)]
+
+
+def _classifiers(reports: Sequence[Report]) -> Table:
+    rows = [
+        [
+            report["name"],
+            labels,
+            name,
+            found["pairs"],
+            _interval(found["auc"]),
+            _interval(found["balanced_accuracy"]),
+            f"{report['training']['length'][name][0]:.3f}",
+        ]
+        for report in reports
+        if "tested" in report["training"]
+        for labels, tested in report["training"]["tested"].items()
+        for name, found in tested.items()
+    ]
+    note = "`length` is the AUC of the reply's characters alone. Predictive Engagement prints bars without numbers."
+    columns = ["classifier", "trained on labels", "tested on", "pairs", "AUC", "balanced accuracy", "length"]
+    return {"title": "Predictive Engagement's classifiers", "note": note, "columns": columns, "rows": rows}
+
+
+def _compare_sizes(small: Sequence[Report], larger: Sequence[Report]) -> Table:
+    sets = list(dict.fromkeys(name for report in larger for name in report["development"]))
+    by_name = {report["name"]: report for report in small}
+    rows = []
+    for report in larger:
+        scores = dict.fromkeys(score for found in report["development"].values() for score in found["rows"])
+        for score in (each for each in scores if not is_trivial(each)):
+            for size, found in (("small", by_name.get(report["name"])), ("paper's", report)):
+                if found is not None:
+                    rows.append([name_row(report["name"], score), size, *_figures(found, score, sets)])
+    columns = ["score", "size", "held out", "random responses", "adversarial responses", *sets]
+    note = "Held out and DailyDialog++: AUC; sets: Spearman, or AUC of ConvAI's thumbs."
+    return {"title": "Both sizes", "note": note, "columns": columns, "rows": rows}
+
+
+def _figures(report: Report, score: str, sets: Sequence[str]) -> list[str]:
+    responses = report.get("adversarial") or {}
+    found = [report.get("held_out", {}).get("auc", {}).get(score)]
+    found += [responses.get(kind, {}).get(score, {}).get("auc") for kind in ("random", "adversarial")]
+    rows = (report["development"].get(name, {}).get("rows", {}).get(score) for name in sets)
+    return [_figure(each) for each in (*found, *(row and row["agreement"][0] for row in rows))]
+
+
+def _development(reports: Sequence[Report]) -> Iterator[Table]:
+    for name in dict.fromkeys(name for report in reports for name in report["development"]):
+        found = [report for report in reports if name in report["development"]]
+        first = found[0]["development"][name]
+        rows = [
+            _row(name_row(report["name"], row), figures)
+            for report in found
+            for row, figures in report["development"][name]["rows"].items()
+            if not is_trivial(row)
+        ]
+        rows += [_row(f"*{row}*", figures) for row, figures in first["rows"].items() if is_trivial(row)]
+        columns = ["score", "n", first["kind"], "Pearson", "Spearman given length"]
+        yield {"title": name, "columns": columns, "rows": rows}
+
+
+def _row(name: str, figures: Mapping[str, Any]) -> list[Any]:
+    return [name, figures["n"], *(_interval(figures[key]) for key in ("agreement", "pearson", "given_length"))]
+
+
+def _interval(figures: Sequence[float | None]) -> str:
+    value, low, high = figures
+    return NOTHING if value is None or low is None or high is None else f"{value:.3f} ({low:.3f} to {high:.3f})"
+
+
+def _figure(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.3f}"

@@ -1,0 +1,255 @@
+"""The systems by name: how each is trained from the data."""
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from turnscore_assessment.data.labelled_turns import DAILYDIALOG, RatedTurn, read_rated_turns, read_thumbs
+from turnscore_exporters.errors import ExporterError
+from turnscore_exporters.json_files import write_json
+from turnscore_exporters.pair_models.models import (
+    FrozenVectors,
+    PairNetwork,
+    load_masked_model,
+    load_pair_model,
+    score_network,
+)
+from turnscore_exporters.pair_models.usr import score_parts
+from turnscore_exporters.training.encoders import load_encoder
+from turnscore_exporters.training.loop import BestWeights
+
+from paper_systems.bert_systems import (
+    Contextual,
+    Joint,
+    LabelledPair,
+    Usr,
+    choose_by_auc,
+    draw_annotated,
+    draw_retrieval,
+    filter_candidates,
+    find_candidates,
+    fit_overall,
+    train_joint,
+    train_masked,
+    train_pair_network,
+)
+from paper_systems.data import EvalTurn, QueryReply, RandomNegatives, ReplyPool, WeightedNegatives, split_validation
+from paper_systems.plan import Plan, Trained
+from paper_systems.ruber import Ruber, RuberNetwork, fit_scales, train_ruber_network
+
+RATINGS_FILE, THUMBS_FILE = "turn_ratings.jsonl.gz", "convai2017.jsonl.gz"
+SCALE_EXCHANGES = 2000
+"""Training exchanges that a scale is fitted on. Chosen."""
+MOST_FITTED = 300
+"""Rated turns that fit USR's two weights. Chosen: it reads a turn some fifteen times."""
+
+
+def train_ruber(plan: Plan) -> Trained:
+    """Trains RUBER: the ranking loss, then the scales, from training exchanges alone."""
+    exchanges = plan.train
+    vectors = plan.word_vectors([text for each in exchanges for text in (each.query, each.reply)])
+    negatives = RandomNegatives(ReplyPool(exchanges), plan.seed)
+    torch.manual_seed(plan.seed)
+    network = RuberNetwork(vectors.width)
+    train_ruber_network(
+        network,
+        exchanges,
+        negatives,
+        vectors,
+        plan.settings("ruber"),
+        learning_rate=plan.size.learning_rate,
+        state_path=plan.state("ruber"),
+    )
+    chosen = exchanges[:SCALE_EXCHANGES]
+    pool = RandomNegatives(ReplyPool(chosen), plan.seed)
+    scales = fit_scales(network, vectors, chosen, lambda index: pool.draw(index, -1))
+    torch.save(network.state_dict(), plan.output / "weights.pt")
+    baseline = Ruber(network=network, vectors=vectors, unreferenced=scales[0], referenced=scales[1])
+    facts = {"words": vectors.name, "scales": [[each.low, each.high] for each in scales]}
+    return Trained(baseline, facts, exchanges=len(exchanges))
+
+
+def train_usr(plan: Plan) -> Trained:
+    """Trains USR: masked words, then retrieval from the same weights, then the regression on rated turns."""
+    exchanges = plan.train
+    torch.manual_seed(plan.seed)  # draws the heads that the checkpoint lacks
+    masked_model = load_masked_model(plan.encoder)
+    train_masked(
+        masked_model,
+        exchanges,
+        plan.settings("usr masked words"),
+        batch_size=plan.size.batch_size,
+        learning_rate=plan.size.learning_rate,
+        state_path=plan.state("mlm"),
+    )
+    masked_model.save(plan.output / "masked")
+    torch.manual_seed(plan.seed)
+    retrieval = load_pair_model(str(plan.output / "masked"))
+    negatives = RandomNegatives(ReplyPool(exchanges), plan.seed)
+    train_joint(
+        retrieval,
+        draw_retrieval(exchanges, negatives, plan.size.batch_size, plan.seed),
+        plan.settings("usr retrieval"),
+        learning_rate=plan.size.learning_rate,
+        state_path=plan.state("retrieval"),
+    )
+    retrieval.save(plan.output / "retrieval")
+    rated = _read_fitted(plan.data, plan.seed)
+    asked = [EvalTurn(context=tuple(text for _, text in each.context), response=each.response) for each in rated]
+    parts = score_parts(masked_model, retrieval, [(each.query, each.response) for each in asked])
+    formula = fit_overall(parts, _standardize(rated))
+    baseline = Usr(masked=masked_model, retrieval=retrieval, formula=formula)
+    write_json(plan.output / "overall.json", formula)
+    facts = {"overall": formula.model_dump(), "fitted_on": len(rated)}
+    return Trained(baseline, facts, frozenset(each.dialogue for each in rated), len(exchanges))
+
+
+def train_annotated(plan: Plan) -> Trained:
+    """Trains 3P: a pair model on people's thumbs for ConvAI's bots."""
+    turns = [each for each in read_thumbs(plan.data / THUMBS_FILE) if each.is_fitted_on]
+    judgements = [LabelledPair(each.context[-1][1], each.response, each.rating) for each in turns]
+    up = sum(each.fits for each in judgements)
+    if not 0 < up < len(judgements):
+        raise ExporterError(f"{len(judgements)} thumbs to train on, {up:.0f} of them up: both kinds are needed")
+    torch.manual_seed(plan.seed)
+    checkpoint = load_pair_model(plan.encoder)
+    train_joint(
+        checkpoint,
+        draw_annotated(judgements, plan.size.batch_size, plan.seed),
+        plan.settings("3p"),
+        learning_rate=plan.size.learning_rate,
+        class_weight=(len(judgements) - up) / up,
+        state_path=plan.state("3p"),
+    )
+    checkpoint.save(plan.output / "pair")
+    seen = frozenset(each.dialogue for each in turns)
+    return Trained(Joint(name="3p", checkpoint=checkpoint), {"thumbs": len(judgements), "up": int(up)}, seen)
+
+
+def _read_fitted(folder: Path, seed: int) -> list[RatedTurn]:
+    """The rated turns that fit values and whose texts may be used commercially."""
+    turns = read_rated_turns(folder / RATINGS_FILE)
+    fitted = [each for each in turns if each.is_fitted_on and each.set_name != DAILYDIALOG]
+    random.Random(seed).shuffle(fitted)
+    return fitted[:MOST_FITTED]
+
+
+def _standardize(rated: Sequence[RatedTurn]) -> list[float]:
+    """Ratings in standard deviations from their own set's mean: each set has its own scale."""
+    by_set: dict[str, list[float]] = {}
+    for each in rated:
+        by_set.setdefault(each.set_name, []).append(each.rating)
+    middle = {name: (float(np.mean(found)), float(np.std(found)) or 1.0) for name, found in by_set.items()}
+    return [(each.rating - middle[each.set_name][0]) / middle[each.set_name][1] for each in rated]
+
+
+PONE_ROUNDS, PONE_SHARE, PONE_RATE = 3, 0.2, 0.1
+"""Rounds of labelling, each with this share of the first stage's steps and of its rate. Chosen: PONE goes on with 1e-6
+for many epochs, which in so few steps would change nothing."""
+
+
+def train_contextual(plan: Plan) -> Trained:
+    """Trains contextualised RUBER: random negatives, cross entropy, the step chosen by validation."""
+    exchanges, validation = split_validation(plan.train)
+    vectors = FrozenVectors(load_encoder(plan.encoder))
+    network = _start_pair_network(exchanges, vectors, plan.seed, is_pone=False)
+    negatives = RandomNegatives(ReplyPool(exchanges), plan.seed)
+    best = _choose_step(plan, network, vectors, exchanges, validation)
+    _run_contextual(plan, network, exchanges, negatives, vectors, "ctx-ruber", best=best)
+    save_pair_network(plan, network, is_pone=False)
+    baseline = Contextual(name="ctx-ruber", network=network, vectors=vectors)
+    return Trained(baseline, _describe_choice(best, validation), exchanges=len(exchanges))
+
+
+def train_pone(plan: Plan) -> Trained:
+    """Trains PONE: weighted negatives, the step chosen by validation, then rounds in which it labels more itself."""
+    exchanges, validation = split_validation(plan.train)
+    vectors = FrozenVectors(load_encoder(plan.encoder))
+    network = _start_pair_network(exchanges, vectors, plan.seed, is_pone=True)
+    pool = ReplyPool(exchanges)
+    negatives = WeightedNegatives(pool, vectors.unit([each.reply for each in exchanges]), seed=plan.seed)
+    best = _choose_step(plan, network, vectors, exchanges, validation)
+    _run_contextual(plan, network, exchanges, negatives, vectors, "pone", best=best)
+    candidates = find_candidates(pool, vectors.unit([each.query for each in exchanges]), plan.seed)
+    kept = []
+    for number in range(PONE_ROUNDS):
+        extra = filter_candidates(exchanges, candidates, lambda pairs: score_network(network, vectors, pairs))
+        kept.append({"kept": len(extra), "fitting": sum(each.fits for each in extra), "of": len(candidates)})
+        _run_contextual(plan, network, exchanges, negatives, vectors, f"pone round {number + 1}", extra=extra)
+    save_pair_network(plan, network, is_pone=True)
+    baseline = Contextual(name="pone", network=network, vectors=vectors)
+    return Trained(baseline, {**_describe_choice(best, validation), "rounds": kept}, exchanges=len(exchanges))
+
+
+def _start_pair_network(
+    exchanges: Sequence[QueryReply], vectors: FrozenVectors, seed: int, *, is_pone: bool
+) -> PairNetwork:
+    torch.manual_seed(seed)
+    network = PairNetwork(vectors.width, is_pone=is_pone)
+    network.fit_scale(vectors.of([text for each in exchanges for text in (each.query, each.reply)]))
+    return network
+
+
+def _choose_step(
+    plan: Plan,
+    network: PairNetwork,
+    vectors: FrozenVectors,
+    exchanges: Sequence[QueryReply],
+    validation: Sequence[QueryReply],
+) -> BestWeights | None:
+    """None where so little data leaves no dialogue to choose by."""
+    if not validation:
+        return None
+    together = [*validation, *exchanges]
+    negatives = RandomNegatives(ReplyPool(together), plan.seed)
+    wrong = [together[negatives.draw(index, -1)].reply for index in range(len(validation))]
+    return choose_by_auc(network, vectors, validation, wrong, plan.settings("choice"))
+
+
+def _describe_choice(best: BestWeights | None, validation: Sequence[QueryReply]) -> dict[str, Any]:
+    return {"validation": len(validation), "chosen": {} if best is None else dict(best.found)}
+
+
+def _run_contextual(
+    plan: Plan,
+    network: PairNetwork,
+    exchanges: Sequence[QueryReply],
+    negatives: RandomNegatives | WeightedNegatives,
+    vectors: FrozenVectors,
+    name: str,
+    *,
+    extra: Sequence[LabelledPair] | None = None,
+    best: BestWeights | None = None,
+) -> None:
+    """Runs the first stage, or a round with the `extra` judgements."""
+    is_round = extra is not None
+    train_pair_network(
+        network,
+        exchanges,
+        negatives,
+        vectors,
+        plan.settings(name, PONE_SHARE if is_round else 1.0),
+        learning_rate=plan.size.learning_rate * (PONE_RATE if is_round else 1.0),
+        extra=extra or (),
+        best=best,
+        state_path=plan.state(name.replace(" ", "-")),
+    )
+
+
+def save_pair_network(plan: Plan, network: PairNetwork, *, is_pone: bool) -> None:
+    """Writes what an export needs: the weights, and the name of their encoder."""
+    plan.output.mkdir(parents=True, exist_ok=True)
+    torch.save({"network": network.state_dict(), "encoder": plan.encoder, "is_pone": is_pone}, plan.output / "pair.pt")
+
+
+Train = Callable[[Plan], Trained]
+TRAINERS: dict[str, Train] = {
+    "ruber": train_ruber,
+    "ctx-ruber": train_contextual,
+    "pone": train_pone,
+    "usr": train_usr,
+    "3p": train_annotated,
+}

@@ -1,0 +1,277 @@
+"""Gives a quality bundle its two thresholds, or a value that counts repeats; weights stay byte for byte.
+
+    .venv-dev/bin/python experiments/quality_bundle.py thresholds BUNDLE/ --data DATA --version 2.0.1 --output NEW
+
+Below the first threshold a turn is `low`: at most 5 % of good turns are. From the second one on it is `good`: at most
+5 % of bad turns are. Both are made of judged turns that nothing was fitted on, live and modern ones together; of turns
+that people rated where there are no judged ones. All other sets only show what the labels find.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from pydantic import JsonValue
+from turnscore_assessment.agreement.bundles import make_turn, score_turns
+from turnscore_assessment.command_line import reported_errors
+from turnscore_assessment.correlations import compute_auc, compute_spearman
+from turnscore_assessment.data.labelled_turns import (
+    DAILYDIALOG,
+    GOOD_FROM,
+    THUMBS_SET,
+    RatedTurn,
+    read_development_sets,
+    read_judged_turns,
+)
+from turnscore_assessment.rendering import table_head, table_row
+from turnscore_core.inference.cpu_budget import usable_cpus
+from turnscore_core.scorers.loaded_scorer import LoadedScorer, choose_variant, load_scorer
+from turnscore_core.scorers.quality import QualityOptions
+from turnscore_core.scorers.self_test import read_turn
+from turnscore_core.scorers.turn_warnings import find_repeats
+from turnscore_exporters.bundles.self_test import start_version, write_self_test
+from turnscore_exporters.calibration.thresholds import CONFIDENCE, find_threshold, least_good_turns, measure_share
+from turnscore_exporters.errors import ExporterError
+from turnscore_exporters.quality.value import REPEATS
+from turnscore_models import Bundle, BundleError, Recall, SelfTest, Threshold, write_bundle
+from turnscore_models.store import resolve
+
+KIND, DBDC3 = "quality", "dbdc3"
+CHOSEN_ON, CALIBRATE = "(chosen on)", "(calibrate)"
+GOOD_BY_SET = {DBDC3: 0.5, THUMBS_SET: 0.5}
+"""Good from here on where ratings are not from 1 to 5: as many votes for no breakdown as for one; a thumb up."""
+BAD_UP_TO = 2.5
+"""Most rating, from 1 to 5, of a turn that is bad; one between that and a good one is neither."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetFigures:
+    """What the labels do on one set. None where there is nothing to count over."""
+
+    name: str
+    turns: int
+    good: int
+    bad: int
+    low_of_good: Recall | None
+    low_of_bad: Recall | None
+    good_of_bad: Recall | None
+    good_of_good: Recall | None
+
+
+def add_threshold(
+    bundle: Bundle, folder: Path, version: str, output: Path, rate: float
+) -> tuple[Bundle, list[SetFigures]]:
+    """Writes the bundle as that version into the empty or missing folder `output`; returns what it finds by set.
+
+    Every file but the manifest stays byte for byte. Raises ExporterError where the bundle is another scorer's, the
+    folder is in use, or the data lack good or bad turns.
+    """
+    if bundle.manifest.kind != KIND:
+        raise ExporterError(f"{bundle.manifest.reference} is not a bundle of the scorer {KIND}")
+    sets = read_development_sets(folder)
+    for part in ("calibrate", "report"):
+        for turn in read_judged_turns(folder, [part]):
+            sets.setdefault(f"{turn.set_name} ({part})", []).append(turn)
+    made_of = [name for name in sets if is_made_of(name)]
+    made_of = [name for name in made_of if name.endswith(CALIBRATE)] or made_of
+    turns = [turn for name in made_of for turn in sets[name]]
+    least = least_good_turns(rate)
+    if min(sum(map(is_good, turns)), sum(map(is_bad, turns))) < least:
+        raise ExporterError(
+            f"to call at most {rate:.0%} of good turns low and of bad ones good, with {CONFIDENCE:.0%} confidence, "
+            f"takes at least {least} of each"
+        )
+    copied = start_version(bundle, version, output)
+    loaded = load_scorer(copied, choose_variant(copied), threads=usable_cpus())
+    values = {name: score_rated(loaded, turns) for name, turns in sets.items()}
+
+    made = np.array([value for name in made_of for value in values[name]])
+    good, bad = (made[[chosen(turn) for turn in turns]] for chosen in (is_good, is_bad))
+    low = find_threshold(good.tolist(), rate)
+    high = -find_threshold((-bad).tolist(), rate)
+    promise = {"source": describe(turns), "false_alarm_rate": rate, "confidence": CONFIDENCE}
+    found = {
+        "threshold": Threshold(value=low, recall=measure_share(bad < low), **promise),
+        # The greatest bad value that may be called good is not: what lies above it is.
+        "good_threshold": Threshold(value=float(np.nextafter(high, 1.0)), recall=measure_share(good > high), **promise),
+    }
+    finished = write_bundle(output, copied.manifest.model_copy(update={"version": version, **found}))
+    for variant in copied.manifest.graphs:
+        load_scorer(finished, variant, threads=1)
+    return finished, [measure_set(name, sets[name], values[name], low, high) for name in sets]
+
+
+def is_made_of(name: str) -> bool:
+    """Whether the set's turns make the thresholds."""
+    if name.endswith(CALIBRATE):
+        return not name.startswith("judged-made")
+    return name.endswith(CHOSEN_ON) and not name.startswith((DAILYDIALOG, THUMBS_SET))
+
+
+def is_good(turn: RatedTurn) -> bool:
+    """Whether the turn was called good, on its set's scale."""
+    return turn.rating >= GOOD_BY_SET.get(turn.set_name, GOOD_FROM)
+
+
+def is_bad(turn: RatedTurn) -> bool:
+    """Whether the turn was called bad, on its set's scale."""
+    return not is_good(turn) if turn.set_name in GOOD_BY_SET else turn.rating <= BAD_UP_TO
+
+
+def score_rated(loaded: LoadedScorer, turns: Sequence[RatedTurn]) -> list[float]:
+    """The turns' values as the service gives them."""
+    asked = [loaded.trim(make_turn(turn.context, turn.response)) for turn in turns]
+    return [raw.value for raw in score_turns(loaded, asked)]
+
+
+def describe(turns: Sequence[RatedTurn]) -> str:
+    """The manifest's sentence on the turns that the thresholds were made of."""
+    names = sorted({turn.set_name for turn in turns})
+    counts = ", ".join(f"{sum(turn.set_name == name for turn in turns)} of {name}" for name in names)
+    return (
+        f"turns that nothing was fitted on: {counts}, of {len({turn.dialogue for turn in turns})} dialogues; "
+        f"{sum(map(is_good, turns))} good ones, with a mean rating of at least {GOOD_FROM} of 5, and "
+        f"{sum(map(is_bad, turns))} bad ones, with one of at most {BAD_UP_TO}; those named judged-... were judged by a "
+        "large language model"
+    )
+
+
+def measure_set(name: str, turns: Sequence[RatedTurn], values: Sequence[float], low: float, high: float) -> SetFigures:
+    """Shares of the set's good and bad turns that get a label, with exact intervals."""
+    found = np.array(values)
+    good, bad = (np.array([chosen(turn) for turn in turns]) for chosen in (is_good, is_bad))
+    return SetFigures(
+        name=name,
+        turns=len(turns),
+        good=int(good.sum()),
+        bad=int(bad.sum()),
+        low_of_good=measure_share(found[good] < low),
+        low_of_bad=measure_share(found[bad] < low),
+        good_of_bad=measure_share(found[bad] > high),
+        good_of_good=measure_share(found[good] > high),
+    )
+
+
+def format_figures(figures: Sequence[SetFigures]) -> Iterator[str]:
+    """A Markdown table, line by line."""
+    yield from table_head(["set", "turns", "good", "bad", "good: low", "bad: low", "bad: good", "good: good"])
+    for each in figures:
+        made_of = ", made of it" if is_made_of(each.name) else ""
+        shares = map(_format_share, (each.low_of_good, each.low_of_bad, each.good_of_bad, each.good_of_good))
+        yield table_row([f"{each.name}{made_of}", each.turns, each.good, each.bad, *shares])
+
+
+def _format_share(share: Recall | None) -> str:
+    return "-" if share is None else f"{share.share:.1%} [{share.low:.1%}, {share.high:.1%}]"
+
+
+BEFORE, BY_GRAPH, REPORT = "before_repeats", "agreement_by_graph", "report"
+
+Figures = dict[str, float]
+
+
+def count_repeats(
+    bundle: Bundle, folder: Path, version: str, output: Path, taken: Mapping[str, float]
+) -> tuple[Bundle, Figures, Figures]:
+    """Writes the bundle as that version into the empty or missing folder `output`; returns agreement before, after.
+
+    Weights and heads stay byte for byte; percentiles and threshold are the old value's until they are renewed. Raises
+    ExporterError where the bundle is another scorer's or the folder is in use.
+    """
+    if bundle.manifest.kind != KIND:
+        raise ExporterError(f"{bundle.manifest.reference} is not a bundle of the scorer {KIND}")
+    copied = start_version(bundle, version, output)
+    old = copied.manifest
+    before = _measure(_load(copied), folder)
+    options = QualityOptions.model_validate(old.options)
+    value = options.value.model_copy(update={"repeats": dict(taken)})
+    changed = QualityOptions.model_validate({**options.model_dump(), "value": value.model_dump()})
+    manifest = old.model_copy(
+        update={
+            "version": version,
+            "options": changed.model_dump(mode="json"),
+            "threshold": None,
+            "agreement": {**_without_values(old.agreement), BEFORE: {"of": old.reference, **before}},
+        }
+    )
+    finished = write_self_test(copied, manifest, _forget_repeats(bundle.self_test()))
+    after = _measure(_load(finished), folder)
+    agreement: dict[str, JsonValue] = {**manifest.agreement, BY_GRAPH: {choose_variant(finished): {**after}}}
+    return write_bundle(output, manifest.model_copy(update={"agreement": agreement})), before, after
+
+
+def _load(bundle: Bundle) -> LoadedScorer:
+    return load_scorer(bundle, choose_variant(bundle), threads=usable_cpus())
+
+
+def _measure(loaded: LoadedScorer, folder: Path) -> Figures:
+    """The value's agreement with people by set: Spearman, or the AUC where they answered yes or no."""
+    found: Figures = {}
+    for name, turns in read_development_sets(folder).items():
+        ratings = [turn.rating for turn in turns]
+        measure = compute_auc if set(ratings) <= {0.0, 1.0} else compute_spearman
+        found[name] = round(measure(score_rated(loaded, turns), ratings), 4)
+    return found
+
+
+def _without_values(agreement: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The measured agreement, without the figures of the old value."""
+    kept: dict[str, JsonValue] = {name: found for name, found in agreement.items() if name != BY_GRAPH}
+    report = kept.get(REPORT)
+    if isinstance(report, dict) and isinstance(ratings := report.get("ratings"), dict):
+        heads: dict[str, JsonValue] = {
+            name: {column: figure for column, figure in found.items() if column != "value"}
+            for name, found in ratings.items()
+            if isinstance(found, dict)
+        }
+        kept[REPORT] = {**report, "ratings": heads}
+    return kept
+
+
+def _forget_repeats(test: SelfTest) -> SelfTest:
+    """The turns without graphs' outputs, and without the checkpoint's value where a repeat changed it."""
+    turns = []
+    for each in test.turns:
+        asked = read_turn(each)
+        value = None if find_repeats(asked.context, asked.response) else each.value
+        turns.append(each.model_copy(update={"value": value, "graphs": {}}))
+    return SelfTest(turns=turns)
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+BundleArgument = Annotated[str, typer.Argument(help="A bundle of quality: its folder (with a /), or its name.")]
+DataOption = Annotated[Path, typer.Option(help="Folder with the development sets under their published names.")]
+VersionOption = Annotated[str, typer.Option(help="Version of the new bundle.")]
+OutputOption = Annotated[Path, typer.Option(help="Folder for the bundle; must be empty or missing.")]
+
+
+@app.command()
+def thresholds(
+    bundle: BundleArgument,
+    data: DataOption,
+    version: VersionOption,
+    output: OutputOption,
+    false_alarms: Annotated[float, typer.Option(min=0.001, max=0.5, help="Share of good turns called low.")] = 0.05,
+) -> None:
+    """Write the bundle with thresholds for `low` and `good`; every other file stays byte for byte."""
+    with reported_errors(ExporterError, BundleError):
+        made, figures = add_threshold(resolve(bundle), data, version, output, false_alarms)
+    typer.echo("\n".join(format_figures(figures)))
+    typer.echo(f"{made.manifest.reference} written to {output}")
+
+
+@app.command()
+def repeats(bundle: BundleArgument, data: DataOption, version: VersionOption, output: OutputOption) -> None:
+    """Write the bundle with a value that is lower where a turn repeats another."""
+    with reported_errors(ExporterError, BundleError):
+        made, before, after = count_repeats(resolve(bundle), data, version, output, REPEATS)
+    for name, figure in after.items():
+        typer.echo(f"{name}: {before[name]:.4f} -> {figure:.4f}")
+    typer.echo(f"{made.manifest.reference} written to {output}; renew its percentiles and thresholds")
+
+
+if __name__ == "__main__":
+    app()

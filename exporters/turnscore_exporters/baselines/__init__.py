@@ -1,1 +1,0 @@
-"""The papers' other systems, trained here to be compared with the shipped scorers. Serves nothing."""

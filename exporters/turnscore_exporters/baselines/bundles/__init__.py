@@ -1,1 +1,0 @@
-"""Trained systems as bundles that the service loads: relevance and USR. Trains nothing."""

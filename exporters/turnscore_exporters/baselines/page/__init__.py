@@ -1,1 +1,0 @@
-"""The page on all trainings and its sections, made from reports alone. Trains and measures nothing."""

@@ -1,0 +1,1 @@
+"""Models that judge a response in its context, as bundles that the service loads: relevance and USR."""

@@ -1,0 +1,357 @@
+"""Models that judge a response in its context: BERT and RoBERTa checkpoints with a head, and ctx-RUBER's network."""
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from transformers import (
+    AutoConfig,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+)
+from turnscore_core.scorers.pair_rows import PairMarks, PairRow, lay_out_pair, masked_copies
+
+from turnscore_exporters.errors import EncoderError
+from turnscore_exporters.training.encoders import SHORT_NAMES, Encoder, pad_rows, plain_tokenizer
+
+KNOWN_TYPES = ("bert", "roberta")
+RESPONSE_SHARE = 0.5
+"""Most tokens of a row for the response, so that what it answers always stays in the row. Chosen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairCheckpoint:
+    """A model with a head, and how texts become its rows."""
+
+    name: str
+    model: PreTrainedModel
+    tokenizer: Tokenizer
+    fast_tokenizer: Any
+    marks: PairMarks
+    token_limit: int
+    most_response_tokens: int | None = None
+    """Most response tokens of a row; None means half of the row."""
+
+    @property
+    def config(self) -> Any:
+        return self.model.config
+
+    @property
+    def has_segments(self) -> bool:
+        """Whether context and response have segment ids of their own."""
+        return int(getattr(self.config, "type_vocab_size", 1)) > 1
+
+    @property
+    def response_tokens(self) -> int:
+        """Most response tokens of a row."""
+        return self.most_response_tokens or int(RESPONSE_SHARE * self.token_limit)
+
+    def lay_out(self, pairs: Sequence[tuple[str, str]]) -> list[PairRow]:
+        """A row for each (said, response)."""
+        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+        encoded = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        ids = dict(zip(texts, (each.ids for each in encoded), strict=True))
+        return [
+            lay_out_pair(
+                ids[said],
+                ids[response],
+                self.marks,
+                token_limit=self.token_limit,
+                response_tokens=self.response_tokens,
+            )
+            for said, response in pairs
+        ]
+
+    def collate(self, rows: Sequence[Sequence[int]], starts: Sequence[int]) -> dict[str, Tensor]:
+        """The model's inputs: ids, mask, and segments that begin at each `start` where the model has them."""
+        longest = max(map(len, rows))
+        ids = torch.full((len(rows), longest), self.marks.pad, dtype=torch.int64)
+        mask = torch.zeros(len(rows), longest, dtype=torch.int64)
+        for index, row in enumerate(rows):
+            ids[index, : len(row)] = torch.tensor(row)
+            mask[index, : len(row)] = 1
+        inputs = {"input_ids": ids, "attention_mask": mask}
+        if self.has_segments:
+            places = torch.arange(longest)[None, :]
+            inputs["token_type_ids"] = ((places >= torch.tensor(starts)[:, None]) & (mask > 0)).long()
+        return inputs
+
+    def save(self, folder: Path) -> None:
+        """Writes the checkpoint in the hub's form, for `load_pair_model` and `load_masked_model`."""
+        self.model.save_pretrained(folder)
+        self.fast_tokenizer.save_pretrained(folder)
+
+
+def load_pair_model(name: str, token_limit: int = 128) -> PairCheckpoint:
+    """A model that gives one logit, or two classes, for a pair; a missing head is initialised at random.
+
+    Raises EncoderError if it is not found, or neither BERT nor RoBERTa.
+    """
+    config = _read_config(name)
+    extra = {} if config.architectures and "SequenceClassification" in config.architectures[0] else {"num_labels": 1}
+    return _load(name, AutoModelForSequenceClassification, token_limit, extra)
+
+
+def load_masked_model(name: str, token_limit: int = 128) -> PairCheckpoint:
+    """A model that predicts masked words; EncoderError as `load_pair_model`, and where the tokenizer has no mask."""
+    loaded = _load(name, AutoModelForMaskedLM, token_limit, {})
+    if loaded.marks.mask is None:
+        raise EncoderError(f"checkpoint {name}: its tokenizer has no mask token")
+    return loaded
+
+
+def find_marks(tokenizer: Tokenizer, name: str) -> PairMarks:
+    """The special tokens of BERT, or of RoBERTa; EncoderError where the tokenizer has neither."""
+    for first, separator, pad, mask, separators in (
+        ("[CLS]", "[SEP]", "[PAD]", "[MASK]", 1),
+        ("<s>", "</s>", "<pad>", "<mask>", 2),
+    ):
+        found = [tokenizer.token_to_id(mark) for mark in (first, separator, pad)]
+        if None not in found:
+            begin, end, padding = (int(each) for each in found if each is not None)
+            return PairMarks(
+                first=begin, between=(end,) * separators, last=end, pad=padding, mask=tokenizer.token_to_id(mask)
+            )
+    raise EncoderError(f"checkpoint {name}: its tokenizer has neither BERT's special tokens nor RoBERTa's")
+
+
+def _read_config(name: str) -> Any:
+    source = SHORT_NAMES[name]() if name in SHORT_NAMES else name
+    try:
+        config = AutoConfig.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise EncoderError(f"checkpoint {name}: cannot be loaded ({error})") from error
+    if config.model_type not in KNOWN_TYPES:
+        raise EncoderError(f"checkpoint {name}: is a {config.model_type}, expected bert or roberta")
+    return config
+
+
+def _load(name: str, kind: Any, token_limit: int, extra: dict[str, int]) -> PairCheckpoint:
+    config = _read_config(name)
+    source = SHORT_NAMES[name]() if name in SHORT_NAMES else name
+    try:
+        with _no_warnings():
+            model = kind.from_pretrained(source, dtype=torch.float32, attn_implementation="eager", **extra)
+            fast = AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise EncoderError(f"checkpoint {name}: cannot be loaded ({error})") from error
+    tokenizer = plain_tokenizer(fast.backend_tokenizer)
+    offset = int(config.pad_token_id) + 1 if config.model_type == "roberta" else 0
+    return PairCheckpoint(
+        name=name,
+        model=model.eval(),
+        tokenizer=tokenizer,
+        fast_tokenizer=fast,
+        marks=find_marks(tokenizer, name),
+        token_limit=min(token_limit, int(config.max_position_embeddings) - offset),
+    )
+
+
+@contextmanager
+def _no_warnings() -> Iterator[None]:
+    """Silences transformers' warning about a new head: it was asked for."""
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+Floats = NDArray[np.float64]
+TEXTS_AT_ONCE = 64
+
+
+class FrozenVectors:
+    """Vectors of texts by a frozen BERT; an empty text is a vector of zeros."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+        self._known: dict[str, Tensor] = {"": torch.zeros(encoder.width)}
+
+    @property
+    def width(self) -> int:
+        return self._encoder.width
+
+    def add(self, texts: Iterable[str]) -> None:
+        """Computes the texts without a vector, sorted by length."""
+        fresh = sorted({text for text in texts if text not in self._known}, key=lambda text: (len(text), text))
+        with torch.inference_mode():
+            for start in range(0, len(fresh), TEXTS_AT_ONCE):
+                chosen = fresh[start : start + TEXTS_AT_ONCE]
+                ids, mask = pad_rows(self._encoder.tokenize(chosen))
+                tokens = self._encoder.model(input_ids=ids, attention_mask=mask).last_hidden_state.float()
+                pooled = (tokens * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+                self._known.update(zip(chosen, pooled, strict=True))
+
+    def of(self, texts: Sequence[str]) -> Tensor:
+        """[texts, width]."""
+        self.add(texts)
+        return torch.stack([self._known[text] for text in texts]).clone()
+
+    def unit(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """The vectors scaled to length 1, [texts, width]."""
+        return np.asarray(torch.nn.functional.normalize(self.of(texts), dim=-1).numpy(), dtype=np.float32)
+
+
+HIDDEN_UNITS = (256, 512, 128)
+
+
+class PairHead(nn.Module):
+    """Scores two vectors by an MLP over [q, q M r, r], M learned."""
+
+    def __init__(self, width: int, activation: type[nn.Module] = nn.Tanh, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.quadratic = nn.Parameter(torch.empty(width, width))
+        nn.init.xavier_uniform_(self.quadratic)
+        layers: list[nn.Module] = []
+        before = 2 * width + 1
+        for units in HIDDEN_UNITS:
+            layers += [nn.Linear(before, units), activation(), nn.Dropout(dropout)]
+            before = units
+        self.layers = nn.Sequential(*layers, nn.Linear(before, 1))
+
+    def forward(self, query: Tensor, reply: Tensor) -> Tensor:
+        """Logits [pairs] of two [pairs, width]."""
+        product = ((query @ self.quadratic) * reply).sum(-1, keepdim=True)
+        logits: Tensor = self.layers(torch.cat([query, product, reply], dim=-1)).squeeze(-1)
+        return logits
+
+
+PONE_DROPOUT = 0.5
+NETWORK_PAIRS_AT_ONCE = 4096
+"""Pairs whose vectors are stacked together: PONE judges several hundred thousand. Chosen."""
+
+
+class PairNetwork(nn.Module):
+    """Standardises both vectors by the training's mean and spread, then the head."""
+
+    center: Tensor
+    scale: Tensor
+
+    def __init__(self, width: int, *, is_pone: bool = False) -> None:
+        super().__init__()
+        self.register_buffer("center", torch.zeros(width))
+        self.register_buffer("scale", torch.ones(width))
+        self.head = PairHead(width, nn.ReLU, PONE_DROPOUT) if is_pone else PairHead(width)
+
+    def fit_scale(self, vectors: Tensor) -> None:
+        """Sets center and scale from training vectors [texts, width]."""
+        self.center.copy_(vectors.mean(0))
+        self.scale.copy_(vectors.std(0).clamp_min(1e-6) if len(vectors) > 1 else torch.ones_like(self.scale))
+
+    def forward(self, query: Tensor, reply: Tensor) -> Tensor:
+        """Logits [pairs]."""
+        logits: Tensor = self.head((query - self.center) / self.scale, (reply - self.center) / self.scale)
+        return logits
+
+
+def score_network(network: PairNetwork, vectors: FrozenVectors, pairs: Sequence[tuple[str, str]]) -> Floats:
+    """The probability that each (query, reply) fits; without a query the reply stands for both, as in the service."""
+    if not pairs:
+        return np.zeros(0)
+    queries, replies = [query.strip() or reply for query, reply in pairs], [reply for _, reply in pairs]
+    vectors.add((*queries, *replies))
+    with torch.inference_mode():
+        found = [
+            network(vectors.of(said), vectors.of(answered)).sigmoid()
+            for said, answered in zip(_cut(queries), _cut(replies), strict=True)
+        ]
+    return np.asarray(torch.cat(found).numpy(), dtype=np.float64)
+
+
+def _cut(texts: Sequence[str]) -> list[Sequence[str]]:
+    return [texts[start : start + NETWORK_PAIRS_AT_ONCE] for start in range(0, len(texts), NETWORK_PAIRS_AT_ONCE)]
+
+
+PAIRS_AT_ONCE = 64
+
+
+def read_logits(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) -> Tensor:
+    """How well each (said, response) fits, [pairs]: the logit, or the second class's margin."""
+    return margin_of(checkpoint.model(**collate_pairs(checkpoint, pairs)).logits)
+
+
+def margin_of(logits: Tensor) -> Tensor:
+    """Turns [pairs, 1] or [pairs, 2] into [pairs]."""
+    return logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
+
+
+def collate_pairs(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) -> dict[str, Tensor]:
+    rows = checkpoint.lay_out(pairs)
+    return checkpoint.collate([row.ids for row in rows], [row.response_start for row in rows])
+
+
+def score_pairs(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) -> Floats:
+    """The probability of each pair, in batches of like length."""
+    scores = np.zeros(len(pairs))
+    order = sorted(range(len(pairs)), key=lambda index: sum(map(len, pairs[index])))
+    with torch.inference_mode():
+        for start in range(0, len(order), PAIRS_AT_ONCE):
+            chosen = order[start : start + PAIRS_AT_ONCE]
+            scores[chosen] = read_logits(checkpoint, [pairs[index] for index in chosen]).sigmoid().numpy()
+    return scores
+
+
+TOKENS_AT_ONCE = 4096
+
+
+def score_masked(checkpoint: PairCheckpoint, pairs: Sequence[tuple[str, str]]) -> Floats:
+    """The mean log probability of each response's tokens; NaN for a response without tokens."""
+    rows = checkpoint.lay_out(pairs)
+    copies = [
+        (index, row.response_start, *copy)
+        for index, row in enumerate(rows)
+        for copy in masked_copies(row.ids, row.response_start, row.response_end, mask_of(checkpoint))
+    ]
+    copies.sort(key=lambda copy: len(copy[2]))
+    sums, counts = np.zeros(len(rows)), np.zeros(len(rows))
+    with torch.inference_mode():
+        start = 0
+        while start < len(copies):
+            end = min(len(copies), start + max(1, TOKENS_AT_ONCE // len(copies[start][2])))
+            chosen = copies[start:end]
+            found = _log_probabilities(checkpoint, chosen)
+            places = [copy[0] for copy in chosen]
+            np.add.at(sums, places, found.double().numpy())
+            np.add.at(counts, places, 1)
+            start = end
+    with np.errstate(invalid="ignore"):
+        means: Floats = sums / counts
+    return means
+
+
+def _log_probabilities(
+    checkpoint: PairCheckpoint, copies: Sequence[tuple[int, int, tuple[int, ...], int, int]]
+) -> Tensor:
+    """Log probability of the token that each copy hides; only its place is multiplied by the word table."""
+    _, starts, rows, places, targets = zip(*copies, strict=True)
+    inputs = checkpoint.collate(rows, starts)
+    trunk, head = split_model(checkpoint.model)
+    tokens = trunk(**inputs).last_hidden_state
+    hidden = tokens[torch.arange(len(rows)), torch.tensor(places)]
+    found: Tensor = head(hidden).log_softmax(-1)[torch.arange(len(rows)), torch.tensor(targets)]
+    return found
+
+
+def split_model(model: torch.nn.Module) -> tuple[torch.nn.Module, torch.nn.Module]:
+    """The encoder, and the head over the vocabulary, of a BERT or RoBERTa."""
+    for trunk, head in (("bert", "cls"), ("roberta", "lm_head")):
+        if hasattr(model, trunk) and hasattr(model, head):
+            return getattr(model, trunk), getattr(model, head)
+    raise EncoderError(f"{type(model).__name__} has no known head for masked words; name a BERT or RoBERTa")
+
+
+def mask_of(checkpoint: PairCheckpoint) -> int:
+    if checkpoint.marks.mask is None:
+        raise EncoderError(f"checkpoint {checkpoint.name}: its tokenizer has no mask token")
+    return checkpoint.marks.mask

@@ -1,0 +1,162 @@
+"""The starter's threshold: of the turns that nothing was fitted on, and nothing else of the bundle changes."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from quality_bundle import app
+from support.exporter_data import write_rows
+from support.quality_bundles import make_quality_bundle
+from turnscore_assessment.agreement.bundles import make_turn
+from turnscore_assessment.data.labelled_turns import RatedTurn, read_rated_turns
+from turnscore_core.scorers.loaded_scorer import choose_variant, load_scorer
+from turnscore_core.scorers.self_test import score_turns
+from turnscore_exporters.calibration.thresholds import choose_order
+from turnscore_models import Bundle, Threshold, read_bundle, starter_bundles
+from typer.testing import CliRunner, Result
+
+RATINGS = "turn_ratings.jsonl.gz"
+STARTER = next(folder for folder in starter_bundles() if folder.name == "quality")
+
+
+def make_rows(name: str, count: int, *, liked: str = "good", disliked: str = "bad") -> list[object]:
+    """Every other turn is rated 4, the others 2; nine of ten are of a word that says so."""
+    chance = random.Random(name)
+    rows: list[object] = []
+    for number in range(count):
+        is_good = number % 2 == 0
+        word = liked if is_good == (chance.random() < 0.9) else disliked
+        response = " ".join([word, *chance.choices("abcdefghijklm", k=3)])
+        context = [f"{name} dialogue number {number} begins so"]
+        rows.append({"set": name, "context": context, "response": response, "rating": 4.0 if is_good else 2.0})
+    return rows
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return make_quality_bundle(tmp_path_factory.mktemp("shipped") / "bundle")
+
+
+def run(bundle: Path, data: Path, *options: str) -> Result:
+    given = [f"{bundle}/", "--data", str(data), "--version", "7.0.1", "--output", str(data / "new")]
+    return CliRunner().invoke(app, ["thresholds", *given, *options])
+
+
+def threshold_of(folder: Path) -> Threshold:
+    found = read_bundle(folder).manifest.threshold
+    assert found is not None
+    return found
+
+
+def values_of(bundle: Bundle, turns: list[RatedTurn]) -> np.ndarray:
+    scorer = load_scorer(bundle, choose_variant(bundle)).scorer
+    return np.array([raw.value for raw in score_turns(scorer, [make_turn(t.context, t.response) for t in turns])])
+
+
+def test_it_is_the_order_statistic_of_the_good_turns_that_nothing_was_fitted_on(bundle: Bundle, tmp_path: Path):
+    rows = [*make_rows("persona-zhao", 500), *make_rows("convai2-grade", 300)]
+    write_rows(tmp_path / RATINGS, rows)
+    result = run(bundle.folder, tmp_path)
+    assert result.exit_code == 0, result.output
+    turns = [each for each in read_rated_turns(tmp_path / RATINGS) if not each.is_fitted_on]
+    good = np.array([each.rating >= 3.5 for each in turns])
+    values = values_of(bundle, turns)
+    wanted = np.sort(values[good])[choose_order(int(good.sum()), 0.05) - 1]
+    found = threshold_of(tmp_path / "new")
+    assert found.value == pytest.approx(wanted, abs=1e-9)
+    assert (found.false_alarm_rate, found.confidence) == (0.05, 0.95)
+    assert found.recall is not None
+    assert found.recall.share == pytest.approx((values[~good] < wanted).mean(), abs=1e-4)
+    assert f"{len(turns)} dialogues; {good.sum()} good ones" in found.source
+    second = read_bundle(tmp_path / "new").manifest.good_threshold
+    assert second is not None
+    lowest = -np.sort(-values[~good])[choose_order(int((~good).sum()), 0.05) - 1]
+    assert second.value == pytest.approx(lowest, abs=1e-9)
+    assert (values[~good] >= second.value).mean() < 0.05
+    assert second.recall is not None
+    assert second.recall.share == pytest.approx((values[good] >= second.value).mean(), abs=1e-4)
+    assert (values[good] < wanted).mean() < 0.05
+    assert (
+        f"| persona-zhao (chosen on), made of it | {sum(t.set_name == 'persona-zhao' for t in turns)} |"
+        in result.output
+    )
+
+
+def test_all_else_stays_byte_for_byte(bundle: Bundle, tmp_path: Path):
+    write_rows(tmp_path / RATINGS, make_rows("persona-zhao", 600))
+    assert run(bundle.folder, tmp_path).exit_code == 0
+    made = read_bundle(tmp_path / "new").manifest
+    assert made.files == bundle.manifest.files
+    changed = {name for name, value in made.model_dump().items() if value != bundle.manifest.model_dump()[name]}
+    assert changed == {"version", "threshold", "good_threshold"}
+
+
+def test_dailydialogs_texts_show_what_it_finds_and_make_nothing_of_it(bundle: Bundle, tmp_path: Path):
+    rows = make_rows("persona-zhao", 600)
+    alone, both = tmp_path / "alone", tmp_path / "both"
+    write_rows(alone / RATINGS, rows)
+    write_rows(both / RATINGS, rows + make_rows("dailydialog-zhao", 600, liked="bad", disliked="good"))
+    outputs = [run(bundle.folder, folder).output for folder in (alone, both)]
+    first, second = (threshold_of(folder / "new") for folder in (alone, both))
+    assert first == second
+    assert "| dailydialog" not in outputs[0]
+    assert "| dailydialog-zhao (chosen on) |" in outputs[1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "name", "message"),
+    [(200, "quality", "takes at least 59"), (600, "engagement", "is not a bundle of the scorer quality")],
+)
+def test_too_few_good_turns_and_another_scorers_bundle_are_refused(
+    bundle: Bundle, tmp_path: Path, rows: int, name: str, message: str
+):
+    write_rows(tmp_path / RATINGS, make_rows("persona-zhao", rows))
+    result = run(bundle.folder if name == "quality" else STARTER.with_name(name), tmp_path)
+    assert result.exit_code == 1
+    assert message in " ".join(result.output.split())
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_starter_calls_an_insult_low_and_an_answer_not():
+    loaded = load_scorer(read_bundle(STARTER), "cpu-int8")
+    context = [("user", "i finally finished my thesis!")]
+    asked: list[Any] = [make_turn(context, text) for text in ("you are too stupid.", "congratulations! what about?")]
+    assert [loaded.label(raw) for raw in score_turns(loaded.scorer, asked)] == ["low", "fair"]
+    manifest = json.loads((STARTER / "manifest.json").read_text())
+    assert [manifest[name]["false_alarm_rate"] for name in ("threshold", "good_threshold")] == [0.05, 0.05]
+
+
+def test_where_there_are_judged_turns_they_make_it(bundle: Bundle, tmp_path: Path):
+    """Judged turns of another scale of values move both thresholds."""
+    write_rows(tmp_path / RATINGS, make_rows("persona-zhao", 500))
+    alone = run(bundle.folder, tmp_path)
+    assert alone.exit_code == 0, alone.output
+    before = read_bundle(tmp_path / "new").manifest
+    shutil.rmtree(tmp_path / "new")
+    marks = {"relevant": 3, "engaging": 3, "sound": 3}
+    rows = [
+        {
+            "set": "modern",
+            "dialogue": f"M{number}",
+            "split": "dev",
+            "context": [{"speaker": "user", "text": "a b"}],
+            "responses": [
+                {"text": " ".join(["bad"] * 3), "overall": 5, **marks},
+                {"text": " ".join(["good"] * 3), "overall": 1, **marks},
+            ],
+        }
+        for number in range(400)
+    ]
+    write_rows(tmp_path / "judged_modern.jsonl.gz", rows)
+    assert run(bundle.folder, tmp_path).exit_code == 0
+    after = read_bundle(tmp_path / "new").manifest
+    assert before.threshold is not None
+    assert after.threshold is not None
+    assert before.good_threshold is not None
+    assert after.good_threshold is not None
+    assert after.threshold.value < before.threshold.value
+    assert after.good_threshold.value > before.good_threshold.value

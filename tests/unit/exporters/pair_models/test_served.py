@@ -1,0 +1,261 @@
+"""Tiny checkpoints of every family become bundles that the service loads, and score as the checkpoints do."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.every_way import every_way
+from support.exporter_data import save_tiny_bert
+from support.grpc_serving import settings_with
+from support.pair_checkpoints import save_tiny_masked, save_tiny_pair
+from support.request_table import Request
+from turnscore_core.errors import InvalidRequestError
+from turnscore_core.inference.onnx_backend import OnnxBackend
+from turnscore_core.scorers.loaded_scorer import LoadedScorer, load_scorer
+from turnscore_core.scorers.parts import parts_reader
+from turnscore_core.scorers.scorer import RawScore, TurnToScore
+from turnscore_core.scorers.usr import UsrScorer
+from turnscore_exporters.commands.export import app
+from turnscore_exporters.pair_models.models import (
+    PairNetwork,
+    load_masked_model,
+    load_pair_model,
+    score_masked,
+    score_pairs,
+)
+from turnscore_exporters.pair_models.relevance import graphs_by_default
+from turnscore_models import Bundle, read_bundle
+from turnscore_wire import Turn
+from typer.testing import CliRunner
+
+FAMILIES = ("bert", "roberta")
+of_bert = pytest.mark.parametrize("family", ["bert"], indirect=True, scope="module")
+"""For what the tokenizer's family does not change."""
+
+
+def export(*words: object) -> str:
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def usr(family: str, data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Bundle]:
+    folder = tmp_path_factory.mktemp("usr")
+    save_tiny_masked(folder / "masked", family)
+    save_tiny_pair(folder / "retrieval", family, labels=2)
+    output = folder / "bundle"
+    # Random weights tell turns apart by 1e-5: brought to a spread of 1, rounding would be all that is seen.
+    parts = {name: {"center": center, "scale": 1, "weight": 0.5} for name, center in (("mlm", -5), ("retrieval", 0.5))}
+    (folder / "own.json").write_text(json.dumps({"parts": parts, "bias": 0.25}))
+    options = ["--masked", folder / "masked", "--retrieval", folder / "retrieval", "--token-limit", 40]
+    options += ["--formula", folder / "own.json"]
+    export("usr", *options, "--version", "0.0.1", "--output", output, "--data", data_folder, "--turns", 200)
+    return folder, read_bundle(output)
+
+
+def score(loaded: LoadedScorer, said: str, response: str, *facts: str) -> RawScore:
+    options = loaded.scorer.read_options({"facts": list(facts)} if facts else {})
+    turn = TurnToScore([Turn(speaker="user", text=said)] if said else [], response, options=options)
+    [found] = loaded.scorer.score(loaded.scorer.encode([loaded.trim(turn)]))
+    return found
+
+
+def test_relevance_is_what_the_checkpoint_says(family: str, data_folder: Path, tmp_path: Path) -> None:
+    checkpoint = save_tiny_pair(tmp_path / "checkpoint", family, labels={"bert": 1, "roberta": 2}[family])
+    output = tmp_path / "bundle"
+    options = ["--version", "0.0.1", "--output", output, "--data", data_folder, "--turns", 200, "--token-limit", 40]
+    export("relevance", "--checkpoint", checkpoint, *options)
+    bundle = read_bundle(output)
+    assert set(bundle.manifest.graphs) == {"fp32", "cpu-int8"}
+    loaded = load_scorer(bundle, "fp32")
+    plain = load_pair_model(str(checkpoint), 40)
+    for pair in (("hi you", "what did you do today"), ("", "ok"), ("whales " * 60, "never " * 60)):
+        assert score(loaded, *pair).value == pytest.approx(score_pairs(plain, [pair])[0], abs=1e-4)
+
+
+def test_relevance_of_a_trained_pair_network_is_served_too(data_folder: Path, tmp_path: Path) -> None:
+    save_tiny_bert(tmp_path / "bert")
+    torch.manual_seed(0)
+    network = PairNetwork(64, is_pone=True)
+    saved = {"network": network.state_dict(), "encoder": str(tmp_path / "bert"), "is_pone": True}
+    torch.save(saved, tmp_path / "pair.pt")
+    options = ["--version", "0.0.1", "--output", tmp_path / "bundle", "--data", data_folder, "--turns", 200]
+    export(
+        "relevance",
+        "--checkpoint",
+        tmp_path,
+        *options,
+        "--graph",
+        "fp32",
+        "--graph",
+        "cpu-int8",
+        "--graph",
+        "cuda-fp16",
+    )
+    bundle = read_bundle(tmp_path / "bundle")
+    assert bundle.manifest.options["form"] == "apart"
+    assert load_scorer(bundle, "cpu-int8").name == "relevance"
+    assert graphs_by_default(str(tmp_path)) == ("fp32",)
+    assert "cpu-int8" in graphs_by_default(str(tmp_path / "bert"))
+
+
+def test_a_head_of_three_classes_judges_no_pair(data_folder: Path, tmp_path: Path) -> None:
+    checkpoint = save_tiny_pair(tmp_path / "c", "bert", labels=3)
+    options = ["--version", "0.0.1", "--output", tmp_path / "bundle", "--data", data_folder, "--turns", "200"]
+    result = CliRunner().invoke(app, ["relevance", "--checkpoint", str(checkpoint), *map(str, options)])
+    assert (result.exit_code, "its head has 3 classes, expected one or two" in result.output) == (1, True)
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_usr_s_parts_are_what_the_checkpoints_say(usr: tuple[Path, Bundle]) -> None:
+    folder, bundle = usr
+    masked, retrieval = load_masked_model(str(folder / "masked"), 40), load_pair_model(str(folder / "retrieval"), 40)
+    loaded = load_scorer(bundle, "fp32")
+    for pair in (("hi you", "what did you do today"), ("whales like it", "ok")):
+        found = score(loaded, *pair)
+        assert set(found.details) == {"mlm", "retrieval"}, "without facts there is no part of them"
+        assert found.details["mlm"] == pytest.approx(score_masked(masked, [pair])[0], abs=1e-4)
+        assert found.details["retrieval"] == pytest.approx(score_pairs(retrieval, [pair])[0], abs=1e-4)
+        parts = bundle.manifest.options["overall"]["parts"]
+        value = sum((found.details[name] - p["center"]) / p["scale"] * p["weight"] for name, p in parts.items())
+        assert found.value == pytest.approx(value + bundle.manifest.options["overall"]["bias"])
+
+
+@of_bert
+def test_facts_make_a_part_of_their_own_and_a_key_of_their_own(usr: tuple[Path, Bundle]) -> None:
+    folder, bundle = usr
+    retrieval = load_pair_model(str(folder / "retrieval"), 40)
+    loaded = load_scorer(bundle, "fp32")
+    facts = ("whales like the sea", "never saw a film")
+    found = score(loaded, "hi you", "what did you do", *facts)
+    alone = [float(score_pairs(retrieval, [(fact, "what did you do")])[0]) for fact in facts]
+    assert [found.details["fact_1"], found.details["fact_2"]] == pytest.approx(alone, abs=1e-4)
+    assert found.details["facts"] == pytest.approx(max(alone), abs=1e-4)
+    bare = score(loaded, "hi you", "what did you do")
+    assert found.value == pytest.approx(bare.value, abs=1e-6), "the bundle's formula has no weight for facts"
+    reader = parts_reader(loaded.scorer)
+    turns = [
+        TurnToScore([Turn(speaker="user", text="hi")], "ok", options=options)
+        for options in (None, ("hi",), ("hi", "you"), ("you", "hi"))
+    ]
+    assert len({repr(reader.inputs_of(turn)) for turn in turns}) == 4
+
+
+@of_bert
+def test_a_turn_scores_the_same_beside_others(usr: tuple[Path, Bundle]) -> None:
+    _, bundle = usr
+    for variant in bundle.manifest.graphs:
+        scorer = load_scorer(bundle, variant).scorer
+        turns = [
+            TurnToScore([Turn(speaker="user", text=f"hi you word{n}")], "what did you do today " * (1 + n % 3))
+            for n in range(9)
+        ]
+        packs = scorer.encode(turns)
+        together = [each.value for each in scorer.score(packs)]
+        alone = [scorer.score([pack])[0].value for pack in packs]
+        assert together == pytest.approx(alone, abs=1e-4)
+
+
+@of_bert
+def test_copies_are_computed_in_runs_of_bounded_size(usr: tuple[Path, Bundle], monkeypatch: pytest.MonkeyPatch) -> None:
+    _, bundle = usr
+    sizes: list[int] = []
+
+    class Watching(OnnxBackend):
+        def run(self, feeds):  # type: ignore[no-untyped-def]
+            sizes.append(feeds["masked_input_ids"].size)
+            return super().run(feeds)
+
+    scorer = UsrScorer(bundle, Watching(bundle.path_of(bundle.manifest.graphs["fp32"].file), threads=1))
+    long = TurnToScore([Turn(speaker="user", text="whales " * 60)], "never know " * 60)
+    packs = scorer.encode([scorer.trim(long)] * 3)
+    whole = [each.value for each in scorer.score(packs)]
+    assert max(sizes) <= 2048
+    assert len(sizes) > 2
+    assert whole == pytest.approx([scorer.score([pack])[0].value for pack in packs], abs=1e-5)
+    assert scorer.estimate_tokens(scorer.trim(long)) >= packs[0].real_tokens
+    assert len(packs[0].rows) <= bundle.manifest.options["response_tokens"] + 1
+
+
+@of_bert
+def test_facts_say_the_same_through_both_doors_and_every_client(usr: tuple[Path, Bundle]) -> None:
+    def ask(*facts: str) -> Request:
+        context = [{"speaker": "user", "text": "hi you"}]
+        options = {"usr": {"facts": list(facts)}} if facts else None
+        return Request(
+            "facts", "good", "score", {"context": context, "response": "what did you do", "options": options}
+        )
+
+    runtime = {"device": "cpu", "threads": 1, "lanes": 1}
+    with every_way(settings_with(models=(f"{usr[1].folder}/",), runtime=runtime)) as opened:
+
+        def details(way: str, *facts: str) -> Any:
+            reply: Any = opened.ways[way](ask(*facts))
+            return reply.scores["usr"].details
+
+        own = details("core", "whales like it", "never")
+        assert {"facts", "fact_1", "fact_2"} <= own.keys()
+        assert all(details(way, "whales like it", "never") == own for way in opened.ways if way != "grpc")
+        assert "facts" not in details("http"), "what the cache keeps with facts is no answer without them"
+        assert details("grpc client", "never")["facts"] == pytest.approx(own["fact_2"], abs=1e-6)
+        for way in ("http", "grpc client"):
+            assert opened.ways[way](ask("x" * 257)) == ("invalid_request", "options.usr.facts.0")
+
+
+@of_bert
+@pytest.mark.parametrize(
+    ("options", "field", "said"),
+    [
+        ({"facts": ["x"] * 9}, "facts", "9 facts; at most 8"),
+        ({"facts": ["fine", "x" * 257]}, "facts.1", "257 characters; at most 256"),
+        ({"facts": [" "]}, "facts.0", "not empty"),
+        ({"facts": [3]}, "facts.0", "must be a text"),
+        ({"facts": "one"}, "facts", "must be a list"),
+        ({"fact": ["one"]}, "fact", "no such option"),
+    ],
+)
+def test_facts_beyond_their_bounds_are_refused_by_their_place(
+    usr: tuple[Path, Bundle], options: dict[str, object], field: str, said: str
+) -> None:
+    scorer = load_scorer(usr[1], "fp32").scorer
+    with pytest.raises(InvalidRequestError, match=said) as refused:
+        scorer.read_options(options)  # type: ignore[arg-type]
+    assert refused.value.field == field
+    assert len(scorer.read_options({"facts": ["x" * 256] * 8})) == 8  # type: ignore[arg-type]
+
+
+@of_bert
+def test_a_response_without_tokens_compares_with_no_reference_turn(usr: tuple[Path, Bundle]) -> None:
+    loaded = load_scorer(usr[1], "fp32")
+    [found] = loaded.scorer.score(loaded.scorer.encode([TurnToScore([Turn(speaker="user", text="hi")], "\u200b")]))
+    if "mlm" not in found.details:  # RoBERTa spells it in bytes
+        assert (loaded.percentile(found), np.isfinite(found.value)) == (None, True)
+
+
+def test_checkpoints_of_other_vocabularies_do_not_go_together(data_folder: Path, tmp_path: Path) -> None:
+    save_tiny_masked(tmp_path / "masked", "bert")
+    save_tiny_pair(tmp_path / "retrieval", "roberta")
+    options = ["--masked", tmp_path / "masked", "--retrieval", tmp_path / "retrieval", "--version", "0.0.1"]
+    options += ["--output", tmp_path / "bundle", "--data", data_folder, "--turns", 200]
+    result = CliRunner().invoke(app, ["usr", *map(str, options)])
+    assert (result.exit_code, "have different vocabularies" in result.output) == (1, True), result.output
+
+
+def test_a_formula_is_read_from_a_file_and_refused_by_its_field(data_folder: Path, tmp_path: Path) -> None:
+    save_tiny_masked(tmp_path / "masked", "bert")
+    save_tiny_pair(tmp_path / "retrieval", "bert")
+    (tmp_path / "overall.json").write_text(
+        json.dumps({"parts": {"mlm": {"center": 0, "scale": 0, "weight": 1}}, "bias": 0})
+    )
+    options = ["--checkpoint", tmp_path, "--version", "0.0.1", "--output", tmp_path / "bundle", "--data", data_folder]
+    result = CliRunner().invoke(app, ["usr", *map(str, options), "--turns", "200"])
+    assert (result.exit_code, "overall.json: parts.mlm.scale" in result.output) == (1, True), result.output
