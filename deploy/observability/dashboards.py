@@ -126,7 +126,7 @@ VALUES = [
         title="Versions beside: turns of shadows",
         queries=[_rate("turnscore_shadow_turns_total", "model, outcome")],
         unit="ops",
-        description="full, late: no idle moment, the shadow is shed first. failed: look into the log. docs/shadow.md.",
+        description="full, late: no idle moment, the shadow is shed first. failed: see the log. docs/rollouts.md.",
     ),
     Panel(
         title="Versions beside: mean percentile, shadow less served",

@@ -1,6 +1,6 @@
 """The rules: what Prometheus records of turnscore's metrics, and when it alerts. `write.py` writes them as YAML.
 
-docs/runbook.md has a paragraph for each alert. Every number here is chosen unless it says otherwise.
+docs/metrics.md has a paragraph for each alert. Every number here is chosen unless it says otherwise.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from turnscore_assessment.drift.findings import CHI_SQUARED, LEAST_DIALOGUES
 from turnscore_assessment.drift.live_values import BINS
 from turnscore_assessment.drift.report import bin_name
 
-RUNBOOK = "docs/runbook.md"
+RUNBOOK = "docs/metrics.md"
 FAILURES = "internal|not_ready|overloaded|deadline_exceeded"
 """Codes of calls that the service, and not the caller, is to blame for."""
 ERROR_OBJECTIVE = 0.999

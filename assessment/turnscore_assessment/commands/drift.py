@@ -114,7 +114,7 @@ def shadow(
     selector: Selector = "",
     html: Annotated[Path | None, typer.Option(dir_okay=False, help="Also write an HTML page to this file.")] = None,
 ) -> None:
-    """Report what a version that shadows the served one would change; docs/shadow.md."""
+    """Report what a version that shadows the served one would change; docs/rollouts.md."""
     from turnscore_assessment.drift.shadow import (
         CORRELATION,
         TOTALS,

@@ -228,12 +228,12 @@ class Settings(BaseSettings):
         default=(),
         description="Versions that score some of what is said beside the served ones, to be compared and never "
         "answered, separated by commas, one per scorer: `engagement:1.1.0`, or `engagement:1.1.0=0.05` with the share "
-        "of turns, else 0.1. They compute only while nothing else waits. docs/shadow.md.",
+        "of turns, else 0.1. They compute only while nothing else waits. docs/rollouts.md.",
     )
     split: Annotated[tuple[VersionShare, ...], NoDecode, Field(max_length=8)] = Field(
         default=(),
         description="Versions that answer a share of the conversations instead of the served ones, separated by "
-        "commas, one per scorer: `engagement:1.1.0=0.1`. docs/shadow.md.",
+        "commas, one per scorer: `engagement:1.1.0=0.1`. docs/rollouts.md.",
     )
     default_scorers: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),

@@ -13,7 +13,7 @@ from support.alert_rules import FOLDER, load_written, run_promtool
 from turnscore_assessment.drift.findings import find_limit, find_shares, measure_stability
 from turnscore_service import metrics
 
-RUNBOOK = Path(__file__).parents[3] / "docs" / "runbook.md"
+RUNBOOK = Path(__file__).parents[3] / "docs" / "metrics.md"
 OF_PROMETHEUS = {"job", "instance", "le"}
 RECORDED = {"bin", "against", "served"}
 OF_OTHERS = {"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED"}
@@ -114,8 +114,8 @@ def test_panels_lie_beside_each_other():
 
 
 def test_every_alert_has_its_paragraph_in_the_runbook():
-    headings = re.findall(r"^## (.+)$", RUNBOOK.read_text(), re.MULTILINE)
-    assert headings == [*(rule.alert for rule in ALERTS), "Every alert, seen"]
+    headings = re.findall(r"^### (.+)$", RUNBOOK.read_text(), re.MULTILINE)
+    assert headings == [rule.alert for rule in ALERTS]
 
 
 def case(alert: str, fires: str, clears: str, *series: tuple[str, str]) -> dict[str, Any]:
