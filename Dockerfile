@@ -45,7 +45,7 @@ USER 10001:10001
 EXPOSE 3000 50051
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["python", "-c", "import os, urllib.request as r; r.urlopen('http://127.0.0.1:' + os.environ.get('TURNSCORE_HTTP__PORT', '3000') + '/readyz', timeout=4)"]
-CMD ["turnscore-serve"]
+CMD ["turnscore", "serve"]
 
 FROM base AS cuda-base
 ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility

@@ -166,16 +166,16 @@ manifests:  ## Writes deploy/kubernetes/*.yaml anew from the chart
 	$(HELM) template turnscore deploy/helm/turnscore --set autoscaling.kind=keda > deploy/kubernetes/autoscaled.yaml
 
 train-engagement: $(DEV)/.ready  ## Trains the engagement model: DATA=folder OUTPUT=build/engagement
-	$(DEV)/bin/turnscore-train engagement --data $(DATA) --output $(OUTPUT)
+	$(DEV)/bin/turnscore train engagement --data $(DATA) --output $(OUTPUT)
 
 export-engagement: $(DEV)/.ready  ## Exports an engagement checkpoint as a bundle: CHECKPOINT=folder VERSION=1.0.0 DATA=folder
-	$(DEV)/bin/turnscore-export engagement --checkpoint $(CHECKPOINT) --version $(VERSION) --data $(DATA) \
+	$(DEV)/bin/turnscore export engagement --checkpoint $(CHECKPOINT) --version $(VERSION) --data $(DATA) \
 		--output build/bundles/engagement
 
 train-sentiment-stop export-sentiment-stop: CHECKPOINT = build/sentiment-stop-checkpoint
 
 train-quality: $(DEV)/.ready  ## Trains the quality model: DATA=folder OUTPUT=folder
-	$(DEV)/bin/turnscore-train quality --data $(DATA) --output $(OUTPUT)
+	$(DEV)/bin/turnscore train quality --data $(DATA) --output $(OUTPUT)
 
 reading: $(DEV)/.ready  ## Writes the examples of docs/reading-the-scores.md anew from the starter bundles
 	$(DEV)/bin/python -m turnscore_exporters.quality.reading_page docs/reading-the-scores.md
@@ -185,15 +185,15 @@ baselines: $(DEV)/.ready  ## Trains the papers' other systems at a small size, a
 	$(DEV)/bin/python experiments/baselines.py --data $(DATA) --output $(OUTPUT)
 
 train-sentiment-stop: $(DEV)/.ready  ## Trains the sentiment/stop model: DATA=folder OUTPUT=folder
-	$(DEV)/bin/turnscore-train sentiment-stop --data $(DATA) --output $(OUTPUT)
+	$(DEV)/bin/turnscore train sentiment-stop --data $(DATA) --output $(OUTPUT)
 
 export-sentiment-stop: $(DEV)/.ready  ## Exports a sentiment/stop checkpoint as a bundle: CHECKPOINT=folder VERSION=1.0.0 DATA=folder
-	$(DEV)/bin/turnscore-export sentiment-stop --checkpoint $(CHECKPOINT) --version $(VERSION) --data $(DATA) \
+	$(DEV)/bin/turnscore export sentiment-stop --checkpoint $(CHECKPOINT) --version $(VERSION) --data $(DATA) \
 		--output build/bundles/sentiment_stop
 
 export-quality: CHECKPOINT = build/quality-checkpoint
 export-quality: $(DEV)/.ready  ## Exports a quality checkpoint as a bundle: CHECKPOINT=folder VERSION=1.0.0 DATA=folder
-	$(DEV)/bin/turnscore-export quality --checkpoint $(CHECKPOINT) --version $(VERSION) --data $(DATA) \
+	$(DEV)/bin/turnscore export quality --checkpoint $(CHECKPOINT) --version $(VERSION) --data $(DATA) \
 		--output build/bundles/quality
 
 simulate-designs: $(DEV)/.ready  ## Tests by 1,000 simulated studies whether each design of rating studies finds the truth
@@ -261,21 +261,21 @@ hostile: $(SERVE)/.ready $(DEV)/.ready  ## Attacks the service like a hostile ca
 	$(LOAD) hostile --seconds $(SECONDS) --host $(HOST) --port $(PORT) --bentoml $(SERVE)/bin/bentoml --reports build/load
 
 replicas: $(SERVE)/.ready $(DEV)/.ready  ## Kills, restarts and slows one of three services behind haproxy with one Redis, under load
-	$(LOAD) replicas --serve $(SERVE)/bin/turnscore-serve --reports build/load
+	$(LOAD) replicas --serve $(SERVE)/bin/turnscore serve --reports build/load
 
 replicas-throughput: ROUNDS = 3
 replicas-throughput: $(SERVE)/.ready $(DEV)/.ready  ## Measures one replica, two and three with a core each beside the ideal: ROUNDS=3
-	PYTHONPATH=loadtests $(DEV)/bin/python -m turnscore_load.replicas --serve $(SERVE)/bin/turnscore-serve --rounds $(ROUNDS)
+	PYTHONPATH=loadtests $(DEV)/bin/python -m turnscore_load.replicas --serve $(SERVE)/bin/turnscore serve --rounds $(ROUNDS)
 
 observability: $(SERVE)/.ready $(DEV)/.ready  ## Makes the cause of every alert beside a real Prometheus with the rules, and sees each fire and clear
-	$(LOAD) alerts --serve $(SERVE)/bin/turnscore-serve --reports build/load
+	$(LOAD) alerts --serve $(SERVE)/bin/turnscore serve --reports build/load
 
 shadow: ROUNDS = 6
 shadow: $(SERVE)/.ready $(DEV)/.ready  ## Measures what callers notice of a shadow version: ROUNDS=6
 	PYTHONPATH=loadtests $(DEV)/bin/python -m turnscore_load.shadow --rounds $(ROUNDS) --bentoml $(SERVE)/bin/bentoml --reports build/load
 
 switches: $(SERVE)/.ready $(DEV)/.ready  ## Switches a service's model under load, and has it refuse broken versions: COUNT=50
-	$(LOAD) switches --serve $(SERVE)/bin/turnscore-serve --count $(COUNT) --reports build/load
+	$(LOAD) switches --serve $(SERVE)/bin/turnscore serve --count $(COUNT) --reports build/load
 
 streams: $(SERVE)/.ready $(DEV)/.ready  ## Holds conversations open over gRPC: STREAMS=1000 CONNECTIONS=50 PACE=1 SECONDS=60
 	$(LOAD) streams --streams $(STREAMS) --connections $(CONNECTIONS) --pace $(PACE) --seconds $(SECONDS) \
@@ -288,7 +288,7 @@ streams: SCORERS = engagement
 switches: COUNT = 50
 
 train-dialogue-lm: $(DEV)/.ready  ## Trains the small language model of FED: DATA=folder OUTPUT=build/dialogue-lm
-	$(DEV)/bin/turnscore-train dialogue-lm --data $(DATA) --output $(OUTPUT)
+	$(DEV)/bin/turnscore train dialogue-lm --data $(DATA) --output $(OUTPUT)
 
 bench-references: $(DEV)/.ready  ## Measures reference metrics on a million pairs: DATA=folder with multiref/ ENCODER=bundle
 	$(BENCH_PATH) $(DEV)/bin/python -m turnscore_bench.references.pairs --data '$(DATA)/multiref' $(if $(ENCODER),--encoder '$(ENCODER)')

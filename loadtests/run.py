@@ -40,7 +40,7 @@ from turnscore_load.users.mix import DEFAULT_MIX
 from turnscore_load.users.shapes import ShapeName
 
 BENTOML = Path(".venv/bin/bentoml")
-SERVE = Path(".venv/bin/turnscore-serve")
+SERVE = Path(".venv/bin/turnscore")
 REPORTS = Path("build/load")
 
 app = typer.Typer(add_completion=False)
@@ -65,7 +65,7 @@ BudgetFile = Annotated[Path, typer.Option(help="File of the budgets.")]
 
 @app.command()
 def replicas(
-    serve: Annotated[Path, typer.Option(help="The turnscore-serve command that starts each.")] = SERVE,
+    serve: Annotated[Path, typer.Option(help="The turnscore command that starts each.")] = SERVE,
     reports: Reports = REPORTS,
 ) -> None:
     """Three services behind haproxy with one Redis: one is killed, all restart, the Redis is lost, one is slow."""
@@ -75,7 +75,7 @@ def replicas(
 
 @app.command()
 def switches(
-    serve: Annotated[Path, typer.Option(help="The turnscore-serve command that starts the service.")] = SERVE,
+    serve: Annotated[Path, typer.Option(help="The turnscore command that starts the service.")] = SERVE,
     count: Annotated[int, typer.Option(help="Switches that succeed, and as many that are refused.", min=2)] = 50,
     load: Annotated[float, typer.Option(help="Share of what the service carries.", min=0.05, max=1.0)] = 0.4,
     reports: Reports = REPORTS,
@@ -88,7 +88,7 @@ def switches(
 
 @app.command()
 def alerts(
-    serve: Annotated[Path, typer.Option(help="The turnscore-serve command that starts each service.")] = SERVE,
+    serve: Annotated[Path, typer.Option(help="The turnscore command that starts each service.")] = SERVE,
     reports: Reports = REPORTS,
 ) -> None:
     """Makes the cause of every alert in real services beside a real Prometheus, and sees each fire and clear."""

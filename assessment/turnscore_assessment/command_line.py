@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from turnscore_client import AsyncTurnScoreClient
-from turnscore_models.version_option import version_option
 
 from turnscore_assessment.errors import AssessmentError
 from turnscore_assessment.figures import MOST_ROUNDS
@@ -51,10 +50,6 @@ def client_of(url: str | None, seconds: float | None = None) -> OpenClient:
             raise typer.BadParameter(str(error)) from error
 
     return open_client
-
-
-DISTRIBUTION = "turnscore-assessment"
-VersionOption = Annotated[bool, version_option(DISTRIBUTION)]
 
 
 RatingsFile = Annotated[

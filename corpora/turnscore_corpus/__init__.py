@@ -1,4 +1,4 @@
-"""turnscore-corpus: scores corpora of dialogues offline, block by block; a block is committed whole or not at all."""
+"""turnscore: scores corpora of dialogues offline, block by block; a block is committed whole or not at all."""
 
 from turnscore_corpus.blocks import Block, BlockSummary, TurnEngine, process_block
 from turnscore_corpus.errors import CorpusError

@@ -1,4 +1,4 @@
-"""Programs: services by `turnscore-serve`, and what stands beside them, as processes here. Sends no load."""
+"""Programs: services by `turnscore serve`, and what stands beside them, as processes here. Sends no load."""
 
 import os
 import shutil
@@ -52,7 +52,7 @@ class Replica:
         own = {"TURNSCORE_HTTP__PORT": str(self.port), "TURNSCORE_GRPC__PORT": "0"}
         environment = {**os.environ, **self.settings, **own, "BENTOML_HOME": str(self.folder / "bentoml")}
         self.folder.mkdir(parents=True, exist_ok=True)
-        command = [str(self.serve)]
+        command = [str(self.serve), "serve"]
         if self.core is not None and (taskset := shutil.which("taskset")):
             command = [taskset, "--cpu-list", str(self.core), *command]
         with (self.folder / "service.log").open("ab") as log:

@@ -1,4 +1,4 @@
-"""Admin messages: what `turnscore-models serve` asks a running service over its sockets, and what a worker replies.
+"""Admin messages: what `turnscore models serve` asks a running service over its sockets, and what a worker replies.
 
 A worker listens on a Unix socket in the folder that `TURNSCORE_ADMIN__FOLDER` names. One line of JSON goes each way.
 """

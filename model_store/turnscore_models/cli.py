@@ -1,4 +1,4 @@
-"""`turnscore-models`: lists, shows, checks, imports, exports and fetches bundles, has them served. Decides nothing."""
+"""`turnscore info`: lists, shows, checks, imports, exports and fetches bundles, has them served. Decides nothing."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,10 +16,8 @@ from turnscore_models.archive import fetch_archive
 from turnscore_models.bundle import read_manifest
 from turnscore_models.errors import BundleError
 from turnscore_models.starter import starter_bundles
-from turnscore_models.version_option import add_version
 
 app = typer.Typer(help="Bundles: one version of one scorer each.", no_args_is_help=True, add_completion=False)
-add_version(app, "turnscore-core")
 
 Reference = Annotated[
     str,

@@ -1,4 +1,4 @@
-"""`turnscore-serve`: one process that serves, without a supervisor. Containers, pods and systemd start a new one.
+"""`turnscore serve`: one process that serves, without a supervisor. Containers, pods and systemd start a new one.
 
 BentoML's supervisor looks every ten seconds whether its worker lives, holds the port meanwhile, and lets callers wait
 in its backlog. Without it the port closes with the process, and whoever runs the process knows at once.
@@ -8,21 +8,15 @@ import os
 import signal
 import socket
 import sys
-from typing import Annotated, NoReturn
-
-import typer
-from turnscore_models.version_option import version_option
+from typing import NoReturn
 
 from turnscore_service.settings.service import Settings, read_settings
-
-app = typer.Typer(add_completion=False)
 
 _KEEP_ALIVE_SECONDS = 5
 """Between two requests of a connection; `bentoml serve --timeout-keep-alive` by default (docs/security.md)."""
 
 
-@app.command()
-def serve(_version: Annotated[bool, version_option("turnscore")] = False) -> None:
+def serve() -> None:
     """Serve what the TURNSCORE_ variables say, in this process; with several workers, under BentoML's supervisor."""
     # The server raises SIGTERM once more when it has ended well. As a container's first process we would not get it.
     signal.signal(signal.SIGTERM, _end)

@@ -9,9 +9,9 @@ from support.every_way import EveryWay, every_way
 from support.grpc_serving import settings_with
 from support.quality_bundles import make_quality_bundle
 from support.request_table import Request
+from turnscore_client._command.registry import app
 from turnscore_core.scorers.quality_rows import HEADS
 from turnscore_models import Threshold, starter_bundles, write_bundle
-from turnscore_service.lifecycle.doctor import app as doctor_app
 from typer.testing import CliRunner
 
 CONTEXT = [{"speaker": "user", "text": "a b c"}]
@@ -77,6 +77,6 @@ def test_a_ranking_asks_quality_alone_and_finds_the_fault_at_the_end(ways: Every
 
 def test_the_doctor_loads_it(models: tuple[str, ...], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TURNSCORE_MODELS", models[0])
-    result = CliRunner().invoke(doctor_app, ["--device", "cpu", "--load", "--json"])
+    result = CliRunner().invoke(app, ["doctor", "--device", "cpu", "--load", "--json"])
     assert result.exit_code == 0, result.output
     assert "quality:0.0.1" in result.output

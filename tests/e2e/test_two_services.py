@@ -91,7 +91,7 @@ def assert_free(url: str) -> None:
 
 def test_turnscore_serve_is_one_process_that_ends_well_on_sigterm_and_leaves_nothing_when_killed(tmp_path: Path):
     with running_service(tmp_path / "killed", environment=SMALL, alone=True) as service:
-        again = [str(Path(sys.executable).parent / "turnscore-serve")]
+        again = [str(Path(sys.executable).with_name("turnscore")), "serve"]
         port = {"TURNSCORE_HTTP__PORT": service.url.rpartition(":")[2]}
         environment = {**os.environ, **SMALL, **port}
         refused = subprocess.run(again, env=environment, capture_output=True, text=True, timeout=300)

@@ -1,4 +1,4 @@
-"""What `turnscore-cache clear` removes: from the Redis, and from every worker that uses it."""
+"""What `turnscore cache clear` removes: from the Redis, and from every worker that uses it."""
 
 import asyncio
 from pathlib import Path

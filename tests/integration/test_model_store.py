@@ -1,4 +1,4 @@
-"""`turnscore-models` on a model store of its own: its commands in this process, and once as a user runs it."""
+"""`turnscore info` on a model store of its own: its commands in this process, and once as a user runs it."""
 
 import errno
 import gzip
@@ -38,7 +38,7 @@ class Store:
     def __call__(self, *words: str | Path, expect: int = 0) -> str:
         BentoMLContainer.model_store.set(self._models)
         try:
-            done = CliRunner().invoke(app, [*map(str, words)], env={"COLUMNS": "200"}, prog_name="turnscore-models")
+            done = CliRunner().invoke(app, [*map(str, words)], env={"COLUMNS": "200"}, prog_name="turnscore models")
         finally:
             BentoMLContainer.model_store.reset()
         assert done.exit_code == expect, (done.output, done.exc_info)

@@ -11,13 +11,13 @@ from pathlib import Path
 import httpx
 from turnscore_load.address import free_port
 
-PROGRAM = Path(sys.executable).parent / "turnscore-assess"
+PROGRAM = Path(sys.executable).with_name("turnscore")
 
 
 @contextmanager
 def running(*words: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
     """The command, and what it said until it serves."""
-    process = subprocess.Popen([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen([PROGRAM, "study", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     said = ""
     assert process.stdout is not None
     try:

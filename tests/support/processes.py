@@ -49,7 +49,7 @@ def running_service(
     """Starts the service, waits until `wait_for` answers 200, and stops it afterwards. Files go below `folder`.
 
     `options` are further words for `bentoml serve`; with `tls` the service is asked over HTTPS. `alone`: by
-    `turnscore-serve`, in one process.
+    `turnscore serve`, in one process.
     """
     port, grpc_port = free_port(), free_port()
     folder.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ def running_service(
     own |= {"TURNSCORE_GRPC__PORT": str(grpc_port), "TURNSCORE_HTTP__PORT": str(port), **(environment or {})}
     command = [str(executable), "serve", target, "--host", "127.0.0.1", "--port", str(port), *options]
     if alone:
-        command = [str(executable.parent / "turnscore-serve")]
+        command = [str(executable.with_name("turnscore")), "serve"]
     with log.open("wb") as output:
         process = subprocess.Popen(command, cwd=folder, env={**os.environ, **own}, stdout=output, stderr=output)
     scheme = "http" if tls is None else "https"

@@ -1,31 +1,79 @@
-"""The commands of all distributions, as they are installed."""
+"""The command `turnscore`: its sub-commands as they are installed, what its help imports, and what is missing."""
 
+import subprocess
 import sys
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, entry_points, version
 
 import pytest
+import typer
+from turnscore_client._command import registry
+from turnscore_client._command.registry import FOLDERS, GROUP, KNOWN, app
+from typer.testing import CliRunner
 
-COMMANDS = sorted(
-    (each for each in entry_points(group="console_scripts") if each.value.startswith("turnscore")),
-    key=lambda each: each.name,
-)
+COMMANDS = sorted(entry_points(group=GROUP), key=lambda each: each.name)
 
 
-def test_there_are_commands_of_every_distribution():
-    assert {each.name for each in COMMANDS} >= {
-        "turnscore",
-        "turnscore-models",
-        "turnscore-export",
-        "turnscore-assess",
-    }
+def test_there_is_one_program_of_ours_and_it_is_the_clients() -> None:
+    scripts = [each for each in entry_points(group="console_scripts") if each.value.startswith("turnscore")]
+    assert [(each.name, each.dist and each.dist.name) for each in scripts] == [("turnscore", "turnscore-client")]
+
+
+def test_every_known_command_is_registered_by_the_distribution_that_is_said_to_have_it() -> None:
+    registered = {each.name: each.dist.name for each in COMMANDS if each.dist}
+    assert registered == {name: distribution for name, (distribution, _) in KNOWN.items()}
+    assert set(registered.values()) == set(FOLDERS)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda each: each.name)
-def test_every_command_says_its_version(
-    command: EntryPoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    assert command.dist is not None
-    monkeypatch.setattr(sys, "argv", [command.name, "--version"])
-    with pytest.raises(SystemExit) as ended:
-        command.load()()
-    assert (ended.value.code, capsys.readouterr().out) == (0, f"{command.dist.name} {command.dist.version}\n")
+def test_every_command_explains_itself(command: EntryPoint) -> None:
+    done = CliRunner().invoke(app, [command.name, "--help"])
+    assert (done.exit_code, f"Usage: turnscore {command.name}" in done.output) == (0, True), done.output
+
+
+def test_the_version_is_that_of_every_distribution() -> None:
+    done = CliRunner().invoke(app, ["--version"])
+    assert done.output.splitlines() == [f"{name} {version(name)}" for name in FOLDERS]
+
+
+def test_help_names_every_command_and_imports_none_of_them() -> None:
+    heavy = ("numpy", "scipy", "torch", "bentoml", "onnxruntime", "pyarrow", "turnscore_models")
+    program = f"""
+import sys
+from turnscore_client._command.registry import app
+try:
+    app(["--help"])
+finally:
+    sys.stderr.write(" ".join(set(sys.modules) & {set(heavy)!r}))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [name for name in KNOWN if f" {name} " not in done.stdout] == []
+
+
+def test_a_command_that_is_not_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "entry_points", lambda group: [each for each in COMMANDS if each.name != "train"])
+    done = CliRunner().invoke(app, ["train", "quality", "--help"])
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "turnscore: `train` is a command of turnscore-exporters, which is not installed; in a checkout of turnscore: "
+        "pip install ./exporters\n",
+    )
+    assert "Commands of turnscore-exporters, which is not installed" in CliRunner().invoke(app, ["--help"]).output
+
+
+def test_a_command_that_nobody_has_is_refused_with_one_that_is_meant() -> None:
+    done = CliRunner().invoke(app, ["trian"])
+    assert (done.exit_code, "'train'" in done.stderr) == (2, True)
+
+
+class _WithoutRuntime:
+    name = "train"
+
+    def load(self) -> typer.Typer:
+        raise ModuleNotFoundError("No module named 'onnxruntime'", name="onnxruntime.capi")
+
+
+def test_a_missing_runtime_is_one_sentence_that_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "entry_points", lambda group: [_WithoutRuntime()])
+    done = CliRunner().invoke(app, ["train"])
+    assert (done.exit_code, "install the extra `cpu`" in done.output) == (1, True)

@@ -263,7 +263,7 @@ class AgreementJob:
         options += [("--bundle", Path(name).name) for name in self.bundles]
         options += [("--level", self.level), ("--bootstrap", str(self.rounds)), ("--seed", str(self.seed))]
         words = [word for option in options for word in option]
-        return shlex.join(["turnscore-agreement", self.file.name, *words])
+        return shlex.join(["turnscore", "agreement", self.file.name, *words])
 
 
 def run_agreement_job(job: AgreementJob, show_progress: ShowProgress) -> AgreementReport:

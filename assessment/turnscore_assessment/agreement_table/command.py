@@ -1,4 +1,4 @@
-"""`turnscore-agreement-table`: scores the development sets with bundles, measures, and writes one page."""
+"""The agreement table: scores the development sets with bundles, measures, and writes one page."""
 
 import shlex
 from datetime import UTC, datetime
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from turnscore_assessment.command_line import VersionOption, reported_errors
+from turnscore_assessment.command_line import reported_errors
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -34,7 +34,6 @@ def agreement_table(
     contexts: Annotated[int, typer.Option(min=3, help="Contexts of adversarial responses per split.")] = MOST_CONTEXTS,
     bootstrap: Annotated[int, typer.Option(min=1, help="Resamples of dialogues per interval.")] = ROUNDS,
     seed: Annotated[int, typer.Option(min=0)] = 0,
-    _version: VersionOption = False,
 ) -> None:
     """Write one page on how every scorer, its parts, their sums, length and position agree with people's judgements."""
     from turnscore_models import starter_bundles
@@ -58,7 +57,9 @@ def agreement_table(
         slow_turns=fed_turns,
         most_contexts=contexts,
         draws=(bootstrap, seed),
-        command=shlex.join(["turnscore-agreement-table", "DATA", "--output", output.name, *options]),
+        command=shlex.join(
+            ["python", "-m", "turnscore_assessment.agreement_table", "DATA", "--output", output.name, *options]
+        ),
         date=datetime.now(UTC).date().isoformat(),
     )
     with reported_errors():

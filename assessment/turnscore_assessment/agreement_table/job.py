@@ -1,4 +1,4 @@
-"""One run of `turnscore-agreement-table`: reads the sets, scores and measures them. Writes nothing."""
+"""One run of the agreement table: reads the sets, scores and measures them. Writes nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""Commands: options and printing; `main` puts the sub-commands of `turnscore-assess` together."""
+"""Commands: options and printing; `main` puts the sub-commands of `turnscore assess` together."""

@@ -1,4 +1,4 @@
-"""`turnscore-agreement` and `turnscore-agreement-convert`: parse options and print tables. Measure nothing."""
+"""`turnscore agreement` and `turnscore data convert-judged`: their options, and what they print."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,15 +14,11 @@ from turnscore_assessment.agreement.judged_dialogues import Advance
 from turnscore_assessment.command_line import (
     CALL_SECONDS,
     CALLS_IN_FLIGHT,
-    VersionOption,
     client_of,
     open_console,
     reported_errors,
 )
 from turnscore_assessment.correlations import BOOTSTRAP_ROUNDS
-
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-convert_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 class FormName(StrEnum):
@@ -54,7 +50,6 @@ Bundles = Annotated[
 ]
 
 
-@app.command()
 def agreement(
     file: InputFile,
     scorers: Annotated[list[str], typer.Option("--scorer", help="A scorer to measure; repeatable.")],
@@ -72,7 +67,6 @@ def agreement(
     seed: Annotated[int, typer.Option(min=0)] = 0,
     concurrency: Annotated[int, typer.Option(min=1, help="Dialogues in flight at the service.")] = CALLS_IN_FLIGHT,
     timeout: Annotated[float, typer.Option(help="Seconds for one dialogue, retries included.")] = CALL_SECONDS,
-    _version: VersionOption = False,
 ) -> None:
     """Correlate scores, and trivial baselines, with people's judgements of the same turns."""
     from turnscore_assessment.agreement.report import AgreementJob, make_table, run_agreement_job, write_report
@@ -102,12 +96,10 @@ def agreement(
     console.print(f"wrote {', '.join(str(path) for path in written)}", soft_wrap=True)
 
 
-@convert_app.command()
 def convert(
     source: InputFile,
     target: Annotated[Path, typer.Argument(dir_okay=False, help="File to write; gzipped if it ends in .gz.")],
     form: Form = FormName.DBDC3,
-    _version: VersionOption = False,
 ) -> None:
     """Write judged dialogues of another form in that of docs/agreement.md."""
     from turnscore_assessment.agreement.judged_dialogues import read_judged_dialogues, write_judged_dialogues

@@ -51,7 +51,7 @@ def run_report(
     from turnscore_assessment.analysis.study_report import build_report
     from turnscore_assessment.ratings.rating_file import read_ratings
 
-    words = ["turnscore-assess", "report", ratings.name, "--rounds", str(rounds), "--seed", str(seed)]
+    words = ["turnscore", "assess", "report", ratings.name, "--rounds", str(rounds), "--seed", str(seed)]
     with reported_errors():
         report = build_report(read_ratings(ratings), rounds, seed)
         written = write_report(report, output, shlex.join(words), datetime.now(UTC).date().isoformat())
@@ -72,7 +72,7 @@ def run_replicate(
     from turnscore_assessment.analysis.replication_page import summarize, write_replication
     from turnscore_assessment.ratings.rating_file import read_ratings
 
-    words = ["turnscore-assess", "replicate", first.name, second.name, "--rounds", str(rounds), "--seed", str(seed)]
+    words = ["turnscore", "assess", "replicate", first.name, second.name, "--rounds", str(rounds), "--seed", str(seed)]
     with reported_errors():
         found = compare_studies(read_ratings(first), read_ratings(second), rounds, seed)
         written = write_replication(found, output, shlex.join(words), datetime.now(UTC).date().isoformat())
@@ -132,7 +132,7 @@ def run_metrics(
 
 def _describe(job: "MetricsJob") -> str:
     """The command that gives the same figures, with names in place of local paths."""
-    words = ["turnscore-assess", "metrics", job.ratings.name, *(path.name for path in job.scores)]
+    words = ["turnscore", "assess", "metrics", job.ratings.name, *(path.name for path in job.scores)]
     words += [word for name in job.choice.scorers for word in ("--scorer", name)]
     words += [word for name in job.choice.bundles for word in ("--bundle", Path(name).name)]
     words += [word for name in job.parts[1:] for word in ("--part", name)]

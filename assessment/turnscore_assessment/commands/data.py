@@ -1,4 +1,4 @@
-"""`turnscore-data`: public sets in the form that our commands read. Downloads nothing."""
+"""`turnscore data`: public sets in the form that our commands read. Downloads nothing."""
 
 import gzip
 import json
@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from turnscore_assessment.command_line import VersionOption, reported_errors
+from turnscore_assessment.command_line import reported_errors
+from turnscore_assessment.commands.agreement import convert as convert_judged
 from turnscore_assessment.converters.catalogue import SETS, compare_counts, count_rows, find_files
 from turnscore_assessment.converters.readers import Record
 from turnscore_assessment.errors import BadDataError
@@ -18,7 +19,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 
 
 @app.callback()
-def data(_version: VersionOption = False) -> None:
+def data() -> None:
     """Public dialogue sets as our commands read them; docs/data.md says where each comes from."""
 
 
@@ -45,6 +46,9 @@ def convert(
         write_rows(output, rows)
     read = f"{len(files)} {'file' if len(files) == 1 else 'files'}"
     typer.echo(f"wrote {output}: {counts.rows:,} rows, {counts.turns:,} turns of {read}. {verdict}".rstrip(" ."))
+
+
+app.command("convert-judged")(convert_judged)
 
 
 @app.command()

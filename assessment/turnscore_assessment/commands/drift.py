@@ -1,4 +1,4 @@
-"""`turnscore-drift`: keeps baselines and reports drift. Measures nothing itself."""
+"""`turnscore drift`: keeps baselines and reports drift. Measures nothing itself."""
 
 import shlex
 import sys
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from turnscore_assessment.command_line import VersionOption, reported_errors
+from turnscore_assessment.command_line import reported_errors
 from turnscore_assessment.errors import AssessmentError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ Tenant = Annotated[
 
 
 @app.callback()
-def drift(_version: VersionOption = False) -> None:
+def drift() -> None:
     """Report whether a bot's scores have drifted; docs/drift.md says how, and how surely."""
 
 
@@ -142,7 +142,7 @@ def shadow(
 
 
 def _command_line() -> str:
-    return shlex.join(["turnscore-drift", *sys.argv[1:]])
+    return shlex.join(["turnscore", *sys.argv[1:]])
 
 
 def _date() -> str:

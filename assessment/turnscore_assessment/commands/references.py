@@ -1,4 +1,4 @@
-"""`turnscore-references`: hypotheses against references, their diversity, and the agreement with ratings."""
+"""`turnscore references`: hypotheses against references, their diversity, and the agreement with ratings."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 
 import typer
 
-from turnscore_assessment.command_line import VersionOption, reported_errors
+from turnscore_assessment.command_line import reported_errors
 from turnscore_assessment.errors import ReferencesError
 from turnscore_assessment.figures import Interval
 from turnscore_assessment.files import to_json_text
@@ -211,17 +211,13 @@ def _write(x: float, y: float, text: str, anchor: str = "start", colour: str = "
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}">{escape(text)}</text>'
 
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
-
-
 def _print_metrics(is_asked: bool) -> None:
     if is_asked:
         typer.echo("\n".join(metric_names()))
         raise typer.Exit
 
 
-@app.command()
-def run(
+def references(
     file: Annotated[
         Path, typer.Argument(exists=True, help="JSON lines (docs/references.md), or with --multiref their folder.")
     ],
@@ -252,7 +248,6 @@ def run(
     _list: Annotated[
         bool, typer.Option("--list", callback=_print_metrics, is_eager=True, help="Print the metrics' names and exit.")
     ] = False,
-    _version: VersionOption = False,
 ) -> None:
     """Compare hypotheses with references: metrics, diversity, and correlations where the file has ratings."""
     with reported_errors():

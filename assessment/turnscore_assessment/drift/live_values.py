@@ -85,7 +85,7 @@ def read_baseline(path: Path) -> list[LiveValues]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict) or content.get("form") != _FORM:
-            raise BadFileError(path, 0, "is not a baseline that turnscore-drift wrote")
+            raise BadFileError(path, 0, "is not a baseline that turnscore drift wrote")
         return _BASELINE.validate_python(content.get("values"))
     except ValidationError as error:
         first = error.errors()[0]

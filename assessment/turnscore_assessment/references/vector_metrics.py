@@ -50,7 +50,7 @@ class EncoderCosine:
         if encoder is None:
             raise MissingResourceError(
                 f"{name} needs a sentence encoder: name a bundle of kind encoder with --encoder "
-                "(turnscore-export encoder makes one), or other metrics with --metric"
+                "(turnscore export encoder makes one), or other metrics with --metric"
             )
         self.name = name
         self.definition = f"cosine of sentence vectors by {encoder.name}"

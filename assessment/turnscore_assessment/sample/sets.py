@@ -13,7 +13,7 @@ GOODNESS = {"A": 0.9, "B": 0.75, "C": 0.6, "D": 0.45, "E": 0.3, "QualityControl"
 WORKERS_PER_FILE = 128
 """Chosen: a training that draws 8,000 turns of all six files leaves a fifth of the dialogues unseen."""
 VOTERS = 30
-ORIGIN = "made up by turnscore-data sample"
+ORIGIN = "made up by turnscore data sample"
 
 
 def make_convai(talk: Talk) -> Iterator[Row]:

@@ -12,7 +12,7 @@ from turnscore_assessment.sample.sets import ASSESSED_FILES, PAIR_FILES, ROW_FIL
 
 NOTE = """# Sample
 
-Made-up small talk, written by `turnscore-data sample`; Apache-2.0, as turnscore is. It stands in the place of every
+Made-up small talk, written by `turnscore data sample`; Apache-2.0, as turnscore is. It stands in the place of every
 public set that docs/data.md names, so that each command can be tried. Nothing measured or trained on it means anything.
 """
 LEFT_OUT = 10

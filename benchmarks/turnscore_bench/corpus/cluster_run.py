@@ -104,9 +104,9 @@ def disturb(source: Path, output: Path, blocks: int) -> Story:
 
 def _command(source: Path, output: Path, *more: str) -> list[str]:
     bundle = next(folder for folder in starter_bundles() if folder.name == "engagement")
-    program = str(Path(sys.executable).parent / "turnscore-corpus")
+    program = str(Path(sys.executable).with_name("turnscore"))
     options = ["--models", f"{bundle}{os.sep}", "--block-dialogues", str(BLOCK_DIALOGUES), *more]
-    return [program, "score", *options, str(source), str(output)]
+    return [program, "corpus", "score", *options, str(source), str(output)]
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Two output folders of `turnscore-corpus score`, compared row by row. Scores nothing."""
+"""Two output folders of `turnscore corpus score`, compared row by row. Scores nothing."""
 
 from pathlib import Path
 

@@ -70,20 +70,20 @@ def engine(source: Path, _: Path, bundle: Path, ready: Ready) -> int:
 
 
 def local(source: Path, output: Path, bundle: Path, ready: Ready) -> int:
-    """`turnscore-corpus score --workers 1`: reads JSON lines, scores, writes tables."""
+    """`turnscore corpus score --workers 1`: reads JSON lines, scores, writes tables."""
     loaded = Engine([bundle])
     ready()
     return int(run_job(_job(source, output, bundle, open_engine=lambda: loaded))["turns"])
 
 
 def processes(source: Path, output: Path, bundle: Path, ready: Ready) -> int:
-    """`turnscore-corpus score` as it is by default: a process for each CPU."""
+    """`turnscore corpus score` as it is by default: a process for each CPU."""
     ready()
     return int(run_job(_job(source, output, bundle, workers=usable_cpus()))["turns"])
 
 
 def on_ray(source: Path, output: Path, bundle: Path, ready: Ready) -> int:
-    """`turnscore-corpus score --engine ray`, with a worker for each CPU; starts and ends Ray."""
+    """`turnscore corpus score --engine ray`, with a worker for each CPU; starts and ends Ray."""
     from turnscore_corpus.engines.ray_engine import run_on_ray
     from turnscore_corpus.engines.ray_pool import RayChoice
 
@@ -109,7 +109,7 @@ def door(source: Path, output: Path, bundle: Path, ready: Ready) -> int:
         "TURNSCORE_CACHE__LOCAL_MAX_BYTES": "0",
         "TURNSCORE_GRPC__PORT": str(free_port()),
     }
-    server = Server([str(Path(sys.executable).parent / "turnscore-serve")], output, settings, port)
+    server = Server([str(Path(sys.executable).with_name("turnscore")), "serve"], output, settings, port)
     try:
         server.wait_until_ready("/readyz")
         dialogues = read_dialogues(source)
@@ -128,9 +128,9 @@ def door(source: Path, output: Path, bundle: Path, ready: Ready) -> int:
 WAYS: Mapping[str, tuple[str, Callable[[Path, Path, Path, Ready], int]]] = {
     "bare": ("bare runtime, arrays ready, 1 thread", bare),
     "engine": ("`Engine.score`, 1 thread", engine),
-    "local": ("`turnscore-corpus score`, 1 process", local),
-    "processes": ("`turnscore-corpus score`, a process for each CPU", processes),
-    "ray": ("`turnscore-corpus score --engine ray`", on_ray),
+    "local": ("`turnscore corpus score`, 1 process", local),
+    "processes": ("`turnscore corpus score`, a process for each CPU", processes),
+    "ray": ("`turnscore corpus score --engine ray`", on_ray),
     "map_batches": ("plain `map_batches`, the same graph", map_batches),
     "door": ("HTTP door, our client, a dialogue a request", door),
 }

@@ -61,10 +61,10 @@ def main() -> None:
     file = given.output / "pairs.jsonl"
     pairs, texts = write_pairs(given.data, file, given.pairs)
     print(f"{pairs} pairs of {texts} different texts, one thread")  # noqa: T201
-    references = str(Path(sys.executable).with_name("turnscore-references"))
+    references = [str(Path(sys.executable).with_name("turnscore")), "references"]
     for metric in ("bleu-2", "bleu-4", "rouge-l", *(["encoder"] if given.encoder else [])):
         options = ["--encoder", given.encoder] if metric == "encoder" else []
-        seconds, mebibytes = measure([references, str(file), "--metric", metric, *options])
+        seconds, mebibytes = measure([*references, str(file), "--metric", metric, *options])
         figures = f"{seconds:.0f} s of CPU | {1e6 * seconds / pairs:.0f} us | {mebibytes:.0f} MiB"
         print(f"| `{metric}` | {figures} |", flush=True)  # noqa: T201
 

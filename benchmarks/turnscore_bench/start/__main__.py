@@ -36,7 +36,7 @@ class Start:
 
 
 def bench_start(
-    serving: Annotated[Path, typer.Option(help="Folder of the serving environment's turnscore-serve.")],
+    serving: Annotated[Path, typer.Option(help="Folder of the serving environment's turnscore.")],
     before: Annotated[Path | None, typer.Option(help="The same of another version, to compare with.")] = None,
     rounds: Annotated[int, typer.Option(min=1)] = 5,
     output: Annotated[Path, typer.Option(help="Folder for logs.")] = Path("build/bench-start"),
@@ -48,16 +48,16 @@ def bench_start(
     busy = os.getloadavg()[0]
     for number in range(rounds):
         for name, (folder, environment) in ways.items():
-            found[name].append(measure_start(folder / "turnscore-serve", output.resolve() / str(number), environment))
+            found[name].append(measure_start(folder / "turnscore", output.resolve() / str(number), environment))
     typer.echo(report(found, busy))
 
 
-def measure_start(serve: Path, folder: Path, environment: Mapping[str, str]) -> Start:
+def measure_start(turnscore: Path, folder: Path, environment: Mapping[str, str]) -> Start:
     """Starts the service, asks it for one score by the default scorers as soon as it is ready, and stops it."""
     port = free_port()
     own = {"TURNSCORE_HTTP__PORT": str(port), "TURNSCORE_GRPC__PORT": "0", "BENTOML_HOME": str(folder / "bentoml")}
     begun = monotonic()
-    server = Server([str(serve)], folder, {**own, **environment}, port)
+    server = Server([str(turnscore), "serve"], folder, {**own, **environment}, port)
     try:
         server.wait_until_ready("/livez")
         live = monotonic() - begun

@@ -1,4 +1,4 @@
-"""Entry point of the `turnscore` command: starts it, or says which extra is missing."""
+"""The `turnscore` command: one program whose sub-commands the installed distributions register."""
 
 import sys
 
@@ -6,11 +6,11 @@ _MISSING = "turnscore: the command line needs an extra; in a checkout of turnsco
 
 
 def main() -> None:
-    """Runs the command line; exit code 2 where typer or rich is not installed."""
+    """Runs the command line; exit code 2 where typer is not installed."""
     try:
-        from turnscore_client._command.app import app
+        from turnscore_client._command.registry import app
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("typer", "rich", "click"):
+        if (error.name or "").partition(".")[0] not in ("typer", "click"):
             raise
         sys.stderr.write(_MISSING + "\n")
         raise SystemExit(2) from None

@@ -142,7 +142,7 @@ def choose_graph(bundle: Bundle, devices: Sequence[Device]) -> tuple[GraphVarian
     wanted = " or ".join(dict.fromkeys(each for device in devices for each in _PREFERENCE[device.kind]))
     raise MismatchedGraphError(
         f"bundle {bundle.manifest.reference} has no graph for {' or '.join(map(str, devices))} ({wanted}); it has "
-        f"{', '.join(bundle.manifest.graphs)}: export one with turnscore-export --graph, or choose another device"
+        f"{', '.join(bundle.manifest.graphs)}: export one with turnscore export --graph, or choose another device"
     )
 
 

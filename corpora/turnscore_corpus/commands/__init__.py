@@ -1,1 +1,1 @@
-"""The `turnscore-corpus` command: options, progress and the closing summary. Scores nothing itself."""
+"""The `turnscore corpus` command: options, progress and the closing summary. Scores nothing itself."""

@@ -1,4 +1,4 @@
-"""Options of `turnscore-corpus` and how their values are parsed. Raises usage errors alone."""
+"""Options of `turnscore corpus` and how their values are parsed. Raises usage errors alone."""
 
 import json
 from collections.abc import Sequence

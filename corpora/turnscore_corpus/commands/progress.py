@@ -53,7 +53,7 @@ class Progress:
             told.append(f"{_span((self._rows - done) * self.seconds / self.rows)} left")
         if self.set_aside:
             told.append(f"{self.set_aside:,} set aside")
-        return "turnscore-corpus: " + ", ".join(told)
+        return "turnscore: " + ", ".join(told)
 
 
 def _span(seconds: float) -> str:

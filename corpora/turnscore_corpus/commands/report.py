@@ -1,4 +1,4 @@
-"""`turnscore-corpus report`: summarises an output as text and as a page."""
+"""`turnscore corpus report`: summarises an output as text and as a page."""
 
 import shlex
 import sys
@@ -27,5 +27,5 @@ def report(
         corpus = read_corpus(output)
         typer.echo(make_text(corpus), nl=False)
         if html is not None:
-            command = shlex.join(["turnscore-corpus", *sys.argv[1:]])
+            command = shlex.join(["turnscore", *sys.argv[1:]])
             html.write_text(make_page(corpus, command, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"), encoding="utf-8")

@@ -21,7 +21,7 @@ def reported_errors() -> Iterator[None]:
     try:
         yield
     except StoppedError as error:
-        typer.echo(f"turnscore-corpus: stopped: {error}; repeat the command to resume", err=True)
+        typer.echo(f"turnscore: stopped: {error}; repeat the command to resume", err=True)
         raise typer.Exit(STOPPED) from None
     except (BadColumnsError, OptionsError) as error:
         typer.echo(f"error: {error}", err=True)

@@ -55,7 +55,7 @@ def run_job(job: CorpusJob) -> dict[str, float]:
         output.clean(committed.values())
         progress = Progress(plan.rows, sum(each.rows for each in committed.values()))
         if committed:
-            typer.echo(f"turnscore-corpus: {len(committed)} of {len(plan.blocks)} blocks are done; resuming", err=True)
+            typer.echo(f"turnscore: {len(committed)} of {len(plan.blocks)} blocks are done; resuming", err=True)
         left = [block for block in plan.blocks if block.number not in committed]
         work = Work(blocks=left, open_engine=open_engine, output=output, on_block=progress.note)
         try:

@@ -1,4 +1,4 @@
-"""`turnscore-corpus score`: turns the options of a run into a job."""
+"""`turnscore corpus score`: turns the options of a run into a job."""
 
 from typing import Annotated, get_args
 
@@ -93,4 +93,4 @@ def score(
         )  # fmt: skip
         totals = run_job(job)
     told = f"{totals['turns']:,.0f} turns of {totals['dialogues']:,.0f} dialogues are in {output}"
-    typer.echo(f"turnscore-corpus: {told}; set aside: {totals['set_aside']:,.0f}", err=True)
+    typer.echo(f"turnscore: {told}; set aside: {totals['set_aside']:,.0f}", err=True)

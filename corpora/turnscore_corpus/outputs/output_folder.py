@@ -70,7 +70,7 @@ class OutputFolder:
         """The folder of a job that was started, for reading. Raises BadOutputError where there is none."""
         job = cls(place, "").read_job()
         if job is None:
-            raise BadOutputError(f"{absolute(place)} has no {JOB_FILE}: `turnscore-corpus score` wrote nothing there")
+            raise BadOutputError(f"{absolute(place)} has no {JOB_FILE}: `turnscore corpus score` wrote nothing there")
         return cls(place, job_digest(job))
 
     @property

@@ -1,4 +1,4 @@
-"""`turnscore-calibrate`: parses options and prints the findings. Calibrates nothing itself."""
+"""`turnscore calibrate`: parses options and prints the findings. Calibrates nothing itself."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,13 +6,9 @@ from typing import Annotated
 import typer
 from turnscore_assessment.command_line import reported_errors
 
-from turnscore_exporters.commands.options import VersionOption
 from turnscore_exporters.errors import ExporterError
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
-
-@app.command()
 def calibrate(
     file: Annotated[
         Path, typer.Argument(exists=True, dir_okay=False, help="Rated turns, JSON lines; .gz is unpacked.")
@@ -30,7 +26,6 @@ def calibrate(
     false_alarms: Annotated[
         float, typer.Option(min=0.001, max=0.5, help="The largest share of good turns that may be called low.")
     ] = 0.05,
-    _version: VersionOption = False,
 ) -> None:
     """Fit a scorer's bundle to turns that your own people rated, and give it a threshold for bad turns."""
     from turnscore_assessment.command_line import client_of

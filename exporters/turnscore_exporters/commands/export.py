@@ -1,15 +1,13 @@
-"""`turnscore-export`: makes bundles from checkpoints. Trains nothing."""
+"""`turnscore export`: makes bundles from checkpoints. Trains nothing."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from turnscore_assessment.command_line import reported_errors
-from turnscore_models.version_option import add_version
 
 from turnscore_exporters.commands.exported import choose_graphs, exporting
 from turnscore_exporters.commands.options import (
-    DISTRIBUTION,
     BundleOutputOption,
     BundleVersionOption,
     DataOption,
@@ -27,12 +25,11 @@ from turnscore_exporters.commands.renewal import percentiles, recover, release, 
 from turnscore_exporters.errors import ExporterError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Make bundles that turnscore serves.")
-add_version(app, DISTRIBUTION)
 
 
 @app.command()
 def engagement(
-    checkpoint: Annotated[Path, typer.Option(help="Folder that turnscore-train wrote.")],
+    checkpoint: Annotated[Path, typer.Option(help="Folder that turnscore train wrote.")],
     version: BundleVersionOption,
     output: BundleOutputOption,
     data: DataOption,
@@ -71,7 +68,7 @@ def engagement(
 
 @app.command()
 def sentiment_stop(
-    checkpoint: Annotated[Path, typer.Option(help="Folder that turnscore-train wrote.")],
+    checkpoint: Annotated[Path, typer.Option(help="Folder that turnscore train wrote.")],
     version: BundleVersionOption,
     output: BundleOutputOption,
     data: DataOption,
@@ -100,7 +97,7 @@ def sentiment_stop(
 
 @app.command()
 def quality(
-    checkpoint: Annotated[Path, typer.Option(help="Folder that turnscore-train wrote, with its value.json.")],
+    checkpoint: Annotated[Path, typer.Option(help="Folder that turnscore train wrote, with its value.json.")],
     version: BundleVersionOption,
     output: BundleOutputOption,
     data: DataOption,

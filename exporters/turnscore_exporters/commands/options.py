@@ -4,10 +4,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from turnscore_models.version_option import version_option
-
-DISTRIBUTION = "turnscore-exporters"
-VersionOption = Annotated[bool, version_option(DISTRIBUTION)]
 
 DataOption = Annotated[Path, typer.Option("--data", help="Folder with the data files under their published names.")]
 OptionalDataOption = Annotated[

@@ -65,7 +65,7 @@ def export_usr(
     version: BundleVersionOption,
     output: BundleOutputOption,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Folder of `turnscore-train baseline usr`, in place of the next three options.")
+        Path | None, typer.Option(help="Folder of `turnscore train baseline usr`, in place of the next three options.")
     ] = None,
     masked: Annotated[str | None, typer.Option(help="A BERT or RoBERTa for masked words: folder or hub name.")] = None,
     retrieval: Annotated[str | None, typer.Option(help="A BERT or RoBERTa for pairs: folder or hub name.")] = None,

@@ -62,7 +62,7 @@ def recover(
 
 
 def release(
-    checkpoint: Annotated[Path, typer.Option(help="Folder that turnscore-train wrote.")],
+    checkpoint: Annotated[Path, typer.Option(help="Folder that turnscore train wrote.")],
     output: Annotated[Path, typer.Option(dir_okay=False, help="The file, such as quality-checkpoint-1.0.0.tar.")],
 ) -> None:
     """Pack a checkpoint into one file to keep, and print its checksum as sha256sum does."""

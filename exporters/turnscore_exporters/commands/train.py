@@ -1,18 +1,16 @@
-"""`turnscore-train`: trains checkpoints from data files. Exports nothing."""
+"""`turnscore train`: trains checkpoints from data files. Exports nothing."""
 
 from typing import Annotated
 
 import typer
 from turnscore_assessment.command_line import reported_errors
-from turnscore_models.version_option import add_version
 
-from turnscore_exporters.commands.options import DISTRIBUTION, DataOption, EncoderOption, OutputOption, ThreadsOption
+from turnscore_exporters.commands.options import DataOption, EncoderOption, OutputOption, ThreadsOption
 from turnscore_exporters.commands.quality import train_quality
 from turnscore_exporters.commands.sentiment import train_sentiment_stop
 from turnscore_exporters.errors import ExporterError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Train the models that turnscore serves.")
-add_version(app, DISTRIBUTION)
 app.command("quality")(train_quality)
 app.command("sentiment-stop")(train_sentiment_stop)
 

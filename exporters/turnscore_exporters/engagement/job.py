@@ -119,7 +119,7 @@ def _describe(job: EngagementJob) -> dict[str, Any]:
         "pooling": job.pooling,
         "seed": job.seed,
         "data": [paths.convai.name, paths.transfer_train.name, paths.transfer_validation.name, paths.text.name],
-        "command": f"turnscore-train engagement --data DATA --output CHECKPOINT --encoder {job.encoder} "
+        "command": f"turnscore train engagement --data DATA --output CHECKPOINT --encoder {job.encoder} "
         f"--recipe {job.recipe} --pooling {job.pooling} --seed {job.seed}",
         "date": datetime.now(UTC).date().isoformat(),
         "torch": torch.__version__,

@@ -99,7 +99,7 @@ def _report(bundle: Bundle) -> None:
 
 
 def _read_training(checkpoint: str) -> dict[str, Any] | None:
-    """The training record of `turnscore-train dialogue-lm`; nothing for other checkpoints."""
+    """The training record of `turnscore train dialogue-lm`; nothing for other checkpoints."""
     path = Path(checkpoint) / "training.json"
     if not path.is_file():
         return None

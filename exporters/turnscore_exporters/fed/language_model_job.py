@@ -141,7 +141,7 @@ def _describe(job: LanguageModelJob, texts: DialogueTexts, tokens: dict[str, int
         "tokens": tokens,
         "held_out_dialogues": len(texts.held_out),
         "held_out_perplexity": round(perplexity, 2),
-        "command": f"turnscore-train dialogue-lm --data DATA --output CHECKPOINT --steps {job.steps} --seed {job.seed}",
+        "command": f"turnscore train dialogue-lm --data DATA --output CHECKPOINT --steps {job.steps} --seed {job.seed}",
         "date": datetime.now(UTC).date().isoformat(),
         "torch": torch.__version__,
         "python": ".".join(map(str, sys.version_info[:3])),

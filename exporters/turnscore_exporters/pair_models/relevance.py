@@ -139,7 +139,7 @@ def _read_apart(job: RelevanceExport) -> _Model:
 
 
 def load_pair_network(folder: Path, token_limit: int) -> tuple[PairNetwork, Encoder]:
-    """The folder that `turnscore-train baseline ctx-ruber` or `pone` wrote; CheckpointError where it is broken."""
+    """The folder that `turnscore train baseline ctx-ruber` or `pone` wrote; CheckpointError where it is broken."""
     try:
         found = torch.load(folder / PAIR_FILE, weights_only=True)
         encoder = load_encoder(str(found["encoder"]), token_limit)

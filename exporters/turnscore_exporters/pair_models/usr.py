@@ -61,7 +61,7 @@ below it weighs 0: divided by such a spread, fp32's rounding (1e-7 of its size, 
 Chosen: ten times what parity allows an fp32 graph.
 """
 MASKED_FOLDER, RETRIEVAL_FOLDER, FORMULA_FILE = "masked", "retrieval", "overall.json"
-"""Names in the folder that `turnscore-train baseline usr` wrote."""
+"""Names in the folder that `turnscore train baseline usr` wrote."""
 PROBE_ROWS, PROBE_TOKENS = 16, 32
 Parts = Mapping[str, Floats]
 

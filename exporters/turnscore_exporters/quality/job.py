@@ -139,7 +139,7 @@ def describe_training(job: QualityJob) -> dict[str, Any]:
             "judged by a large language model": [TURNS_FILE, MODERN_FILE, USER_TURNS_FILE],
             **{source.name: list(source.files) for source in SOURCES},
         },
-        "command": "turnscore-train quality --data DATA --output CHECKPOINT"
+        "command": "turnscore train quality --data DATA --output CHECKPOINT"
         + (" --init-from CHECKPOINT_OF_1.3.0" if job.init_from else ""),
         "date": datetime.now(UTC).date().isoformat(),
         "torch": torch.__version__,

@@ -82,7 +82,7 @@ def describe_training(job: SentimentJob, sets: list[DialogueSet]) -> dict[str, A
         "recipe": asdict(recipe),
         "seed": job.seed,
         "data": {each.name: {"files": each.files, "goes_on": each.goes_on} for each in sets},
-        "command": f"turnscore-train sentiment-stop --data DATA --output CHECKPOINT --encoder {settings.encoder} "
+        "command": f"turnscore train sentiment-stop --data DATA --output CHECKPOINT --encoder {settings.encoder} "
         f"--target {settings.target} --seed {job.seed}",
         "date": datetime.now(UTC).date().isoformat(),
         "torch": torch.__version__,

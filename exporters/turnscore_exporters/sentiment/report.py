@@ -44,7 +44,7 @@ class JudgedResponse:
 
 
 def read_judged_responses(path: Path, form: str) -> list[JudgedResponse]:
-    """Every judged system turn with a text, from a file that turnscore-agreement reads."""
+    """Every judged system turn with a text, from a file that turnscore agreement reads."""
     found: list[JudgedResponse] = []
     for dialogue in read_judged_dialogues(path, form):
         spoken: list[Spoken] = [(turn.speaker, turn.text) for turn in dialogue.turns]

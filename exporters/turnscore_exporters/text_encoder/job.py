@@ -1,4 +1,4 @@
-"""One run of `turnscore-export encoder`: finds the real turns to measure on, and exports."""
+"""One run of `turnscore export encoder`: finds the real turns to measure on, and exports."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

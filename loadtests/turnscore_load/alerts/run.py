@@ -85,11 +85,11 @@ class Play:
         return [each for cause in WITHIN_IT for each in await self.show(cause)]
 
     async def _take_baseline(self) -> None:
-        """As an operator does: by `turnscore-drift baseline`, of the service's own counts."""
+        """As an operator does: by `turnscore drift baseline`, of the service's own counts."""
         said = 'sum(turnscore_said_dialogues_total{job="bot", scorer="quality"})'
         await self._until(said, lambda value: value >= _BASELINE_DIALOGUES)
         kept = self.watch.baseline.with_name("baseline.json")
-        command = [str(Path(sys.executable).with_name("turnscore-drift")), "baseline", str(kept)]
+        command = [str(Path(sys.executable).with_name("turnscore")), "drift", "baseline", str(kept)]
         command += ["--metrics", self.world.bot.url, "--rules", str(self.watch.baseline)]
         await asyncio.to_thread(subprocess.run, command, check=True, stdout=subprocess.DEVNULL)
         self.watch.reload()

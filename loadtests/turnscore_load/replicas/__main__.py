@@ -12,7 +12,7 @@ from turnscore_load.replicas.throughput import FailedRequestsError, run_throughp
 
 
 def replicas_throughput(
-    serve: Annotated[Path, typer.Option(help="The turnscore-serve command that starts each.")],
+    serve: Annotated[Path, typer.Option(help="The turnscore command that starts each.")],
     rounds: Annotated[int, typer.Option(min=1)] = 3,
     reports: Annotated[Path, typer.Option(help="Folder of the report and the logs.")] = Path("build/load"),
 ) -> None:

@@ -1,4 +1,4 @@
-"""Fleet: services by `turnscore-serve`, one Redis and one haproxy, each a process on this machine. Sends no load."""
+"""Fleet: services by `turnscore serve`, one Redis and one haproxy, each a process on this machine. Sends no load."""
 
 import subprocess
 import time

@@ -133,7 +133,7 @@ async def _awaited(do: Callable[[], Awaitable[None]]) -> None:
 
 
 async def _order(settings: SwitchesSettings, bundle: Path) -> dict[str, Any]:
-    """As `turnscore-models serve` orders it, without the command's own start, which takes the service's CPUs."""
+    """As `turnscore models serve` orders it, without the command's own start, which takes the service's CPUs."""
     return await asyncio.to_thread(_send, settings.folder / "admin", {"action": "serve", "reference": str(bundle)})
 
 

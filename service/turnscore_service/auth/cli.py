@@ -1,4 +1,4 @@
-"""`turnscore-keys`: makes API keys. Shows a key once and keeps its hash."""
+"""`turnscore keys`: makes API keys. Shows a key once and keeps its hash."""
 
 import hashlib
 import secrets
@@ -7,14 +7,17 @@ from typing import Annotated
 
 import typer
 from pydantic import TypeAdapter, ValidationError
-from turnscore_models.version_option import add_version
 from turnscore_wire import describe_refusal
 
 from turnscore_service.auth.access import UnusableKeysError, read_keys
 from turnscore_service.settings.api import KeyEntry, KeyName
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Makes API keys for turnscore.")
-add_version(app, "turnscore")  # and `new` stays a command of its own
+
+
+@app.callback()
+def _group() -> None: ...  # so that `new` stays a command of its own
+
 
 _KEY_BYTES = 32
 """256 random bits are too many to try, so one round of SHA-256 without salt is enough. Chosen."""
@@ -59,7 +62,3 @@ def _check_file(file: Path, name: str) -> None:
         raise typer.BadParameter(str(error)) from None
     if name in known:
         raise typer.BadParameter(f"{file} has a key of that name already")
-
-
-if __name__ == "__main__":
-    app()

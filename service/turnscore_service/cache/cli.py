@@ -1,4 +1,4 @@
-"""`turnscore-cache`: removes a model's scores from the shared cache. Exit status 1 if the Redis cannot be used."""
+"""`turnscore cache`: removes a model's scores from the shared cache. Exit status 1 if the Redis cannot be used."""
 
 import asyncio
 import re
@@ -6,7 +6,6 @@ import secrets
 from typing import Annotated, NoReturn
 
 import typer
-from turnscore_models.version_option import add_version
 
 from turnscore_service.cache.key import key_pattern, mark_key
 from turnscore_service.cache.redis_client import EntryStore, PendingWrite, cause_of, open_store
@@ -37,7 +36,10 @@ _CONNECT_MS = 5000
 """For a person at a terminal, perhaps far from the Redis. Chosen."""
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="The score cache that processes share.")
-add_version(app, "turnscore")  # and `clear` stays a command of its own
+
+
+@app.callback()
+def _group() -> None: ...  # so that `clear` stays a command of its own
 
 
 @app.command()
@@ -75,7 +77,3 @@ async def _clear(address: RedisAddress, settings: CacheSettings, model: str, sec
 def _refuse(reason: str, status: int) -> NoReturn:
     typer.secho(reason, fg=typer.colors.RED, err=True)
     raise typer.Exit(status)
-
-
-if __name__ == "__main__":
-    app()

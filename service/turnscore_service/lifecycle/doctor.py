@@ -1,4 +1,4 @@
-"""`turnscore-doctor`: reports what this machine has, what would run here and where, and what is wrong."""
+"""`turnscore doctor`: reports what this machine has, what would run here and where, and what is wrong."""
 
 import json
 import platform
@@ -22,7 +22,6 @@ from turnscore_core.inference.onnx_library import CUDA_PROVIDER, DeviceError
 from turnscore_core.scorers.loaded_scorer import choose_graph, load_scorer
 from turnscore_models import BundleError, starter_bundles
 from turnscore_models.store import resolve
-from turnscore_models.version_option import version_option
 
 from turnscore_service.lifecycle.service_checks import Problem, Surroundings, check_service
 from turnscore_service.settings.service import Settings, read_settings
@@ -205,15 +204,11 @@ def _free_bytes(index: int, machine: Machine) -> int | None:
 
 _GIGABYTE = 1 << 30
 
-app = typer.Typer(add_completion=False)
 
-
-@app.command()
 def doctor(
     device: Annotated[str, typer.Option(help="Device to check; default: TURNSCORE_RUNTIME__DEVICE.")] = "",
     load: Annotated[bool, typer.Option("--load", help="Also load every graph and score its self-test.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    _version: Annotated[bool, version_option("turnscore")] = False,
 ) -> None:
     """Report what this machine has, which graph of each scorer would run where, and what is wrong."""
     settings = read_settings({"runtime": {"device": device}} if device else {})
@@ -279,7 +274,3 @@ def _describe_gpu(gpu: GpuFacts) -> str:
 
 def _gigabytes(count: int) -> str:
     return f"{count / _GIGABYTE:.1f} GiB"
-
-
-if __name__ == "__main__":
-    app()

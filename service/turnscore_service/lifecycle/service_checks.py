@@ -154,7 +154,7 @@ def _check_files(settings: Settings) -> Iterator[Problem]:
         try:
             read_keys(settings.auth.keys_file)
         except UnusableKeysError as error:
-            yield Problem(f"the API keys cannot be read: {error}: `turnscore-keys` makes entries", is_fatal=True)
+            yield Problem(f"the API keys cannot be read: {error}: `turnscore keys` makes entries", is_fatal=True)
     if settings.admin.folder is not None:
         try:
             check_folder(settings.admin.folder)

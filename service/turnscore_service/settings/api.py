@@ -150,7 +150,7 @@ class AdminSettings(SettingsGroup):
 
     folder: Path | None = Field(
         default=None,
-        description="Folder of the admin sockets, one per worker, through which `turnscore-models serve` has models "
+        description="Folder of the admin sockets, one per worker, through which `turnscore models serve` has models "
         "switched; made with mode 700 if its parent is there, refused where other users may look into it. Empty: "
         "there are none.",
     )
@@ -161,7 +161,7 @@ class AuthSettings(SettingsGroup):
 
     keys_file: FilePath | None = Field(
         default=None,
-        description="TOML file of API keys, one table per key (`turnscore-keys new` writes it); read again when "
+        description="TOML file of API keys, one table per key (`turnscore keys new` writes it); read again when "
         "it changes. Without keys here and below, everybody may call.",
     )
     keys: dict[KeyName, KeyEntry] = Field(

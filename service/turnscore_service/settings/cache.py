@@ -201,7 +201,7 @@ class CacheSettings(BaseModel):
     )
     clear_poll_seconds: PositiveFloat = Field(
         default=5.0,
-        description="Seconds between two questions of a worker to the Redis whether `turnscore-cache clear` was "
+        description="Seconds between two questions of a worker to the Redis whether `turnscore cache clear` was "
         "run for one of its models. All services that share a cache need the same. Chosen.",
     )
 

@@ -8,8 +8,8 @@ from unittest.mock import AsyncMock
 
 import pytest
 from turnscore_client import AsyncTurnScoreClient
-from turnscore_client._command import app as command
-from turnscore_client._command.app import app
+from turnscore_client._command import service as command
+from turnscore_client._command.registry import app
 from turnscore_client.testing import MockTurnScore
 from turnscore_wire import Limits, ModelsReply, VersionDescription
 from typer.testing import CliRunner
@@ -129,7 +129,7 @@ def test_options_reach_the_client_and_the_requests(mock, file):
         ["score", "{file}", "--output", "{file}"],
         ["score", "{file}", "--output", "{folder}"],
         ["score", "{file}", "--output", "{folder}/no/such/folder.jsonl"],
-        ["models", "--url", "nowhere"],
+        ["info", "--url", "nowhere"],
         ["rate"],
     ],
 )
@@ -161,9 +161,9 @@ def test_a_broken_packed_file_is_one_sentence(mock, tmp_path):
 
 
 def test_models_are_listed_as_a_table_and_as_json(mock):
-    table, _ = run(mock, "models")
+    table, _ = run(mock, "info")
     assert "engagement:0.0.0" in table.stdout
-    as_json, _ = run(mock, "models", "--json")
+    as_json, _ = run(mock, "info", "--json")
     assert json.loads(as_json.stdout)["models"][0]["scorer"] == "engagement"
 
 
@@ -175,7 +175,7 @@ def test_versions_beside_are_listed_with_their_shares(mock, monkeypatch):
         return reply
 
     monkeypatch.setattr(command, "fetch_models", fetch_models)
-    table, _ = run(mock, "models")
+    table, _ = run(mock, "info")
     assert [each for each in ("version beside", "fed:1.1.0", "shadow", "0.001") if each not in table.stdout] == []
 
 
@@ -184,19 +184,18 @@ def test_the_name_of_a_model_is_never_cut(mock, monkeypatch):
     [listed, *_] = mock.client().models().models
     reply = ModelsReply(request_id="a", models=[listed.model_copy(update={"model": name})], limits=Limits())
     monkeypatch.setattr(command, "fetch_models", AsyncMock(return_value=reply))
-    table, _ = run(mock, "models")
+    table, _ = run(mock, "info")
     assert name in table.stdout
 
 
 def test_models_of_a_service_that_wants_a_key(mock):
     mock.fail_next("unauthenticated", "an API key is needed")
-    result, _ = run(mock, "models")
+    result, _ = run(mock, "info")
     assert (result.exit_code, result.stderr) == (1, "turnscore: unauthenticated: an API key is needed\n")
 
 
-@pytest.mark.parametrize("missing", ["typer", "rich"])
-def test_without_the_extra_one_line_says_what_to_install(missing):
-    program = f"import sys; sys.modules[{missing!r}] = None\nfrom turnscore_client._command.main import main; main()"
+def test_without_the_extra_one_line_says_what_to_install():
+    program = "import sys; sys.modules['typer'] = None\nfrom turnscore_client._command.main import main; main()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1

@@ -13,7 +13,7 @@ from support.certificates import certificate, private_key
 from support.fakes import FakeScorer
 from support.served_app import served_app
 from turnscore_client import AsyncTurnScoreClient, ConnectionFailedError, Tls, TurnScoreClient, TurnScoreError
-from turnscore_client._command.app import app
+from turnscore_client._command.registry import app
 from turnscore_client._http.shared_ssl_socket import SharedSslSocket
 from turnscore_client.testing import MockTurnScore
 from typer.testing import CliRunner
@@ -169,7 +169,7 @@ def test_the_command_takes_the_files_as_options(mutual: str, tmp_path):
     arguments = [*files, "--key-file", private_key("caller"), "--url", mutual]
     source = tmp_path / "turns.jsonl"
     source.write_text('{"response": "one two"}\n')
-    for command in (["models"], ["score", source, "--timeout", "30"]):
+    for command in (["info"], ["score", source, "--timeout", "30"]):
         result = CliRunner().invoke(app, [str(word) for word in (*command, *arguments)])
         assert (result.exit_code, "engagement" in result.stdout) == (0, True), result.output
 
@@ -183,6 +183,6 @@ def test_the_command_takes_the_files_as_options(mutual: str, tmp_path):
     ],
 )
 def test_files_that_make_no_sense_are_a_usage_error(arguments: list[str], message: str):
-    result = CliRunner().invoke(app, ["models", *arguments])
+    result = CliRunner().invoke(app, ["info", *arguments])
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.replace("│", "").split())

@@ -77,7 +77,7 @@ def test_what_was_set_aside_is_counted_by_reason_whatever_its_numbers(output: Pa
 
 def test_text_and_page_say_the_same_and_the_page_escapes_names(output: Path):
     corpus = read_corpus(str(output))
-    text, page = make_text(corpus), make_page(corpus, "turnscore-corpus report", "today")
+    text, page = make_text(corpus), make_page(corpus, "turnscore corpus report", "today")
     index = f"{measure_stability(corpus.tallies['words'][WHOLE].counts.bins):.4f}"
     for said in (
         "By system",
@@ -110,7 +110,7 @@ def test_more_systems_than_a_page_can_hold_are_counted_as_one(output: Path, monk
 
 
 def test_a_folder_without_a_run_and_a_damaged_file_are_named(output: Path, tmp_path: Path):
-    with pytest.raises(BadOutputError, match=r"has no job\.json: `turnscore-corpus score` wrote nothing there"):
+    with pytest.raises(BadOutputError, match=r"has no job\.json: `turnscore corpus score` wrote nothing there"):
         read_corpus(str(tmp_path))
     path = output / "turns" / "part-0000001.parquet"
     path.write_bytes(bytes(path.stat().st_size))

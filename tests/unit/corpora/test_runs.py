@@ -204,7 +204,7 @@ def test_progress_says_rate_time_left_and_what_was_set_aside():
     assert told == []
     now[0] += 7
     progress.note(summary(rows=50, turns=400, set_aside=2))
-    assert told == ["turnscore-corpus: 200 of 1,000 rows (20 %), 80 turns per second, 1 min 20 s left, 2 set aside"]
+    assert told == ["turnscore: 200 of 1,000 rows (20 %), 80 turns per second, 1 min 20 s left, 2 set aside"]
     now[0] += 3
     progress.note(summary(rows=50, turns=400))
     assert len(told) == 1
@@ -226,7 +226,7 @@ def test_the_command_takes_several_inputs_and_ends_with_what_it_did(lines: Path,
         "score", lines, other, tmp_path / "out", "--workers", 1, "--system-column", "bot", "--day-column", "at"
     )
     assert (done.exit_code, done.stderr) == (
-        0, f"turnscore-corpus: 48 turns of 33 dialogues are in {tmp_path / 'out'}; set aside: 1\n",
+        0, f"turnscore: 48 turns of 33 dialogues are in {tmp_path / 'out'}; set aside: 1\n",
     )  # fmt: skip
     [first, *_] = content_of(tmp_path / "out")["dialogues"]
     assert (first["system"], first["day"]) == ("a", "2026-11-01")
@@ -277,7 +277,7 @@ def test_a_stopped_run_has_an_exit_code_of_its_own(lines: Path, tmp_path: Path, 
     monkeypatch.setattr(run, "run_job", stop)
     done = command("score", lines, tmp_path / "out")
     assert (done.exit_code, done.stderr) == (
-        3, "turnscore-corpus: stopped: interrupted; repeat the command to resume\n",
+        3, "turnscore: stopped: interrupted; repeat the command to resume\n",
     )  # fmt: skip
 
 

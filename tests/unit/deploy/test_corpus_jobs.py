@@ -43,7 +43,7 @@ def taken(words: Sequence[str]) -> dict[str, Any]:
 
 def words_of(script: str) -> list[str]:
     """The program's words in a shell script, with what the script fills in."""
-    [line] = re.findall(r'turnscore-corpus\}" (score .*?)(?:;|$)', (FOLDER / script).read_text(), re.MULTILINE)
+    [line] = re.findall(r'turnscore\}" corpus (score .*?)(?:;|$)', (FOLDER / script).read_text(), re.MULTILINE)
     line = line.replace('"$@"', "in.parquet out").replace('"${DEVICE:-cuda:0}"', "cuda:0")
     return shlex.split(re.sub(r"\$\(\(.*\)\)", "3", line))
 
@@ -57,8 +57,8 @@ def test_the_scripts_call_the_program_as_it_is():
 
 
 def test_the_job_calls_the_program_as_it_is_on_the_cluster_that_it_is_given():
-    program, *words = shlex.split(JOB["spec"]["entrypoint"])
-    assert program == "turnscore-corpus"
+    program, command, *words = shlex.split(JOB["spec"]["entrypoint"])
+    assert [program, command] == ["turnscore", "corpus"]
     found = taken(words)
     assert (found["engine"], found["address"]) == ("ray", "auto")
     for place in (*found["inputs"], found["output"]):
@@ -68,7 +68,7 @@ def test_the_job_calls_the_program_as_it_is_on_the_cluster_that_it_is_given():
 
 
 def test_the_cluster_can_grow_to_the_workers_that_are_asked():
-    _, *words = shlex.split(JOB["spec"]["entrypoint"])
+    _, _, *words = shlex.split(JOB["spec"]["entrypoint"])
     [workers] = CLUSTER["workerGroupSpecs"]
     cpus = int(workers["template"]["spec"]["containers"][0]["resources"]["limits"]["cpu"])
     assert taken(words)["workers"] == workers["maxReplicas"] * cpus

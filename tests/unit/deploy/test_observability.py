@@ -45,7 +45,7 @@ def misfits_of(expr: str) -> set[str]:
     """Series that nobody exports or records, and labels that none of the expression's series has."""
     known = series_in_code()
     recorded = {rule.record for _, rules in RULES.GROUPS.values() for rule in rules if rule.record}
-    recorded |= {"turnscore:baseline_share", "turnscore:baseline_dialogues"}  # of `turnscore-drift baseline --rules`
+    recorded |= {"turnscore:baseline_share", "turnscore:baseline_dialogues"}  # of `turnscore drift baseline --rules`
     named = set(re.findall(r"\b(?:turnscore[_:]|DCGM_)[A-Za-z0-9_:]+", expr))
     wrong = named - set(known) - recorded - OF_OTHERS
     labels = set(re.findall(r'([a-z_]+)(?:=~|!~|!=|=)"', expr))

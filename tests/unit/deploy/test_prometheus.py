@@ -1,4 +1,4 @@
-"""A real Prometheus takes the rules, scrapes a service's series, and answers turnscore-drift."""
+"""A real Prometheus takes the rules, scrapes a service's series, and answers turnscore drift."""
 
 import json
 import shutil

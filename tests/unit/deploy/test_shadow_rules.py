@@ -1,4 +1,4 @@
-"""The recorded series on shadows are the figures of `turnscore-drift shadow`, once enough was compared."""
+"""The recorded series on shadows are the figures of `turnscore drift shadow`, once enough was compared."""
 
 from pathlib import Path
 from typing import Any

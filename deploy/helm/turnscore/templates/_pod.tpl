@@ -82,7 +82,7 @@
 - name: models
   image: {{ include "turnscore.image" . | quote }}
   imagePullPolicy: {{ .Values.image.pullPolicy }}
-  command: [turnscore-models, fetch]
+  command: [turnscore, models, fetch]
   args:
     - {{ required "models.archive.url is empty" .Values.models.archive.url | quote }}
     - --sha256={{ required "models.archive.sha256 is empty" .Values.models.archive.sha256 }}

@@ -50,7 +50,7 @@ def _load(name: str, described: CombinationSettings, scorers: Mapping[str, Loade
             )
     if known is not None and (doubt := _doubt(known, combination, scorers)):
         _LOGGER.warning(
-            "%s: the percentiles of %s in %s %s; turnscore-export combination makes them anew",
+            "%s: the percentiles of %s in %s %s; turnscore export combination makes them anew",
             *(VARIABLE, name, file, doubt),
         )
     return combination

@@ -13,8 +13,8 @@ from support.judged import OracleScorer, build_judged, write_judged
 from turnscore_assessment import command_line
 from turnscore_assessment.agreement import scoring
 from turnscore_assessment.agreement.judged_dialogues import read_judged_dialogues
-from turnscore_assessment.commands.agreement import app
 from turnscore_client import AsyncTurnScoreClient
+from turnscore_client._command.registry import app
 from turnscore_client.testing import MockTurnScore
 from typer.testing import CliRunner
 
@@ -30,7 +30,7 @@ def bundles(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(file: Path, *options: str, bundles: tuple[str, ...] = ("oracle", "fake")) -> Result:
     given = [word for name in bundles for word in ("--bundle", name)]
     output = ["--output", str(file.parent / "out"), "--bootstrap", "50"]
-    return CliRunner().invoke(app, [str(file), *given, *output, *options])
+    return CliRunner().invoke(app, ["agreement", str(file), *given, *output, *options])
 
 
 def measure(file: Path, *options: str) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def test_table_page_and_picture_carry_the_figures(file: Path) -> None:
     figures = ("| all | oracle | 48 | 1.000 [1.000, 1.000] |", "| A | *length in words* | 24 |")
     page = (file.parent / "out" / "agreement.md").read_text()
     assert all(line in page for line in figures)
-    assert "turnscore-agreement judged.jsonl --scorer oracle --bundle oracle" in page
+    assert "turnscore agreement judged.jsonl --scorer oracle --bundle oracle" in page
     assert "turn level: 48 turns of 12 dialogues, against people's judgements of turns" in result.stdout
     assert "1.000 [1.000, 1.000]" in result.stdout
     assert (file.parent / "out" / "agreement.png").read_bytes().startswith(b"\x89PNG")

@@ -9,11 +9,12 @@ import pytest
 from support.assessing import make_study
 from support.judged import build_judged, write_judged
 from turnscore_assessment.agreement.judged_dialogues import FORMS, read_judged_dialogues
-from turnscore_assessment.commands.agreement import FormName, convert_app
+from turnscore_assessment.commands.agreement import FormName
 from turnscore_assessment.errors import BadDataError, BadRatingsError
 from turnscore_assessment.ratings.rating_file import RatingFile, write_ratings
 from turnscore_assessment.ratings.rating_table import build_table, standardize
 from turnscore_assessment.ratings.scoring import choose_rows, control_quality, find_passing
+from turnscore_client._command.registry import app
 from typer.testing import CliRunner
 
 USER = {"speaker": "user", "text": "hi"}
@@ -88,7 +89,7 @@ def test_whole_numbers_and_unknown_keys_are_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
 def test_converted_votes_become_qualities_and_read_back_the_same(tmp_path: Path, suffix: str) -> None:
     source, target = write_judged(tmp_path / "dbdc3.jsonl", [DBDC3_ROW]), tmp_path / "out" / f"judged{suffix}"
-    result = CliRunner().invoke(convert_app, [str(source), str(target)])
+    result = CliRunner().invoke(app, ["data", "convert-judged", str(source), str(target)])
     assert result.exit_code == 0, result.output
     assert "1 dialogues, 3 judged turns" in result.output
     [dialogue] = read_judged_dialogues(target)
@@ -101,7 +102,7 @@ def test_converted_votes_become_qualities_and_read_back_the_same(tmp_path: Path,
 def test_wrong_votes_are_refused_by_field(tmp_path: Path, votes: Any) -> None:
     row = {"id": "a", "turns": [USER, {**SYSTEM, "breakdown_votes": votes}]}
     source = write_judged(tmp_path / "dbdc3.jsonl", [row])
-    result = CliRunner().invoke(convert_app, [str(source), str(tmp_path / "out.jsonl")])
+    result = CliRunner().invoke(app, ["data", "convert-judged", str(source), str(tmp_path / "out.jsonl")])
     assert result.exit_code == 1
     assert f"{source}, row 1: turns.1.breakdown_votes: " in result.output
     assert not (tmp_path / "out.jsonl").exists()
@@ -109,7 +110,7 @@ def test_wrong_votes_are_refused_by_field(tmp_path: Path, votes: Any) -> None:
 
 def test_the_converter_does_not_write_over_what_it_reads(tmp_path: Path) -> None:
     source = write_judged(tmp_path / "dbdc3.jsonl", [DBDC3_ROW])
-    assert CliRunner().invoke(convert_app, [str(source), str(source)]).exit_code == 2
+    assert CliRunner().invoke(app, ["data", "convert-judged", str(source), str(source)]).exit_code == 2
     assert json.loads(source.read_text()) == DBDC3_ROW
 
 

@@ -1,4 +1,4 @@
-"""`turnscore-assess compare`: files of scores, unscored dialogues, ratings; and what it refuses."""
+"""`turnscore compare`: files of scores, unscored dialogues, ratings; and what it refuses."""
 
 import json
 from pathlib import Path
@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from support.json_lines import write_lines
 from turnscore_assessment import command_line
-from turnscore_assessment.commands.main import app
 from turnscore_assessment.comparison.score_file import read_score_file
-from turnscore_client._command.app import app as client_app
+from turnscore_client._command.registry import app
 from turnscore_client.testing import MockTurnScore
 from typer.testing import CliRunner
 
@@ -164,7 +163,7 @@ def test_what_the_client_writes_is_what_is_read(tmp_path: Path) -> None:
     for name, lines in (("a", rows), ("b", asked)):
         write_lines(tmp_path / f"{name}.jsonl", *lines)
         source, output = str(tmp_path / f"{name}.jsonl"), str(tmp_path / f"{name}-scored.jsonl")
-        RUNNER.invoke(client_app, ["score", source, "--output", output], obj=lambda *_: MockTurnScore().async_client())
+        RUNNER.invoke(app, ["score", source, "--output", output], obj=lambda *_: MockTurnScore().async_client())
     dialogues = read_score_file(tmp_path / "a-scored.jsonl")
     assert [dialogue.name for dialogue in dialogues.scored] == ["d0", "d1", "d2", "d3"]
     assert dialogues.failed == 1

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from support.json_lines import write_lines
-from turnscore_assessment.commands.main import app
 from turnscore_assessment.comparison.sequential import Observations, collect_observations, compare_sequentially
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.ratings.rating_file import read_ratings
+from turnscore_client._command.registry import app
 from typer.testing import CliRunner
 
 STUDY = {"study": "s", "criteria": [{"name": "fun"}, {"name": "dull", "direction": "negative"}]}

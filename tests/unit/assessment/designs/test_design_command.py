@@ -1,4 +1,4 @@
-"""`turnscore-assess design`: from items to filled sheets to scores, over both forms; and what is refused."""
+"""`turnscore assess design`: from items to filled sheets to scores, over both forms; and what is refused."""
 
 import csv
 import io

@@ -105,7 +105,7 @@ def find_minilm() -> str:
     """A bundle of all-MiniLM-L6-v2, where `MINILM_BUNDLE` says that it lies."""
     bundle = os.environ.get("MINILM_BUNDLE")
     if not bundle:
-        pytest.skip("MINILM_BUNDLE names no bundle of all-MiniLM-L6-v2, which turnscore-export encoder makes")
+        pytest.skip("MINILM_BUNDLE names no bundle of all-MiniLM-L6-v2, which turnscore export encoder makes")
     return bundle
 
 

@@ -1,4 +1,4 @@
-"""`turnscore-references`: what it prints, writes and refuses; with an encoder bundle made on the spot."""
+"""`turnscore references`: what it prints, writes and refuses; with an encoder bundle made on the spot."""
 
 import json
 from pathlib import Path
@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from support.bundles import make_bundle
 from support.encoder_bundles import make_encoder_bundle
-from turnscore_assessment.commands.references import app
 from turnscore_assessment.references import vector_metrics
 from turnscore_assessment.references.encoders import BundleEncoder
 from turnscore_assessment.references.vector_metrics import EncoderCosine
+from turnscore_client._command.registry import app
 from typer.testing import CliRunner
 
 SAID = ["good fine", "bad ugly", "a b c", "nice good", "wrong x", "y z"]
@@ -43,7 +43,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def run(*arguments: object) -> Any:
-    return CliRunner().invoke(app, [str(each) for each in arguments])
+    return CliRunner().invoke(app, ["references", *(str(each) for each in arguments)])
 
 
 def test_the_default_metric_is_the_encoder_over_the_best_reference(file: Path, bundle: str, tmp_path: Path):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from starlette.types import ASGIApp
-from turnscore_assessment.commands.main import app
+from turnscore_assessment.commands.main import study as app
 from turnscore_assessment.study import server
 from turnscore_assessment.study.server import BadAddressError, list_origins
 from typer.testing import CliRunner

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from turnscore_client import AsyncTurnScoreClient, OverloadedError
-from turnscore_client._command.app import app
+from turnscore_client._command.registry import app
 from turnscore_client._command.run import FileJob, score_file
 from turnscore_client._files.scoring import UndeliveredError
 from turnscore_client.testing import MockTurnScore

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.scored_turns import AGGREGATES, SPAN, TRACE, scored
 from turnscore_client import AsyncTurnScoreClient, InvalidRequestError
-from turnscore_client._command.app import app
+from turnscore_client._command.registry import app
 from turnscore_client.integrations import TurnIds
 from turnscore_client.testing import MockTurnScore
 from turnscore_client.writers import ScoreEntry, ScoreWriter

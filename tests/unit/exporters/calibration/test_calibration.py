@@ -1,4 +1,4 @@
-"""turnscore-calibrate: a promise that holds over draws of raters, and a new version that says what was promised."""
+"""turnscore calibrate: a promise that holds over draws of raters, and a new version that says what was promised."""
 
 import json
 import random
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 from support.quality_bundles import make_quality_bundle
 from turnscore_assessment.errors import AgreementError, BadDataError
+from turnscore_client._command.registry import app
 from turnscore_client.testing import MockTurnScore
 from turnscore_core.scorers.loaded_scorer import load_scorer
 from turnscore_core.scorers.scorer import TurnToScore
@@ -25,7 +26,6 @@ from turnscore_exporters.calibration.job import score_by_service
 from turnscore_exporters.calibration.rated_file import read_rated_turns
 from turnscore_exporters.calibration.recalibration import RatedHeads, assign_folds, choose_formula, weigh_rated
 from turnscore_exporters.calibration.thresholds import choose_order, find_threshold, least_good_turns, measure_recall
-from turnscore_exporters.commands.calibrate import app
 from turnscore_exporters.errors import ExporterError
 from turnscore_models import Bundle, read_bundle, starter_bundles
 from typer.testing import CliRunner, Result
@@ -153,7 +153,7 @@ def make_rows(count: int, good_share: float = 0.7) -> list[dict[str, Any]]:
 def run(rows: list[dict[str, Any]], folder: Path, *options: str) -> Result:
     file = folder / "rated.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return CliRunner().invoke(app, [str(file), "--output", str(folder / "new"), *options])
+    return CliRunner().invoke(app, ["calibrate", str(file), "--output", str(folder / "new"), *options])
 
 
 def test_the_new_version_carries_threshold_and_fit_and_loads(bundle: Bundle, tmp_path: Path):

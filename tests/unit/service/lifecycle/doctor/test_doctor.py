@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.machines import CPU_BUILD, GPU_BUILD, FakeMachine
+from turnscore_client._command.registry import app
 from turnscore_core.inference.onnx_library import DeviceError, OnnxBuild
 from turnscore_models import starter_bundles
 from turnscore_service.lifecycle import doctor
@@ -27,7 +28,7 @@ def _one_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(monkeypatch: pytest.MonkeyPatch, machine: FakeMachine, *options: str) -> Result:
     monkeypatch.setattr(doctor, "ThisMachine", lambda: machine)
-    return CliRunner().invoke(doctor.app, list(options), env={"COLUMNS": "160"})
+    return CliRunner().invoke(app, ["doctor", *options], env={"COLUMNS": "160"})
 
 
 def read(monkeypatch: pytest.MonkeyPatch, machine: FakeMachine, *options: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The `turnscore` command: its subcommands, their options, and what is a usage error (exit code 2)."""
+"""`turnscore score` and `turnscore info`: their options, and what is a usage error (exit code 2)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,18 +13,10 @@ from turnscore_client import _defaults
 from turnscore_client._async.client import AsyncTurnScoreClient
 from turnscore_client._command.run import FileJob, fetch_models, run, score_file
 from turnscore_client._files.lines import is_file
-from turnscore_client._settings import __version__
 from turnscore_client._tls import Tls
 
 if TYPE_CHECKING:
     from turnscore_client.writers._rows import RowWriter
-
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="Scores dialogue turns through a running turnscore service.",
-)
 
 OpenClient = Callable[[str | None, str | None, float, Tls | None], AsyncTurnScoreClient]
 
@@ -76,21 +68,6 @@ _PLAIN_WIDTH = 200
 """Columns of text that no terminal shows, so that a pipe gets a model's row in one line. Chosen."""
 
 
-def _print_version(is_asked: bool) -> None:
-    if is_asked:
-        typer.echo(f"turnscore-client {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _commands(
-    _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None: ...
-
-
-@app.command()
 def score(
     ctx: typer.Context,
     file: InputFile,
@@ -138,8 +115,7 @@ def score(
     raise typer.Exit(code)
 
 
-@app.command()
-def models(
+def info(
     ctx: typer.Context,
     url: Url = None,
     api_key: ApiKey = None,

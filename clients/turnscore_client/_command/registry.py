@@ -1,0 +1,116 @@
+"""Finds the sub-commands of `turnscore` by entry points, and imports the one that is run."""
+
+import sys
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+GROUP = "turnscore.commands"
+"""The entry points' group. Each names a typer app, or a function that typer can run."""
+
+FOLDERS = {
+    "turnscore-client": "./clients",
+    "turnscore-core": "./core",
+    "turnscore": ".",
+    "turnscore-corpus": "./corpora",
+    "turnscore-assessment": "./assessment",
+    "turnscore-exporters": "./exporters",
+}
+"""The distributions that have commands, and their folders in a checkout."""
+
+# Kept here, so that help lists everything and imports nothing.
+KNOWN = {
+    "score": ("turnscore-client", "Score a file of turns or dialogues through a running service."),
+    "info": ("turnscore-client", "List the models that a running service has loaded."),
+    "models": ("turnscore-core", "List, check, import and export bundles, and switch what a service serves."),
+    "serve": ("turnscore", "Serve what the TURNSCORE_ variables say."),
+    "doctor": ("turnscore", "Report what this machine has, and which graph of each scorer would run where."),
+    "keys": ("turnscore", "Make API keys."),
+    "cache": ("turnscore", "Remove a model's scores from the cache that processes share."),
+    "corpus": ("turnscore-corpus", "Score a corpus of dialogues offline, on one machine or on a Ray cluster."),
+    "agreement": ("turnscore-assessment", "Correlate scores with people's judgements of the same turns."),
+    "assess": ("turnscore-assessment", "Rating sheets, reliability, power and reports of studies with people."),
+    "compare": ("turnscore-assessment", "Compare two of your systems by scores or by people's ratings."),
+    "data": ("turnscore-assessment", "Convert public dialogue sets to the form that the other commands read."),
+    "drift": ("turnscore-assessment", "Keep baselines of a service's scores, and report drift."),
+    "references": ("turnscore-assessment", "Score responses against references: BLEU, ROUGE, BERTScore and others."),
+    "study": ("turnscore-assessment", "Run a study: workers talk with systems or read dialogues, and rate."),
+    "train": ("turnscore-exporters", "Train the models that turnscore serves."),
+    "export": ("turnscore-exporters", "Make bundles that turnscore serves."),
+    "calibrate": ("turnscore-exporters", "Fit a scorer's bundle to turns that your own people rated."),
+}
+
+
+class _Commands(TyperGroup):
+    """Lists every known command and every registered one; imports a command once its name is on the command line."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self._entries: dict[str, EntryPoint] = {each.name: each for each in entry_points(group=GROUP)}
+        for name in (*KNOWN, *sorted(self._entries.keys() - KNOWN.keys())):
+            distribution, summary = KNOWN.get(name, ("", ""))
+            panel = None if name in self._entries else f"Commands of {distribution}, which is not installed"
+            self.add_command(TyperCommand(name, help=summary, rich_help_panel=panel))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, _, rest = super().resolve_command(ctx, args)
+        entry = self._entries.get(name or "")
+        return name, _load(entry) if entry else _refuse(name or ""), rest
+
+
+def _load(entry: EntryPoint) -> Any:
+    try:
+        found = entry.load()
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "onnxruntime":
+            raise
+        # It comes in two distributions that own the same module, so no distribution of ours can require one.
+        sys.exit(
+            f"turnscore: `{entry.name}` needs ONNX Runtime: install the extra `cpu` (pip install ./clients "
+            "'./core[cpu]' in a checkout of turnscore), or on a CUDA machine the extra `gpu`"
+        )
+    if not isinstance(found, typer.Typer):
+        single = typer.Typer(add_completion=False)
+        single.command()(found)
+        found = single
+    return typer.main.get_command(found)
+
+
+def _refuse(name: str) -> Any:
+    distribution = KNOWN[name][0]
+    typer.echo(
+        f"turnscore: `{name}` is a command of {distribution}, which is not installed; in a checkout of turnscore: "
+        f"pip install {FOLDERS[distribution]}",
+        err=True,
+    )
+    raise typer.Exit(2)
+
+
+def _print_versions(is_asked: bool) -> None:
+    if not is_asked:
+        return
+    for name in FOLDERS:
+        try:
+            typer.echo(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    raise typer.Exit
+
+
+app = typer.Typer(
+    name="turnscore", cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+)
+
+
+@app.callback()
+def _turnscore(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_versions, is_eager=True, help="Print the installed versions and exit."
+        ),
+    ] = False,
+) -> None:
+    """Scores dialogue turns while the conversation runs."""
