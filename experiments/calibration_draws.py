@@ -19,7 +19,7 @@ from quality_bundle import KIND, is_good
 from turnscore_assessment.agreement.bundles import load_bundles, make_turn, score_turns
 from turnscore_assessment.command_line import reported_errors
 from turnscore_assessment.data.labelled_turns import DBDC3_FILE, RatedTurn, read_dbdc3
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.quality import QualityOptions, ValueFormula
 from turnscore_core.scorers.quality_rows import HEADS
 from turnscore_core.scorers.turn_warnings import find_repeats

@@ -28,9 +28,8 @@ from turnscore_assessment.data.labelled_turns import (
 )
 from turnscore_assessment.rendering import table_head, table_row
 from turnscore_core.inference.cpu_budget import usable_cpus
-from turnscore_core.scorers.loaded_scorer import LoadedScorer, choose_variant, load_scorer
+from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer, read_turn
 from turnscore_core.scorers.quality import QualityOptions
-from turnscore_core.scorers.self_test import read_turn
 from turnscore_core.scorers.turn_warnings import find_repeats
 from turnscore_exporters.bundles.self_test import start_version, write_self_test
 from turnscore_exporters.calibration.thresholds import CONFIDENCE, find_threshold, least_good_turns, measure_share

@@ -29,7 +29,7 @@ from turnscore_assessment.data.labelled_turns import (
     read_judged_contexts,
     read_judged_turns,
 )
-from turnscore_core.scorers.loaded_scorer import choose_variant, load_scorer
+from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_models import read_bundle, starter_bundles
 
 ROUNDS = 500

@@ -19,7 +19,7 @@ from turnscore_assessment.command_line import reported_errors
 from turnscore_assessment.data.dialogues import read_rows
 from turnscore_assessment.drift.findings import DriftVerdict, find_drift
 from turnscore_assessment.drift.live_values import BINS, LiveValues
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import RawScore
 
 DEGRADED = "QualityControl"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from turnscore_service.engine import Dialogue, DialogueResult, ModelIdentity
+from turnscore_core.dialogues import Dialogue, DialogueResult, ModelIdentity
 from turnscore_wire import Limits
 
 from turnscore_corpus.collector import resting_collector
@@ -25,7 +25,7 @@ __all__ = ["Block", "BlockSummary", "Sink", "TurnEngine", "process_block"]
 
 
 class TurnEngine(Protocol):
-    """What scores: turnscore_service.engine.Engine."""
+    """What scores: turnscore_core.engine.Engine."""
 
     @property
     def models(self) -> Mapping[str, ModelIdentity]: ...

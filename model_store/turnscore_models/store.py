@@ -1,6 +1,7 @@
 """The model store: finds bundles by name and version, in BentoML's store, then among the starter bundles.
 
-The only user of bentoml here. A bundle that cannot be read is refused when it is asked for, and stops no other.
+A bundle that cannot be read is refused when it is asked for, and stops no other. Without BentoML, which the extra
+`store` installs, nothing is stored, and folders and starter bundles are found all the same.
 """
 
 import re
@@ -9,9 +10,8 @@ import tarfile
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-
-import bentoml
-from bentoml.exceptions import BentoMLException, NotFound
+from types import ModuleType
+from typing import Any
 
 from turnscore_models.archive import UNPACKING_ERRORS, unpack
 from turnscore_models.bundle import Bundle, read_bundle, read_manifest
@@ -49,11 +49,13 @@ class KnownBundle:
 
 def list_bundles(name: str | None = None) -> list[KnownBundle]:
     """All stored bundles, or those of a name, by name, then oldest version first. Nothing in them is read."""
+    if (bentoml := _import_bentoml()) is None:
+        return []
     try:
         models = bentoml.models.list(name)
-    except NotFound:
+    except bentoml.exceptions.NotFound:
         return []
-    except BentoMLException as error:
+    except bentoml.exceptions.BentoMLException as error:
         raise BundleError(f"the model store cannot be read: {error}") from error
     found = [_known(model) for model in models if _LABEL in model.info.labels]
     return sorted(found, key=lambda each: (each.name, version_order(each.version)))
@@ -77,7 +79,7 @@ def resolve(reference: str) -> Bundle:
     known += [each for each in _list_starters() if each.name == name and version in ("", LATEST, each.version)]
     if not known:
         raise BundleNotFoundError(
-            f"no bundle {reference}; stored: {_names(list_bundles())}; starter bundles: {_names(_list_starters())}"
+            f"no bundle {reference}; stored: {_names_stored()}; starter bundles: {_names(_list_starters())}"
         )
     return known[0].read()
 
@@ -107,6 +109,8 @@ def version_order(version: str) -> tuple[int, ...]:
 
 
 def _store(bundle: Bundle) -> Bundle:
+    if (bentoml := _import_bentoml()) is None:
+        raise BundleError("storing bundles takes BentoML: install turnscore-core[store]")
     manifest = bundle.manifest
     stored = _find_stored(manifest.reference)
     if stored is not None and (whole := _read_whole(stored)) is not None:
@@ -128,7 +132,7 @@ def _store(bundle: Bundle) -> Bundle:
     except OSError as error:
         reason = error.strerror or error
         raise BundleError(f"{manifest.reference} cannot be put into the model store: {reason}") from error
-    except BentoMLException as error:
+    except bentoml.exceptions.BentoMLException as error:
         raise BundleExistsError(f"the model store refuses {manifest.reference}: {error}") from error
     return _known(bentoml.models.get(manifest.reference)).read()
 
@@ -143,18 +147,28 @@ def _read_whole(stored: KnownBundle) -> Bundle | None:
 
 def _find_stored(reference: str) -> KnownBundle | None:
     """The stored bundle `name:version`; no other is touched."""
-    if not _PINNED.fullmatch(reference):
+    if not _PINNED.fullmatch(reference) or (bentoml := _import_bentoml()) is None:
         return None
     try:
         model = bentoml.models.get(reference)
-    except NotFound:
+    except bentoml.exceptions.NotFound:
         return None
-    except BentoMLException as error:
+    except bentoml.exceptions.BentoMLException as error:
         raise InvalidManifestError(f"the model store cannot read {reference}: {error}") from error
     return _known(model) if _LABEL in model.info.labels else None
 
 
-def _known(model: bentoml.Model) -> KnownBundle:
+def _import_bentoml() -> ModuleType | None:
+    """Imported when it is needed, as that takes a second; None where it is not installed."""
+    try:
+        import bentoml
+        import bentoml.exceptions
+    except ModuleNotFoundError:
+        return None
+    return bentoml
+
+
+def _known(model: Any) -> KnownBundle:
     return KnownBundle(model.tag.name, model.tag.version or "", Path(model.path))
 
 
@@ -172,6 +186,11 @@ def _list_starters() -> list[KnownBundle]:
 
 def _names(known: list[KnownBundle]) -> str:
     return ", ".join(each.reference for each in known) or "none"
+
+
+def _names_stored() -> str:
+    installed = "" if _import_bentoml() else " (turnscore-core[store] is not installed)"
+    return _names(list_bundles()) + installed
 
 
 def _folder_of(reference: str) -> Path:

@@ -23,7 +23,7 @@ from support import plain_http
 from support.fakes import FakeEncoder
 from support.served_doors import served_doors
 from turnscore_client._errors import ERROR_CLASSES, ConnectionFailedError, UnexpectedReplyError
-from turnscore_core.scorers.loaded_scorer import choose_variant, load_scorer
+from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_models import read_bundle, starter_bundles
 
 ROOT = Path(__file__).parents[2]

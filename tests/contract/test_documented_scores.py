@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from turnscore_assessment.agreement.bundles import make_turn, score_turns
-from turnscore_core.scorers.loaded_scorer import LoadedScorer, choose_variant, load_scorer
+from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_models import read_bundle, starter_bundles
 
 ROOT = Path(__file__).parents[2]

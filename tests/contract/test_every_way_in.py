@@ -12,7 +12,8 @@ from pydantic import BaseModel
 from support.every_way import EveryWay, UnsayableError, every_way
 from support.request_table import LIMITS, Request, requests
 from support.score_table import instruction_set, is_alike, read_table, row_of, scores_of, table_settings, tolerances
-from turnscore_service.engine import Dialogue, DialogueResult, Engine
+from turnscore_core.dialogues import DialogueResult
+from turnscore_core.engine import Dialogue, Engine
 from turnscore_wire import DialogueReply, Turn
 
 _NOT_SHARED = ("request_id", "timing_ms")

@@ -10,10 +10,11 @@ from conftest import ServeFakes
 from support.fakes import FakeScorer, loaded_fake
 from support.grpc_serving import grpc_stub
 from support.quality_bundles import make_quality_bundle
+from turnscore_core.load_settings import LoadSettings
+from turnscore_core.model_loader import load_scorers
+from turnscore_core.model_set import choose_defaults
 from turnscore_core.scorers.scorer import RawScore
 from turnscore_models import Bundle, BundleError, Threshold, write_bundle
-from turnscore_service.lifecycle.loading.model_loader import load_scorers
-from turnscore_service.scheduling.request_checks import choose_defaults
 from turnscore_service.settings.service import Settings
 from turnscore_wire.v1 import to_fields, turnscore_pb2
 
@@ -99,7 +100,7 @@ def bundle(tmp_path: Path) -> Bundle:
 @pytest.mark.parametrize(("given", "expected"), [({}, 0.3), ({"quality": 0.7}, 0.7), ({"quality": None}, None)])
 def test_a_deployments_threshold_stands_before_the_bundles(bundle: Bundle, given: Any, expected: float | None):
     models = (f"{bundle.folder}/",)
-    settings = Settings(models=models, thresholds=given, runtime={"threads": 1})  # type: ignore[arg-type]
+    settings = LoadSettings(models=models, thresholds=given, threads=1)
     assert load_scorers(settings)["quality"].threshold == expected
 
 

@@ -8,7 +8,7 @@ from conftest import ServeFakes
 from prometheus_client import REGISTRY
 from starlette.types import ASGIApp
 from support.fakes import POISON, FakeScorer
-from turnscore_core.scorers.tokenizer_pace import TokenizingPace
+from turnscore_core.loaded_scorer import TokenizingPace
 from turnscore_service.api.http.app import create_http_door
 from turnscore_service.settings.service import Settings
 from turnscore_wire import BatchReply, DialogueReply, ErrorReply, ModelsReply, ScoreReply

@@ -13,11 +13,11 @@ from conftest import ServeFakes
 from support.conditions import until
 from support.encoder_bundles import make_encoder_bundle
 from support.fakes import FakeEncoder, FakeScorer
-from turnscore_core.scorers.loaded_scorer import LoadedScorer, load_scorer
+from turnscore_core.loaded_scorer import LoadedScorer, load_scorer
+from turnscore_core.model_loader import load_scorers
+from turnscore_core.model_set import choose_defaults
 from turnscore_models import BundleError
-from turnscore_service.lifecycle.loading.model_loader import load_scorers
 from turnscore_service.lifecycle.runtime import Runtime
-from turnscore_service.scheduling.request_checks import choose_defaults
 from turnscore_service.scheduling.similarity import SIMILARITY
 from turnscore_service.settings.service import AdmissionSettings, Settings
 from turnscore_wire import ErrorReply, Limits, SimilarityReply
@@ -179,8 +179,8 @@ async def test_a_service_may_have_nothing_but_an_encoder(serve: ServeFakes):
 
 
 def test_an_encoder_cannot_be_a_default_scorer(loaded: LoadedScorer):
-    roster = choose_defaults({"encoder": loaded})
-    assert (roster.encoder, dict(roster.scorers), roster.defaults) == (loaded, {}, ())
+    model_set = choose_defaults({"encoder": loaded})
+    assert (model_set.encoder, dict(model_set.scorers), model_set.defaults) == (loaded, {}, ())
     with pytest.raises(BundleError, match="encoder"):
         choose_defaults({"encoder": loaded}, ("encoder",))
 
@@ -232,7 +232,7 @@ async def test_a_flooded_encoder_sheds_comparisons_and_no_scores(serve: ServeFak
 async def test_a_bundle_is_loaded_warmed_and_served_as_any_other(tmp_path: Path):
     make_encoder_bundle(tmp_path / "encoder")
     settings = Settings.model_validate({"models": [f"{tmp_path / 'encoder'}/"]})
-    runtime = Runtime(settings, load=load_scorers)
+    runtime = Runtime(settings, load=lambda each: load_scorers(each.loading()))
     runtime.start()
     await runtime.wait_until_loaded()
     assert runtime.health.state == "ready", runtime.health

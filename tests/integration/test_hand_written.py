@@ -15,7 +15,7 @@ from support.hand_written import (
     place_fault,
 )
 from turnscore_assessment.agreement.bundles import score_turns
-from turnscore_core.scorers.loaded_scorer import LoadedScorer, load_scorer
+from turnscore_core.loaded_scorer import LoadedScorer, load_scorer
 from turnscore_core.scorers.scorer import RawScore, TurnToScore
 from turnscore_models import read_bundle, starter_bundles
 from turnscore_wire import Turn

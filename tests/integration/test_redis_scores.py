@@ -7,7 +7,9 @@ import pytest
 from pydantic import ValidationError
 from support.fakes import FakeScorer, loaded_fake
 from support.redis_servers import RedisServer
-from turnscore_service.engine import Dialogue, Engine, RedisScores
+from turnscore_core.dialogues import Dialogue
+from turnscore_core.engine import Engine
+from turnscore_service.cache.redis_scores import RedisScores
 from turnscore_wire import Turn
 
 

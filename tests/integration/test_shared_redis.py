@@ -10,7 +10,7 @@ from support.cache_loads import running_runtime, uses_redis
 from support.fakes import FakeScorer
 from support.redis_servers import RedisServer
 from turnscore_core.deadline import Deadline
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import RawScore, TokenPack
 from turnscore_models import Bundle, write_bundle
 from turnscore_wire import Score, ScoreRequest

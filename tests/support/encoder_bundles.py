@@ -7,8 +7,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from turnscore_core.inference.onnx_backend import OnnxBackend
+from turnscore_core.loaded_scorer import read_turn, score_turns
 from turnscore_core.scorers.encoder import TextEncoder
-from turnscore_core.scorers.self_test import read_turn, score_turns
 from turnscore_models import Bundle, GraphOutput, GraphSpec, Manifest, SelfTest, SelfTestTurn, TensorSpec, write_bundle
 
 from support.quality_bundles import WORDS, curve, save_tokenizer

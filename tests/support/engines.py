@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from turnscore_service.engine import Dialogue, DialogueResult, Engine
+from turnscore_core.dialogues import DialogueResult
+from turnscore_core.engine import Dialogue, Engine
 from turnscore_wire import Turn
 
 from support.fakes import loaded_fake

@@ -19,7 +19,7 @@ from turnscore_client import (
 )
 from turnscore_core.deadline import Deadline
 from turnscore_core.errors import ScoringError
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_service.api.calls import validate, validate_batch
 from turnscore_service.api.grpc.server import GrpcServer
 from turnscore_service.api.http.app import create_http_door
@@ -89,7 +89,7 @@ class EveryWay:
     @property
     def loaded(self) -> Mapping[str, LoadedScorer]:
         """The scorers that all ways share."""
-        return self._runtime.pipeline().roster.loaded
+        return self._runtime.pipeline().model_set.loaded
 
     def all_at_once(self, asked: Sequence[Request]) -> list[BaseModel | Refusal]:
         """The answers to requests that are in flight together, every other one over gRPC."""

@@ -11,9 +11,8 @@ import numpy as np
 from pydantic import JsonValue
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import OutOfMemoryError
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer, TokenizingPace
 from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
-from turnscore_core.scorers.tokenizer_pace import TokenizingPace
 from turnscore_models import Bundle, GraphSpec, Manifest, TensorSpec
 from turnscore_service.scheduling.split import VersionBeside
 from turnscore_wire import TokenCount

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from turnscore_core.inference.onnx_backend import Tensor
-from turnscore_core.inference.padded_rows import padded_width
+from turnscore_core.inference.padding import padded_width
 
 
 class PathBackend:

@@ -9,9 +9,9 @@ from onnx import TensorProto, helper, numpy_helper
 from pydantic import JsonValue
 from tokenizers import Tokenizer, models, pre_tokenizers
 from turnscore_core.inference.onnx_backend import OnnxBackend
+from turnscore_core.loaded_scorer import read_turn, score_turns
 from turnscore_core.scorers.quality import QualityScorer
 from turnscore_core.scorers.quality_rows import COMPARED_ROWS, HEADS
-from turnscore_core.scorers.self_test import read_turn, score_turns
 from turnscore_models import Bundle, GraphSpec, Manifest, SelfTest, SelfTestTurn, TensorSpec, write_bundle
 
 WORDS = ("good", "fine", "nice", "bad", "ugly", "wrong", *"abcdefghijklmnopqrstuvwxyz")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_service.api.http.app import create_http_door
 from turnscore_service.api.http.shedding_door import SheddingDoor
 from turnscore_service.lifecycle.runtime import Runtime

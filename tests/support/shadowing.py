@@ -8,8 +8,7 @@ from typing import Any
 from prometheus_client import REGISTRY
 from turnscore_core.deadline import Deadline
 from turnscore_core.scorers.scorer import RawScore, TokenPack
-from turnscore_service.scheduling.items import Item
-from turnscore_service.scheduling.outcomes import Outcome
+from turnscore_core.scoring import Item, Outcome
 from turnscore_service.scheduling.shadow import Shadows
 from turnscore_service.scheduling.stages import StageWatch
 from turnscore_wire import Score, TokenCount

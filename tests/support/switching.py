@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client import REGISTRY
 from turnscore_core.deadline import Deadline
 from turnscore_core.inference.concurrency import Concurrency
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_models import Bundle, BundleError, BundleNotFoundError
 from turnscore_service.lifecycle.model_switch import ModelSwitch
 from turnscore_service.lifecycle.runtime import Runtime

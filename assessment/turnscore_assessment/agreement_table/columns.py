@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, RawScore, TurnToScore
 
 from turnscore_assessment.agreement.bundles import score_turns

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer
 
 from turnscore_assessment.agreement.report import NOTHING, format_interval
 from turnscore_assessment.agreement_table.columns import SLOW, ScoredSet

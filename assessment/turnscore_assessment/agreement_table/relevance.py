@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer
 
 from turnscore_assessment.agreement.bundles import make_turn
 from turnscore_assessment.agreement_table.columns import score_parts

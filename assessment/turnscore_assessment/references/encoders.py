@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 
 import numpy as np
-from turnscore_core.scorers.loaded_scorer import choose_variant, load_scorer
+from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_models import BundleError
 from turnscore_models.store import resolve

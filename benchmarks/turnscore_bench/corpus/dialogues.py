@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from turnscore_core.dialogues import Dialogue
 from turnscore_load.traffic import Traffic, TrafficSettings
-from turnscore_service.engine import Dialogue
 from turnscore_wire import Turn
 
 

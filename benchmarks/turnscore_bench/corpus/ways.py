@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from turnscore_client import TurnScoreClient
+from turnscore_core.engine import Engine
 from turnscore_core.inference.cpu_budget import usable_cpus
+from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_core.scorers.history import History
-from turnscore_core.scorers.loaded_scorer import choose_variant, load_scorer
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_corpus.commands.run import CorpusJob, run_job
 from turnscore_corpus.engines.work import EngineChoice
@@ -23,7 +24,6 @@ from turnscore_corpus.inputs.columns import Columns
 from turnscore_corpus.inputs.input_files import find_files
 from turnscore_load.address import free_port
 from turnscore_models import read_bundle
-from turnscore_service.engine import Engine
 
 from turnscore_bench.corpus.dialogues import read_dialogues
 from turnscore_bench.harness.processes import Server

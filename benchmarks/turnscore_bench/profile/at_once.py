@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 from turnscore_core.inference.onnx_backend import Array, Backend
-from turnscore_core.inference.padded_rows import padded_width
+from turnscore_core.inference.padding import padded_width
+from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_core.model_loader import load_scorers
 from turnscore_core.scorers.engagement import EngagementScorer
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
-from turnscore_service.lifecycle.loading.model_loader import load_scorers
 from turnscore_service.settings.service import Settings
 
 _PROBABILITY = 0.5
@@ -31,7 +31,7 @@ class AtOnceBackend:
 
 def load_at_once(settings: Settings, *, worker: int = 0) -> dict[str, LoadedScorer]:
     """As `load_scorers`, of engagement alone, with this runtime in the place of ONNX Runtime."""
-    scorers = load_scorers(settings, worker=worker)
+    scorers = load_scorers(settings.loading(), worker=worker)
     for name, loaded in scorers.items():
         assert isinstance(loaded.scorer, EngagementScorer)
         backend = AtOnceBackend(loaded.scorer._backend)  # there is no other way to its graph's inputs

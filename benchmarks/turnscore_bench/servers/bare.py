@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.scorers.engagement import EngagementScorer
-from turnscore_core.scorers.loaded_scorer import load_scorer
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_models import GraphVariant, read_bundle
 from turnscore_wire import Turn

@@ -13,7 +13,7 @@ from turnscore_core.inference.bound_session import BoundSession
 from turnscore_core.inference.devices import Device
 from turnscore_core.inference.onnx_backend import Array, OutOfMemoryError
 from turnscore_core.inference.onnx_library import CUDA_PROVIDER, DeviceError, load_cuda_libraries, load_onnxruntime
-from turnscore_core.inference.shape_steps import TOKEN_STEP, round_axis, round_up
+from turnscore_core.inference.padding import TOKEN_STEP, round_axis, round_up
 
 _OUT_OF_MEMORY = re.compile(
     r"Failed to allocate memory|out of memory|OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from turnscore_core.inference.cpu_features import int8_saturates
 from turnscore_core.inference.onnx_library import load_onnxruntime
-from turnscore_core.inference.padded_rows import padded_width
+from turnscore_core.inference.padding import padded_width
 
 Array = NDArray[Any]
 

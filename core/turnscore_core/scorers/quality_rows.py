@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
-from turnscore_core.inference.padded_rows import pad_rows, padded_width
+from turnscore_core.inference.padding import pad_rows, padded_width
 
 Head = Literal["relevant", "fluent", "engaging", "sentiment", "continues", "overall"]
 HEADS: tuple[Head, ...] = ("relevant", "fluent", "engaging", "sentiment", "continues", "overall")

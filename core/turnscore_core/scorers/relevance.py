@@ -15,7 +15,7 @@ from turnscore_wire import TokenCount, Turn
 
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import Backend
-from turnscore_core.inference.padded_rows import pad_rows
+from turnscore_core.inference.padding import pad_rows
 from turnscore_core.inference.text_tokenizer import TextTokenizer
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_core.scorers.fields import Fields

@@ -18,7 +18,7 @@ from turnscore_wire import TokenCount
 
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import Backend
-from turnscore_core.inference.padded_rows import pad_rows
+from turnscore_core.inference.padding import pad_rows
 from turnscore_core.scorers.fields import Fields
 from turnscore_core.scorers.pair_rows import PairMarks, lay_out_pair, masked_copies
 from turnscore_core.scorers.relevance import (

@@ -7,7 +7,6 @@ from typing import Annotated, Any, cast
 
 import typer
 from pydantic import TypeAdapter, ValidationError
-from turnscore_service.settings.cache import read_address
 from turnscore_wire import CacheNamespace, Speaker, describe_refusal
 
 from turnscore_corpus.inputs.input_files import FORMATS, Format
@@ -122,6 +121,11 @@ def redis_address(text: str | None) -> str | None:
     """The address, read from a file where one is named, so that no password stands on a command line."""
     if text is None:
         return None
+    try:
+        from turnscore_service.settings.cache import read_address
+    except ModuleNotFoundError:
+        text = "takes the service's package: install turnscore-corpus[redis]"
+        raise typer.BadParameter(text, param_hint="--redis") from None
     try:
         found = text if "://" in text else Path(text).read_text(encoding="utf-8").strip()
         read_address(found)

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import typer
+from turnscore_core.engine import OptionsError
 from turnscore_core.inference.onnx_library import DeviceError
 from turnscore_models import BundleError
-from turnscore_service.engine import OptionsError
 
 from turnscore_corpus.errors import BadColumnsError, CorpusError, StoppedError
 

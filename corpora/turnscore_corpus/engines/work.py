@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
-from turnscore_service.engine import Engine, RedisScores
+from turnscore_core.engine import Engine, SharedScores
 
 from turnscore_corpus.blocks import BlockSummary, TurnEngine
 from turnscore_corpus.engines.bundles import choose_bundles
@@ -42,10 +42,16 @@ class EngineChoice:
             device=self.device,
             options=self.options,
             max_batch_tokens=self.max_batch_tokens,
-            shared=None if self.redis is None else RedisScores(self.redis),
+            shared=None if self.redis is None else _open_redis(self.redis),
             namespace=self.namespace,
         )
         return engine
+
+
+def _open_redis(address: str) -> SharedScores:
+    from turnscore_service.cache.redis_scores import RedisScores
+
+    return RedisScores(address)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from pydantic import JsonValue
-from turnscore_service.engine import ModelIdentity
+from turnscore_core.dialogues import ModelIdentity
 
 from turnscore_corpus.inputs.plan import Plan
 from turnscore_corpus.outputs.manifests import digest_of

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from turnscore_service.engine import DialogueResult, ModelIdentity, TurnResult
+from turnscore_core.dialogues import DialogueResult, ModelIdentity, TurnResult
 from turnscore_wire import DialogueAggregate, ErrorCode, Score
 
 from turnscore_corpus.inputs.dialogues import InputDialogue, SetAside

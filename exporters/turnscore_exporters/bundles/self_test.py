@@ -8,9 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from turnscore_core.inference.onnx_backend import OnnxBackend
-from turnscore_core.scorers.loaded_scorer import find_scorer, load_scorer
+from turnscore_core.loaded_scorer import find_scorer, load_scorer, read_turn, score_turns
 from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, RawScore, TurnToScore
-from turnscore_core.scorers.self_test import read_turn, score_turns
 from turnscore_models import (
     Bundle,
     GraphOutput,

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from turnscore_assessment.agreement.bundles import load_bundles, score_turns
 from turnscore_assessment.errors import AgreementError
 from turnscore_client import AsyncTurnScoreClient, ScoreReply, TurnScoreError
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.quality import QualityOptions, ValueFormula
 from turnscore_core.scorers.quality_rows import HEADS
 from turnscore_core.scorers.scorer import RawScore, TurnToScore

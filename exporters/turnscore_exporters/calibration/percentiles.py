@@ -11,9 +11,9 @@ from pydantic import BaseModel
 from turnscore_assessment.agreement.bundles import make_turn, score_turns
 from turnscore_assessment.data.dialogue_sets import STATED, ObservedTurn, Population
 from turnscore_core.inference.cpu_budget import usable_cpus
+from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_core.scorers.fed.options import FedBundleOptions
 from turnscore_core.scorers.fed.scorer import FedScorer
-from turnscore_core.scorers.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_core.scorers.scorer import RawScore
 from turnscore_models import Bundle, Calibration, write_bundle
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from turnscore_assessment.agreement.bundles import load_bundles, make_turn, score_turns
 from turnscore_assessment.data.labelled_turns import alternate
 from turnscore_assessment.rendering import table_head, table_row
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.quality_rows import HEADS
 from turnscore_core.scorers.scorer import RawScore
 

@@ -6,8 +6,8 @@ import secrets
 from typing import Annotated, NoReturn
 
 import typer
+from turnscore_core.score_entries import key_pattern, mark_key
 
-from turnscore_service.cache.key import key_pattern, mark_key
 from turnscore_service.cache.redis_client import EntryStore, PendingWrite, cause_of, open_store
 from turnscore_service.settings.cache import CacheSettings, RedisAddress
 from turnscore_service.settings.service import read_settings

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, TypeVar
 
+from turnscore_core.score_entries import PROBE_KEY, mark_key
+
 from turnscore_service import metrics
-from turnscore_service.cache.key import PROBE_KEY, mark_key
 from turnscore_service.cache.redis_client import EntryStore, PendingWrite, cause_of
 from turnscore_service.settings.cache import CacheSettings
 

@@ -12,6 +12,7 @@ from typing import Protocol
 from weakref import ref
 
 from turnscore_core.deadline import Deadline, within
+from turnscore_core.dialogues import DialogueTally
 from turnscore_core.errors import (
     CallerLeftError,
     DeadlineExceededError,
@@ -20,6 +21,8 @@ from turnscore_core.errors import (
     ScoringError,
     TooLargeError,
 )
+from turnscore_core.model_set import ModelSet
+from turnscore_core.scoring import Item, Outcome, error_details, timing_of
 from turnscore_wire import (
     ConversationDraining,
     ConversationHeard,
@@ -36,11 +39,8 @@ from turnscore_wire.messages import count_skipped
 from turnscore_wire.transcript import Transcript
 
 from turnscore_service import metrics
-from turnscore_service.scheduling.dialogue_tally import DialogueTally
-from turnscore_service.scheduling.items import Item
-from turnscore_service.scheduling.outcomes import Outcome, error_details, timing_of
 from turnscore_service.scheduling.pipeline import ScoringPipeline
-from turnscore_service.scheduling.request_checks import Roster, ask_again, check_opening, check_said, check_spoken_turn
+from turnscore_service.scheduling.request_checks import ask_again, check_opening, check_said, check_spoken_turn
 from turnscore_service.scheduling.slow_requests import SlowLog
 from turnscore_service.settings.service import Settings
 from turnscore_service.telemetry.recorder import CallTrace
@@ -81,9 +81,9 @@ class OpenDialogue:
         """Raises TooLargeError or InvalidRequestError for an opening that this service cannot take."""
         self._opening = opening
         self._deadline_ms = opening.deadline_ms or settings.default_deadline_ms
-        roster = pipeline.split.roster_for(opening.conversation, opening.context)
-        self._asked = check_opening(opening, settings.limits, roster)
-        self._pipeline, self._roster = ref(pipeline), ref(roster)
+        model_set = pipeline.split.model_set_for(opening.conversation, opening.context)
+        self._asked = check_opening(opening, settings.limits, model_set)
+        self._pipeline, self._model_set = ref(pipeline), ref(model_set)
         self.transcript = Transcript(list(opening.context), len(opening.messages or opening.context))
         self.tally = DialogueTally(self._asked)
 
@@ -97,38 +97,40 @@ class OpenDialogue:
         *context, turn = self.transcript.turns
         return SpokenTurn(context, turn.text, Deadline.after_ms(deadline_ms or self._deadline_ms))
 
-    def item_for(self, turn: SpokenTurn, pipeline: ScoringPipeline) -> tuple[Item, Roster]:
+    def item_for(self, turn: SpokenTurn, pipeline: ScoringPipeline) -> tuple[Item, ModelSet]:
         """The turn as these models score it, and which of their versions do.
 
         Raises InvalidRequestError where they do not take the opening's options, which those before them took.
         """
-        roster = self._choose_versions(turn, pipeline)
-        return Item.of(self._opening, turn.context, turn.text, self._asked, turn.deadline, roster.versions), roster
+        model_set = self._choose_versions(turn, pipeline)
+        return Item.of(
+            self._opening, turn.context, turn.text, self._asked, turn.deadline, model_set.versions
+        ), model_set
 
-    def _choose_versions(self, turn: SpokenTurn, pipeline: ScoringPipeline) -> Roster:
+    def _choose_versions(self, turn: SpokenTurn, pipeline: ScoringPipeline) -> ModelSet:
         """Others than before only after the user's first turn, or where other models are served.
 
         Where a split's versions do not take the opening's options, those that took them go on.
         """
-        before = self._roster() if self._pipeline() is pipeline else None
-        roster = pipeline.split.roster_for(self._opening.conversation, turn.context)
-        if roster is before:
-            return roster
+        before = self._model_set() if self._pipeline() is pipeline else None
+        model_set = pipeline.split.model_set_for(self._opening.conversation, turn.context)
+        if model_set is before:
+            return model_set
         try:
-            asked = ask_again(self._opening, self._asked, roster)
+            asked = ask_again(self._opening, self._asked, model_set)
         except ScoringError:
             if before is not None:
                 return before
-            roster = pipeline.roster
-            asked = ask_again(self._opening, self._asked, roster)
-        self._asked, self._pipeline, self._roster = asked, ref(pipeline), ref(roster)
-        return roster
+            model_set = pipeline.model_set
+            asked = ask_again(self._opening, self._asked, model_set)
+        self._asked, self._pipeline, self._model_set = asked, ref(pipeline), ref(model_set)
+        return model_set
 
 
 _LOGGER = logging.getLogger("turnscore.conversations")
 
 
-_Scored = tuple[Outcome, Item | None, Roster | None]
+_Scored = tuple[Outcome, Item | None, ModelSet | None]
 """A turn's outcome, and of what by which models; None twice where nothing was scored."""
 
 
@@ -277,8 +279,8 @@ class Conversation:
         """The turn's outcome; what refuses or breaks its scoring as a whole is every scorer's error."""
         pipeline = self._pipeline()
         try:
-            item, roster = dialogue.item_for(turn, pipeline)
-            return await pipeline.score_turn(item), item, roster
+            item, model_set = dialogue.item_for(turn, pipeline)
+            return await pipeline.score_turn(item), item, model_set
         except ScoringError as refusal:
             error: ScoringError = refusal
         except Exception:
@@ -295,10 +297,10 @@ class Conversation:
                 self._count_answered(reply)
 
     async def _finish(self, turn: _TurnInWork) -> ConversationReply:
-        outcome, item, roster = await turn.work
+        outcome, item, model_set = await turn.work
         assert self._dialogue is not None
-        if item is not None and roster is not None:
-            self._dialogue.tally.add(item, outcome, roster)
+        if item is not None and model_set is not None:
+            self._dialogue.tally.add(item, outcome, model_set)
         scored = ConversationScored(
             index=turn.index,
             scores=outcome.scores,

@@ -19,7 +19,7 @@ from turnscore_core.inference.cuda_driver import CudaDriverError
 from turnscore_core.inference.devices import AUTO, CPU, Device, choose_devices
 from turnscore_core.inference.machine import Machine, ThisMachine
 from turnscore_core.inference.onnx_library import CUDA_PROVIDER, DeviceError
-from turnscore_core.scorers.loaded_scorer import choose_graph, load_scorer
+from turnscore_core.loaded_scorer import choose_graph, load_scorer
 from turnscore_models import BundleError, starter_bundles
 from turnscore_models.store import resolve
 

@@ -14,19 +14,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from turnscore_core.background import run_in_background
 from turnscore_core.inference.onnx_library import DeviceError
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_core.model_loader import Loader
+from turnscore_core.model_set import ModelSet, choose_defaults
 from turnscore_models import Bundle, BundleError
 from turnscore_models.admin import AdminReport, MemoryReadings
 
 from turnscore_service import metrics
 from turnscore_service.lifecycle.health import Health
 from turnscore_service.lifecycle.loading.combination_loader import load_combinations
-from turnscore_service.lifecycle.loading.model_loader import Loader
 from turnscore_service.lifecycle.pipeline_builder import PipelineBuilder
-from turnscore_service.lifecycle.process import resident_bytes, return_free_memory, run_in_background
+from turnscore_service.lifecycle.process import resident_bytes, return_free_memory
 from turnscore_service.scheduling.pipeline import ScoringPipeline
-from turnscore_service.scheduling.request_checks import Roster, choose_defaults
 from turnscore_service.settings.service import Settings
 
 _Find = Callable[[ScoringPipeline], dict[str, Bundle]]
@@ -140,11 +141,11 @@ class ModelSwitch:
         bundles = await run_in_background(partial(find, served))
         if not bundles:
             return Switched(seconds=time.monotonic() - started_at)
-        proved = {kind: await self._loader.prove(each, served.roster.loaded[kind]) for kind, each in bundles.items()}
-        roster, note = await run_in_background(partial(self._load, bundles, proved, served.roster))
+        proved = {kind: await self._loader.prove(each, served.model_set.loaded[kind]) for kind, each in bundles.items()}
+        model_set, note = await run_in_background(partial(self._load, bundles, proved, served.model_set))
         between_bytes = resident_bytes()
         replaced = {each.manifest.reference: _reference(served, kind) for kind, each in bundles.items()}
-        current = await self._take_place(roster)
+        current = await self._take_place(model_set)
         self._doing = f"the last requests of {', '.join(replaced.values())} are being answered"
         await served.retire(current)
         del served  # the last reference to what is dropped
@@ -152,16 +153,16 @@ class ModelSwitch:
         memory = MemoryReadings(before_bytes=before_bytes, between_bytes=between_bytes, after_bytes=resident_bytes())
         return Switched(replaced=replaced, note=note, seconds=time.monotonic() - started_at, memory=memory)
 
-    async def _take_place(self, roster: Roster) -> ScoringPipeline:
-        cache = await self._builder.open_cache(roster)
+    async def _take_place(self, model_set: ModelSet) -> ScoringPipeline:
+        cache = await self._builder.open_cache(model_set)
         self._require_served()  # it may have begun to drain
-        pipeline = self._builder.build_next(roster, cache)
+        pipeline = self._builder.build_next(model_set, cache)
         self._place.take(pipeline)
         self._may_be_given_up = False
         return pipeline
 
     def _find_one(self, reference: str, served: ScoringPipeline) -> dict[str, Bundle]:
-        names = {each.bundle.manifest.name: kind for kind, each in served.roster.loaded.items()}
+        names = {each.bundle.manifest.name: kind for kind, each in served.model_set.loaded.items()}
         if "/" not in reference:
             _require_served_name(reference.partition(":")[0], names)
         bundle = self._loader.find_bundle(reference)
@@ -171,7 +172,7 @@ class ModelSwitch:
 
     def _find_changed(self, served: ScoringPipeline) -> dict[str, Bundle]:
         found = self._loader.find_bundles()
-        loaded = served.roster.loaded
+        loaded = served.model_set.loaded
         if found.keys() != loaded.keys():
             raise SwitchRefusedError(
                 f"the settings name scorers of the kinds {', '.join(sorted(found))}, and {', '.join(sorted(loaded))} "
@@ -180,16 +181,16 @@ class ModelSwitch:
         return _without_unchanged(found, served)
 
     def _load(
-        self, bundles: Mapping[str, Bundle], proved: Mapping[str, str | None], before: Roster
-    ) -> tuple[Roster, str]:
-        """The roster with these in it, and what else should be known; the scorers keep their order."""
+        self, bundles: Mapping[str, Bundle], proved: Mapping[str, str | None], before: ModelSet
+    ) -> tuple[ModelSet, str]:
+        """The model_set with these in it, and what else should be known; the scorers keep their order."""
         loaded = {
             kind: self._loader.load_beside(bundles[kind], each, proved=proved[kind]) if kind in bundles else each
             for kind, each in before.loaded.items()
         }
         combinations = load_combinations(self._settings.combinations, loaded)
-        roster = choose_defaults(loaded, self._settings.default_scorers, combinations)
-        return roster, self._warn_of_restart(bundles)
+        model_set = choose_defaults(loaded, self._settings.default_scorers, combinations)
+        return model_set, self._warn_of_restart(bundles)
 
     def _warn_of_restart(self, bundles: Mapping[str, Bundle]) -> str:
         """A sentence where the settings, which a restarted worker follows, name something else."""
@@ -205,7 +206,7 @@ class ModelSwitch:
 
 def _without_unchanged(bundles: Mapping[str, Bundle], served: ScoringPipeline) -> dict[str, Bundle]:
     """Those of which anything differs from what is served, be it prose of the manifest."""
-    loaded: Mapping[str, LoadedScorer] = served.roster.loaded
+    loaded: Mapping[str, LoadedScorer] = served.model_set.loaded
     return {kind: each for kind, each in bundles.items() if each.manifest != loaded[kind].bundle.manifest}
 
 
@@ -215,11 +216,11 @@ def _require_served_name(name: str, served: Mapping[str, str]) -> None:
 
 
 def _reference(pipeline: ScoringPipeline, kind: str) -> str:
-    return pipeline.roster.loaded[kind].bundle.manifest.reference
+    return pipeline.model_set.loaded[kind].bundle.manifest.reference
 
 
 def _models_of(pipeline: ScoringPipeline) -> dict[str, str]:
-    return {kind: _reference(pipeline, kind) for kind in pipeline.roster.loaded}
+    return {kind: _reference(pipeline, kind) for kind in pipeline.model_set.loaded}
 
 
 def _names(bundles: list[Bundle]) -> str:

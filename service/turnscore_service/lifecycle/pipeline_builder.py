@@ -7,7 +7,8 @@ over stages. What belongs to a scorer that stays, its queue and its threads, goe
 from collections.abc import Mapping
 
 from turnscore_core.inference.cpu_budget import usable_cpus
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_core.model_set import ModelSet
 
 from turnscore_service.cache.redis_client import open_store
 from turnscore_service.cache.redis_level import RedisLevel
@@ -20,7 +21,6 @@ from turnscore_service.scheduling.flights import Flights
 from turnscore_service.scheduling.idleness import Idleness
 from turnscore_service.scheduling.loop_time import LoopTime
 from turnscore_service.scheduling.pipeline import ScoringPipeline
-from turnscore_service.scheduling.request_checks import Roster
 from turnscore_service.scheduling.shadow import Shadows
 from turnscore_service.scheduling.shedding import Shedding
 from turnscore_service.scheduling.split import Split, VersionsBeside
@@ -42,7 +42,7 @@ class PipelineBuilder:
         self._shared: RedisLevel | None = None
         self._beside = VersionsBeside()
 
-    def build_first(self, roster: Roster, beside: VersionsBeside) -> ScoringPipeline:
+    def build_first(self, model_set: ModelSet, beside: VersionsBeside) -> ScoringPipeline:
         """The pipeline of the models that the process begins with; begins to connect to the shared cache.
 
         The versions `beside` them shadow and split those that follow, too.
@@ -50,21 +50,21 @@ class PipelineBuilder:
         self._beside = beside
         if address := self._settings.cache.address():
             self._shared = RedisLevel(open_store(address, self._settings.cache), self._settings.cache)
-        cache = ScoreCache(self._working(roster), self._settings.cache, self._shared)
+        cache = ScoreCache(self._working(model_set), self._settings.cache, self._shared)
         if self._shared is not None:
             self._shared.start(cache.models, cache.take_mark)
-        return self._build(roster, cache)
+        return self._build(model_set, cache)
 
-    async def open_cache(self, roster: Roster) -> ScoreCache:
+    async def open_cache(self, model_set: ModelSet) -> ScoreCache:
         """The cache of models that are to be served next, which knows what was cleared of theirs."""
-        cache = ScoreCache(self._working(roster), self._settings.cache, before=self._cache)
+        cache = ScoreCache(self._working(model_set), self._settings.cache, before=self._cache)
         if self._shared is not None:
             await self._shared.follow(cache.models, cache.take_mark)
         return cache
 
-    def build_next(self, roster: Roster, cache: ScoreCache) -> ScoringPipeline:
+    def build_next(self, model_set: ModelSet, cache: ScoreCache) -> ScoringPipeline:
         """The pipeline that takes the place of the latest one at once: gauges and paces are the next one's already."""
-        return self._build(roster, cache)
+        return self._build(model_set, cache)
 
     @property
     def beside(self) -> VersionsBeside:
@@ -76,32 +76,32 @@ class PipelineBuilder:
         if self._shared is not None:
             await self._shared.stop()
 
-    def _build(self, roster: Roster, cache: ScoreCache) -> ScoringPipeline:
+    def _build(self, model_set: ModelSet, cache: ScoreCache) -> ScoringPipeline:
         self._cache = cache
-        self._workshops = {name: self._open_workshop(loaded) for name, loaded in self._working(roster).items()}
+        self._workshops = {name: self._open_workshop(loaded) for name, loaded in self._working(model_set).items()}
         settings = self._settings
         return ScoringPipeline(
-            roster,
+            model_set,
             self._workshops,
-            Answerer(self._workshops, self._traffic, cache, roster.combinations),
+            Answerer(self._workshops, self._traffic, cache, model_set.combinations),
             settings.limits,
             self._traffic.loop_time,
             settings.metric_tenants,
-            Split(roster, self._beside.splits),
-            self._cast_shadows(roster),
+            Split(model_set, self._beside.splits),
+            self._cast_shadows(model_set),
         )
 
-    def _working(self, roster: Roster) -> dict[str, LoadedScorer]:
+    def _working(self, model_set: ModelSet) -> dict[str, LoadedScorer]:
         """All that answers callers, by the names under which it works."""
-        return {**roster.loaded, **{each.loaded.name: each.loaded for each in self._beside.splits}}
+        return {**model_set.loaded, **{each.loaded.name: each.loaded for each in self._beside.splits}}
 
-    def _cast_shadows(self, roster: Roster) -> Shadows:
+    def _cast_shadows(self, model_set: ModelSet) -> Shadows:
         settings = self._settings
         lanes = [each.batcher for each in self._workshops.values()]
         idleness = Idleness(lanes, self._admission.has_work, max(1, usable_cpus() // settings.workers))
         return Shadows(
             self._beside.shadows,
-            lambda kind: roster.scorers[kind].bundle.manifest.reference,
+            lambda kind: model_set.scorers[kind].bundle.manifest.reference,
             idleness.is_idle,
             StageWatch(stall_seconds=settings.runtime.stall_seconds),
         )

@@ -10,7 +10,9 @@ from functools import partial
 
 from turnscore_core.errors import OverloadedError
 from turnscore_core.inference.onnx_library import DeviceError
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_core.model_loader import Loader, ModelLoader
+from turnscore_core.model_set import choose_defaults, scorers_behind
 from turnscore_models import BundleError
 from turnscore_wire import ModelsReply
 
@@ -19,16 +21,13 @@ from turnscore_service.auth.access import Access, Caller
 from turnscore_service.conversations.registry import ConversationRegistry
 from turnscore_service.lifecycle.health import Health
 from turnscore_service.lifecycle.loading.combination_loader import load_combinations
-from turnscore_service.lifecycle.loading.model_loader import Loader, ModelLoader
 from turnscore_service.lifecycle.loading.version_loader import load_versions
 from turnscore_service.lifecycle.model_switch import ModelSwitch, Place, SwitchRefusedError
 from turnscore_service.lifecycle.pipeline_builder import PipelineBuilder
 from turnscore_service.scheduling.answered_bodies import AnsweredBodies
-from turnscore_service.scheduling.combinations import scorers_behind
 from turnscore_service.scheduling.loop_time import LoopTime
 from turnscore_service.scheduling.model_descriptions import describe_models, describe_versions
 from turnscore_service.scheduling.pipeline import ScoringPipeline
-from turnscore_service.scheduling.request_checks import choose_defaults
 from turnscore_service.scheduling.similarity import SIMILARITY
 from turnscore_service.scheduling.slow_requests import SlowLog
 from turnscore_service.scheduling.split import VersionsBeside
@@ -94,7 +93,7 @@ class Runtime:
 
         `worker` is this process's number among the workers, from 0: it decides which CUDA device is this one's.
         """
-        loader = self._loader = self._loader or ModelLoader(self.settings, worker=worker)
+        loader = self._loader = self._loader or ModelLoader(self.settings.loading(), worker=worker)
         place = Place(find=lambda: self._pipeline, take=self._take_pipeline)
         self.switch = ModelSwitch(self.settings, self.health, loader, self._builder, place)
         self.telemetry = open_telemetry(self.settings.telemetry)
@@ -168,14 +167,16 @@ class Runtime:
         """Whether a request that names no scorers asks this one, by its call."""
         if self._pipeline is None:
             return False
-        roster = self._pipeline.roster
+        model_set = self._pipeline.model_set
         if call == SIMILARITY:
-            return roster.encoder is not None and scorer == roster.encoder.name
-        return scorer in scorers_behind(roster.ranking if call == "rank" else roster.defaults, roster.combinations)
+            return model_set.encoder is not None and scorer == model_set.encoder.name
+        return scorer in scorers_behind(
+            model_set.ranking if call == "rank" else model_set.defaults, model_set.combinations
+        )
 
     def is_encoder(self, scorer: str) -> bool:
         """Whether it is the one that only a comparison of texts asks."""
-        encoder = None if self._pipeline is None else self._pipeline.roster.encoder
+        encoder = None if self._pipeline is None else self._pipeline.model_set.encoder
         return encoder is not None and scorer == encoder.name
 
     def full_scorer(self, caller: Caller) -> str | None:
@@ -190,7 +191,7 @@ class Runtime:
         """What is loaded, and the limits in force. Raises NotReadyError."""
         return ModelsReply(
             request_id=request_id,
-            models=describe_models(self.pipeline().roster),
+            models=describe_models(self.pipeline().model_set),
             limits=self.settings.limits,
             beside=list(describe_versions(self._builder.beside)),
         )
@@ -204,7 +205,7 @@ class Runtime:
             load_beside = self._load_beside or partial(load_versions, loader=loader)
             beside = await loop.run_in_executor(None, load_beside, self.settings, scorers)
             combinations = await loop.run_in_executor(None, load_combinations, self.settings.combinations, scorers)
-            roster = choose_defaults(scorers, self.settings.default_scorers, combinations)
+            model_set = choose_defaults(scorers, self.settings.default_scorers, combinations)
         except DeviceError as error:
             _LOGGER.error("the device cannot be used: %s", error)
             self.health.become("refused", str(error))
@@ -217,7 +218,7 @@ class Runtime:
             _LOGGER.exception("loading failed")
             self.health.become("refused", f"loading the models failed: {type(error).__name__}")
             return
-        self._pipeline = self._builder.build_first(roster, beside)
+        self._pipeline = self._builder.build_first(model_set, beside)
         # What is loaded lives as long as the process: a garbage collection need not walk through it again and again.
         gc.collect()
         gc.freeze()

@@ -11,20 +11,19 @@ from functools import partial
 
 from turnscore_core.deadline import Deadline, latest
 from turnscore_core.errors import DeadlineExceededError, ScoringError
+from turnscore_core.model_set import Combinations, conclude, scorers_behind
+from turnscore_core.score_entries import TextHashes
 from turnscore_core.scorers.fields import count_chars
 from turnscore_core.scorers.scorer import TurnToScore
+from turnscore_core.scoring import Item, Outcome, score_of
 
 from turnscore_service import metrics
 from turnscore_service.auth.access import CALLER
-from turnscore_service.cache.key import TextHashes
 from turnscore_service.cache.score_cache import Lookup, ScoreCache
 from turnscore_service.scheduling.admission import Demand, Reservation
-from turnscore_service.scheduling.combinations import Combinations, conclude, scorers_behind
 from turnscore_service.scheduling.computation import Computation, Workshop
 from turnscore_service.scheduling.flights import Flight, Flights
-from turnscore_service.scheduling.items import Item
 from turnscore_service.scheduling.loop_time import LARGE_TURNS, LoopTime, Slices
-from turnscore_service.scheduling.outcomes import Outcome, score_of
 from turnscore_service.scheduling.shedding import Shedding
 
 _CACHE_SHARE = 0.5
@@ -160,7 +159,7 @@ class Answerer:
             await slices.pause()
             for name in scorers_behind(item.asked, self._combinations):
                 loaded = self._workshops[item.versions.get(name, name)].loaded
-                lookup = self._cache.look_up(loaded, item.turn_for(loaded), item.cache, hashes)
+                lookup = self._cache.look_up(loaded, item.turn_for(loaded), item.cache, item.namespace, hashes)
                 questions.append(_Question(asked=name, lookup=lookup, deadline=item.deadline, outcome=outcome))
         return questions
 

@@ -9,12 +9,11 @@ import time
 from bisect import bisect_left, insort
 from operator import attrgetter
 
+from turnscore_core.batches import BatchBudget, SizedPack, WasteLimit, grow_batch
 from turnscore_core.errors import FailedScoringError
-from turnscore_core.inference.batch_budget import BatchBudget, WasteLimit
 from turnscore_core.scorers.scorer import RawScore, TokenPack
 
 from turnscore_service.log_setup import REQUEST_ID
-from turnscore_service.scheduling.batch_growth import SizedPack, grow_batch
 from turnscore_service.scheduling.fair_shares import FairOrder
 
 _LEAST_SHARE = 8

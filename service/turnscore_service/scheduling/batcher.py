@@ -15,16 +15,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
+from turnscore_core.batches import TokenLimit
 from turnscore_core.deadline import Deadline
 from turnscore_core.errors import DeadlineExceededError, NotReadyError
-from turnscore_core.inference.batch_budget import TokenLimit
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import RawScore, TokenPack
+from turnscore_core.scoring import PackResult, score_isolating, to_scoring_error
 
 from turnscore_service import metrics
 from turnscore_service.auth.access import CALLER
 from turnscore_service.scheduling.batch_queue import BatchQueue, PackScores, QueuedPack
-from turnscore_service.scheduling.isolation import PackResult, score_isolating, to_scoring_error
 from turnscore_service.scheduling.stages import Stage, StageWatch
 from turnscore_service.settings.service import BatchingSettings
 
@@ -41,7 +41,8 @@ class Batcher:
         self._loaded = loaded
         self._lanes = loaded.concurrency.lanes
         self._model = metrics.model_label(loaded.bundle.manifest.reference)
-        self._limit = TokenLimit(settings.max_batch_tokens or loaded.budget.most_tokens)
+        out_of_memory = metrics.OUT_OF_MEMORY.labels(loaded.name)  # 0, from which Prometheus sees the first one rise
+        self._limit = TokenLimit(settings.max_batch_tokens or loaded.budget.most_tokens, out_of_memory.inc)
         waste = loaded.budget.waste
         self._queue = BatchQueue(loaded.budget, replace(waste, most=settings.max_waste or waste.most))
         self._stage = Stage(loaded.name, self._lanes, loaded.prove, watch)
@@ -55,7 +56,6 @@ class Batcher:
         self._idle = asyncio.Event()
         self._idle.set()
         metrics.LANES.labels(loaded.name).set(self._lanes)
-        metrics.OUT_OF_MEMORY.labels(loaded.name)  # 0, from which Prometheus sees the first one rise
         self._queue_changed()
         self._running_changed()
 

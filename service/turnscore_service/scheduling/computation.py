@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from turnscore_core.errors import FailedScoringError, ScoringError
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.parts import ScorePart
 from turnscore_core.scorers.scorer import RawScore, TokenPack
+from turnscore_core.scoring import PieceCollector
 from turnscore_wire import TokenCount
 
 from turnscore_service import metrics
@@ -20,7 +21,6 @@ from turnscore_service.scheduling.batch_queue import PackScores
 from turnscore_service.scheduling.batcher import Batcher, expire
 from turnscore_service.scheduling.flights import Computed, Flight
 from turnscore_service.scheduling.open_work import OpenWork
-from turnscore_service.scheduling.pack_answers import PieceCollector
 from turnscore_service.scheduling.tokenizer_stage import Encoded, Tokenizing
 
 _LOGGER = logging.getLogger("turnscore.computing")

@@ -2,18 +2,19 @@
 
 from collections.abc import Iterator
 
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_core.model_set import ModelSet
 from turnscore_core.scorers.scorer import BoundsOptions
 from turnscore_wire import ModelDescription, VersionDescription
 
-from turnscore_service.scheduling.request_checks import Roster
 from turnscore_service.scheduling.split import VersionsBeside
 
 
-def describe_models(roster: Roster) -> list[ModelDescription]:
+def describe_models(model_set: ModelSet) -> list[ModelDescription]:
     """The served bundles, and the combinations of them."""
-    return [_describe(name, loaded, roster) for name, loaded in roster.loaded.items()] + [
-        each.describe(roster.scorers, is_default=each.name in roster.defaults) for each in roster.combinations.values()
+    return [_describe(name, loaded, model_set) for name, loaded in model_set.loaded.items()] + [
+        each.describe(model_set.scorers, is_default=each.name in model_set.defaults)
+        for each in model_set.combinations.values()
     ]
 
 
@@ -32,7 +33,7 @@ def describe_versions(beside: VersionsBeside) -> Iterator[VersionDescription]:
             )
 
 
-def _describe(name: str, loaded: LoadedScorer, roster: Roster) -> ModelDescription:
+def _describe(name: str, loaded: LoadedScorer, model_set: ModelSet) -> ModelDescription:
     return ModelDescription(
         scorer=name,
         model=loaded.bundle.manifest.reference,
@@ -40,7 +41,7 @@ def _describe(name: str, loaded: LoadedScorer, roster: Roster) -> ModelDescripti
         graph=loaded.variant,
         token_limit=loaded.bundle.manifest.token_limit,
         option_limits=loaded.scorer.option_limits if isinstance(loaded.scorer, BoundsOptions) else {},
-        is_default=name in roster.defaults,
+        is_default=name in model_set.defaults,
         stand_in=loaded.bundle.manifest.stand_in,
         threshold=loaded.threshold,
         threshold_percentile=loaded.threshold_percentile,

@@ -8,8 +8,11 @@ import time
 from collections.abc import Mapping, Sequence
 
 from turnscore_core.deadline import Deadline
+from turnscore_core.dialogues import DialogueTally
 from turnscore_core.errors import ScoringError
+from turnscore_core.model_set import ModelSet
 from turnscore_core.scorers.history import History
+from turnscore_core.scoring import Item, Outcome, error_details, raise_if_none, score_reply, timing_of
 from turnscore_wire import (
     BatchReply,
     DialogueReply,
@@ -26,17 +29,12 @@ from turnscore_wire import (
 )
 from turnscore_wire.messages import count_skipped
 
-from turnscore_service.cache.score_cache import CacheChoice
 from turnscore_service.scheduling.answerer import Answerer
 from turnscore_service.scheduling.computation import Workshop
-from turnscore_service.scheduling.dialogue_tally import DialogueTally
-from turnscore_service.scheduling.items import Item
 from turnscore_service.scheduling.loop_time import LARGE_TURNS, LoopTime
 from turnscore_service.scheduling.open_work import OpenWork, counted
-from turnscore_service.scheduling.outcomes import Outcome, error_details, raise_if_none, score_reply, timing_of
 from turnscore_service.scheduling.ranking import rank_candidates
 from turnscore_service.scheduling.request_checks import (
-    Roster,
     check_dialogue_request,
     check_item_count,
     check_rank_request,
@@ -58,7 +56,7 @@ class ScoringPipeline:
 
     def __init__(
         self,
-        roster: Roster,
+        model_set: ModelSet,
         workshops: Mapping[str, Workshop],
         answerer: Answerer,
         limits: Limits,
@@ -67,13 +65,13 @@ class ScoringPipeline:
         split: Split | None = None,
         shadows: Shadows | None = None,
     ) -> None:
-        """`tenants`: names of keys that metrics on values tell apart; `split` is of the same roster."""
-        self.roster = roster
+        """`tenants`: names of keys that metrics on values tell apart; `split` is of the same model_set."""
+        self.model_set = model_set
         self._workshops = workshops
         self._answerer = answerer
         self._limits = limits
         self._loop_time = loop_time
-        self.split = split or Split(roster)
+        self.split = split or Split(model_set)
         self._said = SaidTurns({name: each.loaded for name, each in workshops.items()}, tenants)
         self._shadows = shadows or Shadows()
         self.requests = OpenWork()
@@ -87,9 +85,9 @@ class ScoringPipeline:
         FailedScoringError.
         """
         started_at = time.monotonic()
-        roster = self.split.roster_for(request.conversation, request.context)
-        asked = check_score_request(request, self._limits, roster)
-        item = Item.of(request, request.context, request.response, asked, deadline, roster.versions)
+        model_set = self.split.model_set_for(request.conversation, request.context)
+        asked = check_score_request(request, self._limits, model_set)
+        item = Item.of(request, request.context, request.response, asked, deadline, model_set.versions)
         outcome = await self.score_turn(item)
         return score_reply(outcome, request_id, started_at, request.place())
 
@@ -134,18 +132,18 @@ class ScoringPipeline:
         Raises as `score` does; a turn that fails stands in its own `errors`, and all failing raises the first.
         """
         started_at = time.monotonic()
-        roster = self.split.roster_for(request.conversation, request.turns)
-        asked = check_dialogue_request(request, self._limits, roster)
+        model_set = self.split.model_set_for(request.conversation, request.turns)
+        asked = check_dialogue_request(request, self._limits, model_set)
         places = [index for index, turn in enumerate(request.turns) if turn.speaker == "system"]
         whole = History(request.turns)
         items = [
-            Item.of(request, whole.before(index), whole[index].text, asked, deadline, roster.versions)
+            Item.of(request, whole.before(index), whole[index].text, asked, deadline, model_set.versions)
             for index in places
         ]
         outcomes = await self._answerer.answer(items)
         tally = DialogueTally(asked)
         for item, outcome in zip(items, outcomes, strict=True):
-            tally.add(item, outcome, roster)
+            tally.add(item, outcome, model_set)
             self._note_said(item, outcome)
         raise_if_none(outcomes)
         mapped = request.mapped if request.messages else None
@@ -172,11 +170,11 @@ class ScoringPipeline:
         counts fails comes last, and where that leaves none with a combined score, the first such error is raised.
         """
         started_at = time.monotonic()
-        roster = self.split.roster_for(request.conversation, request.context)
-        asked, weights = check_rank_request(request, self._limits, roster)
+        model_set = self.split.model_set_for(request.conversation, request.context)
+        asked, weights = check_rank_request(request, self._limits, model_set)
         context = History(request.context)
         outcomes = await self._answerer.answer(
-            [Item.of(request, context, each, asked, deadline, roster.versions) for each in request.candidates]
+            [Item.of(request, context, each, asked, deadline, model_set.versions) for each in request.candidates]
         )
         return RankReply(
             request_id=request_id,
@@ -194,12 +192,21 @@ class ScoringPipeline:
         any text that fails; UnknownPathError where no encoder is loaded.
         """
         started_at = time.monotonic()
-        encoder = check_similarity_request(request, self._limits, self.roster)
-        cache = CacheChoice(request.cache or "use", request.cache_namespace)
+        encoder = check_similarity_request(request, self._limits, self.model_set)
         asked: dict[str, object] = {encoder.name: None}
         said = [*request.texts, *request.references]
         outcomes = await self._answerer.answer(
-            [Item(context=(), response=text, asked=asked, deadline=deadline, cache=cache) for text in said]
+            [
+                Item(
+                    context=(),
+                    response=text,
+                    asked=asked,
+                    deadline=deadline,
+                    cache=request.cache or "use",
+                    namespace=request.cache_namespace,
+                )
+                for text in said
+            ]
         )
         texts, references = outcomes[: len(request.texts)], outcomes[len(request.texts) :]
         return SimilarityReply(
@@ -261,13 +268,13 @@ class ScoringPipeline:
         """
         if isinstance(request, ScoringError):
             return request
-        roster = self.split.roster_for(request.conversation, request.context)
+        model_set = self.split.model_set_for(request.conversation, request.context)
         try:
-            asked = check_score_request(request, self._limits, roster)
+            asked = check_score_request(request, self._limits, model_set)
         except ScoringError as error:
             return _within_item(error, index)
         own = deadline if request.deadline_ms is None else Deadline(started_at + request.deadline_ms / 1000)
-        return Item.of(request, request.context, request.response, asked, own, roster.versions)
+        return Item.of(request, request.context, request.response, asked, own, model_set.versions)
 
 
 def _within_item(error: ScoringError, index: int) -> ScoringError:

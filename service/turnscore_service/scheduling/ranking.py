@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from turnscore_core.scoring import Outcome, error_details
 from turnscore_wire import RankedCandidate
-
-from turnscore_service.scheduling.outcomes import Outcome, error_details
 
 
 def rank_candidates(outcomes: Sequence[Outcome], weights: Mapping[str, float]) -> list[RankedCandidate]:

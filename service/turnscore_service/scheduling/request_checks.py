@@ -1,14 +1,12 @@
 """Request checks: sizes against the service's limits, and names against what is loaded. Names the field at fault."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from dataclasses import field as dataclass_field
+from collections.abc import Iterable, Sequence
 
-from pydantic import JsonValue
+from turnscore_core.dialogues import check_count, check_spoken, check_system_turn_is_there, check_text, check_turns
 from turnscore_core.errors import InvalidRequestError, ScoringError, TooLargeError, UnknownPathError
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
-from turnscore_core.scorers.scorer import EncodesTexts
-from turnscore_models import BundleError
+from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_core.model_set import ModelSet, read_options
+from turnscore_core.scoring import OptionsBehind
 from turnscore_wire import (
     ChatMessage,
     ConversationOpening,
@@ -24,77 +22,22 @@ from turnscore_wire import (
 from turnscore_wire.requests import ScorerChoice
 from turnscore_wire.transcript import Transcript
 
-from turnscore_service.scheduling.combinations import Combinations, scorers_behind
-from turnscore_service.scheduling.items import OptionsBehind
-
 PARTS_PER_MESSAGE = 4
 """On average, the most that a request's messages may have. Chosen: a text and some pictures in each."""
-QUALITY = "quality"
-"""The scorer that answers a ranking's question by itself."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Roster:
-    """The loaded scorers by name, and which of them are asked where a request names none."""
-
-    scorers: Mapping[str, LoadedScorer]
-    defaults: Sequence[str]
-    ranking: Sequence[str]
-    """The scorers that a ranking asks."""
-    encoder: LoadedScorer | None = None
-    """The encoder that compares texts; it scores no turn."""
-    combinations: Combinations = dataclass_field(default_factory=dict)
-    versions: Mapping[str, str] = dataclass_field(default_factory=dict)
-    """The names under which scorers work that stand here for the served ones, by kind (split.py)."""
-
-    @property
-    def loaded(self) -> dict[str, LoadedScorer]:
-        """All that is loaded, by name."""
-        return {**self.scorers, **({} if self.encoder is None else {self.encoder.name: self.encoder})}
-
-    def behind(self, name: str) -> list[LoadedScorer]:
-        """The scorer of that name, or those that the combination is made of."""
-        return [self.scorers[each] for each in scorers_behind((name,), self.combinations)]
-
-
-def choose_defaults(
-    scorers: Mapping[str, LoadedScorer], named: Sequence[str] = (), combinations: Combinations | None = None
-) -> Roster:
-    """The scorers and combinations in `named`, else all but stand-ins, or all if there are only stand-ins.
-
-    A ranking asks quality alone where it is one of them. Raises BundleError for a name that is not loaded, or is the
-    encoder's.
-    """
-    encoder = next((each for each in scorers.values() if isinstance(each.scorer, EncodesTexts)), None)
-    scorers = {name: each for name, each in scorers.items() if not isinstance(each.scorer, EncodesTexts)}
-    for name in named:
-        if name not in scorers and name not in (combinations or {}):
-            raise BundleError(
-                f"TURNSCORE_DEFAULT_SCORERS names {name}, which is not loaded; loaded: {', '.join(scorers)}"
-            )
-    meant = [name for name, loaded in scorers.items() if not loaded.bundle.manifest.stand_in]
-    defaults = tuple(dict.fromkeys(named)) or tuple(meant) or tuple(scorers)
-    return Roster(
-        scorers=scorers,
-        defaults=defaults,
-        ranking=(QUALITY,) if QUALITY in defaults else defaults,
-        encoder=encoder,
-        combinations=combinations or {},
-    )
-
-
-def check_score_request(request: ScoreRequest, limits: Limits, roster: Roster) -> dict[str, object]:
+def check_score_request(request: ScoreRequest, limits: Limits, model_set: ModelSet) -> dict[str, object]:
     """The scorers asked for, in that order, each with its options as its `read_options` made them.
 
     Raises TooLargeError or InvalidRequestError for the first field that this service cannot take.
     """
     _check_context(request, limits)
     if "response" in request.model_fields_set:
-        _check_text("response", request.response, limits)
-    return _check_choice(request, roster, roster.defaults)
+        check_text("response", request.response, limits)
+    return _check_choice(request, model_set, model_set.defaults)
 
 
-def check_dialogue_request(request: DialogueRequest, limits: Limits, roster: Roster) -> dict[str, object]:
+def check_dialogue_request(request: DialogueRequest, limits: Limits, model_set: ModelSet) -> dict[str, object]:
     """As `check_score_request`; a dialogue also needs a system turn, and every system turn needs a text."""
     if request.messages:
         _check_messages("messages", request.messages, request.mapped, limits)
@@ -103,23 +46,11 @@ def check_dialogue_request(request: DialogueRequest, limits: Limits, roster: Ros
     check_system_turn_is_there(request.turns, "messages" if request.messages else "turns")
     for index, turn in enumerate(request.turns):
         check_spoken(turn, f"turns.{index}.text")
-    return _check_choice(request, roster, roster.defaults)
-
-
-def check_system_turn_is_there(turns: Sequence[Turn], field: str) -> None:
-    """Raises InvalidRequestError for a dialogue without anything to score."""
-    if all(turn.speaker != "system" for turn in turns):
-        raise InvalidRequestError("there is no system turn to score", field=field)
-
-
-def check_spoken(turn: Turn, field: str) -> None:
-    """Raises InvalidRequestError for a system turn without a text."""
-    if turn.speaker == "system" and not turn.text.strip():
-        raise InvalidRequestError("a system turn must not be empty", field=field)
+    return _check_choice(request, model_set, model_set.defaults)
 
 
 def check_rank_request(
-    request: RankRequest, limits: Limits, roster: Roster
+    request: RankRequest, limits: Limits, model_set: ModelSet
 ) -> tuple[dict[str, object], dict[str, float]]:
     """As `check_score_request`, and the weight of every scorer asked; a weight names one of them, and one is not 0.
 
@@ -131,11 +62,11 @@ def check_rank_request(
             field="candidates",
         )
     for index, text in enumerate(request.candidates):
-        _check_text(f"candidates.{index}", text, limits)
+        check_text(f"candidates.{index}", text, limits)
     _check_context(request, limits)
     given = request.weights or {}
-    named = [name for name in given if name in roster.scorers or name in roster.combinations]
-    asked = _check_choice(request, roster, named or roster.ranking)
+    named = [name for name in given if name in model_set.scorers or name in model_set.combinations]
+    asked = _check_choice(request, model_set, named or model_set.ranking)
     for name in given:
         if name not in asked:
             raise InvalidRequestError("this scorer is not among those asked", field=f"weights.{name}")
@@ -145,9 +76,9 @@ def check_rank_request(
     return asked, weights
 
 
-def check_similarity_request(request: SimilarityRequest, limits: Limits, roster: Roster) -> LoadedScorer:
+def check_similarity_request(request: SimilarityRequest, limits: Limits, model_set: ModelSet) -> LoadedScorer:
     """The encoder that is to compare. Raises UnknownPathError where there is none, and TooLargeError."""
-    if roster.encoder is None:
+    if model_set.encoder is None:
         raise UnknownPathError("no bundle of kind encoder is loaded, which compares texts; see docs/references.md")
     texts, references = request.texts, request.references
     count = len(texts) + len(references or texts)
@@ -159,23 +90,23 @@ def check_similarity_request(request: SimilarityRequest, limits: Limits, roster:
         raise TooLargeError(message, field=field)
     for field, listed in (("texts", texts), ("references", references)):
         for index, text in enumerate(listed):
-            _check_text(f"{field}.{index}", text, limits)
-    return roster.encoder
+            check_text(f"{field}.{index}", text, limits)
+    return model_set.encoder
 
 
-def check_opening(opening: ConversationOpening, limits: Limits, roster: Roster) -> dict[str, object]:
+def check_opening(opening: ConversationOpening, limits: Limits, model_set: ModelSet) -> dict[str, object]:
     """As `check_score_request`; the fields are named as those of the message that opens a conversation."""
     try:
         _check_context(opening, limits)
-        return _check_choice(opening, roster, roster.defaults)
+        return _check_choice(opening, model_set, model_set.defaults)
     except ScoringError as error:
         raise type(error)(error.message, field=f"open.{error.field}") from None
 
 
-def ask_again(opening: ConversationOpening, asked: Iterable[str], roster: Roster) -> dict[str, object]:
+def ask_again(opening: ConversationOpening, asked: Iterable[str], model_set: ModelSet) -> dict[str, object]:
     """What an open conversation asks of other models. Raises InvalidRequestError where they do not know an option."""
     try:
-        return _check_choice(opening, roster, tuple(asked))
+        return _check_choice(opening, model_set, tuple(asked))
     except ScoringError as error:
         raise type(error)(error.message, field=f"open.{error.field}") from None
 
@@ -184,7 +115,7 @@ def check_spoken_turn(turn: Turn, index: int, limits: Limits) -> None:
     """Raises TooLargeError or InvalidRequestError where it cannot be a conversation's turn number `index`."""
     if index >= limits.max_turns:
         raise TooLargeError(f"at most {limits.max_turns} turns are allowed in one conversation", field="turn")
-    _check_text("turn.text", turn.text, limits)
+    check_text("turn.text", turn.text, limits)
     check_spoken(turn, "turn.text")
 
 
@@ -205,7 +136,7 @@ def check_turn_counts(parsed: object, limits: Limits, path: str = "") -> None:
     if isinstance(parsed, dict):
         for field in ("context", "turns"):
             if isinstance(turns := parsed.get(field), list):
-                _check_count(f"{path}{field}", turns, limits)
+                check_count(f"{path}{field}", turns, limits)
         if isinstance(messages := parsed.get("messages"), list):
             _check_message_counts(f"{path}messages", messages, limits)
         for field in ("texts", "references"):
@@ -219,11 +150,6 @@ def check_item_count(count: int, limits: Limits) -> None:
     """Raises TooLargeError where a batch has more items than one request may carry."""
     if count > limits.max_items:
         raise TooLargeError(f"{count} items; at most {limits.max_items} are allowed at once", field="items")
-
-
-def _check_count(field: str, turns: Sequence[object], limits: Limits) -> None:
-    if len(turns) > limits.max_turns:
-        raise TooLargeError(f"{len(turns)} turns; at most {limits.max_turns} are allowed at once", field=field)
 
 
 def _check_message_counts(field: str, messages: Sequence[object], limits: Limits) -> None:
@@ -247,7 +173,7 @@ def _check_messages(
         raise TooLargeError(f"{len(messages)} messages; at most {limits.max_turns} are allowed at once", field=field)
     _check_part_count(field, sum(len(each.parts) for each in messages), limits)
     for turn, index in zip(mapped.turns, mapped.indices, strict=True):
-        _check_text(f"{field}.{max(0, index - waiting)}.content", turn.text, limits)
+        check_text(f"{field}.{max(0, index - waiting)}.content", turn.text, limits)
 
 
 def _check_context(request: ScoreRequest | RankRequest | ConversationOpening, limits: Limits) -> None:
@@ -257,23 +183,9 @@ def _check_context(request: ScoreRequest | RankRequest | ConversationOpening, li
         check_turns("context", request.context, limits)
 
 
-def check_turns(field: str, turns: Sequence[Turn], limits: Limits) -> None:
-    """Raises TooLargeError for more turns, or a longer one, than the limits allow."""
-    _check_count(field, turns, limits)
-    most = limits.max_text_chars
-    for index, turn in enumerate(turns):
-        if len(turn.text) > most:
-            _check_text(f"{field}.{index}.text", turn.text, limits)
-
-
-def _check_text(field: str, text: str, limits: Limits) -> None:
-    if len(text) > limits.max_text_chars:
-        raise TooLargeError(f"{len(text)} characters; at most {limits.max_text_chars} are allowed", field=field)
-
-
-def _check_choice(request: ScorerChoice, roster: Roster, defaults: Sequence[str]) -> dict[str, object]:
+def _check_choice(request: ScorerChoice, model_set: ModelSet, defaults: Sequence[str]) -> dict[str, object]:
     """Each name asked with its options; those of a combination's scorers are given under the scorers' names."""
-    scorers, combinations = roster.scorers, roster.combinations
+    scorers, combinations = model_set.scorers, model_set.combinations
     known = ", ".join((*scorers, *combinations))
     for field, names in (("scorers", request.scorers), ("options", request.options)):
         for place, name in enumerate(names or ()):
@@ -285,16 +197,10 @@ def _check_choice(request: ScorerChoice, roster: Roster, defaults: Sequence[str]
     asked = dict.fromkeys((*defaults, *(request.options or ())) if request.scorers is None else request.scorers)
     given = request.options or {}
     return {
-        name: OptionsBehind({each.kind: read_options(each, given.get(each.kind, {})) for each in roster.behind(name)})
+        name: OptionsBehind(
+            {each.kind: read_options(each, given.get(each.kind, {})) for each in model_set.behind(name)}
+        )
         if name in combinations
         else read_options(scorers[name], given.get(name, {}))
         for name in asked
     }
-
-
-def read_options(loaded: LoadedScorer, options: Mapping[str, JsonValue]) -> object:
-    """As the scorer's own; the field is named from the request's root."""
-    try:
-        return loaded.scorer.read_options(options)
-    except InvalidRequestError as error:
-        raise InvalidRequestError(error.message, field=f"options.{loaded.kind}.{error.field}") from None

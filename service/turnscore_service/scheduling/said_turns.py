@@ -8,16 +8,15 @@ from collections.abc import Mapping
 from threading import Lock
 
 from turnscore_core.errors import NotComputableError
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scorers.turn_warnings import WARNINGS
+from turnscore_core.scoring import Item, Outcome
 from turnscore_wire import Score
 
 from turnscore_service import metrics
 from turnscore_service._patches import prometheus_series as series
 from turnscore_service.auth.access import CALLER
-from turnscore_service.scheduling.items import Item
-from turnscore_service.scheduling.outcomes import Outcome
 
 OTHER_TENANTS = "other"
 _MEASURED_TURNS = 16

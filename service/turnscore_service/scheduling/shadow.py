@@ -14,13 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import MergesPieces, RawScore, TokenPack, TurnToScore
+from turnscore_core.scoring import Item, Outcome
 from turnscore_wire import Label, Score
 
 from turnscore_service import metrics
-from turnscore_service.scheduling.items import Item
-from turnscore_service.scheduling.outcomes import Outcome
 from turnscore_service.scheduling.shadow_window import PairWindow
 from turnscore_service.scheduling.split import VersionBeside
 from turnscore_service.scheduling.stages import Stage, StageWatch

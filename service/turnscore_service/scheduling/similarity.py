@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from turnscore_core.scoring import Outcome
 from turnscore_wire import EncodedText, TextSimilarities
-
-from turnscore_service.scheduling.outcomes import Outcome
 
 SIMILARITY = "similarity"
 """The call that compares texts."""

@@ -9,10 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_core.model_set import ModelSet
 from turnscore_wire import Turn
-
-from turnscore_service.scheduling.request_checks import Roster
 
 _HASH_BYTES = 8
 _HASHES = float(1 << 8 * _HASH_BYTES)
@@ -35,29 +34,29 @@ class VersionsBeside:
 
 
 class Split:
-    """Chooses the versions that answer a conversation, out of one roster's."""
+    """Chooses the versions that answer a conversation, out of one model_set's."""
 
-    def __init__(self, roster: Roster, versions: Sequence[VersionBeside] = ()) -> None:
-        self._roster = roster
+    def __init__(self, model_set: ModelSet, versions: Sequence[VersionBeside] = ()) -> None:
+        self._model_set = model_set
         self._versions = versions
-        self._rosters: dict[tuple[str, ...], Roster] = {(): roster}
+        self._model_sets: dict[tuple[str, ...], ModelSet] = {(): model_set}
 
-    def roster_for(self, conversation: str | None, turns: Iterable[Turn]) -> Roster:
-        """The roster that answers the conversation with this name, or else with these turns, oldest first.
+    def model_set_for(self, conversation: str | None, turns: Iterable[Turn]) -> ModelSet:
+        """The model_set that answers the conversation with this name, or else with these turns, oldest first.
 
         The served versions' where it has no name and the user has not said anything.
         """
         if not self._versions:
-            return self._roster
+            return self._model_set
         key = conversation_key(conversation, turns)
         if key is None:
-            return self._roster
+            return self._model_set
         chosen = [each.loaded for each in self._versions if is_drawn(key, each)]
         names = tuple(each.name for each in chosen)
-        roster = self._rosters.get(names)
-        if roster is None:
-            roster = self._rosters[names] = _with_versions(self._roster, chosen)
-        return roster
+        model_set = self._model_sets.get(names)
+        if model_set is None:
+            model_set = self._model_sets[names] = _with_versions(self._model_set, chosen)
+        return model_set
 
 
 def conversation_key(conversation: str | None, turns: Iterable[Turn]) -> str | None:
@@ -77,9 +76,9 @@ def is_drawn(key: str, version: VersionBeside) -> bool:
     return number < version.share * _HASHES
 
 
-def _with_versions(roster: Roster, chosen: Sequence[LoadedScorer]) -> Roster:
+def _with_versions(model_set: ModelSet, chosen: Sequence[LoadedScorer]) -> ModelSet:
     return replace(
-        roster,
-        scorers={**roster.scorers, **{each.kind: each for each in chosen}},
+        model_set,
+        scorers={**model_set.scorers, **{each.kind: each for each in chosen}},
         versions={each.kind: each.name for each in chosen},
     )

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from turnscore_core.errors import ScoringError
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import BuildsPlans, TokenPack, TurnToScore
+from turnscore_core.scoring import encode_in_pieces, encode_isolating
 
-from turnscore_service.scheduling.isolation import encode_in_pieces, encode_isolating
 from turnscore_service.scheduling.stages import Stage, StageWatch
 
 Encoded = tuple[list[TokenPack], Mapping[int, ScoringError]]

@@ -24,7 +24,8 @@ from pydantic import (
     field_validator,
 )
 from pydantic_core import PydanticCustomError
-from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
+from turnscore_core.load_settings import DeviceName, LoadSettings
 from turnscore_wire import Limits, describe_refusal
 
 from turnscore_service.settings.api import AdminSettings, AuthSettings, GrpcSettings, HttpSettings, PageSettings
@@ -110,13 +111,10 @@ def _names_of(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, bool]]
             yield from _names_of(field.annotation, f"{prefix}{name}__")
 
 
-_DEVICES = re.compile(r"auto|cpu|cuda|cuda:\d{1,2}(,cuda:\d{1,2})*")
-
-
 class RuntimeSettings(SettingsGroup):
     """How ONNX Runtime is used, and where."""
 
-    device: str = Field(
+    device: DeviceName = Field(
         default="auto",
         description="`cpu`, `cuda` (all devices, one per worker in turn), `cuda:1`, `cuda:0,cuda:1` (these "
         "devices in turn), or `auto`: CUDA if it works and the bundle has a graph for it, else the CPU. The CPU "
@@ -141,13 +139,6 @@ class RuntimeSettings(SettingsGroup):
         description="Seconds after which an unfinished batch counts as hung: its callers get an error, /readyz "
         "turns 503, and the scorer gets fresh threads.",
     )
-
-    @field_validator("device")
-    @classmethod
-    def _know_device(cls, value: str) -> str:
-        if not _DEVICES.fullmatch(value):
-            raise PydanticCustomError("device", "must be auto, cpu, cuda, cuda:N or a list such as cuda:0,cuda:1")
-        return value
 
 
 class BatchingSettings(SettingsGroup):
@@ -313,21 +304,19 @@ class Settings(BaseSettings):
     def _read_split(cls, value: object) -> object:
         return read_shares(value)
 
-
-class GivenSettings(Settings):
-    """Settings of which the environment says nothing: what is not given has its default. Raises ValidationError."""
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 - these are pydantic-settings' names
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what is given."""
-        return (init_settings,)
+    def loading(self) -> LoadSettings:
+        """What of them concerns loading models."""
+        return LoadSettings(
+            models=self.models,
+            options=self.options,
+            thresholds=self.thresholds,
+            device=self.runtime.device,
+            gpu_memory_share=self.runtime.gpu_memory_share,
+            threads=self.runtime.threads,
+            lanes=self.runtime.lanes,
+            max_batch_tokens=self.batching.max_batch_tokens,
+            workers=self.workers,
+        )
 
 
 def read_settings(given: Mapping[str, Any] | None = None) -> Settings:

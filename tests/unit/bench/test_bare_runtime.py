@@ -5,7 +5,7 @@ from turnscore_bench.harness.traffic import LENGTH_MIXES, BenchTurn, Traffic
 from turnscore_bench.servers.bare import EngagementRows
 from turnscore_bench.servers.bare_runtime import BareRuntime
 from turnscore_bench.servers.ideal_batches import Plan
-from turnscore_core.scorers.loaded_scorer import load_scorer
+from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_models import starter_bundles
 from turnscore_wire import Turn

@@ -25,7 +25,7 @@ from turnscore_bench.gpu.tables import tables
 from turnscore_bench.gpu.ways import PACKED
 from turnscore_bench.harness.traffic import Traffic
 from turnscore_core.inference.devices import CPU
-from turnscore_core.scorers.loaded_scorer import load_scorer
+from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_models import Bundle, GraphVariant
 from turnscore_wire import Turn

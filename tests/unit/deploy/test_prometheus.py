@@ -15,10 +15,9 @@ from prometheus_client import start_http_server
 from support import plain_http
 from turnscore_assessment.drift.sources import collect, query_prometheus, read_service
 from turnscore_core.deadline import Deadline
+from turnscore_core.scoring import Item, Outcome
 from turnscore_load.address import free_port
 from turnscore_service.metrics import write_out
-from turnscore_service.scheduling.items import Item
-from turnscore_service.scheduling.outcomes import Outcome
 from turnscore_service.scheduling.said_turns import SaidTurns
 from turnscore_wire import Score, TokenCount
 

@@ -8,10 +8,9 @@ from quality_bundle import app
 from support.exporter_data import write_rows
 from support.quality_bundles import make_quality_bundle
 from turnscore_assessment.agreement.bundles import make_turn
-from turnscore_core.scorers.loaded_scorer import load_scorer
+from turnscore_core.loaded_scorer import load_scorer, score_turns
 from turnscore_core.scorers.quality import QualityOptions
 from turnscore_core.scorers.scorer import RawScore
-from turnscore_core.scorers.self_test import score_turns
 from turnscore_exporters.quality.value import REPEATS
 from turnscore_models import Bundle, Threshold, read_bundle, starter_bundles, write_bundle
 from typer.testing import CliRunner, Result

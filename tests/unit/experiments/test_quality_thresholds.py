@@ -13,8 +13,7 @@ from support.exporter_data import write_rows
 from support.quality_bundles import make_quality_bundle
 from turnscore_assessment.agreement.bundles import make_turn
 from turnscore_assessment.data.labelled_turns import RatedTurn, read_rated_turns
-from turnscore_core.scorers.loaded_scorer import choose_variant, load_scorer
-from turnscore_core.scorers.self_test import score_turns
+from turnscore_core.loaded_scorer import choose_variant, load_scorer, score_turns
 from turnscore_exporters.calibration.thresholds import choose_order
 from turnscore_models import Bundle, Threshold, read_bundle, starter_bundles
 from typer.testing import CliRunner, Result

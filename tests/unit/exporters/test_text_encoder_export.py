@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from support.exporter_data import build_dialogue, write_rows
-from turnscore_core.scorers.loaded_scorer import load_scorer
+from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_exporters.commands.export import app
 from turnscore_exporters.errors import EncoderError

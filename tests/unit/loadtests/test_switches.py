@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from turnscore_core.scorers.loaded_scorer import choose_variant, load_scorer
+from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_load.switches.bundles import copy_as, damage, falsify
 from turnscore_load.switches.report import checks, report
 from turnscore_load.switches.run import Found, Period, SwitchesSettings

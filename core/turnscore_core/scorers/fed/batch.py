@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from turnscore_core.inference.padded_rows import padded_width
+from turnscore_core.inference.padding import padded_width
 from turnscore_core.scorers.fed.tree import CONTEXT_END, FollowUpTree
 
 Ints = NDArray[np.int64]

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_core.model_set import Combination
 from turnscore_core.scorers.scorer import EncodesTexts, RawScore
 from turnscore_models import BundleError, CombinationCalibration
 
-from turnscore_service.scheduling.combinations import Combination
 from turnscore_service.settings.service import CombinationSettings
 
 VARIABLE = "TURNSCORE_COMBINATIONS"

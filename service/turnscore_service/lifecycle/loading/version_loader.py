@@ -7,7 +7,7 @@ from typing import Protocol
 
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.inference.onnx_library import DeviceError
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import EncodesTexts
 from turnscore_models import Bundle, BundleError
 from turnscore_models.store import resolve

@@ -29,9 +29,8 @@ from turnscore_assessment.drift.report import make_page, make_rules
 from turnscore_assessment.drift.sources import collect, read_file
 from turnscore_assessment.errors import AssessmentError, BadFileError
 from turnscore_core.deadline import Deadline
+from turnscore_core.scoring import Item, Outcome
 from turnscore_service import metrics
-from turnscore_service.scheduling.items import Item
-from turnscore_service.scheduling.outcomes import Outcome
 from turnscore_service.scheduling.said_turns import SaidTurns
 from turnscore_wire import Score, TokenCount, Turn
 from typer.testing import CliRunner

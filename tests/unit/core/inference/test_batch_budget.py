@@ -11,9 +11,8 @@ from prometheus_client import REGISTRY
 from support.fakes import FakeScorer, encoded, loaded_fake
 from support.fed_bundles import make_fed_scorer
 from support.machines import FakeMachine
-from turnscore_core.deadline import Deadline
-from turnscore_core.errors import OverloadedError
-from turnscore_core.inference.batch_budget import (
+from turnscore_core import model_loader
+from turnscore_core.batches import (
     FIRST_TOKENS,
     MOST_CUDA_TOKENS,
     BatchBudget,
@@ -21,16 +20,18 @@ from turnscore_core.inference.batch_budget import (
     cuda_budget,
     find_most_tokens,
 )
+from turnscore_core.deadline import Deadline
+from turnscore_core.errors import OverloadedError
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.inference.devices import Device
 from turnscore_core.inference.onnx_backend import OutOfMemoryError
-from turnscore_core.inference.padded_rows import padded_width
-from turnscore_core.scorers.loaded_scorer import load_scorer
+from turnscore_core.inference.padding import padded_width
+from turnscore_core.load_settings import LoadSettings
+from turnscore_core.loaded_scorer import load_scorer
+from turnscore_core.warm_up import measure_budget, widest_packs
 from turnscore_models import Bundle, starter_bundles
-from turnscore_service.lifecycle.loading import model_loader
-from turnscore_service.lifecycle.loading.warm_up import measure_budget, widest_packs
 from turnscore_service.scheduling.batcher import Batcher
-from turnscore_service.settings.service import BatchingSettings, RuntimeSettings, Settings
+from turnscore_service.settings.service import BatchingSettings
 
 LATER = Deadline.after_ms(86_400_000)
 
@@ -212,14 +213,13 @@ def test_workers_scorers_and_lanes_divide_the_free_memory(
     monkeypatch.setattr(model_loader, "choose_graph", lambda *_: ("cuda-fp16", Device("cuda", 0)))
     monkeypatch.setattr(model_loader, "measure_budget", measure)
     models = tuple(f"{folder}/" for folder in starter_bundles()[:2])
-    runtime = RuntimeSettings(device=device, gpu_memory_share=0.5)
-    settings = Settings(models=models, workers=workers, runtime=runtime)
+    settings = LoadSettings(models=models, workers=workers, device=device, gpu_memory_share=0.5)
     with caplog.at_level(logging.INFO, "turnscore.models"):
         scorers = model_loader.load_scorers(settings, machine=FakeMachine())
     assert parts == [int(0.5 * (20 << 30) / beside / 2 / 2)] * 2
     assert {each.budget.most_tokens for each in scorers.values()} == {2_048}
     assert "takes batches of up to 2048 tokens" in caplog.text
     parts.clear()
-    named = settings.model_copy(update={"batching": BatchingSettings(max_batch_tokens=512)})
+    named = settings.model_copy(update={"max_batch_tokens": 512})
     model_loader.load_scorers(named, machine=FakeMachine())
     assert parts == []

@@ -10,7 +10,7 @@ import pytest
 from support.graphs import draw_feeds, save_row_graph
 from turnscore_core.inference import bound_session
 from turnscore_core.inference.bound_session import BoundSession
-from turnscore_core.inference.shape_steps import round_axis, round_up
+from turnscore_core.inference.padding import round_axis, round_up
 
 
 class WatchedSession:

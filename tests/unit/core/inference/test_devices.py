@@ -6,8 +6,9 @@ import pytest
 from support.machines import CPU_BUILD, GPU_BUILD, FakeMachine
 from turnscore_core.inference.devices import CPU, Device, choose_devices, count_workers_beside
 from turnscore_core.inference.onnx_library import DeviceError, OnnxBuild
+from turnscore_core.load_settings import LoadSettings
+from turnscore_core.model_loader import load_scorers
 from turnscore_models import starter_bundles
-from turnscore_service.lifecycle.loading.model_loader import load_scorers
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import RuntimeSettings, Settings
 
@@ -104,7 +105,7 @@ def test_a_device_that_means_nothing_is_refused_as_a_setting(asked: str):
 
 async def test_the_service_stays_alive_and_tells_why_it_does_not_use_cuda():
     settings = Settings(runtime=RuntimeSettings(device="cuda:0"))
-    runtime = Runtime(settings, load=lambda each: load_scorers(each, machine=FakeMachine(CPU_BUILD)))
+    runtime = Runtime(settings, load=lambda each: load_scorers(each.loading(), machine=FakeMachine(CPU_BUILD)))
     runtime.start()
     await runtime.wait_until_loaded()
     assert runtime.health.state == "refused"
@@ -114,15 +115,15 @@ async def test_the_service_stays_alive_and_tells_why_it_does_not_use_cuda():
 
 def test_auto_logs_why_it_computes_on_the_cpu(caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.INFO, "turnscore.models"):
-        scorers = load_scorers(Settings(models=STARTER), machine=FakeMachine(CPU_BUILD))
+        scorers = load_scorers(LoadSettings(models=STARTER), machine=FakeMachine(CPU_BUILD))
     assert [each.device for each in scorers.values()] == [CPU]
     assert "computing on the CPU: the installed ONNX Runtime 1.31.1 is a CPU build" in caplog.text
 
 
 def test_a_starter_bundle_runs_on_the_cpu_of_a_machine_with_cuda_by_auto_only(caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.INFO, "turnscore.models"):
-        scorers = load_scorers(Settings(models=STARTER), machine=FakeMachine())
+        scorers = load_scorers(LoadSettings(models=STARTER), machine=FakeMachine())
     assert [(each.device, each.variant) for each in scorers.values()] == [(CPU, "cpu-int8")]
     assert "has no graph for cuda:0; it runs on the CPU" in caplog.text
     with pytest.raises(Exception, match=r"no graph for cuda:0 \(cuda-fp16 or fp32\); it has cpu-int8"):
-        load_scorers(Settings(models=STARTER, runtime=RuntimeSettings(device="cuda")), machine=FakeMachine())
+        load_scorers(LoadSettings(models=STARTER, device="cuda"), machine=FakeMachine())

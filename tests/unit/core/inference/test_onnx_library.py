@@ -43,10 +43,10 @@ def test_a_runtime_half_removed_is_broken(monkeypatch: pytest.MonkeyPatch):
 def test_the_service_can_be_imported_without_a_runtime():
     script = (
         "import sys; sys.modules['onnxruntime'] = None\n"
-        "import turnscore_service.lifecycle.loading.model_loader, turnscore_service.api.http.app\n"
-        "from turnscore_service.settings.service import Settings\n"
+        "import turnscore_core.model_loader, turnscore_service.api.http.app\n"
+        "from turnscore_core.load_settings import LoadSettings\n"
         "from turnscore_core.inference.onnx_library import DeviceError\n"
-        "try: turnscore_service.lifecycle.loading.model_loader.load_scorers(Settings())\n"
+        "try: turnscore_core.model_loader.load_scorers(LoadSettings())\n"
         "except DeviceError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

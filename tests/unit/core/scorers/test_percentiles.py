@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from turnscore_core.scorers.loaded_scorer import interpolate
+from turnscore_core.loaded_scorer import interpolate
 
 RANKS = np.arange(101.0)
 values = st.floats(-20, 20, allow_nan=False)

@@ -8,9 +8,8 @@ import pytest
 from support.wrong_graphs import ConstantScorer, corrupt_matrix, permute_outputs, with_graph
 from turnscore_core.inference import onnx_backend
 from turnscore_core.inference.onnx_backend import open_session
-from turnscore_core.scorers.loaded_scorer import load_scorer
+from turnscore_core.loaded_scorer import load_scorer, read_turn, run_self_test
 from turnscore_core.scorers.scorer import RawScore
-from turnscore_core.scorers.self_test import read_turn, run_self_test
 from turnscore_models import (
     Bundle,
     InvalidManifestError,

@@ -21,8 +21,8 @@ from turnscore_core.scorers.scorer import TokenPack, TurnToScore
 from turnscore_core.scorers.sentiment_stop import SentimentStopScorer
 from turnscore_core.scorers.text_ends import CHARS_PER_TOKEN
 from turnscore_core.scorers.turn_warnings import REPEAT_TURNS, TAIL_CHARS
+from turnscore_core.scoring import Item
 from turnscore_models import read_bundle, starter_bundles, write_bundle
-from turnscore_service.scheduling.items import Item
 from turnscore_wire import Turn
 
 QUALITY_END = 512

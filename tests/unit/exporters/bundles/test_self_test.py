@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from turnscore_core.scorers.loaded_scorer import load_scorer
+from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.scorers.scorer import RawScore
 from turnscore_exporters.bundles import self_test
 from turnscore_exporters.bundles.self_test_turns import SELF_TEST_TEXTS

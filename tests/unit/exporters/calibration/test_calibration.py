@@ -17,9 +17,8 @@ from support.quality_bundles import make_quality_bundle
 from turnscore_assessment.errors import AgreementError, BadDataError
 from turnscore_client._command.registry import app
 from turnscore_client.testing import MockTurnScore
-from turnscore_core.scorers.loaded_scorer import load_scorer
+from turnscore_core.loaded_scorer import load_scorer, score_turns
 from turnscore_core.scorers.scorer import TurnToScore
-from turnscore_core.scorers.self_test import score_turns
 from turnscore_exporters.calibration import recalibration
 from turnscore_exporters.calibration.calibration import calibrate_formula
 from turnscore_exporters.calibration.job import score_by_service

@@ -8,10 +8,9 @@ from support.fed_checkpoints import export_tiny_fed, save_tiny_dialogpt
 from support.quality_bundles import HEADS_FILE, make_quality_bundle
 from turnscore_assessment.agreement.bundles import make_turn
 from turnscore_assessment.data.dialogue_sets import STATED, ObservedTurn, Population
-from turnscore_core.scorers.loaded_scorer import LoadedScorer, choose_variant, load_scorer
+from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer, score_turns
 from turnscore_core.scorers.quality_rows import HEADS
 from turnscore_core.scorers.scorer import RawScore
-from turnscore_core.scorers.self_test import score_turns
 from turnscore_exporters.calibration.percentiles import renew_percentiles
 from turnscore_exporters.errors import ExporterError
 from turnscore_models import Bundle, read_bundle, starter_bundles

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from turnscore_core.scorers.loaded_scorer import load_scorer
+from turnscore_core.loaded_scorer import load_scorer
 from turnscore_exporters.commands.export import app as export_app
 from turnscore_exporters.commands.train import app as train_app
 from turnscore_exporters.engagement import job as train_engagement

@@ -10,7 +10,7 @@ from support.exporter_data import write_rows
 from support.fed_checkpoints import save_tiny_dialogpt
 from transformers import GPT2Config, GPT2LMHeadModel
 from turnscore_assessment.errors import BadDataError
-from turnscore_core.scorers.loaded_scorer import load_scorer
+from turnscore_core.loaded_scorer import load_scorer
 from turnscore_exporters.bundles.writer import GRAPH_FILES
 from turnscore_exporters.commands.export import app
 from turnscore_exporters.errors import CheckpointError, ExporterError, ParityError

@@ -14,11 +14,10 @@ from support.exporter_data import build_sentence
 from support.quality_bundles import make_quality_bundle
 from support.wrong_graphs import permute_outputs, with_graph
 from turnscore_core.inference.onnx_backend import OnnxBackend
-from turnscore_core.scorers.loaded_scorer import load_scorer
+from turnscore_core.loaded_scorer import load_scorer, read_turn
+from turnscore_core.loaded_scorer import score_turns as serve
 from turnscore_core.scorers.quality_rows import HEADS, RowLayout, lay_out_batch
 from turnscore_core.scorers.scorer import TurnToScore
-from turnscore_core.scorers.self_test import read_turn
-from turnscore_core.scorers.self_test import score_turns as serve
 from turnscore_exporters.bundles.encoder import GraphChoice
 from turnscore_exporters.commands.export import app
 from turnscore_exporters.errors import CheckpointError, ParityError

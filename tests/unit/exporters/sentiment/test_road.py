@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.sentiment_data import write_sentiment_data
-from turnscore_core.scorers.loaded_scorer import load_scorer
+from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_exporters.commands.export import app as export_app
 from turnscore_exporters.commands.train import app as train_app

@@ -6,12 +6,12 @@ import pytest
 from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
 from support.shared_levels import DictLevel
+from turnscore_core.score_entries import mark_key
 from turnscore_core.scorers.parts import ScorePart
 from turnscore_core.scorers.scorer import RawScore, TurnToScore
-from turnscore_service.cache.key import mark_key
 from turnscore_service.cache.redis_client import PendingWrite
 from turnscore_service.cache.redis_level import RedisLevel
-from turnscore_service.cache.score_cache import CacheChoice, Lookup, ScoreCache
+from turnscore_service.cache.score_cache import Lookup, ScoreCache
 from turnscore_service.settings.cache import CacheSettings
 from turnscore_wire import TokenCount
 
@@ -44,7 +44,7 @@ class DictStore:
 
 
 def look_up(cache: ScoreCache, loaded: object) -> Lookup:
-    return cache.look_up(loaded, TURN, CacheChoice("use", None))  # type: ignore[arg-type]
+    return cache.look_up(loaded, TURN)  # type: ignore[arg-type]
 
 
 def keep(cache: ScoreCache, loaded: object, value: float) -> None:

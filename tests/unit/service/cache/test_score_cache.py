@@ -9,14 +9,13 @@ from prometheus_client import REGISTRY
 from support.fakes import FakeScorer, loaded_fake
 from support.fed_bundles import make_fed_scorer
 from support.shared_levels import DictLevel
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.parts import ScorePart
 from turnscore_core.scorers.scorer import RawScore, TurnToScore
-from turnscore_service.cache.score_cache import CacheChoice, Lookup, ScoreCache
+from turnscore_service.cache.score_cache import Lookup, ScoreCache
 from turnscore_service.settings.cache import CacheSettings
 from turnscore_wire import TokenCount, Turn
 
-USE, BYPASS, REFRESH = (CacheChoice(mode) for mode in ("use", "bypass", "refresh"))
 ONLY_SHARED = CacheSettings(local_max_bytes=0)
 
 
@@ -47,10 +46,8 @@ def cache_with_mark(loaded: LoadedScorer, shared: DictLevel) -> ScoreCache:
     return cache
 
 
-async def ask(
-    cache: ScoreCache, loaded: LoadedScorer, text: str = "hi", choice: CacheChoice = USE, options: Any = None
-) -> Lookup:
-    lookup = cache.look_up(loaded, TurnToScore([Turn(speaker="user", text="hello")], text, options=options), choice)
+async def ask(cache: ScoreCache, loaded: LoadedScorer, text: str = "hi", options: Any = None, **choice: Any) -> Lookup:
+    lookup = cache.look_up(loaded, TurnToScore([Turn(speaker="user", text="hello")], text, options=options), **choice)
     await cache.find([lookup], 1)
     return lookup
 
@@ -96,7 +93,7 @@ async def test_all_that_is_missing_is_asked_in_one_round_trip():
     await keep(cache, loaded, text="known")
     shared.asked.clear()
     texts = ["a", "known", "b", "c"]
-    lookups = [cache.look_up(loaded, TurnToScore([Turn(speaker="user", text="hello")], text), USE) for text in texts]
+    lookups = [cache.look_up(loaded, TurnToScore([Turn(speaker="user", text="hello")], text)) for text in texts]
     await cache.find(lookups, 1)
     assert [len(keys) for keys in shared.asked] == [3]
 
@@ -134,8 +131,8 @@ async def test_the_same_mark_again_hides_nothing():
 async def test_namespaces_do_not_see_each_other():
     loaded, shared = fake(), DictLevel()
     cache = cache_of(loaded, shared)
-    await keep(cache, loaded, choice=CacheChoice(namespace="one"))
-    assert values(await ask(cache, loaded, choice=CacheChoice(namespace="two"))) == [None]
+    await keep(cache, loaded, namespace="one")
+    assert values(await ask(cache, loaded, namespace="two")) == [None]
     assert values(await ask(cache, loaded)) == [None]
     assert values(await ask(cache_of(loaded, shared, CacheSettings(namespace="one")), loaded)) == [0.5]
 
@@ -143,18 +140,18 @@ async def test_namespaces_do_not_see_each_other():
 async def test_a_bypass_neither_finds_nor_keeps():
     loaded, shared = fake(), DictLevel()
     cache = cache_of(loaded, shared)
-    await keep(cache, loaded, choice=BYPASS)
+    await keep(cache, loaded, mode="bypass")
     assert not shared.entries
     await keep(cache, loaded)
-    assert values(await ask(cache, loaded, choice=BYPASS)) == [None]
+    assert values(await ask(cache, loaded, mode="bypass")) == [None]
 
 
 async def test_a_refresh_finds_nothing_and_keeps_what_was_computed():
     loaded, shared = fake(), DictLevel()
     cache = cache_of(loaded, shared)
     await keep(cache, loaded)
-    assert values(await ask(cache, loaded, choice=REFRESH)) == [None]
-    await keep(cache, loaded, value=0.75, choice=REFRESH)
+    assert values(await ask(cache, loaded, mode="refresh")) == [None]
+    await keep(cache, loaded, value=0.75, mode="refresh")
     assert values(await ask(cache, loaded)) == [0.75]
     assert values(await ask(cache_of(loaded, shared), loaded)) == [0.75]
 

@@ -51,7 +51,7 @@ async def run_command(*arguments: str) -> tuple[int, str]:
 
 
 def model_of(runtime: Runtime) -> str:
-    return runtime.pipeline().roster.scorers["fake"].bundle.manifest.reference
+    return runtime.pipeline().model_set.scorers["fake"].bundle.manifest.reference
 
 
 async def test_the_command_has_every_worker_switch_and_says_what_each_did(folder: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
 from support.switching import FakeLoader, ask, counted, second_version, switchable
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_models import Bundle, BundleError, MismatchedGraphError
 from turnscore_service.lifecycle.model_switch import SwitchRefusedError
 

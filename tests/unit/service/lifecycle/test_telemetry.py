@@ -17,7 +17,7 @@ SERVED = """
 import sys
 from pathlib import Path
 from turnscore_models import read_bundle
-from turnscore_core.scorers.loaded_scorer import load_scorer
+from turnscore_core.loaded_scorer import load_scorer
 load_scorer(read_bundle(Path(sys.argv[1])), "cpu-int8").prove()
 """
 BARE = """

@@ -72,7 +72,7 @@ async def test_everything_that_belongs_to_the_models_follows() -> None:
     }
     later, loader.named = loader.named, {name: loader.known[f"{name}:1.0.0"] for name in loader.named}
     async with switchable(loader, Settings(combinations=parts)) as (runtime, switch):
-        assert list(runtime.pipeline().roster.defaults) == ["fake"]
+        assert list(runtime.pipeline().model_set.defaults) == ["fake"]
         runtime.answered.note(b"a body", is_answered=True)
         loader.named = later
         for each in later.values():
@@ -83,7 +83,7 @@ async def test_everything_that_belongs_to_the_models_follows() -> None:
         similar = await runtime.pipeline().similarity(
             SimilarityRequest(texts=["a", "b c"]), "r", Deadline.after_ms(60_000)
         )
-        assert list(runtime.pipeline().roster.defaults) == ["fake", "aside"]  # it only stood in before
+        assert list(runtime.pipeline().model_set.defaults) == ["fake", "aside"]  # it only stood in before
         assert b"a body" not in runtime.answered  # its score is not in the cache any more
     assert {name: score.model for name, score in reply.scores.items()} == {
         "both": "fake:1.1.0", "fake": "fake:1.1.0", "aside": "aside:1.1.0",

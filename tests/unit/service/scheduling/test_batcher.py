@@ -7,13 +7,12 @@ from collections.abc import AsyncIterator
 import pytest
 from prometheus_client import REGISTRY
 from support.fakes import FakeScorer, encoded, loaded_fake
+from turnscore_core.batches import BatchBudget, SizedPack, WasteLimit, grow_batch
 from turnscore_core.deadline import Deadline
 from turnscore_core.errors import DeadlineExceededError, FailedScoringError, NotReadyError
-from turnscore_core.inference.batch_budget import BatchBudget, WasteLimit
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.scorers.scorer import RawScore
 from turnscore_service.auth.access import CALLER, Caller
-from turnscore_service.scheduling.batch_growth import SizedPack, grow_batch
 from turnscore_service.scheduling.batcher import Batcher
 from turnscore_service.scheduling.stages import StageWatch
 from turnscore_service.settings.service import BatchingSettings

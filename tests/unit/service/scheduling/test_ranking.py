@@ -2,7 +2,7 @@
 
 import pytest
 from turnscore_core.errors import DeadlineExceededError, FailedScoringError
-from turnscore_service.scheduling.outcomes import Outcome
+from turnscore_core.scoring import Outcome
 from turnscore_service.scheduling.ranking import rank_candidates
 from turnscore_wire import Score, TokenCount
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from support.fakes import FakeScorer, loaded_fake, version_beside
-from turnscore_service.scheduling.request_checks import Roster, choose_defaults
+from turnscore_core.model_set import ModelSet, choose_defaults
 from turnscore_service.scheduling.split import Split, VersionBeside, conversation_key, is_drawn
 from turnscore_wire import Turn
 
@@ -16,7 +16,7 @@ def drawn(version: VersionBeside) -> set[str]:
     return {each for each in IDS if is_drawn(f"named:{each}", version)}
 
 
-def roster_of(*names: str) -> Roster:
+def roster_of(*names: str) -> ModelSet:
     return choose_defaults({name: loaded_fake(FakeScorer(), name) for name in names or ("fake",)})
 
 
@@ -59,25 +59,25 @@ def test_a_conversation_stays_with_its_version_turn_by_turn():
     split = Split(roster_of(), [version_beside(FakeScorer(), 0.5)])
     for number in range(50):
         turns = [system("Welcome!"), user(f"my order {number} is late"), system("Oh."), user("so?"), system("Sorry.")]
-        found = {id(split.roster_for(None, turns[:length])) for length in range(2, len(turns) + 1)}
+        found = {id(split.model_set_for(None, turns[:length])) for length in range(2, len(turns) + 1)}
         assert len(found) == 1
         later = [user("x"), *turns]
-        assert len({id(split.roster_for(f"c{number}", each)) for each in (turns, later, [])}) == 1
+        assert len({id(split.model_set_for(f"c{number}", each)) for each in (turns, later, [])}) == 1
 
 
 def test_a_name_tells_apart_conversations_that_begin_alike():
     split = Split(roster_of(), [version_beside(FakeScorer(), 0.5)])
-    versions = [split.roster_for(name, [user("hi")]).versions.get("fake") for name in IDS[:200]]
+    versions = [split.model_set_for(name, [user("hi")]).versions.get("fake") for name in IDS[:200]]
     assert 60 < versions.count("fake:1.1.0") < 140
-    unnamed = {split.roster_for(None, [user("hi"), system(name)]).versions.get("fake") for name in IDS[:200]}
+    unnamed = {split.model_set_for(None, [user("hi"), system(name)]).versions.get("fake") for name in IDS[:200]}
     assert len(unnamed) == 1
 
 
 def test_before_the_user_said_anything_the_served_version_answers():
     split = Split(roster_of(), [version_beside(FakeScorer(), 1.0)])
     assert conversation_key(None, [system("Welcome!"), user("  ")]) is None
-    assert split.roster_for(None, [system("Welcome!")]).versions == {}
-    assert split.roster_for(None, [user("hi")]).versions == {"fake": "fake:1.1.0"}
+    assert split.model_set_for(None, [system("Welcome!")]).versions == {}
+    assert split.model_set_for(None, [user("hi")]).versions == {"fake": "fake:1.1.0"}
 
 
 def test_a_name_is_not_mistaken_for_a_text():
@@ -88,15 +88,17 @@ def test_versions_of_two_scorers_are_drawn_apart():
     split = Split(
         roster_of("fake", "other"), [version_beside(FakeScorer(), 0.5), version_beside(FakeScorer(), 0.5, "other")]
     )
-    seen = [tuple(sorted(split.roster_for(each, []).versions)) for each in IDS[:400]]
+    seen = [tuple(sorted(split.model_set_for(each, []).versions)) for each in IDS[:400]]
     assert {each: 60 < seen.count(each) < 140 for each in seen} == {
         (): True, ("fake",): True, ("other",): True, ("fake", "other"): True,
     }  # fmt: skip
 
 
 def test_a_roster_names_the_version_for_its_kind_and_leaves_the_rest():
-    roster = roster_of("fake", "other")
+    model_set = roster_of("fake", "other")
     version = version_beside(FakeScorer())
-    found = Split(roster, [version]).roster_for("c", [])
-    assert found == replace(roster, scorers={**roster.scorers, "fake": version.loaded}, versions={"fake": "fake:1.1.0"})
-    assert Split(roster).roster_for("c", []) is roster
+    found = Split(model_set, [version]).model_set_for("c", [])
+    assert found == replace(
+        model_set, scorers={**model_set.scorers, "fake": version.loaded}, versions={"fake": "fake:1.1.0"}
+    )
+    assert Split(model_set).model_set_for("c", []) is model_set

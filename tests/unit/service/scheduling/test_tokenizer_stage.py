@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import pytest
 from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
+from turnscore_core.loaded_scorer import TokenizingPace, measure_tokenizing
 from turnscore_core.scorers.scorer import TokenPack, TurnToScore
-from turnscore_core.scorers.tokenizer_pace import TokenizingPace, measure_tokenizing
 from turnscore_service.scheduling.tokenizer_stage import Tokenizing
 from turnscore_wire import Turn
 

@@ -6,7 +6,7 @@ import pytest
 from support.fakes import FakeEncoder, FakeScorer, loaded_fake
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.inference.onnx_library import DeviceError
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_models import Bundle, BundleError, BundleNotFoundError, MismatchedGraphError
 from turnscore_service.lifecycle.loading.version_loader import load_versions
 from turnscore_service.scheduling.split import VersionsBeside

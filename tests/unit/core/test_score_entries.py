@@ -4,17 +4,17 @@ import math
 
 import numpy as np
 import pytest
-from turnscore_core.scorers.parts import WHOLE, ScorePart
-from turnscore_core.scorers.scorer import RawScore
-from turnscore_core.scorers.turn_warnings import WARNINGS
-from turnscore_service.cache.entry import (
+from turnscore_core.score_entries import (
+    ENTRY_FORMAT,
     MAX_PARTS,
     StaleEntryError,
     UnreadableEntryError,
     decode_entry,
     encode_entry,
 )
-from turnscore_service.cache.key import ENTRY_FORMAT
+from turnscore_core.scorers.parts import WHOLE, ScorePart
+from turnscore_core.scorers.scorer import RawScore
+from turnscore_core.scorers.turn_warnings import WARNINGS
 from turnscore_wire import TokenCount
 
 PARTS = {

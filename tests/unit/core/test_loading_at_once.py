@@ -11,12 +11,11 @@ from support.encoder_bundles import make_encoder_bundle
 from support.fakes import FakeScorer, loaded_fake
 from support.machines import CPU_BUILD, FakeMachine
 from support.quality_bundles import make_quality_bundle
+from turnscore_core import loaded_scorer, model_loader
 from turnscore_core.inference.concurrency import Concurrency
-from turnscore_core.scorers import loaded_scorer
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
-from turnscore_service.lifecycle.loading import model_loader
-from turnscore_service.lifecycle.loading.model_loader import ModelLoader
-from turnscore_service.settings.service import BatchingSettings, RuntimeSettings, Settings
+from turnscore_core.load_settings import LoadSettings
+from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_core.model_loader import ModelLoader
 
 pytestmark = pytest.mark.usefixtures("two_cpus")
 
@@ -30,10 +29,10 @@ def loader(folder: Path, **runtime: int) -> ModelLoader:
     """Of an encoder and a quality bundle."""
     make_encoder_bundle(folder / "encoder")
     make_quality_bundle(folder / "quality")
-    settings = Settings(
+    settings = LoadSettings(
         models=(f"{folder}/encoder", f"{folder}/quality"),
-        runtime=RuntimeSettings(**runtime),
-        batching=BatchingSettings(max_batch_tokens=64),
+        max_batch_tokens=64,
+        **runtime,
     )
     return ModelLoader(settings, machine=FakeMachine(CPU_BUILD))
 

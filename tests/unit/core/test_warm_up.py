@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from support.fakes import FakeScorer, loaded_fake
 from support.quality_bundles import make_quality_bundle
+from turnscore_core import warm_up
+from turnscore_core.batches import padded_tokens
 from turnscore_core.inference.concurrency import Concurrency
-from turnscore_core.scorers.loaded_scorer import choose_variant, load_scorer
+from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
+from turnscore_core.warm_up import fill_arenas
 from turnscore_models import read_bundle, starter_bundles
-from turnscore_service.lifecycle.loading import warm_up
-from turnscore_service.lifecycle.loading.warm_up import fill_arenas
-from turnscore_service.scheduling.batch_growth import padded_tokens
 from turnscore_wire import Turn
 
 MOST_TOKENS = 256

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from support.engines import dialogue, engine_of, values
 from support.fakes import NOT_A_NUMBER, POISON, FakeEncoder, FakeScorer, encoded, loaded_fake
+from turnscore_core.dialogues import Dialogue
+from turnscore_core.engine import Engine, OptionsError
 from turnscore_core.inference.onnx_library import DeviceError
+from turnscore_core.load_settings import LoadSettings
 from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
 from turnscore_models import BundleError
-from turnscore_service.engine import Dialogue, Engine, OptionsError
-from turnscore_service.settings.service import Settings
 from turnscore_wire import ErrorCode, Limits, Turn
 
 
@@ -207,7 +208,7 @@ def test_a_bundle_under_another_scorer_s_name_and_one_that_scores_no_turns_are_r
 
 
 def test_what_the_loader_refuses_is_raised():
-    def refuse(_: Settings) -> Mapping[str, Any]:
+    def refuse(_: LoadSettings) -> Mapping[str, Any]:
         raise DeviceError("no device")
 
     with pytest.raises(DeviceError):
@@ -221,9 +222,9 @@ def test_the_environment_changes_nothing(fake_scorer: FakeScorer, monkeypatch: p
     monkeypatch.setenv("TURNSCORE_LIMITS__MAX_TURNS", "1")
     monkeypatch.setenv("TURNSCORE_NOBODY_READS", "this")
     monkeypatch.setenv("TURNSCORE_RUNTIME__THREADS", "several")
-    asked: list[Settings] = []
+    asked: list[LoadSettings] = []
 
-    def load(settings: Settings) -> Mapping[str, Any]:
+    def load(settings: LoadSettings) -> Mapping[str, Any]:
         asked.append(settings)
         return {"fake": loaded_fake(fake_scorer)}
 
@@ -231,7 +232,7 @@ def test_the_environment_changes_nothing(fake_scorer: FakeScorer, monkeypatch: p
         assert engine.score([dialogue("a", "hi", "hello")])[0].error is None
     [settings] = asked
     assert settings.models == (str(Path("bundle").absolute()),)
-    assert (settings.runtime.threads, settings.runtime.lanes, settings.runtime.device) == (2, 3, "cpu")
+    assert (settings.threads, settings.lanes, settings.device) == (2, 3, "cpu")
 
 
 async def test_it_scores_where_an_event_loop_runs(fake_scorer: FakeScorer):

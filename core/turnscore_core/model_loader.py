@@ -9,26 +9,25 @@ from dataclasses import asdict, replace
 from functools import cached_property, partial
 from typing import Protocol
 
+from turnscore_models import Bundle, BundleError, CorruptBundleError, GraphVariant, read_bundle, starter_bundles
+from turnscore_models.store import resolve
+
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.inference.cpu_budget import usable_cpus
 from turnscore_core.inference.cuda_backend import CudaOptions
 from turnscore_core.inference.devices import CPU, Device, choose_devices, count_workers_beside
 from turnscore_core.inference.machine import Machine, ThisMachine
 from turnscore_core.inference.onnx_backend import RunCount
-from turnscore_core.scorers.loaded_scorer import (
+from turnscore_core.load_settings import LoadSettings
+from turnscore_core.loaded_scorer import (
     LoadedScorer,
     choose_graph,
     measure_concurrency,
     measure_pace,
     prove_scorer,
 )
-from turnscore_models import Bundle, BundleError, CorruptBundleError, GraphVariant, read_bundle, starter_bundles
-from turnscore_models.store import resolve
-
-from turnscore_service.lifecycle.loading.warm_up import fill_arenas, fill_device, measure_budget
-from turnscore_service.lifecycle.proof.process import prove_apart
-from turnscore_service.lifecycle.proof.proof import ProofOrder, with_options
-from turnscore_service.settings.service import Settings
+from turnscore_core.preflight import ProofOrder, prove_apart, with_options
+from turnscore_core.warm_up import fill_arenas, fill_device, measure_budget
 
 CUDA_LANES = 2
 """One batch is laid out and copied while another computes. Chosen."""
@@ -77,7 +76,7 @@ class ModelLoader:
     The Loader of what the settings name.
     """
 
-    def __init__(self, settings: Settings, *, worker: int = 0, machine: Machine | None = None) -> None:
+    def __init__(self, settings: LoadSettings, *, worker: int = 0, machine: Machine | None = None) -> None:
         # A request's few texts are tokenized faster by one thread than by a pool, whose threads would take the CPUs
         # from inference: measured on 2 CPUs, 0.24 ms instead of 0.40 for one turn.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -187,7 +186,7 @@ class ModelLoader:
 
     @cached_property
     def _devices(self) -> tuple[Device, ...]:
-        choice = choose_devices(self._settings.runtime.device, self._machine, worker=self._worker)
+        choice = choose_devices(self._settings.device, self._machine, worker=self._worker)
         if choice.note:
             _LOGGER.info("computing on the CPU: %s", choice.note)
         return choice.devices
@@ -224,20 +223,20 @@ class ModelLoader:
 
     def _first_concurrency(self, device: Device) -> Concurrency:
         """What the settings say, else one lane of one thread, which is where measuring begins."""
-        runtime = self._settings.runtime
+        settings = self._settings
         if device != CPU:
-            return Concurrency(runtime.lanes or CUDA_LANES)
-        if runtime.threads:
-            return Concurrency(runtime.lanes or max(1, self._cpus // runtime.threads), runtime.threads)
+            return Concurrency(settings.lanes or CUDA_LANES)
+        if settings.threads:
+            return Concurrency(settings.lanes or max(1, self._cpus // settings.threads), settings.threads)
         return Concurrency()
 
     def _tune(self, proved: LoadedScorer) -> LoadedScorer:
         """The scorer in the lanes and threads that serve it best, where the settings leave that to be measured."""
-        runtime = self._settings.runtime
-        if proved.device != CPU or runtime.threads:
+        settings = self._settings
+        if proved.device != CPU or settings.threads:
             return proved
         measured = measure_concurrency(proved, self._cpus)
-        measured = replace(measured, lanes=runtime.lanes or measured.lanes)
+        measured = replace(measured, lanes=settings.lanes or measured.lanes)
         if (measured.threads, measured.wide_threads) == (proved.concurrency.threads, proved.concurrency.wide_threads):
             return replace(proved, concurrency=measured)
         return self._load(proved.bundle, proved.variant, proved.device, measured)
@@ -250,17 +249,17 @@ class ModelLoader:
         return replace(loaded, threshold=self._settings.thresholds.get(manifest.kind, loaded.threshold))
 
     def _most_tokens(self, loaded: LoadedScorer) -> int:
-        return self._settings.batching.max_batch_tokens or loaded.budget.most_tokens
+        return self._settings.max_batch_tokens or loaded.budget.most_tokens
 
     def _share_memory(self, scorers: Mapping[str, LoadedScorer]) -> dict[str, LoadedScorer]:
         """The scorers with their batch budgets: on CUDA, what their part of the free memory allows."""
         settings, shared = self._settings, dict(scorers)
         on_cuda = {name: each for name, each in scorers.items() if each.device != CPU}
-        if not on_cuda or settings.batching.max_batch_tokens:
+        if not on_cuda or settings.max_batch_tokens:
             return shared
         index = next(iter(on_cuda.values())).device.index
-        beside = count_workers_beside(settings.runtime.device, settings.workers, len(self._machine.cuda_devices().gpus))
-        may_take = settings.runtime.gpu_memory_share * self._machine.free_bytes(index) / beside / len(on_cuda)
+        beside = count_workers_beside(settings.device, settings.workers, len(self._machine.cuda_devices().gpus))
+        may_take = settings.gpu_memory_share * self._machine.free_bytes(index) / beside / len(on_cuda)
         for name, loaded in on_cuda.items():
             part = int(may_take / loaded.concurrency.lanes)
             shared[name] = measure_budget(loaded, partial(self._machine.free_bytes, index), part)
@@ -268,7 +267,7 @@ class ModelLoader:
         return shared
 
 
-def load_scorers(settings: Settings, *, worker: int = 0, machine: Machine | None = None) -> dict[str, LoadedScorer]:
+def load_scorers(settings: LoadSettings, *, worker: int = 0, machine: Machine | None = None) -> dict[str, LoadedScorer]:
     """As `ModelLoader.load_all`."""
     return ModelLoader(settings, worker=worker, machine=machine).load_all()
 
@@ -289,7 +288,7 @@ def _require_digest(proved: str, bundle: Bundle) -> None:
         )
 
 
-def _find_bundles(settings: Settings) -> list[Bundle]:
+def _find_bundles(settings: LoadSettings) -> list[Bundle]:
     if settings.models:
         return [resolve(reference) for reference in settings.models]
     return [read_bundle(folder) for folder in starter_bundles()]

@@ -13,9 +13,16 @@ import psutil
 import pytest
 from support.conditions import until, wait_until
 from support.quality_bundles import LAYOUT, make_quality_bundle
+from turnscore_core.preflight import (
+    MOST_KEPT,
+    PRIORITY,
+    FailedProofError,
+    ProofOrder,
+    ProofProcess,
+    prove_apart,
+    with_options,
+)
 from turnscore_models import Bundle, BundleError, write_bundle
-from turnscore_service.lifecycle.proof.process import MOST_KEPT, PRIORITY, FailedProofError, ProofProcess, prove_apart
-from turnscore_service.lifecycle.proof.proof import ProofOrder, with_options
 
 ORDER = ProofOrder(folder=Path("nowhere"), options={}, variant="fp32")
 
@@ -143,7 +150,7 @@ def test_a_proof_ends_with_a_service_that_is_killed(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     proves = f"""
         import os, pathlib, signal
-        from turnscore_service.lifecycle.proof.proof import end_with_parent
+        from turnscore_core.preflight import end_with_parent
         end_with_parent()
         pathlib.Path({str(file)!r}).write_text(f"{{os.getpid()}}\\n")
         signal.pause()

@@ -5,15 +5,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from turnscore_core.inference.batch_budget import cuda_budget, find_most_tokens
-from turnscore_core.inference.onnx_backend import OutOfMemoryError
-from turnscore_core.inference.onnx_library import DeviceError
-from turnscore_core.inference.padded_rows import padded_width
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
-from turnscore_core.scorers.scorer import TokenPack, TurnToScore
 from turnscore_wire import Turn
 
-from turnscore_service.scheduling.batch_growth import SizedPack, grow_batch
+from turnscore_core.batches import SizedPack, cuda_budget, find_most_tokens, grow_batch
+from turnscore_core.inference.onnx_backend import OutOfMemoryError
+from turnscore_core.inference.onnx_library import DeviceError
+from turnscore_core.inference.padding import padded_width
+from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_core.scorers.scorer import TokenPack, TurnToScore
 
 _LONGEST_REST_SECONDS = 2.0
 """Between two batches beside callers. Chosen: a full machine must not make a switch last for ever."""

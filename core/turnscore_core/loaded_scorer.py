@@ -1,7 +1,9 @@
 """Loading: a bundle becomes a scorer that has proved itself, or is refused with a sentence that says why."""
 
+import math
+import time
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib.metadata import entry_points
@@ -12,22 +14,118 @@ from turnscore_models import (
     GraphSpec,
     GraphVariant,
     MismatchedGraphError,
+    SelfTestTurn,
     UnknownKindError,
     private_copy,
 )
 from turnscore_models.bundle import SCORER_ENTRY_POINTS
-from turnscore_wire import Label
+from turnscore_wire import Label, Turn
 
-from turnscore_core.inference.batch_budget import BatchBudget
+from turnscore_core.batches import BatchBudget
 from turnscore_core.inference.concurrency import Concurrency, candidates, choose, take_sample
 from turnscore_core.inference.cuda_backend import CudaBackend, CudaOptions
 from turnscore_core.inference.devices import CPU, Device
 from turnscore_core.inference.onnx_backend import Backend, OnnxBackend, RunCount, Tensor
 from turnscore_core.inference.onnx_library import load_onnxruntime
-from turnscore_core.scorers.parts import Trims
+from turnscore_core.scorers.fields import count_chars
+from turnscore_core.scorers.parts import Trims, parts_reader
 from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, HasHeads, RawScore, Scorer, TurnToScore
-from turnscore_core.scorers.self_test import read_turn, run_self_test
-from turnscore_core.scorers.tokenizer_pace import TokenizingPace, measure_tokenizing
+
+
+def read_turn(each: SelfTestTurn) -> TurnToScore:
+    """The turn as it is scored: by the bundle's default options."""
+    return TurnToScore([Turn(speaker=speaker, text=text) for speaker, text in each.context], each.response)
+
+
+def score_turns(scorer: Scorer, turns: Sequence[TurnToScore]) -> list[RawScore]:
+    """The turns' scores, in order, out of one batch."""
+    packs = scorer.encode(turns)
+    places = [place for pack in packs for place in pack.answers]
+    found = dict(zip(places, scorer.score(packs), strict=True))
+    return [found[place] for place in range(len(turns))]
+
+
+def run_self_test(bundle: Bundle, variant: GraphVariant, scorer: Scorer) -> None:
+    """Warms the runtime up and proves that this machine computes what the exporting machine did.
+
+    Raises MismatchedGraphError where the graph does not run, or where the value or a detail of a turn is missing, is
+    no number, or is off by more than the tolerance.
+    """
+    test = bundle.self_test()
+    where = f"bundle {bundle.manifest.reference}: {bundle.manifest.graphs[variant].file}"
+    try:
+        scores = score_turns(scorer, [read_turn(each) for each in test.turns])
+    except Exception as error:
+        raise MismatchedGraphError(f"{where} does not run: {error}") from error
+    own = test.tolerances.get(variant)
+    tolerance = bundle.manifest.graphs[variant].parity_tolerance if own is None else own
+    for place, (turn, score) in enumerate(zip(test.turns, scores, strict=True)):
+        for name, expected, found in _figures(turn, None if own is None else variant, score):
+            if expected is None or found is None or not abs(found - expected) <= tolerance:
+                raise MismatchedGraphError(
+                    f"{where} gives self-test turn {place} the {name} {_shorten(found)}, "
+                    f"{'its checkpoint' if own is None else 'when it was exported'} {_shorten(expected)}; "
+                    f"the tolerance is {tolerance:g}"
+                )
+
+
+def _figures(
+    turn: SelfTestTurn, variant: GraphVariant | None, score: RawScore
+) -> Iterator[tuple[str, float | None, float | None]]:
+    """Name, expected and found, of everything that is compared; without a variant, the checkpoint's value alone."""
+    if variant is None:
+        yield "value", turn.value, score.value
+        return
+    expected = turn.graphs[variant]
+    yield "value", expected.value, score.value
+    for name, value in expected.details.items():
+        yield name, value, score.details.get(name)
+
+
+def _shorten(value: float | None) -> str:
+    return "nothing" if value is None else f"{value:.4f}"
+
+
+_ROUNDS = 5
+"""Of which the shortest time counts: another process can only make it longer. Chosen."""
+_LONG_CHARS = 2000
+"""Of the text whose time for a character is measured. Chosen: what the turn itself takes hardly counts in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizingPace:
+    """Seconds for a turn, and for each character of what the scorer reads. Infinite without a measurement."""
+
+    seconds_per_turn: float = math.inf
+    seconds_per_char: float = 0.0
+
+    def seconds(self, turns: int, chars: int) -> float:
+        """Seconds that the turns, of so many characters together, take; more rather than less."""
+        return turns * self.seconds_per_turn + chars * self.seconds_per_char
+
+
+def measure_tokenizing(scorer: Scorer, turns: Sequence[TurnToScore]) -> TokenizingPace:
+    """The pace for the shortest of these turns, and for a long one made of their responses.
+
+    Their letters are turned round: a text of plain words takes a tenth of that, and callers may send any text.
+    """
+    reader = parts_reader(scorer)
+    shortest = min(turns, key=lambda turn: count_chars(reader.inputs_of(turn)))
+    text = " ".join(turn.response for turn in turns)[::-1]
+    text = " ".join([text] * math.ceil(_LONG_CHARS / len(text)))
+    long = TurnToScore([Turn(speaker="user", text=text)], text, options=shortest.options)
+    shortest = shortest.trimmed(shortest.context, shortest.response[::-1], is_cut=False)
+    return TokenizingPace(_seconds(scorer, shortest), _seconds(scorer, long) / count_chars(reader.inputs_of(long)))
+
+
+def _seconds(scorer: Scorer, turn: TurnToScore) -> float:
+    took = []
+    for _ in range(_ROUNDS):
+        started_at = time.perf_counter()
+        scorer.encode([turn])
+        took.append(time.perf_counter() - started_at)
+    return min(took)
+
 
 MOST_REASONS, REASON_PERCENTILE = 2, 25.0
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from support.bundles import make_bundle
 from support.fakes import FakeScorer
+from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_core.score_entries import KeyMaker
 from turnscore_core.scorers.fields import Fields
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
 from turnscore_models import Bundle, write_bundle
-from turnscore_service.cache.key import KeyMaker
 
 INPUTS: Fields = (("a b", "hello"), "c")
 

@@ -1,5 +1,6 @@
-"""The proof process: proves a version beside a service, at a low priority. Shares no lock, lane or crash with it."""
+"""Preflight: a process of its own loads a version of a bundle and scores its self-test, beside a service."""
 
+import ctypes
 import logging
 import os
 import signal
@@ -7,20 +8,78 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from threading import Lock, Thread
 from typing import IO
 
-from pydantic import ValidationError
-from turnscore_models import BundleError
+from pydantic import BaseModel, JsonValue, ValidationError
+from turnscore_models import Bundle, BundleError, GraphVariant, read_bundle
 
-from turnscore_service.lifecycle.process import run_in_background
-from turnscore_service.lifecycle.proof.proof import ProofOrder, ProofResult
+from turnscore_core.background import run_in_background
+from turnscore_core.inference.concurrency import Concurrency
+from turnscore_core.inference.onnx_library import DeviceError
+from turnscore_core.loaded_scorer import prove_scorer
+
+_PR_SET_PDEATHSIG = 1
+"""prctl(2): the signal that this process gets when the thread that started it ends."""
+_OOM_SCORE = Path("/proc/self/oom_score_adj")
+_ENDED_FIRST = "1000"  # proc_pid_oom_score_adj(5): of all processes
+
+
+class ProofOrder(BaseModel):
+    """What is to be proved: a graph of the bundle in a folder, with the options of a deployment."""
+
+    folder: Path
+    options: dict[str, JsonValue]
+    variant: GraphVariant
+
+
+class ProofResult(BaseModel):
+    """The digest of the bundle that holds, or why it does not: exactly one of the two."""
+
+    digest: str = ""
+    refusal: str = ""
+
+
+def prove(order: ProofOrder) -> ProofResult:
+    """Checks every checksum, loads the graph on the CPU, in one thread, and scores the self-test turns."""
+    try:
+        bundle = with_options(read_bundle(order.folder), order.options)
+        prove_scorer(bundle, order.variant, concurrency=Concurrency())
+    except (BundleError, DeviceError) as error:
+        return ProofResult(refusal=str(error))
+    return ProofResult(digest=bundle.digest)
+
+
+def with_options(bundle: Bundle, options: dict[str, JsonValue]) -> Bundle:
+    """The bundle as if its manifest had these options, and no others; its digest is then another."""
+    return replace(bundle, manifest=bundle.manifest.model_copy(update={"options": options}))
+
+
+def end_with_parent() -> None:
+    """Has the system end this process with the one that waits for it, and before any other where memory is short.
+
+    Linux does; elsewhere the process ends when its proof does.
+    """
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    with suppress(OSError):
+        _OOM_SCORE.write_text(_ENDED_FIRST)
+
+
+def main() -> None:
+    """The whole process. What else fails ends it with a traceback."""
+    end_with_parent()
+    order = ProofOrder.model_validate_json(sys.stdin.buffer.read())
+    sys.stdout.write(prove(order).model_dump_json() + "\n")
+
 
 PROOF_SECONDS = 600.0
 """That a proof may take. Chosen: the largest starter bundle, FED, takes 1.5 s of CPU."""
 PRIORITY = 10
 """Niceness. Chosen: beside two busy processes it takes a tenth of a CPU, and 19, a seventieth, may take minutes."""
-_COMMAND = (sys.executable, "-P", "-m", "turnscore_service.lifecycle.proof.proof")
+_COMMAND = (sys.executable, "-P", "-m", "turnscore_core.preflight")
 _CRASHES = {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV"}
 MOST_KEPT = 1 << 16
 """Bytes of what a process printed. Chosen: a traceback and its warnings, and above any result."""
@@ -150,3 +209,7 @@ class ProofProcess:
         _LOGGER.error("%s failed: %s", proof, complained.strip())
         last = complained.strip().rpartition("\n")[2][-_MOST_SHOWN:]
         return f"{proof} failed: {last or f'exit status {status}'}; the log has all that it printed"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,10 +1,13 @@
-"""Batch budget: the most tokens of a batch on a device. On a GPU its free memory decides, measured at the start."""
+"""Batches: how large one may be, and which turns are worth computing together."""
 
+import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from turnscore_core.inference.onnx_backend import OutOfMemoryError
+from turnscore_core.inference.padding import padded_width
+from turnscore_core.scorers.scorer import TokenPack
 
 FIRST_TOKENS = 1024
 MOST_CUDA_TOKENS = 65_536
@@ -70,8 +73,10 @@ def find_most_tokens(
 class TokenLimit:
     """The limit in force: halved where memory ended, and slowly given back by batches that fit. Safe in threads."""
 
-    def __init__(self, most_tokens: int) -> None:
+    def __init__(self, most_tokens: int, on_shrink: Callable[[], object] = lambda: None) -> None:
+        """`on_shrink` is called, in the thread of the batch, each time that memory ended."""
         self._most = most_tokens
+        self._on_shrink = on_shrink
         self._tokens = most_tokens
         self._lock = threading.Lock()
 
@@ -82,6 +87,7 @@ class TokenLimit:
 
     def shrink(self, failed_tokens: int) -> None:
         """A batch of that many tokens found too little memory."""
+        self._on_shrink()
         with self._lock:
             self._tokens = max(1, min(self._tokens, failed_tokens // 2))
 
@@ -90,3 +96,57 @@ class TokenLimit:
         if self._tokens < self._most:
             with self._lock:
                 self._tokens = min(self._most, self._tokens + max(1, int(self._tokens * _RECOVERY_SHARE)))
+
+
+class SizedPack:
+    """A pack, and how large it is, looked up once: a queue asks often."""
+
+    __slots__ = ("alone", "pack", "padded", "padded_width", "real", "rows", "width")
+
+    def __init__(self, pack: TokenPack) -> None:
+        self.pack = pack
+        lengths = [len(row) for row in pack.rows]
+        self.rows = len(lengths)
+        self.width = max(lengths)
+        """Tokens in the longest row."""
+        self.real = sum(lengths)
+        """Tokens without padding."""
+        self.padded_width = padded_width(self.width)
+        self.padded = self.rows * self.padded_width
+        """Tokens with padding, alone."""
+        self.alone = self.padded * self.padded_width
+        """What it costs alone: rows x longest^2."""
+
+
+def padded_tokens(pack: TokenPack) -> int:
+    """What the pack has with padding where it is alone."""
+    return SizedPack(pack).padded
+
+
+def grow_batch(sizes: Sequence[SizedPack], place: int, budget: float, waste: WasteLimit) -> tuple[int, int]:
+    """The slice of `sizes`, sorted by width, that makes the largest allowed batch around the one at `place`.
+
+    Takes the nearest in width first, on either side, while the padded tokens are within `budget` and the batch's cost
+    (rows x longest^2) is within what `waste` allows.
+    """
+    first = sizes[place]
+    rows, longest, alone = first.rows, first.padded_width, first.alone
+    low, high = place, place + 1
+    can_go_down, can_go_up = True, True
+    while can_go_down or can_go_up:
+        gap_below = first.width - sizes[low - 1].width if can_go_down and low > 0 else math.inf
+        gap_above = sizes[high].width - first.width if can_go_up and high < len(sizes) else math.inf
+        if gap_below == gap_above == math.inf:
+            break
+        goes_down = gap_below <= gap_above
+        other = sizes[low - 1 if goes_down else high]
+        all_rows, widest, all_alone = rows + other.rows, max(longest, other.padded_width), alone + other.alone
+        pays = max(waste.most * all_alone, all_alone + waste.cells_per_run * (high - low))
+        if all_rows * widest <= budget and all_rows * widest**2 <= pays:
+            rows, longest, alone = all_rows, widest, all_alone
+            low, high = low - goes_down, high + (not goes_down)
+        elif goes_down:
+            can_go_down = False
+        else:
+            can_go_up = False
+    return low, high

@@ -1,20 +1,24 @@
-"""Combinations: scores that a deployment makes of several scorers' parts, by weights, under a name of their own.
+"""The model set: the loaded scorers by name, which of them are asked by default, and combinations of them.
 
-A request asks one as it asks a scorer. Nothing is computed or kept for it: its scorers are asked, each from its own
-cache, and their parts are summed. Knows no settings.
+A combination is a score that a deployment makes of several scorers' parts, by weights, under a name of its own. It is
+asked for like a scorer; nothing is computed or kept for it: its scorers are asked and their parts are summed.
 """
 
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 
 import numpy as np
-from turnscore_core.errors import FailedScoringError, NotComputableError
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from pydantic import JsonValue
+from turnscore_models import BundleError
 from turnscore_wire import ModelDescription, Score, TokenCount
 
-from turnscore_service.scheduling.outcomes import Outcome
+from turnscore_core.errors import FailedScoringError, InvalidRequestError, NotComputableError
+from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_core.scorers.scorer import EncodesTexts
+from turnscore_core.scoring import Outcome
 
 _RANKS = np.arange(101.0)
 
@@ -126,3 +130,65 @@ def _read_part(part: str, found: Mapping[str, Score]) -> float:
     if detail not in score.details:
         raise FailedScoringError(f"{scorer} gave this turn no {detail}")
     return score.details[detail]
+
+
+QUALITY = "quality"
+"""The scorer that answers a ranking's question by itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSet:
+    """The loaded scorers by name, and which of them are asked where a request names none."""
+
+    scorers: Mapping[str, LoadedScorer]
+    defaults: Sequence[str]
+    ranking: Sequence[str]
+    """The scorers that a ranking asks."""
+    encoder: LoadedScorer | None = None
+    """The encoder that compares texts; it scores no turn."""
+    combinations: Combinations = dataclass_field(default_factory=dict)
+    versions: Mapping[str, str] = dataclass_field(default_factory=dict)
+    """The names under which scorers work that stand here for the served ones, by kind (split.py)."""
+
+    @property
+    def loaded(self) -> dict[str, LoadedScorer]:
+        """All that is loaded, by name."""
+        return {**self.scorers, **({} if self.encoder is None else {self.encoder.name: self.encoder})}
+
+    def behind(self, name: str) -> list[LoadedScorer]:
+        """The scorer of that name, or those that the combination is made of."""
+        return [self.scorers[each] for each in scorers_behind((name,), self.combinations)]
+
+
+def choose_defaults(
+    scorers: Mapping[str, LoadedScorer], named: Sequence[str] = (), combinations: Combinations | None = None
+) -> ModelSet:
+    """The scorers and combinations in `named`, else all but stand-ins, or all if there are only stand-ins.
+
+    A ranking asks quality alone where it is one of them. Raises BundleError for a name that is not loaded, or is the
+    encoder's.
+    """
+    encoder = next((each for each in scorers.values() if isinstance(each.scorer, EncodesTexts)), None)
+    scorers = {name: each for name, each in scorers.items() if not isinstance(each.scorer, EncodesTexts)}
+    for name in named:
+        if name not in scorers and name not in (combinations or {}):
+            raise BundleError(
+                f"TURNSCORE_DEFAULT_SCORERS names {name}, which is not loaded; loaded: {', '.join(scorers)}"
+            )
+    meant = [name for name, loaded in scorers.items() if not loaded.bundle.manifest.stand_in]
+    defaults = tuple(dict.fromkeys(named)) or tuple(meant) or tuple(scorers)
+    return ModelSet(
+        scorers=scorers,
+        defaults=defaults,
+        ranking=(QUALITY,) if QUALITY in defaults else defaults,
+        encoder=encoder,
+        combinations=combinations or {},
+    )
+
+
+def read_options(loaded: LoadedScorer, options: Mapping[str, JsonValue]) -> object:
+    """As the scorer's own; the field is named from the request's root."""
+    try:
+        return loaded.scorer.read_options(options)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(error.message, field=f"options.{loaded.kind}.{error.field}") from None

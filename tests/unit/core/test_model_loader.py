@@ -9,18 +9,17 @@ from support.encoder_bundles import make_encoder_bundle
 from support.fakes import FakeScorer, loaded_fake
 from support.machines import CPU_BUILD, FakeMachine
 from support.quality_bundles import LAYOUT, make_quality_bundle
+from turnscore_core import loaded_scorer, model_loader
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.inference.devices import Device
 from turnscore_core.inference.onnx_library import DeviceError
-from turnscore_core.scorers import loaded_scorer
-from turnscore_core.scorers.loaded_scorer import LoadedScorer
+from turnscore_core.load_settings import LoadSettings
+from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_core.model_loader import ModelLoader
 from turnscore_core.scorers.scorer import RawScore
+from turnscore_core.warm_up import fill_device
 from turnscore_models import Bundle, BundleError, CorruptBundleError, MismatchedGraphError, read_bundle, write_bundle
 from turnscore_models import bundle as bundle_module
-from turnscore_service.lifecycle.loading import model_loader
-from turnscore_service.lifecycle.loading.model_loader import ModelLoader
-from turnscore_service.lifecycle.loading.warm_up import fill_device
-from turnscore_service.settings.service import BatchingSettings, RuntimeSettings, Settings
 
 LANES = Concurrency(lanes=3, threads=1)
 
@@ -32,10 +31,11 @@ def as_version(bundle: Bundle, version: str) -> Bundle:
 @pytest.fixture
 def loader(tmp_path: Path) -> ModelLoader:
     make_quality_bundle(tmp_path / "serving")
-    settings = Settings(
+    settings = LoadSettings(
         models=(f"{tmp_path}/serving",),
-        runtime=RuntimeSettings(threads=1, lanes=3),
-        batching=BatchingSettings(max_batch_tokens=64),
+        threads=1,
+        lanes=3,
+        max_batch_tokens=64,
         thresholds={"quality": 0.25},
     )
     return ModelLoader(settings, machine=FakeMachine(CPU_BUILD))

@@ -1,0 +1,138 @@
+"""Dialogues as the engine takes them, and what it returns for each: no text is in a result."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from turnscore_wire import DialogueAggregate, ErrorDetail, Limits, Score, Turn
+
+from turnscore_core.errors import InvalidRequestError, TooLargeError
+from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_core.model_set import ModelSet
+from turnscore_core.scoring import Item, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """The turns that were said, oldest first; `id` is the caller's, and comes back with the result."""
+
+    id: str
+    turns: Sequence[Turn]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnResult:
+    """The scores of one system turn, as the service's reply for a dialogue has them."""
+
+    index: int
+    """Its place among the dialogue's turns, from 0."""
+    scores: Mapping[str, Score]
+    errors: Mapping[str, ErrorDetail] = field(default_factory=dict)
+    """Why a scorer gave none, by scorer. All of them have one for a system turn without a text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DialogueResult:
+    """Every system turn's scores, and each scorer's view of the whole dialogue."""
+
+    id: str
+    turns: list[TurnResult] = field(default_factory=list)
+    aggregates: Mapping[str, DialogueAggregate] = field(default_factory=dict)
+    error: str | None = None
+    """Why nothing of the dialogue was scored; it begins with the field at fault, and names a limit. None otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelIdentity:
+    """A loaded bundle, and all else that can change what it says of a turn."""
+
+    name: str
+    version: str
+    digest: str
+    """SHA-256 over every file of the bundle that can change a score, as `GET /v1/models` has it."""
+    graph: str
+    """The graph that runs, such as `cpu-int8`."""
+    code_version: str
+    """Distribution and version of the code that scores, and of its runtime."""
+    threshold: float | None
+    """Value below which a turn's label is `low`; None where there is no label."""
+
+
+def identify(loaded: LoadedScorer) -> ModelIdentity:
+    """The identity of a loaded scorer."""
+    manifest = loaded.bundle.manifest
+    return ModelIdentity(
+        name=manifest.name,
+        version=manifest.version,
+        digest=loaded.bundle.digest,
+        graph=loaded.variant,
+        code_version=loaded.code_version,
+        threshold=loaded.threshold,
+    )
+
+
+def check_system_turn_is_there(turns: Sequence[Turn], field: str) -> None:
+    """Raises InvalidRequestError for a dialogue without anything to score."""
+    if all(turn.speaker != "system" for turn in turns):
+        raise InvalidRequestError("there is no system turn to score", field=field)
+
+
+def check_spoken(turn: Turn, field: str) -> None:
+    """Raises InvalidRequestError for a system turn without a text."""
+    if turn.speaker == "system" and not turn.text.strip():
+        raise InvalidRequestError("a system turn must not be empty", field=field)
+
+
+def check_count(field: str, turns: Sequence[object], limits: Limits) -> None:
+    if len(turns) > limits.max_turns:
+        raise TooLargeError(f"{len(turns)} turns; at most {limits.max_turns} are allowed at once", field=field)
+
+
+def check_turns(field: str, turns: Sequence[Turn], limits: Limits) -> None:
+    """Raises TooLargeError for more turns, or a longer one, than the limits allow."""
+    check_count(field, turns, limits)
+    most = limits.max_text_chars
+    for index, turn in enumerate(turns):
+        if len(turn.text) > most:
+            check_text(f"{field}.{index}.text", turn.text, limits)
+
+
+def check_text(field: str, text: str, limits: Limits) -> None:
+    if len(text) > limits.max_text_chars:
+        raise TooLargeError(f"{len(text)} characters; at most {limits.max_text_chars} are allowed", field=field)
+
+
+class DialogueTally:
+    """Collects the scores of a dialogue's turns, to be added in the order in which they were said."""
+
+    def __init__(self, asked: Iterable[str]) -> None:
+        self._scores: dict[str, list[Score]] = {name: [] for name in asked}
+
+    def add(self, item: Item, outcome: Outcome, model_set: ModelSet) -> None:
+        """Takes in the turn's scores of those scorers that answered and for whose paper the turn counts.
+
+        `model_set` is of the models that answered it: those of the next turn may be others.
+        """
+        for name, scores in self._scores.items():
+            if name in outcome.scores and all(
+                loaded.scorer.counts_in_dialogue(item.turn_for(loaded)) for loaded in model_set.behind(name)
+            ):
+                scores.append(outcome.scores[name])
+
+    def aggregates(self) -> dict[str, DialogueAggregate]:
+        """Mean, least and greatest value and percentile of each scorer that has one."""
+        return {name: _aggregate(scores) for name, scores in self._scores.items() if scores}
+
+
+def _aggregate(scores: Sequence[Score]) -> DialogueAggregate:
+    values = [score.value for score in scores]
+    percentiles = [score.percentile for score in scores if score.percentile is not None]
+    are_known = len(percentiles) == len(scores)
+    return DialogueAggregate(
+        mean=sum(values) / len(values),
+        min=min(values),
+        max=max(values),
+        turns=len(values),
+        percentile_mean=sum(percentiles) / len(percentiles) if are_known else None,
+        percentile_min=min(percentiles) if are_known else None,
+        percentile_max=max(percentiles) if are_known else None,
+    )

@@ -1,0 +1,41 @@
+"""Load settings: which bundles are loaded, and on what they run."""
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, JsonValue, NonNegativeInt, PositiveInt
+from pydantic_core import PydanticCustomError
+
+_DEVICES = re.compile(r"auto|cpu|cuda|cuda:\d{1,2}(,cuda:\d{1,2})*")
+
+
+def _know_device(value: str) -> str:
+    if not _DEVICES.fullmatch(value):
+        raise PydanticCustomError("device", "must be auto, cpu, cuda, cuda:N or a list such as cuda:0,cuda:1")
+    return value
+
+
+DeviceName = Annotated[str, AfterValidator(_know_device)]
+
+
+class LoadSettings(BaseModel):
+    """Read-only; the service's settings of the same names describe each."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    models: tuple[str, ...] = ()
+    """References and folders; the starter bundles where there are none."""
+    options: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
+    """Options that replace those of the bundles, by kind."""
+    thresholds: dict[str, FiniteFloat | None] = Field(default_factory=dict)
+    """Thresholds that replace those of the bundles, by kind."""
+    device: DeviceName = "auto"
+    gpu_memory_share: Annotated[float, Field(gt=0, le=1)] = 0.8
+    threads: NonNegativeInt = 0
+    """For one batch; 0: measured."""
+    lanes: NonNegativeInt = 0
+    """Batches of one scorer at once; 0: CPUs divided by threads."""
+    max_batch_tokens: NonNegativeInt = 0
+    """Padding included; 0: the device's default."""
+    workers: PositiveInt = 1
+    """Processes that share this machine's CPUs and devices."""

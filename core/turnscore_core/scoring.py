@@ -1,0 +1,273 @@
+"""From turns to scores: a turn that cannot be encoded or computed fails by itself; raw scores become replies'."""
+
+import dataclasses
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+from pydantic import JsonValue
+from turnscore_wire import CacheMode, ErrorDetail, Score, ScoreReply, Timing, Turn
+from turnscore_wire.requests import ScorerChoice
+
+from turnscore_core.batches import TokenLimit, padded_tokens
+from turnscore_core.deadline import Deadline
+from turnscore_core.errors import (
+    FailedScoringError,
+    InvalidRequestError,
+    NotComputableError,
+    OverloadedError,
+    ScoringError,
+)
+from turnscore_core.inference.onnx_backend import OutOfMemoryError
+from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_core.scorers.parts import ScorePart
+from turnscore_core.scorers.scorer import BuildsPlans, MergesPieces, RawScore, Scorer, TokenPack, TurnToScore
+from turnscore_core.scorers.token_counts import count_tokens
+
+PackResult = tuple[RawScore | FailedScoringError, ...] | Exception
+"""A pack's scores, one for each of its answers, or what the runtime raised when the pack stood alone."""
+
+_MEMORY_RETRY_MS = 1000
+"""Milliseconds after which other processes may have given memory back. Chosen."""
+_LOGGER = logging.getLogger("turnscore.scorers")
+_PIECE = 64
+"""Chosen: 64 turns at their limits take some 50 ms to tokenize, and a text that two pieces share is tokenized twice."""
+
+
+def encode_in_pieces(
+    loaded: LoadedScorer, turns: Sequence[TurnToScore], is_given_up: Callable[[], bool]
+) -> tuple[list[TokenPack], Mapping[int, ScoringError]]:
+    """As `encode_isolating`, some turns at a time; nothing more once nobody waits for them.
+
+    A scorer that builds plans may put all of the turns into one pack, so it gets them together.
+    """
+    if isinstance(loaded.scorer, BuildsPlans):
+        return encode_isolating(loaded, turns)
+    packs: list[TokenPack] = []
+    failed: dict[int, ScoringError] = {}
+    for start in range(0, len(turns), _PIECE):
+        if is_given_up():
+            break
+        own, broken = encode_isolating(loaded, turns[start : start + _PIECE])
+        packs += [moved(pack, start) for pack in own] if start else own
+        failed.update((start + place, error) for place, error in broken.items())
+    return packs, failed
+
+
+def moved(pack: TokenPack, by: int) -> TokenPack:
+    """The pack, answering turns that stand so many places later."""
+    return dataclasses.replace(pack, answers=tuple(by + place for place in pack.answers))
+
+
+def encode_isolating(
+    loaded: LoadedScorer, turns: Sequence[TurnToScore]
+) -> tuple[list[TokenPack], dict[int, ScoringError]]:
+    """The turns' packs; when tokenizing them together fails, one by one, so that a broken turn fails alone."""
+    try:
+        return loaded.scorer.encode(turns), {}
+    except InvalidRequestError as error:
+        if len(turns) == 1:
+            return [], {0: InvalidRequestError(error.message, field=f"options.{loaded.kind}.{error.field}")}
+    except Exception as error:
+        if len(turns) == 1:
+            _LOGGER.error("tokenizing failed: %s", type(error).__name__, exc_info=error)
+            return [], {0: FailedScoringError(f"{loaded.name} could not tokenize the text")}
+    packs: list[TokenPack] = []
+    failed: dict[int, ScoringError] = {}
+    for place, turn in enumerate(turns):
+        own, broken = encode_isolating(loaded, [turn])
+        packs += [dataclasses.replace(pack, answers=(place,) * len(pack.answers)) for pack in own]
+        if broken:
+            failed[place] = broken[0]
+    return packs, failed
+
+
+def score_isolating(loaded: LoadedScorer, packs: Sequence[TokenPack], limit: TokenLimit) -> list[PackResult]:
+    """The results of a batch, in order. A batch that fails is halved until the failing pack stands alone.
+
+    Where memory ended, `limit` shrinks, so that the batches that follow are smaller.
+    """
+    try:
+        scores = loaded.scorer.score(packs)
+        wanted = sum(len(pack.answers) for pack in packs)
+        if len(scores) != wanted:
+            raise FailedScoringError(f"{loaded.name} answered {len(scores)} of {wanted} turns")
+    except Exception as error:
+        if isinstance(error, OutOfMemoryError):
+            limit.shrink(sum(map(padded_tokens, packs)))
+        if len(packs) == 1:
+            return [error]
+        middle = len(packs) // 2
+        return score_isolating(loaded, packs[:middle], limit) + score_isolating(loaded, packs[middle:], limit)
+    limit.recover()
+    in_order = iter(scores)
+    return [tuple(_refuse_nan(loaded, next(in_order)) for _ in pack.answers) for pack in packs]
+
+
+def to_scoring_error(cause: BaseException) -> ScoringError:
+    """What failed a pack, as its callers get it."""
+    if isinstance(cause, FailedScoringError):
+        return cause
+    if isinstance(cause, OutOfMemoryError):
+        return OverloadedError("the device has no memory left for this turn", retry_after_ms=_MEMORY_RETRY_MS)
+    return FailedScoringError("the model failed on this turn")
+
+
+def _refuse_nan(loaded: LoadedScorer, score: RawScore) -> RawScore | FailedScoringError:
+    if all(map(math.isfinite, (score.value, *score.details.values()))):
+        return score
+    return NotComputableError(f"{loaded.name} gave a score that is not a number")
+
+
+class PieceCollector:
+    """Puts the scores of turns together that several packs answer."""
+
+    def __init__(self, scorer: Scorer) -> None:
+        self._scorer = scorer
+        self._pieces: dict[int, list[RawScore]] = {}
+
+    def take(self, pack: TokenPack, number: int, raw: RawScore | FailedScoringError) -> RawScore | None:
+        """The score of the pack's answer of that number, with the pack's warnings; None while packs of it are missing.
+
+        Raises the FailedScoringError that stands in the score's place, and what merging raises.
+        """
+        if isinstance(raw, FailedScoringError):
+            raise raw
+        whole = self._merge(pack, pack.answers[number], raw)
+        warnings = pack.warnings[number] if pack.warnings else ()
+        return replace(whole, warnings=warnings) if whole is not None and warnings else whole
+
+    def _merge(self, pack: TokenPack, place: int, raw: RawScore) -> RawScore | None:
+        if pack.pieces == 1:
+            return raw
+        pieces = self._pieces.setdefault(place, [])
+        pieces.append(raw)
+        if len(pieces) < pack.pieces:
+            return None
+        return cast("MergesPieces", self._scorer).merge(pack, self._pieces.pop(place))
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What the scorers said of one item, and the slowest one's times in seconds."""
+
+    scores: dict[str, Score] = field(default_factory=dict)
+    errors: dict[str, ScoringError] = field(default_factory=dict)
+    vectors: dict[str, bytes] = field(default_factory=dict)
+    """The text's vector, from scorers that make one."""
+    tokenize: float = 0.0
+    queue: float = 0.0
+    inference: float = 0.0
+    cache: float = 0.0
+
+
+def score_of(loaded: LoadedScorer, turn: TurnToScore, whole: ScorePart, *, is_cached: bool) -> Score:
+    """The score as it travels; `turn` is as the scorer was given it."""
+    return Score(
+        value=whole.raw.value,
+        percentile=loaded.percentile(whole.raw),
+        details=whole.raw.details,
+        model=loaded.bundle.manifest.reference,
+        tokens=count_tokens(whole.tokens.used, whole.tokens.dropped, turn.is_cut),
+        cached=is_cached,
+        warnings=list(whole.raw.warnings),
+        label=loaded.label(whole.raw),
+        reasons=loaded.reasons(whole.raw),
+        stand_in=loaded.bundle.manifest.stand_in,
+    )
+
+
+def score_reply(outcome: Outcome, request_id: str, started_at: float, place: Mapping[str, int]) -> ScoreReply:
+    """The reply of one turn; `place` says which of the request's messages it is, if it has any."""
+    raise_if_none([outcome])
+    return ScoreReply(
+        request_id=request_id,
+        scores=outcome.scores,
+        errors=error_details(outcome),
+        timing_ms=timing_of([outcome], started_at),
+        index=place.get("index"),
+        skipped=place.get("skipped", 0),
+    )
+
+
+def raise_if_none(outcomes: Sequence[Outcome]) -> None:
+    """Raises the first error if no scorer answered for any item."""
+    if not any(outcome.scores for outcome in outcomes):
+        raise next(error for outcome in outcomes for error in outcome.errors.values())
+
+
+def error_details(outcome: Outcome) -> dict[str, ErrorDetail]:
+    return {name: error.detail() for name, error in outcome.errors.items()}
+
+
+def timing_of(outcomes: Sequence[Outcome], started_at: float) -> Timing:
+    return Timing(
+        total=1000 * (time.monotonic() - started_at),
+        tokenize=1000 * max(outcome.tokenize for outcome in outcomes),
+        queue=1000 * max(outcome.queue for outcome in outcomes),
+        inference=1000 * max(outcome.inference for outcome in outcomes),
+        cache=1000 * max(outcome.cache for outcome in outcomes),
+    )
+
+
+class OptionsBehind(dict[str, object]):
+    """The options of the scorers that a combination is made of, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One turn to score with the request's choices."""
+
+    context: Sequence[Turn]
+    response: str
+    asked: Mapping[str, object]
+    """The scorers asked for, in that order, with their options."""
+    deadline: Deadline
+    options: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
+    """The options as they were sent, by scorer."""
+    cache: CacheMode = "use"
+    namespace: str | None = None
+    """Of the cache; None for the service's own."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """The names under which other versions than the served ones work for it, by kind."""
+    _turns: dict[str, TurnToScore] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @classmethod
+    def of(
+        cls,
+        choice: ScorerChoice,
+        context: Sequence[Turn],
+        response: str,
+        asked: Mapping[str, object],
+        deadline: Deadline,
+        versions: Mapping[str, str] | None = None,
+    ) -> "Item":
+        """A turn of a request, with what the request chose for all of its turns."""
+        return cls(
+            context=context,
+            response=response,
+            asked=asked,
+            deadline=deadline,
+            options=choice.options or {},
+            cache=choice.cache or "use",
+            namespace=choice.cache_namespace,
+            versions=versions or {},
+        )
+
+    def turn_for(self, loaded: LoadedScorer) -> TurnToScore:
+        """The turn as that scorer takes it, without what it cannot read; made once."""
+        turn = self._turns.get(loaded.name)
+        if turn is None:
+            options, asked = self._options_of(loaded.kind), self.options.get(loaded.kind, {})
+            whole = TurnToScore(self.context, self.response, options=options, asked=asked)
+            turn = self._turns[loaded.name] = loaded.trim(whole)
+        return turn
+
+    def _options_of(self, name: str) -> object:
+        if name in self.asked:
+            return self.asked[name]
+        behind = (each for each in self.asked.values() if isinstance(each, OptionsBehind) and name in each)
+        return next(behind)[name]
