@@ -153,7 +153,7 @@ def said_message(messages: Iterable[MessageLike], deadline_ms: int | None) -> Co
     """What hands over messages in a conversation."""
     said: dict[str, Any] = {"messages": _messages(messages)}
     return _checked(
-        ConversationMessage, {"said": said if deadline_ms is None else {**said, "deadline_ms": deadline_ms}}
+        ConversationMessage, {"messages": said if deadline_ms is None else {**said, "deadline_ms": deadline_ms}}
     )
 
 

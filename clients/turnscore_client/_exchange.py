@@ -78,7 +78,7 @@ class Exchange:
         return self.shift + opened + sum(1 if isinstance(entry, Turn) else len(entry) for entry in said)
 
     def _said_before(self, message: ConversationMessage | None) -> list[_Said]:
-        last = None if message is None else message.turn or (message.said and message.said.messages)
+        last = None if message is None else message.turn or (message.messages and message.messages.messages)
         due = (entry for entry in self._due if entry is not None)
         waiting = [self._waiting] if self._waiting else []
         return [entry for entry in (*self._taken, *waiting, *due) if entry is not last]
@@ -102,8 +102,8 @@ class Exchange:
     def hand_over(self, messages: Iterable[MessageLike], deadline_ms: int) -> ConversationMessage:
         """The message that hands over a chatbot's messages. Raises InvalidRequestError for what the wire refuses."""
         message = said_message(messages, deadline_ms)
-        assert message.said is not None
-        self._due.append(message.said.messages)
+        assert message.messages is not None
+        self._due.append(message.messages.messages)
         return message
 
     def hand_over_waiting(self, deadline_ms: int) -> ConversationMessage | None:
@@ -120,7 +120,7 @@ class Exchange:
         if reply.draining is not None:
             self.is_draining = True
             return None
-        if reply.opened is None and reply.heard is None and reply.scored is None and reply.error is None:
+        if reply.opened is None and reply.ack is None and reply.scored is None and reply.error is None:
             return None  # of a kind that this client does not know
         self._settle(is_taken=reply.error is None)
         if reply.opened is not None:

@@ -1,8 +1,8 @@
 """The wire: what travels between turnscore and its callers. Types, error codes and limits; no I/O."""
 
 from turnscore_wire.conversations import (
+    ConversationAck,
     ConversationDraining,
-    ConversationHeard,
     ConversationMessage,
     ConversationMessages,
     ConversationOpened,
@@ -53,8 +53,8 @@ __all__ = [
     "CacheMode",
     "CacheNamespace",
     "ChatMessage",
+    "ConversationAck",
     "ConversationDraining",
-    "ConversationHeard",
     "ConversationMessage",
     "ConversationMessages",
     "ConversationOpened",

@@ -1,8 +1,8 @@
 """Conversations: the messages of one live conversation, both ways, alike over every door.
 
 The caller's first message is `open`; without one the conversation begins with the defaults. Every message of the
-caller is answered by exactly one, in order: `open` by `opened`, a user's turn by `heard`, a system turn by `scored`,
-`said` by one of the two, and any of them that is not taken by `error`; the conversation then goes on as if it had not
+caller is answered by exactly one, in order: `open` by `opened`, a user's turn by `ack`, a system turn by `scored`,
+`messages` by one of the two, and any that is not taken by `error`; the conversation then goes on as if it had not
 been sent. `draining` comes at any time and answers nothing.
 """
 
@@ -57,12 +57,12 @@ class ConversationMessage(WireRequest):
 
     open: ConversationOpening | None = None
     turn: ConversationTurn | None = None
-    said: ConversationMessages | None = None
+    messages: ConversationMessages | None = None
 
     @model_validator(mode="after")
     def _holds_one(self) -> "ConversationMessage":
         if _count_set(self) != 1:
-            raise PydanticCustomError("not_one_field", "must hold exactly one of open, turn and said")
+            raise PydanticCustomError("not_one_field", "must hold exactly one of open, turn and messages")
         return self
 
 
@@ -74,7 +74,7 @@ class ConversationOpened(Reply):
     turns: int = Field(description="Turns, or messages, of context taken; the first one said has this index.")
 
 
-class ConversationHeard(Reply):
+class ConversationAck(Reply):
     """A user's turn is part of the context; `index` is its place in the dialogue, the opening's context included.
 
     Of messages it is the last one's place.
@@ -113,7 +113,7 @@ class ConversationReply(Reply):
     """One message of the service: one of its fields. A caller ignores a message that holds none it knows."""
 
     opened: ConversationOpened | None = None
-    heard: ConversationHeard | None = None
+    ack: ConversationAck | None = None
     scored: ConversationScored | None = None
     error: ErrorDetail | None = Field(default=None, description="Why the service refused the message that it answers.")
     draining: ConversationDraining | None = None

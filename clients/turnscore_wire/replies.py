@@ -215,7 +215,7 @@ class ModelsReply(Reply):
     request_id: str
     models: list[ModelDescription]
     limits: Limits
-    beside: list[VersionDescription] = Field(
+    candidates: list[VersionDescription] = Field(
         default_factory=list,
         description="Other versions of these models that score a share; empty where there are none.",
     )

@@ -194,7 +194,7 @@ CONVERSATIONS = [
 
 GPU = [
     Panel(title="Batches in the runtime", queries=[_total("turnscore_running_batches", "scorer")]),
-    Panel(title="Lanes", queries=[_total("turnscore_lanes", "scorer")]),
+    Panel(title="Concurrent batches", queries=[_total("turnscore_concurrent_batches", "scorer")]),
     Panel(title="Turns in a batch", queries=_quantiles("turnscore_batch_items", "scorer")),
     Panel(title="Tokens in a batch", queries=_quantiles("turnscore_batch_tokens", "scorer")),
     Panel(title="Padding", queries=_quantiles("turnscore_batch_padding_ratio", "scorer"), unit="percentunit"),

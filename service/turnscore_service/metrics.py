@@ -76,7 +76,9 @@ QUEUED_TOKENS = Gauge(
     "turnscore_queued_tokens", "Tokens waiting for a place in a batch.", ["scorer"], multiprocess_mode="livesum"
 )
 RUNNING_BATCHES = Gauge("turnscore_running_batches", "Batches in the runtime.", ["scorer"], multiprocess_mode="livesum")
-LANES = Gauge("turnscore_lanes", "Batches that may run at once.", ["scorer"], multiprocess_mode="livesum")
+CONCURRENT_BATCHES = Gauge(
+    "turnscore_concurrent_batches", "Batches that may run at once.", ["scorer"], multiprocess_mode="livesum"
+)
 STAGE_DEATHS = Counter(
     "turnscore_stage_deaths_total", "Times a stage hung or broke, failed its callers and was replaced.", ["stage"]
 )
@@ -104,7 +106,7 @@ OPEN_CONVERSATIONS = Gauge(
 )
 CONVERSATION_TURNS = Counter(
     "turnscore_conversation_turns_total",
-    "Messages of live conversations by outcome: heard (a user's turn), scored, failed or refused.",
+    "Messages of live conversations by outcome: acknowledged (a user's turn), scored, failed or refused.",
     ["outcome"],
 )
 CONVERSATION_TURN_SECONDS = Histogram(

@@ -67,11 +67,11 @@ async def test_a_known_key_opens_every_door(doors: Doors, credentials: tuple[str
     assert reply.scores["fake"].value == 0.02
     stream = stub.ScoreStream(metadata=[credentials])
     await stream.write(turnscore_pb2.ConversationMessage(turn={"speaker": "SPEAKER_USER", "text": "hi"}))
-    assert (await stream.read()).heard.index == 0
+    assert (await stream.read()).ack.index == 0
     stream.cancel()
     async with connect(doors.websocket, additional_headers=[credentials]) as socket:
         await socket.send(json.dumps({"turn": USER}))
-        assert "heard" in json.loads(await socket.recv())
+        assert "ack" in json.loads(await socket.recv())
 
 
 @pytest.mark.parametrize("credentials", STRANGERS)
@@ -101,7 +101,7 @@ async def test_a_page_offers_its_key_as_a_subprotocol(doors: Doors):
     async with connect(doors.websocket, subprotocols=["turnscore.v1", f"turnscore.key.{KEY}"]) as socket:
         assert socket.subprotocol == "turnscore.v1"
         await socket.send(json.dumps({"turn": USER}))
-        assert "heard" in json.loads(await socket.recv())
+        assert "ack" in json.loads(await socket.recv())
     with pytest.raises(InvalidStatus) as refused:
         await connect(doors.websocket, subprotocols=["turnscore.v1", "turnscore.key.ts_another"])
     assert refused.value.response.status_code == 401

@@ -153,7 +153,7 @@ def with_defaults(reply: Any) -> Any:
     if "texts" in told:
         told.setdefault("references", [])
     if "models" in told:
-        told.setdefault("beside", [])
+        told.setdefault("candidates", [])
     if "scores" in told:
         told.setdefault("errors", {})
     if "scores" in told and "timing_ms" in told:

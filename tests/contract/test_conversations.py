@@ -68,7 +68,7 @@ async def test_a_conversation_is_scored_turn_by_turn(talk: Serve):
         assert socket.response.headers["x-request-id"] == "mine-1"
         opened = await tell(socket, json.dumps({"open": {"scorers": ["fake"]}}))
         assert (opened.opened.request_id, opened.opened.scorers) == ("mine-1", ["fake"])
-        assert (await say(socket, "user", "hi")).heard.index == 0
+        assert (await say(socket, "user", "hi")).ack.index == 0
         scored = (await say(socket, "system", "one two")).scored
         assert (scored.index, scored.scores["fake"].value, scored.dialogue["fake"].mean) == (1, 0.02, 0.02)
 
@@ -76,7 +76,7 @@ async def test_a_conversation_is_scored_turn_by_turn(talk: Serve):
 async def test_a_reply_holds_nothing_but_its_own_kind(talk: Serve):
     async with talk() as (address, _), connect(path(address)) as socket:
         await socket.send(json.dumps({"turn": {"speaker": "user", "text": "hi"}}))
-        assert json.loads(await socket.recv()) == {"heard": {"index": 0}}
+        assert json.loads(await socket.recv()) == {"ack": {"index": 0}}
 
 
 @pytest.mark.parametrize(
@@ -96,12 +96,12 @@ async def test_a_wrong_message_is_told_and_the_conversation_goes_on(talk: Serve,
         await say(socket, "user", "hi")
         reply = await tell(socket, message)
         assert (reply.error.code, reply.error.field) == ("invalid_request", field)
-        assert (await say(socket, "user", "hi")).heard.index == 1
+        assert (await say(socket, "user", "hi")).ack.index == 1
 
 
 async def test_a_binary_frame_is_read_as_text(talk: Serve):
     async with talk() as (address, _), connect(path(address)) as socket:
-        assert (await tell(socket, '{"turn": {"speaker": "user", "text": "né"}}'.encode())).heard.index == 0
+        assert (await tell(socket, '{"turn": {"speaker": "user", "text": "né"}}'.encode())).ack.index == 0
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ async def test_only_pages_of_an_allowed_origin_may_open_a_conversation(talk: Ser
     async with talk(settings) as (address, _):
         for origin in ("https://chat.example", None):
             async with connect(path(address), origin=origin) as socket:
-                assert (await say(socket, "user", "hi")).heard
+                assert (await say(socket, "user", "hi")).ack
         for origin in ("https://evil.example", "https://chat.example.evil.example", "http://chat.example", "null"):
             with pytest.raises(InvalidStatus) as refused:
                 await connect(path(address), origin=origin)
@@ -172,7 +172,7 @@ async def test_no_page_but_its_own_may_where_no_origin_is_named(talk: Serve):
         with pytest.raises(InvalidStatus):
             await connect(path(address), origin="https://anywhere.example")
         async with connect(path(address), origin=f"http://{address}") as socket:
-            assert (await say(socket, "user", "hi")).heard
+            assert (await say(socket, "user", "hi")).ack
 
 
 async def test_the_subprotocol_is_named_to_callers_that_offer_it(talk: Serve):
@@ -247,7 +247,7 @@ async def test_conversations_are_counted_once_by_how_they_ended(talk: Serve):
 async def test_the_limits_hold_for_a_conversation_too(talk: Serve):
     settings = Settings(limits=Limits(max_turns=2, max_text_chars=5))
     async with talk(settings) as (address, _), connect(path(address)) as socket:
-        assert (await say(socket, "user", "hi")).heard
+        assert (await say(socket, "user", "hi")).ack
         assert (await say(socket, "system", "a" * 6)).error.code == "too_large"
         assert (await say(socket, "system", "a")).scored
         assert (await say(socket, "user", "hi")).error.field == "turn"

@@ -29,7 +29,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
 
 @pytest.fixture(scope="module")
 def ways(models: tuple[str, ...]) -> Iterator[EveryWay]:
-    runtime = {"device": "cpu", "threads": 1, "lanes": 1}
+    runtime = {"device": "cpu", "threads": 1, "concurrent_batches": 1}
     with every_way(settings_with(models=models, cache={"ttl_seconds": 0}, runtime=runtime)) as opened:
         yield opened
 

@@ -59,7 +59,7 @@ async def test_a_conversation_is_scored_turn_by_turn():
         assert dict(await stream.initial_metadata())["x-request-id"] == "mine-1"
         opened = await tell(stream, turnscore_pb2.ConversationMessage(open={"scorers": ["fake"]}))
         assert (opened.opened.request_id, opened.opened.scorers) == ("mine-1", ["fake"])
-        assert (await say(stream, "user", "hi")).heard.index == 0
+        assert (await say(stream, "user", "hi")).ack.index == 0
         scored = (await say(stream, "system", "one two")).scored
         assert (scored.index, scored.scores["fake"].value, scored.dialogue["fake"].mean) == (1, 0.02, 0.02)
         await stream.done_writing()
@@ -113,7 +113,7 @@ async def test_a_wrong_message_is_told_and_the_conversation_goes_on(message: Any
         await say(stream, "user", "hi")
         reply = await tell(stream, message)
         assert (reply.error.code, reply.error.field) == ("invalid_request", field)
-        assert (await say(stream, "user", "hi")).heard.index == 1
+        assert (await say(stream, "user", "hi")).ack.index == 1
 
 
 async def test_bytes_that_are_no_message_are_told_too():
@@ -174,7 +174,7 @@ async def test_a_draining_service_tells_its_streams_and_ends_them_after_the_answ
 async def test_no_more_is_read_while_as_many_answers_are_due_as_may_be():
     scorer = FakeScorer()
     scorer.gate.clear()
-    settings = settings_with(conversations={"max_unanswered": 2}, cache={"ttl_seconds": 0})
+    settings = settings_with(conversations={"max_pending": 2}, cache={"ttl_seconds": 0})
     async with conversation(settings, scorer) as (stream, _):
         for number in range(6):
             await stream.write(turn("system", f"turn {number}"))
@@ -230,7 +230,7 @@ async def test_conversations_are_counted_once_by_how_they_ended():
 async def test_the_limits_hold_for_a_stream_too():
     settings = settings_with(limits=Limits(max_turns=2, max_text_chars=5, max_body_bytes=100))
     async with conversation(settings) as (stream, _):
-        assert (await say(stream, "user", "hi")).heard
+        assert (await say(stream, "user", "hi")).ack
         assert (await say(stream, "system", "a" * 6)).error.field == "turn.text"
         assert (await say(stream, "system", "a" * 100)).error.field == "body"
         assert (await say(stream, "system", "a")).scored

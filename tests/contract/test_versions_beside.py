@@ -68,15 +68,15 @@ async def test_both_doors_list_the_versions_beside_with_their_shares():
             over_http = (await http.get("/v1/models")).json()
         over_grpc = to_fields(await stub.Models(turnscore_pb2.ModelsRequest()))
     found = ModelsReply.model_validate(over_http)
-    assert found.beside == ModelsReply.model_validate(over_grpc).beside
+    assert found.candidates == ModelsReply.model_validate(over_grpc).candidates
     assert [each.model for each in found.models] == [SERVED]
-    listed = [(each.scorer, each.model, each.role, each.share) for each in found.beside]
+    listed = [(each.scorer, each.model, each.role, each.share) for each in found.candidates]
     assert listed == [("fake", OTHER, "split", 0.25), ("fake", "fake:1.2.0", "shadow", 0.1)]
 
 
 async def test_a_service_without_versions_beside_lists_none(serve: ServeFakes):
     async with serve(fake=FakeScorer()) as (client, _):
-        assert (await client.get("/v1/models")).json()["beside"] == []
+        assert (await client.get("/v1/models")).json()["candidates"] == []
 
 
 async def test_a_named_conversation_is_answered_by_one_version_through_all_calls_and_both_doors():

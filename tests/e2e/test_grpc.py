@@ -47,7 +47,7 @@ def test_a_dialogue_and_a_ranking_are_scored(stub: TurnScorerStub):
 def test_a_stream_is_scored_as_it_is_said(stub: TurnScorerStub):
     said = [turnscore_pb2.ConversationMessage(turn=turn) for turn in turns()]
     heard, scored = stub.ScoreStream(iter(said))
-    assert heard.heard.index == 0
+    assert heard.ack.index == 0
     models = stub.Models(turnscore_pb2.ModelsRequest()).models
     assert set(scored.scored.scores) == {model.scorer for model in models if model.is_default} != {"fed"}
 

@@ -89,7 +89,7 @@ def test_headers_are_bounded_in_the_real_process(service: RunningService):
 def test_every_line_of_the_log_is_json_and_conversations_write_none(service: RunningService):
     before = len(service.log.read_text().splitlines())
     with connect(service.url.replace("http", "ws") + "/v1/conversations") as socket:
-        assert say(socket, "user", "hi").heard
+        assert say(socket, "user", "hi").ack
     plain_http.get(service.url + "/livez").raise_for_status()
     lines = [json.loads(line) for line in service.log.read_text().splitlines()]
     assert len({(line["message"], line["time"]) for line in lines}) == len(lines) == before
@@ -105,7 +105,7 @@ def test_sigterm_turns_readiness_off_and_loses_nothing(tmp_path: Path):
     ):
         client.score(context=QUESTION, response="warm the connection up")
         conversation = stack.enter_context(connect(service.url.replace("http", "ws") + "/v1/conversations"))
-        assert say(conversation, "user", "hi").heard
+        assert say(conversation, "user", "hi").ack
         replies: list[int] = []
         asking = threading.Thread(target=lambda: replies.append(len(client.score_batch(items).results)))
         asking.start()

@@ -28,7 +28,7 @@ _VECTOR_FLAGS = ("amx", "avx", "fma", "sse4")
 def table_settings() -> Settings:
     """Every score computed for itself, by one thread."""
     every = ("engagement", "fed", "sentiment_stop")
-    runtime = {"device": "cpu", "threads": 1, "lanes": 1}
+    runtime = {"device": "cpu", "threads": 1, "concurrent_batches": 1}
     return settings_with(limits=LIMITS, cache={"ttl_seconds": 0}, runtime=runtime, default_scorers=every)
 
 

@@ -37,7 +37,7 @@ async def _converse_all(address: str, waiting: "deque[Any]", replies: list[str])
             for _ in range(EXCHANGES):
                 if waiting:
                     exchange = waiting.popleft()
-                    await _say(connection, exchange["context"][0]["speaker"], exchange["context"][0]["text"], "heard")
+                    await _say(connection, exchange["context"][0]["speaker"], exchange["context"][0]["text"], "ack")
                     replies.append(await _say(connection, "system", exchange["response"], "scored"))
 
 

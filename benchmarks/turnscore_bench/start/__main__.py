@@ -22,7 +22,7 @@ from turnscore_bench.harness.processes import Server
 
 WAYS: Mapping[str, Mapping[str, str]] = {
     "threads measured": {},
-    "one thread, as the chart says": {"TURNSCORE_RUNTIME__THREADS": "1", "TURNSCORE_RUNTIME__LANES": "1"},
+    "one thread, as the chart says": {"TURNSCORE_RUNTIME__THREADS": "1", "TURNSCORE_RUNTIME__CONCURRENT_BATCHES": "1"},
 }
 
 

@@ -79,7 +79,7 @@ def _start(name: str, serving: Path, environment: Mapping[str, str], output: Pat
         "TURNSCORE_MODELS": "engagement",
         "TURNSCORE_GRPC__ENABLED": "false",
         "TURNSCORE_RUNTIME__THREADS": "1",
-        "TURNSCORE_RUNTIME__LANES": "1",
+        "TURNSCORE_RUNTIME__CONCURRENT_BATCHES": "1",
         "BENTOML_HOME": str(folder / "bentoml"),
     }
     command = [str(serving / "bentoml"), "serve", "turnscore_service.bento:TurnScore", "--port", str(port)]

@@ -102,7 +102,7 @@ export class LiveConversation extends EventTarget {
       // The last message before the end answers nothing where no answer is due.
       if (waiting) waiting.reject(error);
       else this.#ending = error;
-    } else if (message.opened || message.heard || message.scored) {
+    } else if (message.opened || message.ack || message.scored) {
       this.#waiting.shift()?.resolve(message);
     }
   }

@@ -81,7 +81,7 @@ test("an opening for which there is no room is tried again; a wrong one is not",
 test("messages of a kind that it does not know are ignored, and draining is told while an answer is due", async () => {
   const { client } = socketsOf((socket, message) => {
     opens(socket, message);
-    if (message.turn) socket.says({ weather: "fine" }, { draining: { ends_in_ms: 1000 } }, { heard: { index: 0 } });
+    if (message.turn) socket.says({ weather: "fine" }, { draining: { ends_in_ms: 1000 } }, { ack: { index: 0 } });
   });
   const conversation = await client.conversation();
   const told = new Promise((resolve) => conversation.addEventListener("draining", (event) => resolve(event.detail)));

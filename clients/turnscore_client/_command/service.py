@@ -137,11 +137,11 @@ def info(
         default = "yes" if model.is_default else "stand-in" if model.stand_in else "no"
         table.add_row(model.scorer, model.model, model.graph, str(model.token_limit), below, default)
     console.print(table)
-    if reply.beside:
-        beside = Table("scorer", "version beside", "graph", "role", "share")
-        for each in reply.beside:
-            beside.add_row(each.scorer, each.model, each.graph, each.role, f"{each.share:g}")
-        console.print(beside)
+    if reply.candidates:
+        candidates = Table("scorer", "candidate version", "graph", "role", "share")
+        for each in reply.candidates:
+            candidates.add_row(each.scorer, each.model, each.graph, each.role, f"{each.share:g}")
+        console.print(candidates)
 
 
 def _open_tool(name: str) -> "RowWriter":

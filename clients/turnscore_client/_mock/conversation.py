@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from turnscore_wire import (
+    ConversationAck,
     ConversationDraining,
-    ConversationHeard,
     ConversationMessage,
     ConversationMessages,
     ConversationOpened,
@@ -53,8 +53,8 @@ class MockConversation:
             if planned is not None:
                 raise planned
             return [*notice, self._open(message.open)]
-        if message.said is not None:
-            return [*notice, self._hear(message.said, planned)]
+        if message.messages is not None:
+            return [*notice, self._hear(message.messages, planned)]
         assert message.turn is not None  # exactly one field is set, by the type
         return [*notice, self._say(message.turn, planned)]
 
@@ -73,18 +73,18 @@ class MockConversation:
             return ConversationReply(error=planned.detail())
         index = self._transcript.say(turn)
         if turn.speaker == "user":
-            return ConversationReply(heard=ConversationHeard(index=index))
+            return ConversationReply(ack=ConversationAck(index=index))
         return self._score(index, planned)
 
     def _hear(self, said: ConversationMessages, planned: ServiceError | None) -> ConversationReply:
         if map_messages(said.messages).ends_silent:
-            planned = InvalidRequestError("the assistant's last message has no text to score", "said.messages")
+            planned = InvalidRequestError("the assistant's last message has no text to score", "messages.messages")
         if isinstance(planned, _NOT_TAKEN):
             return ConversationReply(error=planned.detail())
         index, turn = self._transcript.hear(said.messages)
         skipped = count_skipped(said.messages)
         if turn is None:
-            return ConversationReply(heard=ConversationHeard(index=index, skipped=skipped))
+            return ConversationReply(ack=ConversationAck(index=index, skipped=skipped))
         return self._score(index, planned, skipped)
 
     def _score(self, index: int, planned: ServiceError | None, skipped: int = 0) -> ConversationReply:

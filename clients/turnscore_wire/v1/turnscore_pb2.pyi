@@ -535,26 +535,26 @@ class Limits(_message.Message):
     def __init__(self, max_text_chars: _Optional[int] = ..., max_turns: _Optional[int] = ..., max_items: _Optional[int] = ..., max_candidates: _Optional[int] = ..., max_body_bytes: _Optional[int] = ...) -> None: ...
 
 class ModelsReply(_message.Message):
-    __slots__ = ("request_id", "models", "limits", "beside")
+    __slots__ = ("request_id", "models", "limits", "candidates")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     MODELS_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
-    BESIDE_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     models: _containers.RepeatedCompositeFieldContainer[ModelDescription]
     limits: Limits
-    beside: _containers.RepeatedCompositeFieldContainer[VersionDescription]
-    def __init__(self, request_id: _Optional[str] = ..., models: _Optional[_Iterable[_Union[ModelDescription, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., beside: _Optional[_Iterable[_Union[VersionDescription, _Mapping]]] = ...) -> None: ...
+    candidates: _containers.RepeatedCompositeFieldContainer[VersionDescription]
+    def __init__(self, request_id: _Optional[str] = ..., models: _Optional[_Iterable[_Union[ModelDescription, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., candidates: _Optional[_Iterable[_Union[VersionDescription, _Mapping]]] = ...) -> None: ...
 
 class ConversationMessage(_message.Message):
-    __slots__ = ("open", "turn", "said")
+    __slots__ = ("open", "turn", "messages")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     TURN_FIELD_NUMBER: _ClassVar[int]
-    SAID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
     open: ConversationOpening
     turn: ConversationTurn
-    said: ConversationMessages
-    def __init__(self, open: _Optional[_Union[ConversationOpening, _Mapping]] = ..., turn: _Optional[_Union[ConversationTurn, _Mapping]] = ..., said: _Optional[_Union[ConversationMessages, _Mapping]] = ...) -> None: ...
+    messages: ConversationMessages
+    def __init__(self, open: _Optional[_Union[ConversationOpening, _Mapping]] = ..., turn: _Optional[_Union[ConversationTurn, _Mapping]] = ..., messages: _Optional[_Union[ConversationMessages, _Mapping]] = ...) -> None: ...
 
 class ConversationOpening(_message.Message):
     __slots__ = ("scorers", "options", "deadline_ms", "context", "cache", "cache_namespace", "messages", "conversation")
@@ -602,18 +602,18 @@ class ConversationMessages(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., deadline_ms: _Optional[int] = ...) -> None: ...
 
 class ConversationReply(_message.Message):
-    __slots__ = ("opened", "heard", "scored", "error", "draining")
+    __slots__ = ("opened", "ack", "scored", "error", "draining")
     OPENED_FIELD_NUMBER: _ClassVar[int]
-    HEARD_FIELD_NUMBER: _ClassVar[int]
+    ACK_FIELD_NUMBER: _ClassVar[int]
     SCORED_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     opened: ConversationOpened
-    heard: ConversationHeard
+    ack: ConversationAck
     scored: ConversationScored
     error: ErrorDetail
     draining: ConversationDraining
-    def __init__(self, opened: _Optional[_Union[ConversationOpened, _Mapping]] = ..., heard: _Optional[_Union[ConversationHeard, _Mapping]] = ..., scored: _Optional[_Union[ConversationScored, _Mapping]] = ..., error: _Optional[_Union[ErrorDetail, _Mapping]] = ..., draining: _Optional[_Union[ConversationDraining, _Mapping]] = ...) -> None: ...
+    def __init__(self, opened: _Optional[_Union[ConversationOpened, _Mapping]] = ..., ack: _Optional[_Union[ConversationAck, _Mapping]] = ..., scored: _Optional[_Union[ConversationScored, _Mapping]] = ..., error: _Optional[_Union[ErrorDetail, _Mapping]] = ..., draining: _Optional[_Union[ConversationDraining, _Mapping]] = ...) -> None: ...
 
 class ConversationOpened(_message.Message):
     __slots__ = ("request_id", "scorers", "turns")
@@ -625,7 +625,7 @@ class ConversationOpened(_message.Message):
     turns: int
     def __init__(self, request_id: _Optional[str] = ..., scorers: _Optional[_Iterable[str]] = ..., turns: _Optional[int] = ...) -> None: ...
 
-class ConversationHeard(_message.Message):
+class ConversationAck(_message.Message):
     __slots__ = ("index", "skipped")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     SKIPPED_FIELD_NUMBER: _ClassVar[int]

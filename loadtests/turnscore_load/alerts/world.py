@@ -20,7 +20,11 @@ _STALL_SECONDS = 0.4
 _HUGE_TOKENS = 16_384
 """Of a batch that takes a core some two seconds, five times as long as may be."""
 OUT_OF_MEMORY = "turnscore_out_of_memory_batches_total"
-_ONE_LANE = {"TURNSCORE_RUNTIME__THREADS": "1", "TURNSCORE_RUNTIME__LANES": "1", "TURNSCORE_DRAIN_SECONDS": "0.1"}
+_ONE_LANE = {
+    "TURNSCORE_RUNTIME__THREADS": "1",
+    "TURNSCORE_RUNTIME__CONCURRENT_BATCHES": "1",
+    "TURNSCORE_DRAIN_SECONDS": "0.1",
+}
 
 
 @dataclass(kw_only=True)

@@ -21,7 +21,7 @@ SILENT_SOCKETS = 300
 HEAD_BYTES = 8 * 1024 * 1024
 MESSAGE_CHARS = 12 * 1024 * 1024
 _PATIENCE_SECONDS = 20.0
-"""In which silent connections are to be closed: twice what `TURNSCORE_HTTP__HEAD_SECONDS` is by default."""
+"""In which silent connections are to be closed: twice what `TURNSCORE_HTTP__HEADER_TIMEOUT_SECONDS` is by default."""
 SILENCE_SECONDS = 0.05
 """How long, in CPU time, the service's loop may be silent: what docs/security.md promises."""
 _CONTROLS = 40

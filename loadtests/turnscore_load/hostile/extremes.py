@@ -87,7 +87,7 @@ def _refused() -> list[Extreme]:
         _of(
             "30,000 messages said",
             "conversations",
-            {"said": {"messages": [said] * 30_000}},
+            {"messages": {"messages": [said] * 30_000}},
             is_legal=False,
         ),
         _of("50,000 parts in a message", "score", {"messages": [{**said, "content": [part] * 50_000}]}, is_legal=False),

@@ -10,7 +10,11 @@ from pathlib import Path
 from turnscore_load.address import LOOPBACK, free_port
 from turnscore_load.programs import Replica, answers, find_programs, redis_command, running, wait_until
 
-_SETTINGS = {"TURNSCORE_MODELS": "engagement", "TURNSCORE_RUNTIME__THREADS": "1", "TURNSCORE_RUNTIME__LANES": "1"}
+_SETTINGS = {
+    "TURNSCORE_MODELS": "engagement",
+    "TURNSCORE_RUNTIME__THREADS": "1",
+    "TURNSCORE_RUNTIME__CONCURRENT_BATCHES": "1",
+}
 _CONFIGURATION = """
 global
     maxconn 2000

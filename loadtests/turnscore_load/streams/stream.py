@@ -92,7 +92,7 @@ class TalkingStream:
 
     async def exchange(self, user_text: str, system_text: str) -> None:
         """The person's turn, and the chatbot's answer to it, which is scored."""
-        await self._ask(_turn("SPEAKER_USER", user_text), "heard")
+        await self._ask(_turn("SPEAKER_USER", user_text), "ack")
         if self.is_over:
             return
         self._tally.heard += 1

@@ -88,7 +88,7 @@ class GrpcStream:
 
     def say(self, turn: Mapping[str, str]) -> None:
         """Says a user's turn."""
-        self._ask(turnscore_pb2.ConversationMessage(turn=_turn(turn)), "heard")
+        self._ask(turnscore_pb2.ConversationMessage(turn=_turn(turn)), "ack")
 
     def score(self, text: str) -> Answer:
         """Says a system turn."""

@@ -36,7 +36,7 @@ class Serving:
 
     refuse: Callable[[ScoringError], Response]
     """Makes the response that carries an error."""
-    head_seconds: float
+    header_timeout_seconds: float
     """From the beginning of a connection, or of a further request on it, to the end of the headers."""
     max_head_bytes: int
     max_message_bytes: int
@@ -227,7 +227,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _start_head_clock(self) -> None:
         if self._head_timer is None and not self._is_over and not self.transport.is_closing():
-            self._head_timer = self.loop.call_later(self.serving.head_seconds, self._end_head_time)
+            self._head_timer = self.loop.call_later(self.serving.header_timeout_seconds, self._end_head_time)
 
     def _stop_head_clock(self) -> None:
         if self._head_timer is not None:
@@ -239,7 +239,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self._is_within_head:
-            message = f"the headers did not arrive within {self.serving.head_seconds:g} s"
+            message = f"the headers did not arrive within {self.serving.header_timeout_seconds:g} s"
             self._error = DeadlineExceededError(message, field=HEADERS_FIELD)
             self.send_400_response("")
         elif self.cycle is None or self.cycle.response_complete:

@@ -72,8 +72,8 @@ class Breaker:
         """How long to leave the Redis alone: doubled each time it opens again without having worked in between."""
         if not self._openings:
             return 0.0
-        doubled = self._settings.breaker_probe_seconds * 2.0 ** min(self._openings - 1, 30)
-        return min(doubled, self._settings.breaker_max_probe_seconds)
+        doubled = self._settings.breaker_retry_seconds * 2.0 ** min(self._openings - 1, 30)
+        return min(doubled, self._settings.breaker_max_retry_seconds)
 
     def begin_probe(self) -> None:
         """Half opens it."""

@@ -24,8 +24,8 @@ from turnscore_core.errors import (
 from turnscore_core.model_set import ModelSet
 from turnscore_core.scoring import Item, Outcome, error_details, timing_of
 from turnscore_wire import (
+    ConversationAck,
     ConversationDraining,
-    ConversationHeard,
     ConversationMessage,
     ConversationMessages,
     ConversationOpened,
@@ -165,7 +165,7 @@ class Conversation:
         self._bounds = settings.conversations
         self._dialogue: OpenDialogue | None = None
         self._bytes = self._unanswered = 0
-        self._room = asyncio.Semaphore(self._bounds.max_unanswered)
+        self._room = asyncio.Semaphore(self._bounds.max_pending)
         self._outbox: asyncio.Queue[_Answer | None] = asyncio.Queue()
         self._in_work: set[asyncio.Task[_Scored]] = set()
         self._reading = asyncio.timeout(None)
@@ -240,8 +240,8 @@ class Conversation:
         if self._dialogue is None:
             self._open(ConversationOpening())
         assert self._dialogue is not None
-        if message.said is not None:
-            return self._hear(message.said, self._dialogue)
+        if message.messages is not None:
+            return self._hear(message.messages, self._dialogue)
         assert message.turn is not None  # exactly one field is set, by the type
         return self._say(message.turn, self._dialogue)
 
@@ -257,7 +257,7 @@ class Conversation:
         check_spoken_turn(turn, len(dialogue.transcript.turns), self._settings.limits)
         index = dialogue.transcript.say(turn)
         if turn.speaker == "user":
-            return ConversationReply(heard=ConversationHeard(index=index))
+            return ConversationReply(ack=ConversationAck(index=index))
         return self._begin(index, turn.deadline_ms, dialogue)
 
     def _hear(self, said: ConversationMessages, dialogue: OpenDialogue) -> _Answer:
@@ -265,7 +265,7 @@ class Conversation:
         index, turn = dialogue.transcript.hear(said.messages)
         skipped = count_skipped(said.messages)
         if turn is None:
-            return ConversationReply(heard=ConversationHeard(index=index, skipped=skipped))
+            return ConversationReply(ack=ConversationAck(index=index, skipped=skipped))
         return self._begin(index, said.deadline_ms, dialogue, skipped)
 
     def _begin(self, index: int, deadline_ms: int | None, dialogue: OpenDialogue, skipped: int = 0) -> _TurnInWork:
@@ -324,8 +324,8 @@ class Conversation:
             raise CallerLeftError from None
 
     def _count_answered(self, reply: ConversationReply) -> None:
-        if reply.heard is not None:
-            metrics.CONVERSATION_TURNS.labels("heard").inc()
+        if reply.ack is not None:
+            metrics.CONVERSATION_TURNS.labels("acknowledged").inc()
         elif reply.scored is not None:
             metrics.CONVERSATION_TURNS.labels("scored" if reply.scored.scores else "failed").inc()
         self._room.release()

@@ -193,7 +193,7 @@ class Runtime:
             request_id=request_id,
             models=describe_models(self.pipeline().model_set),
             limits=self.settings.limits,
-            beside=list(describe_versions(self._builder.beside)),
+            candidates=list(describe_versions(self._builder.beside)),
         )
 
     async def _load(self, loader: Loader) -> None:

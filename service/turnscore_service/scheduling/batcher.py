@@ -44,7 +44,7 @@ class Batcher:
         out_of_memory = metrics.OUT_OF_MEMORY.labels(loaded.name)  # 0, from which Prometheus sees the first one rise
         self._limit = TokenLimit(settings.max_batch_tokens or loaded.budget.most_tokens, out_of_memory.inc)
         waste = loaded.budget.waste
-        self._queue = BatchQueue(loaded.budget, replace(waste, most=settings.max_waste or waste.most))
+        self._queue = BatchQueue(loaded.budget, replace(waste, most=settings.max_padding_ratio or waste.most))
         self._stage = Stage(loaded.name, self._lanes, loaded.prove, watch)
         self._running: set[int] = set()
         self._pace: float | None = None
@@ -55,7 +55,7 @@ class Batcher:
         self._is_replaced = False
         self._idle = asyncio.Event()
         self._idle.set()
-        metrics.LANES.labels(loaded.name).set(self._lanes)
+        metrics.CONCURRENT_BATCHES.labels(loaded.name).set(self._lanes)
         self._queue_changed()
         self._running_changed()
 

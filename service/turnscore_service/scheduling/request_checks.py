@@ -124,11 +124,11 @@ def check_said(transcript: Transcript, messages: Sequence[ChatMessage], limits: 
     waiting = len(transcript.waiting)
     together = [*transcript.waiting, *messages]
     mapped = map_messages(together)
-    _check_messages("said.messages", together, mapped, limits, waiting)
+    _check_messages("messages.messages", together, mapped, limits, waiting)
     if len(transcript.turns) + len(mapped.turns) > limits.max_turns:
-        raise TooLargeError(f"at most {limits.max_turns} turns are allowed in one conversation", field="said")
+        raise TooLargeError(f"at most {limits.max_turns} turns are allowed in one conversation", field="messages")
     if mapped.ends_silent:
-        raise InvalidRequestError("the assistant's last message has no text to score", field="said.messages")
+        raise InvalidRequestError("the assistant's last message has no text to score", field="messages.messages")
 
 
 def check_turn_counts(parsed: object, limits: Limits, path: str = "") -> None:
@@ -142,7 +142,7 @@ def check_turn_counts(parsed: object, limits: Limits, path: str = "") -> None:
         for field in ("texts", "references"):
             if isinstance(texts := parsed.get(field), list) and len(texts) > limits.max_items:
                 raise TooLargeError(f"{len(texts)} texts; at most {limits.max_items} are allowed at once", field=field)
-        for field in ("open", "said"):
+        for field in ("open", "messages"):
             check_turn_counts(parsed.get(field), limits, f"{field}.")
 
 

@@ -36,7 +36,7 @@ class HttpSettings(SettingsGroup):
         "every name, pages none.",
     )
 
-    head_seconds: PositiveFloat = Field(
+    header_timeout_seconds: PositiveFloat = Field(
         default=10.0,
         description="Seconds from the beginning of a connection, or of a further request on it, to the end of "
         "the request's headers; a slower connection is closed. Chosen, as long as a body may take.",

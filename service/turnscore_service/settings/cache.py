@@ -191,12 +191,12 @@ class CacheSettings(BaseModel):
         description="Failures among the last round trips after which the service stops using the Redis. Chosen.",
     )
     breaker_window: PositiveInt = Field(default=20, description="Number of those last round trips. Chosen.")
-    breaker_probe_seconds: PositiveFloat = Field(
+    breaker_retry_seconds: PositiveFloat = Field(
         default=1.0,
         description="Seconds until the service probes a Redis that it stopped using, in the background; doubled "
         "with each failed probe. Chosen.",
     )
-    breaker_max_probe_seconds: PositiveFloat = Field(
+    breaker_max_retry_seconds: PositiveFloat = Field(
         default=15.0, description="Longest time between two such probes, in seconds. Chosen."
     )
     clear_poll_seconds: PositiveFloat = Field(

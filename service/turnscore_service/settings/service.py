@@ -131,7 +131,7 @@ class RuntimeSettings(SettingsGroup):
         "CPUs that the process may use (affinity, cgroup); a batch that finds the runtime idle gets more threads "
         "if that is faster.",
     )
-    lanes: Annotated[int, Field(ge=0)] = Field(
+    concurrent_batches: Annotated[int, Field(ge=0)] = Field(
         default=0, description="Batches of one scorer that run at once. 0: CPUs divided by threads."
     )
     stall_seconds: PositiveFloat = Field(
@@ -150,7 +150,7 @@ class BatchingSettings(SettingsGroup):
         "int8 MiniLM: 512 to 1,024 cost the least CPU per token; 4,096 a third more); on CUDA as many as the "
         "device's memory allows, measured at the start, up to 65,536.",
     )
-    max_waste: Annotated[float, Field(ge=1)] | None = Field(
+    max_padding_ratio: Annotated[float, Field(ge=1)] | None = Field(
         default=None,
         description="Largest cost of a batch over that of its turns one by one, as rows x longest^2 over the "
         "sum of squares. Default: 1.0 on a CPU, where only turns of one width share a batch, and 1.1 on CUDA.",
@@ -177,7 +177,7 @@ class ConversationSettings(SettingsGroup):
         default=1024 * 1024,
         description="Bytes of all messages of one conversation; beyond, the conversation ends as `too_large`.",
     )
-    max_unanswered: PositiveInt = Field(
+    max_pending: PositiveInt = Field(
         default=8,
         description="Messages of one conversation that are taken and not yet answered. The service reads no "
         "more until one is answered. Chosen.",
@@ -313,7 +313,7 @@ class Settings(BaseSettings):
             device=self.runtime.device,
             gpu_memory_share=self.runtime.gpu_memory_share,
             threads=self.runtime.threads,
-            lanes=self.runtime.lanes,
+            lanes=self.runtime.concurrent_batches,
             max_batch_tokens=self.batching.max_batch_tokens,
             workers=self.workers,
         )

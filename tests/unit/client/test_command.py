@@ -169,14 +169,14 @@ def test_models_are_listed_as_a_table_and_as_json(mock):
 
 def test_versions_beside_are_listed_with_their_shares(mock, monkeypatch):
     beside = VersionDescription(scorer="fed", model="fed:1.1.0", digest="0", graph="fp32", role="shadow", share=0.001)
-    reply = ModelsReply(request_id="a", models=[], limits=Limits(), beside=[beside])
+    reply = ModelsReply(request_id="a", models=[], limits=Limits(), candidates=[beside])
 
     async def fetch_models(client):
         return reply
 
     monkeypatch.setattr(command, "fetch_models", fetch_models)
     table, _ = run(mock, "info")
-    assert [each for each in ("version beside", "fed:1.1.0", "shadow", "0.001") if each not in table.stdout] == []
+    assert [each for each in ("candidate version", "fed:1.1.0", "shadow", "0.001") if each not in table.stdout] == []
 
 
 def test_the_name_of_a_model_is_never_cut(mock, monkeypatch):

@@ -29,7 +29,7 @@ def test_the_mock_hears_messages_as_the_service_does(talk: Talk):
         assert await conversation.say_messages([{"role": "user", "content": [{"type": "file"}]}, calls]) is None
         with pytest.raises(InvalidRequestError) as refused:
             await conversation.say_messages([{"role": "assistant", "content": " "}])
-        assert refused.value.field == "said.messages"
+        assert refused.value.field == "messages.messages"
         scored = await conversation.say_messages([{"role": "tool"}, {"role": "assistant", "content": "two"}])
         assert (scored.index, scored.scores["engagement"].value) == (5, 0.2)
         assert [turn.text for turn in conversation.turns] == ["hi", "", "one two"]

@@ -106,7 +106,7 @@ async def test_messages_are_handed_over_as_a_chatbot_has_them(talk, door):
         assert await conversation.say_messages([{"role": "user", "content": [{"type": "input_audio"}]}, calls]) is None
         with pytest.raises(InvalidRequestError) as refused:
             await conversation.say_messages([{"role": "user", "content": [{"type": "txt"}]}])
-        assert refused.value.field == "said.messages.0.content.0.type"
+        assert refused.value.field == "messages.messages.0.content.0.type"
         scored = await conversation.say_messages([{"role": "tool"}, {"role": "assistant", "content": "two"}])
         assert (scored.index, scored.scores["fake"].value) == (5, 0.02)
         assert [turn.text for turn in conversation.turns] == ["hi", "", "one two"]

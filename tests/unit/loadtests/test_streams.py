@@ -29,7 +29,7 @@ def scored(**fields: object) -> turnscore_pb2.ConversationReply:
 
 def test_the_right_answers_are_taken():
     check_reply(OPENED, "opened", 0, ["fake"])
-    check_reply(turnscore_pb2.ConversationReply(heard={"index": 2}), "heard", 2, ["fake"])
+    check_reply(turnscore_pb2.ConversationReply(ack={"index": 2}), "ack", 2, ["fake"])
     check_reply(scored(), "scored", 3, ["fake"])
 
 

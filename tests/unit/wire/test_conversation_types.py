@@ -14,7 +14,7 @@ TURN = {"speaker": "system", "text": "hello"}
         {"open": {"context": [TURN], "scorers": ["fed"], "options": {"fed": {"loss": "x"}}, "deadline_ms": 300}},
         {"turn": {"speaker": "user", "text": ""}},
         {"turn": {**TURN, "deadline_ms": 200}, "open": None},
-        {"said": {"messages": [{"role": "tool"}]}},
+        {"messages": {"messages": [{"role": "tool"}]}},
     ],
 )
 def test_a_message_of_one_kind_is_taken(message):
@@ -35,9 +35,9 @@ def test_a_message_of_one_kind_is_taken(message):
         ({"open": {"context": [{"speaker": "user"}]}}, "open.context.0.text"),
         ({"open": {"scorers": []}}, "open.scorers"),
         ({"open": {}, "close": {}}, "close"),
-        ({"said": {"messages": []}}, "said.messages"),
-        ({"said": {"messages": [{"role": "user", "content": [{}]}]}}, "said.messages.0.content.0.type"),
-        ({"said": {"messages": [{"role": "tool"}]}, "turn": TURN}, "body"),
+        ({"messages": {"messages": []}}, "messages.messages"),
+        ({"messages": {"messages": [{"role": "user", "content": [{}]}]}}, "messages.messages.0.content.0.type"),
+        ({"messages": {"messages": [{"role": "tool"}]}, "turn": TURN}, "body"),
     ],
 )
 def test_a_message_that_is_wrong_names_its_field(message, field):
@@ -47,6 +47,6 @@ def test_a_message_that_is_wrong_names_its_field(message, field):
 
 
 def test_a_reader_skips_what_it_does_not_know():
-    reply = ConversationReply.model_validate({"heard": {"index": 3, "mood": 1}, "applause": {}})
-    assert reply == ConversationReply.model_validate({"heard": {"index": 3}})
+    reply = ConversationReply.model_validate({"ack": {"index": 3, "mood": 1}, "applause": {}})
+    assert reply == ConversationReply.model_validate({"ack": {"index": 3}})
     assert not ConversationReply.model_validate({"applause": {}}).model_dump(exclude_none=True)

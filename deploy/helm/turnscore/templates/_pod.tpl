@@ -1,7 +1,7 @@
 {{- define "turnscore.env" -}}
 # What the pod asks for is all it should use; a request of CPUs cannot be seen from inside.
 - {name: TURNSCORE_RUNTIME__THREADS, value: "1"}
-- name: TURNSCORE_RUNTIME__LANES
+- name: TURNSCORE_RUNTIME__CONCURRENT_BATCHES
   valueFrom:
     resourceFieldRef: {containerName: turnscore, resource: requests.cpu, divisor: "1"}
 - {name: TURNSCORE_DRAIN_SECONDS, value: {{ .Values.drainSeconds | quote }}}

@@ -30,7 +30,7 @@ PUSHBACK_KEY = "grpc-retry-pushback-ms"
 """The trailer that says to a library's own retries when to come back (gRPC proposal A6)."""
 
 _LISTS = ("context", "turns", "messages")
-_HOLDERS = ("open", "said")
+_HOLDERS = ("open", "messages")
 """Of a conversation's message those that hold such lists."""
 _M = TypeVar("_M", bound=Message)
 Metadata = tuple[tuple[str, str | bytes], ...]
@@ -55,8 +55,9 @@ async def read_request(message_class: type[Message], data: bytes, limits: Limits
 
 def _fields_of(message: Message, limits: Limits) -> dict[str, Any]:
     """Its fields. Of a list of turns or messages that is too long only its length: it is refused by that."""
-    if isinstance(message, turnscore_pb2.ConversationMessage) and (kind := message.WhichOneof("message")) in _HOLDERS:
-        return {kind: _fields_of(getattr(message, kind), limits)}
+    if isinstance(message, turnscore_pb2.ConversationMessage):
+        kind = message.WhichOneof("message")
+        return {kind: _fields_of(getattr(message, kind), limits)} if kind in _HOLDERS else to_fields(message)
     too_long: dict[str, list[Any]] = {}
     most_parts = PARTS_PER_MESSAGE * limits.max_turns
     for name in _LISTS:

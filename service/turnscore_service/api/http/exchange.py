@@ -154,7 +154,7 @@ def serving_with(settings: Settings, app: ASGIApp | None = None) -> Serving:
     """What the protocols of a service with these settings need; `app` as `Serving` has it."""
     return Serving(
         refuse=_refuse_connection,
-        head_seconds=settings.http.head_seconds,
+        header_timeout_seconds=settings.http.header_timeout_seconds,
         max_head_bytes=settings.http.max_head_bytes,
         max_message_bytes=settings.conversations.max_bytes,
         app=app,

@@ -119,7 +119,11 @@ def test_minilm_s_int8_graph_loses_little(folder: Path):
 
 async def test_the_service_gives_the_similarities_of_its_bundle(folder: Path):
     bundle, rows = find_minilm(), read_rated(folder)
-    settings = {"models": [bundle], "runtime": {"device": "cpu", "threads": 1, "lanes": 1}, "batching": SMALL_BATCHES}
+    settings = {
+        "models": [bundle],
+        "runtime": {"device": "cpu", "threads": 1, "concurrent_batches": 1},
+        "batching": SMALL_BATCHES,
+    }
     runtime = Runtime(Settings.model_validate(settings))
     runtime.start()
     await runtime.wait_until_loaded()

@@ -195,7 +195,7 @@ def test_facts_say_the_same_through_both_doors_and_every_client(usr: tuple[Path,
             "facts", "good", "score", {"context": context, "response": "what did you do", "options": options}
         )
 
-    runtime = {"device": "cpu", "threads": 1, "lanes": 1}
+    runtime = {"device": "cpu", "threads": 1, "concurrent_batches": 1}
     with every_way(settings_with(models=(f"{usr[1].folder}/",), runtime=runtime)) as opened:
 
         def details(way: str, *facts: str) -> Any:

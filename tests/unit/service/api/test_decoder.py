@@ -177,7 +177,7 @@ def test_an_opening_with_too_many_turns_is_refused_before_they_are_looked_at():
         (DialogueRequest, {"messages": [{"role": "user", "content": [{"type": "file"}] * 5000}, {}]}, "messages"),
         (DialogueRequest, {"messages": [{"role": "tool", "content": [{"type": "file"}] * 5000}, {}]}, "messages"),
         (ConversationMessage, {"open": {"messages": [{"role": "user"}] * 2000}}, "open.messages"),
-        (ConversationMessage, {"said": {"messages": [{"role": "user"}] * 2000}}, "said.messages"),
+        (ConversationMessage, {"messages": {"messages": [{"role": "user"}] * 2000}}, "messages.messages"),
     ],
 )
 def test_too_many_messages_or_parts_are_refused_before_they_are_looked_at(
@@ -217,7 +217,7 @@ def test_of_a_list_that_is_too_long_a_protobuf_message_is_not_read(kind: str, wh
 
 
 def test_the_lists_of_a_protobuf_conversation_are_bounded_too():
-    for holder, name in (("open", "context"), ("open", "messages"), ("said", "messages")):
+    for holder, name in (("open", "context"), ("open", "messages"), ("messages", "messages")):
         sent = turnscore_pb2.ConversationMessage(**{holder: {name: [{}] * 2000}})
         with pytest.raises(TooLargeError) as refused:
             validate(

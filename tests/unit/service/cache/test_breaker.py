@@ -7,7 +7,7 @@ from prometheus_client import REGISTRY
 from turnscore_service.cache.redis_level import Breaker
 from turnscore_service.settings.cache import CacheSettings
 
-SETTINGS = CacheSettings(breaker_failures=3, breaker_window=6, breaker_probe_seconds=1, breaker_max_probe_seconds=5)
+SETTINGS = CacheSettings(breaker_failures=3, breaker_window=6, breaker_retry_seconds=1, breaker_max_retry_seconds=5)
 
 
 def closed() -> Breaker:

@@ -29,15 +29,15 @@ async def test_what_messages_end_with_is_scored_once_the_tools_are_done():
 
     async with talking(fake=Looking()) as (channel, _, _):
         channel.tell({"open": {"messages": [{"role": "system", "content": "p"}, told("hi")]}})
-        channel.tell({"said": {"messages": [ASKED, CALLS]}})
-        channel.tell({"said": {"messages": [RESULT, told("two three")]}})
+        channel.tell({"messages": {"messages": [ASKED, CALLS]}})
+        channel.tell({"messages": {"messages": [RESULT, told("two three")]}})
         channel.say("user", "and?")
-        channel.tell({"said": {"messages": [told("so.")]}})
+        channel.tell({"messages": {"messages": [told("so.")]}})
         opened, waits, first, heard, second = [await channel.hear() for _ in range(5)]
     assert opened.opened.turns == 2
-    assert (waits.heard.index, waits.heard.skipped) == (3, 1)
+    assert (waits.ack.index, waits.ack.skipped) == (3, 1)
     assert (first.scored.index, first.scored.skipped, first.scored.scores["fake"].value) == (5, 0, 0.03)
-    assert (heard.heard.index, second.scored.index) == (6, 7)
+    assert (heard.ack.index, second.scored.index) == (6, 7)
     assert second.scored.dialogue["fake"].turns == 2
     assert seen == [["hi", "look"], ["hi", "look", "one two three", "and?"]]
 
@@ -45,19 +45,19 @@ async def test_what_messages_end_with_is_scored_once_the_tools_are_done():
 async def test_messages_that_are_not_taken_leave_the_conversation_as_it_was():
     small = Settings(limits=Limits(max_text_chars=9, max_turns=3))
     async with talking(small) as (channel, _, _):
-        channel.tell({"said": {"messages": [CALLS]}})
-        channel.tell({"said": {"messages": [RESULT, told("x" * 10)]}})
-        channel.tell({"said": {"messages": [told(" ")]}})
-        channel.tell({"said": {"messages": [RESULT] * 3}})
-        channel.tell({"said": {"messages": [told("two")]}})
-        channel.tell({"said": {"messages": [told("a"), told("b"), ASKED]}})
+        channel.tell({"messages": {"messages": [CALLS]}})
+        channel.tell({"messages": {"messages": [RESULT, told("x" * 10)]}})
+        channel.tell({"messages": {"messages": [told(" ")]}})
+        channel.tell({"messages": {"messages": [RESULT] * 3}})
+        channel.tell({"messages": {"messages": [told("two")]}})
+        channel.tell({"messages": {"messages": [told("a"), told("b"), ASKED]}})
         replies = [await channel.hear() for _ in range(6)]
     assert [(each.error.code, each.error.field) if each.error else None for each in replies] == [
         None,
-        ("too_large", "said.messages.1.content"),
-        ("invalid_request", "said.messages"),
-        ("too_large", "said.messages"),
+        ("too_large", "messages.messages.1.content"),
+        ("invalid_request", "messages.messages"),
+        ("too_large", "messages.messages"),
         None,
-        ("too_large", "said"),
+        ("too_large", "messages"),
     ]
     assert (replies[4].scored.index, replies[4].scored.scores["fake"].value) == (1, 0.02)

@@ -24,7 +24,7 @@ async def test_every_message_is_answered_once_and_in_order():
         replies = [await channel.hear() for _ in range(4)]
     opened, heard, first, second = replies
     assert (opened.opened.request_id, opened.opened.scorers, opened.opened.turns) == ("r-1", ["fake"], 1)
-    assert heard.heard.index == 1
+    assert heard.ack.index == 1
     assert (first.scored.index, first.scored.scores["fake"].value) == (2, 0.03)
     assert (second.scored.index, second.scored.scores["fake"].value) == (3, 0.01)
     assert first.scored.dialogue["fake"].turns == 1
@@ -60,7 +60,7 @@ async def test_a_slow_turn_is_answered_before_a_quick_one_said_after_it():
         await until(slow.started.is_set)
         slow.gate.set()
         kinds = [(await channel.hear()).model_dump(exclude_none=True) for _ in range(3)]
-    assert [list(kind) for kind in kinds] == [["scored"], ["scored"], ["heard"]]
+    assert [list(kind) for kind in kinds] == [["scored"], ["scored"], ["ack"]]
     assert [next(iter(kind.values()))["index"] for kind in kinds] == [0, 1, 2]
 
 
@@ -188,7 +188,7 @@ async def test_a_first_message_that_cannot_be_read_ends_the_conversation():
 
 async def test_messages_are_counted_by_what_became_of_them():
     def counted() -> list[float]:
-        outcomes = ("heard", "scored", "failed", "refused")
+        outcomes = ("acknowledged", "scored", "failed", "refused")
         name = "turnscore_conversation_turns_total"
         return [REGISTRY.get_sample_value(name, {"outcome": each}) or 0.0 for each in outcomes]
 

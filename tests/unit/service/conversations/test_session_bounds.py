@@ -40,7 +40,7 @@ async def test_a_turn_without_room_is_told_and_the_next_one_is_scored():
 async def test_no_more_is_read_than_may_be_unanswered():
     scorer = FakeScorer()
     scorer.gate.clear()
-    async with talking(bounded(max_unanswered=2), fake=scorer) as (channel, _, _):
+    async with talking(bounded(max_pending=2), fake=scorer) as (channel, _, _):
         for _ in range(5):
             channel.say("system", "a")
         await until(scorer.started.is_set)
@@ -53,7 +53,7 @@ async def test_no_more_is_read_than_may_be_unanswered():
 
 
 async def test_a_caller_that_takes_no_answers_is_not_read_and_at_last_treated_as_gone():
-    async with talking(bounded(max_unanswered=2, idle_seconds=0.2)) as (channel, holding, _):
+    async with talking(bounded(max_pending=2, idle_seconds=0.2)) as (channel, holding, _):
         channel.room.clear()
         for _ in range(5):
             channel.say("system", "a")
@@ -80,7 +80,7 @@ async def test_time_spent_on_scoring_is_not_idle_time():
         scorer.gate.set()
         assert (await channel.hear()).scored.scores
         channel.say("user", "still there")
-        assert (await channel.hear()).heard
+        assert (await channel.hear()).ack
         with pytest.raises(DeadlineExceededError):
             await asyncio.wait_for(holding, 30)
 
@@ -130,7 +130,7 @@ async def test_draining_is_told_and_turns_are_still_taken_until_the_end():
     scorer = FakeScorer()
     async with talking(Settings(drain_seconds=7), fake=scorer) as (channel, holding, runtime):
         channel.say("user", "q")
-        assert (await channel.hear()).heard
+        assert (await channel.hear()).ack
         runtime.begin_drain()
         assert (await channel.hear()).draining.ends_in_ms == 7000
         scorer.gate.clear()

@@ -38,7 +38,7 @@ async def test_a_shadow_of_the_same_content_agrees_to_the_last_bit_and_a_split_a
             "models": versions["served"],
             "shadow": f"{versions['shadow']}=1",
             "split": f"{versions['split']}=1",
-            "runtime": {"threads": 1, "lanes": 1},
+            "runtime": {"threads": 1, "concurrent_batches": 1},
         }
     )
     runtime = Runtime(settings)
@@ -70,7 +70,11 @@ async def test_a_shadow_of_the_same_content_agrees_to_the_last_bit_and_a_split_a
 async def test_a_version_that_cannot_be_had_keeps_the_service_from_being_ready(setting: str, versions: dict[str, str]):
     runtime = Runtime(
         Settings.model_validate(
-            {"models": versions["served"], setting: "./nowhere/quality=0.5", "runtime": {"threads": 1, "lanes": 1}}
+            {
+                "models": versions["served"],
+                setting: "./nowhere/quality=0.5",
+                "runtime": {"threads": 1, "concurrent_batches": 1},
+            }
         )
     )
     runtime.start()

@@ -97,7 +97,7 @@ async def test_an_idle_runtime_starts_with_a_single_turn(batcher: Batcher, fake_
 
 
 async def test_the_oldest_turn_is_in_the_next_batch_whatever_its_width(fake_scorer: FakeScorer):
-    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(max_batch_tokens=64, max_waste=1.1))
+    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(max_batch_tokens=64, max_padding_ratio=1.1))
     first = await hold_runtime(batcher, fake_scorer)
     queued = [batcher.submit(encoded(width), LATER) for width in (60, 8, 8, 8)]
     fake_scorer.gate.set()

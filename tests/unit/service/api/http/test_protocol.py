@@ -16,7 +16,7 @@ from turnscore_service.settings.service import Settings
 from turnscore_wire import ErrorReply
 
 Open = Callable[..., Any]
-QUICK = Settings(http=HttpSettings(head_seconds=0.3))
+QUICK = Settings(http=HttpSettings(header_timeout_seconds=0.3))
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
@@ -108,7 +108,7 @@ async def test_a_slow_answer_is_no_slow_request(door: Open, serve: ServeFakes):
         head = b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        await asyncio.sleep(3 * QUICK.http.head_seconds)  # the time itself is what must not count
+        await asyncio.sleep(3 * QUICK.http.header_timeout_seconds)  # the time itself is what must not count
         scorer.gate.set()
         assert (await all_of(reader)).startswith(b"HTTP/1.1 200")
         writer.close()

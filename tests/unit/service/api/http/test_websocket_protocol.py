@@ -122,7 +122,7 @@ async def test_the_largest_message_is_read(door: Open):
         await send(writer, frame(TEXT, message + b" " * (100_000 - len(message))))
         _, length = await asyncio.wait_for(reader.readexactly(2), 30)
         reply = await asyncio.wait_for(reader.readexactly(length), 30)
-    assert ConversationReply.model_validate_json(reply).heard.index == 0
+    assert ConversationReply.model_validate_json(reply).ack.index == 0
 
 
 async def test_a_deflated_message_is_measured_as_it_is_inflated(door: Open, monkeypatch: pytest.MonkeyPatch):
@@ -184,7 +184,7 @@ async def test_messages_are_read_no_faster_than_they_are_taken(door: Open):
     async with door() as (reader, writer):
         await send(writer, scorer_turn * 5_000 + frame(0x88))
         answers = await frames(reader)
-    heard = [ConversationReply.model_validate_json(payload).heard for head, payload in answers if head == 0x81]
+    heard = [ConversationReply.model_validate_json(payload).ack for head, payload in answers if head == 0x81]
     assert [each.index for each in heard if each] == list(range(min(len(heard), 1024)))
 
 
