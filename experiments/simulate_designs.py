@@ -2,7 +2,7 @@
 
 Made-up raters differ in level, in how far they spread their answers, and in taste; dialogues differ in how hard they
 are and in which system they suit. Sheets are made, filled and analysed as people's are. Prints the table of
-docs/designs.md.
+docs/studies.md.
 """
 
 from collections.abc import Mapping, Sequence

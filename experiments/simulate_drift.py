@@ -2,7 +2,7 @@
 
 Windows and baselines are drawn, whole dialogues at a time, from scored dialogues of the human assessment data. Of a
 changed bot, a share of dialogues comes from that study's degraded system, or every turn's score is lower by a fifth of
-a standard deviation. Prints docs/drift.md's table.
+a standard deviation. Prints docs/compare.md's table.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """`python experiments/simulate_reports.py`: how often the report's intervals hold the truth.
 
 Made-up workers differ in level and spread and have their own taste of every dialogue; guessers rate at random. Prints
-the table of docs/assessment.md.
+the table of docs/studies.md.
 """
 
 from collections.abc import Mapping

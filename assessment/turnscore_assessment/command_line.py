@@ -53,7 +53,7 @@ def client_of(url: str | None, seconds: float | None = None) -> OpenClient:
 
 
 RatingsFile = Annotated[
-    Path, typer.Argument(exists=True, dir_okay=False, help="Ratings (docs/assessment.md); .gz is unpacked.")
+    Path, typer.Argument(exists=True, dir_okay=False, help="Ratings (docs/studies.md); .gz is unpacked.")
 ]
 RoundsOption = Annotated[int, typer.Option(min=1, max=MOST_ROUNDS, help="Resamples per interval.")]
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of the random draws; the same seed gives the same figures.")]

@@ -79,7 +79,7 @@ VALUES = [
         title="Drift from the baseline",
         queries=[_recorded("turnscore:drift_ratio", "model", 'against="baseline"')],
         line=1,
-        description="The stability index over its limit: above 1, chance does not explain it. docs/drift.md.",
+        description="The stability index over its limit: above 1, chance does not explain it. docs/compare.md.",
     ),
     Panel(
         title="Distance from the bundle's curve",

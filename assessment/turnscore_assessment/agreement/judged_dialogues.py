@@ -25,7 +25,7 @@ from turnscore_assessment.ratings.scoring import choose_rows, control_quality, f
 Record = dict[str, Any]
 
 STUDY = "study"
-"""The form of a ratings file (docs/assessment.md); `study_form` converts it."""
+"""The form of a ratings file (docs/studies.md); `study_form` converts it."""
 
 BREAKDOWN_WEIGHTS = {"O": 1.0, "T": 0.5, "X": 0.0}
 """Values of no breakdown, a possible one, a breakdown: a turn's quality is the mean over annotators. Specified."""

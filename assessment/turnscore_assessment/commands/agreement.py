@@ -39,7 +39,7 @@ class LevelName(StrEnum):
 
 InputFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="JSON lines; .gz is unpacked.")]
 Form = Annotated[
-    FormName, typer.Option(help="`judged`, see docs/agreement.md, `dbdc3`, or `study`, see docs/assessment.md.")
+    FormName, typer.Option(help="`judged`, see docs/agreement.md, `dbdc3`, or `study`, see docs/studies.md.")
 ]
 Parts = Annotated[
     list[str] | None, typer.Option("--part", help="A detail of the score instead of its `value`; repeatable.")

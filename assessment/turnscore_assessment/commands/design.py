@@ -71,7 +71,7 @@ app = typer.Typer(no_args_is_help=True, help="Make blind, balanced rating sheets
 
 @app.command()
 def make(
-    items: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="What is judged (docs/designs.md).")],
+    items: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="What is judged (docs/studies.md).")],
     kind: Annotated[DesignKind, typer.Option("--design", help="How raters are asked.")],
     criteria: Annotated[
         list[str],

@@ -44,7 +44,7 @@ Tenant = Annotated[
 
 @app.callback()
 def drift() -> None:
-    """Report whether a bot's scores have drifted; docs/drift.md says how, and how surely."""
+    """Report whether a bot's scores have drifted; docs/compare.md says how, and how surely."""
 
 
 @app.command()

@@ -20,7 +20,7 @@ from turnscore_assessment.drift.live_values import BINS, LiveValues
 from turnscore_assessment.figures import Floats
 
 LEVEL = 0.01
-"""Most false alarms per window without drift. Chosen; docs/drift.md has what it comes to."""
+"""Most false alarms per window without drift. Chosen; docs/compare.md has what it comes to."""
 LEAST_DIALOGUES = 100
 """Fewest dialogues of a window. Chosen: with fewer, a limit finds nothing but a bot that broke."""
 CLUSTERED_LEVEL = 0.0075

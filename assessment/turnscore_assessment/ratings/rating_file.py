@@ -1,7 +1,7 @@
 """Ratings files: their form, reading, writing, and conversion from the published ratings of Ji et al. (ACL 2022).
 
 JSON lines, gzipped where the name ends in `.gz`: the first line describes the study, every other line is one rated
-dialogue. docs/assessment.md shows both.
+dialogue. docs/studies.md shows both.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Flesch's reading ease of English text, from counts of words, sentences and syllables.
 
 Clitics that dialogue corpora set apart (`i 'm`) are joined, punctuation is dropped. Syllables follow rules: groups of
-vowels, without silent ones, with those spoken apart; docs/assessment.md has how often they are right, next to
+vowels, without silent ones, with those spoken apart; docs/studies.md has how often they are right, next to
 hyphenation.
 """
 

@@ -1,4 +1,4 @@
-"""The tables of Ji et al. (ACL 2022), from its ratings as released: docs/assessment.md says what cannot come out."""
+"""The tables of Ji et al. (ACL 2022), from its ratings as released: docs/studies.md says what cannot come out."""
 
 import json
 from functools import cache

@@ -243,7 +243,7 @@ def test_items_that_were_rated_once_have_no_reliability(tmp_path: Path) -> None:
 
 
 def test_public_ratings_are_as_unreliable_as_docs_say() -> None:
-    """docs/assessment.md has these."""
+    """docs/studies.md has these."""
     breakdowns, dialogues = find_data("dbdc3_dev.jsonl.gz", "dstc9_interactive.jsonl.gz")
     votes = [
         turn["breakdown_votes"]

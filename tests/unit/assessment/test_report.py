@@ -112,7 +112,7 @@ def test_charts_take_constants_and_unknown_figures() -> None:
 
 
 def test_intervals_hold_the_truth_about_as_often_as_promised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """docs/assessment.md has the figures of many studies; of forty a share is known to some three points."""
+    """docs/studies.md has the figures of many studies; of forty a share is known to some three points."""
     monkeypatch.setattr(simulation, "TRUTH_WORKERS", 300)
     scores, differences = simulation.measure_coverage(40, 20, 200)
     assert 0.87 < scores <= 1

@@ -1,4 +1,4 @@
-"""The simulation of docs/designs.md, made small: each design recovers the order, and its intervals hold the truth."""
+"""The simulation of docs/studies.md, made small: each design recovers the order, and its intervals hold the truth."""
 
 import pytest
 import simulate_designs as simulation

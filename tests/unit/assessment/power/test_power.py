@@ -162,7 +162,7 @@ def test_systems_that_are_not_two_are_refused(systems: str, code: int, tmp_path:
 
 
 def test_the_published_study_is_a_pilot() -> None:
-    """Free run 1: A and B differ by .126 in the 56 workers who rated both; docs/designs.md has what that needs."""
+    """Free run 1: A and B differ by .126 in the 56 workers who rated both; docs/studies.md has what that needs."""
     files = find_data("human_assessment/free_run1_pass.jsonl.gz", "human_assessment/free_run1_fail.jsonl.gz")
     pilot = read_pilot(read_published(files, "free1"), "A", "B")
     assert (len(pilot.a), round(pilot.difference, 3), round(pilot.spread, 3)) == (56, 0.126, 0.741)
