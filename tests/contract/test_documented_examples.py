@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 VIVID = "i hiked up a volcano and nearly lost my hat. ever been on one?"
 GOOD = "i went for a swim in the lake, it was freezing! and you?"
 NOWHERE = "http://127.0.0.1:9"
-PAGES = ("README.md", "clients/README.md", "docs/client.md", "docs/api.md", "docs/integrations.md")
+PAGES = ("README.md", "clients/README.md", "docs/client.md", "docs/api.md", "docs/integrations.md", "docs/corpora.md")
 Ran = Callable[..., str]
 
 
@@ -66,6 +66,7 @@ def ran(served: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest
     def run(snippet: str, url: str = served[0], **environment: str) -> str:
         for name, value in {"TURNSCORE_URL": url, **environment}.items():
             monkeypatch.setenv(name, value)
+        monkeypatch.chdir(ROOT)
         snippet = snippet.replace("http://localhost:3000", url).replace("localhost:50051", served[1])
         snippet = re.sub(r"(timeout|budget)_seconds=[\d.]+", r"\1_seconds=30", snippet)  # this machine may be busy
         names = {"__name__": "snippet"}
