@@ -14,7 +14,7 @@ from turnscore_core.inference.onnx_library import DeviceError
 from turnscore_service.api.http.app import create_http_door
 from turnscore_service.api.http.shedding_door import SheddingDoor
 from turnscore_service.lifecycle.runtime import Runtime
-from turnscore_service.scheduling.split import VersionsBeside
+from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_service.settings.service import Settings
 
 __all__ = ["pytest_collection_modifyitems", "pytest_sessionstart", "pytest_xdist_make_scheduler"]  # hooks
@@ -66,11 +66,11 @@ def serve() -> ServeFakes:
 
     @asynccontextmanager
     async def start(
-        settings: Settings | None = None, beside: VersionsBeside | None = None, **scorers: Any
+        settings: Settings | None = None, beside: CandidateVersions | None = None, **scorers: Any
     ) -> AsyncIterator[tuple[httpx.AsyncClient, Runtime]]:
         loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
-        versions = beside or VersionsBeside()
-        runtime = Runtime(settings or Settings(), load=lambda _: loaded, load_beside=lambda *_: versions)
+        versions = beside or CandidateVersions()
+        runtime = Runtime(settings or Settings(), load=lambda _: loaded, load_candidate=lambda *_: versions)
         runtime.start()
         await runtime.wait_until_loaded()
         transport = httpx.ASGITransport(SheddingDoor(create_http_door(runtime), runtime), raise_app_exceptions=False)

@@ -47,10 +47,10 @@ class Loader(Protocol):
     async def prove(self, bundle: Bundle, like: LoadedScorer) -> str | None:
         """Proves another version of what serves as `like`, in nobody's way; the digest of what holds.
 
-        None where `load_beside` has to prove it. Raises BundleError.
+        None where `load_candidate` has to prove it. Raises BundleError.
         """
 
-    def load_beside(
+    def load_candidate(
         self,
         bundle: Bundle,
         like: LoadedScorer,
@@ -121,7 +121,7 @@ class ModelLoader:
         order = ProofOrder(folder=bundle.folder, options=bundle.manifest.options, variant=variant)
         return await prove_apart(bundle.manifest.reference, order)
 
-    def load_beside(
+    def load_candidate(
         self,
         bundle: Bundle,
         like: LoadedScorer,

@@ -91,7 +91,7 @@ class Combination:
 Combinations = Mapping[str, Combination]
 
 
-def scorers_behind(names: Iterable[str], combinations: Combinations) -> Iterable[str]:
+def component_scorers(names: Iterable[str], combinations: Combinations) -> Iterable[str]:
     """The scorers to ask for these names, each once."""
     if not combinations:
         return names
@@ -157,7 +157,7 @@ class ModelSet:
 
     def behind(self, name: str) -> list[LoadedScorer]:
         """The scorer of that name, or those that the combination is made of."""
-        return [self.scorers[each] for each in scorers_behind((name,), self.combinations)]
+        return [self.scorers[each] for each in component_scorers((name,), self.combinations)]
 
 
 def choose_defaults(

@@ -213,7 +213,7 @@ def timing_of(outcomes: Sequence[Outcome], started_at: float) -> Timing:
     )
 
 
-class OptionsBehind(dict[str, object]):
+class ComponentOptions(dict[str, object]):
     """The options of the scorers that a combination is made of, by name."""
 
 
@@ -269,5 +269,5 @@ class Item:
     def _options_of(self, name: str) -> object:
         if name in self.asked:
             return self.asked[name]
-        behind = (each for each in self.asked.values() if isinstance(each, OptionsBehind) and name in each)
+        behind = (each for each in self.asked.values() if isinstance(each, ComponentOptions) and name in each)
         return next(behind)[name]

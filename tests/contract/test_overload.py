@@ -77,7 +77,7 @@ async def test_a_deadline_shorter_than_the_queue_is_refused_before_any_work(serv
         scorer.gate.clear()
         queued = asks(client, 20)
         await until(lambda: len(scorer.batches) == 2 and sum(scorer.encoded) == 21)  # one is held, the others wait
-        batcher = runtime.pipeline()._workshops["fake"].batcher
+        batcher = runtime.pipeline()._runtimes["fake"].batcher
         batcher._pace = 100.0
         encoded = list(scorer.encoded)
         [answer] = await asyncio.gather(*asks(client, 1, deadline_ms=30_000))

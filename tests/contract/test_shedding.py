@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 from support.conditions import until
 from support.fakes import FakeScorer
 from support.served_app import served_app
-from turnscore_service.scheduling.shedding import REFUSALS_IN_A_ROW, SHED_PER_WITNESS
+from turnscore_service.scheduling.admission import REFUSALS_IN_A_ROW, SHED_PER_WITNESS
 from turnscore_service.settings.service import AdmissionSettings, RuntimeSettings, Settings
 from turnscore_wire.limits import MAX_DEADLINE_MS
 

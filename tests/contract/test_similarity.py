@@ -18,7 +18,7 @@ from turnscore_core.model_loader import load_scorers
 from turnscore_core.model_set import choose_defaults
 from turnscore_models import BundleError
 from turnscore_service.lifecycle.runtime import Runtime
-from turnscore_service.scheduling.similarity import SIMILARITY
+from turnscore_service.scheduling.pipeline import SIMILARITY
 from turnscore_service.settings.service import AdmissionSettings, Settings
 from turnscore_wire import ErrorReply, Limits, SimilarityReply
 

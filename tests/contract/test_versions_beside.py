@@ -9,13 +9,13 @@ from conftest import ServeFakes
 from prometheus_client import REGISTRY
 from support.conditions import until
 from support.conversations import talking
-from support.fakes import FakeScorer, version_beside
+from support.fakes import FakeScorer, candidate_version
 from support.grpc_messages import METHODS, message_of
 from support.grpc_serving import grpc_stub
 from turnscore_core.errors import InvalidRequestError
 from turnscore_service import metrics
 from turnscore_service.api.http.app import create_http_door
-from turnscore_service.scheduling.split import VersionsBeside
+from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ModelsReply
 from turnscore_wire.v1 import to_fields, turnscore_pb2
@@ -31,13 +31,13 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def all_drawn() -> VersionsBeside:
+def all_drawn() -> CandidateVersions:
     """Every conversation whose user has spoken, or that has a name, is answered by the other version."""
-    return VersionsBeside(splits=[version_beside(FakeScorer())])
+    return CandidateVersions(splits=[candidate_version(FakeScorer())])
 
 
-def half_drawn() -> VersionsBeside:
-    return VersionsBeside(splits=[version_beside(FakeScorer(), 0.5)])
+def half_drawn() -> CandidateVersions:
+    return CandidateVersions(splits=[candidate_version(FakeScorer(), 0.5)])
 
 
 def models_in(reply: Any) -> set[str]:
@@ -59,8 +59,8 @@ async def test_both_doors_say_the_version_that_answered(call: str, fields: dict[
 
 
 async def test_both_doors_list_the_versions_beside_with_their_shares():
-    beside = VersionsBeside(
-        splits=[version_beside(FakeScorer(), 0.25)], shadows=[version_beside(FakeScorer(), 0.1, version="1.2.0")]
+    beside = CandidateVersions(
+        splits=[candidate_version(FakeScorer(), 0.25)], shadows=[candidate_version(FakeScorer(), 0.1, version="1.2.0")]
     )
     async with grpc_stub(beside=beside, fake=FakeScorer()) as (stub, runtime):
         transport = httpx.ASGITransport(create_http_door(runtime))
@@ -121,7 +121,7 @@ async def test_the_longest_names_in_the_largest_batch_over_both_doors():
 
 async def test_versions_do_not_answer_from_each_others_scores(serve: ServeFakes):
     served, other = FakeScorer(), FakeScorer()
-    async with serve(beside=VersionsBeside(splits=[version_beside(other)]), fake=served) as (client, _):
+    async with serve(beside=CandidateVersions(splits=[candidate_version(other)]), fake=served) as (client, _):
         asked = {"response": "a b"}
         for fields in (asked, {**asked, "conversation": "c"}) * 2:
             score = (await client.post("/v1/score", json=fields)).json()["scores"]["fake"]
@@ -136,7 +136,7 @@ async def test_options_are_read_by_the_version_that_answers(serve: ServeFakes):
                 raise InvalidRequestError("this version takes no options", field=next(iter(options)))
             return options
 
-    async with serve(beside=VersionsBeside(splits=[version_beside(Picky())]), fake=FakeScorer()) as (client, _):
+    async with serve(beside=CandidateVersions(splits=[candidate_version(Picky())]), fake=FakeScorer()) as (client, _):
         asked = {"response": "a", "options": {"fake": {"known": 1}}}
         assert (await client.post("/v1/score", json=asked)).status_code == 200
         refused = await client.post("/v1/score", json={**asked, "conversation": "c"})
@@ -183,7 +183,7 @@ async def test_a_conversation_whose_options_a_version_does_not_take_stays_with_t
                 raise InvalidRequestError("this version takes no options", field="known")
             return options
 
-    beside = VersionsBeside(splits=[version_beside(Picky())])
+    beside = CandidateVersions(splits=[candidate_version(Picky())])
     async with talking(beside=beside, fake=FakeScorer()) as (channel, _, _):
         channel.tell({"open": {"options": {"fake": {"known": 1}}}})
         channel.say("user", "q")
@@ -196,7 +196,7 @@ async def test_a_full_version_refuses_its_own_conversations_alone(serve: ServeFa
     other = FakeScorer()
     other.gate.clear()
     settings = Settings.model_validate({"admission": {"max_items": 1}})
-    async with serve(settings, VersionsBeside(splits=[version_beside(other)]), fake=FakeScorer()) as (client, _):
+    async with serve(settings, CandidateVersions(splits=[candidate_version(other)]), fake=FakeScorer()) as (client, _):
         waiting = asyncio.create_task(client.post("/v1/score", json={"response": "a", "conversation": "c"}))
         await until(other.started.is_set)
         assert (await client.post("/v1/score", json={"response": "b", "conversation": "c"})).status_code == 429

@@ -11,7 +11,7 @@ from turnscore_core.errors import (
 from turnscore_service.api.calls import decode
 from turnscore_service.conversations.session import Received
 from turnscore_service.lifecycle.runtime import Runtime
-from turnscore_service.scheduling.split import VersionsBeside
+from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_service.settings.service import ConversationSettings, Settings
 from turnscore_wire import ConversationMessage, ConversationReply
 
@@ -56,11 +56,11 @@ class HeldChannel:
 
 @asynccontextmanager
 async def serving(
-    settings: Settings | None = None, beside: VersionsBeside | None = None, **scorers: Any
+    settings: Settings | None = None, beside: CandidateVersions | None = None, **scorers: Any
 ) -> AsyncIterator[Runtime]:
     loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
-    versions = beside or VersionsBeside()
-    runtime = Runtime(settings or Settings(), load=lambda _: loaded, load_beside=lambda *_: versions)
+    versions = beside or CandidateVersions()
+    runtime = Runtime(settings or Settings(), load=lambda _: loaded, load_candidate=lambda *_: versions)
     runtime.start()
     await runtime.wait_until_loaded()
     yield runtime
@@ -69,7 +69,7 @@ async def serving(
 
 @asynccontextmanager
 async def talking(
-    settings: Settings | None = None, beside: VersionsBeside | None = None, **scorers: Any
+    settings: Settings | None = None, beside: CandidateVersions | None = None, **scorers: Any
 ) -> AsyncIterator[tuple[HeldChannel, "asyncio.Task[None]", Runtime]]:
     async with serving(settings, beside, **(scorers or {"fake": FakeScorer()})) as runtime:
         channel = HeldChannel()

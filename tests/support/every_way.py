@@ -117,7 +117,7 @@ class EveryWay:
         pipeline, deadline = self._runtime.pipeline(), Deadline.after_ms(1000 * _SECONDS)
         try:
             if request.call == "score_batch":
-                slices = self._runtime.loop_time.slices(is_large=False)
+                slices = self._runtime.cooperative.slices(is_large=False)
                 items = await validate_batch(request.fields, self._runtime.settings.limits, slices)
                 return await pipeline.score_batch(items, "r", deadline)
             if request.call == "score":

@@ -14,7 +14,7 @@ from turnscore_core.inference.onnx_backend import OutOfMemoryError
 from turnscore_core.loaded_scorer import LoadedScorer, TokenizingPace
 from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
 from turnscore_models import Bundle, GraphSpec, Manifest, TensorSpec
-from turnscore_service.scheduling.split import VersionBeside
+from turnscore_service.scheduling.versions import CandidateVersion
 from turnscore_wire import TokenCount
 
 POISON = "poison"
@@ -126,7 +126,7 @@ def loaded_fake(scorer: Any, name: str = "fake", version: str = "1.0.0") -> Load
     )
 
 
-def version_beside(scorer: Any, share: float = 1.0, name: str = "fake", version: str = "1.1.0") -> VersionBeside:
+def candidate_version(scorer: Any, share: float = 1.0, name: str = "fake", version: str = "1.1.0") -> CandidateVersion:
     """The scorer as another version of that kind, for a shadow or a split."""
     loaded = loaded_fake(scorer, name, version)
-    return VersionBeside(replace(loaded, alias=loaded.bundle.manifest.reference), share)
+    return CandidateVersion(replace(loaded, alias=loaded.bundle.manifest.reference), share)

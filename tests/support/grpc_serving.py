@@ -8,7 +8,7 @@ import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
 from turnscore_service.api.grpc.server import GrpcServer
 from turnscore_service.lifecycle.runtime import Runtime
-from turnscore_service.scheduling.split import VersionsBeside
+from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ErrorReply
 from turnscore_wire.v1 import to_fields, turnscore_pb2
@@ -24,12 +24,12 @@ def settings_with(**groups: Any) -> Settings:
 
 @asynccontextmanager
 async def grpc_server(
-    settings: Settings | None = None, beside: VersionsBeside | None = None, **scorers: Any
+    settings: Settings | None = None, beside: CandidateVersions | None = None, **scorers: Any
 ) -> AsyncIterator[tuple[GrpcServer, Runtime]]:
     """A started server on fakes; `settings` come from `settings_with`."""
     loaded = {name: loaded_fake(scorer, name) for name, scorer in scorers.items()}
-    versions = beside or VersionsBeside()
-    runtime = Runtime(settings or settings_with(), load=lambda _: loaded, load_beside=lambda *_: versions)
+    versions = beside or CandidateVersions()
+    runtime = Runtime(settings or settings_with(), load=lambda _: loaded, load_candidate=lambda *_: versions)
     server = GrpcServer(runtime)
     runtime.start()
     await server.start()
@@ -43,7 +43,7 @@ async def grpc_server(
 
 @asynccontextmanager
 async def grpc_stub(
-    settings: Settings | None = None, beside: VersionsBeside | None = None, **scorers: Any
+    settings: Settings | None = None, beside: CandidateVersions | None = None, **scorers: Any
 ) -> AsyncIterator[tuple[TurnScorerStub, Runtime]]:
     """The generated stub, on a connection to such a server."""
     async with (

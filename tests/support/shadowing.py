@@ -9,11 +9,11 @@ from prometheus_client import REGISTRY
 from turnscore_core.deadline import Deadline
 from turnscore_core.scorers.scorer import RawScore, TokenPack
 from turnscore_core.scoring import Item, Outcome
+from turnscore_service.scheduling.executor import ExecutorWatch
 from turnscore_service.scheduling.shadow import Shadows
-from turnscore_service.scheduling.stages import StageWatch
 from turnscore_wire import Score, TokenCount
 
-from support.fakes import FakeScorer, version_beside
+from support.fakes import FakeScorer, candidate_version
 
 LABELS = {"scorer": "fake", "model": "fake:1.1.0", "served": "fake:1.0.0"}
 
@@ -90,9 +90,9 @@ async def shadows_of(
     stall_seconds: float = 60,
     threshold: float | None = None,
 ) -> AsyncIterator[Shadows]:
-    version = version_beside(scorer, share)
+    version = candidate_version(scorer, share)
     version = replace(version, loaded=replace(version.loaded, threshold=threshold))
-    found = Shadows([version], lambda _: "fake:1.0.0", is_idle, StageWatch(stall_seconds=stall_seconds))
+    found = Shadows([version], lambda _: "fake:1.0.0", is_idle, ExecutorWatch(stall_seconds=stall_seconds))
     try:
         yield found
     finally:

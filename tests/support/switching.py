@@ -66,7 +66,7 @@ class FakeLoader:
     async def prove(self, bundle: Bundle, like: LoadedScorer) -> str | None:
         return None
 
-    def load_beside(
+    def load_candidate(
         self,
         bundle: Bundle,
         like: LoadedScorer,

@@ -33,7 +33,7 @@ from turnscore_wire import (
 from turnscore_wire.refusals import MAX_FIELD_CHARS
 
 from turnscore_service.lifecycle.runtime import Runtime
-from turnscore_service.scheduling.loop_time import LARGE_BYTES, Slices
+from turnscore_service.scheduling.fairness import LARGE_BYTES, TimeSlice
 from turnscore_service.scheduling.pipeline import ScoringPipeline
 from turnscore_service.scheduling.request_checks import check_item_count, check_turn_counts
 
@@ -72,7 +72,7 @@ def decode(kind: type[_Request], body: bytes, limits: Limits | None = None) -> _
     return validate(kind, _parse(body))
 
 
-async def decode_batch(body: bytes, limits: Limits, slices: Slices) -> list[ScoreRequest | ScoringError]:
+async def decode_batch(body: bytes, limits: Limits, slices: TimeSlice) -> list[ScoreRequest | ScoringError]:
     """The items of a batch; one that is wrong is given as its error, the others are kept. A large one takes its turns.
 
     Raises InvalidRequestError where the body is no batch at all, TooLargeError where it has too many items.
@@ -100,12 +100,14 @@ def validate(kind: type[_Request], parsed: object, limits: Limits | None = None)
         raise _refusal(error) from None
 
 
-async def validate_batch(parsed: object, limits: Limits, slices: Slices) -> list[ScoreRequest | ScoringError]:
+async def validate_batch(parsed: object, limits: Limits, slices: TimeSlice) -> list[ScoreRequest | ScoringError]:
     """As `decode_batch`, of a batch that was parsed already."""
     return await _validate_each(validate(_UncheckedBatch, parsed), limits, slices)
 
 
-async def _validate_each(batch: _UncheckedBatch, limits: Limits, slices: Slices) -> list[ScoreRequest | ScoringError]:
+async def _validate_each(
+    batch: _UncheckedBatch, limits: Limits, slices: TimeSlice
+) -> list[ScoreRequest | ScoringError]:
     check_item_count(len(batch.items), limits)
     found = []
     for index, item in enumerate(batch.items):
@@ -209,8 +211,8 @@ class Call:
     summary: str
     request_type: type[BaseModel]
     reply_type: type[BaseModel]
-    decode: Callable[[bytes, Limits, Slices], Awaitable[Any]]
-    validate: Callable[[object, Limits, Slices], Awaitable[Any]]
+    decode: Callable[[bytes, Limits, TimeSlice], Awaitable[Any]]
+    validate: Callable[[object, Limits, TimeSlice], Awaitable[Any]]
     do: Callable[[ScoringPipeline, Any, str, Deadline], Awaitable[BaseModel]]
     own_errors: tuple[ErrorCode, ...] = ()
     """Its own error codes, besides those of every call."""
@@ -230,11 +232,11 @@ def _single(
 ) -> Call:
     """A call whose request is right or wrong as a whole."""
 
-    async def decode_single(body: bytes, limits: Limits, slices: Slices) -> BaseModel:
+    async def decode_single(body: bytes, limits: Limits, slices: TimeSlice) -> BaseModel:
         await slices.pause()
         return decode(request_type, body, limits)
 
-    async def validate_single(parsed: object, limits: Limits, slices: Slices) -> BaseModel:
+    async def validate_single(parsed: object, limits: Limits, slices: TimeSlice) -> BaseModel:
         await slices.pause()
         return validate(request_type, parsed, limits)
 

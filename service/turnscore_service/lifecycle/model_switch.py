@@ -185,7 +185,7 @@ class ModelSwitch:
     ) -> tuple[ModelSet, str]:
         """The model_set with these in it, and what else should be known; the scorers keep their order."""
         loaded = {
-            kind: self._loader.load_beside(bundles[kind], each, proved=proved[kind]) if kind in bundles else each
+            kind: self._loader.load_candidate(bundles[kind], each, proved=proved[kind]) if kind in bundles else each
             for kind, each in before.loaded.items()
         }
         combinations = load_combinations(self._settings.combinations, loaded)

@@ -13,36 +13,31 @@ from turnscore_core.model_set import ModelSet
 from turnscore_service.cache.redis_client import open_store
 from turnscore_service.cache.redis_level import RedisLevel
 from turnscore_service.cache.score_cache import ScoreCache
-from turnscore_service.scheduling.admission import Admission
-from turnscore_service.scheduling.answerer import Answerer, Traffic
+from turnscore_service.scheduling.admission import Admission, Shedding
 from turnscore_service.scheduling.batcher import Batcher
-from turnscore_service.scheduling.computation import Workshop
-from turnscore_service.scheduling.flights import Flights
-from turnscore_service.scheduling.idleness import Idleness
-from turnscore_service.scheduling.loop_time import LoopTime
+from turnscore_service.scheduling.executor import ExecutorWatch, TokenizerExecutor
+from turnscore_service.scheduling.fairness import CooperativeScheduler
 from turnscore_service.scheduling.pipeline import ScoringPipeline
-from turnscore_service.scheduling.shadow import Shadows
-from turnscore_service.scheduling.shedding import Shedding
-from turnscore_service.scheduling.split import Split, VersionsBeside
-from turnscore_service.scheduling.stages import StageWatch
-from turnscore_service.scheduling.tokenizer_stage import Tokenizing
+from turnscore_service.scheduling.scheduler import Scheduler, ScorerRuntime, SharedState, SingleFlight
+from turnscore_service.scheduling.shadow import Idleness, Shadows
+from turnscore_service.scheduling.versions import CandidateVersions, Split
 from turnscore_service.settings.service import Settings
 
 
 class PipelineBuilder:
     """Belongs to one event loop."""
 
-    def __init__(self, settings: Settings, loop_time: LoopTime, watch: StageWatch) -> None:
+    def __init__(self, settings: Settings, cooperative: CooperativeScheduler, watch: ExecutorWatch) -> None:
         self._settings = settings
         self._watch = watch
         self._admission = Admission(settings.admission)
-        self._traffic = Traffic(Shedding(self._admission), Flights(), loop_time)
-        self._workshops: Mapping[str, Workshop] = {}
+        self._shared_state = SharedState(Shedding(self._admission), SingleFlight(), cooperative)
+        self._runtimes: Mapping[str, ScorerRuntime] = {}
         self._cache: ScoreCache | None = None
         self._shared: RedisLevel | None = None
-        self._beside = VersionsBeside()
+        self._beside = CandidateVersions()
 
-    def build_first(self, model_set: ModelSet, beside: VersionsBeside) -> ScoringPipeline:
+    def build_first(self, model_set: ModelSet, beside: CandidateVersions) -> ScoringPipeline:
         """The pipeline of the models that the process begins with; begins to connect to the shared cache.
 
         The versions `beside` them shadow and split those that follow, too.
@@ -67,7 +62,7 @@ class PipelineBuilder:
         return self._build(model_set, cache)
 
     @property
-    def beside(self) -> VersionsBeside:
+    def beside(self) -> CandidateVersions:
         """The versions that shadow and split those that are served."""
         return self._beside
 
@@ -78,14 +73,14 @@ class PipelineBuilder:
 
     def _build(self, model_set: ModelSet, cache: ScoreCache) -> ScoringPipeline:
         self._cache = cache
-        self._workshops = {name: self._open_workshop(loaded) for name, loaded in self._working(model_set).items()}
+        self._runtimes = {name: self._open_runtime(loaded) for name, loaded in self._working(model_set).items()}
         settings = self._settings
         return ScoringPipeline(
             model_set,
-            self._workshops,
-            Answerer(self._workshops, self._traffic, cache, model_set.combinations),
+            self._runtimes,
+            Scheduler(self._runtimes, self._shared_state, cache, model_set.combinations),
             settings.limits,
-            self._traffic.loop_time,
+            self._shared_state.cooperative,
             settings.metric_tenants,
             Split(model_set, self._beside.splits),
             self._cast_shadows(model_set),
@@ -97,21 +92,21 @@ class PipelineBuilder:
 
     def _cast_shadows(self, model_set: ModelSet) -> Shadows:
         settings = self._settings
-        lanes = [each.batcher for each in self._workshops.values()]
+        lanes = [each.batcher for each in self._runtimes.values()]
         idleness = Idleness(lanes, self._admission.has_work, max(1, usable_cpus() // settings.workers))
         return Shadows(
             self._beside.shadows,
             lambda kind: model_set.scorers[kind].bundle.manifest.reference,
             idleness.is_idle,
-            StageWatch(stall_seconds=settings.runtime.stall_seconds),
+            ExecutorWatch(stall_seconds=settings.runtime.stall_seconds),
         )
 
-    def _open_workshop(self, loaded: LoadedScorer) -> Workshop:
-        before = self._workshops.get(loaded.name)
+    def _open_runtime(self, loaded: LoadedScorer) -> ScorerRuntime:
+        before = self._runtimes.get(loaded.name)
         if before is not None:
             if before.loaded is loaded:
                 return before
             before.batcher.hand_gauges_over()
         batcher = Batcher(loaded, self._settings.batching, self._watch)
-        self._admission.follow(loaded.name, batcher.seconds_per_token)
-        return Workshop(loaded, Tokenizing(loaded, self._watch), batcher)
+        self._admission.track(loaded.name, batcher.seconds_per_token)
+        return ScorerRuntime(loaded, TokenizerExecutor(loaded, self._watch), batcher)

@@ -12,7 +12,7 @@ from turnscore_core.errors import OverloadedError
 from turnscore_core.inference.onnx_library import DeviceError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_loader import Loader, ModelLoader
-from turnscore_core.model_set import choose_defaults, scorers_behind
+from turnscore_core.model_set import choose_defaults, component_scorers
 from turnscore_models import BundleError
 from turnscore_wire import ModelsReply
 
@@ -24,19 +24,17 @@ from turnscore_service.lifecycle.loading.combination_loader import load_combinat
 from turnscore_service.lifecycle.loading.version_loader import load_versions
 from turnscore_service.lifecycle.model_switch import ModelSwitch, Place, SwitchRefusedError
 from turnscore_service.lifecycle.pipeline_builder import PipelineBuilder
-from turnscore_service.scheduling.answered_bodies import AnsweredBodies
-from turnscore_service.scheduling.loop_time import LoopTime
-from turnscore_service.scheduling.model_descriptions import describe_models, describe_versions
-from turnscore_service.scheduling.pipeline import ScoringPipeline
-from turnscore_service.scheduling.similarity import SIMILARITY
+from turnscore_service.scheduling.admission import RecentRequests
+from turnscore_service.scheduling.executor import ExecutorWatch
+from turnscore_service.scheduling.fairness import CooperativeScheduler
+from turnscore_service.scheduling.pipeline import SIMILARITY, ScoringPipeline
 from turnscore_service.scheduling.slow_requests import SlowLog
-from turnscore_service.scheduling.split import VersionsBeside
-from turnscore_service.scheduling.stages import StageWatch
+from turnscore_service.scheduling.versions import CandidateVersions, describe_models, describe_versions
 from turnscore_service.settings.service import Settings
 from turnscore_service.telemetry.recorder import CallTrace, TelemetryRecorder, open_telemetry
 
 Load = Callable[[Settings], Mapping[str, LoadedScorer]]
-VersionLoader = Callable[[Settings, Mapping[str, LoadedScorer]], VersionsBeside]
+VersionLoader = Callable[[Settings, Mapping[str, LoadedScorer]], CandidateVersions]
 
 _WRITE_SECONDS = 0.5
 """How much later than a worker's own scrapes those of the other workers may know what it counted. Chosen."""
@@ -52,10 +50,10 @@ class Runtime:
         settings: Settings,
         load: Load | None = None,
         exit_process: Callable[[int], object] = os._exit,
-        load_beside: VersionLoader | None = None,
+        load_candidate: VersionLoader | None = None,
         loader: Loader | None = None,
     ) -> None:
-        """`load` finds the scorers to begin with, `load_beside` versions that shadow or split them.
+        """`load` finds the scorers to begin with, `load_candidate` versions that shadow or split them.
 
         `loader` finds both, and those that take their places later.
 
@@ -66,21 +64,21 @@ class Runtime:
         self.access = Access(settings.auth)
         self._exit = exit_process
         self._load_scorers = load
-        self._load_beside = load_beside
+        self._load_candidates = load_candidate
         self._loader = loader
         self.health = Health()
-        self.loop_time = LoopTime()
+        self.cooperative = CooperativeScheduler()
         self.slow = SlowLog(settings.log_slow_seconds)
         self.conversations = ConversationRegistry(settings)
-        self.answered = AnsweredBodies()
+        self.answered = RecentRequests()
         self._pipeline: ScoringPipeline | None = None
-        watch = StageWatch(
+        watch = ExecutorWatch(
             stall_seconds=settings.runtime.stall_seconds,
             on_death=self.health.lose,
             on_revival=self.health.regain,
-            on_hopeless=self._give_up,
+            on_unrecoverable=self._give_up,
         )
-        self._builder = PipelineBuilder(settings, self.loop_time, watch)
+        self._builder = PipelineBuilder(settings, self.cooperative, watch)
         self.switch: ModelSwitch | None = None
         """Puts other versions in the place of those that are served, once the process has started."""
         self._loading: asyncio.Task[None] | None = None
@@ -170,7 +168,7 @@ class Runtime:
         model_set = self._pipeline.model_set
         if call == SIMILARITY:
             return model_set.encoder is not None and scorer == model_set.encoder.name
-        return scorer in scorers_behind(
+        return scorer in component_scorers(
             model_set.ranking if call == "rank" else model_set.defaults, model_set.combinations
         )
 
@@ -202,8 +200,8 @@ class Runtime:
         try:
             load = loader.load_all if given is None else lambda: given(self.settings)
             scorers = await loop.run_in_executor(None, load)
-            load_beside = self._load_beside or partial(load_versions, loader=loader)
-            beside = await loop.run_in_executor(None, load_beside, self.settings, scorers)
+            load_candidate = self._load_candidates or partial(load_versions, loader=loader)
+            beside = await loop.run_in_executor(None, load_candidate, self.settings, scorers)
             combinations = await loop.run_in_executor(None, load_combinations, self.settings.combinations, scorers)
             model_set = choose_defaults(scorers, self.settings.default_scorers, combinations)
         except DeviceError as error:

@@ -14,7 +14,7 @@ from turnscore_core.errors import FailedScoringError
 from turnscore_core.scorers.scorer import RawScore, TokenPack
 
 from turnscore_service.log_setup import REQUEST_ID
-from turnscore_service.scheduling.fair_shares import FairOrder
+from turnscore_service.scheduling.fairness import FairOrder
 
 _LEAST_SHARE = 8
 """While several callers wait, who has little queued need not wait for a full batch of the others': its batch is filled

@@ -25,7 +25,7 @@ from turnscore_core.scoring import PackResult, score_isolating, to_scoring_error
 from turnscore_service import metrics
 from turnscore_service.auth.access import CALLER
 from turnscore_service.scheduling.batch_queue import BatchQueue, PackScores, QueuedPack
-from turnscore_service.scheduling.stages import Stage, StageWatch
+from turnscore_service.scheduling.executor import ExecutorWatch, SupervisedExecutor
 from turnscore_service.settings.service import BatchingSettings
 
 _PACE_WEIGHT = 0.2
@@ -37,7 +37,7 @@ _LOGGER = logging.getLogger("turnscore.batching")
 class Batcher:
     """The queue and the lanes of one scorer. Belongs to one event loop; inference runs in a stage of its own."""
 
-    def __init__(self, loaded: LoadedScorer, settings: BatchingSettings, watch: StageWatch | None = None) -> None:
+    def __init__(self, loaded: LoadedScorer, settings: BatchingSettings, watch: ExecutorWatch | None = None) -> None:
         self._loaded = loaded
         self._lanes = loaded.concurrency.lanes
         self._model = metrics.model_label(loaded.bundle.manifest.reference)
@@ -45,7 +45,7 @@ class Batcher:
         self._limit = TokenLimit(settings.max_batch_tokens or loaded.budget.most_tokens, out_of_memory.inc)
         waste = loaded.budget.waste
         self._queue = BatchQueue(loaded.budget, replace(waste, most=settings.max_padding_ratio or waste.most))
-        self._stage = Stage(loaded.name, self._lanes, loaded.prove, watch)
+        self._stage = SupervisedExecutor(loaded.name, self._lanes, loaded.prove, watch)
         self._running: set[int] = set()
         self._pace: float | None = None
         """Seconds a lane takes for one token."""
@@ -106,7 +106,7 @@ class Batcher:
         self._is_replaced = True
 
     def retire(self) -> None:
-        """As `Stage.retire`."""
+        """As `SupervisedExecutor.retire`."""
         self._stage.retire()
 
     def _call_pump(self, loop: asyncio.AbstractEventLoop) -> None:

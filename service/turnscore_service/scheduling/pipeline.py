@@ -1,12 +1,11 @@
-"""The path of a request: checks, answers, replies. The same for every door; knows none of them.
-
-docs/architecture.md draws it.
-"""
+"""Ranking: puts candidates in order by their scores and the scorers' weights. Pure; docs/ranking.md has the formula."""
 
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
 from turnscore_core.deadline import Deadline
 from turnscore_core.dialogues import DialogueTally
 from turnscore_core.errors import ScoringError
@@ -18,22 +17,23 @@ from turnscore_wire import (
     DialogueReply,
     DialogueRequest,
     DialogueTurnScores,
+    EncodedText,
     ErrorReply,
     Limits,
+    RankedCandidate,
     RankReply,
     RankRequest,
     ScoreReply,
     ScoreRequest,
     SimilarityReply,
     SimilarityRequest,
+    TextSimilarities,
 )
 from turnscore_wire.messages import count_skipped
 
-from turnscore_service.scheduling.answerer import Answerer
-from turnscore_service.scheduling.computation import Workshop
-from turnscore_service.scheduling.loop_time import LARGE_TURNS, LoopTime
-from turnscore_service.scheduling.open_work import OpenWork, counted
-from turnscore_service.scheduling.ranking import rank_candidates
+from turnscore_service.scheduling.admission import Shedding
+from turnscore_service.scheduling.executor import OpenWork, counted
+from turnscore_service.scheduling.fairness import LARGE_TURNS, CooperativeScheduler
 from turnscore_service.scheduling.request_checks import (
     check_dialogue_request,
     check_item_count,
@@ -41,11 +41,102 @@ from turnscore_service.scheduling.request_checks import (
     check_score_request,
     check_similarity_request,
 )
-from turnscore_service.scheduling.said_turns import SaidTurns
+from turnscore_service.scheduling.scheduler import Scheduler, ScorerRuntime
+from turnscore_service.scheduling.score_metrics import ScoreMetrics
 from turnscore_service.scheduling.shadow import Shadows
-from turnscore_service.scheduling.shedding import Shedding
-from turnscore_service.scheduling.similarity import compare_texts, describe_texts
-from turnscore_service.scheduling.split import Split
+from turnscore_service.scheduling.versions import Split
+
+
+def rank_candidates(outcomes: Sequence[Outcome], weights: Mapping[str, float]) -> list[RankedCandidate]:
+    """The candidates, best first; equals, and those without a combined score, keep the order of `outcomes`.
+
+    `weights` holds every scorer asked, at least one of them above 0. Raises the first error of a scorer that counts
+    where it leaves no candidate with a combined score.
+    """
+    counting = {name: weight for name, weight in weights.items() if weight > 0}
+    whole = [place for place, outcome in enumerate(outcomes) if all(name in outcome.scores for name in counting)]
+    if not whole:
+        raise next(outcome.errors[name] for outcome in outcomes for name in counting if name in outcome.errors)
+    total = sum(counting.values())
+    combined = dict.fromkeys(whole, 0.0)
+    for name, weight in counting.items():
+        for place, percentile in zip(whole, _percentiles(name, [outcomes[each] for each in whole]), strict=True):
+            combined[place] += weight / total * percentile
+    order = sorted(range(len(outcomes)), key=lambda place: -combined.get(place, -1.0))
+    return [
+        RankedCandidate(
+            index=place,
+            combined=combined.get(place),
+            scores=outcomes[place].scores,
+            errors=error_details(outcomes[place]),
+        )
+        for place in order
+    ]
+
+
+def _percentiles(name: str, outcomes: Sequence[Outcome]) -> list[float]:
+    """Each candidate's place among the bundle's reference turns; among the candidates where those have none."""
+    scores = [outcome.scores[name] for outcome in outcomes]
+    known = [score.percentile for score in scores if score.percentile is not None]
+    if len(known) == len(scores):
+        return known
+    values = [score.value for score in scores]
+    return [_place_among(value, values) for value in values]
+
+
+def _place_among(value: float, values: Sequence[float]) -> float:
+    """Share of the other values, 0 to 100, that lie below this one, equal ones counting half; 50 where it is alone."""
+    others = len(values) - 1
+    below = sum(each < value for each in values)
+    equal = sum(each == value for each in values) - 1
+    return 100 * (below + equal / 2) / others if others else 50.0
+
+
+SIMILARITY = "similarity"
+"""The call that compares texts."""
+_PLACES = 6
+"""Decimal places of a cosine. Chosen: float32 vectors give seven."""
+
+_Vectors = NDArray[np.float64]
+
+
+def compare_texts(name: str, texts: Sequence[Outcome], references: Sequence[Outcome]) -> list[TextSimilarities]:
+    """Each text's cosines with the references, or with all texts where there are none; raises the first error.
+
+    `name` is the encoder's. Computed in double precision, so that a cosine does not depend on how many there are.
+    """
+    own = _stack(name, texts)
+    others = _stack(name, references) if references else own
+    cosines = np.clip(np.round(own @ others.T, _PLACES), -1.0, 1.0)
+    found = []
+    for place, (outcome, row) in enumerate(zip(texts, cosines, strict=True)):
+        score = outcome.scores[name]
+        best = _find_best(row, None if references else place)
+        found.append(TextSimilarities(similarities=row.tolist(), best=best, tokens=score.tokens, cached=score.cached))
+    return found
+
+
+def describe_texts(name: str, outcomes: Sequence[Outcome]) -> list[EncodedText]:
+    """What was read of each."""
+    scores = [outcome.scores[name] for outcome in outcomes]
+    return [EncodedText(tokens=score.tokens, cached=score.cached) for score in scores]
+
+
+def _stack(name: str, outcomes: Sequence[Outcome]) -> _Vectors:
+    for outcome in outcomes:
+        if name in outcome.errors:
+            raise outcome.errors[name]
+    return np.stack([np.frombuffer(outcome.vectors[name], "<f4") for outcome in outcomes]).astype(np.float64)
+
+
+def _find_best(row: _Vectors, own_place: int | None) -> int | None:
+    if own_place is None:
+        return int(row.argmax())
+    if len(row) == 1:
+        return None
+    others = row.copy()
+    others[own_place] = -np.inf
+    return int(others.argmax())
 
 
 class ScoringPipeline:
@@ -57,22 +148,22 @@ class ScoringPipeline:
     def __init__(
         self,
         model_set: ModelSet,
-        workshops: Mapping[str, Workshop],
-        answerer: Answerer,
+        runtimes: Mapping[str, ScorerRuntime],
+        scheduler: Scheduler,
         limits: Limits,
-        loop_time: LoopTime,
+        cooperative: CooperativeScheduler,
         tenants: tuple[str, ...] = (),
         split: Split | None = None,
         shadows: Shadows | None = None,
     ) -> None:
         """`tenants`: names of keys that metrics on values tell apart; `split` is of the same model_set."""
         self.model_set = model_set
-        self._workshops = workshops
-        self._answerer = answerer
+        self._runtimes = runtimes
+        self._scheduler = scheduler
         self._limits = limits
-        self._loop_time = loop_time
+        self._cooperative = cooperative
         self.split = split or Split(model_set)
-        self._said = SaidTurns({name: each.loaded for name, each in workshops.items()}, tenants)
+        self._score_metrics = ScoreMetrics({name: each.loaded for name, each in runtimes.items()}, tenants)
         self._shadows = shadows or Shadows()
         self.requests = OpenWork()
 
@@ -102,13 +193,13 @@ class ScoringPipeline:
         """
         started_at = time.monotonic()
         check_item_count(len(requests), self._limits)
-        slices = self._loop_time.slices(is_large=len(requests) >= LARGE_TURNS)
+        slices = self._cooperative.slices(is_large=len(requests) >= LARGE_TURNS)
         prepared: list[Item | ScoringError] = []
         for index, request in enumerate(requests):
             await slices.pause()
             prepared.append(self._prepare(index, request, deadline, started_at))
         items = [each for each in prepared if isinstance(each, Item)]
-        outcomes = iter(await self._answerer.answer(items))
+        outcomes = iter(await self._scheduler.answer(items))
         slices.renew()
         results: list[ScoreReply | ErrorReply] = []
         for index, (request, each) in enumerate(zip(requests, prepared, strict=True)):
@@ -118,7 +209,7 @@ class ScoringPipeline:
                     raise each
                 place = request.place() if isinstance(request, ScoreRequest) else {}
                 outcome = next(outcomes)
-                self._note_said(each, outcome)
+                self._observe(each, outcome)
                 results.append(score_reply(outcome, request_id, started_at, place))
             except ScoringError as error:
                 placed = _within_item(error, index) if isinstance(each, Item) else error
@@ -140,11 +231,11 @@ class ScoringPipeline:
             Item.of(request, whole.before(index), whole[index].text, asked, deadline, model_set.versions)
             for index in places
         ]
-        outcomes = await self._answerer.answer(items)
+        outcomes = await self._scheduler.answer(items)
         tally = DialogueTally(asked)
         for item, outcome in zip(items, outcomes, strict=True):
             tally.add(item, outcome, model_set)
-            self._note_said(item, outcome)
+            self._observe(item, outcome)
         raise_if_none(outcomes)
         mapped = request.mapped if request.messages else None
         return DialogueReply(
@@ -173,7 +264,7 @@ class ScoringPipeline:
         model_set = self.split.model_set_for(request.conversation, request.context)
         asked, weights = check_rank_request(request, self._limits, model_set)
         context = History(request.context)
-        outcomes = await self._answerer.answer(
+        outcomes = await self._scheduler.answer(
             [Item.of(request, context, each, asked, deadline, model_set.versions) for each in request.candidates]
         )
         return RankReply(
@@ -195,7 +286,7 @@ class ScoringPipeline:
         encoder = check_similarity_request(request, self._limits, self.model_set)
         asked: dict[str, object] = {encoder.name: None}
         said = [*request.texts, *request.references]
-        outcomes = await self._answerer.answer(
+        outcomes = await self._scheduler.answer(
             [
                 Item(
                     context=(),
@@ -221,42 +312,42 @@ class ScoringPipeline:
     @counted
     async def score_turn(self, item: Item) -> Outcome:
         """What the scorers say of one checked turn. Raises OverloadedError, DeadlineExceededError without any work."""
-        [outcome] = await self._answerer.answer([item])
-        self._note_said(item, outcome)
+        [outcome] = await self._scheduler.answer([item])
+        self._observe(item, outcome)
         return outcome
 
     @property
     def shedding(self) -> Shedding:
         """The shedding of requests, refused undecoded."""
-        return self._answerer.shedding
+        return self._scheduler.shedding
 
     async def stop(self) -> None:
         """Returns when everything in flight is answered."""
         await self._shadows.stop()
-        await asyncio.gather(*(each.batcher.stop() for each in self._workshops.values()))
+        await asyncio.gather(*(each.batcher.stop() for each in self._runtimes.values()))
 
     @property
-    def workshops(self) -> Mapping[str, Workshop]:
+    def runtimes(self) -> Mapping[str, ScorerRuntime]:
         """By scorer; another pipeline may have some of them too."""
-        return self._workshops
+        return self._runtimes
 
     async def retire(self, successor: "ScoringPipeline") -> None:
         """Returns when its requests are answered and the threads that the successor has no use for have been ended."""
         await self.requests.wait_until_none()
         await self._shadows.stop()
-        kept = successor.workshops.values()
-        for workshop in self._workshops.values():
-            if workshop not in kept:
-                await workshop.retire()
+        kept = successor.runtimes.values()
+        for runtime in self._runtimes.values():
+            if runtime not in kept:
+                await runtime.retire()
 
     def close(self) -> None:
         """Ends the threads; waiting work is dropped."""
-        for each in self._workshops.values():
+        for each in self._runtimes.values():
             each.batcher.close()
             each.tokenizing.close()
 
-    def _note_said(self, item: Item, outcome: Outcome) -> None:
-        self._said.count(item, outcome)
+    def _observe(self, item: Item, outcome: Outcome) -> None:
+        self._score_metrics.count(item, outcome)
         self._shadows.offer(item, outcome)
 
     def _prepare(

@@ -6,7 +6,7 @@ from turnscore_core.dialogues import check_count, check_spoken, check_system_tur
 from turnscore_core.errors import InvalidRequestError, ScoringError, TooLargeError, UnknownPathError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_set import ModelSet, read_options
-from turnscore_core.scoring import OptionsBehind
+from turnscore_core.scoring import ComponentOptions
 from turnscore_wire import (
     ChatMessage,
     ConversationOpening,
@@ -197,7 +197,7 @@ def _check_choice(request: ScorerChoice, model_set: ModelSet, defaults: Sequence
     asked = dict.fromkeys((*defaults, *(request.options or ())) if request.scorers is None else request.scorers)
     given = request.options or {}
     return {
-        name: OptionsBehind(
+        name: ComponentOptions(
             {each.kind: read_options(each, given.get(each.kind, {})) for each in model_set.behind(name)}
         )
         if name in combinations

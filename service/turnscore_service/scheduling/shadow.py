@@ -1,8 +1,4 @@
-"""Shadows: other versions score some of what was said, to be compared and never answered. In nobody's way.
-
-A turn is offered when its answer is there. It waits in a short queue, and is computed in one thread, one pack of tokens
-at a time, while no caller's work waits. What finds no place in time is dropped and counted. No text is kept after that.
-"""
+"""The window: the latest pairs of percentiles that a shadow and the served version gave. Holds numbers alone."""
 
 import asyncio
 import logging
@@ -12,17 +8,91 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
+import numpy as np
+from numpy.typing import NDArray
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import MergesPieces, RawScore, TokenPack, TurnToScore
 from turnscore_core.scoring import Item, Outcome
 from turnscore_wire import Label, Score
 
 from turnscore_service import metrics
-from turnscore_service.scheduling.shadow_window import PairWindow
-from turnscore_service.scheduling.split import VersionBeside
-from turnscore_service.scheduling.stages import Stage, StageWatch
+from turnscore_service.scheduling.executor import ExecutorWatch, SupervisedExecutor
+from turnscore_service.scheduling.versions import CandidateVersion
+
+WINDOW_PAIRS = 1000
+"""Pairs that the rank correlation is taken over. Chosen: its standard error is then 0.03 at most."""
+LEAST_PAIRS = 30
+"""Below there is no correlation. Chosen."""
+
+
+class PairWindow:
+    """The latest pairs. One thread at a time adds."""
+
+    def __init__(self) -> None:
+        self._pairs: deque[tuple[float, float]] = deque(maxlen=WINDOW_PAIRS)
+
+    def add(self, served: float, shadow: float) -> float | None:
+        """Takes in one pair; the rank correlation of the pairs, or None while there is none.
+
+        Sorting all of them anew takes 0.1 to 0.2 ms, far less than the score that was computed for the pair.
+        """
+        self._pairs.append((served, shadow))
+        return None if len(self._pairs) < LEAST_PAIRS else rank_correlation(np.array(self._pairs))
+
+
+def rank_correlation(pairs: NDArray[np.float64]) -> float | None:
+    """Spearman's rho of the two columns, equal values sharing their mean rank; None where a column is constant."""
+    ranks = [_rank(column) for column in pairs.T]
+    deviations = [column - column.mean() for column in ranks]
+    norms = [float(np.sqrt((column**2).sum())) for column in deviations]
+    if not all(norms):
+        return None
+    return float((deviations[0] * deviations[1]).sum() / (norms[0] * norms[1]))
+
+
+def _rank(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    mean_ranks: NDArray[np.float64] = last - (counts - 1) / 2
+    return mean_ranks[places.ravel()]
+
+
+KEPT_CPUS = 2
+"""CPUs that work for nobody leaves free, of those that callers' batches do not use: one for the next batch to come and
+one for the event loop. Chosen."""
+
+
+class Lanes(Protocol):
+    """A batcher, as far as this asks."""
+
+    @property
+    def waiting(self) -> int:
+        """Packs that wait for a lane."""
+
+    @property
+    def running(self) -> int:
+        """Batches in the runtime."""
+
+
+class Idleness:
+    """Of one process with so many CPUs. Belongs to one event loop."""
+
+    def __init__(self, lanes: Sequence[Lanes], has_work: Callable[[], bool], cpus: int) -> None:
+        """`has_work` says whether any turn is admitted and not yet answered."""
+        self._lanes = lanes
+        self._has_work = has_work
+        self._spare = cpus - KEPT_CPUS
+
+    def is_idle(self) -> bool:
+        """Whether nothing is in flight; where there are CPUs to spare, whether nothing waits and one is unused."""
+        if not self._has_work():
+            return True
+        if any(each.waiting for each in self._lanes):
+            return False
+        return sum(each.running for each in self._lanes) < self._spare
+
 
 MOST_WAITING = 64
 """Turns that wait at most. Chosen: a minute's sample of a turn per second, and little memory."""
@@ -74,10 +144,10 @@ class Shadows:
 
     def __init__(
         self,
-        versions: Sequence[VersionBeside] = (),
+        versions: Sequence[CandidateVersion] = (),
         served: Callable[[str], str] = str,
         is_idle: Callable[[], bool] = lambda: True,
-        watch: StageWatch | None = None,
+        watch: ExecutorWatch | None = None,
     ) -> None:
         """`served` is the model that answers for a scorer's name; `is_idle` whether no caller's work would be delayed.
 
@@ -88,7 +158,7 @@ class Shadows:
             for each in versions
         }
         self._is_idle = is_idle
-        self._stage = Stage("shadow", 1, self._prove, watch)
+        self._stage = SupervisedExecutor("shadow", 1, self._prove, watch)
         self._queue: deque[_Waiting] = deque()
         self._chars = 0
         self._work: asyncio.Task[None] | None = None

@@ -57,7 +57,7 @@ def test_a_version_beside_runs_in_the_lanes_of_the_one_that_serves_and_is_warm(
     monkeypatch.setattr(model_loader, "fill_arenas", warm)
     monkeypatch.setattr(model_loader, "measure_concurrency", lambda *_: pytest.fail("it would take the callers' CPUs"))
     bundle = as_version(make_quality_bundle(tmp_path / "next"), "1.1.0")
-    beside = loader.load_beside(bundle, replace(serving, concurrency=LANES))
+    beside = loader.load_candidate(bundle, replace(serving, concurrency=LANES))
     assert beside.bundle.manifest.reference == "quality:1.1.0"
     assert beside.concurrency == LANES
     assert beside.threshold == 0.25
@@ -74,7 +74,7 @@ def test_a_version_that_scores_otherwise_than_at_its_export_is_refused(
     turns["turns"][0]["value"] += 0.2
     test_file.write_text(json.dumps(turns))
     with pytest.raises(MismatchedGraphError, match=r"quality:1.1.0: .* gives self-test turn 0 the value"):
-        loader.load_beside(as_version(bundle, "1.1.0"), serving)
+        loader.load_candidate(as_version(bundle, "1.1.0"), serving)
 
 
 @pytest.mark.usefixtures("_proof_of_ordinary_priority")
@@ -85,7 +85,7 @@ async def test_what_was_proved_is_loaded_without_a_second_proof(
     bundle = as_version(make_quality_bundle(tmp_path / "next"), "1.1.0")
     proved = await loader.prove(bundle, serving)
     assert proved == bundle.digest
-    assert loader.load_beside(bundle, serving, proved=proved).bundle == bundle
+    assert loader.load_candidate(bundle, serving, proved=proved).bundle == bundle
 
 
 def test_files_that_were_changed_since_their_proof_are_refused(
@@ -94,7 +94,7 @@ def test_files_that_were_changed_since_their_proof_are_refused(
     bundle = as_version(make_quality_bundle(tmp_path / "next"), "1.1.0")
     other = as_version(make_quality_bundle(tmp_path / "other", layout={**LAYOUT, "response_tokens": 22}), "1.1.0")
     with pytest.raises(CorruptBundleError, match=r"quality:1.1.0: its files .* were changed while it was being loaded"):
-        loader.load_beside(other, serving, proved=bundle.digest)
+        loader.load_candidate(other, serving, proved=bundle.digest)
 
 
 @pytest.mark.parametrize("turned", [0, 1, 2, 3, 4, None])
@@ -127,12 +127,12 @@ def test_a_link_that_is_turned_and_turned_back_changes_nothing_that_is_served(
 
     monkeypatch.setattr(bundle_module, "_copy_hashed", copy_while_somebody_turns)
     if turned is None:
-        loaded = loader.load_beside(bundle, serving, proved=bundle.digest)
+        loaded = loader.load_candidate(bundle, serving, proved=bundle.digest)
         assert (link.resolve(), len(copied)) == (other.folder, 5)
-        assert score_one(loaded) == score_one(loader.load_beside(first, serving))
+        assert score_one(loaded) == score_one(loader.load_candidate(first, serving))
     else:
         with pytest.raises(CorruptBundleError, match=r"quality:1.1.0: .* was changed while the bundle"):
-            loader.load_beside(bundle, serving, proved=bundle.digest)
+            loader.load_candidate(bundle, serving, proved=bundle.digest)
 
 
 def score_one(loaded: LoadedScorer) -> RawScore:
@@ -152,7 +152,7 @@ def test_a_bundle_of_another_kind_takes_no_scorers_place(
     loader: ModelLoader, serving: LoadedScorer, tmp_path: Path
 ) -> None:
     with pytest.raises(BundleError, match=r"is of kind encoder, and what serves, quality:0.0.1, is of kind quality"):
-        loader.load_beside(make_encoder_bundle(tmp_path / "next"), serving)
+        loader.load_candidate(make_encoder_bundle(tmp_path / "next"), serving)
 
 
 def test_a_device_without_room_for_both_refuses_the_second() -> None:

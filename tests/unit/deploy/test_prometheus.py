@@ -18,7 +18,7 @@ from turnscore_core.deadline import Deadline
 from turnscore_core.scoring import Item, Outcome
 from turnscore_load.address import free_port
 from turnscore_service.metrics import write_out
-from turnscore_service.scheduling.said_turns import SaidTurns
+from turnscore_service.scheduling.score_metrics import SaidTurns
 from turnscore_wire import Score, TokenCount
 
 RULES = Path(__file__).parents[3] / "deploy" / "observability" / "rules" / "turnscore.yml"

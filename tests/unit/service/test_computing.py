@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from turnscore_core.scorers.scorer import TokenPack, TurnToScore
-from turnscore_service.scheduling.computation import Computation, Workshop
-from turnscore_service.scheduling.flights import Flight, Flights
+from turnscore_service.scheduling.scheduler import InFlight, ScorerRuntime, ScoringJob, SingleFlight
 from turnscore_wire import TokenCount
 
 
@@ -19,20 +18,20 @@ def pack(answers: Sequence[int], pieces: int = 1) -> TokenPack:
 
 
 class Kitchen:
-    """A workshop whose tokenizer gives these packs at once, and whose batcher never answers."""
+    """A runtime whose tokenizer gives these packs at once, and whose batcher never answers."""
 
     def __init__(self, packs: Sequence[TokenPack]) -> None:
         self.submitted: list[asyncio.Future[Any]] = []
         tokenizing = SimpleNamespace(is_quick=lambda *_: True, encode_at_once=lambda _: (packs, {}))
         batcher = SimpleNamespace(submit=self._submit)
-        self.workshop: Any = Workshop(SimpleNamespace(name="fed", scorer=None), tokenizing, batcher)  # type: ignore[arg-type]
+        self.runtime: Any = ScorerRuntime(SimpleNamespace(name="fed", scorer=None), tokenizing, batcher)  # type: ignore[arg-type]
 
     def _submit(self, *_: object) -> "asyncio.Future[Any]":
         self.submitted.append(asyncio.get_running_loop().create_future())
         return self.submitted[-1]
 
 
-class CountedFlight(Flight):
+class CountedFlight(InFlight):
     """Counts how often it is asked whether it is wanted."""
 
     asked = 0
@@ -43,12 +42,12 @@ class CountedFlight(Flight):
         return super().is_wanted
 
 
-def begin(kitchen: Kitchen, turns: int) -> list[Flight]:
+def begin(kitchen: Kitchen, turns: int) -> list[InFlight]:
     given: Any = {"turn": TurnToScore([], "ok"), "chars": 2, "reader": None, "keep": lambda _: None}
-    flights: list[Flight] = [CountedFlight(Flights(), None, [b"a"], **given) for _ in range(turns)]
+    flights: list[InFlight] = [CountedFlight(SingleFlight(), None, [b"a"], **given) for _ in range(turns)]
     for flight in flights:
         flight.enter()
-    Computation(kitchen.workshop, flights, lambda _: None, lambda: None).begin()
+    ScoringJob(kitchen.runtime, flights, lambda _: None, lambda: None).begin()
     return flights
 
 

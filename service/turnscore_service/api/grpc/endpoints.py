@@ -20,7 +20,7 @@ from turnscore_service.api.calls import CALLS, Call, DeadlineOf, validate
 from turnscore_service.auth.access import FORWARDED_KEY, sent_key
 from turnscore_service.conversations.session import Received
 from turnscore_service.lifecycle.runtime import Runtime
-from turnscore_service.scheduling.loop_time import LARGE_BYTES, Slices
+from turnscore_service.scheduling.fairness import LARGE_BYTES, TimeSlice
 from turnscore_service.scheduling.request_checks import PARTS_PER_MESSAGE
 
 REQUEST_ID_KEY = "x-request-id"
@@ -41,7 +41,7 @@ def read_message(message_class: type[Message], data: bytes, limits: Limits) -> d
     return _fields_of(_parse(message_class, data, limits), limits)
 
 
-async def read_request(message_class: type[Message], data: bytes, limits: Limits, slices: Slices) -> dict[str, Any]:
+async def read_request(message_class: type[Message], data: bytes, limits: Limits, slices: TimeSlice) -> dict[str, Any]:
     """As `read_message`, but a large batch takes its turns, item by item."""
     await slices.pause()
     if not slices.is_large or message_class is not turnscore_pb2.BatchRequest:
@@ -141,7 +141,7 @@ class GrpcDoor:
         message_class = getattr(turnscore_pb2, call.request_type.__name__)
 
         async def work(data: bytes, request_id: str, deadline_of: DeadlineOf) -> BaseModel:
-            slices = runtime.loop_time.slices(is_large=len(data) >= LARGE_BYTES)
+            slices = runtime.cooperative.slices(is_large=len(data) >= LARGE_BYTES)
             wanted = await call.validate(await read_request(message_class, data, limits, slices), limits, slices)
             return await call.run(runtime, wanted, request_id, deadline_of)
 

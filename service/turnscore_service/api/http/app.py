@@ -44,7 +44,7 @@ from turnscore_service.api.websocket.endpoint import add_conversations
 from turnscore_service.auth.access import API_KEY_KEY, AUTHORIZATION_KEY
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.metrics import registry
-from turnscore_service.scheduling.loop_time import LARGE_BYTES
+from turnscore_service.scheduling.fairness import LARGE_BYTES
 
 _NOWHERE = "/%"
 """Stands for a path with control characters: to the router `/v1/models` and a line's end would be `/v1/models`."""
@@ -133,7 +133,7 @@ def _add_scoring(app: FastAPI, runtime: Runtime) -> Mapping[str, Endpoint]:
     def add(call: Call) -> None:
         async def endpoint(exchange: HttpExchange) -> Response:
             async def work(request_id: str, body: bytes) -> BaseModel:
-                slices = runtime.loop_time.slices(is_large=len(body) >= LARGE_BYTES)
+                slices = runtime.cooperative.slices(is_large=len(body) >= LARGE_BYTES)
                 wanted = await call.decode(body, runtime.settings.limits, slices)
                 try:
                     reply = await call.run(runtime, wanted, request_id, deadline_of)

@@ -13,8 +13,8 @@ from turnscore_service.api.calls import CALLS
 from turnscore_service.api.http.exchange import read_headers, request_id_of, send_answer, sender_of
 from turnscore_service.auth.access import Caller
 from turnscore_service.lifecycle.runtime import Runtime
-from turnscore_service.scheduling.answered_bodies import WAS_ANSWERED
-from turnscore_service.scheduling.similarity import SIMILARITY
+from turnscore_service.scheduling.admission import KNOWN_REQUEST
+from turnscore_service.scheduling.pipeline import SIMILARITY
 
 _CALLS = {f"/v1/{call.name}": call.name for call in CALLS}
 
@@ -42,11 +42,11 @@ class SheddingDoor:
                 await _read(receive, self._runtime.settings.limits.max_body_bytes, messages)
         body = _whole_body(messages)
         if body in self._runtime.answered:
-            token = WAS_ANSWERED.set(True)
+            token = KNOWN_REQUEST.set(True)
             try:
                 await self._app(scope, _replay(messages, receive), send)
             finally:
-                WAS_ANSWERED.reset(token)
+                KNOWN_REQUEST.reset(token)
             return
         if not self._asks(call, body, scorer) or (error := self._runtime.shed(caller)) is None:
             await self._app(scope, _replay(messages, receive), send)

@@ -12,7 +12,7 @@ from turnscore_core.scorers.scorer import EncodesTexts
 from turnscore_models import Bundle, BundleError
 from turnscore_models.store import resolve
 
-from turnscore_service.scheduling.split import VersionBeside, VersionsBeside
+from turnscore_service.scheduling.versions import CandidateVersion, CandidateVersions
 from turnscore_service.settings.group import VersionShare
 from turnscore_service.settings.service import Settings
 
@@ -20,10 +20,10 @@ _SHADOW_CONCURRENCY = Concurrency(lanes=1, threads=1)
 """A shadow computes one pack at a time, in one thread."""
 
 
-class LoadsBeside(Protocol):
+class LoadsCandidates(Protocol):
     """The model loader, as far as this asks."""
 
-    def load_beside(
+    def load_candidate(
         self, bundle: Bundle, like: LoadedScorer, *, concurrency: Concurrency | None = None
     ) -> LoadedScorer:
         """Another version of what serves as `like`, proved and warmed."""
@@ -32,9 +32,9 @@ class LoadsBeside(Protocol):
 def load_versions(
     settings: Settings,
     served: Mapping[str, LoadedScorer],
-    loader: LoadsBeside,
+    loader: LoadsCandidates,
     find: Callable[[str], Bundle] = resolve,
-) -> VersionsBeside:
+) -> CandidateVersions:
     """The versions that the settings name, proved and warmed as those that serve.
 
     Raises DeviceError as the loader does, and BundleError for a bundle that is not found or refused, is of a kind that
@@ -49,7 +49,7 @@ def load_versions(
         shadowing = [_load(bundle, share, served, loader, _SHADOW_CONCURRENCY) for bundle, share in shadows]
     with _naming("TURNSCORE_SPLIT"):
         splitting = [_load(bundle, share, served, loader, None) for bundle, share in splits]
-    return VersionsBeside(shadows=shadowing, splits=splitting)
+    return CandidateVersions(shadows=shadowing, splits=splitting)
 
 
 @contextmanager
@@ -96,8 +96,8 @@ def _load(
     bundle: Bundle,
     share: float,
     served: Mapping[str, LoadedScorer],
-    loader: LoadsBeside,
+    loader: LoadsCandidates,
     concurrency: Concurrency | None,
-) -> VersionBeside:
-    loaded = loader.load_beside(bundle, served[bundle.manifest.kind], concurrency=concurrency)
-    return VersionBeside(replace(loaded, alias=bundle.manifest.reference), share)
+) -> CandidateVersion:
+    loaded = loader.load_candidate(bundle, served[bundle.manifest.kind], concurrency=concurrency)
+    return CandidateVersion(replace(loaded, alias=bundle.manifest.reference), share)

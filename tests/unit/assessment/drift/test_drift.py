@@ -31,7 +31,7 @@ from turnscore_assessment.errors import AssessmentError, BadFileError
 from turnscore_core.deadline import Deadline
 from turnscore_core.scoring import Item, Outcome
 from turnscore_service import metrics
-from turnscore_service.scheduling.said_turns import SaidTurns
+from turnscore_service.scheduling.score_metrics import SaidTurns
 from turnscore_wire import Score, TokenCount, Turn
 from typer.testing import CliRunner
 

@@ -141,7 +141,7 @@ async def test_a_turn_whose_scoring_fails_stays_in_the_dialogue_and_the_conversa
 async def test_an_unforeseen_error_while_scoring_is_that_turns_alone(monkeypatch: pytest.MonkeyPatch):
     async with talking() as (channel, _, runtime):
         with monkeypatch.context() as broken:
-            broken.setattr(runtime.pipeline()._answerer, "answer", lambda _: 1 / 0)
+            broken.setattr(runtime.pipeline()._scheduler, "answer", lambda _: 1 / 0)
             channel.say("system", "a")
             assert (await channel.hear()).scored.errors["fake"].code == "internal"
         channel.say("system", "a")

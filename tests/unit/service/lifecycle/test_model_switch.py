@@ -17,7 +17,7 @@ from turnscore_models import BundleError
 from turnscore_service import metrics
 from turnscore_service.lifecycle.model_switch import SwitchRefusedError
 from turnscore_service.lifecycle.runtime import Runtime
-from turnscore_service.scheduling.split import VersionBeside, VersionsBeside
+from turnscore_service.scheduling.versions import CandidateVersion, CandidateVersions
 from turnscore_service.settings.service import RuntimeSettings
 from turnscore_wire import DialogueRequest, RankRequest, ScoreReply, ScoreRequest, Turn
 
@@ -99,7 +99,7 @@ async def test_the_replaced_model_is_freed_without_a_garbage_collection() -> Non
     loader = FakeLoader(loaded_fake(old), loaded_fake(kept, "kept"))
     reference = loader.add(second_version())
     async with switchable(loader) as (runtime, switch):
-        held = runtime.pipeline().workshops["kept"]
+        held = runtime.pipeline().runtimes["kept"]
         channel = HeldChannel()
         talking = asyncio.create_task(runtime.conversations.hold(runtime.pipeline, channel, "r-1"))
         channel.say("system", "an open conversation holds no model")
@@ -108,7 +108,7 @@ async def test_the_replaced_model_is_freed_without_a_garbage_collection() -> Non
         del loader.known["fake:1.0.0"], loader.named["fake"], old
         await switch.serve(reference)
         await until(lambda: freed() is None)  # the old threads take a moment to end
-        assert runtime.pipeline().workshops["kept"] is held
+        assert runtime.pipeline().runtimes["kept"] is held
         channel.inbox.put_nowait(None)
         await talking
 
@@ -146,11 +146,11 @@ async def test_versions_that_shadow_and_split_stay_with_the_next_models() -> Non
     split, shadow = loaded_fake(ShiftedScorer(0.2), "fake", "2.0.0"), loaded_fake(FakeScorer(), "fake", "3.0.0")
     loader = FakeLoader(loaded_fake(FakeScorer()))
     reference = loader.add(second_version())
-    beside = VersionsBeside(
-        shadows=[VersionBeside(replace(shadow, alias="fake:3.0.0"), 1.0)],
-        splits=[VersionBeside(replace(split, alias="fake:2.0.0"), 0.5)],
+    beside = CandidateVersions(
+        shadows=[CandidateVersion(replace(shadow, alias="fake:3.0.0"), 1.0)],
+        splits=[CandidateVersion(replace(split, alias="fake:2.0.0"), 0.5)],
     )
-    runtime = Runtime(NO_CACHE, load_beside=lambda *_: beside, loader=loader)
+    runtime = Runtime(NO_CACHE, load_candidate=lambda *_: beside, loader=loader)
     runtime.start()
     await runtime.wait_until_loaded()
     assert runtime.switch is not None
@@ -161,7 +161,7 @@ async def test_versions_that_shadow_and_split_stay_with_the_next_models() -> Non
         return {name: reply.scores["fake"].model for name, reply in replies.items()}
 
     before = await models()
-    worked = runtime.pipeline().workshops["fake:2.0.0"]
+    worked = runtime.pipeline().runtimes["fake:2.0.0"]
     await runtime.switch.serve(reference)
     after = await models()
     assert set(before.values()) == {"fake:1.0.0", "fake:2.0.0"}
@@ -169,7 +169,7 @@ async def test_versions_that_shadow_and_split_stay_with_the_next_models() -> Non
         name for name in names if after[name] == "fake:2.0.0"
     }
     assert set(after.values()) == {"fake:1.1.0", "fake:2.0.0"}
-    assert runtime.pipeline().workshops["fake:2.0.0"] is worked
+    assert runtime.pipeline().runtimes["fake:2.0.0"] is worked
     compared = {"scorer": "fake", "model": "fake:3.0.0", "served": "fake:1.1.0", "outcome": "compared"}
     await until(lambda: REGISTRY.get_sample_value("turnscore_shadow_turns_total", compared))
     await runtime.stop()

@@ -64,9 +64,9 @@ class ProvingLoader(FakeLoader):
                 raise
         return bundle.digest
 
-    def load_beside(self, *given: Any, proved: str | None = None, **how: Any) -> LoadedScorer:
+    def load_candidate(self, *given: Any, proved: str | None = None, **how: Any) -> LoadedScorer:
         assert proved == given[0].digest
-        return super().load_beside(*given, proved=proved, **how)
+        return super().load_candidate(*given, proved=proved, **how)
 
 
 async def test_nothing_is_loaded_before_everything_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ async def test_nothing_is_loaded_before_everything_is_proved(monkeypatch: pytest
             loader.add(each)
         loader.broken["other:1.1.0"] = BundleError("the proof of other:1.1.0 was ended by SIGSEGV")
         with monkeypatch.context() as forbidding:
-            forbidding.setattr(loader, "load_beside", lambda *_, **__: pytest.fail("it takes memory for nothing"))
+            forbidding.setattr(loader, "load_candidate", lambda *_, **__: pytest.fail("it takes memory for nothing"))
             with pytest.raises(SwitchRefusedError, match="ended by SIGSEGV"):
                 await switch.reload()
         loader.broken.clear()
@@ -159,7 +159,7 @@ async def test_a_refused_version_is_freed_without_a_garbage_collection() -> None
     loaded: list[weakref.ref[Backend]] = []
 
     class KeepingLoader(FakeLoader):
-        def load_beside(self, *_: Any, **__: Any) -> Any:
+        def load_candidate(self, *_: Any, **__: Any) -> Any:
             backend = Backend()
             loaded.append(weakref.ref(backend))
             raise MismatchedGraphError(f"{type(backend).__name__} scores otherwise")

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 from support.conditions import until
-from support.fakes import FakeScorer, loaded_fake, version_beside
+from support.fakes import FakeScorer, candidate_version, loaded_fake
 from support.quality_bundles import make_quality_bundle
 from support.switching import FakeLoader, second_version
 from turnscore_core.deadline import Deadline
 from turnscore_service.lifecycle.runtime import Runtime
-from turnscore_service.scheduling.split import VersionsBeside
+from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ScoreRequest
 
@@ -88,16 +88,16 @@ async def test_a_version_that_cannot_be_had_keeps_the_service_from_being_ready(s
 async def test_after_a_switch_a_split_draws_as_before_and_a_shadow_compares_with_what_is_served():
     loader = FakeLoader(loaded_fake(FakeScorer()))
     reference = loader.add(second_version(version="1.1.0"))
-    beside = VersionsBeside(
-        shadows=[version_beside(FakeScorer(), version="1.2.0")],
-        splits=[version_beside(FakeScorer(), version="1.3.0")],
+    beside = CandidateVersions(
+        shadows=[candidate_version(FakeScorer(), version="1.2.0")],
+        splits=[candidate_version(FakeScorer(), version="1.3.0")],
     )
 
     def compared(served: str) -> float:
         labels = {"scorer": "fake", "model": "fake:1.2.0", "served": served, "outcome": "compared"}
         return REGISTRY.get_sample_value("turnscore_shadow_turns_total", labels) or 0.0
 
-    runtime = Runtime(Settings(), loader=loader, load_beside=lambda *_: beside)
+    runtime = Runtime(Settings(), loader=loader, load_candidate=lambda *_: beside)
     runtime.start()
     await runtime.wait_until_loaded()
     assert runtime.switch is not None

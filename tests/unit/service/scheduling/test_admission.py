@@ -19,7 +19,7 @@ def reserve(
     admission: Admission, demands: dict[str, Demand], deadline: Deadline, caller: str = ""
 ) -> Iterator[Reservation]:
     """Holds room while the block runs."""
-    reservation = admission.hold(demands, deadline, caller)
+    reservation = admission.reserve(demands, deadline, caller)
     yield reservation
     for scorer in demands:
         reservation.release(scorer)
@@ -95,7 +95,7 @@ def test_a_deadline_that_the_queue_cannot_meet_is_refused_before_any_work():
 def test_the_wait_counts_what_is_admitted_as_tokenizing_found_earlier_turns():
     admission = Admission(AdmissionSettings(), {"a": lambda: 0.01})
     assert admission.expected_wait_seconds("a") == 0
-    admission.learn("a", estimated=100, real=50)
+    admission.observe_tokens("a", estimated=100, real=50)
     with reserve(admission, one(1, 400), LATER):
         assert admission.expected_wait_seconds("a") == pytest.approx(2.0)
 
@@ -112,18 +112,18 @@ def test_a_flood_leaves_another_caller_room_and_time():
     soon = Deadline.after_ms(5000)
     with reserve(admission, one(100, 1000), LATER, "flood"):
         with pytest.raises(OverloadedError):
-            admission.hold(one(1, 10), LATER, "flood")
+            admission.reserve(one(1, 10), LATER, "flood")
         with reserve(admission, one(1, 10), soon, "other"), reserve(admission, one(1, 10), soon, "other"):
             with pytest.raises(OverloadedError):  # beyond an equal part
-                admission.hold(one(49, 10), LATER, "other")
+                admission.reserve(one(49, 10), LATER, "other")
             with pytest.raises(OverloadedError):
-                admission.hold(one(1, 1), LATER, "flood")
+                admission.reserve(one(1, 1), LATER, "flood")
 
 
 def test_a_caller_alone_may_take_all_the_room():
     admission = Admission(AdmissionSettings(max_items=10))
     with reserve(admission, one(10, 1), LATER, "alone"), pytest.raises(OverloadedError):
-        admission.hold(one(1, 1), LATER, "alone")
+        admission.reserve(one(1, 1), LATER, "alone")
 
 
 def test_callers_together_never_have_more_than_twice_the_room():
@@ -131,7 +131,7 @@ def test_callers_together_never_have_more_than_twice_the_room():
     held = 0
     for number in range(1000):
         try:
-            admission.hold(one(3, 3), LATER, f"caller {number}")
+            admission.reserve(one(3, 3), LATER, f"caller {number}")
         except OverloadedError:
             continue
         held += 3

@@ -14,7 +14,7 @@ from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.scorers.scorer import RawScore
 from turnscore_service.auth.access import CALLER, Caller
 from turnscore_service.scheduling.batcher import Batcher
-from turnscore_service.scheduling.stages import StageWatch
+from turnscore_service.scheduling.executor import ExecutorWatch
 from turnscore_service.settings.service import BatchingSettings
 
 LATER = Deadline.after_ms(86_400_000)
@@ -167,7 +167,7 @@ async def test_stop_answers_what_is_queued_and_refuses_what_comes_after(batcher:
 
 
 async def test_a_hung_runtime_fails_its_callers_and_the_next_are_answered(fake_scorer: FakeScorer):
-    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(), StageWatch(stall_seconds=0.05))
+    batcher = Batcher(loaded_fake(fake_scorer), BatchingSettings(), ExecutorWatch(stall_seconds=0.05))
     hung = await hold_runtime(batcher, fake_scorer)
     with pytest.raises(FailedScoringError):
         await hung

@@ -1,4 +1,4 @@
-from turnscore_service.scheduling.fair_shares import MOST_CALLERS, FairOrder
+from turnscore_service.scheduling.fairness import MOST_CALLERS, FairOrder
 
 
 def serve(order: FairOrder, waiting: dict[str, int], times: int) -> list[str]:

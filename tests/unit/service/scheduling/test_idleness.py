@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import pytest
-from turnscore_service.scheduling.idleness import Idleness
+from turnscore_service.scheduling.shadow import Idleness
 
 
 @dataclass

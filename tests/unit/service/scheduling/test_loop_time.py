@@ -3,7 +3,7 @@ import time
 from collections import Counter
 
 from turnscore_service.auth.access import CALLER, Caller
-from turnscore_service.scheduling.loop_time import SLICE_SECONDS, LoopTime
+from turnscore_service.scheduling.fairness import SLICE_SECONDS, CooperativeScheduler
 
 
 def busy(seconds: float) -> None:
@@ -12,9 +12,11 @@ def busy(seconds: float) -> None:
         pass
 
 
-async def work(loop_time: LoopTime, caller: str, parts: int, done: list[str], *, is_large: bool = True) -> None:
+async def work(
+    cooperative: CooperativeScheduler, caller: str, parts: int, done: list[str], *, is_large: bool = True
+) -> None:
     CALLER.set(Caller(network=caller))
-    slices = loop_time.slices(is_large=is_large)
+    slices = cooperative.slices(is_large=is_large)
     for _ in range(parts):
         await slices.pause()
         busy(SLICE_SECONDS)
@@ -22,8 +24,8 @@ async def work(loop_time: LoopTime, caller: str, parts: int, done: list[str], *,
 
 
 async def test_the_loop_comes_round_after_every_slice_however_many_wait():
-    loop_time, done, rounds = LoopTime(), [], 0
-    tasks = [asyncio.create_task(work(loop_time, "a", 5, done)) for _ in range(20)]
+    cooperative, done, rounds = CooperativeScheduler(), [], 0
+    tasks = [asyncio.create_task(work(cooperative, "a", 5, done)) for _ in range(20)]
     while not all(task.done() for task in tasks):
         before = len(done)
         await asyncio.sleep(0)
@@ -34,20 +36,20 @@ async def test_the_loop_comes_round_after_every_slice_however_many_wait():
 
 
 async def test_who_has_little_to_do_is_not_behind_the_flood():
-    loop_time, done = LoopTime(), []
-    flood = [asyncio.create_task(work(loop_time, "flood", 4, done)) for _ in range(25)]
+    cooperative, done = CooperativeScheduler(), []
+    flood = [asyncio.create_task(work(cooperative, "flood", 4, done)) for _ in range(25)]
     await asyncio.sleep(0)
-    await work(loop_time, "other", 3, done)
+    await work(cooperative, "other", 3, done)
     assert Counter(done)["flood"] <= 6
     await asyncio.gather(*flood)
 
 
 async def test_of_one_callers_requests_the_first_is_done_first():
-    loop_time, done = LoopTime(), []
+    cooperative, done = CooperativeScheduler(), []
 
     async def request(name: str) -> None:
         for _ in range(2):  # decoding, then looking up: a request asks for slices more than once
-            slices = loop_time.slices(is_large=True)
+            slices = cooperative.slices(is_large=True)
             for _ in range(2):
                 await slices.pause()
                 busy(SLICE_SECONDS)
@@ -58,18 +60,18 @@ async def test_of_one_callers_requests_the_first_is_done_first():
 
 
 async def test_a_small_request_never_waits_for_a_turn():
-    loop_time, done = LoopTime(), []
-    flood = [asyncio.create_task(work(loop_time, "flood", 4, done)) for _ in range(10)]
+    cooperative, done = CooperativeScheduler(), []
+    flood = [asyncio.create_task(work(cooperative, "flood", 4, done)) for _ in range(10)]
     await asyncio.sleep(0)
-    await work(loop_time, "other", 1, done, is_large=False)
+    await work(cooperative, "other", 1, done, is_large=False)
     assert done == ["other"]
     await asyncio.gather(*flood)
 
 
 async def test_who_gives_up_while_waiting_holds_nobody_up():
-    loop_time, done = LoopTime(), []
-    leaving = [asyncio.create_task(work(loop_time, "left", 1, done)) for _ in range(3)]
-    staying = asyncio.create_task(work(loop_time, "stayed", 2, done))
+    cooperative, done = CooperativeScheduler(), []
+    leaving = [asyncio.create_task(work(cooperative, "left", 1, done)) for _ in range(3)]
+    staying = asyncio.create_task(work(cooperative, "stayed", 2, done))
     await asyncio.sleep(0)
     for task in leaving:
         task.cancel()

@@ -3,7 +3,7 @@
 import pytest
 from turnscore_core.errors import DeadlineExceededError, FailedScoringError
 from turnscore_core.scoring import Outcome
-from turnscore_service.scheduling.ranking import rank_candidates
+from turnscore_service.scheduling.pipeline import rank_candidates
 from turnscore_wire import Score, TokenCount
 
 

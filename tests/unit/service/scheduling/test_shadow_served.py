@@ -4,15 +4,15 @@ import asyncio
 
 from conftest import ServeFakes
 from support.conditions import until
-from support.fakes import FakeScorer, version_beside
+from support.fakes import FakeScorer, candidate_version
 from support.shadowing import Longer, Looks, Since, said
-from turnscore_service.scheduling.split import VersionsBeside
+from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_service.settings.service import AdmissionSettings, Settings
 
 
 async def test_a_shadow_that_is_computing_holds_no_caller(serve: ServeFakes, held: Longer):
     since = Since()
-    async with serve(beside=VersionsBeside(shadows=[version_beside(held)]), fake=FakeScorer()) as (client, _):
+    async with serve(beside=CandidateVersions(shadows=[candidate_version(held)]), fake=FakeScorer()) as (client, _):
         await client.post("/v1/score", json={"response": "one two"})
         await until(held.started.is_set)  # its batch is in the runtime, and stays there
         for number in range(20):
@@ -27,7 +27,10 @@ async def test_under_overload_nothing_is_shadowed(serve: ServeFakes):
     """While a caller's batch is in the runtime and others wait, no shadow computes; the overload over, they do."""
     served, version, since = FakeScorer(), Longer(), Since()
     settings = Settings(admission=AdmissionSettings(max_items=4))
-    async with serve(settings, VersionsBeside(shadows=[version_beside(version)]), fake=served) as (client, runtime):
+    async with serve(settings, CandidateVersions(shadows=[candidate_version(version)]), fake=served) as (
+        client,
+        runtime,
+    ):
         served.gate.clear()
         asking = [
             asyncio.create_task(client.post("/v1/score", json={"response": f"word {number}"})) for number in range(12)
@@ -46,7 +49,7 @@ async def test_under_overload_nothing_is_shadowed(serve: ServeFakes):
 
 async def test_candidates_and_other_versions_answers_are_not_shadowed(serve: ServeFakes):
     since, version = Since(), Longer()
-    beside = VersionsBeside(shadows=[version_beside(version)])
+    beside = CandidateVersions(shadows=[candidate_version(version)])
     async with serve(beside=beside, fake=FakeScorer()) as (client, _):
         await client.post("/v1/rank", json={"candidates": ["a", "b c"]})
         turns = [{"speaker": "user", "text": "q"}, {"speaker": "system", "text": "a b c"}]
@@ -57,8 +60,11 @@ async def test_candidates_and_other_versions_answers_are_not_shadowed(serve: Ser
 
 
 async def test_a_shadow_that_hangs_is_no_reason_to_be_unready(serve: ServeFakes):
-    async with serve(beside=VersionsBeside(shadows=[version_beside(Longer())]), fake=FakeScorer()) as (client, runtime):
+    async with serve(beside=CandidateVersions(shadows=[candidate_version(Longer())]), fake=FakeScorer()) as (
+        client,
+        runtime,
+    ):
         watch = runtime.pipeline()._shadows._stage._watch
-        for report in (watch.on_death, watch.on_hopeless):
+        for report in (watch.on_death, watch.on_unrecoverable):
             report("shadow")
         assert (await client.get("/readyz")).status_code == 200

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
-from turnscore_service.scheduling.shadow_window import LEAST_PAIRS, WINDOW_PAIRS, PairWindow, rank_correlation
+from turnscore_service.scheduling.shadow import LEAST_PAIRS, WINDOW_PAIRS, PairWindow, rank_correlation
 
 
 @pytest.mark.parametrize("places", [0, 1, 6])

@@ -1,8 +1,15 @@
 import pytest
 from turnscore_core.deadline import Deadline
 from turnscore_core.errors import OverloadedError
-from turnscore_service.scheduling.admission import Admission, Demand, Reservation
-from turnscore_service.scheduling.shedding import MOST_CALLERS, REFUSALS_IN_A_ROW, SHED_PER_WITNESS, Shedding
+from turnscore_service.scheduling.admission import (
+    MOST_REFUSED_CALLERS,
+    REFUSALS_IN_A_ROW,
+    SHED_PER_WITNESS,
+    Admission,
+    Demand,
+    Reservation,
+    Shedding,
+)
 from turnscore_service.settings.service import AdmissionSettings
 
 LATER = Deadline.after_ms(86_400_000)
@@ -15,13 +22,13 @@ def one(scorer: str = "fed") -> dict[str, Demand]:
 def full(scorer: str = "fed") -> tuple[Shedding, Reservation]:
     """Room for one turn a scorer, which that scorer's has taken."""
     shedding = Shedding(Admission(AdmissionSettings(max_items=1)))
-    return shedding, shedding.hold(one(scorer), LATER)
+    return shedding, shedding.reserve(one(scorer), LATER)
 
 
 def refuse(shedding: Shedding, times: int) -> None:
     for _ in range(times):
         with pytest.raises(OverloadedError):
-            shedding.hold(one(), LATER)
+            shedding.reserve(one(), LATER)
 
 
 def shed(shedding: Shedding) -> int:
@@ -59,7 +66,7 @@ def test_whoever_takes_the_room_that_came_back_shows_nothing_about_the_others():
     shedding, reservation = full()
     refuse(shedding, REFUSALS_IN_A_ROW)
     reservation.release("fed")
-    shedding.hold(one(), LATER)
+    shedding.reserve(one(), LATER)
     assert shed(shedding) == SHED_PER_WITNESS
 
 
@@ -74,19 +81,19 @@ def test_who_is_answered_without_room_shows_that_decoding_is_worth_its_while():
 
 def test_who_is_admitted_where_the_witness_is_not_shows_it_too():
     shedding = Shedding(Admission(AdmissionSettings(), {"fed": lambda: 1.0}))
-    shedding.hold({"fed": Demand(1, 5)}, LATER)
+    shedding.reserve({"fed": Demand(1, 5)}, LATER)
     for _ in range(REFUSALS_IN_A_ROW):
         with pytest.raises(OverloadedError):
-            shedding.hold(one(), Deadline.after_ms(4000))
+            shedding.reserve(one(), Deadline.after_ms(4000))
     assert shedding.full_scorer() == "fed"
-    shedding.hold(one(), Deadline.after_ms(60_000))
+    shedding.reserve(one(), Deadline.after_ms(60_000))
     assert shedding.full_scorer() is None
 
 
 def test_who_asks_another_scorer_shows_nothing_about_the_full_one():
     shedding, _ = full()
     refuse(shedding, REFUSALS_IN_A_ROW)
-    shedding.hold(one("engagement"), LATER)
+    shedding.reserve(one("engagement"), LATER)
     shedding.note_known({"engagement"})
     assert shedding.full_scorer() == "fed"
 
@@ -96,28 +103,28 @@ def test_who_is_answered_while_there_is_room_shows_nothing():
     refuse(shedding, REFUSALS_IN_A_ROW)
     reservation.release("fed")
     shedding.note_known({"fed", "engagement"})
-    shedding.hold(one(), LATER)
+    shedding.reserve(one(), LATER)
     assert shed(shedding) == SHED_PER_WITNESS
 
 
 def test_a_witness_waits_no_longer_than_it_would_have_waited():
     shedding = Shedding(Admission(AdmissionSettings(), {"fed": lambda: 1.0}))
-    held = shedding.hold({"fed": Demand(1, 5)}, LATER)
+    held = shedding.reserve({"fed": Demand(1, 5)}, LATER)
     for _ in range(REFUSALS_IN_A_ROW):
         with pytest.raises(OverloadedError):
-            shedding.hold(one(), Deadline.after_ms(4000))
+            shedding.reserve(one(), Deadline.after_ms(4000))
     assert shedding.shed() is not None
     held.release("fed")
-    shedding.hold({"fed": Demand(1, 2)}, LATER)  # 2 s of work: who has 4 s is admitted again
+    shedding.reserve({"fed": Demand(1, 2)}, LATER)  # 2 s of work: who has 4 s is admitted again
     assert shedding.shed() is None
 
 
 def test_the_advice_to_wait_is_that_of_this_moment():
     shedding = Shedding(Admission(AdmissionSettings(), {"fed": lambda: 1.0}))
-    shedding.hold({"fed": Demand(1, 5)}, LATER)
+    shedding.reserve({"fed": Demand(1, 5)}, LATER)
     for _ in range(REFUSALS_IN_A_ROW):
         with pytest.raises(OverloadedError):
-            shedding.hold(one(), Deadline.after_ms(1000))
+            shedding.reserve(one(), Deadline.after_ms(1000))
     refused = shedding.shed()
     assert refused is not None
     assert refused.retry_after_ms == pytest.approx(5000 - 700, abs=50)
@@ -125,14 +132,14 @@ def test_the_advice_to_wait_is_that_of_this_moment():
 
 def test_what_a_flood_is_refused_says_nothing_about_another():
     shedding = Shedding(Admission(AdmissionSettings(max_items=10)))
-    shedding.hold({"fed": Demand(10, 1)}, LATER, "flood")
+    shedding.reserve({"fed": Demand(10, 1)}, LATER, "flood")
     for _ in range(REFUSALS_IN_A_ROW):
         with pytest.raises(OverloadedError):
-            shedding.hold(one(), LATER, "flood")
+            shedding.reserve(one(), LATER, "flood")
     assert shedding.full_scorer("flood") == "fed"
     assert shedding.full_scorer("other") is None
     for _ in range(3):
-        shedding.hold(one(), LATER, "other").release("fed")
+        shedding.reserve(one(), LATER, "other").release("fed")
         shedding.note_known({"fed"}, "other")
     assert shedding.shed("other") is None
     assert shedding.shed("flood") is not None
@@ -140,9 +147,9 @@ def test_what_a_flood_is_refused_says_nothing_about_another():
 
 def test_no_more_callers_are_remembered_than_stated():
     shedding = Shedding(Admission(AdmissionSettings(max_items=1)))
-    shedding.hold(one(), LATER, "holder")
-    shedding.hold(one(), LATER, "another")
-    for number in range(2 * MOST_CALLERS):
+    shedding.reserve(one(), LATER, "holder")
+    shedding.reserve(one(), LATER, "another")
+    for number in range(2 * MOST_REFUSED_CALLERS):
         with pytest.raises(OverloadedError):
-            shedding.hold(one(), LATER, f"caller {number}")
-    assert len(shedding._rows) == MOST_CALLERS
+            shedding.reserve(one(), LATER, f"caller {number}")
+    assert len(shedding._rows) == MOST_REFUSED_CALLERS

@@ -4,15 +4,15 @@ import math
 from dataclasses import replace
 
 import pytest
-from support.fakes import FakeScorer, loaded_fake, version_beside
+from support.fakes import FakeScorer, candidate_version, loaded_fake
 from turnscore_core.model_set import ModelSet, choose_defaults
-from turnscore_service.scheduling.split import Split, VersionBeside, conversation_key, is_drawn
+from turnscore_service.scheduling.versions import CandidateVersion, Split, conversation_key, is_drawn
 from turnscore_wire import Turn
 
 IDS = [f"conversation-{number}" for number in range(10_000)]
 
 
-def drawn(version: VersionBeside) -> set[str]:
+def drawn(version: CandidateVersion) -> set[str]:
     return {each for each in IDS if is_drawn(f"named:{each}", version)}
 
 
@@ -30,33 +30,33 @@ def system(text: str) -> Turn:
 
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9])
 def test_so_many_conversations_are_answered_by_the_version_as_its_share_says(share: float):
-    count = len(drawn(version_beside(FakeScorer(), share)))
+    count = len(drawn(candidate_version(FakeScorer(), share)))
     # Ids are fixed, so this is no game of chance: the count is one draw of the binomial that the share promises.
     assert abs(count - share * len(IDS)) <= 3.3 * math.sqrt(len(IDS) * share * (1 - share))
 
 
 def test_all_and_next_to_none():
-    assert len(drawn(version_beside(FakeScorer(), 1.0))) == len(IDS)
-    assert len(drawn(version_beside(FakeScorer(), 1e-9))) == 0
+    assert len(drawn(candidate_version(FakeScorer(), 1.0))) == len(IDS)
+    assert len(drawn(candidate_version(FakeScorer(), 1e-9))) == 0
 
 
 def test_a_share_that_is_raised_keeps_the_conversations_that_it_had():
-    few, many = drawn(version_beside(FakeScorer(), 0.1)), drawn(version_beside(FakeScorer(), 0.3))
+    few, many = drawn(candidate_version(FakeScorer(), 0.1)), drawn(candidate_version(FakeScorer(), 0.3))
     assert few < many
 
 
 def test_another_version_draws_other_conversations():
-    first, second = (drawn(version_beside(FakeScorer(), 0.5, version=each)) for each in ("1.1.0", "1.2.0"))
+    first, second = (drawn(candidate_version(FakeScorer(), 0.5, version=each)) for each in ("1.1.0", "1.2.0"))
     assert abs(len(first & second) - 2500) < 200  # independent of each other
 
 
 def test_the_same_conversation_is_drawn_in_every_process():
-    version = version_beside(FakeScorer(), 0.1)
+    version = candidate_version(FakeScorer(), 0.1)
     assert sorted(drawn(version))[:3] == ["conversation-1002", "conversation-1014", "conversation-1016"]
 
 
 def test_a_conversation_stays_with_its_version_turn_by_turn():
-    split = Split(roster_of(), [version_beside(FakeScorer(), 0.5)])
+    split = Split(roster_of(), [candidate_version(FakeScorer(), 0.5)])
     for number in range(50):
         turns = [system("Welcome!"), user(f"my order {number} is late"), system("Oh."), user("so?"), system("Sorry.")]
         found = {id(split.model_set_for(None, turns[:length])) for length in range(2, len(turns) + 1)}
@@ -66,7 +66,7 @@ def test_a_conversation_stays_with_its_version_turn_by_turn():
 
 
 def test_a_name_tells_apart_conversations_that_begin_alike():
-    split = Split(roster_of(), [version_beside(FakeScorer(), 0.5)])
+    split = Split(roster_of(), [candidate_version(FakeScorer(), 0.5)])
     versions = [split.model_set_for(name, [user("hi")]).versions.get("fake") for name in IDS[:200]]
     assert 60 < versions.count("fake:1.1.0") < 140
     unnamed = {split.model_set_for(None, [user("hi"), system(name)]).versions.get("fake") for name in IDS[:200]}
@@ -74,7 +74,7 @@ def test_a_name_tells_apart_conversations_that_begin_alike():
 
 
 def test_before_the_user_said_anything_the_served_version_answers():
-    split = Split(roster_of(), [version_beside(FakeScorer(), 1.0)])
+    split = Split(roster_of(), [candidate_version(FakeScorer(), 1.0)])
     assert conversation_key(None, [system("Welcome!"), user("  ")]) is None
     assert split.model_set_for(None, [system("Welcome!")]).versions == {}
     assert split.model_set_for(None, [user("hi")]).versions == {"fake": "fake:1.1.0"}
@@ -86,7 +86,8 @@ def test_a_name_is_not_mistaken_for_a_text():
 
 def test_versions_of_two_scorers_are_drawn_apart():
     split = Split(
-        roster_of("fake", "other"), [version_beside(FakeScorer(), 0.5), version_beside(FakeScorer(), 0.5, "other")]
+        roster_of("fake", "other"),
+        [candidate_version(FakeScorer(), 0.5), candidate_version(FakeScorer(), 0.5, "other")],
     )
     seen = [tuple(sorted(split.model_set_for(each, []).versions)) for each in IDS[:400]]
     assert {each: 60 < seen.count(each) < 140 for each in seen} == {
@@ -96,7 +97,7 @@ def test_versions_of_two_scorers_are_drawn_apart():
 
 def test_a_roster_names_the_version_for_its_kind_and_leaves_the_rest():
     model_set = roster_of("fake", "other")
-    version = version_beside(FakeScorer())
+    version = candidate_version(FakeScorer())
     found = Split(model_set, [version]).model_set_for("c", [])
     assert found == replace(
         model_set, scorers={**model_set.scorers, "fake": version.loaded}, versions={"fake": "fake:1.1.0"}

@@ -7,7 +7,7 @@ from support.conditions import until
 from turnscore_core.errors import FailedScoringError, NotReadyError
 from turnscore_service import metrics
 from turnscore_service.lifecycle.health import Health
-from turnscore_service.scheduling.stages import Stage, StageWatch
+from turnscore_service.scheduling.executor import ExecutorWatch, SupervisedExecutor
 
 
 class Hang:
@@ -37,7 +37,7 @@ def ready_health() -> Health:
 
 
 async def test_work_is_done_and_its_error_is_raised():
-    stage = Stage("s", 1, lambda: None)
+    stage = SupervisedExecutor("s", 1, lambda: None)
     assert await stage.run(divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
         await stage.run(divmod, 7, 0)
@@ -48,7 +48,7 @@ async def test_an_exit_in_a_thread_is_an_error_of_that_work_alone():
     def leave() -> None:
         raise SystemExit(3)
 
-    stage = Stage("s", 1, lambda: None)
+    stage = SupervisedExecutor("s", 1, lambda: None)
     with pytest.raises(RuntimeError, match="SystemExit"):
         await stage.run(leave)
     assert await stage.run(str, 1) == "1"
@@ -56,7 +56,7 @@ async def test_an_exit_in_a_thread_is_an_error_of_that_work_alone():
 
 
 async def test_work_that_hangs_fails_and_what_waits_behind_it_is_done(hang: Hang):
-    stage = Stage("s", 1, lambda: None, StageWatch(stall_seconds=0.05))
+    stage = SupervisedExecutor("s", 1, lambda: None, ExecutorWatch(stall_seconds=0.05))
     hung, waiting = stage.run(hang), stage.run(str, 1)
     with pytest.raises(FailedScoringError, match="s stopped answering"):
         await hung
@@ -65,7 +65,7 @@ async def test_work_that_hangs_fails_and_what_waits_behind_it_is_done(hang: Hang
 
 
 async def test_deaths_are_counted_from_nought_which_is_there_before_the_first(hang: Hang):
-    stage = Stage("counted", 1, lambda: None, StageWatch(stall_seconds=0.05))
+    stage = SupervisedExecutor("counted", 1, lambda: None, ExecutorWatch(stall_seconds=0.05))
     name, labels = "turnscore_stage_deaths_total", {"stage": "counted"}
     assert metrics.REGISTRY.get_sample_value(name, labels) == 0  # without it Prometheus' increase() misses the first
     with pytest.raises(FailedScoringError):
@@ -76,7 +76,9 @@ async def test_deaths_are_counted_from_nought_which_is_there_before_the_first(ha
 
 async def test_a_dead_stage_is_not_ready_until_its_proof_has_run(hang: Hang):
     health = ready_health()
-    stage = Stage("s", 1, hang, StageWatch(stall_seconds=0.05, on_death=health.lose, on_revival=health.regain))
+    stage = SupervisedExecutor(
+        "s", 1, hang, ExecutorWatch(stall_seconds=0.05, on_death=health.lose, on_revival=health.regain)
+    )
     hung = stage.run(hang)
     await until(lambda: not health.is_ready)
     assert "s" in health.not_ready().message
@@ -90,7 +92,9 @@ async def test_a_dead_stage_is_not_ready_until_its_proof_has_run(hang: Hang):
 
 async def test_a_lane_that_works_is_not_hurt_by_one_that_hangs(hang: Hang):
     other = Hang()
-    stage = Stage("s", 2, lambda: None, StageWatch(stall_seconds=1.0, on_death=lambda _: other.gate.set()))
+    stage = SupervisedExecutor(
+        "s", 2, lambda: None, ExecutorWatch(stall_seconds=1.0, on_death=lambda _: other.gate.set())
+    )
     hung = stage.run(hang)
     await asyncio.sleep(0.75)  # the other's work begins later: were it not so, the test would only prove less
     working = stage.run(other)
@@ -102,7 +106,7 @@ async def test_a_lane_that_works_is_not_hurt_by_one_that_hangs(hang: Hang):
 
 async def test_a_stage_that_keeps_dying_is_given_up(hang: Hang):
     given_up = []
-    stage = Stage("s", 1, hang, StageWatch(stall_seconds=0.02, on_hopeless=given_up.append))
+    stage = SupervisedExecutor("s", 1, hang, ExecutorWatch(stall_seconds=0.02, on_unrecoverable=given_up.append))
     with pytest.raises(FailedScoringError):
         await stage.run(hang)
     await until(lambda: given_up)
@@ -113,7 +117,7 @@ async def test_a_stage_that_keeps_dying_is_given_up(hang: Hang):
 
 async def test_a_system_without_threads_fails_the_callers(monkeypatch: pytest.MonkeyPatch):
     given_up = []
-    stage = Stage("s", 1, lambda: None, StageWatch(on_hopeless=given_up.append))
+    stage = SupervisedExecutor("s", 1, lambda: None, ExecutorWatch(on_unrecoverable=given_up.append))
 
     def refuse(*_: object) -> None:
         raise RuntimeError("can't start new thread")
@@ -126,7 +130,7 @@ async def test_a_system_without_threads_fails_the_callers(monkeypatch: pytest.Mo
 
 async def test_work_whose_caller_left_is_not_done(hang: Hang):
     done = []
-    stage = Stage("s", 1, lambda: None)
+    stage = SupervisedExecutor("s", 1, lambda: None)
     first, second = stage.run(hang), stage.run(done.append, 1)
     second.cancel()
     hang.gate.set()
@@ -139,7 +143,7 @@ async def test_work_whose_caller_left_is_not_done(hang: Hang):
 async def test_a_process_that_stood_still_has_no_hung_work(hang: Hang):
     """As under SIGSTOP: the clock goes on, and neither the work nor the loop that looks after it does."""
     deaths: list[str] = []
-    stage = Stage("s", 1, lambda: None, StageWatch(stall_seconds=1.0, on_death=deaths.append))
+    stage = SupervisedExecutor("s", 1, lambda: None, ExecutorWatch(stall_seconds=1.0, on_death=deaths.append))
     work = stage.run(hang)
     await until(lambda: hang.calls)
     time.sleep(1.5)

@@ -10,7 +10,7 @@ from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
 from turnscore_core.loaded_scorer import TokenizingPace, measure_tokenizing
 from turnscore_core.scorers.scorer import TokenPack, TurnToScore
-from turnscore_service.scheduling.tokenizer_stage import Tokenizing
+from turnscore_service.scheduling.executor import TokenizerExecutor
 from turnscore_wire import Turn
 
 SHORT = TurnToScore([], "yes")
@@ -28,16 +28,16 @@ class TimedScorer(FakeScorer):
         return super().encode(turns)
 
 
-Open = Callable[[TokenizingPace], Tokenizing]
+Open = Callable[[TokenizingPace], TokenizerExecutor]
 
 
 @pytest.fixture
 async def open_tokenizing(fake_scorer: FakeScorer) -> AsyncIterator[Open]:
-    opened: list[Tokenizing] = []
+    opened: list[TokenizerExecutor] = []
 
-    def open_one(pace: TokenizingPace) -> Tokenizing:
+    def open_one(pace: TokenizingPace) -> TokenizerExecutor:
         fake_scorer.tokenizing = pace
-        opened.append(Tokenizing(loaded_fake(fake_scorer)))
+        opened.append(TokenizerExecutor(loaded_fake(fake_scorer)))
         return opened[-1]
 
     yield open_one

@@ -9,7 +9,7 @@ from turnscore_core.inference.onnx_library import DeviceError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_models import Bundle, BundleError, BundleNotFoundError, MismatchedGraphError
 from turnscore_service.lifecycle.loading.version_loader import load_versions
-from turnscore_service.scheduling.split import VersionsBeside
+from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_service.settings.group import VersionShare
 from turnscore_service.settings.service import Settings
 
@@ -26,7 +26,7 @@ class Loader:
     def __init__(self) -> None:
         self.loaded: list[tuple[str, Concurrency | None]] = []
 
-    def load_beside(
+    def load_candidate(
         self, bundle: Bundle, like: LoadedScorer, *, concurrency: Concurrency | None = None
     ) -> LoadedScorer:
         if bundle.manifest.version == "6.6.6":
@@ -44,7 +44,7 @@ def find(reference: str) -> Bundle:
     return loaded_fake(FakeScorer(), name, version).bundle
 
 
-def load(loader: Loader | None = None, **settings: Any) -> VersionsBeside:
+def load(loader: Loader | None = None, **settings: Any) -> CandidateVersions:
     shares = {
         setting: tuple(VersionShare(bundle=each, share=0.25) for each in named) for setting, named in settings.items()
     }

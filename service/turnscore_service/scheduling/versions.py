@@ -1,24 +1,20 @@
-"""The split: which version of each scorer answers a conversation. Pure; the same in every process and replica.
+"""Versions: which version of each scorer answers a conversation, and what `GET /v1/models` says of all of them."""
 
-A conversation is known by the caller's `conversation`, else by the text of the user's first turn. Its key's hash, with
-the version's name, is a number from 0 to 1; below the version's share that version answers, for the whole conversation.
-So a share that is raised keeps the conversations that it had, and another version draws others.
-"""
-
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_set import ModelSet
-from turnscore_wire import Turn
+from turnscore_core.scorers.scorer import BoundsOptions
+from turnscore_wire import ModelDescription, Turn, VersionDescription
 
 _HASH_BYTES = 8
 _HASHES = float(1 << 8 * _HASH_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
-class VersionBeside:
+class CandidateVersion:
     """Another version of a served scorer, and the share that it scores."""
 
     loaded: LoadedScorer
@@ -26,17 +22,17 @@ class VersionBeside:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VersionsBeside:
+class CandidateVersions:
     """All versions beside those that serve, at most one of each kind in each place."""
 
-    shadows: Sequence[VersionBeside] = ()
-    splits: Sequence[VersionBeside] = ()
+    shadows: Sequence[CandidateVersion] = ()
+    splits: Sequence[CandidateVersion] = ()
 
 
 class Split:
     """Chooses the versions that answer a conversation, out of one model_set's."""
 
-    def __init__(self, model_set: ModelSet, versions: Sequence[VersionBeside] = ()) -> None:
+    def __init__(self, model_set: ModelSet, versions: Sequence[CandidateVersion] = ()) -> None:
         self._model_set = model_set
         self._versions = versions
         self._model_sets: dict[tuple[str, ...], ModelSet] = {(): model_set}
@@ -69,7 +65,7 @@ def conversation_key(conversation: str | None, turns: Iterable[Turn]) -> str | N
     return None
 
 
-def is_drawn(key: str, version: VersionBeside) -> bool:
+def is_drawn(key: str, version: CandidateVersion) -> bool:
     """Whether the version answers the conversation of that key."""
     content = f"{version.loaded.bundle.manifest.reference}\n{key}".encode()
     number = int.from_bytes(blake2b(content, digest_size=_HASH_BYTES).digest(), "big")
@@ -81,4 +77,43 @@ def _with_versions(model_set: ModelSet, chosen: Sequence[LoadedScorer]) -> Model
         model_set,
         scorers={**model_set.scorers, **{each.kind: each for each in chosen}},
         versions={each.kind: each.name for each in chosen},
+    )
+
+
+def describe_models(model_set: ModelSet) -> list[ModelDescription]:
+    """The served bundles, and the combinations of them."""
+    return [_describe(name, loaded, model_set) for name, loaded in model_set.loaded.items()] + [
+        each.describe(model_set.scorers, is_default=each.name in model_set.defaults)
+        for each in model_set.combinations.values()
+    ]
+
+
+def describe_versions(beside: CandidateVersions) -> Iterator[VersionDescription]:
+    """The versions that answer a share of the conversations, then those that shadow."""
+    for role, versions in (("split", beside.splits), ("shadow", beside.shadows)):
+        for each in versions:
+            bundle = each.loaded.bundle
+            yield VersionDescription(
+                scorer=each.loaded.kind,
+                model=bundle.manifest.reference,
+                digest=bundle.digest,
+                graph=each.loaded.variant,
+                role=role,
+                share=each.share,
+            )
+
+
+def _describe(name: str, loaded: LoadedScorer, model_set: ModelSet) -> ModelDescription:
+    return ModelDescription(
+        scorer=name,
+        model=loaded.bundle.manifest.reference,
+        digest=loaded.bundle.digest,
+        graph=loaded.variant,
+        token_limit=loaded.bundle.manifest.token_limit,
+        option_limits=loaded.scorer.option_limits if isinstance(loaded.scorer, BoundsOptions) else {},
+        is_default=name in model_set.defaults,
+        stand_in=loaded.bundle.manifest.stand_in,
+        threshold=loaded.threshold,
+        threshold_percentile=loaded.threshold_percentile,
+        good_threshold=loaded.good_threshold if loaded.threshold is not None else None,
     )

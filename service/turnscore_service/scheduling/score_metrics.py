@@ -72,7 +72,7 @@ _added: dict[_Labels, list[float]] = {}
 _lock = Lock()
 
 
-class SaidTurns:
+class ScoreMetrics:
     """Counts the said turns of one event loop."""
 
     def __init__(self, scorers: Mapping[str, LoadedScorer], tenants: tuple[str, ...] = ()) -> None:

@@ -1,20 +1,49 @@
-"""Loop time: the event loop's own time, divided among requests that need much of it, so that it is never silent long.
+"""Fairness: whose turn it is among callers that wait for the same thing, and the event loop's time divided among them.
 
-Work that takes longer than a slice pauses after each one and waits for its turn; the loop gives one turn each time it
-comes round, callers in fair order, and does everything else in between. Small requests never wait for a turn.
-
-Of one caller's requests the one that began first goes on first: were all of them half done, each would hold its turns
-in memory for as long as the last one, and the garbage collector would walk through all of them.
+Fair queueing by what each caller has had (as in Start-time Fair Queueing: Goyal, Vin, Cheng, SIGCOMM 1996): the one who
+has had least is served next, and a caller that begins to wait counts as having had as much as that one. So callers that
+keep asking get equal parts, whatever they ask at once, and no one saves up for later.
 """
 
 import asyncio
 import time
+from collections.abc import Iterable
 from contextvars import ContextVar
 from heapq import heappop, heappush
 from itertools import count
 
 from turnscore_service.auth.access import CALLER
-from turnscore_service.scheduling.fair_shares import FairOrder
+
+MOST_CALLERS = 1024
+"""Callers remembered; beyond, the one that began to wait longest ago is forgotten, and counts as new. Chosen."""
+
+
+class FairOrder:
+    """What each caller has had. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._least = 0.0
+        self._had: dict[str, float] = {}
+
+    def join(self, caller: str) -> None:
+        """A caller who was not waiting begins to wait."""
+        self._had[caller] = max(self._least, self._had.pop(caller, 0.0))
+        if len(self._had) > MOST_CALLERS:
+            del self._had[next(iter(self._had))]
+
+    def choose(self, waiting: Iterable[str]) -> str:
+        """Whose turn it is among those who wait; of equals, the first."""
+        caller = min(waiting, key=self._had_by)
+        self._least = max(self._least, self._had_by(caller))
+        return caller
+
+    def charge(self, caller: str, cost: float) -> None:
+        """The caller is given so much."""
+        self._had[caller] = self._had_by(caller) + cost
+
+    def _had_by(self, caller: str) -> float:
+        return self._had.get(caller, self._least)
+
 
 SLICE_SECONDS = 0.002
 """Work done at once before all other work has its turn. Chosen: a turn that is scored meanwhile takes some eight
@@ -28,7 +57,7 @@ _PLACE: ContextVar[int | None] = ContextVar("turnscore_loop_place", default=None
 """The place of this task's request among all large ones, by when it first asked for the loop."""
 
 
-class LoopTime:
+class CooperativeScheduler:
     """Decides which work may go on. Belongs to one event loop."""
 
     def __init__(self) -> None:
@@ -38,9 +67,9 @@ class LoopTime:
         self._order = FairOrder()
         self._is_due = False
 
-    def slices(self, *, is_large: bool) -> "Slices":
+    def slices(self, *, is_large: bool) -> "TimeSlice":
         """The slices of one piece of work; a large one begins with waiting for its turn."""
-        return Slices(self, is_large=is_large)
+        return TimeSlice(self, is_large=is_large)
 
     async def turn(self) -> None:
         """Returns when this task may take the loop for a slice."""
@@ -76,12 +105,12 @@ class LoopTime:
             asyncio.get_running_loop().call_soon(self._give)
 
 
-class Slices:
+class TimeSlice:
     """One piece of work, to be paused between its parts."""
 
-    def __init__(self, loop_time: LoopTime, *, is_large: bool) -> None:
+    def __init__(self, cooperative: CooperativeScheduler, *, is_large: bool) -> None:
         self.is_large = is_large
-        self._loop_time = loop_time
+        self._cooperative = cooperative
         self.renew()
 
     def renew(self) -> None:
@@ -91,5 +120,5 @@ class Slices:
     async def pause(self) -> None:
         """Called before each part: waits for a turn if the slice is used up; else returns at once."""
         if time.perf_counter() >= self._ends_at:
-            await self._loop_time.turn()
+            await self._cooperative.turn()
             self._ends_at = time.perf_counter() + SLICE_SECONDS
