@@ -14,7 +14,14 @@ import typer
 from scipy import stats
 from turnscore_assessment.designs.analysis import CriterionAnalysis, Scoring, Transform, analyse_criterion
 from turnscore_assessment.designs.answers import BEST, MIDDLE, WORST, build_option_table
-from turnscore_assessment.designs.form import AskedCriterion, DesignKey, DesignKind, DesignWish, Item, Question
+from turnscore_assessment.designs.form import (
+    AskedCriterion,
+    DesignItem,
+    DesignKey,
+    DesignKind,
+    DesignQuestion,
+    DesignSpec,
+)
 from turnscore_assessment.designs.making import make_design
 from turnscore_assessment.figures import Floats, Interval, correlate_ranks
 
@@ -46,20 +53,22 @@ class StudySize:
 def make_key(kind: DesignKind, size: StudySize, seed: int, systems: int = len(QUALITIES)) -> DesignKey:
     """A design of made-up items; in biased magnitude estimation the standard differs by dialogue."""
     items = [
-        Item(dialogue=f"d{dialogue}", system=f"s{system}", response="text")
+        DesignItem(dialogue=f"d{dialogue}", system=f"s{system}", response="text")
         for dialogue in range(size.dialogues)
         for system in range(systems)
     ]
     if kind.is_magnitude:
         standards = np.random.default_rng(seed).integers(20, 120, size.dialogues)
         items += [
-            Item(dialogue=f"d{dialogue}", system="human", response="text", reference=True, standard=float(standard))
+            DesignItem(
+                dialogue=f"d{dialogue}", system="human", response="text", reference=True, standard=float(standard)
+            )
             for dialogue, standard in enumerate(standards)
         ]
-    wish = DesignWish(
+    spec = DesignSpec(
         kind=kind, study="simulated", criteria=[CRITERION], raters=size.raters, per_rater=size.per_rater, seed=seed
     )
-    return make_design(items, wish).key
+    return make_design(items, spec).key
 
 
 class SimulatedRaters:
@@ -82,7 +91,7 @@ class SimulatedRaters:
         """Every question's answer, in the form that `read_answer` returns."""
         return {(question.rater, question.question): self._answer(question) for question in self._key.questions}
 
-    def _answer(self, question: Question) -> dict[str, float]:
+    def _answer(self, question: DesignQuestion) -> dict[str, float]:
         rater, dialogue = self._raters[question.rater], self._dialogues[question.dialogue]
         systems = [self._systems[option] for option in question.options]
         liked = self._qualities[systems] + self._fit[dialogue, systems] + self._taste[rater, systems]
@@ -90,7 +99,7 @@ class SimulatedRaters:
         given = self._express(liked, rater, dialogue, question)
         return dict(zip(question.options, given.tolist(), strict=True))
 
-    def _express(self, liked: Floats, rater: int, dialogue: int, question: Question) -> Floats:
+    def _express(self, liked: Floats, rater: int, dialogue: int, question: DesignQuestion) -> Floats:
         kind = self._key.design
         if kind.is_choice:
             ranks = stats.rankdata(-liked)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from turnscore_assessment.data.dialogues import SYSTEM, USER, read_conversations
 from turnscore_assessment.errors import BadFileError
-from turnscore_assessment.spoken_dialogues import SYSTEM, USER, read_dialogues
 
 SPANS = ((3, 1), (5, 2), (8, 3), (15, 4), (29, 5))
 """(most words of a reply, words that are replaced); of longer replies a fifth. The published table."""
@@ -87,8 +87,8 @@ def read_corpus(path: Path) -> ReplyCorpus:
     """The system's turns that answer something. BadFileError names the line and the field."""
     replies: list[str] = []
     dialogue_of: list[int] = []
-    for dialogue in read_dialogues(path):
-        for (before, _), (speaker, text) in pairwise(dialogue.turns):
+    for dialogue in read_conversations(path):
+        for (before, _), (speaker, text) in pairwise(dialogue.spoken):
             if speaker == SYSTEM and before == USER and text.strip():
                 replies.append(text)
                 dialogue_of.append(dialogue.line)
@@ -107,12 +107,12 @@ def _lengthen(donor: Sequence[str], span: int) -> list[str]:
 SYSTEM_NAME = "degraded"
 
 
-def degrade_dialogues(path: Path, corpus: ReplyCorpus, seed: int, is_same_file: bool) -> Iterator[dict[str, Any]]:
+def distort_dialogues(path: Path, corpus: ReplyCorpus, seed: int, is_same_file: bool) -> Iterator[dict[str, Any]]:
     """Each dialogue of a file with degraded replies: the same for the same seed, whatever else the file holds.
 
     Where the corpus is the same file, no reply comes from the dialogue itself.
     """
-    for dialogue in read_dialogues(path):
+    for dialogue in read_conversations(path):
         generator = np.random.default_rng([seed, dialogue.line])
         own = dialogue.line if is_same_file else None
         yield {
@@ -121,6 +121,6 @@ def degrade_dialogues(path: Path, corpus: ReplyCorpus, seed: int, is_same_file: 
             "degraded": True,
             "turns": [
                 {"speaker": speaker, "text": corpus.draw(generator, own) if speaker == SYSTEM else text}
-                for speaker, text in dialogue.turns
+                for speaker, text in dialogue.spoken
             ],
         }

@@ -14,23 +14,11 @@ class BadFileError(AssessmentError):
         super().__init__(f"{path}, line {line}: {reason}" if line else f"{path}: {reason}")
         self.path = path
         self.line = line
-
-
-class BadRatingsError(BadFileError):
-    """A line of a ratings file cannot be read."""
+        self.reason = reason
 
 
 class TooFewError(AssessmentError):
     """Too few systems, workers or dialogues for the figure that was asked for."""
-
-
-class BadDataError(AssessmentError):
-    """A row of a data file cannot be read; `row` counts from 1."""
-
-    def __init__(self, path: Path, row: int, reason: str) -> None:
-        super().__init__(f"{path}, row {row}: {reason}")
-        self.path = path
-        self.row = row
 
 
 class AgreementError(AssessmentError):
@@ -39,17 +27,6 @@ class AgreementError(AssessmentError):
 
 class ReferencesError(AssessmentError):
     """An option or file of the caller cannot be used."""
-
-
-class UnreadableRowError(ReferencesError):
-    """A line of a file is not a row."""
-
-    def __init__(self, place: str, message: str) -> None:
-        super().__init__(f"{place}: {message}")
-
-
-class UnknownMetricError(ReferencesError):
-    """No metric has this name."""
 
 
 class MissingResourceError(ReferencesError):

@@ -1,14 +1,17 @@
-"""Files for people and spreadsheets: text that may be gzipped, CSV, JSON. Decides no content."""
+"""Files: JSON lines read row by row, text that may be gzipped, CSV for spreadsheets, JSON."""
 
 import csv
 import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
+from pydantic import BaseModel, ValidationError
+
+from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.figures import jsonable
 
 UNREADABLE = (UnicodeDecodeError, gzip.BadGzipFile, EOFError, zlib.error)
@@ -18,6 +21,45 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 """First characters of a cell that a spreadsheet would take for a formula (OWASP, CSV injection)."""
 
 
+LINE_CHARACTERS = 16 * 1024 * 1024
+"""The longest line that is read. Chosen: far above a dialogue of the most turns that people can type."""
+
+Form = TypeVar("Form")
+
+
+def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line from 1, object) of every line that is not blank; BadFileError where a line is no object."""
+    number = 0
+    try:
+        with open_text(path) as file:
+            while line := file.readline(LINE_CHARACTERS + 1):
+                number += 1
+                if len(line) > LINE_CHARACTERS:
+                    raise BadFileError(path, number, f"is longer than {LINE_CHARACTERS} characters")
+                if line.strip():
+                    yield number, _parse_row(path, number, line)
+    except FileNotFoundError as error:
+        raise BadFileError(path, 0, "does not exist") from error
+    except (OSError, *UNREADABLE) as error:
+        raise BadFileError(path, number + 1, f"cannot be read ({error})") from error
+
+
+def check_row(validate: Callable[[Any], Form], path: Path, number: int, fields: object, within: str = "") -> Form:
+    """The row as pydantic validates it; BadFileError names the field that is wrong, a part of `within`."""
+    try:
+        return validate(fields)
+    except ValidationError as error:
+        raise BadFileError(path, number, describe_problem(error, within)) from None
+
+
+def describe_problem(error: ValidationError, within: str = "") -> str:
+    """The first field that is wrong, and how: `criteria.0.low: must be below high`."""
+    first: Any = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    message = first["msg"].removeprefix("Value error, ")
+    place = ".".join(filter(None, (within, *map(str, first["loc"]))))
+    return f"{place}: {message[:1].lower()}{message[1:]}" if place else message
+
+
 def open_text(path: Path, newline: str | None = None) -> IO[str]:
     """The file's text, unpacked where its name ends in `.gz`; a byte-order mark is left out. For CSV, newline is ""."""
     if path.suffix == ".gz":
@@ -25,11 +67,29 @@ def open_text(path: Path, newline: str | None = None) -> IO[str]:
     return path.open(encoding="utf-8-sig", newline=newline)
 
 
+def write_rows(path: Path, rows: Iterable[BaseModel | Mapping[str, Any]]) -> None:
+    """Writes a line of JSON per row, defaults of models left out; packed as `write_packed` does."""
+    write_packed(
+        path,
+        "".join(
+            (
+                row.model_dump_json(exclude_defaults=True)
+                if isinstance(row, BaseModel)
+                else json.dumps(row, ensure_ascii=False, separators=(",", ":"))
+            )
+            + "\n"
+            for row in rows
+        ),
+    )
+
+
 def write_packed(path: Path, text: str) -> None:
-    """Writes the file; gzipped, byte for byte the same each time, where the name ends in `.gz`."""
+    """Writes the file, whole or not at all; gzipped, byte for byte the same each time, where the name ends in `.gz`."""
     content = text.encode()
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    partial.replace(path)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -71,6 +131,18 @@ def unguard(cell: str) -> str:
 def to_json_text(document: Any) -> str:
     """The document as JSON: non-finite numbers are null, intervals are objects."""
     return json.dumps(jsonable(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _parse_row(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise BadFileError(path, number, f"is not JSON ({error.msg})") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets in thousands of brackets
+        raise BadFileError(path, number, f"is not JSON that can be read ({str(error).partition(';')[0]})") from error
+    if not isinstance(record, dict):
+        raise BadFileError(path, number, "is not a JSON object")
+    return record
 
 
 def _guard(cell: object) -> object:

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 from turnscore_assessment.data.dialogues import merge_turns, read_dialogues
-from turnscore_assessment.errors import BadDataError
+from turnscore_assessment.errors import BadFileError
 from turnscore_exporters.errors import ExporterError
 
 Floats = NDArray[np.float64]
@@ -74,7 +74,7 @@ def normalize(text: str) -> str:
 def read_exchanges(path: Path, most: int, seed: int = 0) -> list[QueryReply]:
     """Exchanges of whole dialogues drawn at random, about `most` in all, equally many from each `source`.
 
-    Raises BadDataError where the file cannot be read or has no two turns in a row.
+    Raises BadFileError where the file cannot be read or has no two turns in a row.
     """
     by_source: dict[str, list[list[QueryReply]]] = {}
     for row, dialogue in enumerate(read_dialogues(path), start=1):
@@ -88,7 +88,7 @@ def read_exchanges(path: Path, most: int, seed: int = 0) -> list[QueryReply]:
         if found:
             by_source.setdefault(dialogue.source, []).append(found)
     if not by_source:
-        raise BadDataError(path, 0, "has no two turns in a row")
+        raise BadFileError(path, 0, "has no two turns in a row")
     share = -(-most // len(by_source))
     return [each for _, members in sorted(by_source.items()) for each in _draw(members, share, seed)]
 

@@ -63,7 +63,7 @@ class SystemJob:
 def run_job(job: SystemJob) -> dict[str, Any]:
     """Trains and measures; returns the report, which is also written beside the checkpoint.
 
-    A finished run with the same options is not repeated. Raises BadDataError for data.
+    A finished run with the same options is not repeated. Raises BadFileError for data.
     """
     if job.threads:
         torch.set_num_threads(job.threads)

@@ -13,9 +13,9 @@ from turnscore_assessment.agreement_table.columns import ScoredSet, length_and_p
 from turnscore_assessment.agreement_table.judged_sets import TURNS, JudgedItem, JudgedSet, draw_places, read_judged_sets
 from turnscore_assessment.agreement_table.measures import ALL, Draws, Figures, measure_set
 from turnscore_assessment.correlations import LEAST_OBSERVATIONS, compute_auc
-from turnscore_assessment.data.dialogues import read_rows
 from turnscore_assessment.data.labelled_turns import ADVERSARIAL_FILE, ADVERSARIAL_KINDS, alternate
 from turnscore_assessment.figures import Interval
+from turnscore_assessment.files import read_rows
 
 from paper_systems.data import Baseline, EvalTurn, Floats, true_references
 

@@ -18,7 +18,7 @@ from turnscore_assessment.agreement.judged_dialogues import (
     ScoredFile,
     average_parts,
 )
-from turnscore_assessment.data.dialogue_sets import Spoken
+from turnscore_assessment.data.dialogues import Spoken
 from turnscore_assessment.errors import AgreementError
 
 DIALOGUES_AT_ONCE = 16

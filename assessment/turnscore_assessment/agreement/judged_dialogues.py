@@ -12,12 +12,11 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from turnscore_wire import Turn
 
-from turnscore_assessment.data.dialogues import read_rows
-from turnscore_assessment.errors import BadDataError, BadRatingsError
-from turnscore_assessment.files import write_packed
+from turnscore_assessment.errors import BadFileError
+from turnscore_assessment.files import check_row, read_rows, write_rows
 from turnscore_assessment.ratings.rating_file import read_ratings
 from turnscore_assessment.ratings.rating_table import build_table, standardize
 from turnscore_assessment.ratings.scoring import choose_rows, control_quality, find_passing
@@ -82,7 +81,7 @@ def read_study(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line, row in docs/agreement.md's form) of the dialogues with ordinary systems by workers who pass.
 
     A dialogue that several judged comes once, with their mean; where dialogues of several systems have one name, the
-    system's stands before it. Those without a system turn with text are left out. Raises BadRatingsError for the
+    system's stands before it. Those without a system turn with text are left out. Raises BadFileError for the
     file, TooFewError where no worker passes.
     """
     ratings = read_ratings(path)
@@ -96,7 +95,7 @@ def read_study(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             name = dialogue.dialogue or f"line {row + FIRST_LINE}"
             judged.setdefault((dialogue.system, name), []).append(row)
     if not judged:
-        raise BadRatingsError(path, 0, "turns: no dialogue of a passing worker has any")
+        raise BadFileError(path, 0, "turns: no dialogue of a passing worker has any")
     systems = Counter(name for _, name in judged)
     for (system, name), rows in judged.items():
         first = ratings.dialogues[rows[0]]
@@ -152,44 +151,36 @@ def drop_empty_turns(dialogue: JudgedDialogue) -> JudgedDialogue:
 def read_judged_dialogues(path: Path, form: str = "judged") -> list[JudgedDialogue]:
     """The dialogues of a `.jsonl` or `.jsonl.gz` file in one of FORMS.
 
-    Raises BadDataError naming the file, the line and the field.
+    Raises BadFileError naming the file, the line and the field.
     """
     dialogues: dict[str, JudgedDialogue] = {}
     for row, record in read_study(path) if form == STUDY else read_rows(path):
         dialogue = _build_dialogue(record, path, row, form)
         if dialogue.id in dialogues:
-            raise BadDataError(path, row, f"id: {dialogue.id!r} was already used; give each dialogue its own")
+            raise BadFileError(path, row, f"id: {dialogue.id!r} was already used; give each dialogue its own")
         dialogues[dialogue.id] = dialogue
     if not dialogues:
-        raise BadDataError(path, 0, "has no dialogue")
+        raise BadFileError(path, 0, "has no dialogue")
     return list(dialogues.values())
 
 
 def write_judged_dialogues(path: Path, dialogues: Iterable[JudgedDialogue]) -> None:
     """Writes the dialogues, one per line; gzipped, byte for byte the same each time, where the name ends in `.gz`."""
-    lines = "".join(dialogue.model_dump_json(exclude_none=True) + "\n" for dialogue in dialogues)
-    write_packed(path, lines)
+    write_rows(path, dialogues)
 
 
 def _build_dialogue(record: Record, path: Path, row: int, form: str) -> JudgedDialogue:
     try:
-        dialogue = JudgedDialogue.model_validate(FORMS[form](record))
-    except ValidationError as error:
-        raise BadDataError(path, row, _describe(error)) from None
+        fields = FORMS[form](record)
     except BadFieldError as error:
-        raise BadDataError(path, row, str(error)) from None
+        raise BadFileError(path, row, str(error)) from None
+    dialogue = check_row(JudgedDialogue.model_validate, path, row, fields)
     if not drop_empty_turns(dialogue).system_places:
-        raise BadDataError(path, row, "turns: there is no system turn to score")
+        raise BadFileError(path, row, "turns: there is no system turn to score")
     for place, turn in enumerate(dialogue.turns):
         if turn.speaker == "user" and turn.quality is not None:
-            raise BadDataError(path, row, f"turns.{place}.quality: only system turns are judged")
+            raise BadFileError(path, row, f"turns.{place}.quality: only system turns are judged")
     return dialogue
-
-
-def _describe(error: ValidationError) -> str:
-    first: Any = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    message = first["msg"][:1].lower() + first["msg"][1:]
-    return f"{'.'.join(map(str, first['loc']))}: {message}"
 
 
 VALUE = "value"

@@ -267,7 +267,7 @@ class AgreementJob:
 
 
 def run_agreement_job(job: AgreementJob, show_progress: ShowProgress) -> AgreementReport:
-    """The figures. Raises BadDataError for the file, AgreementError for what cannot be scored or measured."""
+    """The figures. Raises BadFileError for the file, AgreementError for what cannot be scored or measured."""
     read = read_judged_dialogues(job.file, job.form)
     dialogues = [dialogue for dialogue in map(drop_empty_turns, read) if dialogue.is_judged]
     try:

@@ -28,7 +28,7 @@ class TableJob:
 
 
 def run_table_job(job: TableJob, say: Say) -> TablePage:
-    """The page's figures. Raises BadDataError for a file, AgreementError where nothing can be measured."""
+    """The page's figures. Raises BadFileError for a file, AgreementError where nothing can be measured."""
     rounds, seed = job.draws
     sets = read_judged_sets(job.data, job.most_turns, seed)
     if not sets:

@@ -10,8 +10,8 @@ from typing import Any
 from turnscore_core.scorers.scorer import TurnToScore
 
 from turnscore_assessment.agreement.bundles import make_turn
-from turnscore_assessment.data.dialogue_sets import SET_NAME, SYSTEM, read_population, read_sets
-from turnscore_assessment.data.dialogues import Dialogue, read_dialogues
+from turnscore_assessment.data.dialogue_sets import SET_NAME, read_population, read_sets
+from turnscore_assessment.data.dialogues import SYSTEM, RecordedDialogue, read_dialogues
 from turnscore_assessment.data.labelled_turns import RatedTurn, read_development_sets
 
 DBDC3 = "dbdc3"
@@ -115,7 +115,7 @@ def _read_assessed(folder: Path) -> JudgedSet:
     )
 
 
-def _system_turns(dialogue: Dialogue) -> list[TurnToScore]:
+def _system_turns(dialogue: RecordedDialogue) -> list[TurnToScore]:
     said = [(turn.speaker, turn.text) for turn in dialogue.turns]
     return [
         make_turn(said[:place], text)

@@ -12,9 +12,9 @@ from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_assessment.agreement.bundles import make_turn
 from turnscore_assessment.agreement_table.columns import score_parts
 from turnscore_assessment.correlations import draw_dialogues
-from turnscore_assessment.data.dialogues import read_rows
 from turnscore_assessment.data.labelled_turns import ADVERSARIAL_FILE, ADVERSARIAL_KINDS, alternate
 from turnscore_assessment.figures import Floats, Interval, find_interval
+from turnscore_assessment.files import read_rows
 
 FIT = 0.5
 """A response counts as relevant from here on. Specified."""

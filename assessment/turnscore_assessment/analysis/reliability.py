@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from turnscore_assessment.errors import AssessmentError, BadRatingsError
+from turnscore_assessment.errors import AssessmentError, BadFileError
 from turnscore_assessment.figures import Floats, Interval
 from turnscore_assessment.ratings.rating_file import RatedDialogue, read_ratings
 from turnscore_assessment.ratings.rating_table import build_table, standardize
@@ -30,7 +30,7 @@ class RatedItems:
 def read_items(path: Path) -> list[RatedItems]:
     """The tables of a file: one per criterion, raw and z-scored by worker, or the only one of a CSV.
 
-    Raises BadRatingsError naming the line and the field.
+    Raises BadFileError naming the line and the field.
     """
     return [_read_csv(path)] if path.suffix == ".csv" else _read_study(path)
 
@@ -41,7 +41,7 @@ def arrange(path: Path, name: str, rows: Iterable[tuple[str, str, float]]) -> Ra
     items = {item: number for number, item in enumerate(dict.fromkeys(item for item, _, _ in listed))}
     raters = {rater: number for number, rater in enumerate(dict.fromkeys(rater for _, rater, _ in listed))}
     if len(items) * len(raters) > MOST_CELLS:
-        raise BadRatingsError(path, 0, f"{len(items)} items of {len(raters)} raters are too many for one table")
+        raise BadFileError(path, 0, f"{len(items)} items of {len(raters)} raters are too many for one table")
     places = np.array([items[item] * len(raters) + raters[rater] for item, rater, _ in listed], dtype=np.intp)
     size = len(items) * len(raters)
     sums = np.bincount(places, [value for _, _, value in listed], minlength=size)
@@ -54,7 +54,7 @@ def _read_study(path: Path) -> list[RatedItems]:
     ratings = read_ratings(path)
     kept = [number for number, row in enumerate(ratings.dialogues) if row.dialogue is not None and not row.degraded]
     if not kept:
-        raise BadRatingsError(path, 0, "dialogue: no line names one, so nothing was rated by several people")
+        raise BadFileError(path, 0, "dialogue: no line names one, so nothing was rated by several people")
     table = build_table(ratings)
     found = []
     for kind, values in (("raw", table.ratings), ("z", standardize(table))):
@@ -77,25 +77,25 @@ def _read_csv(path: Path) -> RatedItems:
             missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
             if missing:
                 wanted = ",".join(COLUMNS)
-                raise BadRatingsError(path, 1, f"{missing[0]}: is no column; the first line must be {wanted}")
+                raise BadFileError(path, 1, f"{missing[0]}: is no column; the first line must be {wanted}")
             rows = [_read_row(path, number, row) for number, row in enumerate(reader, start=2)]
         except (UnicodeDecodeError, csv.Error) as error:
-            raise BadRatingsError(path, reader.line_num, f"cannot be read ({error})") from error
+            raise BadFileError(path, reader.line_num, f"cannot be read ({error})") from error
     if not rows:
-        raise BadRatingsError(path, 0, "has no rating")
+        raise BadFileError(path, 0, "has no rating")
     return arrange(path, path.stem, rows)
 
 
 def _read_row(path: Path, number: int, row: dict[str, str | None]) -> tuple[str, str, float]:
     item, rater, value = (row[name] for name in COLUMNS)
     if not item or not rater:
-        raise BadRatingsError(path, number, "item and rater must not be empty")
+        raise BadFileError(path, number, "item and rater must not be empty")
     try:
         found = float(value or "")
     except ValueError:
         found = math.nan
     if not math.isfinite(found):
-        raise BadRatingsError(path, number, f"value: {value!r} is not a number")
+        raise BadFileError(path, number, f"value: {value!r} is not a number")
     return item, rater, found
 
 

@@ -1,7 +1,5 @@
 """`turnscore data`: public sets in the form that our commands read. Downloads nothing."""
 
-import gzip
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +10,8 @@ from turnscore_assessment.command_line import reported_errors
 from turnscore_assessment.commands.agreement import convert as convert_judged
 from turnscore_assessment.converters.catalogue import SETS, compare_counts, count_rows, find_files
 from turnscore_assessment.converters.readers import Record
-from turnscore_assessment.errors import BadDataError
+from turnscore_assessment.errors import BadFileError
+from turnscore_assessment.files import write_rows
 from turnscore_assessment.sample.writing import write_sample
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -42,7 +41,7 @@ def convert(
         counts = count_rows(rows)
         verdict = compare_counts(described, counts)
         if whole and "whole set has" in verdict:
-            raise BadDataError(source, 0, f"has {counts.rows:,} rows and {counts.turns:,} turns; {verdict}")
+            raise BadFileError(source, 0, f"has {counts.rows:,} rows and {counts.turns:,} turns; {verdict}")
         write_rows(output, rows)
     read = f"{len(files)} {'file' if len(files) == 1 else 'files'}"
     typer.echo(f"wrote {output}: {counts.rows:,} rows, {counts.turns:,} turns of {read}. {verdict}".rstrip(" ."))
@@ -67,13 +66,4 @@ def _read_checked(rows: Iterator[Record], source: Path) -> Iterator[Record]:
     try:
         yield from rows
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise BadDataError(source, 0, f"is not in its published form ({type(error).__name__}: {error})") from error
-
-
-def write_rows(path: Path, rows: list[Record]) -> None:
-    """One row per line; the same rows give the same bytes, and the file appears whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    text = "".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows).encode()
-    partial.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
-    partial.replace(path)
+        raise BadFileError(source, 0, f"is not in its published form ({type(error).__name__}: {error})") from error

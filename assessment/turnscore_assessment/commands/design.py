@@ -17,7 +17,7 @@ from turnscore_assessment.designs.form import (
     STANDARD,
     AskedCriterion,
     DesignKind,
-    DesignWish,
+    DesignSpec,
     read_items,
     write_design,
 )
@@ -90,7 +90,7 @@ def make(
 ) -> None:
     """Make one sheet per rater, as JSON lines and CSV, and a key that names the system of each option."""
     with reported_errors():
-        wish = DesignWish(
+        spec = DesignSpec(
             kind=kind,
             study=study,
             criteria=[_read_criterion(text) for text in criteria],
@@ -101,7 +101,7 @@ def make(
             standard=standard,
             seed=seed,
         )
-        design = make_design(read_items(items), wish)
+        design = make_design(read_items(items), spec)
         write_design(output, design)
     key = design.key
     typer.echo(f"wrote {output / 'key.json'}, which raters must not see, and {raters} sheets in {output / 'sheets'}")

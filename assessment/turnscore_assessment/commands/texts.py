@@ -1,6 +1,5 @@
 """`text` and `degrade`: the readability of replies, and dialogues that are worse on purpose."""
 
-import json
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -11,7 +10,7 @@ import typer
 from rich.table import Table
 
 from turnscore_assessment.command_line import SeedOption, open_console, reported_errors
-from turnscore_assessment.files import to_csv, write_packed, write_text
+from turnscore_assessment.files import to_csv, write_rows, write_text
 
 if TYPE_CHECKING:
     from turnscore_assessment.readability.text_scores import DialogueTexts
@@ -35,10 +34,10 @@ def run_readability(
     ] = None,
 ) -> None:
     """Measure how easy replies read (Flesch), and their distance from the context, times a penalty for dull ones."""
+    from turnscore_assessment.data.dialogues import read_conversations
     from turnscore_assessment.readability.coherence import read_patterns
     from turnscore_assessment.readability.text_scores import TextSettings, score_texts
     from turnscore_assessment.references.encoders import BundleEncoder
-    from turnscore_assessment.spoken_dialogues import read_dialogues
 
     with reported_errors():
         settings = TextSettings(
@@ -47,7 +46,7 @@ def run_readability(
             context_turns=context_turns,
             form=penalty,
         )
-        found = list(score_texts(list(read_dialogues(dialogues)), settings))
+        found = list(score_texts(list(read_conversations(dialogues)), settings))
         if not found:
             raise typer.BadParameter("no system turn has a text", param_hint="dialogues")
     _write_texts(output, found)
@@ -97,14 +96,14 @@ def run_distort(
     seed: SeedOption = 0,
 ) -> None:
     """Give recorded dialogues random, distorted replies that ignore the user, as the published quality control does."""
-    from turnscore_assessment.distortion import degrade_dialogues, read_corpus
+    from turnscore_assessment.distortion import distort_dialogues, read_corpus
 
     source = corpus or dialogues
     if output.exists() and (output.samefile(dialogues) or output.samefile(source)):
         raise typer.BadParameter("must differ from the input: it would be overwritten", param_hint="--output")
     with reported_errors():
         replies = read_corpus(source)
-        found = degrade_dialogues(dialogues, replies, seed, source.samefile(dialogues))
-        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in islice(found, count)]
-    write_packed(output, "".join(lines))
-    typer.echo(f"wrote {output}: {len(lines)} degraded dialogues, replies from {len(replies.replies)}")
+        found = distort_dialogues(dialogues, replies, seed, source.samefile(dialogues))
+        rows = list(islice(found, count))
+    write_rows(output, rows)
+    typer.echo(f"wrote {output}: {len(rows)} degraded dialogues, replies from {len(replies.replies)}")

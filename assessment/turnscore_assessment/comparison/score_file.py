@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from turnscore_client import AsyncTurnScoreClient, TurnScoreError
 from turnscore_wire import DialogueReply, Turn
 
 from turnscore_assessment.command_line import CALLS_IN_FLIGHT, OpenClient
 from turnscore_assessment.errors import AssessmentError, BadFileError
-from turnscore_assessment.ratings.rating_file import describe_problem, read_lines
+from turnscore_assessment.files import check_row, read_rows
 
 MOST_DIALOGUES = 100_000
 """Most dialogues in one file. Chosen: far above any study, and a few hundred MB of memory."""
@@ -138,12 +138,12 @@ def read_score_file(path: Path) -> ScoreFile:
     found = ScoreFile(path=path)
     groups: dict[str, ScoredDialogue] = {}
     names: set[str] = set()
-    for number, fields in read_lines(path):
+    for number, fields in read_rows(path):
         kind = _find_kind(fields, path, number)
         if kind == "failed":
             found.failed += 1
             continue
-        line = _read_line(kind, fields, path, number)
+        line: _Line = check_row(_FORMS[kind].model_validate, path, number, fields)
         if line.id is not None and line.id in names:
             raise BadFileError(path, number, f"id: {line.id!r} was already used")
         names |= {line.id} if line.id is not None else set()
@@ -182,13 +182,6 @@ def _find_kind(fields: dict[str, Any], path: Path, number: int) -> _Kind:
     if not isinstance(turns, list) or not turns:
         raise BadFileError(path, number, "has neither `scores` nor `turns`")
     return "dialogue" if any(isinstance(turn, dict) and "scores" in turn for turn in turns) else "unscored"
-
-
-def _read_line(kind: _Kind, fields: dict[str, Any], path: Path, number: int) -> _Line:
-    try:
-        return _FORMS[kind].model_validate(fields)
-    except ValidationError as error:
-        raise BadFileError(path, number, describe_problem(error)) from None
 
 
 def read_reply(reply: DialogueReply, asked: UnscoredDialogue) -> ScoredDialogue:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from turnscore_assessment.converters import readers
 from turnscore_assessment.converters.readers import Record
-from turnscore_assessment.errors import BadDataError
+from turnscore_assessment.errors import BadFileError
 
 Read = Callable[[Sequence[Path]], Iterator[Record]]
 
@@ -118,13 +118,13 @@ SETS: Mapping[str, OriginalSet] = {
 def find_files(described: OriginalSet, source: Path) -> list[Path]:
     """The file itself, or the set's files anywhere in the folder, by pattern and then by name.
 
-    BadDataError where the folder has none.
+    BadFileError where the folder has none.
     """
     if source.is_file():
         return [source]
     found = [path for pattern in described.files for path in sorted(source.rglob(pattern)) if path.is_file()]
     if not found:
-        raise BadDataError(source, 0, f"has no file like {' or '.join(described.files)}")
+        raise BadFileError(source, 0, f"has no file like {' or '.join(described.files)}")
     return list(dict.fromkeys(found))
 
 

@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import IO, Any
 
-from turnscore_assessment.errors import BadDataError
+from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.files import UNREADABLE, open_text
 
 Record = dict[str, Any]
@@ -31,14 +31,14 @@ def read_json_list(path: Path) -> Iterator[tuple[int, Record]]:
         found = [(place, _parse(line, path, place)) for place, line in lines if line.strip()]
     for place, record in found:
         if not isinstance(record, dict):
-            raise BadDataError(path, place, "is not a JSON object")
+            raise BadFileError(path, place, "is not a JSON object")
         yield place, record
 
 
 def read_json_object(path: Path) -> Record:
     found = _parse(_read(path), path)
     if not isinstance(found, dict):
-        raise BadDataError(path, 1, "is not a JSON object")
+        raise BadFileError(path, 1, "is not a JSON object")
     return found
 
 
@@ -49,30 +49,30 @@ def read_csv(path: Path) -> Iterator[tuple[int, Record]]:
         try:
             yield from enumerate(csv.DictReader(file), start=2)
         except (csv.Error, OSError, *UNREADABLE) as error:
-            raise BadDataError(path, 0, f"cannot be read ({error})") from error
+            raise BadFileError(path, 0, f"cannot be read ({error})") from error
 
 
 def field(record: Mapping[str, Any], name: str, kind: type, path: Path, place: int) -> Any:
-    """A field of that type; BadDataError naming it."""
+    """A field of that type; BadFileError naming it."""
     value = record.get(name)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise BadDataError(path, place, f"`{name}` is {type(value).__name__}, expected {kind.__name__}")
+        raise BadFileError(path, place, f"`{name}` is {type(value).__name__}, expected {kind.__name__}")
     return value
 
 
 def _parse(text: str, path: Path, line: int | None = None) -> Any:
-    """What the JSON says; BadDataError naming the line, by default the one in which the text is wrong."""
+    """What the JSON says; BadFileError naming the line, by default the one in which the text is wrong."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise BadDataError(path, line or error.lineno, f"is not JSON ({error.msg})") from error
+        raise BadFileError(path, line or error.lineno, f"is not JSON ({error.msg})") from error
 
 
 def _open(path: Path) -> IO[str]:
     try:
         return open_text(path, newline="")
     except OSError as error:
-        raise BadDataError(path, 0, f"cannot be read ({error})") from error
+        raise BadFileError(path, 0, f"cannot be read ({error})") from error
 
 
 def _read(path: Path) -> str:
@@ -80,7 +80,7 @@ def _read(path: Path) -> str:
         try:
             return file.read()
         except (OSError, *UNREADABLE) as error:
-            raise BadDataError(path, 0, f"cannot be read ({error})") from error
+            raise BadFileError(path, 0, f"cannot be read ({error})") from error
 
 
 CONVERSATION = "Best Generated Conversation"
@@ -173,7 +173,7 @@ def read_dstc9(paths: Sequence[Path]) -> Iterator[Record]:
 def _number_of(path: Path) -> int:
     found = re.search(r"chatbot(\d+)", path.name)
     if found is None:
-        raise BadDataError(path, 0, "is not named after its system, as chatbot1.json is")
+        raise BadFileError(path, 0, "is not named after its system, as chatbot1.json is")
     return int(found[1])
 
 
@@ -187,7 +187,7 @@ def _split_turns(text: str, path: Path, place: int) -> list[Record]:
         elif turns and line.strip():
             turns[-1]["text"] += f" {line.strip()}"
         elif line.strip():
-            raise BadDataError(path, place, f"`context` begins with {line[:30]!r}, which names no speaker")
+            raise BadFileError(path, place, f"`context` begins with {line[:30]!r}, which names no speaker")
     return turns
 
 
@@ -198,7 +198,7 @@ def read_dbdc3(paths: Sequence[Path]) -> Iterator[Record]:
         name = field(record, "dialogue-id", str, path, 1)
         system = DBDC3_SYSTEMS.get(name.partition("_")[0])
         if system is None:
-            raise BadDataError(path, 1, f"`dialogue-id` is {name!r}, of none of {', '.join(DBDC3_SYSTEMS)}")
+            raise BadFileError(path, 1, f"`dialogue-id` is {name!r}, of none of {', '.join(DBDC3_SYSTEMS)}")
         turns = field(record, "turns", list, path, 1)
         yield {"id": name, "system": system, "turns": [_convert_breakdown(each, path) for each in turns]}
 
@@ -206,7 +206,7 @@ def read_dbdc3(paths: Sequence[Path]) -> Iterator[Record]:
 def _convert_breakdown(turn: Mapping[str, Any], path: Path) -> Record:
     speaker = DBDC3_SPEAKERS.get(str(turn.get("speaker")))
     if speaker is None:
-        raise BadDataError(path, 1, f"a turn's `speaker` is {turn.get('speaker')!r}, expected U or S")
+        raise BadFileError(path, 1, f"a turn's `speaker` is {turn.get('speaker')!r}, expected U or S")
     row: Record = {"speaker": speaker, "text": str(turn["utterance"])}
     votes = Counter(str(each["breakdown"]) for each in turn.get("annotations", ()))
     if votes:
@@ -288,7 +288,7 @@ def _read_ratings(text: str, path: Path, place: int) -> list[int]:
     except json.JSONDecodeError:
         ratings = None
     if not isinstance(ratings, list) or not ratings or not all(isinstance(each, int) for each in ratings):
-        raise BadDataError(path, place, f"`HumanScores` is {text[:40]!r}, expected a list of whole numbers")
+        raise BadFileError(path, place, f"`HumanScores` is {text[:40]!r}, expected a list of whole numbers")
     return ratings
 
 
@@ -300,7 +300,7 @@ def read_zhao(paths: Sequence[Path]) -> Iterator[Record]:
     for path in paths:
         name = next((each for each in ZHAO_SETS if each in path.name), None)
         if name is None:
-            raise BadDataError(path, 0, f"is not named after its set, as {ZHAO_SETS[0]}.csv is")
+            raise BadFileError(path, 0, f"is not named after its set, as {ZHAO_SETS[0]}.csv is")
         for place, record in read_csv(path):
             yield {
                 "set": name,
@@ -333,9 +333,9 @@ def _read_rating(record: Record, name: str, scale: tuple[float, float], path: Pa
     try:
         value = float(text)
     except ValueError:
-        raise BadDataError(path, place, f"`{name}` is {text!r}, expected a number") from None
+        raise BadFileError(path, place, f"`{name}` is {text!r}, expected a number") from None
     if not scale[0] <= value <= scale[1]:
-        raise BadDataError(path, place, f"`{name}` is {text}, expected {scale[0]} to {scale[1]}")
+        raise BadFileError(path, place, f"`{name}` is {text}, expected {scale[0]} to {scale[1]}")
     return value
 
 

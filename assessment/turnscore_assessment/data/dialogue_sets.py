@@ -10,15 +10,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, TypeAdapter, ValidationError
 
-from turnscore_assessment.data.dialogues import Dialogue, read_dialogues
-from turnscore_assessment.errors import BadDataError
+from turnscore_assessment.data.dialogues import SYSTEM, USER, RecordedDialogue, Spoken, read_dialogues
+from turnscore_assessment.errors import BadFileError
 
 DEFAULT_SETS = Path(__file__).with_name("dialogue_sets.json")
-USER, SYSTEM = "user", "system"
-
-Spoken = tuple[str, str]
-"""Speaker (user or system) and text."""
-
 _GOODBYE = re.compile(
     r"\b(good ?bye|bye+|gotta go|got to go|have to go|need to go|time to go|going to go|end (the )?(conversation|chat)"
     r"|talk to you later|see you|see ya|i'?m done|im done|ttyl|have a (good|nice|great) (day|night|evening|one))\b",
@@ -63,14 +58,14 @@ class ObservedTurn:
 
 
 def read_sets(path: Path = DEFAULT_SETS) -> list[DialogueSet]:
-    """The descriptions in a JSON file; BadDataError naming the first field that is wrong."""
+    """The descriptions in a JSON file; BadFileError naming the first field that is wrong."""
     try:
         return TypeAdapter(list[DialogueSet]).validate_python(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, json.JSONDecodeError) as error:
-        raise BadDataError(path, 0, f"cannot be read ({error})") from error
+        raise BadFileError(path, 0, f"cannot be read ({error})") from error
     except ValidationError as error:
         first = error.errors()[0]
-        raise BadDataError(path, 0, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise BadFileError(path, 0, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
 def read_turns(folder: Path, sets: Sequence[DialogueSet], seed: int = 0) -> dict[str, list[ObservedTurn]]:
@@ -89,7 +84,7 @@ def _draw(described: DialogueSet, folder: Path, seed: int) -> Sequence[ObservedT
     return random.Random(seed).sample(turns, described.most_turns)  # noqa: S311
 
 
-def _name_speakers(described: DialogueSet, dialogue: Dialogue, row: int) -> list[Spoken]:
+def _name_speakers(described: DialogueSet, dialogue: RecordedDialogue, row: int) -> list[Spoken]:
     """The dialogue's turns as spoken by user and system; none where it has not one of each."""
     names: Mapping[str, str] = {USER: USER, SYSTEM: SYSTEM}
     if described.roles == "participants":

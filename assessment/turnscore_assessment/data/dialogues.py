@@ -1,124 +1,112 @@
-"""Dialogues in the shared form: gzipped JSON lines, one dialogue per line. Reads and checks them; labels nothing."""
+"""Dialogues in files: JSON lines, one dialogue per line, gzipped or not. Reads and checks them; labels nothing."""
 
-import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from turnscore_assessment.errors import BadDataError
-from turnscore_assessment.files import UNREADABLE, open_text
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, with_config
 
+from turnscore_assessment.errors import BadFileError
+from turnscore_assessment.files import check_row, read_rows
+
+USER, SYSTEM = "user", "system"
 THUMB_NONE, THUMB_DOWN, THUMB_UP = 0, 1, 2
+
+Spoken = tuple[str, str]
+"""Speaker (user or system) and text."""
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class RecordedTurn:
     """One message. `thumb` is the other speaker's vote on it: 0 none, 1 down, 2 up."""
 
     speaker: str
     text: str
-    thumb: int = THUMB_NONE
+    thumb: Annotated[int, Field(ge=THUMB_NONE, le=THUMB_UP)] = THUMB_NONE
 
 
+def _name_speakers(turns: object) -> object:
+    """Turns that are plain texts are said by A and B by turns, A first."""
+    if not isinstance(turns, list):
+        return turns
+    return [
+        {"speaker": "AB"[place % 2], "text": turn} if isinstance(turn, str) else turn
+        for place, turn in enumerate(turns)
+    ]
+
+
+@with_config(ConfigDict(coerce_numbers_to_str=True))
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dialogue:
+class RecordedDialogue:
     """One conversation, oldest turn first. `ratings` and `participants` are as released and may be empty.
 
-    `system` is the name or number of the system that spoke, where the row has one under `system` or `model`.
+    `system` is the name or number of the system that spoke, where the row has one under `system` or `model`; `line` is
+    the row's number in its file, from 1.
     """
 
     id: str
     order: int
-    turns: tuple[Turn, ...]
+    turns: Annotated[tuple[RecordedTurn, ...], BeforeValidator(_name_speakers)]
     participants: Mapping[str, str] = field(default_factory=dict)
     ratings: Any = None
     source: str = ""
     system: str = ""
+    line: int = 0
+
+    @property
+    def spoken(self) -> tuple[Spoken, ...]:
+        """Speakers and texts."""
+        return tuple((turn.speaker, turn.text) for turn in self.turns)
 
     @property
     def has_bot(self) -> bool:
         return "bot" in self.participants.values()
 
 
-def read_dialogues(path: Path) -> Iterator[Dialogue]:
+_DIALOGUE = TypeAdapter(RecordedDialogue)
+
+
+def read_dialogues(path: Path) -> Iterator[RecordedDialogue]:
     """Yields the dialogues of a `.jsonl` or `.jsonl.gz` file in file order.
 
     A turn may be an object with `speaker` and `text`, or a plain string (then the speakers alternate, "A" first).
-    Raises BadDataError naming the file and the row.
+    Raises BadFileError naming the file, the line and the field.
     """
-    for row, record in read_rows(path):
-        yield _build_dialogue(record, path, row)
+    for line, record in read_rows(path):
+        fields = {"id": line, "order": line - 1, "system": record.get("model", ""), **record, "line": line}
+        yield check_row(_DIALOGUE.validate_python, path, line, fields)
 
 
-def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields (row number from 1, object) for every line that is not blank; BadDataError where a line is no object."""
-    row = 0
-    try:
-        with open_text(path) as lines:
-            for row, line in enumerate(lines, start=1):
-                if not line.strip():
-                    continue
-                record = _parse(line, path, row)
-                if not isinstance(record, dict):
-                    raise BadDataError(path, row, "is not a JSON object")
-                yield row, record
-    except FileNotFoundError as error:
-        raise BadDataError(path, 0, "the file does not exist") from error
-    except UNREADABLE as error:
-        raise BadDataError(path, row + 1, f"cannot be read ({error})") from error
+def read_conversations(path: Path) -> Iterator[RecordedDialogue]:
+    """Yields every dialogue between a user and a system that has a turn.
+
+    Every second plain text is the system's. A ratings file's first line is skipped. Raises BadFileError.
+    """
+    names = {"A": USER, "B": SYSTEM, USER: USER, SYSTEM: SYSTEM}
+    is_ratings = False
+    for line, record in read_rows(path):
+        if "criteria" in record and "turns" not in record:
+            is_ratings = True
+            continue
+        fields = {"turns": [] if is_ratings else None, "system": record.get("model", ""), **record, "line": line}
+        fields |= {"id": line, "order": line - 1}
+        found = check_row(_DIALOGUE.validate_python, path, line, fields)
+        for place, turn in enumerate(found.turns):
+            if turn.speaker not in names:
+                raise BadFileError(path, line, f"turns.{place}.speaker: must be user or system")
+        if found.turns:
+            turns = tuple(replace(turn, speaker=names[turn.speaker]) for turn in found.turns)
+            yield replace(found, turns=turns)
 
 
-def _parse(line: str, path: Path, row: int) -> object:
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError as error:
-        raise BadDataError(path, row, f"is not JSON ({error.msg})") from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets in thousands of brackets
-        raise BadDataError(path, row, f"is no JSON that can be read ({str(error).partition(';')[0]})") from error
-
-
-def _build_dialogue(record: dict[str, Any], path: Path, row: int) -> Dialogue:
-    turns = record.get("turns")
-    if not isinstance(turns, list):
-        raise BadDataError(path, row, "has no list `turns`")
-    participants = record.get("participants", {})
-    if not isinstance(participants, dict):
-        raise BadDataError(path, row, "`participants` is not an object")
-    order = record.get("order", row - 1)
-    if not isinstance(order, int):
-        raise BadDataError(path, row, "`order` is not an integer")
-    return Dialogue(
-        id=str(record.get("id", row)),
-        order=order,
-        turns=tuple(_build_turn(turn, index, path, row) for index, turn in enumerate(turns)),
-        participants=participants,
-        ratings=record.get("ratings"),
-        source=str(record.get("source", "")),
-        system=str(record.get("system", record.get("model", ""))),
-    )
-
-
-def _build_turn(turn: object, index: int, path: Path, row: int) -> Turn:
-    if isinstance(turn, str):
-        return Turn("AB"[index % 2], turn)
-    if not isinstance(turn, dict):
-        raise BadDataError(path, row, f"turn {index} is neither an object nor a string")
-    speaker, text, thumb = turn.get("speaker"), turn.get("text"), turn.get("thumb", THUMB_NONE)
-    if not isinstance(speaker, str) or not isinstance(text, str):
-        raise BadDataError(path, row, f"turn {index} lacks a string `speaker` or `text`")
-    if thumb not in (THUMB_NONE, THUMB_DOWN, THUMB_UP):
-        raise BadDataError(path, row, f"turn {index} has thumb {thumb!r}, expected 0, 1 or 2")
-    return Turn(speaker, text, thumb)
-
-
-def merge_turns(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+def merge_turns(turns: Sequence[RecordedTurn]) -> tuple[RecordedTurn, ...]:
     """Joins consecutive messages of one speaker with a space; the last vote that is not 0 stands for all."""
-    merged: list[Turn] = []
+    merged: list[RecordedTurn] = []
     for turn in turns:
         if merged and merged[-1].speaker == turn.speaker:
             before = merged[-1]
-            merged[-1] = Turn(turn.speaker, f"{before.text} {turn.text}", turn.thumb or before.thumb)
+            merged[-1] = RecordedTurn(turn.speaker, f"{before.text} {turn.text}", turn.thumb or before.thumb)
         else:
             merged.append(turn)
     return tuple(merged)

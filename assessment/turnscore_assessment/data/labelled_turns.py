@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from turnscore_assessment.data.dialogue_sets import SYSTEM, USER, Spoken
-from turnscore_assessment.data.dialogues import merge_turns, read_dialogues, read_rows
-from turnscore_assessment.errors import BadDataError
+from turnscore_assessment.data.dialogues import SYSTEM, USER, Spoken, merge_turns, read_dialogues
+from turnscore_assessment.errors import BadFileError
+from turnscore_assessment.files import read_rows
 
 FIT_SHARE = 60
 """Percent of the groups of dialogues that models are fitted on. Chosen."""
@@ -42,7 +42,7 @@ def read_rated_turns(path: Path) -> list[RatedTurn]:
     rows = list(read_rows(path))
     for number, row in rows:
         if not isinstance(row.get("response"), str) or not isinstance(row.get("rating"), int | float):
-            raise BadDataError(path, number, "lacks a string `response` or a number `rating`")
+            raise BadFileError(path, number, "lacks a string `response` or a number `rating`")
     contexts = [[text for text in row["context"] if text.strip()] for _, row in rows]
     groups = group_contexts(contexts)
     return [

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
-from turnscore_assessment.designs.form import DesignKey, DesignKind, Question, Scale
+from turnscore_assessment.designs.form import DesignKey, DesignKind, DesignQuestion, DesignScale
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.figures import Floats, Integers
-from turnscore_assessment.files import unguard
-from turnscore_assessment.ratings.rating_file import LINE_CHARACTERS, describe_problem, read_lines
+from turnscore_assessment.files import LINE_CHARACTERS, check_row, read_rows, unguard
 
 BEST, MIDDLE, WORST = 1.0, 2.0, 3.0
 """Ranks of best-worst answers: all options between share one."""
@@ -24,7 +22,7 @@ class BadAnswerError(ValueError):
     """An answer has a wrong form; the message begins with the rest of the field's name."""
 
 
-def read_answer(key: DesignKey, question: Question, given: Mapping[str, Any]) -> dict[str, float]:
+def read_answer(key: DesignKey, question: DesignQuestion, given: Mapping[str, Any]) -> dict[str, float]:
     """The number, or the rank of a choice, by option; empty for an unanswered question. Raises BadAnswerError."""
     if key.design is DesignKind.BEST_WORST:
         return _read_best_worst(question, given)
@@ -73,7 +71,7 @@ def _parse(option: str, cell: str) -> float:
         raise BadAnswerError(f".{option}: must be a number, not {cell[:40]!r}") from None
 
 
-def _read_number(option: str, value: object, scale: Scale) -> float:
+def _read_number(option: str, value: object, scale: DesignScale) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadAnswerError(f".{option}: must be a number")
     if not scale.low <= value <= scale.high:
@@ -83,15 +81,15 @@ def _read_number(option: str, value: object, scale: Scale) -> float:
     return float(value)
 
 
-def _read_ranking(question: Question, answered: Mapping[str, Any]) -> dict[str, float]:
-    ranks = Scale(low=1, high=len(question.options), whole=True)
+def _read_ranking(question: DesignQuestion, answered: Mapping[str, Any]) -> dict[str, float]:
+    ranks = DesignScale(low=1, high=len(question.options), whole=True)
     read = {option: _read_number(option, value, ranks) for option, value in answered.items()}
     if read and sorted(read.values()) != list(range(1, len(question.options) + 1)):
         raise BadAnswerError(f": must give each rank from 1 to {len(question.options)} once")
     return read
 
 
-def _read_best_worst(question: Question, given: Mapping[str, Any]) -> dict[str, float]:
+def _read_best_worst(question: DesignQuestion, given: Mapping[str, Any]) -> dict[str, float]:
     best, worst = given.get("best"), given.get("worst")
     if best is None and worst is None:
         return {}
@@ -103,7 +101,7 @@ def _read_best_worst(question: Question, given: Mapping[str, Any]) -> dict[str, 
     return {option: BEST if option == best else WORST if option == worst else MIDDLE for option in question.options}
 
 
-def _read_pairwise(question: Question, given: Mapping[str, Any]) -> dict[str, float]:
+def _read_pairwise(question: DesignQuestion, given: Mapping[str, Any]) -> dict[str, float]:
     better = given.get("better")
     if better is None:
         return {}
@@ -144,10 +142,7 @@ class OptionTable:
 
 def read_key(path: Path) -> DesignKey:
     """The key file; BadFileError names the field that is wrong."""
-    try:
-        return DesignKey.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise BadFileError(path, 0, describe_problem(error)) from None
+    return check_row(DesignKey.model_validate_json, path, 0, path.read_bytes())
 
 
 def read_answers(key: DesignKey, paths: Sequence[Path]) -> dict[str, OptionTable]:
@@ -177,7 +172,7 @@ def _read_sheet(path: Path, key: DesignKey) -> Iterator[Given]:
     if path.suffix == ".csv":
         yield from _read_csv(path, key)
         return
-    for line, record in read_lines(path):
+    for line, record in read_rows(path):
         if record.get("study") not in (None, key.study):
             raise BadFileError(path, line, f"study: is {record['study']!r}, but the key is of {key.study!r}")
         rater, number, answers = record.get("rater"), record.get("question"), record.get("answers")
@@ -232,7 +227,7 @@ def _read_csv(path: Path, key: DesignKey) -> Iterator[Given]:
 
 def build_option_table(
     key: DesignKey,
-    questions: Mapping[tuple[str, int], Question],
+    questions: Mapping[tuple[str, int], DesignQuestion],
     answers: Mapping[tuple[str, int], Mapping[str, float]],
 ) -> OptionTable:
     """`answers` are by rater and question, then by option, as `read_answer` returns them."""
@@ -255,7 +250,7 @@ def build_option_table(
 
 def _number_rows(
     key: DesignKey,
-    questions: Mapping[tuple[str, int], Question],
+    questions: Mapping[tuple[str, int], DesignQuestion],
     answers: Mapping[tuple[str, int], Mapping[str, float]],
 ) -> Iterator[tuple[float, ...]]:
     """A row per option: the numbers of its rater, dialogue, system, item and question, the answer, the standard."""

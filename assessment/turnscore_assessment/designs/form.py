@@ -7,11 +7,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from turnscore_assessment.errors import BadFileError
-from turnscore_assessment.files import to_csv
-from turnscore_assessment.ratings.rating_file import Name, Number, SpokenTurn, describe_problem, read_lines
+from turnscore_assessment.files import check_row, read_rows, to_csv
+from turnscore_assessment.ratings.rating_file import Name, Number, SpokenTurn
 
 LARGEST_MAGNITUDE = 999.0
 """Upper end of the scale of magnitude estimation in Santhanam & Shaikh (INLG 2019)."""
@@ -52,7 +52,7 @@ class DesignKind(StrEnum):
         return self in (DesignKind.BEST_WORST, DesignKind.RANKING, DesignKind.PAIRWISE)
 
 
-class Scale(BaseModel):
+class DesignScale(BaseModel):
     """The numbers that raters may give; only the ends are named."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -73,7 +73,7 @@ class AskedCriterion(BaseModel):
     direction: Literal["positive", "negative"] = "positive"
 
 
-class Item(BaseModel):
+class DesignItem(BaseModel):
     """A line of an items file: one system's `response` to the `context`, or a whole dialogue (`turns`)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -90,7 +90,7 @@ class Item(BaseModel):
     turns: Annotated[tuple[SpokenTurn, ...], Field(max_length=2000)] = ()
 
     @model_validator(mode="after")
-    def _check_content(self) -> "Item":
+    def _check_content(self) -> "DesignItem":
         if (self.response is None) == (not self.turns):
             raise ValueError("must have either `response` or `turns`")
         if self.standard is not None and not self.reference:
@@ -105,7 +105,7 @@ class KeyedItem(BaseModel):
     system: Name
 
 
-class Question(BaseModel):
+class DesignQuestion(BaseModel):
     """What one rater is asked on one page: options in their order on the page."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -127,10 +127,10 @@ class DesignKey(BaseModel):
     study: Name
     design: DesignKind
     criteria: Annotated[tuple[AskedCriterion, ...], Field(min_length=1, max_length=MOST_CRITERIA)]
-    scale: Scale | None = None
+    scale: DesignScale | None = None
     seed: int
     items: Annotated[Mapping[str, KeyedItem], Field(max_length=MOST_ITEMS)]
-    questions: Annotated[tuple[Question, ...], Field(min_length=1, max_length=MOST_QUESTIONS)]
+    questions: Annotated[tuple[DesignQuestion, ...], Field(min_length=1, max_length=MOST_QUESTIONS)]
     balance: Mapping[str, tuple[int, int]]
     """How evenly systems were dealt: the fewest and the most `appearances`, `meetings`, and times `in_position`."""
 
@@ -151,14 +151,14 @@ class Design:
     """A key with the texts that its sheets show."""
 
     key: DesignKey
-    texts: Mapping[str, Item]
+    texts: Mapping[str, DesignItem]
     """The items by blind id."""
-    references: Mapping[str, Item]
+    references: Mapping[str, DesignItem]
     """The references by dialogue; empty where none is shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class DesignWish:
+class DesignSpec:
     """What a user asks for."""
 
     kind: DesignKind
@@ -173,16 +173,13 @@ class DesignWish:
     seed: int = 0
 
 
-def read_items(path: Path) -> list[Item]:
+def read_items(path: Path) -> list[DesignItem]:
     """The items in the file's order; BadFileError names the file, the line and the field."""
-    items: list[Item] = []
-    for number, record in read_lines(path):
+    items: list[DesignItem] = []
+    for number, record in read_rows(path):
         if len(items) == MOST_ITEMS:
             raise BadFileError(path, number, f"there are more than {MOST_ITEMS:,} items")
-        try:
-            items.append(Item.model_validate(record))
-        except ValidationError as error:
-            raise BadFileError(path, number, describe_problem(error)) from None
+        items.append(check_row(DesignItem.model_validate, path, number, record))
     if not items:
         raise BadFileError(path, 0, "has no item")
     return items
@@ -221,7 +218,7 @@ def write_design(folder: Path, design: Design) -> list[Path]:
     return list(written)
 
 
-def make_line(design: Design, question: Question) -> dict[str, Any]:
+def make_line(design: Design, question: DesignQuestion) -> dict[str, Any]:
     """One page of a JSON-lines sheet with empty `answers`, which does not show whose an option is."""
     key = design.key
     first = design.texts[question.options[0]]
@@ -238,7 +235,7 @@ def make_line(design: Design, question: Question) -> dict[str, Any]:
     return line
 
 
-def make_empty_answer(key: DesignKey, question: Question) -> dict[str, None]:
+def make_empty_answer(key: DesignKey, question: DesignQuestion) -> dict[str, None]:
     """The empty answer that a rater fills for one criterion."""
     if key.design is DesignKind.BEST_WORST:
         return {"best": None, "worst": None}
@@ -247,13 +244,13 @@ def make_empty_answer(key: DesignKey, question: Question) -> dict[str, None]:
     return dict.fromkeys(question.options)
 
 
-def _show(item: Item) -> dict[str, Any]:
+def _show(item: DesignItem) -> dict[str, Any]:
     if item.response is not None:
         return {"response": item.response}
     return {"turns": [turn.model_dump() for turn in item.turns]}
 
 
-def _write_sheet_csv(design: Design, questions: Sequence[Question]) -> str:
+def _write_sheet_csv(design: Design, questions: Sequence[DesignQuestion]) -> str:
     rows = []
     for question in questions:
         reference = design.references.get(question.dialogue)
@@ -265,7 +262,7 @@ def _write_sheet_csv(design: Design, questions: Sequence[Question]) -> str:
     return to_csv(COLUMNS, rows)
 
 
-def _say(item: Item | None) -> str:
+def _say(item: DesignItem | None) -> str:
     if item is None:
         return ""
     return item.response if item.response is not None else _say_turns(item.turns)

@@ -19,13 +19,13 @@ from turnscore_assessment.designs.form import (
     MOST_SHOWN,
     MOST_SYSTEMS,
     Design,
+    DesignItem,
     DesignKey,
     DesignKind,
-    DesignWish,
-    Item,
+    DesignQuestion,
+    DesignScale,
+    DesignSpec,
     KeyedItem,
-    Question,
-    Scale,
 )
 from turnscore_assessment.designs.tuples import balance_positions, deal_tuples, measure_balance
 from turnscore_assessment.errors import AssessmentError, TooFewError
@@ -34,7 +34,7 @@ ID_CHARACTERS = 6
 """Hexadecimal digits of a blind id. Chosen: 16 million ids for at most 20,000 items."""
 CONTINUOUS_LOW, CONTINUOUS_HIGH = 0.0, 100.0
 
-Blocks = Mapping[str, Mapping[str, Item]]
+Blocks = Mapping[str, Mapping[str, DesignItem]]
 """Items by dialogue and system."""
 
 
@@ -42,121 +42,123 @@ class DesignError(AssessmentError):
     """These items do not allow the design; the message says why."""
 
 
-def make_design(items: Sequence[Item], wish: DesignWish) -> Design:
+def make_design(items: Sequence[DesignItem], spec: DesignSpec) -> Design:
     """The sheets' content and its key. Raises DesignError or TooFewError naming what is missing."""
-    _check_wish(wish)
-    generator = np.random.default_rng(wish.seed)
-    blocks, references = _sort_items(items, wish)
+    _check_spec(spec)
+    generator = np.random.default_rng(spec.seed)
+    blocks, references = _sort_items(items, spec)
     systems = sorted({system for block in blocks.values() for system in block})
     if len(systems) < 2:
         raise TooFewError(f"items: a design compares two systems at least; there is {', '.join(systems) or 'none'}")
     if len(systems) > MOST_SYSTEMS:
         raise DesignError(f"items: there are {len(systems)} systems; at most {MOST_SYSTEMS} can be compared")
     order = [str(name) for name in generator.permutation(sorted(blocks))]
-    asked = _deal_dialogues(order, wish)
-    shown = _deal_options(asked, blocks, systems, wish, generator)
+    asked = _deal_dialogues(order, spec)
+    shown = _deal_options(asked, blocks, systems, spec, generator)
     names = _name_blindly(blocks, generator)
     questions = [
-        Question(
+        DesignQuestion(
             rater=rater,
             question=number,
             dialogue=dialogue,
             options=tuple(names[dialogue, system] for system in options),
-            standard=_find_standard(references.get(dialogue), wish),
+            standard=_find_standard(references.get(dialogue), spec),
         )
-        for (rater, number, dialogue), options in zip(_number(asked, wish, generator), shown, strict=True)
+        for (rater, number, dialogue), options in zip(_number(asked, spec, generator), shown, strict=True)
     ]
     places = {system: place for place, system in enumerate(systems)}
     balance = measure_balance([[places[system] for system in options] for options in shown], len(systems))
     key = DesignKey(
-        study=wish.study,
-        design=wish.kind,
-        criteria=tuple(wish.criteria),
-        scale=_choose_scale(wish),
-        seed=wish.seed,
+        study=spec.study,
+        design=spec.kind,
+        criteria=tuple(spec.criteria),
+        scale=_choose_scale(spec),
+        seed=spec.seed,
         items={name: KeyedItem(dialogue=dialogue, system=system) for (dialogue, system), name in sorted(names.items())},
         questions=tuple(sorted(questions, key=lambda each: (each.rater, each.question))),
         balance=asdict(balance),
     )
     texts = {name: blocks[dialogue][system] for (dialogue, system), name in names.items()}
-    return Design(key=key, texts=texts, references=references if wish.kind.is_magnitude else {})
+    return Design(key=key, texts=texts, references=references if spec.kind.is_magnitude else {})
 
 
-def _check_wish(wish: DesignWish) -> None:
-    names = [criterion.name for criterion in wish.criteria]
+def _check_spec(spec: DesignSpec) -> None:
+    names = [criterion.name for criterion in spec.criteria]
     if not 1 <= len(names) <= MOST_CRITERIA:
         raise DesignError(f"criterion: there are {len(names)}, not 1 to {MOST_CRITERIA}")
     twice = [name for place, name in enumerate(names) if name in names[:place]]
     if twice:
         raise DesignError(f"criterion: two are called {twice[0]!r}")
-    negative = [criterion.name for criterion in wish.criteria if criterion.direction == "negative"]
-    if wish.kind.is_choice and negative:
+    negative = [criterion.name for criterion in spec.criteria if criterion.direction == "negative"]
+    if spec.kind.is_choice and negative:
         raise DesignError(
-            f"criterion: {negative[0]!r} is negative, and {wish.kind} asks for the better option: turn it round"
+            f"criterion: {negative[0]!r} is negative, and {spec.kind} asks for the better option: turn it round"
         )
-    if not 1 <= len(wish.study) <= LONGEST_NAME:
+    if not 1 <= len(spec.study) <= LONGEST_NAME:
         raise DesignError(f"study: must have 1 to {LONGEST_NAME} characters")
 
 
-def _sort_items(items: Sequence[Item], wish: DesignWish) -> tuple[dict[str, dict[str, Item]], dict[str, Item]]:
+def _sort_items(
+    items: Sequence[DesignItem], spec: DesignSpec
+) -> tuple[dict[str, dict[str, DesignItem]], dict[str, DesignItem]]:
     """The items to judge by dialogue and system, and the references, which magnitude estimation does not judge."""
     if len(items) > MOST_ITEMS:
         raise DesignError(f"items: there are more than {MOST_ITEMS:,}")
-    blocks: dict[str, dict[str, Item]] = defaultdict(dict)
-    references: dict[str, Item] = {}
+    blocks: dict[str, dict[str, DesignItem]] = defaultdict(dict)
+    references: dict[str, DesignItem] = {}
     for item in items:
         if item.reference and item.dialogue in references:
             raise DesignError(f"items: dialogue {item.dialogue!r} has two references")
         if item.reference:
             references[item.dialogue] = item
-        if item.reference and wish.kind.is_magnitude:
+        if item.reference and spec.kind.is_magnitude:
             continue
         if item.system in blocks[item.dialogue]:
             raise DesignError(f"items: dialogue {item.dialogue!r} has two items of system {item.system!r}")
         blocks[item.dialogue][item.system] = item
     blocks = {dialogue: block for dialogue, block in blocks.items() if block}
-    for dialogue in blocks if wish.kind.is_magnitude else ():
+    for dialogue in blocks if spec.kind.is_magnitude else ():
         if dialogue not in references:
-            raise DesignError(f"items: dialogue {dialogue!r} has no reference, which {wish.kind} needs")
-        if wish.kind is DesignKind.BIASED_MAGNITUDE and references[dialogue].standard is None:
+            raise DesignError(f"items: dialogue {dialogue!r} has no reference, which {spec.kind} needs")
+        if spec.kind is DesignKind.BIASED_MAGNITUDE and references[dialogue].standard is None:
             raise DesignError(
-                f"items: the reference of dialogue {dialogue!r} has no `standard`, which {wish.kind} needs"
+                f"items: the reference of dialogue {dialogue!r} has no `standard`, which {spec.kind} needs"
             )
     return blocks, references
 
 
-def _deal_dialogues(order: Sequence[str], wish: DesignWish) -> list[tuple[int, str]]:
+def _deal_dialogues(order: Sequence[str], spec: DesignSpec) -> list[tuple[int, str]]:
     """(rater, dialogue) of every question; a rater's dialogues are consecutive in an endless round over all."""
-    each = wish.per_rater if wish.per_rater is not None else len(order)
+    each = spec.per_rater if spec.per_rater is not None else len(order)
     if each > len(order):
         raise DesignError(f"per-rater: {each} dialogues, but there are {len(order)}, and a rater sees each once")
-    if wish.raters * each > MOST_QUESTIONS:
-        raise DesignError(f"raters: {wish.raters} times {each} questions are more than {MOST_QUESTIONS:,}")
-    return [(place // each, order[place % len(order)]) for place in range(wish.raters * each)]
+    if spec.raters * each > MOST_QUESTIONS:
+        raise DesignError(f"raters: {spec.raters} times {each} questions are more than {MOST_QUESTIONS:,}")
+    return [(place // each, order[place % len(order)]) for place in range(spec.raters * each)]
 
 
 def _deal_options(
     asked: Sequence[tuple[int, str]],
     blocks: Blocks,
     systems: Sequence[str],
-    wish: DesignWish,
+    spec: DesignSpec,
     generator: np.random.Generator,
 ) -> list[list[str]]:
     """The systems of every question, in the order in which they are shown."""
     places = {system: place for place, system in enumerate(systems)}
-    if not wish.kind.is_choice:
+    if not spec.kind.is_choice:
         rows = [sorted(places[system] for system in blocks[dialogue]) for _, dialogue in asked]
         _check_shown(sum(map(len, rows)))
         return [[systems[place] for place in row] for row in balance_positions(rows, generator)]
-    size = 2 if wish.kind is DesignKind.PAIRWISE else min(wish.tuple_size, len(systems))
+    size = 2 if spec.kind is DesignKind.PAIRWISE else min(spec.tuple_size, len(systems))
     for dialogue, block in blocks.items():
         missing = [system for system in systems if system not in block]
         if missing:
             raise DesignError(
-                f"items: dialogue {dialogue!r} has nothing of system {missing[0]!r}, which {wish.kind} needs"
+                f"items: dialogue {dialogue!r} has nothing of system {missing[0]!r}, which {spec.kind} needs"
             )
     if not 2 <= size <= LARGEST_TUPLE:
-        raise DesignError(f"tuple-size: {wish.tuple_size}; a question compares 2 to {LARGEST_TUPLE} options")
+        raise DesignError(f"tuple-size: {spec.tuple_size}; a question compares 2 to {LARGEST_TUPLE} options")
     _check_shown(size * len(asked))
     dealt = deal_tuples(len(systems), size, len(asked), generator)
     return [[systems[place] for place in dealt[row]] for row in generator.permutation(len(dealt)).tolist()]
@@ -168,12 +170,12 @@ def _check_shown(options: int) -> None:
 
 
 def _number(
-    asked: Sequence[tuple[int, str]], wish: DesignWish, generator: np.random.Generator
+    asked: Sequence[tuple[int, str]], spec: DesignSpec, generator: np.random.Generator
 ) -> list[tuple[str, int, str]]:
     """(rater's name, page number, dialogue): each rater has an order of pages."""
-    width = len(str(wish.raters))
-    each = len(asked) // wish.raters
-    pages = np.concatenate([generator.permutation(each) + 1 for _ in range(wish.raters)]).tolist()
+    width = len(str(spec.raters))
+    each = len(asked) // spec.raters
+    pages = np.concatenate([generator.permutation(each) + 1 for _ in range(spec.raters)]).tolist()
     return [(f"r{rater + 1:0{width}d}", page, dialogue) for (rater, dialogue), page in zip(asked, pages, strict=True)]
 
 
@@ -184,17 +186,17 @@ def _name_blindly(blocks: Blocks, generator: np.random.Generator) -> dict[tuple[
     return {item: f"i{number:0{ID_CHARACTERS}x}" for item, number in zip(items, numbers, strict=True)}
 
 
-def _find_standard(reference: Item | None, wish: DesignWish) -> float | None:
-    if reference is None or not wish.kind.is_magnitude:
+def _find_standard(reference: DesignItem | None, spec: DesignSpec) -> float | None:
+    if reference is None or not spec.kind.is_magnitude:
         return None
-    return reference.standard if wish.kind is DesignKind.BIASED_MAGNITUDE else wish.standard
+    return reference.standard if spec.kind is DesignKind.BIASED_MAGNITUDE else spec.standard
 
 
-def _choose_scale(wish: DesignWish) -> Scale | None:
-    if wish.kind.is_choice:
+def _choose_scale(spec: DesignSpec) -> DesignScale | None:
+    if spec.kind.is_choice:
         return None
-    if wish.kind.is_magnitude:
-        return Scale(low=0, high=LARGEST_MAGNITUDE)
-    if wish.kind is DesignKind.LIKERT:
-        return Scale(low=1, high=wish.points, whole=True, low_end="lowest", high_end="highest")
-    return Scale(low=CONTINUOUS_LOW, high=CONTINUOUS_HIGH, low_end="lowest", high_end="highest")
+    if spec.kind.is_magnitude:
+        return DesignScale(low=0, high=LARGEST_MAGNITUDE)
+    if spec.kind is DesignKind.LIKERT:
+        return DesignScale(low=1, high=spec.points, whole=True, low_end="lowest", high_end="highest")
+    return DesignScale(low=CONTINUOUS_LOW, high=CONTINUOUS_HIGH, low_end="lowest", high_end="highest")

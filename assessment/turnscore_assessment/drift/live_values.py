@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic import ConfigDict, Field, TypeAdapter, with_config
 
 from turnscore_assessment.errors import BadFileError
+from turnscore_assessment.files import check_row
 
 BINS = 10
 """Bins of percentiles: up to 10, up to 20 and so on."""
@@ -86,10 +87,6 @@ def read_baseline(path: Path) -> list[LiveValues]:
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict) or content.get("form") != _FORM:
             raise BadFileError(path, 0, "is not a baseline that turnscore drift wrote")
-        return _BASELINE.validate_python(content.get("values"))
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise BadFileError(path, 0, f"values.{place}: {first['msg']}") from error
     except (OSError, ValueError) as error:
         raise BadFileError(path, 0, f"cannot be read ({error})") from error
+    return check_row(_BASELINE.validate_python, path, 0, content.get("values"), "values")

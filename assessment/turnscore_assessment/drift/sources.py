@@ -10,12 +10,12 @@ from typing import Any
 import httpx
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from turnscore_wire import Score
 
-from turnscore_assessment.data.dialogues import read_rows
 from turnscore_assessment.drift.live_values import BINS, Collection, LiveValues
-from turnscore_assessment.errors import AssessmentError, BadDataError
+from turnscore_assessment.errors import AssessmentError, BadFileError
+from turnscore_assessment.files import check_row, read_rows
 
 _SCORES = TypeAdapter(dict[str, Score])
 _FOREIGN = "not_in_language"
@@ -23,17 +23,14 @@ _SYSTEM = ("system", "assistant")
 
 
 def read_file(path: Path) -> list[LiveValues]:
-    """The values of all rows. Raises BadDataError where a row's scores are wrong, or no row has any."""
+    """The values of all rows. Raises BadFileError where a row's scores are wrong, or no row has any."""
     found = Collection()
     for row, record in read_rows(path):
         dialogue = Collection()
         begun: set[tuple[str, str]] = set()
         for place, sent in enumerate(_scored_of(record)):
-            try:
-                scores = _SCORES.validate_python(sent["scores"])
-            except ValidationError as error:
-                where = ".".join(map(str, error.errors()[0]["loc"]))
-                raise BadDataError(path, row, f"scores.{where} of scored turn {place + 1} is wrong") from error
+            within = f"scores of scored turn {place + 1}"
+            scores = check_row(_SCORES.validate_python, path, row, sent["scores"], within)
             for name, score in scores.items():
                 values = dialogue.of(name, score.model)
                 _count_score(values, score)
@@ -46,7 +43,7 @@ def read_file(path: Path) -> list[LiveValues]:
                 values.products = np.outer(values.bins, values.bins).tolist()
             found.of(values.scorer, values.model).add(values)
     if not found.all():
-        raise BadDataError(path, 1, "has no scores: give a file that `turnscore score` wrote")
+        raise BadFileError(path, 1, "has no scores: give a file that `turnscore score` wrote")
     return found.all()
 
 

@@ -4,16 +4,15 @@ JSON lines, gzipped where the name ends in `.gz`: the first line describes the s
 dialogue. docs/studies.md shows both.
 """
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
-from turnscore_assessment.errors import BadRatingsError
-from turnscore_assessment.files import UNREADABLE, open_text, write_packed
+from turnscore_assessment.errors import BadFileError
+from turnscore_assessment.files import check_row, read_rows, write_rows
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -111,13 +110,8 @@ class RatedDialogue(BaseModel):
     turns: Annotated[tuple[SpokenTurn, ...], Field(max_length=MOST_TURNS)] = ()
 
 
-LINE_CHARACTERS = 4_000_000
-"""The longest line that is read. Chosen: far above a dialogue of the most turns that people can type."""
-
 MOST_DIALOGUES = 200_000
 """Most dialogues. Chosen: a hundred times the published study, and still in memory at once."""
-
-Form = TypeVar("Form", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -129,76 +123,34 @@ class RatingFile:
 
 
 def read_ratings(path: Path) -> RatingFile:
-    """The study of a `.jsonl` or `.jsonl.gz` file. BadRatingsError names the file, the line and the field."""
-    lines = read_lines(path)
+    """The study of a `.jsonl` or `.jsonl.gz` file. BadFileError names the file, the line and the field."""
+    lines = read_rows(path)
     first = next(lines, None)
     if first is None:
-        raise BadRatingsError(path, 0, "is empty")
-    description = _build(StudyDescription, path, *first)
+        raise BadFileError(path, 0, "is empty")
+    try:
+        description = check_row(StudyDescription.model_validate, path, *first)
+    except BadFileError as error:
+        raise BadFileError(path, error.line, f"{error.reason} (the first line must describe the study)") from None
     dialogues: list[RatedDialogue] = []
     seen: dict[tuple[str, str, int], int] = {}
     for number, record in lines:
         if len(dialogues) == MOST_DIALOGUES:
-            raise BadRatingsError(path, number, f"there are more than {MOST_DIALOGUES} dialogues")
-        dialogue = _build(RatedDialogue, path, number, record)
+            raise BadFileError(path, number, f"there are more than {MOST_DIALOGUES} dialogues")
+        dialogue = check_row(RatedDialogue.model_validate, path, number, record)
         reason = _find_misfit(description, dialogue) or _find_repetition(dialogue, seen, number)
         if reason:
-            raise BadRatingsError(path, number, reason)
+            raise BadFileError(path, number, reason)
         dialogues.append(dialogue)
     if not dialogues:
-        raise BadRatingsError(path, 0, "has no rated dialogue")
+        raise BadFileError(path, 0, "has no rated dialogue")
     _check_degraded(path, dialogues)
     return RatingFile(description, dialogues)
 
 
 def write_ratings(path: Path, ratings: RatingFile) -> None:
     """Writes the file; gzipped, byte for byte the same each time, where the name ends in `.gz`."""
-    rows: list[BaseModel] = [ratings.description, *ratings.dialogues]
-    content = "".join(row.model_dump_json(exclude_defaults=True) + "\n" for row in rows)
-    write_packed(path, content)
-
-
-def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(number from 1, object) of every line that is not blank; BadRatingsError where a line is no object."""
-    number = 0
-    try:
-        with open_text(path) as file:
-            while line := file.readline(LINE_CHARACTERS + 1):
-                number += 1
-                if len(line) > LINE_CHARACTERS:
-                    raise BadRatingsError(path, number, f"is longer than {LINE_CHARACTERS} characters")
-                if line.strip():
-                    yield number, _parse(path, number, line)
-    except FileNotFoundError as error:
-        raise BadRatingsError(path, 0, "does not exist") from error
-    except UNREADABLE as error:
-        raise BadRatingsError(path, number + 1, f"cannot be read ({error})") from error
-
-
-def describe_problem(error: ValidationError) -> str:
-    """The first field that is wrong, and how: `criteria.0.low: must be below high`."""
-    first: Any = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    message = first["msg"].removeprefix("Value error, ")
-    place = ".".join(map(str, first["loc"]))
-    return f"{place}: {message[:1].lower()}{message[1:]}" if place else message
-
-
-def _parse(path: Path, number: int, line: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise BadRatingsError(path, number, f"is not JSON ({error})") from error
-    if not isinstance(record, dict):
-        raise BadRatingsError(path, number, "is not a JSON object")
-    return record
-
-
-def _build(form: type[Form], path: Path, number: int, record: dict[str, Any]) -> Form:
-    try:
-        return form.model_validate(record)
-    except ValidationError as error:
-        hint = " (the first line must describe the study)" if form is StudyDescription else ""
-        raise BadRatingsError(path, number, describe_problem(error) + hint) from None
+    write_rows(path, [ratings.description, *ratings.dialogues])
 
 
 def _find_misfit(description: StudyDescription, dialogue: RatedDialogue) -> str | None:
@@ -231,9 +183,9 @@ def _check_degraded(path: Path, dialogues: Sequence[RatedDialogue]) -> None:
     ordinary = {dialogue.system for dialogue in dialogues if not dialogue.degraded}
     both = sorted(degraded & ordinary)
     if both:
-        raise BadRatingsError(path, 0, f"degraded: system {both[0]!r} is degraded in some lines and not in others")
+        raise BadFileError(path, 0, f"degraded: system {both[0]!r} is degraded in some lines and not in others")
     if not ordinary:
-        raise BadRatingsError(path, 0, "degraded: every system is")
+        raise BadFileError(path, 0, "degraded: every system is")
 
 
 DEGRADED_SYSTEM = "QualityControl"
@@ -266,36 +218,32 @@ CRITERIA = tuple(
 def read_published(paths: Sequence[Path], study: str) -> RatingFile:
     """The conversations of all files, those of workers who passed and who failed, as one study.
 
-    BadRatingsError names the file, the line and the field.
+    BadFileError names the file, the line and the field.
     """
-    dialogues = [_convert(path, *each) for path in paths for each in read_lines(path)]
+    dialogues = [_convert(path, *each) for path in paths for each in read_rows(path)]
     if not dialogues:
-        raise BadRatingsError(paths[0], 0, "has no conversation")
+        raise BadFileError(paths[0], 0, "has no conversation")
     return RatingFile(StudyDescription(study=study, criteria=CRITERIA), dialogues)
 
 
 def _convert(path: Path, number: int, record: dict[str, Any]) -> RatedDialogue:
     ratings = record.get("ratings")
     if not isinstance(ratings, dict) or set(ratings) != set(STATEMENTS):
-        raise BadRatingsError(path, number, f"ratings: must have {', '.join(STATEMENTS)}")
+        raise BadFileError(path, number, f"ratings: must have {', '.join(STATEMENTS)}")
     for name, rating in ratings.items():
         if isinstance(rating, bool) or not isinstance(rating, int | float) or not 0 <= rating <= LARGEST:
-            raise BadRatingsError(path, number, f"ratings.{name}: must be a number from 0 to {LARGEST:g}")
-    try:
-        return RatedDialogue.model_validate(
-            {
-                "worker": record.get("worker"),
-                "hit": record.get("hit"),
-                "position": record.get("position"),
-                "system": record.get("model"),
-                "degraded": record.get("model") == DEGRADED_SYSTEM,
-                "ratings": {name: LARGEST - given if name in NEGATIVE else given for name, given in ratings.items()},
-                "topic": _find_topic(record.get("topic")),
-                "turns": record.get("turns", ()),
-            }
-        )
-    except ValidationError as error:
-        raise BadRatingsError(path, number, describe_problem(error)) from None
+            raise BadFileError(path, number, f"ratings.{name}: must be a number from 0 to {LARGEST:g}")
+    fields = {
+        "worker": record.get("worker"),
+        "hit": record.get("hit"),
+        "position": record.get("position"),
+        "system": record.get("model"),
+        "degraded": record.get("model") == DEGRADED_SYSTEM,
+        "ratings": {name: LARGEST - given if name in NEGATIVE else given for name, given in ratings.items()},
+        "topic": _find_topic(record.get("topic")),
+        "turns": record.get("turns", ()),
+    }
+    return check_row(RatedDialogue.model_validate, path, number, fields)
 
 
 def _find_topic(topics: object) -> str | None:

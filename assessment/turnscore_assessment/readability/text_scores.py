@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from turnscore_assessment.data.dialogues import SYSTEM, RecordedDialogue, Spoken
 from turnscore_assessment.readability.coherence import (
     Coherence,
     DullPatterns,
@@ -13,7 +14,6 @@ from turnscore_assessment.readability.coherence import (
     measure_coherence,
 )
 from turnscore_assessment.readability.flesch import Readability, add_up, measure_readability
-from turnscore_assessment.spoken_dialogues import SYSTEM, SpokenDialogue, SpokenTurns
 
 DIALOGUES_AT_ONCE = 200
 """Dialogues whose texts are encoded together. Chosen: some 4,000 texts, 6 MB of vectors."""
@@ -61,29 +61,29 @@ class DialogueTexts:
         }
 
 
-def score_texts(dialogues: Sequence[SpokenDialogue], settings: TextSettings) -> Iterator[DialogueTexts]:
+def score_texts(dialogues: Sequence[RecordedDialogue], settings: TextSettings) -> Iterator[DialogueTexts]:
     """Every dialogue in which the system says something."""
     for start in range(0, len(dialogues), DIALOGUES_AT_ONCE):
         yield from _score_chunk(dialogues[start : start + DIALOGUES_AT_ONCE], settings)
 
 
-def find_context(turns: SpokenTurns, place: int, count: int) -> str:
+def find_context(turns: Sequence[Spoken], place: int, count: int) -> str:
     """The texts of the last so many turns before, joined by blanks; turns without text do not count."""
     before = [text.strip() for _, text in turns[:place] if text.strip()]
     return " ".join(before[-count:])
 
 
-def _score_chunk(dialogues: Sequence[SpokenDialogue], settings: TextSettings) -> Iterator[DialogueTexts]:
+def _score_chunk(dialogues: Sequence[RecordedDialogue], settings: TextSettings) -> Iterator[DialogueTexts]:
     places = [
         (number, place)
         for number, dialogue in enumerate(dialogues)
-        for place, (speaker, text) in enumerate(dialogue.turns)
+        for place, (speaker, text) in enumerate(dialogue.spoken)
         if speaker == SYSTEM and text.strip()
     ]
     coherence = _measure_coherence(dialogues, places, settings)
     turns: dict[int, list[TurnTexts]] = {}
     for number, place in places:
-        text = dialogues[number].turns[place][1]
+        text = dialogues[number].turns[place].text
         turns.setdefault(number, []).append(
             TurnTexts(
                 index=place,
@@ -97,16 +97,16 @@ def _score_chunk(dialogues: Sequence[SpokenDialogue], settings: TextSettings) ->
 
 
 def _measure_coherence(
-    dialogues: Sequence[SpokenDialogue], places: Sequence[tuple[int, int]], settings: TextSettings
+    dialogues: Sequence[RecordedDialogue], places: Sequence[tuple[int, int]], settings: TextSettings
 ) -> dict[tuple[int, int], Coherence]:
     if settings.encoder is None:
         return {}
     contexts = {
-        (number, place): find_context(dialogues[number].turns, place, settings.context_turns)
+        (number, place): find_context(dialogues[number].spoken, place, settings.context_turns)
         for number, place in places
     }
     answered = [key for key in places if contexts[key]]
-    pairs = [(contexts[key], dialogues[key[0]].turns[key[1]][1]) for key in answered]
+    pairs = [(contexts[key], dialogues[key[0]].turns[key[1]].text) for key in answered]
     if not pairs:
         return {}
     return dict(

@@ -25,7 +25,7 @@ from turnscore_assessment.correlations import (
     resample_pearson,
     resample_spearman,
 )
-from turnscore_assessment.errors import ReferencesError, UnknownMetricError
+from turnscore_assessment.errors import ReferencesError
 from turnscore_assessment.figures import ROUNDS, Floats, Interval, Williams, find_interval, williams_test
 from turnscore_assessment.references.library_metrics import (
     Gleu,
@@ -74,11 +74,11 @@ class Resources:
 
 
 def find_metrics(names: Sequence[str], resources: Resources) -> list[Metric]:
-    """The metrics of these names, in order and once each. Raises UnknownMetricError, MissingResourceError."""
+    """The metrics of these names, in order and once each. Raises ReferencesError, MissingResourceError."""
     makers = _makers(resources)
     for name in names:
         if name not in makers:
-            raise UnknownMetricError(f"no metric is called {name}; choose one of {', '.join(makers)}")
+            raise ReferencesError(f"no metric is called {name}; choose one of {', '.join(makers)}")
     return [makers[name]() for name in dict.fromkeys(names)]
 
 

@@ -1,13 +1,12 @@
 """Writes the sample. The same seed gives the same bytes."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from turnscore_assessment.data.dialogue_sets import SAMPLE_FILE
 from turnscore_assessment.errors import AssessmentError
-from turnscore_assessment.files import to_csv, write_packed
+from turnscore_assessment.files import to_csv, write_rows
 from turnscore_assessment.sample.sets import ASSESSED_FILES, PAIR_FILES, ROW_FILES, make_assessed, make_pairs, talk_for
 
 NOTE = """# Sample
@@ -41,7 +40,7 @@ def write_sample(folder: Path, seed: int = 0) -> list[Path]:
 
 
 def _write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
-    write_packed(path, "".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(path, rows)
     return path
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, StrictStr, ValidationError
 
-from turnscore_assessment.ratings.rating_file import describe_problem
+from turnscore_assessment.files import describe_problem
 from turnscore_assessment.study.chatbots import clean_text
 from turnscore_assessment.study.plan import StudyPlan
 

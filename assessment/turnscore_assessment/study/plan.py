@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from turnscore_assessment.errors import AssessmentError
-from turnscore_assessment.ratings.rating_file import MOST_CRITERIA, Criterion, Name, StudyDescription, describe_problem
+from turnscore_assessment.files import describe_problem
+from turnscore_assessment.ratings.rating_file import MOST_CRITERIA, Criterion, Name, StudyDescription
 
 MOST_SYSTEMS = 50
 """Most systems. Chosen: a worker meets a part of them."""

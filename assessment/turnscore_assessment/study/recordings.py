@@ -5,18 +5,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from sqlalchemy import Connection, Row, select
 
 from turnscore_assessment.errors import BadFileError, TooFewError
-from turnscore_assessment.ratings.rating_file import (
-    Name,
-    RatedDialogue,
-    RatingFile,
-    SpokenTurn,
-    describe_problem,
-    read_lines,
-)
+from turnscore_assessment.files import check_row, read_rows
+from turnscore_assessment.ratings.rating_file import Name, RatedDialogue, RatingFile, SpokenTurn
 from turnscore_assessment.study.database import dialogues, turns, workers
 from turnscore_assessment.study.plan import StudyPlan, SystemPlan
 
@@ -26,7 +20,7 @@ MOST_TURNS = 200
 """Most turns of one dialogue. Chosen: nobody reads more."""
 
 
-class _Line(BaseModel):
+class _RecordedLine(BaseModel):
     model_config = ConfigDict(coerce_numbers_to_str=True, extra="ignore")
 
     id: Annotated[Name, Field(validation_alias=AliasChoices("id", "dialogue"))]
@@ -58,11 +52,8 @@ def _read(plan: StudyPlan, system: SystemPlan) -> dict[str, Sequence[SpokenTurn]
     path = system.dialogues
     assert path is not None
     found: dict[str, Sequence[SpokenTurn]] = {}
-    for number, fields in read_lines(path):
-        try:
-            line = _Line.model_validate(fields)
-        except ValidationError as error:
-            raise BadFileError(path, number, describe_problem(error)) from None
+    for number, fields in read_rows(path):
+        line = check_row(_RecordedLine.model_validate, path, number, fields)
         if line.id in found:
             raise BadFileError(path, number, f"id: {line.id!r} was already used")
         if not any(turn.speaker == "system" and turn.text.strip() for turn in line.turns):

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from turnscore_assessment.data.dialogues import read_rows
-from turnscore_assessment.errors import BadDataError
+from turnscore_assessment.errors import BadFileError
+from turnscore_assessment.files import read_rows
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_wire import ScoreRequest, describe_refusal
 
@@ -37,7 +37,7 @@ def read_rated_turns(path: Path, good_from: float | None = None) -> RatedTurns:
 
     `label` is "good" or "bad"; a turn whose `rating` is at least `good_from` is good. `dialogue` names the dialogue;
     without it, turns whose contexts begin with the same text of five words or more count as one dialogue's. Raises
-    BadDataError naming the row.
+    BadFileError naming the row.
     """
     turns: list[TurnToScore] = []
     good: list[bool] = []
@@ -51,12 +51,12 @@ def read_rated_turns(path: Path, good_from: float | None = None) -> RatedTurns:
 
 def _read_turn(path: Path, number: int, row: dict[str, Any]) -> TurnToScore:
     if row.get("options"):
-        raise BadDataError(path, number, "has `options`; remove them: the turns are scored without any")
+        raise BadFileError(path, number, "has `options`; remove them: the turns are scored without any")
     try:
         request = ScoreRequest.model_validate({name: row[name] for name in _SAID if name in row})
     except ValidationError as error:
         field, message = describe_refusal(error)
-        raise BadDataError(path, number, f"{field}: {message}") from error
+        raise BadFileError(path, number, f"{field}: {message}") from error
     return TurnToScore(request.context, request.response)
 
 
@@ -64,12 +64,12 @@ def _is_good(path: Path, number: int, row: dict[str, Any], good_from: float | No
     label, rating = row.get("label"), row.get("rating")
     if label is not None:
         if not isinstance(label, str) or label not in LABELS:
-            raise BadDataError(path, number, "`label` must be good or bad")
+            raise BadFileError(path, number, "`label` must be good or bad")
         return LABELS[label]
     if isinstance(rating, bool) or not isinstance(rating, int | float) or not math.isfinite(rating):
-        raise BadDataError(path, number, "must have a `label`, or a number as `rating`")
+        raise BadFileError(path, number, "must have a `label`, or a number as `rating`")
     if good_from is None:
-        raise BadDataError(
+        raise BadFileError(
             path, number, "has a `rating` and no `label`: give --good-from, the rating from which a turn is good"
         )
     return rating >= good_from

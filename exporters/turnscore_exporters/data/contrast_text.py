@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turnscore_assessment.data.dialogues import read_dialogues
-from turnscore_assessment.errors import BadDataError
+from turnscore_assessment.errors import BadFileError
 
 DULL_REPLIES = (
     "i don't know .", "yes .", "ok .", "no .", "i see .", "sure .", "lol", "thank you .", "i'm not sure .", "what ?",
@@ -106,7 +106,7 @@ _SHARES = (0.45, 0.15, 0.15, 0.10, 0.08, 0.07)  # chosen
 def read_contrast_text(path: Path, pairs: int, seed: int = 0) -> ContrastText:
     """Draws `pairs` neighbouring turns from dialogues in the shared form, equally many from each `source`.
 
-    Raises BadDataError if the file has fewer than two pairs of turns.
+    Raises BadFileError if the file has fewer than two pairs of turns.
     """
     found: dict[str, list[TextPair]] = defaultdict(list)
     for dialogue in read_dialogues(path):
@@ -119,6 +119,6 @@ def read_contrast_text(path: Path, pairs: int, seed: int = 0) -> ContrastText:
         pair for _, members in sorted(found.items()) for pair in generator.sample(members, min(share, len(members)))
     ]
     if len(drawn) < 2:
-        raise BadDataError(path, 0, "has fewer than two pairs of turns")
+        raise BadFileError(path, 0, "has fewer than two pairs of turns")
     generator.shuffle(drawn)
     return ContrastText(drawn, seed)

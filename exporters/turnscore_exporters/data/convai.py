@@ -12,8 +12,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from turnscore_assessment.data.dialogues import THUMB_NONE, THUMB_UP, Dialogue, Turn, merge_turns, read_dialogues
-from turnscore_assessment.errors import BadDataError
+from turnscore_assessment.data.dialogues import (
+    THUMB_NONE,
+    THUMB_UP,
+    RecordedDialogue,
+    RecordedTurn,
+    merge_turns,
+    read_dialogues,
+)
+from turnscore_assessment.errors import BadFileError
 
 from turnscore_exporters.data.pairs import EngagementPair
 from turnscore_exporters.errors import PairCountError
@@ -64,11 +71,11 @@ def read_left_out_ids(path: Path) -> frozenset[str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError as error:
-        raise BadDataError(path, 0, "the file does not exist") from error
+        raise BadFileError(path, 0, "the file does not exist") from error
     return frozenset(line.split("\t")[0].strip() for line in lines if line.strip())
 
 
-def rate_dialogue(dialogue: Dialogue, labels: Labels) -> int:
+def rate_dialogue(dialogue: RecordedDialogue, labels: Labels) -> int:
     """The dialogue's engagement rating, 0 to 5, under one reading."""
     ratings = {name: int(rating["engagement"]) for name, rating in dialogue.ratings.items()}
     if not dialogue.has_bot:
@@ -77,19 +84,19 @@ def rate_dialogue(dialogue: Dialogue, labels: Labels) -> int:
     return next(ratings[name] for name, kind in dialogue.participants.items() if kind == read_kind)
 
 
-def label_dialogue(dialogue: Dialogue, labels: Labels) -> int:
+def label_dialogue(dialogue: RecordedDialogue, labels: Labels) -> int:
     """1 if the dialogue is engaging under this reading, else 0."""
     return int(rate_dialogue(dialogue, labels) >= ENGAGING_FROM)
 
 
-def split_dialogues(dialogues: Iterable[Dialogue]) -> dict[Split, list[Dialogue]]:
+def split_dialogues(dialogues: Iterable[RecordedDialogue]) -> dict[Split, list[RecordedDialogue]]:
     """Splits by position within each published label, as the paper does: 60 % train, 20 % test, 20 % validation.
 
     Both readings use the published label's split, so no dialogue in one's training is in another's test. Dialogues with
     fewer than two merged turns are left out first.
     """
     usable = [dialogue for dialogue in dialogues if len(merge_turns(dialogue.turns)) >= 2]
-    splits: dict[Split, list[Dialogue]] = {split: [] for split in Split}
+    splits: dict[Split, list[RecordedDialogue]] = {split: [] for split in Split}
     for label in (0, 1):
         members = [dialogue for dialogue in usable if label_dialogue(dialogue, Labels.PUBLISHED) == label]
         members.sort(key=lambda dialogue: dialogue.order)
@@ -100,7 +107,7 @@ def split_dialogues(dialogues: Iterable[Dialogue]) -> dict[Split, list[Dialogue]
     return splits
 
 
-def build_pairs(dialogues: Iterable[Dialogue], labels: Labels) -> list[EngagementPair]:
+def build_pairs(dialogues: Iterable[RecordedDialogue], labels: Labels) -> list[EngagementPair]:
     """The labelled pairs of the dialogues under one reading, in order.
 
     Published: a label-1 dialogue gives every adjacent pair, a label-0 dialogue every second one (1-2, 3-4, ...).
@@ -118,12 +125,12 @@ def build_pairs(dialogues: Iterable[Dialogue], labels: Labels) -> list[Engagemen
     return pairs
 
 
-def build_thumb_pairs(dialogues: Iterable[Dialogue]) -> list[EngagementPair]:
+def build_thumb_pairs(dialogues: Iterable[RecordedDialogue]) -> list[EngagementPair]:
     """Every bot message with a human's vote, after the human's text: label 1 for up, 0 for down."""
     return [pair for dialogue in dialogues for pair in _thumb_pairs_of(dialogue)]
 
 
-def _thumb_pairs_of(dialogue: Dialogue) -> Iterable[EngagementPair]:
+def _thumb_pairs_of(dialogue: RecordedDialogue) -> Iterable[EngagementPair]:
     said: list[str] = []
     human_spoke_last = False
     for turn in dialogue.turns:
@@ -138,7 +145,7 @@ def _thumb_pairs_of(dialogue: Dialogue) -> Iterable[EngagementPair]:
             human_spoke_last = True
 
 
-def _was_rated(reply: Turn, dialogue: Dialogue) -> bool:
+def _was_rated(reply: RecordedTurn, dialogue: RecordedDialogue) -> bool:
     return not dialogue.has_bot or dialogue.participants[reply.speaker] == "bot"
 
 
@@ -161,16 +168,16 @@ def check_published_counts(splits: ConvaiSplits) -> dict[str, tuple[int, int]]:
     return counts
 
 
-def _check_ratings(dialogue: Dialogue, path: Path, row: int) -> None:
+def _check_ratings(dialogue: RecordedDialogue, path: Path, row: int) -> None:
     ratings = dialogue.ratings
     if not isinstance(ratings, dict) or set(ratings) != set(dialogue.participants) or len(ratings) != 2:
-        raise BadDataError(
+        raise BadFileError(
             path, row, f"dialogue {dialogue.id}: `ratings` and `participants` must name the same two speakers"
         )
     for name, rating in ratings.items():
         value = rating.get("engagement") if isinstance(rating, dict) else None
         if not isinstance(value, int) or not 0 <= value <= 5:
-            raise BadDataError(path, row, f"dialogue {dialogue.id}: {name} has engagement {value!r}, expected 0 to 5")
+            raise BadFileError(path, row, f"dialogue {dialogue.id}: {name} has engagement {value!r}, expected 0 to 5")
     unknown = {turn.speaker for turn in dialogue.turns} - set(dialogue.participants)
     if unknown or not set(dialogue.participants.values()) <= {"human", "bot"}:
-        raise BadDataError(path, row, f"dialogue {dialogue.id}: speakers {sorted(unknown)} are no known human or bot")
+        raise BadFileError(path, row, f"dialogue {dialogue.id}: speakers {sorted(unknown)} are no known human or bot")

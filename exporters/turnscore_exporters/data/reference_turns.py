@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from turnscore_assessment.data.dialogues import Dialogue, Turn, merge_turns, read_dialogues
-from turnscore_assessment.errors import BadDataError
+from turnscore_assessment.data.dialogues import RecordedDialogue, RecordedTurn, merge_turns, read_dialogues
+from turnscore_assessment.errors import BadFileError
 
 from turnscore_exporters.data.convai import Split, read_left_out_ids, split_dialogues
 from turnscore_exporters.data.pairs import EngagementPair
@@ -27,7 +27,7 @@ class ReferenceTurns:
 def read_reference_turns(folder: Path, limit: int, seed: int = 0) -> ReferenceTurns:
     """Draws at most `limit` turns, half from ConvAI's test dialogues, half system turns of DSTC9, without repeats.
 
-    A missing DSTC9 file leaves ConvAI alone; BadDataError if nothing can be read.
+    A missing DSTC9 file leaves ConvAI alone; BadFileError if nothing can be read.
     """
     dialogues = list(read_dialogues(folder / CONVAI_FILE))
     left_out = read_left_out_ids(folder / LEFT_OUT_FILE)
@@ -43,7 +43,7 @@ def read_reference_turns(folder: Path, limit: int, seed: int = 0) -> ReferenceTu
         unique = sorted(set(found))
         drawn += generator.sample(unique, min(share, len(unique)))
     if not drawn:
-        raise BadDataError(folder / CONVAI_FILE, 0, "has no turns")
+        raise BadFileError(folder / CONVAI_FILE, 0, "has no turns")
     generator.shuffle(drawn)
     return ReferenceTurns(drawn, " and ".join(sources))
 
@@ -59,9 +59,9 @@ def choose_reference_turns(folder: Path | None, dialogues: Sequence[Path], limit
     return ReferenceTurns(drawn, " and ".join(path.name for path in dialogues))
 
 
-def pair_turns(dialogue: Dialogue, speaker: str | None) -> list[tuple[str, str]]:
+def pair_turns(dialogue: RecordedDialogue, speaker: str | None) -> list[tuple[str, str]]:
     """Every merged turn of that speaker, or of both, with the turn before it; the first has an empty query."""
-    turns: tuple[Turn, ...] = merge_turns(dialogue.turns)
+    turns: tuple[RecordedTurn, ...] = merge_turns(dialogue.turns)
     queries = ["", *(turn.text for turn in turns)]
     return [
         (query, turn.text)

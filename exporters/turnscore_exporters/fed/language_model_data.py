@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turnscore_assessment.data.dialogues import read_dialogues
-from turnscore_assessment.errors import BadDataError
+from turnscore_assessment.errors import BadFileError
 
 HELD_OUT_SHARE = 50  # chosen: one dialogue in 50
 
@@ -40,7 +40,7 @@ class DialogueTexts:
 
 
 def read_texts(folder: Path, sources: Sequence[TextSource] = SOURCES) -> DialogueTexts:
-    """Reads every source that is in the folder; BadDataError where there is none.
+    """Reads every source that is in the folder; BadFileError where there is none.
 
     A dialogue's first turns alone decide its side, so a repeated dialogue is never on both.
     """
@@ -57,7 +57,7 @@ def read_texts(folder: Path, sources: Sequence[TextSource] = SOURCES) -> Dialogu
                 (texts.held_out if is_held_out else texts.train).append(turns)
                 texts.words[source.file] = texts.words.get(source.file, 0) + sum(len(turn.split()) for turn in turns)
     if not texts.train or not texts.held_out:
-        raise BadDataError(folder / sources[0].file, 0, "no dialogues to train and to test on")
+        raise BadFileError(folder / sources[0].file, 0, "no dialogues to train and to test on")
     return texts
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from turnscore_assessment.errors import BadDataError
+from turnscore_assessment.errors import BadFileError
 from turnscore_core.scorers.fed.options import Qualities
 
 PUBLISHED_FILE = Path(__file__).with_name("qualities.json")
@@ -26,10 +26,10 @@ class QualityFile(BaseModel):
 
 
 def read_qualities(path: Path = PUBLISHED_FILE) -> QualityFile:
-    """Reads a file `{"qualities": {NAME: {"positive": [...], "negative": [...]}}}`; BadDataError where it is wrong."""
+    """Reads a file `{"qualities": {NAME: {"positive": [...], "negative": [...]}}}`; BadFileError where it is wrong."""
     try:
         return QualityFile.model_validate(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
-        raise BadDataError(path, 0, "cannot be read") from error
+        raise BadFileError(path, 0, "cannot be read") from error
     except (ValidationError, json.JSONDecodeError) as error:
-        raise BadDataError(path, 0, str(error)) from error
+        raise BadFileError(path, 0, str(error)) from error

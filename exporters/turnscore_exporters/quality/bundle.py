@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from pydantic import JsonValue
 from turnscore_assessment.agreement.bundles import make_turn
 from turnscore_assessment.correlations import compute_auc, compute_spearman
-from turnscore_assessment.data.dialogue_sets import STATED, Spoken, read_population
+from turnscore_assessment.data.dialogue_sets import STATED, read_population
+from turnscore_assessment.data.dialogues import Spoken
 from turnscore_assessment.data.labelled_turns import read_development_sets
 from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.scorers.quality import HeadCurves, QualityOptions, QualityScorer, ValueFormula

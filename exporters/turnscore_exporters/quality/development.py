@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from turnscore_assessment.correlations import compute_auc, compute_spearman
-from turnscore_assessment.data.dialogues import read_rows
 from turnscore_assessment.data.labelled_turns import (
     ADVERSARIAL_FILE,
     ADVERSARIAL_KINDS,
@@ -16,6 +15,7 @@ from turnscore_assessment.data.labelled_turns import (
     read_development_sets,
     read_judged_turns,
 )
+from turnscore_assessment.files import read_rows
 from turnscore_core.scorers.quality_rows import HEADS
 
 from turnscore_exporters.quality.model import RELEVANT, QualityModel

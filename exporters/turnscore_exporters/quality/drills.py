@@ -8,7 +8,7 @@ import random
 import re
 from collections.abc import Sequence
 
-from turnscore_assessment.data.dialogue_sets import USER, Spoken
+from turnscore_assessment.data.dialogues import USER, Spoken
 from turnscore_assessment.data.labelled_turns import JudgedResponse
 
 BARE = (

@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from turnscore_assessment.data.dialogue_sets import SYSTEM, USER, Spoken
+from turnscore_assessment.data.dialogues import SYSTEM, USER, Spoken
 
 from turnscore_exporters.quality.negatives import (
     BAD_NEWS,

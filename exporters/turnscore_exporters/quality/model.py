@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import BertModel
-from turnscore_assessment.data.dialogue_sets import SYSTEM, Spoken
+from turnscore_assessment.data.dialogues import SYSTEM, Spoken
 from turnscore_core.scorers.quality_rows import (
     COMPARED_ROWS,
     HEADS,

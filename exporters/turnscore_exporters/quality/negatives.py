@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from turnscore_assessment.data.dialogue_sets import SYSTEM, USER
+from turnscore_assessment.data.dialogues import SYSTEM, USER
 
 from turnscore_exporters.data.contrast_text import DULL_REPLIES, MarkovChain
 from turnscore_exporters.quality.spoken_turns import SpokenTurn

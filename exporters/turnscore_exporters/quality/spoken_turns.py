@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from turnscore_assessment.data.dialogue_sets import SYSTEM, USER, Spoken, says_goodbye
-from turnscore_assessment.data.dialogues import Dialogue, merge_turns, read_dialogues
+from turnscore_assessment.data.dialogue_sets import says_goodbye
+from turnscore_assessment.data.dialogues import SYSTEM, USER, RecordedDialogue, Spoken, merge_turns, read_dialogues
 
 CONTEXT_TURNS = 4
 """Of a turn's context this many latest turns are kept; the model reads no more. Chosen."""
@@ -89,7 +89,7 @@ TAUGHT_SOURCES: tuple[TurnSource, ...] = tuple(
 
 
 def read_source(folder: Path, source: TurnSource, seed: int = 0) -> list[SpokenTurn]:
-    """The drawn turns of one set, people's before systems'; BadDataError where a file is missing or broken."""
+    """The drawn turns of one set, people's before systems'; BadFileError where a file is missing or broken."""
     turns = [
         turn
         for file in source.files
@@ -104,7 +104,7 @@ def read_source(folder: Path, source: TurnSource, seed: int = 0) -> list[SpokenT
     return drawn + generator.sample(bots, min(source.bot_turns, len(bots)))
 
 
-def observe_dialogue(source: TurnSource, dialogue: Dialogue, file: str = "") -> Iterator[SpokenTurn]:
+def observe_dialogue(source: TurnSource, dialogue: RecordedDialogue, file: str = "") -> Iterator[SpokenTurn]:
     """Every turn with a text and a context before it."""
     turns = [turn for turn in merge_turns(dialogue.turns) if turn.text.strip()]
     kinds = _kinds_of_speakers(dialogue)
@@ -125,7 +125,7 @@ def observe_dialogue(source: TurnSource, dialogue: Dialogue, file: str = "") -> 
         )
 
 
-def _kinds_of_speakers(dialogue: Dialogue) -> dict[str, str]:
+def _kinds_of_speakers(dialogue: RecordedDialogue) -> dict[str, str]:
     if dialogue.participants:
         return {name: BOT if kind == "bot" else PERSON for name, kind in dialogue.participants.items()}
     return {USER: PERSON, SYSTEM: BOT}

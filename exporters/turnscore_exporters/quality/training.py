@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from turnscore_assessment.data.dialogue_sets import SYSTEM, USER, Spoken
+from turnscore_assessment.data.dialogues import SYSTEM, USER, Spoken
 from turnscore_assessment.data.labelled_turns import MARKS, UNKNOWN, JudgedContext, JudgedUserTurn
 from turnscore_core.scorers.quality_rows import HEADS, REACTIONS
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from turnscore_assessment.agreement.bundles import make_turn
-from turnscore_assessment.data.dialogue_sets import Spoken
+from turnscore_assessment.data.dialogues import Spoken
 from turnscore_assessment.data.labelled_turns import (
     DAILYDIALOG,
     GOOD_FROM,

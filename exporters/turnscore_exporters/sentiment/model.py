@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import BertModel
-from turnscore_assessment.data.dialogue_sets import Spoken
+from turnscore_assessment.data.dialogues import Spoken
 from turnscore_core.scorers.sentiment_rows import DialogueRow, RowLayout, SpecialTokens, lay_out_row
 
 from turnscore_exporters.graphs.export import BertGraph

@@ -12,7 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from turnscore_assessment.data.dialogue_sets import SYSTEM, USER, ObservedTurn
+from turnscore_assessment.data.dialogue_sets import ObservedTurn
+from turnscore_assessment.data.dialogues import SYSTEM, USER
 
 # Measured: "you" and one of these words find insults rather than talk of something stupid.
 _INSULT = re.compile(

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from turnscore_assessment.agreement.judged_dialogues import read_judged_dialogues
 from turnscore_assessment.correlations import compute_pearson, compute_spearman
-from turnscore_assessment.data.dialogue_sets import USER, ObservedTurn, Spoken
+from turnscore_assessment.data.dialogue_sets import ObservedTurn
+from turnscore_assessment.data.dialogues import USER, Spoken
 from turnscore_assessment.rendering import table_head, table_row
 
 from turnscore_exporters.sentiment.labels import (

@@ -99,8 +99,8 @@ def test_the_command_degrades_every_reply_and_repeats_itself(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ({"turns": "a"}, "line 4: turns: must be a list"),
-        ({"turns": ["a", 3]}, "line 4: turns.1.text: must be a text"),
+        ({"turns": "a"}, "line 4: turns: input should be a valid tuple"),
+        ({"turns": ["a", 3]}, "line 4: turns.1: input should be a dictionary"),
         ({"turns": [{"speaker": "bot", "text": "a"}]}, "line 4: turns.0.speaker: must be user or system"),
     ],
 )

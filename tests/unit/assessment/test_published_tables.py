@@ -10,7 +10,8 @@ import pytest
 from support.data_sets import find_data
 from turnscore_assessment.analysis.replication import Replication, compare_studies
 from turnscore_assessment.analysis.study_report import StudyReport, build_report
-from turnscore_assessment.ratings.rating_file import RatingFile, read_lines, read_published
+from turnscore_assessment.files import read_rows
+from turnscore_assessment.ratings.rating_file import RatingFile, read_published
 
 PUBLISHED: dict[str, Any] = json.loads((Path(__file__).parent / "ji2022.json").read_text())
 FREE_1, FREE_2, ICE_BREAKER = "free_run1", "free_run2", "icebreaker"
@@ -49,7 +50,7 @@ def compare(run: str, table: str, kind: str) -> tuple[float, float]:
 )
 def test_the_quality_control_passes_exactly_the_published_workers(run: str, workers: int, passing: int) -> None:
     files = find_run(run)
-    published = [{record["worker"] for _, record in read_lines(file)} for file in files]
+    published = [{record["worker"] for _, record in read_rows(file)} for file in files]
     outcomes = {worker.worker: worker.passes for worker in report_on(run).workers}
     assert (len(outcomes), sum(outcomes.values())) == (workers, passing)
     assert {name for name, passes in outcomes.items() if passes} == published[0]

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from turnscore_assessment.errors import AssessmentError, BadRatingsError
+from turnscore_assessment import files
+from turnscore_assessment.errors import AssessmentError, BadFileError
 from turnscore_assessment.ratings import rating_file, rating_table
 from turnscore_assessment.ratings.rating_file import read_ratings, write_ratings
 from turnscore_assessment.ratings.rating_table import build_table
@@ -87,7 +88,7 @@ def test_a_study_larger_than_memory_is_refused(file: Path, monkeypatch: pytest.M
     ],
 )
 def test_a_wrong_line_is_named_with_its_field(file: Path, line: Any, reason: str) -> None:
-    with pytest.raises(BadRatingsError) as raised:
+    with pytest.raises(BadFileError) as raised:
         read_ratings(write(file, STUDY, ROW, line))
     assert raised.value.line == 3
     assert str(raised.value).startswith(f"{file}, line 3: {reason}")
@@ -104,7 +105,7 @@ def test_a_wrong_line_is_named_with_its_field(file: Path, line: Any, reason: str
     ],
 )
 def test_a_wrong_first_line_is_named_with_its_field(file: Path, study: Any, reason: str) -> None:
-    with pytest.raises(BadRatingsError) as raised:
+    with pytest.raises(BadFileError) as raised:
         read_ratings(write(file, study, ROW))
     assert str(raised.value).startswith(f"{file}, line 1: {reason}")
 
@@ -116,26 +117,26 @@ def test_a_file_without_ratings_of_a_system_is_refused(file: Path) -> None:
         ([STUDY, {**ROW, "degraded": True}], "degraded: every system is"),
         ([STUDY, ROW, {**ROW, "position": 1, "degraded": True}], "degraded: system 'A' is degraded in some lines"),
     ]:
-        with pytest.raises(BadRatingsError, match=reason):
+        with pytest.raises(BadFileError, match=reason):
             read_ratings(write(file, *lines))
 
 
 def test_a_cut_archive_and_an_endless_line_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cut = tmp_path / "cut.jsonl.gz"
     cut.write_bytes(gzip.compress(json.dumps(STUDY).encode())[:-9])
-    with pytest.raises(BadRatingsError, match="cannot be read"):
+    with pytest.raises(BadFileError, match="cannot be read"):
         read_ratings(cut)
     broken = bytearray(gzip.compress(json.dumps(STUDY).encode() * 100))
     broken[12:20] = b"\xff" * 8
     cut.write_bytes(broken)
-    with pytest.raises(BadRatingsError, match="cannot be read"):
+    with pytest.raises(BadFileError, match="cannot be read"):
         read_ratings(cut)
-    monkeypatch.setattr(rating_file, "LINE_CHARACTERS", 300)
-    with pytest.raises(BadRatingsError, match="line 2: is longer than 300 characters"):
+    monkeypatch.setattr(files, "LINE_CHARACTERS", 300)
+    with pytest.raises(BadFileError, match="line 2: is longer than 300 characters"):
         read_ratings(write(tmp_path / "long.jsonl", STUDY, {**ROW, "topic": "x" * 300}))
 
 
 def test_no_more_dialogues_are_read_than_fit(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rating_file, "MOST_DIALOGUES", 2)
-    with pytest.raises(BadRatingsError, match="line 4: there are more than 2 dialogues"):
+    with pytest.raises(BadFileError, match="line 4: there are more than 2 dialogues"):
         read_ratings(write(file, STUDY, *({**ROW, "hit": str(number)} for number in range(3))))

@@ -13,8 +13,9 @@ from turnscore_assessment.analysis.reliability import read_items
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.figures import Floats, find_interval
+from turnscore_assessment.files import read_rows
 from turnscore_assessment.ratings import reliability_coefficients
-from turnscore_assessment.ratings.rating_file import RatingFile, read_lines, write_ratings
+from turnscore_assessment.ratings.rating_file import RatingFile, write_ratings
 from turnscore_assessment.ratings.reliability_coefficients import (
     SCALES,
     AlphaScale,
@@ -247,7 +248,7 @@ def test_public_ratings_are_as_unreliable_as_docs_say() -> None:
     breakdowns, dialogues = find_data("dbdc3_dev.jsonl.gz", "dstc9_interactive.jsonl.gz")
     votes = [
         turn["breakdown_votes"]
-        for _, row in read_lines(breakdowns)
+        for _, row in read_rows(breakdowns)
         for turn in row["turns"]
         if "breakdown_votes" in turn
     ]
@@ -255,7 +256,7 @@ def test_public_ratings_are_as_unreliable_as_docs_say() -> None:
     assert judged.shape == (3000, 30)
     found = [measure_alpha(judged, scale) for scale in ("nominal", "ordinal", "interval")]
     assert found == pytest.approx([0.113, 0.169, 0.169], abs=0.0005)
-    rated = [[each["human (overall)"] for each in row["ratings"]] for _, row in read_lines(dialogues)]
+    rated = [[each["human (overall)"] for each in row["ratings"]] for _, row in read_rows(dialogues)]
     three = np.array([each for each in rated if len(each) == 3], dtype=np.float64)
     assert len(three) == 1965
     assert [measure_alpha(three, scale) for scale in ("interval", "ordinal")] == pytest.approx(

@@ -6,8 +6,8 @@ import pytest
 from turnscore_assessment.agreement_table.judged_sets import read_judged_sets
 from turnscore_assessment.commands.data import app
 from turnscore_assessment.data.dialogue_sets import read_population
-from turnscore_assessment.data.dialogues import read_rows
 from turnscore_assessment.data.labelled_turns import ADVERSARIAL_FILE
+from turnscore_assessment.files import read_rows
 from turnscore_assessment.sample.sentences import Kind
 from turnscore_assessment.sample.sets import ROW_FILES, talk_for
 from turnscore_assessment.sample.writing import write_sample

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from turnscore_assessment.commands.main import app
+from turnscore_assessment.data.dialogues import RecordedDialogue, RecordedTurn
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.readability.coherence import (
     SHIPPED,
@@ -19,7 +20,6 @@ from turnscore_assessment.readability.coherence import (
 )
 from turnscore_assessment.readability.flesch import count_sentences, count_syllables, measure_readability, split_words
 from turnscore_assessment.readability.text_scores import TextSettings, find_context, score_texts
-from turnscore_assessment.spoken_dialogues import SpokenDialogue
 from typer.testing import CliRunner
 
 SYLLABLES = {
@@ -119,12 +119,14 @@ def test_coherence_is_a_distance_times_the_penalty(patterns: DullPatterns) -> No
 
 def test_a_dialogue_has_the_means_of_its_turns(patterns: DullPatterns) -> None:
     turns = [("system", "hello"), ("user", " "), ("user", "abc"), ("system", "abc"), ("system", ""), ("system", "xyz")]
-    [found] = score_texts([SpokenDialogue(3, "A", turns)], TextSettings(patterns=patterns, encoder=LetterEncoder()))
+    spoken = tuple(RecordedTurn(*turn) for turn in turns)
+    dialogue = RecordedDialogue(id="3", order=2, line=3, system="A", turns=spoken)
+    [found] = score_texts([dialogue], TextSettings(patterns=patterns, encoder=LetterEncoder()))
     assert [turn.index for turn in found.turns] == [0, 3, 5]
     assert [turn.coherence is None for turn in found.turns] == [True, False, False]
     assert found.columns["distance"] == pytest.approx(0.5)
     assert find_context(turns, 5, 2) == "abc abc"
-    [bare] = score_texts([SpokenDialogue(3, "A", turns)], TextSettings(patterns=patterns))
+    [bare] = score_texts([dialogue], TextSettings(patterns=patterns))
     assert (bare.columns["distance"], bare.columns["penalty"]) == (None, 1)
 
 

@@ -154,7 +154,7 @@ def test_what_cannot_be_measured_is_refused_with_the_reason(tmp_path: Path, file
     same = write_judged(tmp_path / "same.jsonl", constant)
     assert "turn level, as the `quality` of all 5 turns is 0.5" in refusal(same, "--scorer", "fake", "--level", "turn")
     bad = write_judged(tmp_path / "bad.jsonl", [*ROWS, {"id": "x", "turns": [{"speaker": "system"}]}])
-    assert f"{bad}, row 13: turns.0.text: field required" in refusal(bad, "--scorer", "fake")
+    assert f"{bad}, line 13: turns.0.text: field required" in refusal(bad, "--scorer", "fake")
 
 
 def test_a_level_without_judgements_is_left_out_and_said(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from support.assessing import make_study
 from support.judged import build_judged, write_judged
 from turnscore_assessment.agreement.judged_dialogues import FORMS, read_judged_dialogues
 from turnscore_assessment.commands.agreement import FormName
-from turnscore_assessment.errors import BadDataError, BadRatingsError
+from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.ratings.rating_file import RatingFile, write_ratings
 from turnscore_assessment.ratings.rating_table import build_table, standardize
 from turnscore_assessment.ratings.scoring import choose_rows, control_quality, find_passing
@@ -60,22 +60,22 @@ WRONG_VOTES: list[Any] = [
 @pytest.mark.parametrize(("row", "sentence"), WRONG_ROWS)
 def test_a_wrong_row_is_refused_by_file_line_and_field(tmp_path: Path, row: Any, sentence: str) -> None:
     path = write_judged(tmp_path / "file.jsonl", [build_judged(1), row])
-    with pytest.raises(BadDataError) as refused:
+    with pytest.raises(BadFileError) as refused:
         read_judged_dialogues(path)
-    assert str(refused.value).startswith(f"{path}, row 2: {sentence}")
+    assert str(refused.value).startswith(f"{path}, line 2: {sentence}")
 
 
 def test_a_line_that_is_no_json_is_refused_by_file_and_line(tmp_path: Path) -> None:
     path = write_judged(tmp_path / "file.jsonl", [build_judged(1)])
     path.write_text(path.read_text() + "\n{oops}\n")
-    with pytest.raises(BadDataError, match="row 3: is not JSON"):
+    with pytest.raises(BadFileError, match="line 3: is not JSON"):
         read_judged_dialogues(path)
 
 
 def test_an_id_used_twice_and_an_empty_file_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadDataError, match="row 2: id: 'd1' was already used"):
+    with pytest.raises(BadFileError, match="line 2: id: 'd1' was already used"):
         read_judged_dialogues(write_judged(tmp_path / "twice.jsonl", [build_judged(1), build_judged(1)]))
-    with pytest.raises(BadDataError, match="no dialogue"):
+    with pytest.raises(BadFileError, match="no dialogue"):
         read_judged_dialogues(write_judged(tmp_path / "empty.jsonl", []))
 
 
@@ -104,7 +104,7 @@ def test_wrong_votes_are_refused_by_field(tmp_path: Path, votes: Any) -> None:
     source = write_judged(tmp_path / "dbdc3.jsonl", [row])
     result = CliRunner().invoke(app, ["data", "convert-judged", str(source), str(tmp_path / "out.jsonl")])
     assert result.exit_code == 1
-    assert f"{source}, row 1: turns.1.breakdown_votes: " in result.output
+    assert f"{source}, line 1: turns.1.breakdown_votes: " in result.output
     assert not (tmp_path / "out.jsonl").exists()
 
 
@@ -155,5 +155,5 @@ def test_a_dialogue_that_several_judged_comes_once(tmp_path: Path) -> None:
     }
     silent = [row.model_copy(update={"turns": ()}) for row in rows]
     write_ratings(file, RatingFile(study.description, silent))
-    with pytest.raises(BadRatingsError, match="turns: no dialogue of a passing worker has any"):
+    with pytest.raises(BadFileError, match="turns: no dialogue of a passing worker has any"):
         read_judged_dialogues(file, "study")

@@ -8,7 +8,7 @@ import pytest
 from support.sentiment_data import write_sentiment_data
 from turnscore_assessment.data.dialogue_sets import DialogueSet, ObservedTurn, observe_turns, read_sets, read_turns
 from turnscore_assessment.data.dialogues import read_dialogues
-from turnscore_assessment.errors import BadDataError
+from turnscore_assessment.errors import BadFileError
 from turnscore_exporters.sentiment.negatives import BadResponses, garble, is_insult
 
 DIALOGUE = [("user", "hi"), ("system", "hello"), ("user", "nice"), ("system", "what?")]
@@ -28,16 +28,16 @@ def observe(turns: list[tuple[str, str]], goes_on: str) -> list[tuple[str, str |
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("a.jsonl", b'{"turns": []}\n{"turns": ' + b"9" * 5000 + b"}\n", "row 2: is no JSON that can be read"),
-        ("a.jsonl", b"[" * 200_000, "row 1: is no JSON that can be read"),
-        ("a.jsonl.gz", b"\x1f\x8b\x08\x00" + b"\xff" * 40, "row 1: cannot be read"),
+        ("a.jsonl", b'{"turns": []}\n{"turns": ' + b"9" * 5000 + b"}\n", "line 2: is not JSON that can be read"),
+        ("a.jsonl", b"[" * 200_000, "line 1: is not JSON that can be read"),
+        ("a.jsonl.gz", b"\x1f\x8b\x08\x00" + b"\xff" * 40, "line 1: cannot be read"),
     ],
 )
 def test_a_file_that_no_reader_can_read_is_refused_by_its_row(
     tmp_path: Path, name: str, content: bytes, reason: str
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(BadDataError, match=reason):
+    with pytest.raises(BadFileError, match=reason):
         list(read_dialogues(tmp_path / name))
 
 
@@ -91,7 +91,7 @@ def test_a_draw_is_the_same_each_time_and_no_larger_than_asked(tmp_path: Path) -
 
 def test_a_wrong_description_is_refused_by_its_field(tmp_path: Path) -> None:
     (tmp_path / "sets.json").write_text(json.dumps([{"name": "own", "files": []}]))
-    with pytest.raises(BadDataError, match=r"0\.files"):
+    with pytest.raises(BadFileError, match=r"0\.files"):
         read_sets(tmp_path / "sets.json")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from turnscore_assessment.designs.form import AskedCriterion, Design, DesignKind, DesignWish, Item, write_design
+from turnscore_assessment.designs.form import AskedCriterion, Design, DesignItem, DesignKind, DesignSpec, write_design
 from turnscore_assessment.designs.making import DesignError, make_design
 from turnscore_assessment.errors import TooFewError
 from turnscore_assessment.ratings.rating_file import SpokenTurn
@@ -17,22 +17,22 @@ CRITERIA = [AskedCriterion(name="fun"), AskedCriterion(name="clear")]
 DULL = AskedCriterion(name="dull", direction="negative")
 
 
-def make_items(dialogues: int = 6, systems: tuple[str, ...] = SYSTEMS, reference: bool = True) -> list[Item]:
+def make_items(dialogues: int = 6, systems: tuple[str, ...] = SYSTEMS, reference: bool = True) -> list[DesignItem]:
     items = []
     for dialogue in range(dialogues):
         context = (SpokenTurn(speaker="user", text=f"question {dialogue}"),)
         for number, system in enumerate(systems):
             text = f"reply {number} to {dialogue}"
-            items.append(Item(dialogue=f"d{dialogue}", system=system, context=context, response=text))
+            items.append(DesignItem(dialogue=f"d{dialogue}", system=system, context=context, response=text))
         if reference:
             made = {"dialogue": f"d{dialogue}", "system": "human", "context": context, "response": f"ideal {dialogue}"}
-            items.append(Item(**made, reference=True, standard=20.0 + dialogue))
+            items.append(DesignItem(**made, reference=True, standard=20.0 + dialogue))
     return items
 
 
-def make(kind: DesignKind, items: list[Item] | None = None, **options: Any) -> Design:
-    wish = DesignWish(kind=kind, **{"study": "s", "criteria": CRITERIA, "raters": 4, **options})
-    return make_design(make_items() if items is None else items, wish)
+def make(kind: DesignKind, items: list[DesignItem] | None = None, **options: Any) -> Design:
+    spec = DesignSpec(kind=kind, **{"study": "s", "criteria": CRITERIA, "raters": 4, **options})
+    return make_design(make_items() if items is None else items, spec)
 
 
 @pytest.mark.parametrize("kind", DesignKind)
@@ -103,13 +103,13 @@ def test_choices_have_the_size_asked_for(kind: DesignKind, size: int) -> None:
 def test_dialogues_of_one_system_each_can_be_rated() -> None:
     """Live chats: every system has dialogues of its own."""
     turns = (SpokenTurn(speaker="user", text="hi"), SpokenTurn(speaker="system", text="hello"))
-    items = [Item(dialogue=f"{system}{n}", system=system, turns=turns) for system in ("A", "B") for n in range(3)]
+    items = [DesignItem(dialogue=f"{system}{n}", system=system, turns=turns) for system in ("A", "B") for n in range(3)]
     design = make(DesignKind.CONTINUOUS, items)
     assert all(len(question.options) == 1 for question in design.key.questions)
 
 
 def test_text_that_a_spreadsheet_would_run_is_made_text(tmp_path: Path) -> None:
-    items = [Item(dialogue="d", system=system, response="=1+cmd|' /C calc'!A0") for system in ("A", "B")]
+    items = [DesignItem(dialogue="d", system=system, response="=1+cmd|' /C calc'!A0") for system in ("A", "B")]
     write_design(tmp_path, make(DesignKind.LIKERT, items, raters=1))
     with (tmp_path / "sheets" / "r1.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -119,7 +119,7 @@ def test_text_that_a_spreadsheet_would_run_is_made_text(tmp_path: Path) -> None:
 
 def test_what_cannot_be_made_is_named() -> None:
     items = make_items(reference=False)
-    cases: list[tuple[DesignKind, list[Item], dict[str, Any], str]] = [
+    cases: list[tuple[DesignKind, list[DesignItem], dict[str, Any], str]] = [
         (
             DesignKind.RANK_BASED_MAGNITUDE,
             items,
@@ -138,7 +138,7 @@ def test_what_cannot_be_made_is_named() -> None:
     for kind, given, options, reason in cases:
         with pytest.raises(DesignError, match=reason):
             make(kind, given, **options)
-    many = [Item(dialogue="d", system=f"s{n}", response="x") for n in range(201)]
+    many = [DesignItem(dialogue="d", system=f"s{n}", response="x") for n in range(201)]
     with pytest.raises(DesignError, match="there are 201 systems; at most 200"):
         make(DesignKind.LIKERT, many)
     with pytest.raises(DesignError, match="tuple-size: 11; a question compares 2 to 10 options"):
@@ -152,4 +152,4 @@ def test_what_cannot_be_made_is_named() -> None:
     with pytest.raises(DesignError, match="dialogue 'd0' has two references"):
         make(DesignKind.LIKERT, twice)
     with pytest.raises(TooFewError, match="a design compares two systems at least; there is A"):
-        make(DesignKind.LIKERT, [Item(dialogue="d", system="A", response="x")])
+        make(DesignKind.LIKERT, [DesignItem(dialogue="d", system="A", response="x")])

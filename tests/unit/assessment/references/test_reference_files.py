@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from turnscore_assessment.errors import ReferencesError
-from turnscore_assessment.references.reference_file import MOST_LINE_CHARS, read_comparisons
+from turnscore_assessment.errors import BadFileError
+from turnscore_assessment.files import LINE_CHARACTERS
+from turnscore_assessment.references.reference_file import read_comparisons
 
 ROW: dict[str, Any] = {"context_id": "c", "hypotheses": ["a b"], "references": ["a", "b"]}
 
@@ -53,10 +54,10 @@ def test_a_packed_file_is_unpacked(tmp_path: Path):
         ({"hypotheses": None}, "hypotheses"),
         ({"hypotheses": []}, "hypotheses"),
         ({"hypotheses": ["a", 1]}, "hypotheses.1"),
-        ({"hypotheses": ["x"] * 1001}, "at most 1000"),
+        ({"hypotheses": ["x"] * 1001}, "hypotheses: tuple should have at most 1000"),
         ({"response": "a"}, "either hypotheses or response"),
         ({"references": "a"}, "references"),
-        ({"references": ["x" * 100_001]}, "references.0: 100001 characters"),
+        ({"references": ["x" * 100_001]}, "references.0: string should have at most 100000 characters"),
         ({"reference": 3}, "reference"),
         ({"rating": "good"}, "rating"),
         ({"rating": float("nan")}, "rating"),
@@ -68,7 +69,7 @@ def test_a_packed_file_is_unpacked(tmp_path: Path):
 )
 def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, change: dict[str, Any], said: str):
     path = write(tmp_path / "f.jsonl", ROW, {**ROW, **change})
-    with pytest.raises(ReferencesError) as refused:
+    with pytest.raises(BadFileError) as refused:
         read_comparisons(path)
     assert "line 2" in str(refused.value)
     assert said in str(refused.value)
@@ -77,13 +78,13 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, change: dict[str, 
 @pytest.mark.parametrize("content", [b"[1]\n", b"{\n", b"\xff\xfe\n", b"[" * 100_000, b"", b"\n \n"])
 def test_what_is_no_file_of_rows_is_refused(tmp_path: Path, content: bytes):
     (tmp_path / "f.jsonl").write_bytes(content)
-    with pytest.raises(ReferencesError, match=r"f\.jsonl"):
+    with pytest.raises(BadFileError, match=r"f\.jsonl"):
         read_comparisons(tmp_path / "f.jsonl")
 
 
 def test_a_line_without_end_is_not_read_to_its_end(tmp_path: Path):
-    (tmp_path / "f.jsonl").write_bytes(b"x" * (MOST_LINE_CHARS + 2))
-    with pytest.raises(ReferencesError, match="more than"):
+    (tmp_path / "f.jsonl").write_bytes(b"x" * (LINE_CHARACTERS + 2))
+    with pytest.raises(BadFileError, match="is longer than"):
         read_comparisons(tmp_path / "f.jsonl")
 
 
@@ -92,5 +93,5 @@ def test_a_damaged_packed_file_is_refused(tmp_path: Path):
     packed = gzip.compress(json.dumps(ROW).encode() * 100)
     for damaged in (packed[:-9], packed[:12] + b"\xff" * 8 + packed[20:]):
         path.write_bytes(damaged)
-        with pytest.raises(ReferencesError, match="cannot be read"):
+        with pytest.raises(BadFileError, match="cannot be read"):
             read_comparisons(path)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 from support.studies import plan_fields
-from turnscore_assessment.ratings.rating_file import describe_problem
+from turnscore_assessment.files import describe_problem
 from turnscore_assessment.study.plan import (
     PLAN_BYTES,
     BadPlanError,

@@ -14,7 +14,7 @@ from calibration_draws import SHIPPED, draw_heads, run_draws
 from numpy.typing import NDArray
 from scipy.stats import binom
 from support.quality_bundles import make_quality_bundle
-from turnscore_assessment.errors import AgreementError, BadDataError
+from turnscore_assessment.errors import AgreementError, BadFileError
 from turnscore_client._command.registry import app
 from turnscore_client.testing import MockTurnScore
 from turnscore_core.loaded_scorer import load_scorer, score_turns
@@ -231,7 +231,7 @@ def test_without_ids_a_context_that_begins_alike_is_one_dialogue(tmp_path: Path)
     (tmp_path / "rated.jsonl").write_text("\n".join(map(json.dumps, rows)))
     rated = read_rated_turns(tmp_path / "rated.jsonl", good_from=3.5)
     assert (rated.good, rated.sharing) == ([True, False, False, True], 1)
-    with pytest.raises(BadDataError, match="row 1"):
+    with pytest.raises(BadFileError, match="line 1"):
         read_rated_turns(tmp_path / "rated.jsonl")
 
 

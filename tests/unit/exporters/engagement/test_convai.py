@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from support.exporter_data import build_dialogue, write_rows
-from turnscore_assessment.data.dialogues import Dialogue, Turn, merge_turns, read_dialogues
-from turnscore_assessment.errors import BadDataError
+from turnscore_assessment.data.dialogues import RecordedDialogue, RecordedTurn, merge_turns, read_dialogues
+from turnscore_assessment.errors import BadFileError
 from turnscore_exporters.data.convai import (
     Labels,
     Split,
@@ -22,11 +22,11 @@ from turnscore_exporters.data.convai import (
 from turnscore_exporters.errors import PairCountError
 
 
-def make_dialogue(*texts: tuple[str, str], rating: int = 4, has_bot: bool = True, order: int = 0) -> Dialogue:
-    return Dialogue(
+def make_dialogue(*texts: tuple[str, str], rating: int = 4, has_bot: bool = True, order: int = 0) -> RecordedDialogue:
+    return RecordedDialogue(
         id=str(order),
         order=order,
-        turns=tuple(Turn(speaker, text) for speaker, text in texts),
+        turns=tuple(RecordedTurn(speaker, text) for speaker, text in texts),
         participants={"Alice": "human", "Bob": "bot" if has_bot else "human"},
         ratings={"Alice": {"engagement": 0 if has_bot else rating}, "Bob": {"engagement": rating}},
     )
@@ -55,7 +55,14 @@ def test_human_human_rating_is_pythons_round_of_the_mean(ratings: tuple[int, int
 
 
 def test_consecutive_messages_of_one_speaker_become_one_turn() -> None:
-    merged = merge_turns((Turn("A", "hi", 0), Turn("A", "there", 2), Turn("B", "hello"), Turn("A", "so?")))
+    merged = merge_turns(
+        (
+            RecordedTurn("A", "hi", 0),
+            RecordedTurn("A", "there", 2),
+            RecordedTurn("B", "hello"),
+            RecordedTurn("A", "so?"),
+        )
+    )
     assert [(turn.speaker, turn.text, turn.thumb) for turn in merged] == [
         ("A", "hi there", 2),
         ("B", "hello", 0),
@@ -78,14 +85,14 @@ def test_corrected_pairs_keep_only_replies_that_were_rated() -> None:
 
 def test_thumb_pairs_take_what_the_human_said_last() -> None:
     turns = (
-        Turn("Bob", "welcome", 2),
-        Turn("Alice", "one"),
-        Turn("Alice", "two"),
-        Turn("Bob", "three", 1),
-        Turn("Bob", "four", 2),
-        Turn("Bob", "five", 0),
+        RecordedTurn("Bob", "welcome", 2),
+        RecordedTurn("Alice", "one"),
+        RecordedTurn("Alice", "two"),
+        RecordedTurn("Bob", "three", 1),
+        RecordedTurn("Bob", "four", 2),
+        RecordedTurn("Bob", "five", 0),
     )
-    dialogue = Dialogue(id="x", order=0, turns=turns, participants={"Alice": "human", "Bob": "bot"}, ratings={})
+    dialogue = RecordedDialogue(id="x", order=0, turns=turns, participants={"Alice": "human", "Bob": "bot"}, ratings={})
     found = [(pair.query, pair.reply, pair.label) for pair in build_thumb_pairs([dialogue])]
     assert found == [("", "welcome", 1), ("one two", "three", 0), ("one two", "four", 1)]
 
@@ -126,9 +133,12 @@ def test_pair_counts_of_another_file_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"turns": "hi"}, "no list `turns`"),
-        ({"turns": [{"speaker": "Alice"}]}, "turn 0 lacks a string `speaker` or `text`"),
-        ({"turns": [{"speaker": "Alice", "text": "hi", "thumb": 7}]}, "turn 0 has thumb 7"),
+        ({"turns": "hi"}, "turns: input should be a valid tuple"),
+        ({"turns": [{"speaker": "Alice"}]}, "turns.0.text: field required"),
+        (
+            {"turns": [{"speaker": "Alice", "text": "hi", "thumb": 7}]},
+            "turns.0.thumb: input should be less",
+        ),
         ({"turns": [{"speaker": "Carol", "text": "hi"}]}, "Carol"),
         ({"ratings": {"Alice": {"engagement": 3}}}, "same two speakers"),
         ({"ratings": {"Alice": {"engagement": 9}, "Bob": {"engagement": 1}}}, "engagement 9, expected 0 to 5"),
@@ -137,7 +147,7 @@ def test_pair_counts_of_another_file_are_refused(tmp_path: Path) -> None:
 def test_bad_row_is_refused_by_file_and_row(tmp_path: Path, change: dict[str, object], reason: str) -> None:
     good = build_dialogue(0, has_bot=True, rating=2)
     path = write_rows(tmp_path / "convai.jsonl.gz", [good, {**good, **change}])
-    with pytest.raises(BadDataError, match=r"convai\.jsonl\.gz, row 2: ") as caught:
+    with pytest.raises(BadFileError, match=r"convai\.jsonl\.gz, line 2: ") as caught:
         read_convai(path)
     assert reason in str(caught.value)
 
@@ -145,10 +155,10 @@ def test_bad_row_is_refused_by_file_and_row(tmp_path: Path, change: dict[str, ob
 def test_broken_json_and_missing_file_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "plain.jsonl"
     path.write_text(json.dumps(build_dialogue(0, has_bot=True, rating=2)) + "\n{oops\n", encoding="utf-8")
-    with pytest.raises(BadDataError, match="row 2: is not JSON"):
+    with pytest.raises(BadFileError, match="line 2: is not JSON"):
         list(read_dialogues(path))
-    with pytest.raises(BadDataError, match="does not exist"):
+    with pytest.raises(BadFileError, match="does not exist"):
         list(read_dialogues(tmp_path / "nowhere.jsonl"))
     (tmp_path / "fake.jsonl.gz").write_bytes(b"not gzip")
-    with pytest.raises(BadDataError, match="cannot be read"):
+    with pytest.raises(BadFileError, match="cannot be read"):
         list(read_dialogues(tmp_path / "fake.jsonl.gz"))

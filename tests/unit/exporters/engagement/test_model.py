@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from turnscore_assessment.errors import BadDataError
+from turnscore_assessment.errors import BadFileError
 from turnscore_exporters.data.contrast_text import DULL_REPLIES, ContrastText, TextPair
 from turnscore_exporters.data.pairs import read_pair_csv
 from turnscore_exporters.engagement.blend import fit_blend, read_columns
@@ -122,17 +122,17 @@ def _usual_cells() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("query,label\nhi,1\n", "row 1: lacks the column reply"),
-        ("query,reply,label\nhi,you,1\nhi,you,2\n", "row 3: has label '2'"),
-        ("query,reply,label\nhi\n", "row 2: has too few columns"),
-        (f"query,reply,label\nhi,{'x' * (1 << 17)}y,1\n", "row 2: is no CSV that can be read"),
+        ("query,label\nhi,1\n", "line 1: lacks the column reply"),
+        ("query,reply,label\nhi,you,1\nhi,you,2\n", "line 3: has label '2'"),
+        ("query,reply,label\nhi\n", "line 2: has too few columns"),
+        (f"query,reply,label\nhi,{'x' * (1 << 17)}y,1\n", "line 2: is no CSV that can be read"),
     ],
 )
 @pytest.mark.usefixtures("_usual_cells")
 def test_bad_pair_file_is_refused_by_file_and_row(tmp_path: Path, content: str, reason: str) -> None:
     path = tmp_path / "pairs.csv"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(BadDataError, match=f"pairs.csv, {reason}"):
+    with pytest.raises(BadFileError, match=f"pairs.csv, {reason}"):
         read_pair_csv(path)
 
 

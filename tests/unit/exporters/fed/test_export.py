@@ -9,7 +9,7 @@ import torch
 from support.exporter_data import write_rows
 from support.fed_checkpoints import save_tiny_dialogpt
 from transformers import GPT2Config, GPT2LMHeadModel
-from turnscore_assessment.errors import BadDataError
+from turnscore_assessment.errors import BadFileError
 from turnscore_core.loaded_scorer import load_scorer
 from turnscore_exporters.bundles.writer import GRAPH_FILES
 from turnscore_exporters.commands.export import app
@@ -184,7 +184,7 @@ def test_a_tokenizer_larger_than_its_model_is_refused(tmp_path: Path) -> None:
 def test_a_broken_quality_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "own.json"
     path.write_text('{"qualities": {"funny": {}}}')
-    with pytest.raises(BadDataError, match="needs a positive or a negative"):
+    with pytest.raises(BadFileError, match="needs a positive or a negative"):
         read_qualities(path)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.exporter_data import build_sentence, write_rows
-from turnscore_assessment.errors import BadDataError
+from turnscore_assessment.errors import BadFileError
 from turnscore_exporters.errors import CheckpointError
 from turnscore_exporters.fed.checkpoint import load_checkpoint
 from turnscore_exporters.fed.language_model import LanguageModelSize, train_tokenizer
@@ -58,7 +58,7 @@ def test_a_thinned_source_is_read_in_part(data: Path) -> None:
 
 
 def test_a_folder_without_texts_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadDataError, match="no dialogues"):
+    with pytest.raises(BadFileError, match="no dialogues"):
         read_texts(tmp_path)
 
 

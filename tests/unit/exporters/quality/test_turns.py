@@ -6,7 +6,7 @@ import pytest
 from support.exporter_data import write_rows
 from support.sentiment_data import write_sentiment_data
 from turnscore_assessment.data.dialogue_sets import read_population
-from turnscore_assessment.data.dialogues import Dialogue, Turn
+from turnscore_assessment.data.dialogues import RecordedDialogue, RecordedTurn
 from turnscore_assessment.data.labelled_turns import (
     alternate,
     group_contexts,
@@ -15,14 +15,16 @@ from turnscore_assessment.data.labelled_turns import (
     read_rated_turns,
     read_thumbs,
 )
-from turnscore_assessment.errors import BadDataError
+from turnscore_assessment.errors import BadFileError
 from turnscore_exporters.quality.spoken_turns import TurnSource, observe_dialogue, read_source
 
 TOLD = TurnSource(name="told", files=("told.jsonl.gz",), stops_observed=True, person_turns=99, bot_turns=99)
 
 
-def dialogue(*texts: str, speakers: tuple[str, str] = ("user", "system")) -> Dialogue:
-    return Dialogue(id="d", order=0, turns=tuple(Turn(speakers[place % 2], text) for place, text in enumerate(texts)))
+def dialogue(*texts: str, speakers: tuple[str, str] = ("user", "system")) -> RecordedDialogue:
+    return RecordedDialogue(
+        id="d", order=0, turns=tuple(RecordedTurn(speakers[place % 2], text) for place, text in enumerate(texts))
+    )
 
 
 def test_every_turn_is_told_from_its_speakers_side() -> None:
@@ -99,7 +101,7 @@ def test_rated_turns_of_one_dialogue_are_on_one_side(tmp_path: Path) -> None:
 
 def test_a_rated_row_without_a_rating_is_named(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "rated.jsonl.gz", [{"set": "own", "context": ["hi"], "response": "ho"}])
-    with pytest.raises(BadDataError, match=r"row 1: .*rating"):
+    with pytest.raises(BadFileError, match=r"line 1: .*rating"):
         read_rated_turns(path)
 
 
