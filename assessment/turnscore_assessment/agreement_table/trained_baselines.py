@@ -44,7 +44,7 @@ class TrainedBaselines:
         return (
             f"{MARK} Trained and measured by `{self.command}` on {self.date}, not by this run: the same turns, but "
             f"none of dialogues that the system was trained on.{self._few()} "
-            "[baselines.md](baselines.md) has the intervals."
+            "[models/baselines.md](models/baselines.md) names the systems."
         )
 
     def _few(self) -> str:
