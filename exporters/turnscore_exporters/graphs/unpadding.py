@@ -3,7 +3,7 @@
 A batch of rows of unlike length is padded to the longest, and every matmul, layer norm and GELU then computes the
 padding too. Here the real tokens of all rows are concatenated, [rows, tokens, width] to [real tokens, width], after
 Zhai et al. 2023 (ByteTransformer), and padded again only where attention looks across a row and where the encoder
-ends. The graph's inputs and outputs stay as they are. Measured in docs/decisions/0009-no-padding.md.
+ends. The graph's inputs and outputs stay as they are. Measured in docs/decisions.md.
 """
 
 from pathlib import Path
