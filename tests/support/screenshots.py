@@ -18,7 +18,6 @@ from support.processes import running_service
 COLOURS = 256
 """Of a picture: the most frequent ones, exactly; the edges of letters take the nearest of these."""
 DESK = {"viewport": {"width": 1200, "height": 800}}
-PHONE = {"viewport": {"width": 360, "height": 740}, "device_scale_factor": 1.5, "has_touch": True}
 VISITS = 5
 FIRST_VIEW = """() => new Promise((resolve) => {
   const when = () => requestAnimationFrame(() => setTimeout(() => resolve(performance.now())));
@@ -79,7 +78,6 @@ SHOTS: dict[str, tuple[dict[str, Any], Callable[[Any], Awaitable[None]]]] = {
     "details": (DESK, show_details),
     "replies": (DESK, show_replies),
     "comparing": ({**DESK, "color_scheme": "dark"}, show_comparison),
-    "phone": (PHONE, show_reading),
 }
 
 

@@ -30,6 +30,23 @@ OWN = (".", *(f"./{path.parent.name}" for path in ROOT.glob("*/pyproject.toml"))
 """What can be installed in a checkout."""
 
 
+def anchors_of(text: str) -> set[str]:
+    """GitHub's anchors of the headings."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", each).replace("`", "").lower() for each in headings]
+    return {re.sub(r"[^\w -]", "", each).strip().replace(" ", "-") for each in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_every_link_leads_somewhere(page: Path):
+    broken = []
+    for target, anchor in re.findall(r"\]\((?!https?://|#?<)([^)#\s]*)(?:#([^)]*))?\)", PAGES[page]):
+        path = (ROOT / page.parent / target).resolve() if target else ROOT / page
+        if not path.exists() or (anchor and anchor not in anchors_of(path.read_text(encoding="utf-8"))):
+            broken.append(f"{target}#{anchor}")
+    assert broken == []
+
+
 def test_the_pages_that_the_code_names_exist():
     named = {
         name for text in SOURCES.values() for name in re.findall(r"(?<![\w/.-])docs/[\w/-]+\.(?:md|svg|png)", text)
