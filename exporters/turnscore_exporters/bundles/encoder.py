@@ -26,7 +26,7 @@ from turnscore_exporters.training.checkpoint_files import Factors
 from turnscore_exporters.training.encoders import Encoder
 
 MIN_PARITY_TURNS = 200
-# Chosen from what was measured, see docs/gpu.md.
+# Chosen from what was measured, see docs/deploy.md.
 FP16_TOLERANCE = 0.02
 PRECISIONS: dict[GraphVariant, str] = {
     "fp32": "fp32",
