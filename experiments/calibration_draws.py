@@ -23,8 +23,8 @@ from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.quality import QualityOptions, ValueFormula
 from turnscore_core.scorers.quality_rows import HEADS
 from turnscore_core.scorers.turn_warnings import find_repeats
-from turnscore_exporters.calibration.calibration import Calibration, calibrate_formula
 from turnscore_exporters.calibration.recalibration import RatedHeads, compute_values, weigh_rated
+from turnscore_exporters.calibration.thresholds import Calibration, calibrate_formula
 from turnscore_exporters.errors import ExporterError
 
 POPULATION = 40_000

@@ -12,22 +12,21 @@ from typing import Annotated, Any
 import torch
 import typer
 from turnscore_assessment.data.dialogue_sets import is_sample
-from turnscore_exporters.data.convai import Labels
-from turnscore_exporters.engagement.data import EngagementData, EngagementPaths, read_engagement_data
-from turnscore_exporters.engagement.job import BOOTSTRAP_ROUNDS, print_counts
+from turnscore_exporters.data.convai import EngagementData, EngagementPaths, Labels, read_engagement_data
 from turnscore_exporters.engagement.model import EngagementModel, ModelSettings, Pooling, load_model
-from turnscore_exporters.engagement.recipes import PaperRecipe, train_paper_recipe, transfer
 from turnscore_exporters.engagement.report import (
+    BOOTSTRAP_ROUNDS,
     TestSet,
     format_tables,
     list_test_sets,
+    print_counts,
     report_baselines,
     report_model,
 )
-from turnscore_exporters.engagement.training import TextVectors
+from turnscore_exporters.engagement.training import PaperRecipe, TextVectors, train_paper_recipe, transfer
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.training.encoders import Encoder, load_encoder
-from turnscore_exporters.training.runs import TRAINING_FILE, claim_choices, claim_folder
+from turnscore_exporters.training.loop import TRAINING_FILE, claim_choices, claim_folder
 
 GRID_FILE = "grid.json"
 

@@ -14,9 +14,15 @@ from sklearn.svm import LinearSVC
 from torch import Tensor
 from torch.nn import functional
 from turnscore_assessment.correlations import bootstrap, compute_auc, compute_balanced_accuracy
-from turnscore_exporters.data.convai import Labels, Split, count_labels
-from turnscore_exporters.data.pairs import EngagementPair
-from turnscore_exporters.engagement.data import EngagementData, EngagementPaths, read_engagement_data
+from turnscore_exporters.data.convai import (
+    EngagementData,
+    EngagementPair,
+    EngagementPaths,
+    Labels,
+    Split,
+    count_labels,
+    read_engagement_data,
+)
 from turnscore_exporters.engagement.report import TestSet, list_test_sets, measure_lengths
 from turnscore_exporters.engagement.training import texts_of
 from turnscore_exporters.training.loop import BestWeights, LoopSettings, choose_batch, run_loop

@@ -14,12 +14,7 @@ import torch
 import typer
 from turnscore_assessment.correlations import compute_auc
 from turnscore_exporters.json_files import read_json, write_json
-from turnscore_exporters.training.runs import (
-    REPORT_FILE,
-    STATE_FOLDER,
-    TRAINING_FILE,
-    claim_folder,
-)
+from turnscore_exporters.training.loop import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, claim_folder
 
 from paper_systems.classifiers import train_birnn, train_svm
 from paper_systems.data import Baseline, EvalTurn, Part, QueryReply, RandomNegatives, ReplyPool

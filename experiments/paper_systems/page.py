@@ -9,7 +9,7 @@ from turnscore_assessment.agreement.report import NOTHING
 from turnscore_assessment.rendering import table_head, table_row
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import read_json
-from turnscore_exporters.training.runs import REPORT_FILE
+from turnscore_exporters.training.loop import REPORT_FILE
 
 Report = Mapping[str, Any]
 Table = dict[str, Any]

@@ -11,9 +11,9 @@ from support.fed_checkpoints import PublishedFed, export_tiny_fed, save_tiny_dia
 from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_core.scorers.scorer import TurnToScore
-from turnscore_exporters.bundles.self_test_turns import build_turn
+from turnscore_exporters.bundles.self_test import build_turn
+from turnscore_exporters.fed.bundle import read_qualities
 from turnscore_exporters.fed.language_model import END_OF_TEXT
-from turnscore_exporters.fed.qualities import read_qualities
 from turnscore_models import Bundle
 
 TOLERANCE = 1e-4

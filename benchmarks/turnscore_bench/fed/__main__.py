@@ -10,7 +10,7 @@ from tokenizers import ByteLevelBPETokenizer
 from turnscore_assessment.command_line import reported_errors
 from turnscore_core.inference.cpu_budget import usable_cpus
 from turnscore_exporters.errors import ExporterError
-from turnscore_exporters.fed.qualities import read_qualities
+from turnscore_exporters.fed.bundle import read_qualities
 
 from turnscore_bench.fed.bench import FedBench
 from turnscore_bench.fed.dialogues import OTHERS, SWEEP, measure_dialogues

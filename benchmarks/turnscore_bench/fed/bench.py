@@ -15,8 +15,8 @@ from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.scorers.fed.batch import Conversation, FedBatch
 from turnscore_core.scorers.fed.shared_turns import FedTurn, share_turns
 from turnscore_core.scorers.fed.tree import FollowUpTree, build_tree
-from turnscore_exporters.fed.graphs import export_graph, export_int8
-from turnscore_exporters.fed.qualities import QualityFile
+from turnscore_exporters.fed.bundle import QualityFile
+from turnscore_exporters.fed.model import export_graph, export_int8
 
 from turnscore_bench.fed.ways import (
     CONTEXT_TURN_TOKENS,

@@ -8,7 +8,7 @@ import torch
 from turnscore_core.inference.devices import Device
 from turnscore_exporters.engagement.model import CONTRACT
 from turnscore_exporters.graphs.export import export_fp32
-from turnscore_exporters.graphs.half_precision import convert_fp16
+from turnscore_exporters.graphs.fp16 import convert_fp16
 
 from turnscore_bench.gpu.bare import encoder_feeds, start_graph, time_runs
 from turnscore_bench.gpu.findings import Findings, RowSpeed

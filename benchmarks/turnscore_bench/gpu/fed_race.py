@@ -11,7 +11,7 @@ from turnscore_core.inference.devices import Device
 from turnscore_core.inference.onnx_backend import Backend
 from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch
 from turnscore_core.scorers.fed.tree import build_tree
-from turnscore_exporters.fed.graphs import export_graph
+from turnscore_exporters.fed.model import export_graph
 
 from turnscore_bench.fed.ways import TorchFed, Way, draw_context, time_alternating
 from turnscore_bench.fed.work import ModelShape, count_operations

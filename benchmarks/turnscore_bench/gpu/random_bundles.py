@@ -7,8 +7,7 @@ import torch
 from tokenizers import Tokenizer
 from turnscore_core.scorers.fed.options import FedBundleOptions
 from turnscore_exporters.bundles.encoder import BundleSource, GraphChoice, write_files
-from turnscore_exporters.bundles.self_test import build_self_test
-from turnscore_exporters.bundles.self_test_turns import self_test_turns
+from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns
 from turnscore_exporters.bundles.writer import (
     CALIBRATION_FILE,
     GRAPH_FILES,
@@ -21,9 +20,8 @@ from turnscore_exporters.bundles.writer import (
 )
 from turnscore_exporters.engagement.bundle import INT8_TOLERANCE
 from turnscore_exporters.engagement.model import CONTRACT, score_pairs
-from turnscore_exporters.fed.bundle import PRECISIONS, REFERENCE_FILE, TOLERANCES
-from turnscore_exporters.fed.graphs import export_graph
-from turnscore_exporters.fed.qualities import read_qualities
+from turnscore_exporters.fed.bundle import PRECISIONS, REFERENCE_FILE, TOLERANCES, read_qualities
+from turnscore_exporters.fed.model import export_graph
 from turnscore_exporters.json_files import write_json
 from turnscore_models import Bundle, GraphVariant
 

@@ -18,11 +18,11 @@ from turnscore_exporters.bundles.writer import (
     calibrate,
 )
 from turnscore_exporters.graphs.export import BertGraph, GraphContract, export_fp32
-from turnscore_exporters.graphs.half_precision import convert_fp16
-from turnscore_exporters.graphs.quantization import quantize_int8
+from turnscore_exporters.graphs.fp16 import convert_fp16
+from turnscore_exporters.graphs.int8 import quantize_int8
 from turnscore_exporters.graphs.unpadding import skip_padding
 from turnscore_exporters.json_files import write_json
-from turnscore_exporters.training.checkpoint_files import Factors
+from turnscore_exporters.training.checkpoints import Factors
 from turnscore_exporters.training.encoders import Encoder
 
 MIN_PARITY_TURNS = 200

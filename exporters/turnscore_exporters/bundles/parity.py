@@ -11,7 +11,7 @@ from turnscore_models import Bundle, GraphVariant
 from turnscore_wire import Turn
 
 from turnscore_exporters.errors import ParityError
-from turnscore_exporters.graphs.half_emulation import examined_graph
+from turnscore_exporters.graphs.fp16 import examined_graph
 
 PACKS_AT_ONCE = 32
 # Chosen: fp16 costs nothing that a person or a ranking could see. int8's order is measured and reported, not judged.

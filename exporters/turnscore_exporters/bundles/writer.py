@@ -23,7 +23,7 @@ from turnscore_models import (
 
 from turnscore_exporters.bundles.self_test import write_self_test
 from turnscore_exporters.errors import ExporterError
-from turnscore_exporters.graphs.external_data import DATA_SUFFIX
+from turnscore_exporters.graphs.fp16 import DATA_SUFFIX
 
 GRAPH_FILES: dict[GraphVariant, str] = {
     "fp32": "graphs/fp32.onnx",

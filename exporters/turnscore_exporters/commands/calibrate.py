@@ -30,8 +30,7 @@ def calibrate(
     """Fit a scorer's bundle to turns that your own people rated, and give it a threshold for bad turns."""
     from turnscore_assessment.command_line import client_of
 
-    from turnscore_exporters.calibration.job import CalibrationJob, run_calibration_job
-    from turnscore_exporters.calibration.report import describe
+    from turnscore_exporters.calibration.job import CalibrationJob, describe, run_calibration_job
 
     job = CalibrationJob(
         file=file,

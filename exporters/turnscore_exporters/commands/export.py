@@ -41,10 +41,9 @@ def engagement(
     threads: ThreadsOption = 0,
 ) -> None:
     """Write the bundle of an engagement checkpoint; fails unless graphs and checkpoint agree as served."""
-    from turnscore_exporters.data.convai import Labels, Split
+    from turnscore_exporters.data.convai import EngagementPaths, Labels, Split, read_engagement_data
     from turnscore_exporters.data.reference_turns import read_reference_turns
     from turnscore_exporters.engagement.bundle import EngagementExport, ExportData, export_engagement
-    from turnscore_exporters.engagement.data import EngagementPaths, read_engagement_data
 
     with exporting(threads) as report:
         labelled = read_engagement_data(EngagementPaths.in_folder(data), check_counts=False)
@@ -181,7 +180,7 @@ def fed(
     ] = False,
 ) -> None:
     """Write the FED bundle of a language model, or only verify it; fails unless the one pass gives the same numbers."""
-    from turnscore_exporters.fed.job import FedJob, run_fed_job
+    from turnscore_exporters.fed.bundle import FedJob, run_fed_job
 
     with reported_errors(ExporterError):
         run_fed_job(

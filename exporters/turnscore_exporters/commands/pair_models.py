@@ -115,8 +115,8 @@ def export_combination(
     turns: ReferenceTurnsOption = 2000,
 ) -> None:
     """Write the percentiles of a combination of scorers over real turns, for TURNSCORE_COMBINATIONS."""
-    from turnscore_exporters.calibration.combination import parse_weights, write_combination_percentiles
     from turnscore_exporters.data.reference_turns import choose_reference_turns
+    from turnscore_exporters.rebuild_bundle import parse_weights, write_combination_percentiles
 
     with reported_errors(ExporterError):
         reference = choose_reference_turns(data, dialogues or [], turns)

@@ -22,7 +22,7 @@ def self_test(
     output: BundleOutputOption,
 ) -> None:
     """Write a bundle anew with its graphs' own outputs as self-test; weights stay byte for byte."""
-    from turnscore_exporters.bundles.self_test import renew_self_test
+    from turnscore_exporters.rebuild_bundle import renew_self_test
 
     with reported_errors(ExporterError, BundleError):
         renewed = renew_self_test(read_bundle(bundle), version, output)
@@ -40,7 +40,7 @@ def percentiles(
     from turnscore_assessment.data.dialogue_sets import read_population
     from turnscore_models.store import resolve
 
-    from turnscore_exporters.calibration.percentiles import renew_percentiles
+    from turnscore_exporters.rebuild_bundle import renew_percentiles
 
     with reported_errors(ExporterError, BundleError):
         renewed = renew_percentiles(resolve(bundle), read_population(data), version, output, turns)
@@ -66,7 +66,7 @@ def release(
     output: Annotated[Path, typer.Option(dir_okay=False, help="The file, such as quality-checkpoint-1.0.0.tar.")],
 ) -> None:
     """Pack a checkpoint into one file to keep, and print its checksum as sha256sum does."""
-    from turnscore_exporters.training.release import pack_checkpoint
+    from turnscore_exporters.training.checkpoints import pack_checkpoint
 
     with reported_errors(ExporterError):
         digest = pack_checkpoint(checkpoint, output)

@@ -44,12 +44,10 @@ def train_sentiment_stop(
     from turnscore_assessment.data.dialogue_sets import DEFAULT_SETS
     from turnscore_core.scorers.sentiment_rows import RowLayout
 
-    from turnscore_exporters.sentiment.job import SentimentJob, run_sentiment_job
-    from turnscore_exporters.sentiment.labels import LabelRules
+    from turnscore_exporters.sentiment.labels import LabelRules, NegativeRecipe
     from turnscore_exporters.sentiment.model import ModelSettings, RowPooling, Target
-    from turnscore_exporters.sentiment.negatives import NegativeRecipe
-    from turnscore_exporters.sentiment.training import SentimentRecipe
-    from turnscore_exporters.training.runs import parse_choice
+    from turnscore_exporters.sentiment.training import SentimentJob, SentimentRecipe, run_sentiment_job
+    from turnscore_exporters.training.loop import parse_choice
 
     layout = RowLayout(
         context_turns=context_turns, turn_marks=turn_marks, response_segment=1 if response_segment else 0

@@ -31,7 +31,7 @@ def engagement(
     any_counts: Annotated[bool, typer.Option(help="Accept other pair counts than the published ones.")] = False,
 ) -> None:
     """Train the engagement classifier and report its agreement with people."""
-    from turnscore_exporters.engagement.job import EngagementJob, run_engagement_job
+    from turnscore_exporters.engagement.report import EngagementJob, run_engagement_job
 
     job = EngagementJob(
         data=data,
@@ -65,8 +65,7 @@ def dialogue_lm(
     threads: ThreadsOption = 0,
 ) -> None:
     """Train a small dialogue language model (GPT-2 architecture) for FED and report its held-out perplexity."""
-    from turnscore_exporters.fed.language_model import LanguageModelSize
-    from turnscore_exporters.fed.language_model_job import LanguageModelJob, run_language_model_job
+    from turnscore_exporters.fed.language_model import LanguageModelJob, LanguageModelSize, run_language_model_job
 
     size = LanguageModelSize(vocabulary=vocabulary, positions=positions, width=width, layers=layers, heads=heads)
     with reported_errors(ExporterError):

@@ -6,12 +6,14 @@ dialogue it takes the entry under the human's name, which is always 0, so every 
 the rounded mean of its two ratings.
 """
 
+import csv
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from turnscore_assessment.data.dialogue_sets import is_sample
 from turnscore_assessment.data.dialogues import (
     THUMB_NONE,
     THUMB_UP,
@@ -22,8 +24,49 @@ from turnscore_assessment.data.dialogues import (
 )
 from turnscore_assessment.errors import BadFileError
 
-from turnscore_exporters.data.pairs import EngagementPair
 from turnscore_exporters.errors import PairCountError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngagementPair:
+    """What one person said and the reply. An empty `query` means that the reply opens the dialogue."""
+
+    query: str
+    reply: str
+    label: int
+    dialogue_id: str = ""
+
+
+def read_pair_csv(path: Path) -> list[EngagementPair]:
+    """Reads the columns query, reply and label (0 or 1) of a CSV file; any other column is ignored.
+
+    Raises BadFileError naming the file and the row (the header is row 1).
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            missing = {"query", "reply", "label"} - set(reader.fieldnames or ())
+            if missing:
+                raise BadFileError(path, 1, f"lacks the column {', '.join(sorted(missing))}")
+            return [_build_pair(record, path, row) for row, record in enumerate(reader, start=2)]
+    except FileNotFoundError as error:
+        raise BadFileError(path, 0, "the file does not exist") from error
+    except UnicodeDecodeError as error:
+        raise BadFileError(path, 0, f"is not UTF-8 ({error.reason})") from error
+    except csv.Error as error:
+        raise BadFileError(path, reader.line_num + 1, f"is no CSV that can be read ({error})") from error
+
+
+def _build_pair(record: dict[str, str | None], path: Path, row: int) -> EngagementPair:
+    query, reply, label = record["query"], record["reply"], record["label"]
+    if query is None or reply is None:
+        raise BadFileError(path, row, "has too few columns")
+    if label not in ("0", "1"):
+        raise BadFileError(path, row, f"has label {label!r}, expected 0 or 1")
+    return EngagementPair(
+        query=query.strip(), reply=reply.strip(), label=int(label), dialogue_id=f"{path.stem}:{record.get('id') or row}"
+    )
+
 
 # Specified: the paper's threshold and split, and the pair counts of its Table 4 as (label 0, label 1).
 ENGAGING_FROM = 3
@@ -181,3 +224,55 @@ def _check_ratings(dialogue: RecordedDialogue, path: Path, row: int) -> None:
     unknown = {turn.speaker for turn in dialogue.turns} - set(dialogue.participants)
     if unknown or not set(dialogue.participants.values()) <= {"human", "bot"}:
         raise BadFileError(path, row, f"dialogue {dialogue.id}: speakers {sorted(unknown)} are no known human or bot")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngagementPaths:
+    """The files; `text` (dialogues without labels) may be missing where no recipe needs it."""
+
+    convai: Path
+    left_out: Path
+    judged: Path
+    transfer_train: Path
+    transfer_validation: Path
+    text: Path
+
+    @classmethod
+    def in_folder(cls, folder: Path) -> "EngagementPaths":
+        """The files under their published names."""
+        published = folder / "predictive_engagement"
+        return cls(
+            convai=folder / "convai2017.jsonl.gz",
+            left_out=published / "50convs_AMT.txt",
+            judged=published / "humanAMT_engscores_utt.csv",
+            transfer_train=published / "DD_finetune_train.csv",
+            transfer_validation=published / "DD_finetune_valid.csv",
+            text=folder / "dialogue_text.jsonl.gz",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngagementData:
+    """Everything with a label. `judged` are the pairs that raters judged; no model may train on them."""
+
+    convai: ConvaiSplits
+    judged: list[EngagementPair]
+    transfer_train: list[EngagementPair]
+    transfer_validation: list[EngagementPair]
+
+    @property
+    def transfer(self) -> list[EngagementPair]:
+        return self.transfer_train + self.transfer_validation
+
+
+def read_engagement_data(paths: EngagementPaths, *, check_counts: bool = True) -> EngagementData:
+    """Reads all files; with a check, raises PairCountError unless the pair counts are the published ones."""
+    convai = read_convai(paths.convai, read_left_out_ids(paths.left_out))
+    if check_counts and not is_sample(paths.convai.parent):
+        check_published_counts(convai)
+    return EngagementData(
+        convai=convai,
+        judged=read_pair_csv(paths.judged),
+        transfer_train=read_pair_csv(paths.transfer_train),
+        transfer_validation=read_pair_csv(paths.transfer_validation),
+    )

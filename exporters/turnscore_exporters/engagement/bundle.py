@@ -13,18 +13,17 @@ from turnscore_models import Bundle, GraphVariant
 
 from turnscore_exporters.bundles.encoder import MIN_PARITY_TURNS, BundleSource, GraphChoice, write_files
 from turnscore_exporters.bundles.parity import Drift, check_parity, serve_turns, turns_of
-from turnscore_exporters.bundles.self_test import build_self_test
-from turnscore_exporters.bundles.self_test_turns import self_test_turns
+from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns
 from turnscore_exporters.bundles.writer import (
     DEFAULT_GRAPHS,
     finish_bundle,
     fresh_folder,
     start_bundle,
 )
-from turnscore_exporters.data.pairs import EngagementPair
+from turnscore_exporters.data.convai import EngagementPair
 from turnscore_exporters.data.reference_turns import ReferenceTurns, texts_and_labels
 from turnscore_exporters.engagement.model import CONTRACT, EngagementModel, load_model, score_pairs
-from turnscore_exporters.graphs.half_emulation import examined_graph
+from turnscore_exporters.graphs.fp16 import examined_graph
 from turnscore_exporters.json_files import read_json
 from turnscore_exporters.training.encoders import Encoder
 

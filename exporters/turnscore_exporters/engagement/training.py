@@ -1,17 +1,28 @@
-"""Trains engagement models: heads on cached vectors of a frozen encoder, and the whole model on labelled pairs."""
+"""Trains engagement models by two recipes: the paper's, and the mixture of which the starter bundle is made."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from tqdm import tqdm
 
-from turnscore_exporters.data.pairs import EngagementPair
-from turnscore_exporters.engagement.model import EngagementHead, EngagementModel, collate_pairs
-from turnscore_exporters.training.encoders import Encoder, pad_rows
+from turnscore_exporters.data.contrast_text import ContrastText, read_contrast_text
+from turnscore_exporters.data.convai import EngagementData, EngagementPair, Labels, Split
+from turnscore_exporters.engagement.model import (
+    Combination,
+    EngagementHead,
+    EngagementModel,
+    ModelSettings,
+    Pooling,
+    collate_pairs,
+    compare,
+    fit_blend,
+    pool,
+)
+from turnscore_exporters.training.encoders import Encoder, load_encoder, pad_rows
 from turnscore_exporters.training.loop import LoopSettings, choose_batch, run_loop
 
 ROWS_AT_ONCE = 64
@@ -134,3 +145,306 @@ def _length_sorted(pairs: Sequence[EngagementPair], batch_size: int) -> list[lis
     """Batches of pairs, sorted by the length of their texts."""
     order = sorted(range(len(pairs)), key=lambda index: max(len(pairs[index].query), len(pairs[index].reply)))
     return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+
+
+# Chosen on the 300 transfer pairs (cross-validated); 24 + 3 x 8 pairs a step fill a CPU core for about a second.
+ADAPTATION_RATE, ADAPTATION_HEAD_RATE, ADAPTATION_DECAY = 5e-5, 1e-3, 0.01
+CONTRAST_BATCH, LABELLED_BATCH, ADAPTED_ROWS_AT_ONCE = 24, 8, 48
+MISSING_QUERY_EVERY = 12
+CONTRAST = "contrast"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """A batch of one question: queries, replies, and the answer for each."""
+
+    name: str
+    queries: list[str]
+    replies: list[str]
+    answers: list[float]
+
+
+class AdaptedEncoder(nn.Module):
+    """The encoder with one head per question."""
+
+    def __init__(self, encoder: Encoder, questions: Sequence[str], pooling: Pooling) -> None:
+        super().__init__()
+        self.bert = encoder.model
+        self.bert.embeddings.requires_grad_(False)
+        self.pooling = pooling
+        self._tokenize = encoder.tokenize
+        width = encoder.width * 4
+        self.heads = nn.ModuleDict({name: _build_head(width) for name in questions})
+
+    def loss(self, questions: Sequence[Question], weights: Mapping[str, float]) -> Tensor:
+        """The sum over questions of the cross entropy; `weights` are those of the answer 1."""
+        vectors = self._encode({text for each in questions for text in (*each.queries, *each.replies)})
+        total = torch.zeros(())
+        for each in questions:
+            query = torch.stack([vectors[text] for text in each.queries])
+            reply = torch.stack([vectors[text] for text in each.replies])
+            logits = self.heads[each.name](compare(query, reply)).squeeze(-1)
+            total = total + functional.binary_cross_entropy_with_logits(
+                logits, torch.tensor(each.answers), pos_weight=torch.tensor(weights[each.name])
+            )
+        return total
+
+    def _encode(self, texts: set[str]) -> dict[str, Tensor]:
+        ordered = sorted(texts)
+        rows = dict(zip(ordered, self._tokenize(ordered), strict=True))
+        ordered.sort(key=lambda text: len(rows[text]))
+        vectors: dict[str, Tensor] = {}
+        for start in range(0, len(ordered), ADAPTED_ROWS_AT_ONCE):
+            chosen = ordered[start : start + ADAPTED_ROWS_AT_ONCE]
+            ids, mask = pad_rows([rows[text] for text in chosen])
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                tokens = self.bert(input_ids=ids, attention_mask=mask).last_hidden_state
+            vectors.update(zip(chosen, pool(tokens.float(), mask, self.pooling), strict=True))
+        return vectors
+
+
+def _build_head(width: int) -> nn.Module:
+    return nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 1))
+
+
+def adapt_encoder(
+    encoder: Encoder,
+    contrast: ContrastText,
+    labelled: Mapping[str, Sequence[EngagementPair]],
+    pooling: Pooling,
+    settings: LoopSettings,
+    state_path: Path | None = None,
+) -> None:
+    """Trains the encoder in place on contrast text and every labelled set; the heads are dropped."""
+    torch.manual_seed(settings.seed)
+    model = AdaptedEncoder(encoder, [CONTRAST, *labelled], pooling).train()
+    trained = [weight for weight in model.bert.parameters() if weight.requires_grad]
+    groups = [
+        {"params": trained, "lr": ADAPTATION_RATE},
+        {"params": model.heads.parameters(), "lr": ADAPTATION_HEAD_RATE},
+    ]
+    optimizer = torch.optim.AdamW(groups, weight_decay=ADAPTATION_DECAY)
+    weights = {name: _balance(pairs) for name, pairs in labelled.items()} | {CONTRAST: 2.0}
+
+    def step_loss(step: int) -> Tensor:
+        questions = [ask_contrast(contrast, step, settings.seed)]
+        questions += [_ask_labels(name, pairs, step, settings.seed) for name, pairs in labelled.items()]
+        return model.loss(questions, weights)
+
+    run_loop(model, optimizer, step_loss, settings, state_path)
+    model.bert.requires_grad_(True).eval()
+
+
+def _balance(pairs: Sequence[EngagementPair]) -> float:
+    positives = sum(pair.label for pair in pairs)
+    return (len(pairs) - positives) / max(1, positives)
+
+
+def ask_contrast(contrast: ContrastText, step: int, seed: int) -> Question:
+    """Three rows per pair of a batch: the real reply (1), its spoilt form and the next pair's reply (both 0).
+
+    Every twelfth query is missing; without it any real reply fits, so the third row is left out there.
+    """
+    chosen = choose_batch(len(contrast.pairs), CONTRAST_BATCH, step, seed)
+    queries, replies, answers = [], [], []
+    for place, index in enumerate(chosen):
+        pair, other = contrast.pairs[index], contrast.pairs[chosen[place - 1]]
+        has_query = (step + place) % MISSING_QUERY_EVERY != 0
+        candidates = [(pair.reply, 1.0), (contrast.spoil(index), 0.0), (other.reply, 0.0)]
+        for reply, answer in candidates if has_query else candidates[:2]:
+            queries.append(pair.query if has_query else reply)
+            replies.append(reply)
+            answers.append(answer)
+    return Question(name=CONTRAST, queries=queries, replies=replies, answers=answers)
+
+
+def _ask_labels(name: str, pairs: Sequence[EngagementPair], step: int, seed: int) -> Question:
+    chosen = [pairs[index] for index in choose_batch(len(pairs), LABELLED_BATCH, step, seed)]
+    queries = [
+        pair.reply if not pair.query or (step + place) % MISSING_QUERY_EVERY == 0 else pair.query
+        for place, pair in enumerate(chosen)
+    ]
+    return Question(
+        name=name,
+        queries=queries,
+        replies=[pair.reply for pair in chosen],
+        answers=[float(pair.label) for pair in chosen],
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperRecipe:
+    """One model as in Ghazarian et al. (2020), or with the encoder fine-tuned; then the transfer step if asked for.
+
+    Without `fine_tune_steps` a fine-tuned encoder sees every pair once.
+    """
+
+    labels: Labels = Labels.PUBLISHED
+    pooling: Pooling = Pooling.MEAN
+    is_fine_tuned: bool = False
+    with_transfer: bool = False
+    head_steps: int = 600
+    fine_tune_steps: int | None = None
+    batch_size: int = 32
+    transfer_steps: int = 100
+
+    @property
+    def name(self) -> str:
+        encoder = "fine-tuned" if self.is_fine_tuned else "frozen"
+        return f"{self.labels}-{self.pooling}-{encoder}" + ("-transfer" if self.with_transfer else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedRecipe:
+    """Adapts the encoder, freezes it, trains heads on one source each; the transfer step fits their blend.
+
+    Steps and shares were chosen by cross-validation on the transfer pairs.
+    """
+
+    pooling: Pooling = Pooling.MEAN
+    adaptation_steps: int = 300
+    contrast_pairs: int = 18_000
+    contrast_batches: int = 100
+    head_steps: tuple[tuple[str, int], ...] = (
+        ("contrast", 300),
+        ("corrected", 120),
+        ("thumbs", 120),
+        ("published", 120),
+    )
+    heads_per_source: int = 2
+    batch_size: int = 128
+    dropout: float = 0.4
+    token_limit: int = 128
+
+    @property
+    def heads(self) -> int:
+        return len(self.head_steps) * self.heads_per_source
+
+
+def train_paper_recipe(
+    data: EngagementData,
+    encoder: Encoder,
+    recipe: PaperRecipe,
+    seed: int = 0,
+    state_folder: Path | None = None,
+    vectors: TextVectors | None = None,
+) -> EngagementModel:
+    """Trains on one reading of ConvAI. Runs may share `vectors`, of the frozen encoder and this pooling."""
+    torch.manual_seed(seed)
+    model = EngagementModel(
+        encoder.model, ModelSettings(encoder=encoder.name, pooling=recipe.pooling, token_limit=encoder.token_limit)
+    )
+    vectors = vectors or TextVectors(model, encoder)
+    pairs = data.convai.pairs[recipe.labels][Split.TRAIN]
+    source = Source(vectors.features(texts_of(pairs)), labels_of(pairs), 128)
+    steps = recipe.head_steps
+    settings = LoopSettings(
+        steps=steps,
+        run_key=f"head {encoder.name} {recipe.name} {steps} seed {seed}",
+        seed=seed,
+        description="training the head",
+    )
+    train_head(model.first_head, source, settings, state_path=_state(state_folder, "head"))
+    if recipe.is_fine_tuned:
+        steps = recipe.fine_tune_steps or -(-len(pairs) // recipe.batch_size)
+        settings = LoopSettings(
+            steps=steps,
+            run_key=f"fine-tune {encoder.name} {recipe.name} {steps} seed {seed}",
+            seed=seed,
+            description="fine-tuning",
+        )
+        fine_tune(
+            model, encoder, pairs, settings, batch_size=recipe.batch_size, state_path=_state(state_folder, "tuned")
+        )
+    if recipe.with_transfer:
+        transfer(model, TextVectors(model, encoder), data.transfer, recipe.transfer_steps, seed)
+    return model
+
+
+def transfer(
+    model: EngagementModel, vectors: TextVectors, pairs: Sequence[EngagementPair], steps: int, seed: int = 0
+) -> None:
+    """The paper's transfer step: continues to train the heads, in place, on pairs of the target domain.
+
+    `vectors` are those of the model's current encoder.
+    """
+    source = Source(vectors.features(texts_of(pairs)), labels_of(pairs), 64)
+    settings = LoopSettings(
+        steps=steps, run_key=f"transfer {steps} seed {seed}", seed=seed, warm_up_steps=1, description="transfer"
+    )
+    for head in model.each_head:
+        train_head(head, source, settings, learning_rate=3e-4, keep_scale=True)
+
+
+def train_mixed_recipe(
+    data: EngagementData,
+    text: Path,
+    encoder_name: str,
+    recipe: MixedRecipe,
+    seed: int = 0,
+    state_folder: Path | None = None,
+) -> tuple[EngagementModel, Encoder, TextVectors]:
+    """Adapts the encoder, trains the heads, fits the blend; also returns the vectors it computed."""
+    contrast = read_contrast_text(text, recipe.contrast_pairs, seed)
+    encoder = load_encoder(encoder_name, recipe.token_limit)
+    run_key = f"adapt {encoder_name} {recipe.pooling} {recipe.adaptation_steps} seed {seed}"
+    settings = LoopSettings(
+        steps=recipe.adaptation_steps, run_key=run_key, seed=seed, description="adapting the encoder"
+    )
+    adapt_encoder(encoder, contrast, _labelled(data), recipe.pooling, settings, _state(state_folder, "adapted"))
+    torch.manual_seed(seed)
+    model = EngagementModel(
+        encoder.model,
+        ModelSettings(
+            encoder=encoder_name,
+            pooling=recipe.pooling,
+            combination=Combination.COMPARE,
+            heads=recipe.heads,
+            token_limit=encoder.token_limit,
+            dropout=recipe.dropout,
+            is_blended=True,
+        ),
+    )
+    vectors = TextVectors(model, encoder)
+    train_mixed_heads(model, build_sources(data, contrast, vectors, recipe, seed), recipe, seed)
+    fit_blend(model, vectors.features(texts_of(data.transfer)), labels_of(data.transfer))
+    return model, encoder, vectors
+
+
+def _labelled(data: EngagementData) -> dict[str, Sequence[EngagementPair]]:
+    pairs = {str(labels): data.convai.pairs[labels][Split.TRAIN] for labels in Labels}
+    return {**pairs, "thumbs": data.convai.thumbs[Split.TRAIN]}
+
+
+def build_sources(
+    data: EngagementData, contrast: ContrastText, vectors: TextVectors, recipe: MixedRecipe, seed: int
+) -> dict[str, Source]:
+    """The features of every head's source; contrast pairs come from the end, which adaptation saw least."""
+    labelled = _labelled(data)
+    batches = len(contrast.pairs) // CONTRAST_BATCH
+    queries: list[tuple[str, str]] = []
+    answers: list[float] = []
+    for step in range(max(0, batches - recipe.contrast_batches), max(1, batches)):
+        question = ask_contrast(contrast, step, seed)
+        queries += zip(question.queries, question.replies, strict=True)
+        answers += question.answers
+    sources = {CONTRAST: Source(vectors.features(queries), torch.tensor(answers).long(), recipe.batch_size)}
+    for name, pairs in labelled.items():
+        sources[name] = Source(vectors.features(texts_of(pairs)), labels_of(pairs), recipe.batch_size)
+    return sources
+
+
+def train_mixed_heads(
+    model: EngagementModel, sources: Mapping[str, Source], recipe: MixedRecipe, seed: int = 0
+) -> None:
+    """Trains every head in place on its source, each with a seed of its own."""
+    plan = [(name, steps) for name, steps in recipe.head_steps for _ in range(recipe.heads_per_source)]
+    for number, (head, (name, steps)) in enumerate(zip(model.each_head, plan, strict=True)):
+        settings = LoopSettings(
+            steps=steps, run_key="", seed=seed + number, description=f"head {number + 1} of {len(plan)}: {name}"
+        )
+        train_head(head, sources[name], settings)
+
+
+def _state(folder: Path | None, name: str) -> Path | None:
+    return folder / f"{name}.state" if folder else None

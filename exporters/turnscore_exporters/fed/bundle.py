@@ -1,25 +1,29 @@
 """Exports a language model as a FED bundle: graphs, tokenizer, reference turns, manifest. Requires parity."""
 
+import json
 import random
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar, cast, get_args
 
 import numpy as np
 import torch
-from pydantic import JsonValue
+import typer
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from turnscore_assessment.correlations import compute_spearman
 from turnscore_assessment.data.dialogues import read_dialogues
+from turnscore_assessment.errors import BadFileError
 from turnscore_core.inference.onnx_backend import OnnxBackend
-from turnscore_core.scorers.fed.dialogue_tokens import DialogueTokenizer
-from turnscore_core.scorers.fed.options import FedBundleOptions, Loss
+from turnscore_core.scorers.fed.dialogue_tokens import DialogueTokenizer, Join
+from turnscore_core.scorers.fed.options import FedBundleOptions, Loss, Qualities
 from turnscore_core.scorers.fed.questions import FedQuestions
 from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_models import Bundle, GraphVariant
 
 from turnscore_exporters.bundles.parity import Drift, check_order
-from turnscore_exporters.bundles.self_test import build_self_test
-from turnscore_exporters.bundles.self_test_turns import self_test_turns
+from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns
 from turnscore_exporters.bundles.writer import (
     CALIBRATION_FILE,
     DEFAULT_GRAPHS,
@@ -29,14 +33,15 @@ from turnscore_exporters.bundles.writer import (
     TOKENIZER_FILE,
     GraphPromise,
     calibrate,
+    choose_graphs,
     finish_bundle,
     fresh_folder,
     start_bundle,
 )
-from turnscore_exporters.errors import CheckpointError, ParityError
-from turnscore_exporters.fed.checkpoint import FedCheckpoint
-from turnscore_exporters.fed.graphs import export_graph, export_int8
+from turnscore_exporters.errors import CheckpointError, ExporterError, ParityError
+from turnscore_exporters.fed.model import FedCheckpoint, export_graph, export_int8, load_checkpoint
 from turnscore_exporters.fed.parity import (
+    LOSSES,
     Values,
     mean_values,
     rate_verified_turns,
@@ -44,9 +49,36 @@ from turnscore_exporters.fed.parity import (
     verify_published,
     write_reference,
 )
-from turnscore_exporters.fed.published import LOSSES
-from turnscore_exporters.graphs.half_emulation import examined_graph
+from turnscore_exporters.graphs.fp16 import examined_graph
 from turnscore_exporters.json_files import write_json
+
+PUBLISHED_FILE = Path(__file__).with_name("qualities.json")
+DEFAULT_SET = "fed"
+
+
+class QualityFile(BaseModel):
+    """Qualities, and named sets of them; without a set `fed`, all are asked by default."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    qualities: Qualities
+    sets: dict[str, list[str]] = {}
+
+    @property
+    def default(self) -> list[str]:
+        """The qualities that a bundle asks where a request names none."""
+        return self.sets.get(DEFAULT_SET) or list(self.qualities)
+
+
+def read_qualities(path: Path = PUBLISHED_FILE) -> QualityFile:
+    """Reads a file `{"qualities": {NAME: {"positive": [...], "negative": [...]}}}`; BadFileError where it is wrong."""
+    try:
+        return QualityFile.model_validate(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise BadFileError(path, 0, "cannot be read") from error
+    except (ValidationError, json.JSONDecodeError) as error:
+        raise BadFileError(path, 0, str(error)) from error
+
 
 KIND = "fed"
 FP32: GraphVariant = "fp32"
@@ -203,3 +235,91 @@ def _start(job: FedExport, variants: Sequence[GraphVariant], output: Path) -> Bu
         licence=job.licence,
         stand_in=job.stand_in,
     )
+
+
+# A verification does not use the percentiles: these stand in for real turns.
+STAND_IN_TURNS = tuple((f"hi, this is number {number}", "ok.") for number in range(MIN_REFERENCE_TURNS))
+
+Value = TypeVar("Value", bound=str)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedJob:
+    """The command's options."""
+
+    checkpoint: str
+    version: str
+    output: Path | None
+    is_verification: bool
+    dialogues: Sequence[Path]
+    turns: int
+    graphs: Sequence[str] | None
+    qualities: Path | None
+    join: str
+    loss: str
+    licence: str
+    threads: int
+    stand_in: bool = False
+
+
+def run_fed_job(job: FedJob) -> None:
+    """Exports the bundle and prints the measured parity; a verification keeps nothing."""
+    if job.threads:
+        torch.set_num_threads(job.threads)
+    if job.is_verification:
+        with tempfile.TemporaryDirectory() as folder:
+            _report(
+                export_fed(_describe(job, load_checkpoint(job.checkpoint), STAND_IN_TURNS), Path(folder) / "bundle")
+            )
+        return
+    if job.output is None or not job.dialogues:
+        raise ExporterError("give --output and --dialogues, or --verify; see docs/models/fed.md")
+    reference = read_reference(job.dialogues, job.turns)
+    bundle = export_fed(_describe(job, load_checkpoint(job.checkpoint), reference), job.output)
+    _report(bundle)
+    typer.echo(f"{bundle.manifest.reference} written to {job.output}")
+
+
+def _describe(job: FedJob, checkpoint: FedCheckpoint, reference: Sequence[Sequence[str]]) -> FedExport:
+    known = read_qualities(job.qualities or PUBLISHED_FILE)
+    options = FedBundleOptions(
+        qualities=known.qualities,
+        default_qualities=tuple(known.default),
+        loss=cast("Loss", _choose(job.loss, get_args(Loss), "loss")),
+        join=cast("Join", _choose(job.join, get_args(Join), "join")),
+        eos_id=checkpoint.eos_id,
+        reference=REFERENCE_FILE,
+    )
+    return FedExport(
+        checkpoint=checkpoint,
+        version=job.version,
+        options=options,
+        reference=reference,
+        source=f"system turns of {', '.join(path.name for path in job.dialogues)}",
+        graphs=choose_graphs(job.graphs),
+        training=_read_training(job.checkpoint),
+        licence=job.licence,
+        stand_in=job.stand_in,
+    )
+
+
+def _report(bundle: Bundle) -> None:
+    for variant, spec in bundle.manifest.graphs.items():
+        figures = ", ".join(f"{name} {value:.3g}" for name, value in spec.parity_measured.items())
+        typer.echo(f"{variant} (tolerance {TOLERANCES[variant]} nats): {figures}")
+
+
+def _read_training(checkpoint: str) -> dict[str, Any] | None:
+    """The training record of `turnscore train dialogue-lm`; nothing for other checkpoints."""
+    path = Path(checkpoint) / "training.json"
+    if not path.is_file():
+        return None
+    training: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return training
+
+
+def _choose(value: str, choices: Sequence[Value], option: str) -> Value:
+    for choice in choices:
+        if value == choice:
+            return choice
+    raise ExporterError(f"--{option} is {value!r}, expected one of {', '.join(choices)}")

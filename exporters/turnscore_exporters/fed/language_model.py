@@ -1,14 +1,27 @@
-"""The dialogue language model's files: GPT-2 architecture, byte-level BPE, DialoGPT's layout. Trains no weights."""
+"""The dialogue language model for FED: GPT-2 architecture, byte-level BPE, DialoGPT's layout, and its training."""
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+import math
+import sys
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import torch
+import typer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch import Tensor
+from torch.nn import functional
 from transformers import GPT2Config, GPT2LMHeadModel
+from turnscore_assessment.data.dialogues import read_dialogues
+from turnscore_assessment.errors import BadFileError
 
 from turnscore_exporters.errors import CheckpointError
+from turnscore_exporters.json_files import write_json
+from turnscore_exporters.training.loop import TRAINING_FILE, LoopSettings, choose_batch, claim_folder, run_loop
 
 END_OF_TEXT = "<|endoftext|>"
 TOKENIZER_FILE = "tokenizer.json"
@@ -74,3 +87,201 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     tokenizer.model.save(str(folder))
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     (folder / "vocab.json").write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
+
+
+HELD_OUT_SHARE = 50  # chosen: one dialogue in 50
+
+Turns = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TextSource:
+    """One data file; one in `keep_one_in` of the dialogues with the source `thinned` is read."""
+
+    file: str
+    thinned: str = ""
+    keep_one_in: int = 1
+
+
+# Task-oriented SGD is four fifths of the dialogues and unlike chat: a third of it is enough (chosen).
+SOURCES = (
+    TextSource("dialogue_text.jsonl.gz", thinned="sgd", keep_one_in=3),
+    TextSource("convai2017.jsonl.gz"),
+    TextSource("dstc9_interactive.jsonl.gz"),
+)
+
+
+@dataclass(frozen=True)
+class DialogueTexts:
+    """Dialogues as their turns' texts, and the words read from each file."""
+
+    train: list[Turns]
+    held_out: list[Turns]
+    words: dict[str, int]
+
+
+def read_texts(folder: Path, sources: Sequence[TextSource] = SOURCES) -> DialogueTexts:
+    """Reads every source that is in the folder; BadFileError where there is none.
+
+    A dialogue's first turns alone decide its side, so a repeated dialogue is never on both.
+    """
+    texts = DialogueTexts([], [], {})
+    for source in sources:
+        if not (folder / source.file).exists():
+            continue
+        for number, dialogue in enumerate(read_dialogues(folder / source.file)):
+            if dialogue.source == source.thinned and number % source.keep_one_in:
+                continue
+            turns = tuple(text for text in (" ".join(turn.text.split()) for turn in dialogue.turns) if text)
+            if len(turns) > 1:
+                is_held_out = zlib.crc32(" ".join(turns[:3]).encode()) % HELD_OUT_SHARE == 0
+                (texts.held_out if is_held_out else texts.train).append(turns)
+                texts.words[source.file] = texts.words.get(source.file, 0) + sum(len(turn.split()) for turn in turns)
+    if not texts.train or not texts.held_out:
+        raise BadFileError(folder / sources[0].file, 0, "no dialogues to train and to test on")
+    return texts
+
+
+def cut_windows(dialogues: Iterable[Sequence[Sequence[int]]], eos_id: int, window: int) -> list[list[int]]:
+    """Token windows of whole turns, at most `window` long: the separator, a turn, the separator, a turn ...
+
+    Each ends on a separator; a turn longer than a window loses its end.
+    """
+    windows: list[list[int]] = []
+    for turns in dialogues:
+        current = [eos_id]
+        for turn in turns:
+            piece = [*turn[: window - 2], eos_id]
+            if len(current) + len(piece) > window:
+                windows.append(current)
+                current = [eos_id]
+            current += piece
+        if len(current) > 1:
+            windows.append(current)
+    return [each for each in windows if len(each) > 2]
+
+
+def group_windows(windows: Sequence[Sequence[int]], max_tokens: int) -> list[list[int]]:
+    """Indices of the windows in groups of like length, each of at most `max_tokens` tokens, padding included."""
+    groups: list[list[int]] = []
+    width = 0
+    for number in sorted(range(len(windows)), key=lambda each: (-len(windows[each]), each)):
+        if not groups or (len(groups[-1]) + 1) * width > max_tokens:
+            groups.append([])
+            width = len(windows[number])
+        groups[-1].append(number)
+    return groups
+
+
+STATE_FILE = "state.pt"
+TOKENS_PER_STEP = 2048  # chosen: half a second on one core with bf16 instructions
+LEARNING_RATE, WEIGHT_DECAY, WARM_UP_STEPS = 2e-3, 0.1, 100
+IGNORED = -100
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageModelJob:
+    """The command's options."""
+
+    data: Path
+    output: Path
+    size: LanguageModelSize
+    steps: int
+    seed: int
+    threads: int
+
+
+def run_language_model_job(job: LanguageModelJob) -> None:
+    """Trains the tokenizer and the model, resuming where a run was interrupted; writes both and `training.json`.
+
+    The tokenizer takes seconds and is trained each time: one that lay there might be of other options. It is written
+    last, so that a folder of another run keeps its own where this one is refused.
+    """
+    if job.threads:
+        torch.set_num_threads(job.threads)
+    claim_folder(job.output, job.data)
+    texts = read_texts(job.data)
+    tokenizer = train_tokenizer((turn for turns in texts.train for turn in turns), job.size.vocabulary)
+    eos_id = find_end_of_text(tokenizer)
+    train, held_out = (_tokenize(tokenizer, each, eos_id, job.size.positions) for each in (texts.train, texts.held_out))
+    typer.echo(f"{sum(map(len, train)):,} tokens to train on, {sum(map(len, held_out)):,} held out")
+    torch.manual_seed(job.seed)
+    model = build_model(job.size, tokenizer.get_vocab_size(), eos_id)
+    train_model(model, train, eos_id, job)
+    perplexity = measure_perplexity(model, held_out, eos_id)
+    model.save_pretrained(job.output)
+    save_tokenizer(tokenizer, job.output)
+    tokens = {"train": sum(map(len, train)), "held_out": sum(map(len, held_out))}
+    write_json(job.output / TRAINING_FILE, _describe(job, texts, tokens, perplexity))
+    typer.echo(f"held-out perplexity {perplexity:.1f} per token")
+
+
+def train_model(model: GPT2LMHeadModel, windows: Sequence[Sequence[int]], eos_id: int, job: LanguageModelJob) -> None:
+    """Trains in place on the mean loss of every token but the first of each window."""
+    optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE, betas=(0.9, 0.95), weight_decay=WEIGHT_DECAY)
+    groups = group_windows(windows, TOKENS_PER_STEP)
+    key = f"dialogue-lm {asdict(job.size)} steps {job.steps} seed {job.seed} windows {len(windows)}"
+    settings = LoopSettings(
+        steps=job.steps,
+        run_key=key,
+        seed=job.seed,
+        warm_up_steps=WARM_UP_STEPS,
+        save_every=100,
+        description="dialogue-lm",
+    )
+
+    def step_loss(step: int) -> Tensor:
+        group = groups[choose_batch(len(groups), 1, step, job.seed)[0]]
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            total, tokens = compute_loss(model, [windows[number] for number in group], eos_id)
+        return total / tokens
+
+    model.train()
+    run_loop(model, optimizer, step_loss, settings, job.output / STATE_FILE)
+    model.eval()
+
+
+def compute_loss(model: GPT2LMHeadModel, windows: Sequence[Sequence[int]], eos_id: int) -> tuple[Tensor, int]:
+    """The summed loss in fp32 of every token but each window's first, and the number of these tokens."""
+    width = max(map(len, windows))
+    ids = torch.tensor([[*window, *[eos_id] * (width - len(window))] for window in windows])
+    targets = torch.tensor([[*window[1:], *[IGNORED] * (width - len(window))] for window in windows])
+    logits = model(input_ids=ids).logits[:, :-1]
+    total = functional.cross_entropy(
+        logits.reshape(-1, logits.shape[-1]).float(), targets.reshape(-1), ignore_index=IGNORED, reduction="sum"
+    )
+    return total, sum(len(window) - 1 for window in windows)
+
+
+def measure_perplexity(model: GPT2LMHeadModel, windows: Sequence[Sequence[int]], eos_id: int) -> float:
+    """exp of the mean loss per token, in fp32; the separators after turns count as tokens."""
+    total, tokens = 0.0, 0
+    with torch.inference_mode():
+        for group in group_windows(windows, TOKENS_PER_STEP):
+            loss, count = compute_loss(model, [windows[number] for number in group], eos_id)
+            total, tokens = total + float(loss), tokens + count
+    return math.exp(total / tokens)
+
+
+def _tokenize(tokenizer: Tokenizer, dialogues: Sequence[Turns], eos_id: int, window: int) -> list[list[int]]:
+    encoded = tokenizer.encode_batch_fast([turn for turns in dialogues for turn in turns], add_special_tokens=False)
+    ids = iter(encoded)
+    return cut_windows(([next(ids).ids for _ in turns] for turns in dialogues), eos_id, window)
+
+
+def _describe(job: LanguageModelJob, texts: DialogueTexts, tokens: dict[str, int], perplexity: float) -> dict[str, Any]:
+    return {
+        "size": asdict(job.size),
+        "steps": job.steps,
+        "tokens_per_step": TOKENS_PER_STEP,
+        "seed": job.seed,
+        "data": [source.file for source in SOURCES if source.file in texts.words],
+        "words": texts.words,
+        "tokens": tokens,
+        "held_out_dialogues": len(texts.held_out),
+        "held_out_perplexity": round(perplexity, 2),
+        "command": f"turnscore train dialogue-lm --data DATA --output CHECKPOINT --steps {job.steps} --seed {job.seed}",
+        "date": datetime.now(UTC).date().isoformat(),
+        "torch": torch.__version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+    }

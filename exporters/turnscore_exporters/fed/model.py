@@ -1,17 +1,137 @@
-"""A GPT-2 over trunks and branches in torch, from which the FED graphs are traced. Returns one loss per target.
+"""A GPT-2 checkpoint over trunks and branches in torch, and its graphs, which give one loss per target.
 
 The inputs are those of turnscore_core.scorers.fed.batch, which draws them.
 """
 
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import GPT2LMHeadModel
+from torch.onnx.symbolic_helper import _optional_input_placeholder_tensor
+from transformers import AutoTokenizer, GPT2LMHeadModel
+from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch
+from turnscore_core.scorers.fed.tree import build_tree
 
-from turnscore_exporters.errors import CheckpointError
-from turnscore_exporters.fed.attention import attend_fused
+from turnscore_exporters.errors import CheckpointError, GraphExportError
+from turnscore_exporters.graphs.fp16 import DATA_SUFFIX
+from turnscore_exporters.graphs.int8 import OPSET, quantize_int8
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedCheckpoint:
+    """A language model in fp32, and how its text becomes tokens."""
+
+    name: str
+    model: GPT2LMHeadModel
+    tokenizer: Tokenizer
+    eos_id: int
+
+    @property
+    def window(self) -> int:
+        """The model's number of positions."""
+        return int(self.model.config.n_positions)
+
+
+def load_checkpoint(name: str) -> FedCheckpoint:
+    """Loads a folder such as DialoGPT's (`config.json`, weights, `vocab.json`, `merges.txt`) or a hub name.
+
+    Raises CheckpointError where it is not a GPT-2, or its tokenizer has entries that the model does not know, or no
+    end-of-text token.
+    """
+    try:
+        model, report = GPT2LMHeadModel.from_pretrained(name, dtype=torch.float32, output_loading_info=True)
+        wrapped = AutoTokenizer.from_pretrained(name)
+    except Exception as error:
+        raise CheckpointError(f"{name}: holds no GPT-2 language model and tokenizer ({error})") from error
+    missing = sorted(set(report["missing_keys"]) - {"lm_head.weight"})
+    if missing:
+        raise CheckpointError(f"{name}: lacks the weights {', '.join(missing[:3])}; it is not a GPT-2 language model")
+    tokenizer: Tokenizer = wrapped.backend_tokenizer
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    entries, known = 1 + max(_ids_in_text(tokenizer)), int(model.config.vocab_size)
+    if entries > known:
+        raise CheckpointError(f"{name}: its tokenizer has {entries} entries, the model {known}")
+    eos_id = wrapped.eos_token_id
+    if eos_id is None or eos_id >= model.config.vocab_size:
+        raise CheckpointError(f"{name}: its tokenizer has no end-of-text token that the model knows")
+    return FedCheckpoint(name=name, model=model.eval(), tokenizer=tokenizer, eos_id=int(eos_id))
+
+
+def _ids_in_text(tokenizer: Tokenizer) -> list[int]:
+    """The entries that a text may become: no special ones, such as padding that was added later."""
+    added = tokenizer.get_added_tokens_decoder()
+    return [
+        *tokenizer.get_vocab(with_added_tokens=False).values(),
+        *(each for each, token in added.items() if not token.special),
+    ]
+
+
+MICROSOFT = "com.microsoft"
+OPERATOR = f"{MICROSOFT}::MultiHeadAttention"
+
+
+class FusedAttention(torch.autograd.Function):
+    """Attention of `query` [rows, tokens, width] over `key` and `value` [rows, others, width].
+
+    `bias` [rows, 1, tokens, others] is added to the scores; without it each token attends to those up to its own place.
+    torch computes it step by step; in a traced graph it is one operator.
+    """
+
+    @staticmethod
+    def forward(_: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, heads: int) -> Tensor:
+        queries, keys, values = (_split_heads(each, heads) for each in (query, key, value))
+        scores = (queries @ keys.transpose(-1, -2)).float() * queries.shape[-1] ** -0.5
+        if bias is None:
+            hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+            scores = scores.masked_fill(hidden, float("-inf"))
+        else:
+            scores = scores + bias.float()
+        mixed = torch.softmax(scores, dim=-1).to(value.dtype) @ values
+        return mixed.transpose(1, 2).flatten(2)
+
+    @staticmethod
+    def symbolic(g: Any, query: Any, key: Any, value: Any, bias: Any, heads: int) -> Any:
+        is_causal = bias is None or bias.node().mustBeNone()
+        nothing = _optional_input_placeholder_tensor(g)  # type: ignore[no-untyped-call]
+        inputs = [query, key, value] if is_causal else [query, key, value, nothing, nothing, bias]
+        return g.op(OPERATOR, *inputs, num_heads_i=heads, unidirectional_i=int(is_causal)).setType(query.type())
+
+
+def attend_fused(projected: Tensor, shape: Any, heads: int) -> Tensor:
+    """The result of `_Block._attend`, [tokens, width] of the projections [tokens, 3 x width], by fused operators."""
+    trunk_tokens = shape.trunks * shape.trunk_width
+    trunk = projected[:trunk_tokens].reshape(shape.trunks, shape.trunk_width, -1)
+    branch = projected[trunk_tokens:].reshape(shape.branches, shape.branch_width, -1)
+    query, key, value = trunk.chunk(3, dim=-1)
+    own_query, own_key, own_value = branch.chunk(3, dim=-1)
+    keys = torch.cat([key[shape.branch_trunk], own_key], dim=1)
+    values = torch.cat([value[shape.branch_trunk], own_value], dim=1)
+    # The smallest fp16 number: its exp is 0 beside the score of any token that may be seen.
+    bias = torch.where(shape.branch_sees, 0.0, torch.finfo(torch.float16).min).to(projected.dtype)
+    apply: Callable[..., Tensor] = FusedAttention.apply
+    mixed = [apply(query, key, value, None, heads), apply(own_query, keys, values, bias, heads)]
+    return torch.cat([each.flatten(0, 1) for each in mixed])
+
+
+def count_fused(nodes: Any) -> int:
+    """How many fused attentions the nodes hold."""
+    return sum(node.op_type == "MultiHeadAttention" and node.domain == MICROSOFT for node in nodes)
+
+
+def _split_heads(states: Tensor, heads: int) -> Tensor:
+    rows, tokens, width = states.shape
+    return states.reshape(rows, tokens, heads, width // heads).transpose(1, 2)
+
 
 # Measured on 2 cores: of 512 to 8,192 entries, 2,048 were the fastest for one turn and for a dialogue of 20. Logits of
 # a dialogue's 2,600 predictors over 50,257 entries would be 0.5 GB, and touching new memory costs more than filling it.
@@ -190,3 +310,106 @@ def _mix(query: Tensor, key: Tensor, value: Tensor, ceiling: Tensor) -> Tensor:
     scores = torch.minimum((query @ key.transpose(-1, -2)).float(), ceiling)
     mixed: Tensor = torch.softmax(scores, dim=-1).to(value.dtype) @ value
     return mixed
+
+
+TRACED_OPSET = 20  # specified: the first with Gelu as one operator, the last that tracing writes
+BRANCH_AXES = ("branches", "branch_tokens")
+INPUT_AXES: dict[str, tuple[str, ...]] = {
+    "trunk_ids": ("trunks", "trunk_tokens"),
+    "branch_ids": BRANCH_AXES,
+    "branch_positions": BRANCH_AXES,
+    "branch_ends": BRANCH_AXES,
+    "branch_trunk": BRANCH_AXES[:1],
+    "branch_start": BRANCH_AXES[:1],
+    "predictors": ("predictors",),
+    "target_predictor": ("targets",),
+    "target_ids": ("targets",),
+}
+OUTPUT_AXES: dict[str, tuple[str, ...]] = {"loss": ("targets",)}
+# Specified: a protobuf message ends at 2 GiB. Weights beyond 1.5 GB go into a file beside the graph.
+MAX_INLINE_BYTES = 1_500_000_000
+
+
+def export_graph(
+    model: GPT2LMHeadModel,
+    path: Path,
+    dtype: torch.dtype = torch.float32,
+    max_inline_bytes: int = MAX_INLINE_BYTES,
+    *,
+    is_fused: bool = False,
+) -> None:
+    """Writes the graph, its weights inside or in `path` + `.data`; matmuls in `dtype`, the losses always fp32.
+
+    `is_fused` writes the form for GPUs. Raises GraphExportError unless the names and axes are right, and, in that form,
+    every layer's attention is fused.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        traced = Path(folder) / "traced.onnx"
+        _trace(FedModel(model, dtype, is_fused=is_fused).eval(), traced, is_fused=is_fused)
+        graph = onnx.load(traced)  # weights included, wherever tracing put them
+    for entry in graph.opset_import:
+        # The version changes nothing that the graph uses, and a model of over 2 GB cannot be converted.
+        entry.version = OPSET if not entry.domain else entry.version
+    _check_axes(graph, path)
+    fused, wanted = count_fused(graph.graph.node), 2 * int(model.config.n_layer) if is_fused else 0
+    if fused != wanted:
+        raise GraphExportError(f"{path}: has {fused} fused attentions, expected {wanted}")
+    save_graph(graph, path, max_inline_bytes)
+
+
+def export_int8(fp32: Path, target: Path, vocabulary: int) -> None:
+    """Writes the int8 form of an fp32 graph that `export_graph` wrote."""
+    quantize_int8(fp32, target, build_probe(vocabulary))
+
+
+def save_graph(graph: onnx.ModelProto, path: Path, max_inline_bytes: int = MAX_INLINE_BYTES) -> None:
+    """Saves a graph whose weights are in memory; those beyond `max_inline_bytes` go into one file beside it."""
+    if sum(len(tensor.raw_data) for tensor in graph.graph.initializer) <= max_inline_bytes:
+        onnx.save(graph, path)
+        return
+    onnx.save(graph, path, save_as_external_data=True, all_tensors_to_one_file=True, location=path.name + DATA_SUFFIX)
+
+
+def build_probe(vocabulary: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """Inputs of random tokens: two conversations of 48 tokens, a small tree at the end and in the middle of each."""
+    generator = np.random.default_rng(seed)
+
+    def draw(count: int) -> tuple[int, ...]:
+        return tuple(int(each) for each in generator.integers(0, vocabulary, count))
+
+    tree = build_tree([draw(3), draw(4), draw(5)])
+    trunks = [draw(48), draw(48)]
+    return FedBatch(
+        [Conversation(each, (Branch(24, draw(4), tree), Branch(48, (), tree)), with_context=True) for each in trunks],
+        pad_id=0,
+    ).feeds()
+
+
+def _trace(model: FedModel, path: Path, *, is_fused: bool) -> None:
+    probe = build_probe(vocabulary=16)
+    inputs = tuple(torch.from_numpy(probe[name]) for name in INPUT_AXES)
+    axes = {name: dict(enumerate(names)) for name, names in (INPUT_AXES | OUTPUT_AXES).items()}
+    with warnings.catch_warnings(), torch.inference_mode():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            model,
+            inputs,
+            str(path),
+            input_names=list(INPUT_AXES),
+            output_names=list(OUTPUT_AXES),
+            dynamic_axes=axes,
+            opset_version=TRACED_OPSET,
+            custom_opsets={MICROSOFT: 1} if is_fused else None,
+            dynamo=False,
+        )
+
+
+def _check_axes(model: onnx.ModelProto, path: Path) -> None:
+    for kind, tensors, expected in (
+        ("input", model.graph.input, INPUT_AXES),
+        ("output", model.graph.output, OUTPUT_AXES),
+    ):
+        found = {tensor.name: tuple(axis.dim_param for axis in tensor.type.tensor_type.shape.dim) for tensor in tensors}
+        if found != expected:
+            raise GraphExportError(f"{path}: has the {kind}s {found}, expected {expected}")

@@ -15,7 +15,7 @@ import onnx
 from onnx import GraphProto, NodeProto, helper, numpy_helper
 
 from turnscore_exporters.errors import GraphExportError
-from turnscore_exporters.graphs.plain_operators import replace_nodes
+from turnscore_exporters.graphs.int8 import replace_nodes
 
 TOKEN_IDS, MASK = "input_ids", "attention_mask"
 # Each token's result comes of that token alone, where the right side of a MatMul is constant and a Reduce is over the

@@ -15,8 +15,7 @@ from turnscore_models import Bundle, GraphVariant
 
 from turnscore_exporters.bundles.encoder import MIN_PARITY_TURNS, BundleSource, GraphChoice, write_files
 from turnscore_exporters.bundles.parity import examine_graphs
-from turnscore_exporters.bundles.self_test import build_self_test
-from turnscore_exporters.bundles.self_test_turns import self_test_turns
+from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns
 from turnscore_exporters.bundles.writer import DEFAULT_GRAPHS, finish_bundle, fresh_folder, start_bundle
 from turnscore_exporters.data.reference_turns import ReferenceTurns
 from turnscore_exporters.errors import CheckpointError

@@ -27,8 +27,7 @@ from turnscore_models import Bundle, GraphVariant
 
 from turnscore_exporters.bundles.encoder import MIN_PARITY_TURNS, GraphChoice
 from turnscore_exporters.bundles.parity import Drift, check_parity, serve_turns, turns_of
-from turnscore_exporters.bundles.self_test import build_self_test
-from turnscore_exporters.bundles.self_test_turns import self_test_turns
+from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns
 from turnscore_exporters.bundles.writer import (
     CALIBRATION_FILE,
     GRAPH_FILES,
@@ -42,7 +41,7 @@ from turnscore_exporters.bundles.writer import (
 from turnscore_exporters.data.reference_turns import ReferenceTurns
 from turnscore_exporters.errors import CheckpointError, ExporterError
 from turnscore_exporters.graphs.export import BertGraph, GraphContract, export_fp32
-from turnscore_exporters.graphs.quantization import quantize_int8
+from turnscore_exporters.graphs.int8 import quantize_int8
 from turnscore_exporters.graphs.unpadding import skip_padding
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.pair_models.models import (

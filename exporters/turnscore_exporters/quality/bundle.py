@@ -24,8 +24,7 @@ from turnscore_models import Bundle, GraphVariant
 
 from turnscore_exporters.bundles.encoder import MIN_PARITY_TURNS, BundleSource, GraphChoice, write_files
 from turnscore_exporters.bundles.parity import PACKS_AT_ONCE, check_parity
-from turnscore_exporters.bundles.self_test import build_self_test
-from turnscore_exporters.bundles.self_test_turns import self_test_turns
+from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns
 from turnscore_exporters.bundles.writer import (
     DEFAULT_GRAPHS,
     calibrate,
@@ -35,11 +34,11 @@ from turnscore_exporters.bundles.writer import (
 )
 from turnscore_exporters.errors import CheckpointError, ParityError
 from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, GraphContract
-from turnscore_exporters.graphs.half_emulation import examined_graph
+from turnscore_exporters.graphs.fp16 import examined_graph
 from turnscore_exporters.json_files import read_json, write_json
 from turnscore_exporters.quality.model import QualityModel, RowBuilder, load_model, smooth_joint_layers
 from turnscore_exporters.quality.value import VALUE_FILE, read_formula, score_heads
-from turnscore_exporters.training.checkpoint_files import read_smoothing
+from turnscore_exporters.training.checkpoints import read_smoothing
 from turnscore_exporters.training.encoders import Encoder
 
 KIND = "quality"

@@ -28,9 +28,9 @@ from turnscore_exporters.quality.negatives import Negatives
 from turnscore_exporters.quality.spoken_turns import SOURCES, read_source
 from turnscore_exporters.quality.training import JudgedRecipe, Material, plan_steps, train_judged
 from turnscore_exporters.quality.value import fit_value, write_formula
-from turnscore_exporters.training.checkpoint_files import WEIGHTS_FILE
+from turnscore_exporters.training.checkpoints import WEIGHTS_FILE
 from turnscore_exporters.training.encoders import Encoder, load_encoder
-from turnscore_exporters.training.runs import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, claim_folder
+from turnscore_exporters.training.loop import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, claim_folder
 
 
 @dataclass(frozen=True, kw_only=True)

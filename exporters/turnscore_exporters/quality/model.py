@@ -30,8 +30,8 @@ from turnscore_core.scorers.quality_rows import (
 
 from turnscore_exporters.errors import EncoderError
 from turnscore_exporters.graphs.export import BertGraph
-from turnscore_exporters.graphs.quantization import smoothing_factors
-from turnscore_exporters.training.checkpoint_files import read_checkpoint, write_checkpoint
+from turnscore_exporters.graphs.int8 import smoothing_factors
+from turnscore_exporters.training.checkpoints import read_checkpoint, write_checkpoint
 from turnscore_exporters.training.encoders import Encoder, pad_rows
 
 RELEVANT, FLUENT, ENGAGING, SENTIMENT, CONTINUES, OVERALL = range(len(HEADS))

@@ -15,8 +15,7 @@ from turnscore_assessment.data.dialogues import SYSTEM, USER
 
 from turnscore_exporters.data.contrast_text import DULL_REPLIES, MarkovChain
 from turnscore_exporters.quality.spoken_turns import SpokenTurn
-from turnscore_exporters.sentiment.labels import score_vader
-from turnscore_exporters.sentiment.negatives import garble
+from turnscore_exporters.sentiment.labels import garble, score_vader
 
 LENGTH_STEPS = (4, 7, 10, 14, 19, 26)
 """Words at which responses change their length class: a random negative is as long as the real response."""

@@ -23,9 +23,9 @@ from turnscore_exporters.json_files import write_json
 from turnscore_exporters.quality.bundle import KIND
 from turnscore_exporters.quality.model import QualityModel, QualitySettings, save_model
 from turnscore_exporters.quality.value import ValueFormula, write_formula
-from turnscore_exporters.training.checkpoint_files import Factors, write_smoothing
+from turnscore_exporters.training.checkpoints import Factors, write_smoothing
 from turnscore_exporters.training.encoders import load_encoder
-from turnscore_exporters.training.runs import REPORT_FILE, TRAINING_FILE
+from turnscore_exporters.training.loop import REPORT_FILE, TRAINING_FILE
 
 GRAPH = "cpu-int8"
 _PART = re.compile(r"/encoder/encoder/layer\.(?P<layer>\d+)/attention/self/.*/(?P<part>query|key|value)/(bias|product)")

@@ -16,8 +16,7 @@ from turnscore_models import Bundle, GraphVariant
 
 from turnscore_exporters.bundles.encoder import MIN_PARITY_TURNS, BundleSource, GraphChoice, write_files
 from turnscore_exporters.bundles.parity import check_parity, serve_turns
-from turnscore_exporters.bundles.self_test import build_self_test
-from turnscore_exporters.bundles.self_test_turns import self_test_turns
+from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns
 from turnscore_exporters.bundles.writer import (
     DEFAULT_GRAPHS,
     finish_bundle,
@@ -25,11 +24,11 @@ from turnscore_exporters.bundles.writer import (
     start_bundle,
 )
 from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, GraphContract
-from turnscore_exporters.graphs.half_emulation import examined_graph
+from turnscore_exporters.graphs.fp16 import examined_graph
 from turnscore_exporters.json_files import read_json
-from turnscore_exporters.sentiment.job import DEVELOPMENT_FILE, DEVELOPMENT_FORM
 from turnscore_exporters.sentiment.model import RowBuilder, SentimentStopModel, load_model, score_rows
 from turnscore_exporters.sentiment.report import read_judged_responses
+from turnscore_exporters.sentiment.training import DEVELOPMENT_FILE, DEVELOPMENT_FORM
 from turnscore_exporters.training.encoders import Encoder
 
 KIND = "sentiment_stop"

@@ -13,7 +13,7 @@ from turnscore_assessment.data.dialogues import Spoken
 from turnscore_core.scorers.sentiment_rows import DialogueRow, RowLayout, SpecialTokens, lay_out_row
 
 from turnscore_exporters.graphs.export import BertGraph
-from turnscore_exporters.training.checkpoint_files import read_checkpoint, write_checkpoint
+from turnscore_exporters.training.checkpoints import read_checkpoint, write_checkpoint
 from turnscore_exporters.training.encoders import Encoder, pad_rows
 
 ROWS_AT_ONCE = 64

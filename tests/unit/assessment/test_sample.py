@@ -11,9 +11,8 @@ from turnscore_assessment.files import read_rows
 from turnscore_assessment.sample.sentences import Kind
 from turnscore_assessment.sample.sets import ROW_FILES, talk_for
 from turnscore_assessment.sample.writing import write_sample
-from turnscore_exporters.data.convai import Split
+from turnscore_exporters.data.convai import EngagementPaths, Split, read_engagement_data
 from turnscore_exporters.data.reference_turns import read_reference_turns
-from turnscore_exporters.engagement.data import EngagementPaths, read_engagement_data
 from typer.testing import CliRunner
 
 

@@ -33,7 +33,7 @@ from paper_systems.ruber import (
 )
 from support.pair_checkpoints import save_tiny_masked, save_tiny_pair
 from transformers import AutoModelForMaskedLM
-from turnscore_exporters.data.pairs import EngagementPair
+from turnscore_exporters.data.convai import EngagementPair
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.pair_models.models import (
     FrozenVectors,

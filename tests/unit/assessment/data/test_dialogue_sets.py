@@ -9,7 +9,7 @@ from support.sentiment_data import write_sentiment_data
 from turnscore_assessment.data.dialogue_sets import DialogueSet, ObservedTurn, observe_turns, read_sets, read_turns
 from turnscore_assessment.data.dialogues import read_dialogues
 from turnscore_assessment.errors import BadFileError
-from turnscore_exporters.sentiment.negatives import BadResponses, garble, is_insult
+from turnscore_exporters.sentiment.labels import BadResponses, garble, is_insult
 
 DIALOGUE = [("user", "hi"), ("system", "hello"), ("user", "nice"), ("system", "what?")]
 GOODBYE = [("user", "hi"), ("system", "hello"), ("user", "bye"), ("system", "see you")]

@@ -6,7 +6,7 @@ import pytest
 from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.scorers.scorer import RawScore
 from turnscore_exporters.bundles import self_test
-from turnscore_exporters.bundles.self_test_turns import SELF_TEST_TEXTS
+from turnscore_exporters.bundles.self_test import SELF_TEST_TEXTS, record_outputs
 from turnscore_exporters.commands.export import app
 from turnscore_exporters.errors import ExporterError
 from turnscore_models import read_bundle, starter_bundles
@@ -61,11 +61,11 @@ def test_a_graph_that_scores_every_turn_alike_is_not_exported(monkeypatch: pytes
     alike = [RawScore(0.5)] * len(bundle.self_test().turns)
     monkeypatch.setattr(self_test, "score_turns", lambda *_: alike)
     with pytest.raises(ExporterError, match=r"scores every self-test turn 0\.5"):
-        self_test.record_outputs(bundle, ["cpu-int8"])
+        record_outputs(bundle, ["cpu-int8"])
 
 
 def test_a_narrow_scale_has_a_narrow_tolerance(monkeypatch: pytest.MonkeyPatch):
     bundle = read_bundle(ENGAGEMENT)
     narrow = [RawScore(0.5 + place / 1000) for place in range(len(bundle.self_test().turns))]
     monkeypatch.setattr(self_test, "score_turns", lambda *_: narrow)
-    assert self_test.record_outputs(bundle, ["cpu-int8"]).tolerances == {"cpu-int8": 0.00055}
+    assert record_outputs(bundle, ["cpu-int8"]).tolerances == {"cpu-int8": 0.00055}

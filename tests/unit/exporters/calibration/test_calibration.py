@@ -20,11 +20,15 @@ from turnscore_client.testing import MockTurnScore
 from turnscore_core.loaded_scorer import load_scorer, score_turns
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_exporters.calibration import recalibration
-from turnscore_exporters.calibration.calibration import calibrate_formula
-from turnscore_exporters.calibration.job import score_by_service
-from turnscore_exporters.calibration.rated_file import read_rated_turns
+from turnscore_exporters.calibration.job import read_rated_turns, score_by_service
 from turnscore_exporters.calibration.recalibration import RatedHeads, assign_folds, choose_formula, weigh_rated
-from turnscore_exporters.calibration.thresholds import choose_order, find_threshold, least_good_turns, measure_recall
+from turnscore_exporters.calibration.thresholds import (
+    calibrate_formula,
+    choose_order,
+    find_threshold,
+    least_good_turns,
+    measure_recall,
+)
 from turnscore_exporters.errors import ExporterError
 from turnscore_models import Bundle, read_bundle, starter_bundles
 from typer.testing import CliRunner, Result

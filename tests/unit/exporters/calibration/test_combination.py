@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from turnscore_exporters.calibration.combination import parse_weights, write_combination_percentiles
 from turnscore_exporters.data.reference_turns import ReferenceTurns
 from turnscore_exporters.errors import ExporterError
+from turnscore_exporters.rebuild_bundle import parse_weights, write_combination_percentiles
 from turnscore_models import read_bundle, starter_bundles
 
 TURNS = ReferenceTurns([("hi", f"we saw {n} boats on the lake") for n in range(12)], "made up")

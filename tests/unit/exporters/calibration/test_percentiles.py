@@ -11,8 +11,8 @@ from turnscore_assessment.data.dialogue_sets import STATED, ObservedTurn, Popula
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer, score_turns
 from turnscore_core.scorers.quality_rows import HEADS
 from turnscore_core.scorers.scorer import RawScore
-from turnscore_exporters.calibration.percentiles import renew_percentiles
 from turnscore_exporters.errors import ExporterError
+from turnscore_exporters.rebuild_bundle import renew_percentiles
 from turnscore_models import Bundle, read_bundle, starter_bundles
 
 STARTERS = {folder.name: folder for folder in starter_bundles()}

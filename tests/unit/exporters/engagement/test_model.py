@@ -10,16 +10,17 @@ import pytest
 import torch
 from turnscore_assessment.errors import BadFileError
 from turnscore_exporters.data.contrast_text import DULL_REPLIES, ContrastText, TextPair
-from turnscore_exporters.data.pairs import read_pair_csv
-from turnscore_exporters.engagement.blend import fit_blend, read_columns
+from turnscore_exporters.data.convai import read_pair_csv
 from turnscore_exporters.engagement.model import (
     Combination,
     EngagementModel,
     ModelSettings,
     Pooling,
     collate_pairs,
+    fit_blend,
     load_model,
     pool,
+    read_columns,
     save_model,
     score_pairs,
 )

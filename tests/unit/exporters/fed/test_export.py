@@ -14,11 +14,8 @@ from turnscore_core.loaded_scorer import load_scorer
 from turnscore_exporters.bundles.writer import GRAPH_FILES
 from turnscore_exporters.commands.export import app
 from turnscore_exporters.errors import CheckpointError, ExporterError, ParityError
-from turnscore_exporters.fed.bundle import read_reference
-from turnscore_exporters.fed.checkpoint import FedCheckpoint, load_checkpoint
-from turnscore_exporters.fed.graphs import build_probe, export_graph, export_int8
-from turnscore_exporters.fed.job import FedJob, run_fed_job
-from turnscore_exporters.fed.qualities import read_qualities
+from turnscore_exporters.fed.bundle import FedJob, read_qualities, read_reference, run_fed_job
+from turnscore_exporters.fed.model import FedCheckpoint, build_probe, export_graph, export_int8, load_checkpoint
 from turnscore_models import copy_bundle, read_bundle
 from typer.testing import CliRunner
 

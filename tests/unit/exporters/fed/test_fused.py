@@ -16,12 +16,16 @@ from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch
 from turnscore_core.scorers.fed.tree import build_tree
 from turnscore_exporters.commands.export import app
 from turnscore_exporters.errors import GraphExportError
-from turnscore_exporters.fed import graphs as fed_graphs
-from turnscore_exporters.fed.attention import count_fused
-from turnscore_exporters.fed.checkpoint import FedCheckpoint, load_checkpoint
-from turnscore_exporters.fed.graphs import INPUT_AXES, export_graph
-from turnscore_exporters.fed.model import FedModel
-from turnscore_exporters.graphs.half_emulation import emulate_fp16
+from turnscore_exporters.fed import model as fed_graphs
+from turnscore_exporters.fed.model import (
+    INPUT_AXES,
+    FedCheckpoint,
+    FedModel,
+    count_fused,
+    export_graph,
+    load_checkpoint,
+)
+from turnscore_exporters.graphs.fp16 import emulate_fp16
 from turnscore_models import read_bundle
 from typer.testing import CliRunner
 

@@ -6,10 +6,17 @@ import torch
 from support.exporter_data import build_sentence, write_rows
 from turnscore_assessment.errors import BadFileError
 from turnscore_exporters.errors import CheckpointError
-from turnscore_exporters.fed.checkpoint import load_checkpoint
-from turnscore_exporters.fed.language_model import LanguageModelSize, train_tokenizer
-from turnscore_exporters.fed.language_model_data import TextSource, cut_windows, group_windows, read_texts
-from turnscore_exporters.fed.language_model_job import LanguageModelJob, run_language_model_job
+from turnscore_exporters.fed.language_model import (
+    LanguageModelJob,
+    LanguageModelSize,
+    TextSource,
+    cut_windows,
+    group_windows,
+    read_texts,
+    run_language_model_job,
+    train_tokenizer,
+)
+from turnscore_exporters.fed.model import load_checkpoint
 
 SIZE = LanguageModelSize(vocabulary=320, positions=64, width=16, layers=1, heads=2)
 EOS = 0
@@ -76,13 +83,13 @@ def test_an_interrupted_run_ends_with_the_weights_of_one_that_was_not(
         for name in ("whole", "halted")
     )
     run_language_model_job(whole)
-    monkeypatch.setattr("turnscore_exporters.fed.language_model_job.measure_perplexity", _stop)
+    monkeypatch.setattr("turnscore_exporters.fed.language_model.measure_perplexity", _stop)
     with monkeypatch.context() as patch:
-        patch.setattr("turnscore_exporters.fed.language_model_job.LoopSettings", _halting_settings)
-        patch.setattr("turnscore_exporters.fed.language_model_job.compute_loss", _failing_from(4))
+        patch.setattr("turnscore_exporters.fed.language_model.LoopSettings", _halting_settings)
+        patch.setattr("turnscore_exporters.fed.language_model.compute_loss", _failing_from(4))
         with pytest.raises(KeyboardInterrupt):
             run_language_model_job(halted)
-    monkeypatch.setattr("turnscore_exporters.fed.language_model_job.measure_perplexity", lambda *_: 1.0)
+    monkeypatch.setattr("turnscore_exporters.fed.language_model.measure_perplexity", lambda *_: 1.0)
     run_language_model_job(halted)
     expected, found = (load_checkpoint(str(tmp_path / name)).model.state_dict() for name in ("whole", "halted"))
     assert all(torch.equal(expected[name], found[name]) for name in expected)
@@ -124,7 +131,7 @@ def _halting_settings(**settings: object) -> object:
 
 
 def _failing_from(step: int) -> object:
-    from turnscore_exporters.fed.language_model_job import compute_loss
+    from turnscore_exporters.fed.language_model import compute_loss
 
     calls = iter(range(100))
 

@@ -5,9 +5,8 @@ import torch
 from support.fed_checkpoints import save_tiny_dialogpt
 from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch
 from turnscore_core.scorers.fed.tree import build_tree
-from turnscore_exporters.fed.checkpoint import load_checkpoint
-from turnscore_exporters.fed.model import FedModel
-from turnscore_exporters.fed.published import measure_losses
+from turnscore_exporters.fed.model import FedModel, load_checkpoint
+from turnscore_exporters.fed.parity import measure_losses
 
 TRUNK = (0, 40, 41, 42, 0, 50, 51, 0, 60, 61, 62, 63, 0)
 FOLLOW_UPS = [[70, 71, 72], [70, 73, 74, 75], [80, 81]]

@@ -15,8 +15,7 @@ from turnscore_exporters.bundles.parity import check_parity, turns_of
 from turnscore_exporters.engagement.model import CONTRACT, EngagementModel, ModelSettings
 from turnscore_exporters.errors import GraphExportError, ParityError
 from turnscore_exporters.graphs.export import check_graph, export_fp32
-from turnscore_exporters.graphs.half_emulation import emulate_fp16, examined_graph
-from turnscore_exporters.graphs.half_precision import convert_fp16
+from turnscore_exporters.graphs.fp16 import convert_fp16, emulate_fp16, examined_graph
 from turnscore_exporters.training.encoders import load_encoder
 
 LAYERS = 2

@@ -15,7 +15,7 @@ from onnxruntime.transformers import optimizer
 from onnxruntime.transformers.fusion_options import FusionOptions
 from transformers import BertConfig, BertModel
 from turnscore_exporters.errors import GraphExportError
-from turnscore_exporters.graphs.quantization import quantize_int8, quantize_matrix, smoothing_factors
+from turnscore_exporters.graphs.int8 import quantize_int8, quantize_matrix, smoothing_factors
 from turnscore_exporters.graphs.unpadding import skip_padding
 
 HIDDEN, HEADS, LAYERS, VOCABULARY = 64, 4, 3, 500

@@ -22,7 +22,7 @@ from turnscore_exporters.bundles.encoder import GraphChoice
 from turnscore_exporters.commands.export import app
 from turnscore_exporters.errors import CheckpointError, ParityError
 from turnscore_exporters.graphs.export import export_fp32
-from turnscore_exporters.graphs.quantization import quantize_int8
+from turnscore_exporters.graphs.int8 import quantize_int8
 from turnscore_exporters.graphs.unpadding import skip_padding
 from turnscore_exporters.quality import bundle as bundle_module
 from turnscore_exporters.quality.bundle import (

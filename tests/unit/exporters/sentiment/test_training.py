@@ -9,6 +9,7 @@ import torch
 from turnscore_assessment.data.dialogue_sets import ObservedTurn
 from turnscore_core.scorers.sentiment_rows import DialogueRow, RowLayout
 from turnscore_exporters.errors import EncoderError, ExporterError
+from turnscore_exporters.sentiment.labels import NegativeRecipe
 from turnscore_exporters.sentiment.model import (
     ModelSettings,
     RowBuilder,
@@ -20,7 +21,6 @@ from turnscore_exporters.sentiment.model import (
     save_model,
     score_rows,
 )
-from turnscore_exporters.sentiment.negatives import NegativeRecipe
 from turnscore_exporters.sentiment.training import (
     UNKNOWN,
     LabelledRow,
@@ -30,8 +30,8 @@ from turnscore_exporters.sentiment.training import (
     form_batches,
     train_model,
 )
-from turnscore_exporters.training import loop
 from turnscore_exporters.training.encoders import load_encoder
+from turnscore_exporters.training.loop import WeightAverage
 
 CONTEXT = (("user", "hi"), ("system", "what did you do"), ("user", "i saw whales"))
 TURNS = [
@@ -121,15 +121,15 @@ def test_a_resumed_training_ends_with_the_weights_of_one_that_was_not_interrupte
 
     monkeypatch.setattr("turnscore_exporters.sentiment.training.SAVE_EVERY", 4)
     whole = train(tmp_path / "whole")
-    updates = loop.WeightAverage.update
+    updates = WeightAverage.update
 
-    def update_until_interrupted(self: loop.WeightAverage, model: SentimentStopModel, step: int) -> None:
+    def update_until_interrupted(self: WeightAverage, model: SentimentStopModel, step: int) -> None:
         if step == 9:
             raise InterruptionError
         updates(self, model, step)
 
     with monkeypatch.context() as patched:
-        patched.setattr(loop.WeightAverage, "update", update_until_interrupted)
+        patched.setattr(WeightAverage, "update", update_until_interrupted)
         with pytest.raises(InterruptionError):
             train(tmp_path / "state")
     resumed = train(tmp_path / "state")

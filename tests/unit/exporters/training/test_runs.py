@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from turnscore_exporters.errors import ExporterError
-from turnscore_exporters.training.runs import claim_choices, claim_folder
+from turnscore_exporters.training.loop import claim_choices, claim_folder
 
 
 def test_a_folder_whose_training_began_on_other_data_is_refused(tmp_path: Path) -> None:

@@ -1,27 +1,55 @@
-"""Renews a bundle's percentiles: its curves over the population's turns, as its graph for a CPU scores them.
-
-Weights and self-test stay as they are.
-"""
+"""Rebuilds parts of an existing bundle, weights byte for byte: self-test, percentiles, a combination's curve."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel
-from turnscore_assessment.agreement.bundles import make_turn, score_turns
+from turnscore_assessment.agreement.bundles import load_bundles, make_turn, score_turns
 from turnscore_assessment.data.dialogue_sets import STATED, ObservedTurn, Population
 from turnscore_core.inference.cpu_budget import usable_cpus
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_core.scorers.fed.options import FedBundleOptions
 from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_core.scorers.scorer import RawScore
-from turnscore_models import Bundle, Calibration, write_bundle
+from turnscore_models import (
+    Bundle,
+    Calibration,
+    CombinationCalibration,
+    write_bundle,
+)
 
-from turnscore_exporters.bundles.self_test import start_version
+from turnscore_exporters.bundles.parity import turns_of
+from turnscore_exporters.bundles.self_test import (
+    SELF_TEST_TEXTS,
+    build_self_test,
+    self_test_turns,
+    start_version,
+    write_self_test,
+)
 from turnscore_exporters.bundles.writer import calibrate
+from turnscore_exporters.data.reference_turns import ReferenceTurns
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.fed.parity import mean_values, serve_both_losses, write_reference
 from turnscore_exporters.json_files import read_json, write_json
+
+
+def renew_self_test(bundle: Bundle, version: str, output: Path) -> Bundle:
+    """Writes the bundle as that version into the empty or missing folder `output`, with its kind's current self-test.
+
+    Everything else stays, weights byte for byte; a turn keeps the checkpoint's value. Raises ExporterError where the
+    folder is in use or the kind has no self-test.
+    """
+    kind = bundle.manifest.kind
+    if kind not in SELF_TEST_TEXTS:
+        raise ExporterError(f"no self-test turns are known for bundles of kind {kind!r}")
+    copied = start_version(bundle, version, output)
+    known = {(tuple(each.context), each.response): each.value for each in bundle.self_test().turns}
+    turns = self_test_turns(kind)
+    values = [known.get((tuple((t.speaker, t.text) for t in each.context), each.response)) for each in turns]
+    manifest = copied.manifest.model_copy(update={"version": version})
+    return write_self_test(copied, manifest, build_self_test(turns, values))
+
 
 LEAST_TURNS = 100
 """Fewer turns leave some percentiles without a turn of their own. Specified."""
@@ -94,3 +122,49 @@ def _write_fed_curves(loaded: LoadedScorer, turns: Sequence[ObservedTurn], sourc
 
 
 _WRITERS: Mapping[str, Callable[[LoadedScorer, Sequence[ObservedTurn], str], None]] = {"fed": _write_fed_curves}
+
+
+def parse_weights(given: Sequence[str]) -> dict[str, float]:
+    """`quality.relevant=0.5` as part and weight; ExporterError quoting what is wrong."""
+    weights: dict[str, float] = {}
+    for each in given:
+        part, _, number = each.partition("=")
+        try:
+            weights[part] = float(number)
+        except ValueError:
+            raise ExporterError(f"--weight is {each!r}, expected a part and a number such as engagement=0.5") from None
+    if not weights:
+        raise ExporterError("give at least one --weight")
+    return weights
+
+
+def write_combination_percentiles(
+    weights: Mapping[str, float], bundles: Sequence[str], reference: ReferenceTurns, output: Path
+) -> CombinationCalibration:
+    """The percentiles of the weighted sum over the turns, with the versions and weights that they are of.
+
+    Raises ExporterError where no bundle has a part's scorer, or the scorer does not give the part.
+    """
+    scorers = load_bundles(bundles)
+    turns = turns_of(reference.pairs)
+    values = [0.0] * len(turns)
+    names = list(dict.fromkeys(part.partition(".")[0] for part in weights))
+    for name in names:
+        if name not in scorers:
+            raise ExporterError(f"--weight names {name}, which no --bundle is; given: {', '.join(scorers)}")
+        scores = score_turns(scorers[name], [scorers[name].trim(turn) for turn in turns])
+        own = {part: weight for part, weight in weights.items() if part.partition(".")[0] == name}
+        for place, score in enumerate(scores):
+            values[place] += sum(weight * _read_part(part, score) for part, weight in own.items())
+    models = {name: scorers[name].bundle.manifest.reference for name in names}
+    curve = calibrate(values, reference.source)
+    found = CombinationCalibration(**dict(curve), models=models, weights=dict(weights))
+    write_json(output, found)
+    return found
+
+
+def _read_part(part: str, score: RawScore) -> float:
+    name, _, detail = part.partition(".")
+    if detail and detail not in score.details:
+        raise ExporterError(f"--weight names {part}; the parts of {name} are {', '.join(score.details) or 'none'}")
+    return score.details[detail] if detail else score.value
