@@ -55,6 +55,13 @@ def test_the_pages_that_the_code_names_exist():
     assert sorted(name for name in named if not (ROOT / name).exists()) == []
 
 
+def test_the_make_targets_that_pages_name_exist():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = {name for text in PAGES.values() for name in re.findall(r"(?:`|^ *|&& )make ([a-z][a-z-]*)", text, re.M)}
+    assert len(named) > 10
+    assert named - targets == set()
+
+
 def test_every_file_of_results_says_how_it_was_measured():
     for path in (ROOT / "results").glob("*.json"):
         found = json.loads(path.read_text(encoding="utf-8"))
