@@ -27,7 +27,7 @@ from turnscore_assessment.data.labelled_turns import (
     read_judged_turns,
 )
 from turnscore_assessment.rendering import table_head, table_row
-from turnscore_core.inference.cpu_budget import usable_cpus
+from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer, read_turn
 from turnscore_core.scorers.quality import QualityOptions
 from turnscore_core.scorers.turn_warnings import find_repeats

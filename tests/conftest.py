@@ -8,9 +8,8 @@ import httpx
 import pytest
 from support.dealing import pytest_collection_modifyitems, pytest_sessionstart, pytest_xdist_make_scheduler
 from support.fakes import FakeScorer, loaded_fake
-from turnscore_core.inference.devices import Device, choose_devices
-from turnscore_core.inference.machine import ThisMachine
-from turnscore_core.inference.onnx_library import DeviceError
+from turnscore_core.inference.devices import Device, ThisMachine, choose_devices
+from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_service.api.http.app import create_http_door
 from turnscore_service.api.http.shedding_door import SheddingDoor
 from turnscore_service.lifecycle.runtime import Runtime

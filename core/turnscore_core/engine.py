@@ -44,10 +44,8 @@ from turnscore_core.score_entries import (
     encode_entry,
     mark_key,
 )
-from turnscore_core.scorers.fields import Fields
 from turnscore_core.scorers.history import History
-from turnscore_core.scorers.parts import ScorePart, parts_reader
-from turnscore_core.scorers.scorer import BuildsPlans, TokenPack, TurnToScore
+from turnscore_core.scorers.scorer import BuildsPlans, Fields, ScorePart, TokenPack, TurnToScore, parts_reader
 from turnscore_core.scoring import (
     Item,
     Outcome,

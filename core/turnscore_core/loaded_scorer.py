@@ -25,11 +25,17 @@ from turnscore_core.batches import BatchBudget
 from turnscore_core.inference.concurrency import Concurrency, candidates, choose, take_sample
 from turnscore_core.inference.cuda_backend import CudaBackend, CudaOptions
 from turnscore_core.inference.devices import CPU, Device
-from turnscore_core.inference.onnx_backend import Backend, OnnxBackend, RunCount, Tensor
-from turnscore_core.inference.onnx_library import load_onnxruntime
-from turnscore_core.scorers.fields import count_chars
-from turnscore_core.scorers.parts import Trims, parts_reader
-from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, HasHeads, RawScore, Scorer, TurnToScore
+from turnscore_core.inference.onnx_backend import Backend, OnnxBackend, RunCount, Tensor, load_onnxruntime
+from turnscore_core.scorers.scorer import (
+    PERCENTILE_SUFFIX,
+    HasHeads,
+    RawScore,
+    Scorer,
+    Trims,
+    TurnToScore,
+    count_chars,
+    parts_reader,
+)
 
 
 def read_turn(each: SelfTestTurn) -> TurnToScore:

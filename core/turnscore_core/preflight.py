@@ -1,25 +1,64 @@
-"""Preflight: a process of its own loads a version of a bundle and scores its self-test, beside a service."""
+"""Preflight: a process of its own loads a bundle and scores its self-test, while another version serves."""
 
+import asyncio
 import ctypes
 import logging
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock, Thread
-from typing import IO
+from typing import IO, TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
 from turnscore_models import Bundle, BundleError, GraphVariant, read_bundle
 
-from turnscore_core.background import run_in_background
 from turnscore_core.inference.concurrency import Concurrency
-from turnscore_core.inference.onnx_library import DeviceError
+from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.loaded_scorer import prove_scorer
+
+_Result = TypeVar("_Result")
+
+
+async def run_in_background(work: Callable[[], _Result]) -> _Result:
+    """What the work returns or raises. A daemon does it, which cannot keep the process from ending."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[_Result] = loop.create_future()
+    threading.Thread(target=_perform, args=(work, loop, done), name="turnscore-background", daemon=True).start()
+    try:
+        return await done
+    finally:
+        del done  # an error's traceback has this frame: both would keep each other, and a model that was refused
+
+
+def _perform(work: Callable[[], _Result], loop: asyncio.AbstractEventLoop, done: "asyncio.Future[_Result]") -> None:
+    """In the thread."""
+    try:
+        with suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
+            try:
+                result = work()
+            except Exception as error:
+                loop.call_soon_threadsafe(_fail, done, error)
+            else:
+                loop.call_soon_threadsafe(_succeed, done, result)
+    finally:
+        del done, work  # as above
+
+
+def _succeed(done: "asyncio.Future[_Result]", result: _Result) -> None:
+    if not done.done():  # whoever waited is still there
+        done.set_result(result)
+
+
+def _fail(done: "asyncio.Future[_Result]", error: Exception) -> None:
+    if not done.done():
+        done.set_exception(error)
+
 
 _PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that this process gets when the thread that started it ends."""

@@ -32,9 +32,7 @@ import numpy as np
 from turnscore_wire import TokenCount
 
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.scorers.fields import Field, Fields, pack_fields
-from turnscore_core.scorers.parts import ScorePart
-from turnscore_core.scorers.scorer import RawScore
+from turnscore_core.scorers.scorer import Field, Fields, RawScore, ScorePart, pack_fields
 from turnscore_core.scorers.turn_warnings import WARNINGS
 
 ENTRY_FORMAT = 3

@@ -23,9 +23,16 @@ from turnscore_core.errors import (
 )
 from turnscore_core.inference.onnx_backend import OutOfMemoryError
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.scorers.parts import ScorePart
-from turnscore_core.scorers.scorer import BuildsPlans, MergesPieces, RawScore, Scorer, TokenPack, TurnToScore
-from turnscore_core.scorers.token_counts import count_tokens
+from turnscore_core.scorers.scorer import (
+    BuildsPlans,
+    MergesPieces,
+    RawScore,
+    ScorePart,
+    Scorer,
+    TokenPack,
+    TurnToScore,
+    count_tokens,
+)
 
 PackResult = tuple[RawScore | FailedScoringError, ...] | Exception
 """A pack's scores, one for each of its answers, or what the runtime raised when the pack stood alone."""

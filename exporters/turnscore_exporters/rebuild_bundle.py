@@ -7,9 +7,9 @@ from pathlib import Path
 from pydantic import BaseModel
 from turnscore_assessment.agreement.bundles import load_bundles, make_turn, score_turns
 from turnscore_assessment.data.dialogue_sets import STATED, ObservedTurn, Population
-from turnscore_core.inference.cpu_budget import usable_cpus
+from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
-from turnscore_core.scorers.fed.options import FedBundleOptions
+from turnscore_core.scorers.fed.questions import FedBundleOptions
 from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_core.scorers.scorer import RawScore
 from turnscore_models import (

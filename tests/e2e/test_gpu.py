@@ -11,9 +11,8 @@ from support import plain_http
 from support.conditions import wait_until
 from support.processes import running_service
 from turnscore_bench.gpu.__main__ import main
-from turnscore_core.inference.devices import choose_devices
-from turnscore_core.inference.machine import ThisMachine
-from turnscore_core.inference.onnx_library import DeviceError
+from turnscore_core.inference.devices import ThisMachine, choose_devices
+from turnscore_core.inference.onnx_backend import DeviceError
 
 pytestmark = pytest.mark.e2e
 PROGRAMS = Path(sys.executable).parent

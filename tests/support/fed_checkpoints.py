@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
-from turnscore_core.scorers.fed.options import FedBundleOptions
+from turnscore_core.scorers.fed.questions import FedBundleOptions
 from turnscore_exporters.fed.bundle import REFERENCE_FILE, FedExport, export_fed, read_qualities
 from turnscore_exporters.fed.language_model import END_OF_TEXT, save_tokenizer, train_tokenizer
 from turnscore_exporters.fed.model import load_checkpoint

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from turnscore_core.inference.cuda_driver import CudaDriverError, Gpu
-from turnscore_core.inference.machine import CudaDevices
-from turnscore_core.inference.onnx_library import CUDA_PROVIDER, DeviceError, OnnxBuild
+from turnscore_core.inference.devices import CudaDevices, CudaDriverError, Gpu
+from turnscore_core.inference.onnx_backend import CUDA_PROVIDER, DeviceError, OnnxBuild
 
 CPU_BUILD = OnnxBuild(
     version="1.31.1", packages=("onnxruntime",), providers=("CPUExecutionProvider",), cuda_version=None

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from turnscore_core.inference.cpu_budget import usable_cpus
+from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
 from turnscore_models import Bundle, BundleError

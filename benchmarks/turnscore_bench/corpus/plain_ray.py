@@ -9,7 +9,7 @@ import pyarrow as pa
 import ray
 from pyarrow import parquet
 from tokenizers import Tokenizer
-from turnscore_core.inference.cpu_budget import usable_cpus
+from turnscore_core.inference.devices import usable_cpus
 from turnscore_models import read_bundle
 
 from turnscore_bench.corpus.dialogues import read_dialogues

@@ -14,7 +14,7 @@ from typing import Any
 
 from turnscore_client import TurnScoreClient
 from turnscore_core.engine import Engine
-from turnscore_core.inference.cpu_budget import usable_cpus
+from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_core.scorers.history import History
 from turnscore_core.scorers.scorer import TurnToScore

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from tokenizers import ByteLevelBPETokenizer
 from turnscore_assessment.command_line import reported_errors
-from turnscore_core.inference.cpu_budget import usable_cpus
+from turnscore_core.inference.devices import usable_cpus
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.fed.bundle import read_qualities
 

@@ -12,9 +12,7 @@ import torch
 from tokenizers import Tokenizer
 from transformers import GPT2Config, GPT2LMHeadModel
 from turnscore_core.inference.onnx_backend import OnnxBackend
-from turnscore_core.scorers.fed.batch import Conversation, FedBatch
-from turnscore_core.scorers.fed.shared_turns import FedTurn, share_turns
-from turnscore_core.scorers.fed.tree import FollowUpTree, build_tree
+from turnscore_core.scorers.fed.batch import Conversation, FedBatch, FedTurn, FollowUpTree, build_tree, share_turns
 from turnscore_exporters.fed.bundle import QualityFile
 from turnscore_exporters.fed.model import export_graph, export_int8
 

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from turnscore_core.inference.onnx_backend import Backend
-from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch
-from turnscore_core.scorers.fed.tree import FollowUpTree
+from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch, FollowUpTree
 
 from turnscore_bench.fed.bench import EOS_ID, FedBench, Graph
 from turnscore_bench.fed.ways import Timing, Way, time_alternating

@@ -17,10 +17,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
-from turnscore_core.inference.cpu_budget import usable_cpus
-from turnscore_core.inference.devices import Device, choose_devices
-from turnscore_core.inference.machine import ThisMachine
-from turnscore_core.inference.onnx_library import DeviceError
+from turnscore_core.inference.devices import Device, ThisMachine, choose_devices, usable_cpus
+from turnscore_core.inference.onnx_backend import DeviceError
 
 from turnscore_bench.gpu.encoder_race import race_encoder
 from turnscore_bench.gpu.fed_race import race_fed

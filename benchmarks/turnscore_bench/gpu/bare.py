@@ -8,11 +8,8 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from turnscore_core.inference.cpu_budget import usable_cpus
 from turnscore_core.inference.cuda_backend import CudaBackend, CudaOptions
-from turnscore_core.inference.cuda_driver import CudaDriverError
-from turnscore_core.inference.devices import Device
-from turnscore_core.inference.machine import ThisMachine
+from turnscore_core.inference.devices import CudaDriverError, Device, ThisMachine, usable_cpus
 from turnscore_core.inference.onnx_backend import Array, Backend, OnnxBackend
 
 from turnscore_bench.gpu.findings import Start

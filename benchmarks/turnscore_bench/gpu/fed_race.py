@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 from turnscore_core.inference.devices import Device
 from turnscore_core.inference.onnx_backend import Backend
-from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch
-from turnscore_core.scorers.fed.tree import build_tree
+from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch, build_tree
 from turnscore_exporters.fed.model import export_graph
 
 from turnscore_bench.fed.ways import TorchFed, Way, draw_context, time_alternating

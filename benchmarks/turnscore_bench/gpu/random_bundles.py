@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from tokenizers import Tokenizer
-from turnscore_core.scorers.fed.options import FedBundleOptions
+from turnscore_core.scorers.fed.questions import FedBundleOptions
 from turnscore_exporters.bundles.encoder import BundleSource, GraphChoice, write_files
 from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns
 from turnscore_exporters.bundles.writer import (

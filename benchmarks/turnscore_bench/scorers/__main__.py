@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from turnscore_core.inference.cpu_budget import usable_cpus
+from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_load.equality import read_dialogues
 from turnscore_models import read_bundle, starter_bundles

@@ -1,12 +1,211 @@
-"""Devices: which ones a process may compute on, best first, and why not on a better one. Never falls back silently."""
+"""Devices: what CPUs and GPUs this process may compute on, best first, and why not on a better one.
 
+Nothing falls back silently. CUDA_VISIBLE_DEVICES and MIG slices are the driver's business, so the numbers here are
+those that ONNX Runtime uses.
+"""
+
+import ctypes
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
-from turnscore_core.inference.cuda_driver import CudaDriverError
-from turnscore_core.inference.machine import CudaDevices, Machine
-from turnscore_core.inference.onnx_library import CUDA_PROVIDER, DeviceError, OnnxBuild
+from turnscore_core.inference.onnx_backend import (
+    CUDA_PROVIDER,
+    DeviceError,
+    OnnxBuild,
+    describe_build,
+    load_cuda_libraries,
+    load_onnxruntime,
+    missing_library,
+)
+
+_CGROUP_V2 = Path("/sys/fs/cgroup/cpu.max")
+_CGROUP_V1_QUOTA = Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
+_CGROUP_V1_PERIOD = Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
+
+
+def usable_cpus() -> int:
+    """CPUs the process may keep busy, at least 1; a quota of 1.5 CPUs counts as 1."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _cgroup_quota()
+    return max(1, allowed if quota is None else min(allowed, int(quota)))
+
+
+def _cgroup_quota() -> float | None:
+    """CPUs the cgroup grants, or None where it sets no limit."""
+    for parts in (_words(_CGROUP_V2), _words(_CGROUP_V1_QUOTA) + _words(_CGROUP_V1_PERIOD)):
+        if len(parts) == 2 and parts[0].isdecimal() and parts[1].isdecimal():
+            return int(parts[0]) / int(parts[1])
+    return None
+
+
+def _words(path: Path) -> list[str]:
+    try:
+        return path.read_text().split()
+    except OSError:
+        return []
+
+
+LIBRARY = "libcuda.so.1"
+_NO_DEVICE = 100  # specified: CUDA_ERROR_NO_DEVICE
+_COMPUTE_MAJOR, _COMPUTE_MINOR = 75, 76  # specified: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
+_NAME_BYTES = 256
+
+
+class CudaDriverError(Exception):
+    """There is no driver, or it refuses; the message has its words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """One device that the process sees; `compute` is its compute capability."""
+
+    index: int
+    name: str
+    memory_bytes: int
+    compute: tuple[int, int]
+
+
+class CudaDriver:
+    """The driver's library, initialised. Keeps no context and takes no device memory."""
+
+    def __init__(self, library: Any = None) -> None:
+        """Raises CudaDriverError where the library is missing or cannot be initialised."""
+        try:
+            self._library = library or ctypes.CDLL(LIBRARY)
+        except OSError as error:
+            raise CudaDriverError(str(error)) from None
+        code = self._library.cuInit(0)
+        self._has_devices = code != _NO_DEVICE
+        if code and self._has_devices:
+            raise CudaDriverError(self._describe("cuInit", code))
+
+    @property
+    def cuda_version(self) -> tuple[int, int]:
+        """The newest CUDA that the driver can run."""
+        version = ctypes.c_int()
+        self._call("cuDriverGetVersion", ctypes.byref(version))
+        return version.value // 1000, version.value % 1000 // 10
+
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The devices this process sees, in the order of their numbers."""
+        if not self._has_devices:
+            return ()
+        count = ctypes.c_int()
+        self._call("cuDeviceGetCount", ctypes.byref(count))
+        return tuple(self._describe_gpu(index) for index in range(count.value))
+
+    def free_bytes(self, index: int) -> int:
+        """Memory that no process has taken on that device."""
+        device, context, popped = self._device(index), ctypes.c_void_p(), ctypes.c_void_p()
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        # The primary context is the one that ONNX Runtime computes in: nothing is created where a session is open.
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        try:
+            self._call("cuCtxPushCurrent_v2", context)
+            try:
+                self._call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+            finally:
+                self._call("cuCtxPopCurrent_v2", ctypes.byref(popped))
+        finally:
+            self._call("cuDevicePrimaryCtxRelease_v2", device)
+        return free.value
+
+    def _describe_gpu(self, index: int) -> Gpu:
+        device, name, memory = self._device(index), ctypes.create_string_buffer(_NAME_BYTES), ctypes.c_size_t()
+        self._call("cuDeviceGetName", name, _NAME_BYTES, device)
+        self._call("cuDeviceTotalMem_v2", ctypes.byref(memory), device)
+        compute = (self._attribute(_COMPUTE_MAJOR, device), self._attribute(_COMPUTE_MINOR, device))
+        return Gpu(index=index, name=name.value.decode(errors="replace"), memory_bytes=memory.value, compute=compute)
+
+    def _device(self, index: int) -> ctypes.c_int:
+        device = ctypes.c_int()
+        self._call("cuDeviceGet", ctypes.byref(device), index)
+        return device
+
+    def _attribute(self, number: int, device: ctypes.c_int) -> int:
+        value = ctypes.c_int()
+        self._call("cuDeviceGetAttribute", ctypes.byref(value), number, device)
+        return value.value
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        code = getattr(self._library, name)(*arguments)
+        if code:
+            raise CudaDriverError(self._describe(name, code))
+
+    def _describe(self, name: str, code: int) -> str:
+        text = ctypes.c_char_p()
+        self._library.cuGetErrorString(code, ctypes.byref(text))
+        return f"{name} failed with error {code} ({(text.value or b'unknown').decode(errors='replace')})"
+
+
+# An Add of a vector with itself: the least that makes a provider start. A test compares it with what onnx writes.
+PROBE_GRAPH = (
+    b'\x08\x08:;\n\x0e\n\x01x\n\x01x\x12\x01y"\x03Add\x12\x05probeZ\x10\n\x01x\x12\x0b\n\t\x08\x01\x12\x05\n\x03\x12'
+    b"\x01nb\x10\n\x01y\x12\x0b\n\t\x08\x01\x12\x05\n\x03\x12\x01nB\x04\n\x00\x10\x11"
+)
+
+
+@dataclass(frozen=True)
+class CudaDevices:
+    """What the driver says: the newest CUDA it runs, and the devices this process sees."""
+
+    cuda_version: tuple[int, int]
+    gpus: tuple[Gpu, ...]
+
+
+class Machine(Protocol):
+    """Everything that the choice of a device depends on; tests put their own in its place."""
+
+    @property
+    def build(self) -> OnnxBuild:
+        """The installed runtime. Raises DeviceError where there is none."""
+
+    def cuda_devices(self) -> CudaDevices:
+        """Raises CudaDriverError where there is no driver that works."""
+
+    def free_bytes(self, index: int) -> int:
+        """Memory that no process has taken on that device. Raises CudaDriverError."""
+
+    def missing_library(self) -> str | None:
+        """A library that CUDA needs and that cannot be loaded."""
+
+    def open_providers(self, index: int) -> tuple[str, ...]:
+        """The providers that a small session asked for, and was given, on that device; raises what the runtime does."""
+
+
+class ThisMachine:
+    """The machine that the process runs on."""
+
+    def __init__(self) -> None:
+        self._opened: dict[int, tuple[str, ...]] = {}
+
+    @cached_property
+    def build(self) -> OnnxBuild:
+        return describe_build()
+
+    def cuda_devices(self) -> CudaDevices:
+        driver = CudaDriver()
+        return CudaDevices(driver.cuda_version, driver.gpus())
+
+    def free_bytes(self, index: int) -> int:
+        return CudaDriver().free_bytes(index)
+
+    def missing_library(self) -> str | None:
+        return missing_library()
+
+    def open_providers(self, index: int) -> tuple[str, ...]:
+        if index not in self._opened:
+            load_cuda_libraries()
+            session = load_onnxruntime().InferenceSession(
+                PROBE_GRAPH, providers=[(CUDA_PROVIDER, {"device_id": str(index)})], enable_fallback=0
+            )
+            self._opened[index] = tuple(session.get_providers())
+        return self._opened[index]
+
 
 AUTO = "auto"
 _INSTALL_GPU = "pip uninstall -y onnxruntime onnxruntime-gpu, then pip install ./clients '.[gpu]'"

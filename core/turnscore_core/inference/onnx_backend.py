@@ -1,8 +1,16 @@
 """ONNX Runtime behind one small interface: named arrays in, named arrays out. `run` may be called from any thread."""
 
+import contextlib
+import ctypes
+import io
+import platform
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import distributions
 from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
@@ -10,9 +18,115 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from turnscore_core.inference.cpu_features import int8_saturates
-from turnscore_core.inference.onnx_library import load_onnxruntime
 from turnscore_core.inference.padding import padded_width
+
+CUDA_PROVIDER = "CUDAExecutionProvider"
+_MISSING_LIBRARY = re.compile(r"^(\S+\.so[.\d]*): cannot open shared object file")
+
+
+class DeviceError(Exception):
+    """What was configured cannot compute here; the message has the reason and what to do about it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnnxBuild:
+    """The installed runtime: its version, the packages that bring it, what it can run on, and the CUDA it is for."""
+
+    version: str
+    packages: tuple[str, ...]
+    providers: tuple[str, ...]
+    cuda_version: tuple[int, int] | None
+
+    @property
+    def has_cuda(self) -> bool:
+        """Whether the build can run on CUDA, libraries and hardware permitting."""
+        return CUDA_PROVIDER in self.providers
+
+
+def load_onnxruntime() -> Any:
+    """The module. Raises DeviceError, which names the extras that install it, where it is missing or broken."""
+    try:
+        module = import_module("onnxruntime")
+        reason = "" if hasattr(module, "InferenceSession") else "files of it are missing"
+    except ImportError as error:
+        if error.name == "onnxruntime":
+            raise DeviceError(
+                "ONNX Runtime is not installed: install the extra `cpu` (pip install ./clients '.[cpu]' in a checkout "
+                "of turnscore), or on a CUDA machine the extra `gpu`"
+            ) from None
+        reason = str(error)
+    if reason:
+        raise DeviceError(
+            f"ONNX Runtime cannot be imported ({reason}): remove onnxruntime and onnxruntime-gpu, "
+            "then install exactly one of the extras `cpu` and `gpu`"
+        )
+    return module
+
+
+def describe_build() -> OnnxBuild:
+    """The installed packages. Raises DeviceError as `load_onnxruntime` does."""
+    module = load_onnxruntime()
+    found = {(each.metadata["Name"] or "").lower().replace("_", "-") for each in distributions()}
+    return OnnxBuild(
+        version=module.__version__,
+        packages=tuple(sorted(name for name in found if name.startswith("onnxruntime"))),
+        providers=tuple(module.get_available_providers()),
+        cuda_version=_cuda_version(),
+    )
+
+
+def _cuda_version() -> tuple[int, int] | None:
+    """Written into the package when it is built; CPU builds have none."""
+    try:
+        info = import_module("onnxruntime.capi.build_and_package_info")
+    except ImportError:
+        return None
+    major, _, rest = str(getattr(info, "cuda_version", "")).partition(".")
+    minor = rest.partition(".")[0]
+    return (int(major), int(minor or 0)) if major.isdecimal() else None
+
+
+@cache
+def load_cuda_libraries() -> None:
+    """Loads the CUDA libraries that pip installed, which the runtime does not find by itself."""
+    preload = getattr(load_onnxruntime(), "preload_dlls", None)
+    if preload is not None:
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints what it misses; `missing_library` says it better
+            preload()
+
+
+def missing_library() -> str | None:
+    """The first shared library that the runtime's CUDA provider needs and the system lacks, such as `libcudnn.so.9`."""
+    load_cuda_libraries()
+    path = Path(load_onnxruntime().__file__).parent / "capi" / "libonnxruntime_providers_cuda.so"
+    try:
+        ctypes.CDLL(str(path))
+    except OSError as error:
+        found = _MISSING_LIBRARY.match(str(error))
+        return found[1] if found else None
+    return None
+
+
+_CPUINFO = Path("/proc/cpuinfo")
+_X86 = ("x86_64", "AMD64")
+_WIDE_SUMS = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
+"""Linux's words for the instructions that add products of bytes in 32 bits."""
+
+
+def int8_saturates(machine: str | None = None, cpuinfo: Path = _CPUINFO) -> bool:
+    """Whether products of uint8 and int8 may be added in 16 bits here, where they saturate.
+
+    That is so on x86 with AVX2 or AVX-512 but without VNNI; also said where the CPU's features cannot be read.
+    """
+    if (machine or platform.machine()) not in _X86:
+        return False
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return True
+    flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
+    return _WIDE_SUMS.isdisjoint(flags)
+
 
 Array = NDArray[Any]
 

@@ -17,10 +17,9 @@ from turnscore_wire import TokenCount, Turn
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import Backend
 from turnscore_core.inference.padding import pad_rows
-from turnscore_core.inference.text_tokenizer import TextTokenizer
-from turnscore_core.scorers.fields import Fields
-from turnscore_core.scorers.scorer import RawScore, TokenPack, TokenRow, TurnToScore
-from turnscore_core.scorers.text_ends import CHARS_PER_TOKEN, keep_beginning
+from turnscore_core.inference.tokenizer import TextTokenizer
+from turnscore_core.scorers.history import CHARS_PER_TOKEN, keep_beginning
+from turnscore_core.scorers.scorer import Fields, RawScore, TokenPack, TokenRow, TurnToScore
 from turnscore_core.scorers.turn_warnings import reading_warnings
 
 KIND = "encoder"

@@ -17,9 +17,8 @@ from turnscore_wire import TokenCount, Turn
 
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import Backend
-from turnscore_core.inference.text_tokenizer import TextTokenizer
-from turnscore_core.scorers.fields import Fields, context_fields
-from turnscore_core.scorers.history import history_of
+from turnscore_core.inference.tokenizer import TextTokenizer
+from turnscore_core.scorers.history import CHARS_PER_TOKEN, history_of, keep_end, keep_ends
 from turnscore_core.scorers.quality_rows import (
     HEADS,
     ROW_MARKS,
@@ -29,8 +28,7 @@ from turnscore_core.scorers.quality_rows import (
     lay_out_batch,
     lay_out_rows,
 )
-from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, RawScore, TokenPack, TurnToScore
-from turnscore_core.scorers.text_ends import CHARS_PER_TOKEN, keep_end, keep_ends
+from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, Fields, RawScore, TokenPack, TurnToScore, context_fields
 from turnscore_core.scorers.turn_warnings import (
     NOT_IN_LANGUAGE,
     REPEAT_TURNS,

@@ -1,11 +1,13 @@
 """Relevance: does this response fit what was said before it? For any BERT or RoBERTa, in one of two forms.
 
-`joint`: one row of what was said and the response (USR's retrieval, 3P, any cross-encoder of the hub). `apart`: a row
-each, which the graph compares (contextualised RUBER, PONE), as engagement does.
+`joint`: one row of what was said and the response (USR's retrieval, 3P, any cross-encoder of the hub). BERT's row is
+`[CLS] said [SEP] response [SEP]`, RoBERTa's `<s> said </s></s> response </s>`. `apart`: a row each, which the graph
+compares (contextualised RUBER, PONE), as engagement does.
 """
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
@@ -16,14 +18,76 @@ from turnscore_wire import TokenCount, Turn
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import Backend
 from turnscore_core.inference.padding import pad_rows
-from turnscore_core.inference.text_tokenizer import TextTokenizer
+from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.scorers.engagement import EngagementScorer
-from turnscore_core.scorers.fields import Fields
-from turnscore_core.scorers.history import history_of
-from turnscore_core.scorers.pair_rows import lay_out_pair, marks_of
-from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
-from turnscore_core.scorers.text_ends import CHARS_PER_TOKEN, keep_beginning, keep_end
+from turnscore_core.scorers.history import CHARS_PER_TOKEN, history_of, keep_beginning, keep_end
+from turnscore_core.scorers.scorer import Fields, RawScore, TokenPack, TurnToScore
 from turnscore_core.scorers.turn_warnings import reading_warnings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairMarks:
+    """The tokens that are no text: before the row, between its halves and behind it, the padding and the mask."""
+
+    first: int
+    between: tuple[int, ...]
+    last: int
+    pad: int
+    mask: int | None = None
+
+    @property
+    def count(self) -> int:
+        """Tokens of a row that are marks."""
+        return len(self.between) + 2
+
+
+def marks_of(tokenizer: TextTokenizer) -> PairMarks:
+    """The marks of the tokenizer's family."""
+    separator = tokenizer.separator_id
+    return PairMarks(
+        first=tokenizer.first_id,
+        between=(separator,) * tokenizer.separators,
+        last=separator,
+        pad=tokenizer.pad_id,
+        mask=tokenizer.mask_id,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairRow:
+    """Token ids, where the response's begin and end, and how many of each half were left out."""
+
+    ids: tuple[int, ...]
+    response_start: int
+    response_end: int
+    said_dropped: int
+    response_dropped: int
+
+
+def lay_out_pair(
+    said: Sequence[int], response: Sequence[int], marks: PairMarks, *, token_limit: int, response_tokens: int
+) -> PairRow:
+    """A row of at most `token_limit` tokens, of which the response takes its first `response_tokens`, as far as it has.
+
+    What is left is the said half's end. Nothing was said: the row begins with the response's half all the same.
+    """
+    kept = response[: min(response_tokens, token_limit - marks.count)]
+    room = token_limit - marks.count - len(kept)
+    before = said[max(0, len(said) - room) :]
+    start = 1 + len(before) + len(marks.between)
+    return PairRow(
+        ids=(marks.first, *before, *marks.between, *kept, marks.last),
+        response_start=start,
+        response_end=start + len(kept),
+        said_dropped=len(said) - len(before),
+        response_dropped=len(response) - len(kept),
+    )
+
+
+def masked_copies(ids: Sequence[int], start: int, end: int, mask: int) -> list[tuple[tuple[int, ...], int, int]]:
+    """For each token from `start` to `end` a copy of the row without it: (ids, its place, what stood there)."""
+    return [((*ids[:place], mask, *ids[place + 1 :]), place, ids[place]) for place in range(start, end)]
+
 
 KIND = "relevance"
 BYTES_PER_TOKEN = 2

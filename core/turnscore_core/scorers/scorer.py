@@ -1,7 +1,11 @@
-"""What every scorer is: text to token rows, token rows to raw scores. The pipeline and the batcher know only this."""
+"""What every scorer is: turns to packs of token rows, packs to raw scores; and which turns are equal to it."""
 
-from collections.abc import Mapping, Sequence
+import json
+import struct
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from functools import lru_cache
+from hashlib import blake2b
 from typing import ClassVar, Protocol, runtime_checkable
 
 from pydantic import JsonValue
@@ -9,6 +13,59 @@ from turnscore_models import Bundle
 from turnscore_wire import TokenCount, Turn
 
 from turnscore_core.inference.onnx_backend import Backend
+
+Field = str | int | tuple[str, ...]
+Fields = tuple[Field, ...]
+
+FINGERPRINT_BYTES = 12
+"""Two of the parts that one turn can have share a fingerprint with probability 2^-96. Chosen."""
+
+
+def pack_fields(fields: Iterable[Field]) -> bytes:
+    """The fields as bytes: type, length and content of each, in order. An int must fit 64 bits."""
+    return b"".join(map(_pack_field, fields))
+
+
+def fingerprint(fields: Iterable[Field]) -> bytes:
+    """`FINGERPRINT_BYTES` bytes that stand for the fields."""
+    return blake2b(pack_fields(fields), digest_size=FINGERPRINT_BYTES).digest()
+
+
+def context_fields(context: Sequence[Turn]) -> Fields:
+    """Everything of a context: who spoke, and the texts."""
+    return tuple(turn.speaker for turn in context), tuple(turn.text for turn in context)
+
+
+def count_chars(fields: Iterable[Field]) -> int:
+    """The characters of all texts together."""
+    return sum(map(_count_chars, fields))
+
+
+def _count_chars(field: Field) -> int:
+    if isinstance(field, tuple):
+        return sum(map(len, field))
+    return 0 if isinstance(field, int) else len(field)
+
+
+def _pack_field(field: Field) -> bytes:
+    if isinstance(field, str):
+        content = field.encode()
+        return b"s%d:%b" % (len(content), content)
+    if isinstance(field, tuple):
+        # Lengths first and all texts in one piece: a context of a thousand turns is packed without a loop in Python.
+        content = "".join(field).encode()
+        lengths = struct.pack(f"<{len(field)}I", *map(len, field))
+        return b"t%d:%b%d:%b" % (len(field), lengths, len(content), content)
+    return b"i" + struct.pack("<q", field)
+
+
+@lru_cache(maxsize=4096)
+def count_tokens(used: int, dropped: int, truncated: bool | None = None) -> TokenCount:  # for the cache
+    """So many tokens. Without `truncated` that field counts as not set, and a conversation's messages leave it out."""
+    if truncated is None:
+        return TokenCount(used=used, dropped=dropped)
+    return TokenCount(used=used, dropped=dropped, truncated=truncated)
+
 
 TokenRow = tuple[int, ...]
 PERCENTILE_SUFFIX = "_percentile"
@@ -85,7 +142,7 @@ class Scorer(Protocol):
     """A loaded scorer. All methods may be called from any thread.
 
     One that reads less than everything of a turn also leaves out the rest, by `trim`, and says what counts, by
-    `inputs_of`; one whose score is made of pieces says which: the protocols of turnscore_core.scorers.parts.
+    `inputs_of`; one whose score is made of pieces says which: the protocols of turnscore_core.scorers.scorer.
     """
 
     KIND: ClassVar[str]
@@ -156,3 +213,87 @@ class BoundsOptions(Protocol):
 
     option_limits: dict[str, int]
     """The most that it takes of each thing that is counted, by a name for callers."""
+
+
+WHOLE = b""
+"""The fingerprint of a score that is one piece."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScorePart:
+    """A score, or one piece of it, with the tokens it was read from."""
+
+    raw: RawScore
+    tokens: TokenCount
+
+
+@runtime_checkable
+class Trims(Protocol):
+    """A scorer that reads a bounded part of a turn."""
+
+    def trim(self, turn: TurnToScore) -> TurnToScore:
+        """The turn without what the scorer cannot read, in time that the rest of its text does not lengthen.
+
+        All other methods see only that. Scores it as the whole turn would be, but for the rule of
+        turnscore_core.scorers.history; trimming twice changes nothing.
+        """
+
+
+@runtime_checkable
+class KnowsInputs(Protocol):
+    """A scorer that reads less than everything of a turn."""
+
+    def inputs_of(self, turn: TurnToScore) -> Fields:
+        """Everything of the turn and its options that can change its score or its token counts, before tokenizing."""
+
+
+@runtime_checkable
+class ScoresInParts(KnowsInputs, Protocol):
+    """A scorer whose score is put together from pieces. `inputs_of` then leaves out what only the pieces depend on."""
+
+    def parts_of(self, turn: TurnToScore) -> tuple[bytes, ...]:
+        """A fingerprint for each piece of the turn's score, over all that the piece alone depends on."""
+
+    def narrow(self, turn: TurnToScore, places: Sequence[int]) -> tuple[TurnToScore, Sequence[int]]:
+        """The turn asking for these pieces alone, and which pieces that gives: more where that changed their values."""
+
+    def split(self, turn: TurnToScore, whole: ScorePart) -> list[ScorePart]:
+        """The pieces of a score, in the order of `parts_of`."""
+
+    def join(self, turn: TurnToScore, parts: Sequence[ScorePart]) -> ScorePart:
+        """The score of these pieces, which is bit for bit the one that they were split from."""
+
+
+class WholeScores:
+    """The pieces of a scorer that makes one of each score."""
+
+    def __init__(self, scorer: object) -> None:
+        self._reader = scorer if isinstance(scorer, KnowsInputs) else None
+
+    def inputs_of(self, turn: TurnToScore) -> Fields:
+        """The parts that the scorer reads; without such a list everything, with the options as they were sent."""
+        if self._reader is not None:
+            return self._reader.inputs_of(turn)
+        return (*context_fields(turn.context), turn.response, json.dumps(dict(turn.asked)))
+
+    def parts_of(self, turn: TurnToScore) -> tuple[bytes, ...]:
+        """One piece."""
+        return (WHOLE,)
+
+    def narrow(self, turn: TurnToScore, places: Sequence[int]) -> tuple[TurnToScore, Sequence[int]]:
+        """The turn itself."""
+        return turn, (0,)
+
+    def split(self, turn: TurnToScore, whole: ScorePart) -> list[ScorePart]:
+        """The score itself."""
+        return [whole]
+
+    def join(self, turn: TurnToScore, parts: Sequence[ScorePart]) -> ScorePart:
+        """The only piece."""
+        [whole] = parts
+        return whole
+
+
+def parts_reader(scorer: object) -> ScoresInParts:
+    """The scorer's own splitter, or one that keeps scores whole."""
+    return scorer if isinstance(scorer, ScoresInParts) else WholeScores(scorer)

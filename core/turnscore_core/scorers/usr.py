@@ -19,16 +19,17 @@ from turnscore_wire import TokenCount
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import Backend
 from turnscore_core.inference.padding import pad_rows
-from turnscore_core.scorers.fields import Fields
-from turnscore_core.scorers.pair_rows import PairMarks, lay_out_pair, masked_copies
 from turnscore_core.scorers.relevance import (
     SEGMENTS,
     JointReader,
+    PairMarks,
     RelevanceOptions,
     estimate_text,
+    lay_out_pair,
+    masked_copies,
     read_bundle_options,
 )
-from turnscore_core.scorers.scorer import RawScore, TokenPack, TokenRow, TurnToScore
+from turnscore_core.scorers.scorer import Fields, RawScore, TokenPack, TokenRow, TurnToScore
 
 KIND = "usr"
 MASKED, RETRIEVAL, FACTS = "mlm", "retrieval", "facts"

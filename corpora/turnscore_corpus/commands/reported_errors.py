@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import typer
 from turnscore_core.engine import OptionsError
-from turnscore_core.inference.onnx_library import DeviceError
+from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_models import BundleError
 
 from turnscore_corpus.errors import BadColumnsError, CorpusError, StoppedError

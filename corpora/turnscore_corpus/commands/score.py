@@ -3,7 +3,7 @@
 from typing import Annotated, get_args
 
 import typer
-from turnscore_core.inference.cpu_budget import usable_cpus
+from turnscore_core.inference.devices import usable_cpus
 
 from turnscore_corpus.commands import options as of
 from turnscore_corpus.commands.elsewhere import ENGINES, choose_elsewhere

@@ -42,7 +42,7 @@ def train_sentiment_stop(
 ) -> None:
     """Train the sentiment/stop model on what users said next; report labels and agreement with people."""
     from turnscore_assessment.data.dialogue_sets import DEFAULT_SETS
-    from turnscore_core.scorers.sentiment_rows import RowLayout
+    from turnscore_core.scorers.sentiment_stop import RowLayout
 
     from turnscore_exporters.sentiment.labels import LabelRules, NegativeRecipe
     from turnscore_exporters.sentiment.model import ModelSettings, RowPooling, Target

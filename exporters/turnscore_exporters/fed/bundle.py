@@ -16,9 +16,14 @@ from turnscore_assessment.correlations import compute_spearman
 from turnscore_assessment.data.dialogues import read_dialogues
 from turnscore_assessment.errors import BadFileError
 from turnscore_core.inference.onnx_backend import OnnxBackend
-from turnscore_core.scorers.fed.dialogue_tokens import DialogueTokenizer, Join
-from turnscore_core.scorers.fed.options import FedBundleOptions, Loss, Qualities
-from turnscore_core.scorers.fed.questions import FedQuestions
+from turnscore_core.scorers.fed.questions import (
+    DialogueTokenizer,
+    FedBundleOptions,
+    FedQuestions,
+    Join,
+    Loss,
+    Qualities,
+)
 from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_models import Bundle, GraphVariant
 

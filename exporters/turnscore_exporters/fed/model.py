@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.onnx.symbolic_helper import _optional_input_placeholder_tensor
 from transformers import AutoTokenizer, GPT2LMHeadModel
-from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch
-from turnscore_core.scorers.fed.tree import build_tree
+from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch, build_tree
 
 from turnscore_exporters.errors import CheckpointError, GraphExportError
 from turnscore_exporters.graphs.fp16 import DATA_SUFFIX

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import JsonValue
-from turnscore_core.scorers.fed.dialogue_tokens import Join
-from turnscore_core.scorers.fed.options import FedBundleOptions, Loss, Quality
+from turnscore_core.scorers.fed.questions import FedBundleOptions, Join, Loss, Quality
 from turnscore_core.scorers.fed.scorer import FedScorer
 
 from turnscore_exporters.bundles.self_test import FED_VERIFIED, build_turn

@@ -19,7 +19,7 @@ from transformers import (
     AutoTokenizer,
     PreTrainedModel,
 )
-from turnscore_core.scorers.pair_rows import PairMarks, PairRow, lay_out_pair, masked_copies
+from turnscore_core.scorers.relevance import PairMarks, PairRow, lay_out_pair, masked_copies
 
 from turnscore_exporters.errors import EncoderError
 from turnscore_exporters.training.encoders import SHORT_NAMES, Encoder, pad_rows, plain_tokenizer

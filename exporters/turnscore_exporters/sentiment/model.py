@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import BertModel
 from turnscore_assessment.data.dialogues import Spoken
-from turnscore_core.scorers.sentiment_rows import DialogueRow, RowLayout, SpecialTokens, lay_out_row
+from turnscore_core.scorers.sentiment_stop import DialogueRow, RowLayout, SpecialTokens, lay_out_row
 
 from turnscore_exporters.graphs.export import BertGraph
 from turnscore_exporters.training.checkpoints import read_checkpoint, write_checkpoint

@@ -14,7 +14,7 @@ import typer
 from torch import Tensor
 from torch.nn import functional
 from turnscore_assessment.data.dialogue_sets import DEFAULT_SETS, DialogueSet, ObservedTurn, read_sets, read_turns
-from turnscore_core.scorers.sentiment_rows import DialogueRow
+from turnscore_core.scorers.sentiment_stop import DialogueRow
 
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import write_json

@@ -21,9 +21,7 @@ from turnscore_core.score_entries import (
     decode_entry,
     encode_entry,
 )
-from turnscore_core.scorers.fields import Fields
-from turnscore_core.scorers.parts import ScorePart, ScoresInParts, parts_reader
-from turnscore_core.scorers.scorer import EncodesTexts, TurnToScore
+from turnscore_core.scorers.scorer import EncodesTexts, Fields, ScorePart, ScoresInParts, TurnToScore, parts_reader
 from turnscore_wire import CacheMode
 
 from turnscore_service import metrics

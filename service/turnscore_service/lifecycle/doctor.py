@@ -14,11 +14,17 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from turnscore_core.inference.cpu_budget import usable_cpus
-from turnscore_core.inference.cuda_driver import CudaDriverError
-from turnscore_core.inference.devices import AUTO, CPU, Device, choose_devices
-from turnscore_core.inference.machine import Machine, ThisMachine
-from turnscore_core.inference.onnx_library import CUDA_PROVIDER, DeviceError
+from turnscore_core.inference.devices import (
+    AUTO,
+    CPU,
+    CudaDriverError,
+    Device,
+    Machine,
+    ThisMachine,
+    choose_devices,
+    usable_cpus,
+)
+from turnscore_core.inference.onnx_backend import CUDA_PROVIDER, DeviceError
 from turnscore_core.loaded_scorer import choose_graph, load_scorer
 from turnscore_models import BundleError, starter_bundles
 from turnscore_models.store import resolve

@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from turnscore_core.background import run_in_background
-from turnscore_core.inference.onnx_library import DeviceError
+from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_loader import Loader
 from turnscore_core.model_set import ModelSet, choose_defaults
+from turnscore_core.preflight import run_in_background
 from turnscore_models import Bundle, BundleError
 from turnscore_models.admin import AdminReport, MemoryReadings
 

@@ -6,7 +6,7 @@ over stages. What belongs to a scorer that stays, its queue and its threads, goe
 
 from collections.abc import Mapping
 
-from turnscore_core.inference.cpu_budget import usable_cpus
+from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_set import ModelSet
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 
 from turnscore_core.errors import OverloadedError
-from turnscore_core.inference.onnx_library import DeviceError
+from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_loader import Loader, ModelLoader
 from turnscore_core.model_set import choose_defaults, component_scorers

@@ -12,9 +12,7 @@ from turnscore_core.errors import DeadlineExceededError, FailedScoringError, Sco
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_set import Combinations, component_scorers, conclude
 from turnscore_core.score_entries import TextHashes
-from turnscore_core.scorers.fields import count_chars
-from turnscore_core.scorers.parts import ScorePart, ScoresInParts
-from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
+from turnscore_core.scorers.scorer import RawScore, ScorePart, ScoresInParts, TokenPack, TurnToScore, count_chars
 from turnscore_core.scoring import Item, Outcome, PieceCollector, score_of
 from turnscore_wire import TokenCount
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 from turnscore_bench.harness.traffic import LENGTH_MIXES, SPECIAL_TOKENS, LengthMix, Traffic
-from turnscore_core.inference.text_tokenizer import TextTokenizer
+from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_models import starter_bundles
 
 ROW_LIMIT = 128

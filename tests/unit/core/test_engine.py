@@ -10,7 +10,7 @@ from support.engines import dialogue, engine_of, values
 from support.fakes import NOT_A_NUMBER, POISON, FakeEncoder, FakeScorer, encoded, loaded_fake
 from turnscore_core.dialogues import Dialogue
 from turnscore_core.engine import Engine, OptionsError
-from turnscore_core.inference.onnx_library import DeviceError
+from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.load_settings import LoadSettings
 from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
 from turnscore_models import BundleError

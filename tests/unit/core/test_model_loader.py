@@ -12,12 +12,11 @@ from support.quality_bundles import LAYOUT, make_quality_bundle
 from turnscore_core import loaded_scorer, model_loader
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.inference.devices import Device
-from turnscore_core.inference.onnx_library import DeviceError
+from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.load_settings import LoadSettings
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.model_loader import ModelLoader
+from turnscore_core.model_loader import ModelLoader, fill_device
 from turnscore_core.scorers.scorer import RawScore
-from turnscore_core.warm_up import fill_device
 from turnscore_models import Bundle, BundleError, CorruptBundleError, MismatchedGraphError, read_bundle, write_bundle
 from turnscore_models import bundle as bundle_module
 

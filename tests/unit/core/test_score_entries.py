@@ -12,8 +12,7 @@ from turnscore_core.score_entries import (
     decode_entry,
     encode_entry,
 )
-from turnscore_core.scorers.parts import WHOLE, ScorePart
-from turnscore_core.scorers.scorer import RawScore
+from turnscore_core.scorers.scorer import WHOLE, RawScore, ScorePart
 from turnscore_core.scorers.turn_warnings import WARNINGS
 from turnscore_wire import TokenCount
 

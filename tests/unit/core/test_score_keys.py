@@ -9,7 +9,7 @@ from support.bundles import make_bundle
 from support.fakes import FakeScorer
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.score_entries import KeyMaker
-from turnscore_core.scorers.fields import Fields
+from turnscore_core.scorers.scorer import Fields
 from turnscore_models import Bundle, write_bundle
 
 INPUTS: Fields = (("a b", "hello"), "c")

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from support.fakes import FakeScorer, loaded_fake
 from support.quality_bundles import make_quality_bundle
-from turnscore_core import warm_up
+from turnscore_core import model_loader as warm_up
 from turnscore_core.batches import padded_tokens
 from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.loaded_scorer import choose_variant, load_scorer
+from turnscore_core.model_loader import fill_arenas
 from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
-from turnscore_core.warm_up import fill_arenas
 from turnscore_models import read_bundle, starter_bundles
 from turnscore_wire import Turn
 

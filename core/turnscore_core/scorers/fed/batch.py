@@ -10,19 +10,132 @@ branch each.
 
 A branch token attends to the trunk's first `start` tokens and to its own ancestors in the branch. Nodes stand in
 depth-first order, so node i is an ancestor of node j exactly if i <= j <= ends[i]: one number a token holds the tree.
+
+A tree holds every distinct follow-up utterance once, shared beginnings merged:
+
+    Wow ─ that ─ is ─ really ─ interesting ─ .
+     └─── ! ─ That ─ 's ─ really ─ cool ─ !
+    That ─ 's ─ really ─ interesting ─ !
+                   └──── boring ─ .
+
+A node is fed to the model only if something follows it: nothing is predicted from a follow-up's last token.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from turnscore_core.inference.padding import padded_width
-from turnscore_core.scorers.fed.tree import CONTEXT_END, FollowUpTree
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+CONTEXT_END = -1
+"""Stands for the last token of the context, from which a follow-up's first token is predicted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowUpTree:
+    """The nodes in depth-first order, and the losses that come out of a pass over them.
+
+    `ids`, `depths` and `ends` have one entry a fed node: its token, its distance from the context's end, and the last
+    node below it. `predictors` and `targets` have one entry a token of the tree: the node it is predicted from
+    (CONTEXT_END for a first token) and its id. `paths` are the targets of each follow-up's tokens, one follow-up after
+    the other; `firsts` says where in `paths` each begins.
+    """
+
+    ids: Ints
+    depths: Ints
+    ends: Ints
+    predictors: Ints
+    targets: Ints
+    paths: Ints
+    firsts: Ints
+    lengths: Floats
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest follow-up."""
+        return int(self.lengths.max())
+
+    def response_losses(self, losses: Floats) -> Floats:
+        """Mean loss of each follow-up's own tokens, of the losses [targets]."""
+        return self.sum_losses(losses) / self.lengths
+
+    def whole_losses(self, losses: Floats, context_loss: float, context_tokens: int) -> Floats:
+        """Mean loss of context and follow-up together; both of the context without its first token."""
+        return (context_loss + self.sum_losses(losses)) / (context_tokens + self.lengths)
+
+    def sum_losses(self, losses: Floats) -> Floats:
+        """Summed loss of each follow-up's tokens, float64."""
+        total: Floats = np.add.reduceat(losses.astype(np.float64)[self.paths], self.firsts)
+        return total
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that the arrays hold."""
+        arrays = (self.ids, self.depths, self.ends, self.predictors, self.targets, self.paths, self.firsts)
+        return sum(each.nbytes for each in (*arrays, self.lengths))
+
+
+@dataclass(slots=True)
+class _Node:
+    token: int
+    children: "dict[int, _Node]" = field(default_factory=dict)
+    place: int = 0
+    """Which of the targets it is."""
+
+
+def build_tree(follow_ups: Sequence[Sequence[int]]) -> FollowUpTree:
+    """The tree of distinct token sequences, none empty; losses keep their order."""
+    if not follow_ups or not all(follow_ups):
+        raise ValueError("a tree needs follow-ups, each of one token or more")
+    root = _Node(0)
+    nodes = []
+    for tokens in follow_ups:
+        node = root
+        for token in tokens:
+            node = node.children.setdefault(token, _Node(token))
+            nodes.append(node)
+    walk = _Walk()
+    walk.visit(root.children.values(), CONTEXT_END, depth=0)
+    lengths = np.array([len(each) for each in follow_ups], np.int64)
+    return FollowUpTree(
+        ids=np.array(walk.ids, np.int64),
+        depths=np.array(walk.depths, np.int64),
+        ends=np.array(walk.ends, np.int64),
+        predictors=np.array(walk.predictors, np.int64),
+        targets=np.array(walk.targets, np.int64),
+        paths=np.array([node.place for node in nodes], np.int64),
+        firsts=np.cumsum(lengths) - lengths,
+        lengths=lengths.astype(np.float64),
+    )
+
+
+class _Walk:
+    """Collects the arrays of a tree, depth first; as deep as the longest follow-up, which limits keep short."""
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+        self.depths: list[int] = []
+        self.ends: list[int] = []
+        self.predictors: list[int] = []
+        self.targets: list[int] = []
+
+    def visit(self, nodes: Iterable[_Node], parent: int, depth: int) -> None:
+        for node in nodes:
+            node.place = len(self.targets)
+            self.predictors.append(parent)
+            self.targets.append(node.token)
+            if node.children:
+                place = len(self.ids)
+                self.ids.append(node.token)
+                self.depths.append(depth)
+                self.ends.append(place)
+                self.visit(node.children.values(), place, depth + 1)
+                self.ends[place] = len(self.ids) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,3 +290,93 @@ class _Targets:
         # Every fed node of a tree predicts something, and so does the token before it.
         nodes = place + stem + np.arange(len(branch.tree.ids))
         self.add(np.concatenate([states[-1:], nodes]), branch.tree.predictors - CONTEXT_END, branch.tree.targets)
+
+
+Tokens = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FedTurn:
+    """A turn's tokens, context first, both separators included; `context_tokens` of them stand before its response."""
+
+    tokens: Tokens
+    context_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTurns:
+    """A conversation and, for each of its branches, which of the turns it answers."""
+
+    conversation: Conversation
+    places: tuple[tuple[int, ...], ...]
+
+
+@dataclass(slots=True)
+class _Trunk:
+    tokens: Tokens
+    members: list[FedTurn]
+
+
+def share_turns(
+    turns: Sequence[FedTurn], tree: FollowUpTree, *, with_context: bool, max_tokens: int
+) -> list[SharedTurns]:
+    """Puts turns whose tokens begin another's on its trunk, and equal contexts of the rest under one trunk.
+
+    Equal turns are computed once. A conversation of more than `max_tokens` tokens, branches included, is divided.
+    """
+    places: dict[Tokens, list[int]] = {}
+    for place, turn in enumerate(turns):
+        places.setdefault(turn.tokens, []).append(place)
+    distinct = {turn.tokens: turn for turn in turns}
+    shared = []
+    for branches in _find_branches(list(distinct.values()), tree):
+        for trunk, part in _divide(branches, max_tokens):
+            conversation = Conversation(trunk, tuple(branch for _, branch in part), with_context)
+            shared.append(SharedTurns(conversation, tuple(tuple(places[turn.tokens]) for turn, _ in part)))
+    return shared
+
+
+def _find_branches(turns: Sequence[FedTurn], tree: FollowUpTree) -> Iterator[list[tuple[FedTurn, Branch]]]:
+    """The turns that share a trunk, each with its branch."""
+    trunks: list[_Trunk] = []
+    for turn in sorted(turns, key=lambda each: len(each.tokens), reverse=True):
+        home = next((each for each in trunks if each.tokens[: len(turn.tokens)] == turn.tokens), None)
+        if home is None:
+            trunks.append(_Trunk(turn.tokens, [turn]))
+        else:
+            home.members.append(turn)
+    alone: dict[Tokens, list[FedTurn]] = {}
+    for trunk in trunks:
+        if len(trunk.members) == 1:
+            [turn] = trunk.members
+            alone.setdefault(turn.tokens[: turn.context_tokens], []).append(turn)
+        else:
+            yield [(turn, Branch(len(turn.tokens), (), tree)) for turn in reversed(trunk.members)]
+    for context, candidates in alone.items():
+        # A context of one token, the separator, is too little to be worth a stem.
+        start = len(context) if len(candidates) > 1 and len(context) > 1 else None
+        if start is None:
+            yield from ([(turn, Branch(len(turn.tokens), (), tree))] for turn in candidates)
+        else:
+            yield [(turn, Branch(start, turn.tokens[start:], tree)) for turn in candidates]
+
+
+def _divide(
+    branches: Sequence[tuple[FedTurn, Branch]], max_tokens: int
+) -> Iterator[tuple[Tokens, list[tuple[FedTurn, Branch]]]]:
+    """Parts of at most `max_tokens`, each with the trunk that it needs; the branches come by their start."""
+    part: list[tuple[FedTurn, Branch]] = []
+    tokens = 0
+    for turn, branch in branches:
+        size = len(branch.stem) + len(branch.tree.ids)
+        if part and branch.start + tokens + size > max_tokens:
+            yield _trunk_of(part), part
+            part, tokens = [], 0
+        part.append((turn, branch))
+        tokens += size
+    yield _trunk_of(part), part
+
+
+def _trunk_of(part: Sequence[tuple[FedTurn, Branch]]) -> Tokens:
+    turn, branch = part[-1]
+    return turn.tokens[: branch.start]

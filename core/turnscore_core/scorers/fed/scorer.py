@@ -15,25 +15,28 @@ from turnscore_models import Bundle
 from turnscore_wire import TokenCount
 
 from turnscore_core.inference.onnx_backend import Backend
-from turnscore_core.scorers.fed.batch import BranchLosses, Conversation, FedBatch
-from turnscore_core.scorers.fed.dialogue_tokens import DialogueTokenizer
-from turnscore_core.scorers.fed.options import (
+from turnscore_core.scorers.fed.batch import (
+    BranchLosses,
+    Conversation,
+    FedBatch,
+    FedTurn,
+    Floats,
+    SharedTurns,
+    share_turns,
+)
+from turnscore_core.scorers.fed.plans import FedPlan, FedPlans, FedReference, score_values
+from turnscore_core.scorers.fed.questions import (
     MAX_FOLLOW_UP_CHARS,
     MAX_FOLLOW_UPS,
     MAX_OWN_QUALITIES,
+    DialogueTokenizer,
     FedBundleOptions,
+    FedQuestion,
+    FedQuestions,
     Loss,
 )
-from turnscore_core.scorers.fed.plans import FedPlan, FedPlans, score_values
-from turnscore_core.scorers.fed.questions import FedQuestion, FedQuestions
-from turnscore_core.scorers.fed.reference import FedReference
-from turnscore_core.scorers.fed.shared_turns import FedTurn, SharedTurns, share_turns
-from turnscore_core.scorers.fed.tree import Floats
-from turnscore_core.scorers.fields import Fields
-from turnscore_core.scorers.history import history_of
-from turnscore_core.scorers.parts import ScorePart
-from turnscore_core.scorers.scorer import RawScore, TokenPack, TurnToScore
-from turnscore_core.scorers.text_ends import CHARS_PER_TOKEN, keep_end
+from turnscore_core.scorers.history import CHARS_PER_TOKEN, history_of, keep_end
+from turnscore_core.scorers.scorer import Fields, RawScore, ScorePart, TokenPack, TurnToScore
 
 _CHARS_PER_TOKEN = 2
 """English text has four to five characters a token; half of that is on the safe side for other scripts. Chosen."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from turnscore_core.inference.concurrency import Concurrency
-from turnscore_core.inference.onnx_library import DeviceError
+from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import EncodesTexts
 from turnscore_models import Bundle, BundleError

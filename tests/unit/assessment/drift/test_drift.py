@@ -31,7 +31,7 @@ from turnscore_assessment.errors import AssessmentError, BadFileError
 from turnscore_core.deadline import Deadline
 from turnscore_core.scoring import Item, Outcome
 from turnscore_service import metrics
-from turnscore_service.scheduling.score_metrics import SaidTurns
+from turnscore_service.scheduling.score_metrics import ScoreMetrics
 from turnscore_wire import Score, TokenCount, Turn
 from typer.testing import CliRunner
 
@@ -134,7 +134,7 @@ def test_metrics_and_a_file_of_the_same_scores_have_the_same_counts(tmp_path: Pa
     scored = [
         score(each, "drift-test:1", **(more[place] if place < 4 else {})) for place, each in enumerate(percentiles)
     ]
-    said = SaidTurns({})
+    said = ScoreMetrics({})
     context: list[Turn] = []
     for each in scored:
         item = Item(context=context, response="", asked={"combined": None}, deadline=Deadline(0))

@@ -6,8 +6,7 @@ from turnscore_bench.fed.bench import share
 from turnscore_bench.fed.dialogues import DialogueTiming, Setting, lay_out
 from turnscore_bench.fed.report import BenchResult, write_report
 from turnscore_bench.fed.ways import Timing, time_alternating
-from turnscore_core.scorers.fed.shared_turns import FedTurn
-from turnscore_core.scorers.fed.tree import FollowUpTree, build_tree
+from turnscore_core.scorers.fed.batch import FedTurn, FollowUpTree, build_tree
 
 
 def test_ways_take_turns_and_the_first_round_warms_up() -> None:

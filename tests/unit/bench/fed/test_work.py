@@ -1,6 +1,5 @@
 from turnscore_bench.fed.work import ModelShape, count_operations
-from turnscore_core.scorers.fed.batch import Branch, Conversation
-from turnscore_core.scorers.fed.tree import build_tree
+from turnscore_core.scorers.fed.batch import Branch, Conversation, build_tree
 
 SHAPE = ModelShape(layers=2, width=10, vocabulary=1000)
 TREE = build_tree([[1, 2, 3], [1, 4]])  # feeds 1 and 2

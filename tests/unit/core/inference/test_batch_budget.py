@@ -28,7 +28,7 @@ from turnscore_core.inference.onnx_backend import OutOfMemoryError
 from turnscore_core.inference.padding import padded_width
 from turnscore_core.load_settings import LoadSettings
 from turnscore_core.loaded_scorer import load_scorer
-from turnscore_core.warm_up import measure_budget, widest_packs
+from turnscore_core.model_loader import measure_budget, widest_packs
 from turnscore_models import Bundle, starter_bundles
 from turnscore_service.scheduling.batcher import Batcher
 from turnscore_service.settings.service import BatchingSettings

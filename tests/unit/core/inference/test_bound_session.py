@@ -8,8 +8,8 @@ import numpy as np
 import onnxruntime
 import pytest
 from support.graphs import draw_feeds, save_row_graph
-from turnscore_core.inference import bound_session
-from turnscore_core.inference.bound_session import BoundSession
+from turnscore_core.inference import cuda_backend as bound_session
+from turnscore_core.inference.cuda_backend import BoundSession
 from turnscore_core.inference.padding import round_axis, round_up
 
 

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from turnscore_core.inference import cpu_budget
+from turnscore_core.inference import devices as cpu_budget
 
 
 @pytest.fixture

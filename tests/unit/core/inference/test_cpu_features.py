@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from turnscore_core.inference.cpu_features import int8_saturates
+from turnscore_core.inference.onnx_backend import int8_saturates
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ import pytest
 from support.graphs import draw_feeds, save_row_graph
 from turnscore_core.inference.cuda_backend import CudaBackend, CudaOptions, provider_list
 from turnscore_core.inference.devices import Device
-from turnscore_core.inference.onnx_backend import OutOfMemoryError
-from turnscore_core.inference.onnx_library import DeviceError
+from turnscore_core.inference.onnx_backend import DeviceError, OutOfMemoryError
 
 CUDA_1 = Device("cuda", 1)
 

@@ -4,7 +4,7 @@ import ctypes
 from typing import Any
 
 import pytest
-from turnscore_core.inference.cuda_driver import CudaDriver, CudaDriverError, Gpu
+from turnscore_core.inference.devices import CudaDriver, CudaDriverError, Gpu
 
 GIGABYTE = 1 << 30
 COMPUTE = {75: 9, 76: 0}
@@ -95,6 +95,6 @@ def test_a_driver_that_does_not_start_is_refused_with_its_words():
 
 
 def test_a_missing_driver_is_told_by_its_librarys_name(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("turnscore_core.inference.cuda_driver.LIBRARY", "libnosuchdriver.so.1")
+    monkeypatch.setattr("turnscore_core.inference.devices.LIBRARY", "libnosuchdriver.so.1")
     with pytest.raises(CudaDriverError, match=r"libnosuchdriver\.so\.1: cannot open"):
         CudaDriver()

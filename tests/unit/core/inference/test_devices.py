@@ -5,7 +5,7 @@ import logging
 import pytest
 from support.machines import CPU_BUILD, GPU_BUILD, FakeMachine
 from turnscore_core.inference.devices import CPU, Device, choose_devices, count_workers_beside
-from turnscore_core.inference.onnx_library import DeviceError, OnnxBuild
+from turnscore_core.inference.onnx_backend import DeviceError, OnnxBuild
 from turnscore_core.load_settings import LoadSettings
 from turnscore_core.model_loader import load_scorers
 from turnscore_models import starter_bundles

@@ -9,9 +9,9 @@ from types import ModuleType, SimpleNamespace
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
-from turnscore_core.inference import onnx_library
-from turnscore_core.inference.machine import PROBE_GRAPH, ThisMachine
-from turnscore_core.inference.onnx_library import DeviceError, describe_build, load_onnxruntime, missing_library
+from turnscore_core.inference import onnx_backend as onnx_library
+from turnscore_core.inference.devices import PROBE_GRAPH, ThisMachine
+from turnscore_core.inference.onnx_backend import DeviceError, describe_build, load_onnxruntime, missing_library
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, error: ImportError) -> None:
@@ -45,7 +45,7 @@ def test_the_service_can_be_imported_without_a_runtime():
         "import sys; sys.modules['onnxruntime'] = None\n"
         "import turnscore_core.model_loader, turnscore_service.api.http.app\n"
         "from turnscore_core.load_settings import LoadSettings\n"
-        "from turnscore_core.inference.onnx_library import DeviceError\n"
+        "from turnscore_core.inference.onnx_backend import DeviceError\n"
         "try: turnscore_core.model_loader.load_scorers(LoadSettings())\n"
         "except DeviceError as error: print(error)"
     )

@@ -4,7 +4,7 @@ import weakref
 from pathlib import Path
 
 import pytest
-from turnscore_core.inference.text_tokenizer import TextTokenizer
+from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_models import starter_bundles
 
 

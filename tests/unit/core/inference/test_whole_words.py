@@ -9,8 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.data_sets import find_data
 from tokenizers import Tokenizer
-from turnscore_core.inference.text_tokenizer import TextTokenizer
-from turnscore_core.inference.whole_words import WholeWords
+from turnscore_core.inference.tokenizer import TextTokenizer, WholeWords
 from turnscore_models import starter_bundles
 
 FILE = next(folder for folder in starter_bundles() if folder.name == "engagement") / "tokenizer.json"

@@ -10,10 +10,8 @@ from support.fed_bundles import make_fed_scorer
 from support.fed_paths import PathBackend
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_core.scorers.fed.scorer import FedScorer
-from turnscore_core.scorers.fields import pack_fields
-from turnscore_core.scorers.parts import ScorePart, parts_reader
 from turnscore_core.scorers.quality import QualityScorer
-from turnscore_core.scorers.scorer import TurnToScore
+from turnscore_core.scorers.scorer import ScorePart, TurnToScore, pack_fields, parts_reader
 from turnscore_core.scorers.sentiment_stop import SentimentStopScorer
 from turnscore_models import read_bundle, starter_bundles
 from turnscore_wire import TokenCount, Turn

@@ -1,5 +1,5 @@
 import pytest
-from turnscore_core.scorers.sentiment_rows import DialogueRow, RowLayout, SpecialTokens, lay_out_row
+from turnscore_core.scorers.sentiment_stop import DialogueRow, RowLayout, SpecialTokens, lay_out_row
 
 FIRST, SEPARATOR, USER, SYSTEM = 1, 2, 3, 4
 SPECIAL = SpecialTokens(first=FIRST, separator=SEPARATOR, user=USER, system=SYSTEM)

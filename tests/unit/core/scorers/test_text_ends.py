@@ -13,13 +13,11 @@ from support.quality_bundles import make_quality_bundle
 from turnscore_core.deadline import Deadline
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_core.scorers.fed.scorer import FedScorer
-from turnscore_core.scorers.fields import count_chars
-from turnscore_core.scorers.history import History
+from turnscore_core.scorers.history import CHARS_PER_TOKEN, History
 from turnscore_core.scorers.quality import QualityScorer
 from turnscore_core.scorers.quality_rows import RowLayout
-from turnscore_core.scorers.scorer import TokenPack, TurnToScore
+from turnscore_core.scorers.scorer import TokenPack, TurnToScore, count_chars
 from turnscore_core.scorers.sentiment_stop import SentimentStopScorer
-from turnscore_core.scorers.text_ends import CHARS_PER_TOKEN
 from turnscore_core.scorers.turn_warnings import REPEAT_TURNS, TAIL_CHARS
 from turnscore_core.scoring import Item
 from turnscore_models import read_bundle, starter_bundles, write_bundle

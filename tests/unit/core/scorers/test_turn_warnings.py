@@ -7,7 +7,7 @@ import pytest
 from conftest import ServeFakes
 from support.fakes import FakeScorer, encoded
 from support.quality_bundles import make_quality_bundle
-from turnscore_core.inference.text_tokenizer import TextTokenizer
+from turnscore_core.inference.tokenizer import TextTokenizer
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_core.scorers.quality import QualityScorer
 from turnscore_core.scorers.scorer import TokenPack, TurnToScore

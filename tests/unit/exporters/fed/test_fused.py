@@ -12,8 +12,7 @@ from support.exporter_data import write_rows
 from support.fed_checkpoints import save_tiny_dialogpt
 from turnscore_core.inference.cuda_backend import CudaBackend, CudaOptions
 from turnscore_core.inference.devices import Device
-from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch
-from turnscore_core.scorers.fed.tree import build_tree
+from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch, build_tree
 from turnscore_exporters.commands.export import app
 from turnscore_exporters.errors import GraphExportError
 from turnscore_exporters.fed import model as fed_graphs

@@ -15,8 +15,7 @@ from support.request_table import Request
 from turnscore_core.errors import InvalidRequestError
 from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.loaded_scorer import LoadedScorer, load_scorer
-from turnscore_core.scorers.parts import parts_reader
-from turnscore_core.scorers.scorer import RawScore, TurnToScore
+from turnscore_core.scorers.scorer import RawScore, TurnToScore, parts_reader
 from turnscore_core.scorers.usr import UsrScorer
 from turnscore_exporters.commands.export import app
 from turnscore_exporters.pair_models.models import (

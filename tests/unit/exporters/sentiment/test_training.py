@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from turnscore_assessment.data.dialogue_sets import ObservedTurn
-from turnscore_core.scorers.sentiment_rows import DialogueRow, RowLayout
+from turnscore_core.scorers.sentiment_stop import DialogueRow, RowLayout
 from turnscore_exporters.errors import EncoderError, ExporterError
 from turnscore_exporters.sentiment.labels import NegativeRecipe
 from turnscore_exporters.sentiment.model import (

@@ -7,8 +7,7 @@ from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
 from support.shared_levels import DictLevel
 from turnscore_core.score_entries import mark_key
-from turnscore_core.scorers.parts import ScorePart
-from turnscore_core.scorers.scorer import RawScore, TurnToScore
+from turnscore_core.scorers.scorer import RawScore, ScorePart, TurnToScore
 from turnscore_service.cache.redis_client import PendingWrite
 from turnscore_service.cache.redis_level import RedisLevel
 from turnscore_service.cache.score_cache import Lookup, ScoreCache

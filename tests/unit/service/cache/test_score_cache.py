@@ -10,8 +10,7 @@ from support.fakes import FakeScorer, loaded_fake
 from support.fed_bundles import make_fed_scorer
 from support.shared_levels import DictLevel
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_core.scorers.parts import ScorePart
-from turnscore_core.scorers.scorer import RawScore, TurnToScore
+from turnscore_core.scorers.scorer import RawScore, ScorePart, TurnToScore
 from turnscore_service.cache.score_cache import Lookup, ScoreCache
 from turnscore_service.settings.cache import CacheSettings
 from turnscore_wire import TokenCount, Turn

@@ -1,6 +1,5 @@
 import numpy as np
-from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch
-from turnscore_core.scorers.fed.tree import build_tree
+from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch, build_tree
 
 
 def test_a_batch_gives_the_same_inputs_each_time_it_is_asked() -> None:

@@ -3,7 +3,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from turnscore_core.scorers.fed.tree import CONTEXT_END, build_tree
+from turnscore_core.scorers.fed.batch import CONTEXT_END, build_tree
 
 FOLLOW_UPS = [[1, 2, 3], [1, 2, 4, 5], [6], [1, 2], [6, 7]]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.machines import CPU_BUILD, GPU_BUILD, FakeMachine
 from turnscore_client._command.registry import app
-from turnscore_core.inference.onnx_library import DeviceError, OnnxBuild
+from turnscore_core.inference.onnx_backend import DeviceError, OnnxBuild
 from turnscore_models import starter_bundles
 from turnscore_service.lifecycle import doctor
 from typer.testing import CliRunner, Result

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from support.fakes import FakeEncoder, FakeScorer, loaded_fake
 from turnscore_core.inference.concurrency import Concurrency
-from turnscore_core.inference.onnx_library import DeviceError
+from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_models import Bundle, BundleError, BundleNotFoundError, MismatchedGraphError
 from turnscore_service.lifecycle.loading.version_loader import load_versions
