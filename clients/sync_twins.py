@@ -1,4 +1,4 @@
-"""Sync twins: makes turnscore_client/_sync of turnscore_client/_async, word by word; `--check` compares instead.
+"""Makes turnscore_client/_sync.py of turnscore_client/_async.py, word by word; `--check` compares instead.
 
 unasync, the library for this, renames names alone: what docstrings and messages say ("inside its `async with`") would
 stay wrong. What this table leaves over is refused, so that nothing of asyncio ends up in the code for threads.
@@ -10,7 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-PACKAGE = Path(__file__).parent / "turnscore_client"
+SOURCE = Path(__file__).parent / "turnscore_client/_async.py"
+TARGET = FORMATTED_AS = SOURCE.with_name("_sync.py")
 
 WORDS = (
     (r"\bfor asyncio\b", "for threads"),
@@ -26,7 +27,6 @@ WORDS = (
     (r"\bsleep_async\b", "sleep"),
     (r"\bopen_async_line\b", "open_line"),
     (r"\bgrpc\.aio\b", "grpc"),
-    (r"\basync_door\b", "sync_door"),
     (r"\b_async\b", "_sync"),
     (r"\bimport asyncio\b", "import threading"),
     (r"\basyncio\.Lock\b", "threading.Lock"),
@@ -39,54 +39,41 @@ class LeftOverError(Exception):
     """A line of the world of asyncio that the table does not know."""
 
 
-def sync_twin(source: str, name: str) -> str:
-    """The file for threads, formatted. Raises LeftOverError for what the table does not know."""
+def make_sync(source: str) -> str:
+    """The module for threads, formatted. Raises LeftOverError for what the table does not know."""
     text = source
     for pattern, replacement in WORDS:
         text = re.sub(pattern, replacement, text)
     if found := LEFT_OVER.search(text):
-        raise LeftOverError(f"_async/{name}: nothing in {Path(__file__).name} says what becomes of: {found[0].strip()}")
-    text = f"# `make sync-client` made this of _async/{name}: change that file.\n{text}"
+        raise LeftOverError(f"_async.py: nothing in {Path(__file__).name} says what becomes of: {found[0].strip()}")
+    text = f"# `make sync-client` made this of _async.py: change that file.\n{text}"
     for step in (["check", "--select=I001", "--fix-only", "--quiet"], ["format", "--quiet"]):
-        command = [sys.executable, "-m", "ruff", *step, "--stdin-filename", str(PACKAGE / "_async" / name), "-"]
+        command = [
+            sys.executable,
+            "-m",
+            "ruff",
+            *step,
+            "--stdin-filename",
+            str(Path(__file__).with_name("turnscore_client") / "_sync.py"),
+            "-",
+        ]
         text = subprocess.run(command, input=text, stdout=subprocess.PIPE, text=True, check=True).stdout
     return text
 
 
-def twins(package: Path) -> dict[Path, str]:
-    """What belongs into the package's `_sync`, by its path."""
-    sources = sorted((package / "_async").glob("*.py"))
-    return {package / "_sync" / source.name: sync_twin(source.read_text(), source.name) for source in sources}
-
-
-def differences(package: Path) -> str:
-    """How the files in `_sync` differ from what `_async` gives; nothing where they do not."""
-    made = twins(package)
-    found = {path: path.read_text() for path in (package / "_sync").glob("*.py")}
-    lines = (
-        difflib.unified_diff(
-            found.get(path, "").splitlines(True), made.get(path, "").splitlines(True), str(path), "made"
-        )
-        for path in sorted(found.keys() | made.keys())
-    )
-    return "".join(line for each in lines for line in each)
-
-
-def main(arguments: list[str], package: Path = PACKAGE) -> int:
+def main(arguments: list[str]) -> int:
     """The exit code: 1 where `--check` finds a difference, or a line has no twin."""
     try:
-        if arguments == ["--check"]:
-            different = differences(package)
-            print(different + "`make sync-client` writes them anew" if different else "_sync is what _async gives")
-            return 1 if different else 0
-        made = twins(package)
-        for path in (package / "_sync").glob("*.py"):
-            path.unlink()
-        for path, text in made.items():
-            path.write_text(text)
+        made = make_sync(SOURCE.read_text())
     except LeftOverError as error:
         print(error)
         return 1
+    if arguments == ["--check"]:
+        lines = difflib.unified_diff(TARGET.read_text().splitlines(True), made.splitlines(True), str(TARGET), "made")
+        different = "".join(lines)
+        print(different + "`make sync-client` writes it anew" if different else "_sync.py is what _async.py gives")
+        return 1 if different else 0
+    TARGET.write_text(made)
     return 0
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from telegram import Message, Update
 from telegram.ext import Application, ContextTypes, ExtBot, MessageHandler, filters
-from turnscore_client import AsyncTurnScoreClient, BackgroundScorer, Scored
+from turnscore_client import AsyncBackgroundScorer, AsyncTurnScoreClient, Scored
 
 MAX_CHATS, MAX_TURNS = 10_000, 20
 OBSERVER_GROUP = -1  # handlers of a lower group come first; every group gets the update
@@ -40,7 +40,7 @@ class Chats:
 class ScoredBot(ExtBot[None]):
     """The middleware: notes what is said in each chat, and hands over what the bot says once it has been sent."""
 
-    def __init__(self, token: str, background: BackgroundScorer, **given: Any) -> None:
+    def __init__(self, token: str, background: AsyncBackgroundScorer, **given: Any) -> None:
         super().__init__(token, **given)
         self._background = background
         self._chats = Chats()
@@ -48,7 +48,7 @@ class ScoredBot(ExtBot[None]):
     async def send_message(self, chat_id: int | str, text: str, *args: Any, **given: Any) -> Message:
         """Sends, and then has the turn scored; `reply_text` and its like come here too."""
         message = await super().send_message(chat_id, text, *args, **given)
-        self._background.score(text, self._chats.add(chat_id, "system", text), tag=chat_id)
+        self._background.submit(text, self._chats.add(chat_id, "system", text), tag=chat_id)
         return message
 
     async def observe(self, update: Update, _: ContextTypes.DEFAULT_TYPE) -> None:
@@ -81,7 +81,7 @@ def build(bot: ScoredBot) -> Application[Any, Any, Any, Any, Any, Any]:
 def main() -> None:
     """Runs until it is interrupted."""
     client = AsyncTurnScoreClient(timeout_seconds=2.0)
-    background = BackgroundScorer(client, show)
+    background = AsyncBackgroundScorer(client, show)
     application = build(ScoredBot(os.environ["TELEGRAM_TOKEN"], background))
 
     async def open_background(_: object) -> None:

@@ -20,12 +20,9 @@ from turnscore_wire import (
     Turn,
 )
 
-from turnscore_client._async.client import AsyncTurnScoreClient
-from turnscore_client._async.conversation import AsyncConversation
-from turnscore_client._async.grpc_client import AsyncTurnScoreGrpcClient
-from turnscore_client._background import BackgroundScorer, Scored
+from turnscore_client._async import AsyncConversation, AsyncTurnScoreClient, AsyncTurnScoreGrpcClient
+from turnscore_client._background import AsyncBackgroundScorer, BackgroundScorer, Scored
 from turnscore_client._calls import read_messages
-from turnscore_client._clock import Clock
 from turnscore_client._errors import (
     ConnectionFailedError,
     DeadlineExceededError,
@@ -52,13 +49,12 @@ from turnscore_client._options import (
     TurnLike,
     TurnOptions,
 )
-from turnscore_client._settings import __version__
-from turnscore_client._sync.client import TurnScoreClient
-from turnscore_client._sync.conversation import Conversation
-from turnscore_client._sync.grpc_client import TurnScoreGrpcClient
-from turnscore_client._tls import Tls
+from turnscore_client._retry import Clock
+from turnscore_client._settings import Tls, __version__
+from turnscore_client._sync import Conversation, TurnScoreClient, TurnScoreGrpcClient
 
 __all__ = [
+    "AsyncBackgroundScorer",
     "AsyncConversation",
     "AsyncTurnScoreClient",
     "AsyncTurnScoreGrpcClient",

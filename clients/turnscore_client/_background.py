@@ -1,18 +1,31 @@
-"""Background scoring: turns are scored behind a chatbot's back, which waits for nothing and gets no error from here."""
+"""Scores turns behind a chatbot's back: it waits for nothing, and gets no error from here."""
 
 import asyncio
+import atexit
 import logging
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+import math
+import os
+import queue
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 
-from turnscore_wire import ScoreReply
+from pydantic import ValidationError
+from turnscore_wire import ScoreReply, Turn
+from turnscore_wire.messages import ChatMessage, map_messages
 
 from turnscore_client import _defaults
-from turnscore_client._async.calls import AsyncCalls
+from turnscore_client._async import AsyncCalls
+from turnscore_client._calls import invalid_request
 from turnscore_client._errors import TurnScoreError
 from turnscore_client._options import MessageLike, ScoringOptions, TurnLike, check_names
+from turnscore_client._settings import Tls
+from turnscore_client._sync import Calls, TurnScoreClient
 
 T = TypeVar("T")
 _LOGGER = logging.getLogger("turnscore_client.background")
@@ -27,18 +40,18 @@ class Scored:
     error: TurnScoreError | None
 
 
-OnScored = Callable[[Scored], Awaitable[None] | None]
+OnScoredAsync = Callable[[Scored], Awaitable[None] | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Job:
+class _AsyncJob:
     tag: object
     context: Iterable[TurnLike]
     response: str | None
     messages: Iterable[MessageLike] | None
 
 
-class BackgroundScorer:
+class AsyncBackgroundScorer:
     """Scores turns in the background of one event loop, inside its `async with`; it leaves the client open.
 
     At most `max_waiting` turns wait and `concurrency` are being scored; one more is dropped and counted in `dropped`.
@@ -50,7 +63,7 @@ class BackgroundScorer:
     def __init__(
         self,
         client: AsyncCalls,
-        on_scored: OnScored,
+        on_scored: OnScoredAsync,
         *,
         max_waiting: int = _defaults.BACKGROUND_WAITING,
         concurrency: int = _defaults.CONCURRENCY,
@@ -63,7 +76,7 @@ class BackgroundScorer:
         self._client = client
         self._on_scored = on_scored
         self._given = given
-        self._waiting: asyncio.Queue[_Job] = asyncio.Queue(max_waiting)
+        self._waiting: asyncio.Queue[_AsyncJob] = asyncio.Queue(max_waiting)
         self._concurrency = concurrency
         self._goodbye_seconds = goodbye_seconds
         self._workers: list[asyncio.Task[None]] = []
@@ -71,7 +84,7 @@ class BackgroundScorer:
         self.dropped = 0
         """Turns that nobody will score: there was no room, or no time at the end."""
 
-    def score(
+    def submit(
         self,
         response: str | None = None,
         context: Iterable[TurnLike] = (),
@@ -86,7 +99,7 @@ class BackgroundScorer:
         try:
             if not self._is_open:
                 raise asyncio.QueueFull
-            job = _Job(tag=tag, context=_kept(context), response=response, messages=_kept(messages))
+            job = _AsyncJob(tag=tag, context=_kept(context), response=response, messages=_kept(messages))
             self._waiting.put_nowait(job)
         except asyncio.QueueFull:
             self.dropped += 1
@@ -134,7 +147,7 @@ class BackgroundScorer:
             finally:
                 self._waiting.task_done()
 
-    async def _score(self, job: _Job) -> Scored:
+    async def _score(self, job: _AsyncJob) -> Scored:
         try:
             reply = await self._client.score(
                 context=job.context, response=job.response, messages=job.messages, **self._given
@@ -152,3 +165,288 @@ class BackgroundScorer:
 def _kept(given: T) -> T | tuple[Any, ...]:
     """A copy of a series: the caller's list goes on."""
     return tuple(given) if isinstance(given, Iterable) else given
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnIds:
+    """Where a turn stands in the traces of its chatbot; None where its framework does not say."""
+
+    trace_id: str | None = None
+    span_id: str | None = None
+    session_id: str | None = None
+    """The conversation, as the chatbot names it."""
+
+
+NO_IDS = TurnIds()
+
+OnScored = Callable[[Scored], object]
+"""Gets each outcome, with the turn's TurnIds as its `tag`; one at a time, in a thread of its own."""
+
+Convert = Callable[[Sequence[Any]], Iterable[Mapping[str, Any]]]
+"""Makes OpenAI's messages of a framework's own; it runs in a thread of ours."""
+
+
+class ServiceOptions(TypedDict, total=False):
+    """Which service is asked, and how."""
+
+    url: str | None
+    """Else TURNSCORE_URL, or http://localhost:3000."""
+    api_key: str | None
+    """Else TURNSCORE_API_KEY."""
+    tls: Tls | None
+    client: Calls | None
+    """A client for threads of your own, in place of the three above. It is left open."""
+
+
+class BackgroundOptions(ServiceOptions, total=False):
+    """What scoring behind the chatbot's back takes."""
+
+    on_scored: OnScored | None
+    """What becomes of the scores, such as a writer; else they are logged."""
+    scorers: Sequence[str] | None
+    """Who scores; else the service's default ones."""
+    max_waiting: int
+    """Turns that wait or are being scored; one more is dropped and counted."""
+    concurrency: int
+    """Turns that are being scored at once, each in a thread."""
+    timeout_seconds: float
+    """For one turn, retries included."""
+
+
+class GateOptions(BackgroundOptions, total=False):
+    """What integrations that can gate take besides."""
+
+    min_quality: float | None
+    """A reply whose value of the scorer is below gets one chance more; None gates nothing."""
+    gate_scorer: str
+    """`quality`, whose values are probabilities that people call a turn good."""
+    budget_seconds: float
+    """For the scores and the second answer together. What is not ready then does not count."""
+
+
+def open_client(given: ServiceOptions, *, timeout_seconds: float, max_retries: int) -> Calls:
+    """The caller's own client, or one for the given service. Raises ValueError for an address or key that is none."""
+    own = given.get("client")
+    if own is not None:
+        return own
+    return TurnScoreClient(
+        given.get("url"),
+        api_key=given.get("api_key"),
+        tls=given.get("tls"),
+        timeout_seconds=timeout_seconds,
+        max_retries=max_retries,
+    )
+
+
+def check_positive(name: str, value: float) -> None:
+    """Raises ValueError for what is no bound."""
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be a number above 0")
+
+
+def current_traceparent() -> str | None:
+    """The active span as W3C Trace Context writes it, so that scores can be found beside it."""
+    span = _current_span()
+    return None if span is None else f"00-{span.trace_id:032x}-{span.span_id:016x}-{int(span.trace_flags):02x}"
+
+
+def current_ids(ids: TurnIds) -> TurnIds:
+    """The ids, with the active span's where the framework gives none."""
+    if ids.trace_id is not None or (span := _current_span()) is None:
+        return ids
+    return replace(ids, trace_id=f"{span.trace_id:032x}", span_id=ids.span_id or f"{span.span_id:016x}")
+
+
+def _current_span() -> Any:
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return None
+    context = trace.get_current_span().get_span_context()
+    return context if context.is_valid else None
+
+
+@dataclass(frozen=True)
+class SpokenTurn:
+    """A turn of the chatbot and what was said before it."""
+
+    context: list[Turn]
+    response: str
+
+
+def spoken_turns(messages: Iterable[Mapping[str, Any]]) -> list[Turn]:
+    """The turns, oldest first; none where the chatbot has not finished the last one. Raises InvalidRequestError."""
+    try:
+        mapped = map_messages([ChatMessage.model_validate(message) for message in messages])
+    except ValidationError as error:
+        raise invalid_request(error) from None
+    return [] if mapped.goes_on or mapped.ends_silent else mapped.turns
+
+
+def last_turn(messages: Iterable[Mapping[str, Any]]) -> SpokenTurn | None:
+    """The last turn, where it is the chatbot's and has words; else None. Raises InvalidRequestError."""
+    turns = spoken_turns(messages)
+    if not turns or turns[-1].speaker != "system":
+        return None
+    return SpokenTurn(turns[:-1], turns[-1].text)
+
+
+Messages = Iterable[Any]
+_SECONDS_BETWEEN_WARNINGS = 60.0  # chosen: a service that is down is one line a minute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    messages: tuple[Any, ...]
+    convert: Convert | None
+    ids: TurnIds
+    traceparent: str | None
+    begin_at: float
+
+
+class BackgroundScorer:
+    """Takes turns from any thread. Raises ValueError, when it is made, for options that make no sense.
+
+    `dropped` counts turns that found no room, `scored` and `failed` what became of the others; an answer that is no
+    spoken turn, such as a tool call, is in none of them.
+    """
+
+    def __init__(self, **given: Unpack[BackgroundOptions]) -> None:
+        check_names(given, BackgroundOptions.__optional_keys__)
+        self._max_waiting = given.get("max_waiting", _defaults.BACKGROUND_WAITING)
+        self._concurrency = given.get("concurrency", _defaults.BACKGROUND_THREADS)
+        self._timeout_seconds = given.get("timeout_seconds", _defaults.TIMEOUT_SECONDS)
+        for name, value in (("max_waiting", self._max_waiting), ("concurrency", self._concurrency)):
+            check_positive(name, value)
+        self._given = given
+        self._scorers = given.get("scorers")
+        self._on_scored = given.get("on_scored") or self._log
+        self._is_closed = False
+        self.dropped = self.scored = self.failed = 0
+        self._begin()
+        _FORKED.add(self)
+        atexit.register(self.close)
+
+    def submit(self, messages: Messages, ids: TurnIds = NO_IDS, convert: Convert | None = None) -> bool:
+        """Hands over a dialogue whose last message is to be scored, and returns at once; False where it is dropped."""
+        try:
+            if not self._take_room():
+                return False
+            recent = tuple(messages)[-_defaults.BACKGROUND_MESSAGES :]
+            kept = recent if convert else tuple(dict(each) for each in recent)  # the chatbot's own go on
+            job = _Job(
+                messages=kept,
+                convert=convert,
+                ids=current_ids(ids),
+                traceparent=current_traceparent(),
+                begin_at=time.monotonic() + _defaults.BACKGROUND_PAUSE_SECONDS,
+            )
+            self._jobs.put(job)
+        except Exception as error:
+            self._leave(dropped=1)
+            _LOGGER.error("a turn could not be handed over: %s", type(error).__name__)  # its words may be a turn's
+            return False
+        return True
+
+    def wait_until_idle(self, seconds: float) -> bool:
+        """Whether every turn that was handed over has its outcome within that time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._held == 0, timeout=seconds)
+
+    def close(self, goodbye_seconds: float = _defaults.BACKGROUND_EXIT_SECONDS) -> None:
+        """Takes no more turns, and waits that long for those it has; also at the program's end."""
+        self._is_closed = True
+        atexit.unregister(self.close)
+        if self._threads and not self.wait_until_idle(goodbye_seconds):
+            _LOGGER.warning("%d turns handed over last are not scored: the time at the end was too short", self._held)
+        for _ in self._threads:
+            self._jobs.put(None)
+        if self._given.get("client") is None and not self._held:
+            self._client.close()
+
+    def _begin(self) -> None:
+        """Also in a forked child, which has none of its parent's threads and must not share its connections."""
+        self._client = open_client(
+            self._given, timeout_seconds=self._timeout_seconds, max_retries=_defaults.MAX_RETRIES
+        )
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._changed = threading.Condition()
+        self._telling = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._held = 0
+        self._warned_at = -_SECONDS_BETWEEN_WARNINGS
+
+    def _take_room(self) -> bool:
+        with self._changed:
+            if self._is_closed or self._held >= self._max_waiting:
+                self.dropped += 1
+                return False
+            self._held += 1
+            if len(self._threads) < min(self._concurrency, self._held):
+                thread = threading.Thread(target=self._work, name="turnscore-background", daemon=True)
+                thread.start()
+                self._threads.append(thread)
+            return True
+
+    def _leave(self, *, dropped: int = 0, scored: int = 0, failed: int = 0) -> None:
+        with self._changed:
+            self._held -= 1
+            self.dropped += dropped
+            self.scored += scored
+            self.failed += failed
+            self._changed.notify_all()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            outcome = None
+            time.sleep(max(0.0, job.begin_at - time.monotonic()))  # the interpreter is the chatbot's meanwhile
+            try:
+                outcome = self._score(job)
+                if outcome is not None:
+                    with self._telling:
+                        self._on_scored(outcome)
+            except Exception as error:
+                _LOGGER.error("a turn's outcome is lost: %s", type(error).__name__)
+            finally:
+                is_scored = outcome is not None and outcome.reply is not None
+                self._leave(scored=int(is_scored), failed=int(outcome is not None and not is_scored))
+
+    def _score(self, job: _Job) -> Scored | None:
+        """What the service says; None where the last message is no turn of the chatbot's."""
+        turn = last_turn(job.messages if job.convert is None else job.convert(job.messages))
+        if turn is None:
+            return None
+        metadata = {"traceparent": job.traceparent} if job.traceparent else None
+        try:
+            reply = self._client.score(
+                context=turn.context,
+                response=turn.response,
+                scorers=self._scorers,
+                metadata=metadata,
+                timeout_seconds=self._timeout_seconds,
+            )
+        except TurnScoreError as error:
+            return Scored(job.ids, None, error)
+        return Scored(job.ids, reply, None)
+
+    def _log(self, scored: Scored) -> None:
+        """The outcome in the log, where nobody else wants it. An unwell service is one line a minute."""
+        if scored.reply is not None:
+            for name, score in scored.reply.scores.items():
+                _LOGGER.info("%s %.4f percentile %s %s", name, score.value, score.percentile, score.label or "")
+            return
+        if time.monotonic() - self._warned_at >= _SECONDS_BETWEEN_WARNINGS:
+            self._warned_at = time.monotonic()
+            code = scored.error.code if scored.error is not None else ""
+            _LOGGER.warning("turns are not scored: %s (%d so far)", code, self.failed + 1)
+
+
+_FORKED: "weakref.WeakSet[BackgroundScorer]" = weakref.WeakSet()
+
+
+def _begin_in_child() -> None:
+    for scorer in list(_FORKED):
+        scorer._begin()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_in_child)

@@ -1,4 +1,4 @@
-"""Calls: what each method of a client sends and reads, alike for both clients. Pure; refuses what the wire refuses."""
+"""The calls of a service: their endpoints, and a checked request for each."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -15,27 +15,20 @@ from turnscore_wire import (
     ConversationMessages,
     ConversationOpening,
     DialogueReply,
+    DialogueRequest,
     MappedMessages,
     ModelsReply,
     RankReply,
+    RankRequest,
     ScoreReply,
     ScoreRequest,
     SimilarityReply,
+    SimilarityRequest,
     Speaker,
     describe_refusal,
     map_messages,
 )
 
-from turnscore_client._endpoints import (
-    MODELS,
-    RANK,
-    SCORE,
-    SCORE_BATCH,
-    SCORE_DIALOGUE,
-    SIMILARITY,
-    Endpoint,
-    Request,
-)
 from turnscore_client._errors import InvalidRequestError
 from turnscore_client._options import (
     CHOICES,
@@ -47,6 +40,45 @@ from turnscore_client._options import (
     TurnLike,
     check_names,
 )
+
+Request = ScoreRequest | BatchRequest | DialogueRequest | RankRequest | SimilarityRequest
+R_co = TypeVar("R_co", bound=BaseModel, covariant=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint(Generic[R_co]):
+    """One call of the service; without a type of request it is a question without a body."""
+
+    path: str
+    rpc: str
+    """Its name over gRPC."""
+    reply_type: type[R_co]
+    request_type: type[Request] | None = None
+
+    @property
+    def method(self) -> str:
+        """HTTP's."""
+        return "GET" if self.request_type is None else "POST"
+
+    @property
+    def request_message(self) -> str:
+        """What the request is called in turnscore.proto."""
+        return f"{self.rpc}Request" if self.request_type is None else self.request_type.__name__
+
+
+SCORE = Endpoint(path="/v1/score", rpc="Score", reply_type=ScoreReply, request_type=ScoreRequest)
+SCORE_BATCH = Endpoint(path="/v1/score_batch", rpc="ScoreBatch", reply_type=BatchReply, request_type=BatchRequest)
+SCORE_DIALOGUE = Endpoint(
+    path="/v1/score_dialogue", rpc="ScoreDialogue", reply_type=DialogueReply, request_type=DialogueRequest
+)
+RANK = Endpoint(path="/v1/rank", rpc="Rank", reply_type=RankReply, request_type=RankRequest)
+SIMILARITY = Endpoint(
+    path="/v1/similarity", rpc="Similarity", reply_type=SimilarityReply, request_type=SimilarityRequest
+)
+MODELS = Endpoint(path="/v1/models", rpc="Models", reply_type=ModelsReply)
+
+ENDPOINTS: tuple[Endpoint[BaseModel], ...] = (SCORE, SCORE_BATCH, SCORE_DIALOGUE, RANK, SIMILARITY, MODELS)
+
 
 _METADATA_NAME = r"(?!grpc-)[0-9a-z_.-]{1,100}(?<!-bin)"
 """A key of gRPC metadata that holds text (gRPC over HTTP/2, Custom-Metadata); every HTTP header's name may be one."""
@@ -197,7 +229,7 @@ def checked_id(request_id: str | None) -> str | None:
 
 
 def checked_metadata(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
-    """The pairs, their names in lower case, where both doors can carry them. Raises InvalidRequestError."""
+    """The pairs, their names in lower case, where both HTTP and gRPC can carry them. Raises InvalidRequestError."""
     checked = {}
     for name, value in (metadata or {}).items():
         lowered = name.lower() if isinstance(name, str) else ""

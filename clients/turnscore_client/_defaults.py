@@ -6,7 +6,7 @@ URL: Final = "http://localhost:3000"
 """Where `make serve` listens."""
 
 GRPC_ADDRESS: Final = "localhost:50051"
-"""Where its gRPC door listens."""
+"""Where it listens for gRPC."""
 
 URL_VARIABLE: Final = "TURNSCORE_URL"
 GRPC_ADDRESS_VARIABLE: Final = "TURNSCORE_GRPC_ADDRESS"
@@ -20,7 +20,7 @@ CONNECT_TIMEOUT_SECONDS: Final = 2.0
 
 KEEPALIVE_SECONDS: Final = 30.0
 """After so much silence on a gRPC connection with a call or conversation open the service is asked whether it is there.
-Chosen: the service's door allows a question every 10 s (`TURNSCORE_GRPC__MIN_PING_SECONDS`)."""
+Chosen: the service allows a question every 10 s (`TURNSCORE_GRPC__MIN_PING_SECONDS`)."""
 
 KEEPALIVE_TIMEOUT_SECONDS: Final = 10.0
 """A connection on which no answer comes in this time is given up. Chosen: the default timeout of a call."""
@@ -80,18 +80,18 @@ BACKGROUND_WAITING: Final = 256
 BACKGROUND_GOODBYE_SECONDS: Final = 5.0
 """How long a chatbot's end waits for the last of them. Chosen: well within the 30 s that Kubernetes gives a process."""
 
-WATCH_THREADS: Final = 4
+BACKGROUND_THREADS: Final = 4
 """In which an integration scores. Chosen: a service on the same machine answers 4 callers at a few hundred turns a
 second, and a chatbot's process keeps its cores."""
 
-WATCH_PAUSE_SECONDS: Final = 0.01
+BACKGROUND_PAUSE_SECONDS: Final = 0.01
 """Between a turn's handing over and its scoring. Chosen: the reply leaves first, since one thread at a time has the
 interpreter; without it the hook's thread kept replies waiting for up to 1.5 ms (p99, 2 busy cores, 2026-11-22)."""
 
-WATCH_MESSAGES: Final = 64
+BACKGROUND_MESSAGES: Final = 64
 """How many of a dialogue's last messages an integration sends. Chosen: more than any starter model reads."""
 
-WATCH_GOODBYE_SECONDS: Final = 2.0
+BACKGROUND_EXIT_SECONDS: Final = 2.0
 """How long a chatbot's end waits for turns handed over last. Chosen: a person who stops a program waits so long."""
 
 GATE_BUDGET_SECONDS: Final = 2.0

@@ -16,7 +16,8 @@ TurnScoreError                    code
 Arguments of a constructor that make no sense (a broken URL, a negative timeout) are a ValueError.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -151,3 +152,14 @@ def error_from_reply(reply: ErrorReply) -> ServiceError:
 def error_from_detail(error: ErrorDetail, request_id: str | None = None) -> ServiceError:
     """The typed error that one error of a reply stands for, such as those in `errors`."""
     return ERROR_CLASSES[error.code](error.message, error.field, error.retry_after_ms, request_id)
+
+
+@contextmanager
+def needs_extra(extra: str, what: str) -> Iterator[None]:
+    """Imports inside raise an ImportError that says what to install."""
+    try:
+        yield
+    except ImportError as error:
+        raise ImportError(
+            f"{what} needs an extra; in a checkout of turnscore: pip install './clients[{extra}]'", name=error.name
+        ) from error

@@ -1,7 +1,7 @@
-"""The exchange of one conversation: what was said, which answers are due, which come too late. Pure; sends nothing."""
+"""What was said in a conversation, which answers are due, and how it goes on with another replica."""
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from turnscore_wire import (
     ChatMessage,
@@ -10,16 +10,58 @@ from turnscore_wire import (
     ConversationOpening,
     ConversationReply,
     ConversationScored,
+    DialogueAggregate,
     Speaker,
     Turn,
     map_messages,
 )
-from turnscore_wire.transcript import Transcript
+from turnscore_wire.conversations import Transcript
 
 from turnscore_client._calls import said_message, turn_message
 from turnscore_client._errors import ServiceError, UnexpectedReplyError, error_from_detail
 from turnscore_client._options import MessageLike
-from turnscore_client._reopening import Dialogue, join
+
+Dialogue = Mapping[str, DialogueAggregate]
+
+
+def opening_with(opening: ConversationOpening, turns: Sequence[Turn]) -> ConversationOpening:
+    """The same choices over what was said meanwhile. Raises as ConversationOpening does where that is too much."""
+    kept = {name: getattr(opening, name) for name in opening.model_fields_set - {"context", "messages"}}
+    return ConversationOpening(**kept, context=list(turns))
+
+
+def has_ended(reply: ConversationReply) -> bool:
+    """Whether the replica says that it shuts down, which ends the conversation; what it was asked it has not taken."""
+    return reply.error is not None and reply.error.code == "not_ready"
+
+
+def join(before: Dialogue, after: Dialogue) -> dict[str, DialogueAggregate]:
+    """The aggregates over the turns of both: a conversation's before and after it was opened anew."""
+    joined = {**before, **after}
+    for name in before.keys() & after.keys():
+        joined[name] = _join_one(before[name], after[name])
+    return joined
+
+
+def _join_one(one: DialogueAggregate, other: DialogueAggregate) -> DialogueAggregate:
+    turns = one.turns + other.turns
+
+    def mean(first: float | None, second: float | None) -> float | None:
+        return None if first is None or second is None else (first * one.turns + second * other.turns) / turns
+
+    def outer(choose: Callable[..., float], first: float | None, second: float | None) -> float | None:
+        return None if first is None or second is None else choose(first, second)
+
+    return DialogueAggregate(
+        mean=(one.mean * one.turns + other.mean * other.turns) / turns,
+        min=min(one.min, other.min),
+        max=max(one.max, other.max),
+        turns=turns,
+        percentile_mean=mean(one.percentile_mean, other.percentile_mean),
+        percentile_min=outer(min, one.percentile_min, other.percentile_min),
+        percentile_max=outer(max, one.percentile_max, other.percentile_max),
+    )
+
 
 _Said = Turn | list[ChatMessage]
 
@@ -99,7 +141,7 @@ class Exchange:
         self._due.append(message.turn)
         return message
 
-    def hand_over(self, messages: Iterable[MessageLike], deadline_ms: int) -> ConversationMessage:
+    def submit(self, messages: Iterable[MessageLike], deadline_ms: int) -> ConversationMessage:
         """The message that hands over a chatbot's messages. Raises InvalidRequestError for what the wire refuses."""
         message = said_message(messages, deadline_ms)
         assert message.messages is not None
@@ -109,7 +151,7 @@ class Exchange:
     def hand_over_waiting(self, deadline_ms: int) -> ConversationMessage | None:
         """The message that hands over what waited for the opening, if anything did."""
         waiting, self._waiting = self._waiting, []
-        return self.hand_over(waiting, deadline_ms) if waiting else None
+        return self.submit(waiting, deadline_ms) if waiting else None
 
     def give_up(self) -> None:
         """Nobody waits for the answers that are due."""

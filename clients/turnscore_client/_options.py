@@ -1,4 +1,4 @@
-"""Options: what a caller may give, each documented and typed once; both worlds, both doors and the mock take them."""
+"""What a caller may give, typed and documented once for both kinds of client, both transports and the mock."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypedDict

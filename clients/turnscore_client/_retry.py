@@ -1,18 +1,47 @@
-"""Retries: how long one call may take, whether it is sent again, and after which delay. Pure; waits for nothing.
+"""When a call is sent again and how much time it has, by a clock that tests replace."""
 
-A call has one deadline for all its attempts. What is left of it bounds every attempt and travels to the service.
-"""
-
+import asyncio
 import math
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from turnscore_wire import ERROR_TABLE, MAX_DEADLINE_MS
 
 from turnscore_client import _defaults
 from turnscore_client._errors import ConnectionFailedError, DeadlineExceededError, ServiceError, TurnScoreError
 from turnscore_client._settings import check_timeout
+
+
+class Clock(Protocol):
+    """Time in seconds from any fixed point, and two ways to let some of it pass."""
+
+    def now(self) -> float:
+        """Seconds since a fixed point; never goes back."""
+
+    def sleep(self, seconds: float) -> None:
+        """Returns that much later."""
+
+    async def sleep_async(self, seconds: float) -> None:
+        """Returns that much later, letting others run meanwhile."""
+
+
+class SystemClock:
+    """The machine's monotonic clock."""
+
+    def now(self) -> float:
+        """Seconds of the monotonic clock."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Blocks this thread: the pause before another attempt, which the server's advice or the backoff asks for."""
+        time.sleep(seconds)
+
+    async def sleep_async(self, seconds: float) -> None:
+        """Yields to the event loop."""
+        await asyncio.sleep(seconds)
 
 
 class OutOfTimeError(Exception):

@@ -16,17 +16,21 @@ from turnscore_wire import (
     Limits,
 )
 
-from turnscore_client._async.client import AsyncTurnScoreClient
-from turnscore_client._async.grpc_client import AsyncTurnScoreGrpcClient
-from turnscore_client._async.mock_connections import AsyncMockGrpcChannel, AsyncMockLine
+from turnscore_client._async import AsyncTurnScoreClient, AsyncTurnScoreGrpcClient
 from turnscore_client._calls import invalid_request
 from turnscore_client._errors import ERROR_CLASSES, ConnectionFailedError, ServiceError
-from turnscore_client._http.replies import Answer, read_error
-from turnscore_client._mock.answers import MockAnswers, Scores, Similarity
-from turnscore_client._mock.conversation import MockConversation
-from turnscore_client._sync.client import TurnScoreClient
-from turnscore_client._sync.grpc_client import TurnScoreGrpcClient
-from turnscore_client._sync.mock_connections import MockGrpcChannel, MockLine
+from turnscore_client._http import Answer, read_error
+from turnscore_client._mock import (
+    AsyncMockGrpcChannel,
+    AsyncMockLine,
+    MockAnswers,
+    MockConversation,
+    MockGrpcChannel,
+    MockLine,
+    Scores,
+    Similarity,
+)
+from turnscore_client._sync import TurnScoreClient, TurnScoreGrpcClient
 
 __all__ = ["ClientOptions", "ManualClock", "MockTurnScore", "RecordedRequest"]
 
@@ -131,14 +135,14 @@ class MockTurnScore:
 
     def grpc_client(self, **given: Unpack[ClientOptions]) -> TurnScoreGrpcClient:
         """The same over gRPC (extra `grpc`). Its calls are recorded as those over HTTP, their metadata as headers."""
-        from turnscore_client._mock.grpc_answers import answer
+        from turnscore_client._mock_grpc import answer
 
         channel: Any = MockGrpcChannel(partial(answer, self.transport), self.transport.open_line)
         return TurnScoreGrpcClient(_GRPC_ADDRESS, channel=channel, clock=self.clock, **given)
 
     def async_grpc_client(self, **given: Unpack[ClientOptions]) -> AsyncTurnScoreGrpcClient:
         """The same over gRPC for asyncio."""
-        from turnscore_client._mock.grpc_answers import answer
+        from turnscore_client._mock_grpc import answer
 
         channel: Any = AsyncMockGrpcChannel(partial(answer, self.transport), self.transport.open_async_line)
         return AsyncTurnScoreGrpcClient(_GRPC_ADDRESS, channel=channel, clock=self.clock, **given)

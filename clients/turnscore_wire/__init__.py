@@ -11,10 +11,27 @@ from turnscore_wire.conversations import (
     ConversationScored,
     ConversationTurn,
 )
-from turnscore_wire.errors import ERROR_TABLE, ErrorCode, ErrorDetail, ErrorReply, ErrorRule
-from turnscore_wire.limits import MAX_DEADLINE_MS, REQUEST_ID_PATTERN, Limits
-from turnscore_wire.messages import ChatMessage, MappedMessages, MessagePart, MessageRole, map_messages
-from turnscore_wire.refusals import BODY_FIELD, describe_refusal
+from turnscore_wire.errors import (
+    BODY_FIELD,
+    ERROR_TABLE,
+    ErrorCode,
+    ErrorDetail,
+    ErrorReply,
+    ErrorRule,
+    describe_refusal,
+)
+from turnscore_wire.messages import (
+    MAX_DEADLINE_MS,
+    REQUEST_ID_PATTERN,
+    ChatMessage,
+    Limits,
+    MappedMessages,
+    MessagePart,
+    MessageRole,
+    Speaker,
+    Turn,
+    map_messages,
+)
 from turnscore_wire.replies import (
     BatchReply,
     DialogueAggregate,
@@ -41,7 +58,6 @@ from turnscore_wire.requests import (
     ScoreRequest,
 )
 from turnscore_wire.similarity import EncodedText, SimilarityReply, SimilarityRequest, TextSimilarities
-from turnscore_wire.turns import Speaker, Turn
 
 __all__ = [
     "BODY_FIELD",

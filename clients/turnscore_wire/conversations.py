@@ -1,4 +1,4 @@
-"""Conversations: the messages of one live conversation, both ways, alike over every door.
+"""The messages of a live conversation, alike over HTTP and gRPC, and the transcript that both ends keep.
 
 The caller's first message is `open`; without one the conversation begins with the defaults. Every message of the
 caller is answered by exactly one, in order: `open` by `opened`, a user's turn by `ack`, a system turn by `scored`,
@@ -6,16 +6,53 @@ caller is answered by exactly one, in order: `open` by `opened`, a user's turn b
 been sent. `draining` comes at any time and answers nothing.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Self
 
 from pydantic import BaseModel, FailFast, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from turnscore_wire.errors import ErrorDetail
-from turnscore_wire.limits import MAX_DEADLINE_MS
+from turnscore_wire.messages import MAX_DEADLINE_MS, ChatMessage, Turn, WireRequest, map_messages
 from turnscore_wire.replies import SKIPPED, DialogueAggregate, Errors, Reply, Score, Timing
 from turnscore_wire.requests import Messages, TakesMessages
-from turnscore_wire.turns import Turn, WireRequest
+
+
+@dataclass(slots=True)
+class Transcript:
+    """The turns so far. Messages of an assistant's turn that tools are at work for wait for the rest of it."""
+
+    turns: list[Turn]
+    taken: int
+    """Turns and messages that these turns came in: the place of the next one."""
+    waiting: list[ChatMessage] = field(default_factory=list)
+
+    def say(self, turn: Turn) -> int:
+        """Adds a turn; its place. What waits becomes turns as it is."""
+        self.turns.extend(map_messages(self.waiting).turns)
+        self.turns.append(turn)
+        self.taken += len(self.waiting) + 1
+        self.waiting = []
+        return self.taken - 1
+
+    def hear(self, messages: Sequence[ChatMessage]) -> tuple[int, Turn | None]:
+        """Adds messages. The system turn that they end with and the place of its last text, or None and the last place.
+
+        No turn is given while the assistant's goes on, nor where the user spoke last.
+        """
+        together, first = [*self.waiting, *messages], self.taken
+        mapped = map_messages(together)
+        turns, cut = mapped.turns, len(together)
+        if mapped.goes_on:
+            finished = len(turns) - (bool(turns) and turns[-1].speaker == "system")
+            turns, cut = turns[:finished], mapped.indices[finished - 1] + 1 if finished else 0
+        self.turns.extend(turns)
+        self.taken += cut
+        self.waiting = together[cut:]
+        if self.waiting or not turns or turns[-1].speaker == "user":
+            return first + len(together) - 1, None
+        return first + mapped.indices[-1], turns[-1]
 
 
 class ConversationOpening(TakesMessages):

@@ -1,6 +1,4 @@
-"""Messages: what chatbots keep, in OpenAI's chat form or OpenTelemetry's, as turns. The only mapper there is.
-
-It is part of the wire because the client and the service may both import that, and neither the other.
+"""Turns, OpenAI's chat messages mapped to turns, and the service's limits on both.
 
 Roles are mapped, never renamed: OpenAI's `system` is a prompt and no speaker. Everything that nobody in the dialogue
 reads (prompts, calls and results of tools, reasoning) is left out as soon as a message is read, so that a client sends
@@ -9,12 +7,73 @@ none of it.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, Self, get_args
+from typing import Annotated, Any, Literal, NoReturn, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from turnscore_wire.turns import Speaker, Turn, refuse_broken
+MAX_DEADLINE_MS = 600_000
+"""The longest deadline a request may name: ten minutes. Chosen."""
+
+REQUEST_ID_PATTERN = r"[A-Za-z0-9._:-]{1,128}"
+"""A caller's request id; the service replaces any other by one of its own."""
+
+
+class Limits(BaseModel):
+    """A request beyond any of these is refused as `too_large`, before any work is done.
+
+    The defaults are chosen: above the longest of the public dialogues turnscore was built on (measured in ConvAI 2017,
+    DSTC9 and DBDC3: 630 turns, 4,924 characters a turn).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_text_chars: PositiveInt = Field(default=8_000, description="Characters in one turn or response.")
+    max_turns: PositiveInt = Field(
+        default=1024,
+        description="Turns in one context or dialogue; as many messages, and four times as many parts in them.",
+    )
+    max_items: PositiveInt = Field(default=256, description="Items in one batch request.")
+    max_candidates: PositiveInt = Field(default=64, description="Candidates in one rank request.")
+    max_body_bytes: PositiveInt = Field(default=1024 * 1024, description="Bytes in one request body.")
+
+
+Speaker = Literal["user", "system"]
+
+
+def refuse_broken(text: str) -> str:
+    """The text. Raises PydanticCustomError for characters that not every part of the way can carry."""
+    if "\x00" in text:
+        raise PydanticCustomError("nul_character", "must not contain a NUL character")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise PydanticCustomError("lone_surrogate", "must not contain a lone surrogate") from None
+    return text
+
+
+def _refuse_blank(text: str) -> str:
+    if not text.strip():
+        raise PydanticCustomError("blank_text", "must not be empty")
+    return text
+
+
+Text = Annotated[str, AfterValidator(refuse_broken)]
+SpokenText = Annotated[Text, AfterValidator(_refuse_blank), Field(json_schema_extra={"minLength": 1})]
+
+
+class WireRequest(BaseModel):
+    """What everything a caller sends shares: no type is converted, no unknown field is taken."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Turn(WireRequest):
+    """One turn of a dialogue. The text of a context turn may be empty; it is then ignored."""
+
+    speaker: Speaker
+    text: Text
+
 
 MessageRole = Literal["user", "assistant", "system", "developer", "tool", "function"]
 

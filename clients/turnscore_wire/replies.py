@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from turnscore_wire.errors import ErrorDetail, ErrorReply
-from turnscore_wire.limits import Limits
+from turnscore_wire.messages import Limits
 
 
 class Reply(BaseModel):

@@ -16,9 +16,17 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from turnscore_wire.limits import MAX_DEADLINE_MS
-from turnscore_wire.messages import ChatMessage, MappedMessages, map_messages, refuse_field, refuse_missing
-from turnscore_wire.turns import SpokenText, Turn, WireRequest
+from turnscore_wire.messages import (
+    MAX_DEADLINE_MS,
+    ChatMessage,
+    MappedMessages,
+    SpokenText,
+    Turn,
+    WireRequest,
+    map_messages,
+    refuse_field,
+    refuse_missing,
+)
 
 ScorerName = Annotated[str, Field(min_length=1, max_length=64)]
 Weight = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]

@@ -4,10 +4,9 @@ from typing import Annotated
 
 from pydantic import FailFast, Field
 
-from turnscore_wire.limits import MAX_DEADLINE_MS
+from turnscore_wire.messages import MAX_DEADLINE_MS, SpokenText, WireRequest
 from turnscore_wire.replies import Reply, Timing, TokenCount
 from turnscore_wire.requests import CacheMode, CacheNamespace
-from turnscore_wire.turns import SpokenText, WireRequest
 
 
 class SimilarityRequest(WireRequest):

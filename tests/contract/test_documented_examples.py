@@ -113,7 +113,7 @@ def test_the_best_of_several_is_the_one_that_answers(ran: Ran):
 
 
 def test_the_gate_of_an_integration_asks_again_for_a_bare_reply(ran: Ran):
-    [gate] = [each for each in blocks("docs/integrations.md", "python") if "Gate(" in each]
+    [gate] = [each for each in blocks("docs/integrations.md", "python") if "QualityGate(" in each]
     assert ran(gate) == "i hiked up a volcano! 1 0 0"
     assert ran(gate.replace('"ok."', f'"{GOOD}"')) == f"{GOOD} 0 1 0"
 

@@ -12,7 +12,7 @@ from support.fakes import FakeScorer
 from support.served_app import served_app
 from turnscore_service.scheduling.admission import REFUSALS_IN_A_ROW, SHED_PER_WITNESS
 from turnscore_service.settings.service import AdmissionSettings, RuntimeSettings, Settings
-from turnscore_wire.limits import MAX_DEADLINE_MS
+from turnscore_wire.messages import MAX_DEADLINE_MS
 
 TIGHT = Settings(
     admission=AdmissionSettings(max_items=1), runtime=RuntimeSettings(stall_seconds=MAX_DEADLINE_MS / 1000)

@@ -87,7 +87,7 @@ async def test_an_unwell_service_costs_the_agent_nothing(unwell: Service, patien
         await channel.hear(ASKED, ANSWERED)
     assert channel.sent == [ANSWERED]
     assert patience.seconds < 2
-    middleware.hook.watch.close(0)
+    middleware.hook.background.close(0)
 
 
 async def test_an_unwell_service_lets_messages_pass_the_gate(unwell: Service, patience: Patience):
@@ -100,4 +100,4 @@ async def test_an_unwell_service_lets_messages_pass_the_gate(unwell: Service, pa
         await channel.hear(ASKED, BAD)
     assert channel.sent == [BAD]
     assert patience.seconds < 2
-    middleware.hook.watch.close(0)
+    middleware.hook.background.close(0)

@@ -62,7 +62,7 @@ async def test_an_agent_s_answer_is_scored_with_what_was_asked(service: Service)
 def test_the_same_without_asyncio(service: Service):
     middleware = TurnScoreMiddleware(**service.options())
     assert last(agent(middleware, ANSWERED).invoke(ASK, CONFIG)) == ANSWERED
-    assert middleware.hook.watch.wait_until_idle(30)
+    assert middleware.hook.background.wait_until_idle(30)
     assert [body["response"] for body in service.asked] == [ANSWERED]
 
 
@@ -86,7 +86,7 @@ async def test_an_unwell_service_costs_the_agent_nothing(unwell: Service, patien
     with patience:
         assert last(await agent(middleware, ANSWERED).ainvoke(ASK, CONFIG)) == ANSWERED
     assert patience.seconds < 3
-    middleware.hook.watch.close(0)
+    middleware.hook.background.close(0)
 
 
 async def test_an_unwell_service_lets_answers_pass_the_gate(unwell: Service, patience: Patience):
@@ -95,7 +95,7 @@ async def test_an_unwell_service_lets_answers_pass_the_gate(unwell: Service, pat
         assert last(await agent(middleware, BAD, GOOD).ainvoke(ASK, CONFIG)) == BAD
         assert last(agent(middleware, BAD, GOOD).invoke(ASK, CONFIG)) == BAD
     assert patience.seconds < 4
-    middleware.hook.watch.close(0)
+    middleware.hook.background.close(0)
 
 
 def graph(*answers: AIMessage) -> Any:
@@ -131,4 +131,4 @@ async def test_an_unwell_service_costs_a_plain_graph_nothing(unwell: Service, pa
     with patience:
         assert last(await graph(AIMessage(ANSWERED)).ainvoke(ASK, {**CONFIG, "callbacks": [callback]})) == ANSWERED
     assert patience.seconds < 3
-    callback.watch.close(0)
+    callback.background.close(0)

@@ -85,9 +85,9 @@ async def test_an_unwell_service_costs_the_chatbot_nothing(unwell: Service, pati
     logger = use(TurnScoreLogger(**unwell.options()))
     with patience:
         assert (await complete()).choices[0].message.content == ANSWERED
-        await until(lambda: logger.hook.watch._held or unwell.told, 30)
+        await until(lambda: logger.hook.background._held or unwell.told, 30)
     assert patience.seconds < 3
-    logger.hook.watch.close(0)
+    logger.hook.background.close(0)
 
 
 async def test_a_low_answer_of_the_proxy_is_answered_again(service: Service):

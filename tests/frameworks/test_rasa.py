@@ -43,7 +43,7 @@ async def test_rasa_makes_the_broker_of_its_endpoints_and_has_its_bot_scored(ser
     assert broker.is_ready()
     broker.publish(said("user", ASKED))
     broker.publish(said("bot", ANSWERED))
-    await until(lambda: broker.watch.scored, 30)
+    await until(lambda: broker.background.scored, 30)
     [body] = service.asked
     assert (body["context"], body["response"]) == ([{"speaker": "user", "text": ASKED}], ANSWERED)
     await broker.close()
@@ -55,4 +55,4 @@ async def test_an_unwell_service_costs_the_bot_nothing(unwell: Service, patience
         for _ in range(20):
             broker.publish(said("bot", ANSWERED))
     assert patience.seconds < 1
-    broker.watch.close(0)
+    broker.background.close(0)

@@ -2,9 +2,8 @@
 
 import json
 
-from turnscore_client._files.lines import Line
-from turnscore_client._files.pace import Pace
-from turnscore_client._files.scoring import Patient
+from turnscore_client._files.rows import Line
+from turnscore_client._files.scoring import Pace, Patient
 from turnscore_client.testing import ManualClock
 
 

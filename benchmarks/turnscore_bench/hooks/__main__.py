@@ -10,8 +10,8 @@ from statistics import quantiles
 from typing import Annotated
 
 import typer
-from turnscore_client import TurnScoreClient
-from turnscore_client.integrations import Gate, TurnWatch
+from turnscore_client import BackgroundScorer, TurnScoreClient
+from turnscore_client.integrations import QualityGate
 from turnscore_wire import Score
 
 _MESSAGES = [
@@ -29,15 +29,15 @@ _BETWEEN_SECONDS = 0.02
 
 async def _measure(url: str, scorer: str, replies: int) -> dict[str, list[float]]:
     took: dict[str, list[float]] = {"nothing": [], "behind the back": [], "the service itself": [], "with a gate": []}
-    watch = TurnWatch(url=url, scorers=[scorer], on_scored=lambda _: None)
-    gate = Gate(-1.0, scorer=scorer, url=url)  # every reply passes
+    watch = BackgroundScorer(url=url, scorers=[scorer], on_scored=lambda _: None)
+    gate = QualityGate(-1.0, scorer=scorer, url=url)  # every reply passes
     with TurnScoreClient(url) as client:
 
         async def nothing(_: str) -> None:
             await asyncio.sleep(0)
 
         async def behind(text: str) -> None:
-            watch.hand_over([*_MESSAGES, {"role": "assistant", "content": text}])
+            watch.submit([*_MESSAGES, {"role": "assistant", "content": text}])
             await asyncio.sleep(0)  # who is next on the loop pays for what the hook's threads do
 
         async def directly(text: str) -> None:

@@ -1,20 +1,24 @@
-"""File scoring: each line of a file through the service at a pace that it can keep, one row a line, in order.
-
-A line is asked again while the service has no room, restarts or is gone, for as long as the caller says. A line that
-fails for reasons of its own becomes a row with an error; nothing about one line stops the others.
-"""
+"""Scores lines at the service's pace, waits for a service that is full or gone, and sums up."""
 
 import asyncio
+import heapq
+import math
+import sys
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Protocol, TypeVar
 
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from turnscore_wire import DialogueReply, ErrorCode, Limits, ScoreReply
 
 from turnscore_client import _defaults
-from turnscore_client._async.calls import AsyncCalls
-from turnscore_client._clock import Clock
+from turnscore_client._async import AsyncCalls
 from turnscore_client._errors import (
     DeadlineExceededError,
     ServiceError,
@@ -22,11 +26,298 @@ from turnscore_client._errors import (
     UnauthenticatedError,
     UnexpectedReplyError,
 )
-from turnscore_client._files.lines import Line
-from turnscore_client._files.output import Row
-from turnscore_client._files.pace import Pace
-from turnscore_client._files.rows import Asked, describe, kept_of, read_line, row_of
-from turnscore_client._retry import is_retryable
+from turnscore_client._files.rows import (
+    Asked,
+    Line,
+    Row,
+    describe,
+    failures_in,
+    is_blank,
+    is_file,
+    kept_of,
+    read_line,
+    row_of,
+    turns_in,
+)
+from turnscore_client._retry import Clock, is_retryable
+
+
+class Pace:
+    """Belongs to one event loop."""
+
+    def __init__(self, most: int, clock: Clock) -> None:
+        self.most = most
+        """Lines in flight at the fastest pace."""
+        self._clock = clock
+        self._limit = float(min(most, _defaults.CONCURRENCY))
+        self._doubles = True
+        self._in_flight = 0
+        self._rounds = 0
+        self._failures = 0
+        self._opens_at = clock.now()
+        self._changed = asyncio.Event()
+        self._stopped_by: Exception | None = None
+
+    @property
+    def limit(self) -> int:
+        """Lines that may be in flight."""
+        return int(self._limit)
+
+    async def begin(self) -> int:
+        """Returns when a line may be sent; the number of the round it is sent in. Raises what `stop` was given."""
+        while True:
+            if self._stopped_by is not None:
+                raise self._stopped_by
+            wait = self._opens_at - self._clock.now()
+            if wait > 0:
+                await self._clock.sleep_async(wait)
+            elif self._in_flight < self.limit:
+                self._in_flight += 1
+                return self._rounds
+            else:
+                self._changed.clear()
+                await self._changed.wait()
+
+    def end(self) -> None:
+        """A line is in flight no more."""
+        self._in_flight -= 1
+        self._changed.set()
+
+    def stop(self, error: Exception) -> None:
+        """Lets no line begin any more."""
+        self._stopped_by = error
+        self._changed.set()
+
+    def answered(self) -> None:
+        """The service took a line."""
+        self._failures = 0
+        step = 1.0 if self._doubles else 1.0 / self._limit
+        self._limit = min(float(self.most), self._limit + step)
+
+    def refused(self, begun_in: int, after_ms: int | None, *, is_gone: bool) -> float:
+        """The service refused a line, or nobody answered: the seconds in which this line is not to be sent again.
+
+        What was sent before the last refusal counts with it. The other lines go on, fewer of them, unless all that was
+        sent since an answer was refused.
+        """
+        if begun_in == self._rounds:
+            self._rounds += 1
+            self._failures += 1
+            self._doubles = False
+            self._limit = 1.0 if is_gone else max(1.0, self._limit / 2)
+        doublings = min(max(0, self._failures - 1), 30)  # more would only overflow
+        delay = min(_defaults.FIRST_DELAY_SECONDS * 2.0**doublings, _defaults.LONGEST_PAUSE_SECONDS)
+        seconds = delay if after_ms is None else after_ms / 1000
+        if is_gone or self._failures > 1:
+            self._opens_at = max(self._opens_at, self._clock.now() + seconds)
+        return seconds
+
+
+_Z = 1.96
+"""Of a 95 % interval, by the normal distribution."""
+_WORST = 5
+
+
+@dataclass(slots=True)
+class ClusteredMean:
+    """A mean over turns whose interval counts dialogues: turns of one dialogue are alike.
+
+    The ratio estimator with its linearized variance (Cochran, Sampling Techniques, 1977, 6.3).
+    """
+
+    clusters: int = 0
+    count: int = 0
+    total: float = 0.0
+    _squares: float = 0.0
+    _products: float = 0.0
+    _counts: float = 0.0
+
+    def add(self, values: list[float]) -> None:
+        """Adds the turns of one dialogue."""
+        if values:
+            total, count = sum(values), len(values)
+            self.clusters += 1
+            self.count += count
+            self.total += total
+            self._squares += total * total
+            self._products += total * count
+            self._counts += count * count
+
+    @property
+    def mean(self) -> float:
+        """Over all turns."""
+        return self.total / self.count
+
+    def interval(self) -> tuple[float, float] | None:
+        """Of 95 %; None for less than two dialogues."""
+        if self.clusters < 2:
+            return None
+        spread = self._squares - 2 * self.mean * self._products + self.mean**2 * self._counts
+        error = math.sqrt(max(0.0, spread) * self.clusters / (self.clusters - 1)) / self.count
+        return self.mean - _Z * error, self.mean + _Z * error
+
+
+@dataclass
+class _Scorer:
+    value: ClusteredMean = field(default_factory=ClusteredMean)
+    percentile: ClusteredMean = field(default_factory=ClusteredMean)
+    low: ClusteredMean = field(default_factory=ClusteredMean)
+    models: set[str] = field(default_factory=set)
+
+
+@dataclass
+class Summary:
+    """Counts rows as they come, in memory that does not grow with them."""
+
+    rows: int = 0
+    failed: int = 0
+    in_part: int = 0
+    blank: int = 0
+    first_failure: str = ""
+    scorers: dict[str, _Scorer] = field(default_factory=dict)
+    _worst: list[tuple[float, int, str]] = field(default_factory=list)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Counts one row."""
+        self.rows += 1
+        failures = failures_in(row)
+        if failures:
+            self.first_failure = self.first_failure or f"line {row['line']}: {failures[0]}"
+            self.failed += "error" in row
+            self.in_part += "error" not in row
+        self.blank += sum(isinstance(turn, dict) and is_blank(turn.get("error") or {}) for turn in turns_in(row))
+        found: dict[str, list[Mapping[str, Any]]] = {}
+        for scores in _scores_in(row):
+            for name, score in scores.items():
+                found.setdefault(name, []).append(score)
+        for name, scores_of_one in found.items():
+            self._add_scores(self.scorers.setdefault(name, _Scorer()), scores_of_one)
+        self._note_worst(row, found)
+
+    def exit_code(self) -> int:
+        """0 where everything was scored, else 1."""
+        return 1 if self.failed or self.in_part else 0
+
+    def text(self, seconds: float) -> str:
+        """Some lines for a person."""
+        lines = [f"scored {self.rows - self.failed} of {self.rows} lines in {seconds:.1f} s{self._failures()}"]
+        lines += [self._describe(name, scorer) for name, scorer in self.scorers.items()]
+        if self.blank:
+            lines.append(f"{self.blank} turns in which the system said nothing are not scored")
+        if worst := sorted(self._worst, reverse=True):
+            named = ", ".join(f"line {-number}{name} ({-mean:.0f})" for mean, number, name in worst)
+            lines.append(f"lowest mean percentiles: {named}")
+        return "\n".join(lines)
+
+    def _failures(self) -> str:
+        counts = [f"{count} {what}" for count, what in ((self.failed, "failed"), (self.in_part, "in part")) if count]
+        return f"; {', '.join(counts)}, the first: {self.first_failure}" if counts else ""
+
+    def _describe(self, name: str, scorer: _Scorer) -> str:
+        parts = [f"{name}: {scorer.value.count} turns", f"mean {_with_interval(scorer.value, 3)}"]
+        if scorer.percentile.count:
+            parts.append(f"percentile {_with_interval(scorer.percentile, 1)}")
+        if scorer.low.count:
+            parts.append(f"low {_with_interval(scorer.low, 1, 100)} %")
+        if len(scorer.models) > 1:
+            parts.append(f"by {len(scorer.models)} models: {', '.join(sorted(scorer.models))}")
+        return ", ".join(parts)
+
+    def _add_scores(self, scorer: _Scorer, scores: list[Mapping[str, Any]]) -> None:
+        scorer.value.add([score["value"] for score in scores])
+        scorer.percentile.add([score["percentile"] for score in scores if score.get("percentile") is not None])
+        scorer.low.add([float(score["label"] == "low") for score in scores if score.get("label")])
+        scorer.models.update(str(score.get("model")) for score in scores)
+
+    def _note_worst(self, row: Mapping[str, Any], found: Mapping[str, list[Mapping[str, Any]]]) -> None:
+        """By the mean percentile of quality where it was asked, else of all scorers."""
+        asked = [found["quality"]] if "quality" in found else list(found.values())
+        known = [score["percentile"] for scores in asked for score in scores if score.get("percentile") is not None]
+        if known:
+            name = f" {row['id']}" if isinstance(row.get("id"), int | str) else ""
+            entry = (-fmean(known), -int(row["line"]), name[:60])
+            if len(self._worst) < _WORST:
+                heapq.heappush(self._worst, entry)
+            else:
+                heapq.heappushpop(self._worst, entry)
+
+
+def _scores_in(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    if "error" in row:
+        return
+    if isinstance(scores := row.get("scores"), dict):
+        yield scores
+        return
+    for turn in turns_in(row):
+        if isinstance(turn, dict) and isinstance(scores := turn.get("scores"), dict):
+            yield scores
+
+
+def _with_interval(mean: ClusteredMean, digits: int, factor: int = 1) -> str:
+    shown = f"{factor * mean.mean:.{digits}f}"
+    interval = mean.interval()
+    if interval is None:
+        return shown
+    low, high = (factor * each for each in interval)
+    return f"{shown} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+class Shown(Protocol):
+    """What shows how far a run has come."""
+
+    def note(self, line: Line, failed: int) -> None:
+        """One more line is done; so many failed so far."""
+
+
+@contextmanager
+def show_progress(total_bytes: int | None, output: Path, clock: Clock) -> Iterator[Shown]:
+    """A bar over the bytes read, as how many lines there are is not known before the end; or lines, for a log."""
+    console = Console(stderr=True)
+    if not console.is_terminal or (not is_file(output) and sys.stdout.isatty()):
+        yield _Lines(total_bytes, clock)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[lines]} lines"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, redirect_stdout=False, redirect_stderr=False) as progress:
+        yield _Bar(progress, total_bytes)
+
+
+class _Bar:
+    def __init__(self, progress: Progress, total_bytes: int | None) -> None:
+        self._progress = progress
+        self._task = progress.add_task("scoring", total=total_bytes, lines=0)
+        self._lines = 0
+
+    def note(self, line: Line, failed: int) -> None:
+        self._lines += 1
+        self._progress.update(self._task, completed=line.position_bytes, lines=self._lines)
+
+
+class _Lines:
+    def __init__(self, total_bytes: int | None, clock: Clock) -> None:
+        self._total_bytes = total_bytes
+        self._clock = clock
+        self._began_at = self._told_at = clock.now()
+        self._lines = 0
+
+    def note(self, line: Line, failed: int) -> None:
+        self._lines += 1
+        now = self._clock.now()
+        if now - self._told_at < _defaults.PROGRESS_SECONDS:
+            return
+        self._told_at = now
+        parts = [f"line {line.number}", f"{self._lines / (now - self._began_at):.1f} lines per second"]
+        if self._total_bytes and line.position_bytes:
+            parts.append(f"{100 * line.position_bytes / self._total_bytes:.0f} %")
+        if failed:
+            parts.append(f"{failed} failed")
+        typer.echo("turnscore: " + ", ".join(parts), err=True)
+
 
 T = TypeVar("T")
 _NOBODY_BEHIND = (502, 503, 504)

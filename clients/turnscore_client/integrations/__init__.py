@@ -10,8 +10,7 @@ framework                 module                  what it gives
 └── Rasa                  rasa_broker             TurnScoreBroker
 """
 
-from turnscore_client.integrations._gate import Gate
-from turnscore_client.integrations._options import GateOptions, TurnIds, WatchOptions
-from turnscore_client.integrations._watch import TurnWatch
+from turnscore_client._background import BackgroundOptions, GateOptions, TurnIds
+from turnscore_client.integrations._gate import QualityGate
 
-__all__ = ["Gate", "GateOptions", "TurnIds", "TurnWatch", "WatchOptions"]
+__all__ = ["BackgroundOptions", "GateOptions", "QualityGate", "TurnIds"]

@@ -1,4 +1,4 @@
-"""The gate: a reply that scores low gets one chance more, inside a budget. Never raises; in doubt the first stands."""
+"""Lets a reply that scores low be answered once more, within a time budget; in doubt the first reply stands."""
 
 import asyncio
 import logging
@@ -12,9 +12,18 @@ from typing import Any, TypeVar, Unpack, cast
 from turnscore_wire import Score
 
 from turnscore_client import _defaults
-from turnscore_client.integrations._options import Convert, ServiceOptions, check_positive, open_client
-from turnscore_client.integrations._spoken import last_turn
-from turnscore_client.integrations._trace import current_traceparent
+from turnscore_client._background import (
+    BackgroundOptions,
+    BackgroundScorer,
+    Convert,
+    GateOptions,
+    ServiceOptions,
+    check_positive,
+    current_traceparent,
+    last_turn,
+    open_client,
+)
+from turnscore_client._options import check_names
 
 T = TypeVar("T")
 _LOGGER = logging.getLogger("turnscore_client.integrations")
@@ -45,7 +54,7 @@ class _Said:
         return self.own if self.convert is None else self.convert(self.own)
 
 
-class Gate:
+class QualityGate:
     """Lets a reply through whose value is `min_quality` or more; any thread and any event loop may ask it.
 
     `passed`, `low` and `unknown` count first replies by what was found. While the service fails again and again the
@@ -88,7 +97,7 @@ class Gate:
         interrupted, so the budget only decides whether it is begun.
         """
         ends_at = time.monotonic() + self.budget_seconds
-        steps, said = self._steps(first, text_of), _Said(tuple(messages)[-_defaults.WATCH_MESSAGES :], convert)
+        steps, said = self._steps(first, text_of), _Said(tuple(messages)[-_defaults.BACKGROUND_MESSAGES :], convert)
         answer: Any = None
         try:
             while True:
@@ -114,7 +123,7 @@ class Gate:
     ) -> T:
         """The same for asyncio; a second answer that is not there when the budget ends is cancelled."""
         ends_at = time.monotonic() + self.budget_seconds
-        steps, said = self._steps(first, text_of), _Said(tuple(messages)[-_defaults.WATCH_MESSAGES :], convert)
+        steps, said = self._steps(first, text_of), _Said(tuple(messages)[-_defaults.BACKGROUND_MESSAGES :], convert)
         answer: Any = None
         try:
             while True:
@@ -208,3 +217,28 @@ async def _within(seconds: float, waiting: Awaitable[Any]) -> Any:
 def _log_failure(error: Exception) -> None:
     """What went wrong, in a word: an error's message may hold the dialogue's."""
     _LOGGER.warning("the gate let a reply pass unjudged: %s", getattr(error, "code", type(error).__name__))
+
+
+class Hook:
+    """Made of an integration's options. Raises TypeError for an unknown one, ValueError for one without sense."""
+
+    def __init__(self, given: GateOptions) -> None:
+        check_names(given, GateOptions.__optional_keys__)
+        background: BackgroundOptions = {name: value for name, value in given.items() if name in _BACKGROUND}  # type: ignore[assignment]
+        service: ServiceOptions = {name: value for name, value in given.items() if name in _SERVICE}  # type: ignore[assignment]
+        least = given.get("min_quality")
+        self.gate = (
+            None
+            if least is None
+            else QualityGate(
+                least,
+                scorer=given.get("gate_scorer", "quality"),
+                budget_seconds=given.get("budget_seconds", _defaults.GATE_BUDGET_SECONDS),
+                **service,
+            )
+        )
+        self.background = BackgroundScorer(**background)
+
+
+_BACKGROUND = BackgroundOptions.__optional_keys__
+_SERVICE = ServiceOptions.__optional_keys__

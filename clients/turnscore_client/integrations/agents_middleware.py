@@ -8,8 +8,8 @@ from typing import Any, Unpack
 from turnscore_wire import Score
 
 from turnscore_client import _defaults
-from turnscore_client.integrations._facade import Hook
-from turnscore_client.integrations._options import GateOptions, TurnIds
+from turnscore_client._background import GateOptions, TurnIds
+from turnscore_client.integrations._gate import Hook
 
 AnswerAgain = Callable[[Any, Score], Awaitable[str | None]]
 """From the turn's context and the low score to other words."""
@@ -48,7 +48,7 @@ class TurnScoreMiddleware:
                 if each is not None and each.type == _MESSAGE and each.text:
                     said.append({"role": "assistant", "content": each.text})
                     ids = TurnIds(span_id=getattr(kept, "id", None), session_id=session or None)
-                    self.hook.watch.hand_over(said, ids)
+                    self.hook.background.submit(said, ids)
             return sent
 
         context.on_send_activities(on_send)
@@ -60,7 +60,7 @@ class TurnScoreMiddleware:
             activity.text = await gate.achoose(said, activity.text, lambda score: answer_again(context, score), str)
 
     def _dialogue(self, session: str) -> deque[dict[str, str]]:
-        said = self._said.setdefault(session, deque(maxlen=_defaults.WATCH_MESSAGES))
+        said = self._said.setdefault(session, deque(maxlen=_defaults.BACKGROUND_MESSAGES))
         self._said.move_to_end(session)
         if len(self._said) > _MOST_CONVERSATIONS:
             self._said.popitem(last=False)

@@ -5,10 +5,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Unpack
 from uuid import UUID
 
-from turnscore_client._extras import needs_extra
-from turnscore_client.integrations._facade import Hook
-from turnscore_client.integrations._options import GateOptions, TurnIds, WatchOptions
-from turnscore_client.integrations._watch import TurnWatch
+from turnscore_client._background import BackgroundOptions, BackgroundScorer, GateOptions, TurnIds
+from turnscore_client._errors import needs_extra
+from turnscore_client.integrations._gate import Hook
 
 with needs_extra("langchain", "the LangChain middleware"):
     from langchain.agents.middleware import AgentMiddleware
@@ -31,7 +30,7 @@ class TurnScoreMiddleware(AgentMiddleware[Any, Any]):
 
     def after_agent(self, state: Any, runtime: Any) -> None:
         """Hands the answer over."""
-        self.hook.watch.hand_over(state["messages"], _current_ids(), _to_openai)
+        self.hook.background.submit(state["messages"], _current_ids(), _to_openai)
 
     async def aafter_agent(self, state: Any, runtime: Any) -> None:
         """Hands the answer over."""
@@ -55,8 +54,8 @@ class TurnScoreMiddleware(AgentMiddleware[Any, Any]):
 class TurnScoreCallback(BaseCallbackHandler):
     """`graph.invoke(state, config={"callbacks": [TurnScoreCallback()]})`: scores each answer of a chat model."""
 
-    def __init__(self, **given: Unpack[WatchOptions]) -> None:
-        self.watch = TurnWatch(**given)
+    def __init__(self, **given: Unpack[BackgroundOptions]) -> None:
+        self.background = BackgroundScorer(**given)
         self._asked: OrderedDict[UUID, tuple[Sequence[Any], TurnIds]] = OrderedDict()
 
     def on_chat_model_start(
@@ -75,7 +74,7 @@ class TurnScoreCallback(BaseCallbackHandler):
         messages, ids = self._asked.pop(run_id, ((), TurnIds()))
         answer = getattr(response.generations[0][0], "message", None) if response.generations else None
         if answer is not None and messages and not getattr(answer, "tool_calls", None):
-            self.watch.hand_over([*messages, answer], ids, _to_openai)
+            self.background.submit([*messages, answer], ids, _to_openai)
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Forgets what the model was asked."""

@@ -5,9 +5,9 @@ from typing import Any, Unpack
 
 from turnscore_wire import Score
 
-from turnscore_client._extras import needs_extra
-from turnscore_client.integrations._facade import Hook
-from turnscore_client.integrations._options import GateOptions, TurnIds
+from turnscore_client._background import GateOptions, TurnIds
+from turnscore_client._errors import needs_extra
+from turnscore_client.integrations._gate import Hook
 
 with needs_extra("litellm", "the LiteLLM logger"):
     from litellm.integrations.custom_logger import CustomLogger
@@ -49,7 +49,7 @@ class TurnScoreLogger(CustomLogger):
     def _hand_over(self, kwargs: Mapping[str, Any]) -> None:
         logged = kwargs.get("standard_logging_object")
         if logged:
-            self.hook.watch.hand_over([logged], _ids_of(kwargs, logged), _messages_of)
+            self.hook.background.submit([logged], _ids_of(kwargs, logged), _messages_of)
 
 
 def _ids_of(kwargs: Mapping[str, Any], logged: Mapping[str, Any]) -> TurnIds:

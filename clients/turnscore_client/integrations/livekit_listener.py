@@ -4,19 +4,18 @@ from collections import deque
 from typing import Any, Unpack
 
 from turnscore_client import _defaults
-from turnscore_client.integrations._options import TurnIds, WatchOptions
-from turnscore_client.integrations._watch import TurnWatch
+from turnscore_client._background import BackgroundOptions, BackgroundScorer, TurnIds
 
 _ROLES = ("user", "assistant")
 
 
-def listen(session: Any, *, session_id: str | None = None, **given: Unpack[WatchOptions]) -> TurnWatch:
+def listen(session: Any, *, session_id: str | None = None, **given: Unpack[BackgroundOptions]) -> BackgroundScorer:
     """Listens to an `AgentSession` until it closes; returns the watch.
 
     A turn that the user interrupted is context and is not scored: nobody heard the rest.
     """
-    watch = TurnWatch(**given)
-    said: deque[dict[str, str]] = deque(maxlen=_defaults.WATCH_MESSAGES)
+    watch = BackgroundScorer(**given)
+    said: deque[dict[str, str]] = deque(maxlen=_defaults.BACKGROUND_MESSAGES)
 
     def on_item(event: Any) -> None:
         item = event.item
@@ -25,7 +24,7 @@ def listen(session: Any, *, session_id: str | None = None, **given: Unpack[Watch
             return
         said.append({"role": item.role, "content": text})
         if item.role == "assistant" and not item.interrupted:
-            watch.hand_over(said, TurnIds(span_id=item.id, session_id=session_id))
+            watch.submit(said, TurnIds(span_id=item.id, session_id=session_id))
 
     session.on("conversation_item_added", on_item)
     return watch

@@ -12,8 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from turnscore_client.integrations._options import TurnIds
-from turnscore_client.integrations._watch import TurnWatch
+from turnscore_client._background import BackgroundScorer, TurnIds
 
 _LOGGER = logging.getLogger("turnscore_client.integrations")
 
@@ -31,7 +30,7 @@ class Filter:
 
     def __init__(self) -> None:
         self.valves = self.Valves()
-        self._watch: TurnWatch | None = None
+        self._background: BackgroundScorer | None = None
         self._made_of: tuple[str, str, str] | None = None
 
     async def outlet(self, body: dict[str, Any], __metadata__: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -42,20 +41,22 @@ class Filter:
         messages = body.get("messages")
         if isinstance(messages, list):
             try:
-                self.watch.hand_over(messages, ids)
+                self.background.submit(messages, ids)
             except ValueError as error:  # a valve that makes no sense; its words are the administrator's
                 _LOGGER.warning("turns are not scored: %s", error)
         return body
 
     @property
-    def watch(self) -> TurnWatch:
+    def background(self) -> BackgroundScorer:
         """What scores; made anew when the valves have changed."""
         valves = self.valves
         wanted = (valves.url, valves.api_key, valves.scorers)
-        if self._watch is None or wanted != self._made_of:
-            if self._watch is not None:
-                self._watch.close(goodbye_seconds=0.0)
+        if self._background is None or wanted != self._made_of:
+            if self._background is not None:
+                self._background.close(goodbye_seconds=0.0)
             names = [name.strip() for name in valves.scorers.split(",") if name.strip()]
-            self._watch = TurnWatch(url=valves.url or None, api_key=valves.api_key or None, scorers=names or None)
+            self._background = BackgroundScorer(
+                url=valves.url or None, api_key=valves.api_key or None, scorers=names or None
+            )
             self._made_of = wanted
-        return self._watch
+        return self._background

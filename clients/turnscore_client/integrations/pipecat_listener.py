@@ -2,16 +2,17 @@
 
 from typing import Any, Unpack
 
-from turnscore_client.integrations._options import TurnIds, WatchOptions
-from turnscore_client.integrations._watch import TurnWatch
+from turnscore_client._background import BackgroundOptions, BackgroundScorer, TurnIds
 
 
-def listen(assistant_aggregator: Any, *, session_id: str | None = None, **given: Unpack[WatchOptions]) -> TurnWatch:
+def listen(
+    assistant_aggregator: Any, *, session_id: str | None = None, **given: Unpack[BackgroundOptions]
+) -> BackgroundScorer:
     """Listens to the assistant's side of an `LLMContextAggregatorPair`; returns the watch.
 
     A turn that the user interrupted is not scored: nobody heard the rest.
     """
-    watch = TurnWatch(**given)
+    watch = BackgroundScorer(**given)
 
     async def on_turn(aggregator: Any, message: Any) -> None:
         if not message.interrupted and message.content:
@@ -19,7 +20,7 @@ def listen(assistant_aggregator: Any, *, session_id: str | None = None, **given:
             if said and said[-1].get("role") == "assistant":
                 said.pop()  # it may hold marks that nobody hears
             said.append({"role": "assistant", "content": message.content})
-            watch.hand_over(said, TurnIds(session_id=session_id))
+            watch.submit(said, TurnIds(session_id=session_id))
 
     assistant_aggregator.add_event_handler("on_assistant_turn_stopped", on_turn)
     return watch

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from turnscore_client import _defaults
-from turnscore_client.integrations._options import TurnIds, WatchOptions
-from turnscore_client.integrations._watch import TurnWatch
+from turnscore_client._background import BackgroundOptions, BackgroundScorer, TurnIds
 
 if TYPE_CHECKING:
     EventBroker = object
@@ -29,8 +28,8 @@ _SETTINGS = ("url", "api_key", "scorers", "max_waiting", "concurrency", "timeout
 class TurnScoreBroker(EventBroker):
     """Takes every event of every tracker; of a bot's several messages in a row the last is scored with those before."""
 
-    def __init__(self, **given: Unpack[WatchOptions]) -> None:
-        self.watch = TurnWatch(**given)
+    def __init__(self, **given: Unpack[BackgroundOptions]) -> None:
+        self.background = BackgroundScorer(**given)
         self._said: OrderedDict[str, deque[dict[str, str]]] = OrderedDict()
 
     @classmethod
@@ -47,14 +46,14 @@ class TurnScoreBroker(EventBroker):
         if role is None or not isinstance(text, str) or not text or text.startswith("/"):
             return  # `/greet` is an intent that a button sent
         sender = str(event.get("sender_id") or "")
-        said = self._said.setdefault(sender, deque(maxlen=_defaults.WATCH_MESSAGES))
+        said = self._said.setdefault(sender, deque(maxlen=_defaults.BACKGROUND_MESSAGES))
         self._said.move_to_end(sender)
         if len(self._said) > _MOST_SENDERS:
             self._said.popitem(last=False)
         said.append({"role": role, "content": text})
         if role == "assistant":
             metadata = event.get("metadata") or {}
-            self.watch.hand_over(said, TurnIds(span_id=metadata.get("message_id"), session_id=sender or None))
+            self.background.submit(said, TurnIds(span_id=metadata.get("message_id"), session_id=sender or None))
 
     def is_ready(self) -> bool:
         """Whether events may come: always."""
@@ -62,4 +61,4 @@ class TurnScoreBroker(EventBroker):
 
     async def close(self) -> None:
         """Waits a moment for the last turns."""
-        self.watch.close()
+        self.background.close()

@@ -13,7 +13,6 @@ A writer is an integration's `on_scored`; `turnscore score --to NAME` takes it b
 are no writers: their tools ask them.
 """
 
-from turnscore_client.writers._entries import ScoreEntry, dialogue_entries, turn_entries
-from turnscore_client.writers._writer import ScoreWriter, open_writer
+from turnscore_client.writers._entries import ScoreEntry, ScoreWriter, dialogue_entries, open_writer, turn_entries
 
 __all__ = ["ScoreEntry", "ScoreWriter", "dialogue_entries", "open_writer", "turn_entries"]

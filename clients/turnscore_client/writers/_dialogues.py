@@ -7,9 +7,8 @@ from typing import Any
 from turnscore_wire import Score
 
 from turnscore_client import _defaults
+from turnscore_client._background import ServiceOptions, open_client, spoken_turns
 from turnscore_client._errors import error_from_detail
-from turnscore_client.integrations._options import ServiceOptions, open_client
-from turnscore_client.integrations._spoken import spoken_turns
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,19 @@
-"""Entries: each scorer's score as evaluation tools take scores, at the level of a turn or of a session. Pure."""
+"""Scores as the entries that evaluation tools keep, and the writers of them."""
 
+import asyncio
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
+from itertools import chain
+from typing import Any, Protocol
 
 from turnscore_wire import DialogueAggregate, Score
 
-from turnscore_client.integrations._options import TurnIds
+from turnscore_client._background import Scored, TurnIds
+from turnscore_client._errors import InvalidRequestError
+from turnscore_client._files.rows import turns_in
+from turnscore_client._files.scoring import UndeliveredError
 
 PREFIX = "turnscore."
 
@@ -84,3 +91,102 @@ def dialogue_entries(aggregates: Mapping[str, DialogueAggregate], ids: TurnIds) 
 
 def _explain(percentile: float | None) -> str:
     return "" if percentile is None else f"{percentile:.0f} of 100 reference turns score lower"
+
+
+WRITERS = {
+    "langfuse": "langfuse_writer:LangfuseWriter",
+    "langsmith": "langsmith_writer:LangSmithWriter",
+    "mlflow": "mlflow_writer:MlflowWriter",
+    "opik": "opik_writer:OpikWriter",
+    "phoenix": "phoenix_writer:PhoenixWriter",
+}
+
+
+class ScoreWriter(Protocol):
+    """Writes entries to a tool. An integration calls it with each outcome; one that failed writes nothing."""
+
+    def write(self, entry: ScoreEntry) -> None:
+        """Writes one entry, or raises what the tool's client raises; an entry without a place in the tool is left."""
+
+    def close(self) -> None:
+        """Returns when the tool has what was written."""
+
+    def __call__(self, scored: Scored) -> None:
+        """Writes the scores of a turn."""
+        ids = scored.tag if isinstance(scored.tag, TurnIds) else TurnIds()
+        for entry in turn_entries(scored.reply.scores, ids) if scored.reply is not None else ():
+            self.write(entry)
+
+
+def open_writer(name: str) -> ScoreWriter:
+    """The writer with that name, set up by its tool's environment variables.
+
+    Raises ValueError for a name that there is not, ImportError, naming the extra, where its tool is not installed.
+    """
+    if name not in WRITERS:
+        raise ValueError(f"there is no writer {name!r}; there are {', '.join(sorted(WRITERS))}")
+    module, _, kind = WRITERS[name].partition(":")
+    opened: ScoreWriter = getattr(import_module(f"turnscore_client.writers.{module}"), kind)()
+    return opened
+
+
+_REASON_CHARS = 200  # chosen: the first sentence of a tool's error
+
+
+class RowWriter:
+    """Writes each row's scores to a tool before the row is written to the output. `written` counts them."""
+
+    def __init__(self, name: str, writer: ScoreWriter) -> None:
+        self.written = 0
+        self._name = name
+        self._writer = writer
+
+    async def deliver(self, row: Mapping[str, Any]) -> None:
+        """Raises UndeliveredError where the tool does not take them, InvalidRequestError for ids that are none."""
+        try:
+            entries = list(row_entries(row))
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f"line {row.get('line')}: {error.message}", error.field) from None
+        try:
+            await asyncio.to_thread(self._write, entries)
+        except Exception as error:
+            raise UndeliveredError(f"{self._name}: {str(error)[:_REASON_CHARS] or type(error).__name__}") from error
+
+    def close(self) -> None:
+        """Returns when the tool has what was written."""
+        self._writer.close()
+
+    def _write(self, entries: list[ScoreEntry]) -> None:
+        for entry in entries:
+            self._writer.write(entry)
+            self.written += 1
+
+
+def row_entries(row: Mapping[str, Any]) -> Iterator[ScoreEntry]:
+    """The entries of a row; none for what failed or names no place. Raises InvalidRequestError for wrong ids."""
+    ids = _ids_of(row, "")
+    if "dialogue" not in row:
+        return turn_entries(_scores_of(row), ids)
+    kind = "messages" if "messages" in row else "turns"
+    turns = [
+        turn_entries(_scores_of(turn), _ids_of(turn, f"{kind}.{place}.", ids.session_id))
+        for place, turn in enumerate(turns_in(row))
+        if isinstance(turn, Mapping) and "scores" in turn
+    ]
+    aggregates = {name: DialogueAggregate.model_validate(each) for name, each in row["dialogue"].items()}
+    return chain(*turns, dialogue_entries(aggregates, ids))
+
+
+def _scores_of(scored: Mapping[str, Any]) -> dict[str, Score]:
+    return {name: Score.model_validate(score) for name, score in (scored.get("scores") or {}).items()}
+
+
+def _ids_of(fields: Mapping[str, Any], place: str, session_id: str | None = None) -> TurnIds:
+    found: dict[str, str | None] = {"trace_id": None, "span_id": None, "session_id": None}
+    for name in found:
+        value = fields.get(name)
+        if value is not None and not isinstance(value, str):
+            raise InvalidRequestError("must be a text", f"{place}{name}")
+        found[name] = value or None
+    found["session_id"] = found["session_id"] or session_id
+    return TurnIds(**found)

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from turnscore_client._extras import needs_extra
+from turnscore_client._errors import needs_extra
 from turnscore_client.writers._dialogues import DialogueJudge
 
 with needs_extra("deepeval", "the DeepEval metric"):

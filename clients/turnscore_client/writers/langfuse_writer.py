@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from turnscore_client._extras import needs_extra
-from turnscore_client.writers._entries import ScoreEntry
-from turnscore_client.writers._writer import ScoreWriter
+from turnscore_client._errors import needs_extra
+from turnscore_client.writers._entries import ScoreEntry, ScoreWriter
 
 with needs_extra("langfuse", "the Langfuse writer"):
     from langfuse import Langfuse

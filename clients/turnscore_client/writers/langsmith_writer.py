@@ -3,9 +3,8 @@
 from typing import Any
 from uuid import UUID
 
-from turnscore_client._extras import needs_extra
-from turnscore_client.writers._entries import ScoreEntry
-from turnscore_client.writers._writer import ScoreWriter
+from turnscore_client._errors import needs_extra
+from turnscore_client.writers._entries import ScoreEntry, ScoreWriter
 
 with needs_extra("langsmith", "the LangSmith writer"):
     from langsmith import Client

@@ -1,8 +1,7 @@
 """MLflow: feedback for each entry, on a trace or one of its spans; a session's on the trace that ends it."""
 
-from turnscore_client._extras import needs_extra
-from turnscore_client.writers._entries import ScoreEntry
-from turnscore_client.writers._writer import ScoreWriter
+from turnscore_client._errors import needs_extra
+from turnscore_client.writers._entries import ScoreEntry, ScoreWriter
 
 with needs_extra("mlflow", "the MLflow writer"):
     import mlflow

@@ -2,8 +2,8 @@
 
 from typing import Any, Unpack
 
-from turnscore_client._extras import needs_extra
-from turnscore_client.integrations._options import ServiceOptions
+from turnscore_client._background import ServiceOptions
+from turnscore_client._errors import needs_extra
 from turnscore_client.writers._dialogues import DialogueJudge
 
 with needs_extra("opik", "the Opik metric"):

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import PrivateAttr
 
-from turnscore_client._extras import needs_extra
+from turnscore_client._errors import needs_extra
 from turnscore_client.writers._dialogues import DialogueJudge
 
 with needs_extra("weave", "the Weave scorer"):

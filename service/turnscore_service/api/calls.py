@@ -30,7 +30,7 @@ from turnscore_wire import (
     SimilarityRequest,
     describe_refusal,
 )
-from turnscore_wire.refusals import MAX_FIELD_CHARS
+from turnscore_wire.errors import MAX_FIELD_CHARS
 
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.scheduling.fairness import LARGE_BYTES, TimeSlice

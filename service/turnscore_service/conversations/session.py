@@ -35,8 +35,8 @@ from turnscore_wire import (
     ConversationTurn,
     Turn,
 )
+from turnscore_wire.conversations import Transcript
 from turnscore_wire.messages import count_skipped
-from turnscore_wire.transcript import Transcript
 
 from turnscore_service import metrics
 from turnscore_service.scheduling.pipeline import ScoringPipeline

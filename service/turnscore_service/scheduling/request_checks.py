@@ -19,8 +19,8 @@ from turnscore_wire import (
     Turn,
     map_messages,
 )
+from turnscore_wire.conversations import Transcript
 from turnscore_wire.requests import ScorerChoice
-from turnscore_wire.transcript import Transcript
 
 PARTS_PER_MESSAGE = 4
 """On average, the most that a request's messages may have. Chosen: a text and some pictures in each."""

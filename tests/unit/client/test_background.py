@@ -5,8 +5,8 @@ import logging
 
 import pytest
 from support.conditions import until
-from turnscore_client import BackgroundScorer, InvalidRequestError, OverloadedError, Scored
-from turnscore_client._async.calls import AsyncCalls
+from turnscore_client import AsyncBackgroundScorer, InvalidRequestError, OverloadedError, Scored
+from turnscore_client._async import AsyncCalls
 from turnscore_client.testing import MockTurnScore
 
 
@@ -33,11 +33,11 @@ async def held(mock: MockTurnScore):
 async def test_every_turn_gets_its_outcome_with_its_tag(held, mock):
     told: list[Scored] = []
     held.gate.set()
-    async with BackgroundScorer(held, told.append, scorers=["engagement"]) as background:
-        assert background.score("hello", [("user", "hi")], tag="a")
-        assert background.score("hello again", tag="b")
+    async with AsyncBackgroundScorer(held, told.append, scorers=["engagement"]) as background:
+        assert background.submit("hello", [("user", "hi")], tag="a")
+        assert background.submit("hello again", tag="b")
         messages = [{"role": "assistant", "content": "and again"}]
-        assert background.score(messages=messages, tag="c")
+        assert background.submit(messages=messages, tag="c")
         messages.append({"role": "user", "content": "what was said after it"})
         await background.wait_until_idle()
         assert {each.tag: each.reply.scores["engagement"].value for each in told} == {"a": 0.5, "b": 0.5, "c": 0.5}
@@ -49,10 +49,10 @@ async def test_every_turn_gets_its_outcome_with_its_tag(held, mock):
 
 async def test_handing_over_waits_for_nothing_and_what_finds_no_room_is_dropped(held):
     told: list[Scored] = []
-    async with BackgroundScorer(held, told.append, max_waiting=2, concurrency=1) as background:
-        assert background.score("one")
+    async with AsyncBackgroundScorer(held, told.append, max_waiting=2, concurrency=1) as background:
+        assert background.submit("one")
         await until(lambda: held.started == 1)
-        assert [background.score(text) for text in ("two", "three", "four", "five")] == [True, True, False, False]
+        assert [background.submit(text) for text in ("two", "three", "four", "five")] == [True, True, False, False]
         assert (background.dropped, told) == (2, [])
         held.gate.set()
     assert len(told) == 3
@@ -61,17 +61,17 @@ async def test_handing_over_waits_for_nothing_and_what_finds_no_room_is_dropped(
 
 async def test_a_context_that_goes_on_is_scored_as_it_was(held, mock):
     said = [("user", "hi")]
-    async with BackgroundScorer(held, lambda _: None) as background:
-        background.score("hello", said)
+    async with AsyncBackgroundScorer(held, lambda _: None) as background:
+        background.submit("hello", said)
         said.append(("system", "hello"))
         held.gate.set()
     assert len(mock.requests[0].body["context"]) == 1
 
 
 async def test_no_more_are_scored_at_once_than_was_said(held):
-    async with BackgroundScorer(held, lambda _: None, concurrency=3) as background:
+    async with AsyncBackgroundScorer(held, lambda _: None, concurrency=3) as background:
         for place in range(8):
-            background.score(f"turn {place}")
+            background.submit(f"turn {place}")
         await until(lambda: held.started == 3)
         await asyncio.sleep(0)
         assert held.started == 3
@@ -83,11 +83,11 @@ async def test_errors_are_outcomes_and_never_the_bots(held, mock):
     held.gate.set()
     mock.fail_next("overloaded", retry_after_ms=20)
     told: list[Scored] = []
-    async with BackgroundScorer(held, told.append, concurrency=1) as background:
-        assert background.score("first")
-        assert background.score(" ")
-        assert background.score("a", 7)
-        assert background.score("last", [("bot", "hi")])
+    async with AsyncBackgroundScorer(held, told.append, concurrency=1) as background:
+        assert background.submit("first")
+        assert background.submit(" ")
+        assert background.submit("a", 7)
+        assert background.submit("last", [("bot", "hi")])
     assert [type(each.error) for each in told] == [OverloadedError, *[InvalidRequestError] * 3]
     assert all(each.reply is None for each in told)
 
@@ -102,9 +102,9 @@ async def test_a_callback_that_fails_stops_nothing_and_is_logged_without_words(h
             raise RuntimeError("said in private")
 
     with caplog.at_level(logging.DEBUG):
-        async with BackgroundScorer(held, tell, concurrency=1) as background:
+        async with AsyncBackgroundScorer(held, tell, concurrency=1) as background:
             for tag in (1, 2):
-                background.score("hello", tag=tag)
+                background.submit("hello", tag=tag)
     assert told == [1, 2]
     [logged] = [each for each in caplog.messages if "outcome" in each]
     assert "RuntimeError" in logged
@@ -113,23 +113,23 @@ async def test_a_callback_that_fails_stops_nothing_and_is_logged_without_words(h
 
 async def test_the_end_waits_for_what_was_handed_over_but_not_for_ever(held):
     told: list[Scored] = []
-    background = BackgroundScorer(held, told.append, concurrency=1, goodbye_seconds=0.05)
+    background = AsyncBackgroundScorer(held, told.append, concurrency=1, goodbye_seconds=0.05)
     async with background:
         for _ in range(3):
-            background.score("never answered")
+            background.submit("never answered")
         await until(lambda: held.started == 1)
     assert (told, background.dropped) == ([], 3)
     assert all(worker.done() for worker in background._workers)
-    assert not background.score("too late")
+    assert not background.submit("too late")
 
 
 async def test_outside_its_with_it_takes_nothing_and_raises_nothing(held):
-    background = BackgroundScorer(held, lambda _: None)
-    assert not background.score("too early")
+    background = AsyncBackgroundScorer(held, lambda _: None)
+    assert not background.submit("too early")
     assert background.dropped == 1
 
 
 @pytest.mark.parametrize("given", [{"max_waiting": 0}, {"concurrency": 0}])
 async def test_bounds_that_let_nothing_through_are_refused(held, given):
     with pytest.raises(ValueError, match="1 or more"):
-        BackgroundScorer(held, lambda _: None, **given)
+        AsyncBackgroundScorer(held, lambda _: None, **given)

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 import httpx
 import pytest
 from turnscore_client import DeadlineExceededError, TurnScoreClient
-from turnscore_client._http.bounded_transport import _proxy_to
+from turnscore_client._http import _proxy_to
 from turnscore_client.testing import ManualClock
 
 

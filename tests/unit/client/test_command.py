@@ -8,7 +8,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 from turnscore_client import AsyncTurnScoreClient
-from turnscore_client._command import service as command
+from turnscore_client._command import score as command
 from turnscore_client._command.registry import app
 from turnscore_client.testing import MockTurnScore
 from turnscore_wire import Limits, ModelsReply, VersionDescription
@@ -195,7 +195,7 @@ def test_models_of_a_service_that_wants_a_key(mock):
 
 
 def test_without_the_extra_one_line_says_what_to_install():
-    program = "import sys; sys.modules['typer'] = None\nfrom turnscore_client._command.main import main; main()"
+    program = "import sys; sys.modules['typer'] = None\nfrom turnscore_client._command import main; main()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1

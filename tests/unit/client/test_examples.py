@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 from support.fakes import POISON, FakeScorer
 from support.served_app import served_app
-from turnscore_client import BackgroundScorer, Scored
+from turnscore_client import AsyncBackgroundScorer, Scored
 from turnscore_client.testing import MockTurnScore
 
 FOLDER = Path(__file__).parents[3] / "clients" / "examples"
@@ -158,7 +158,7 @@ async def test_a_telegram_bots_replies_are_scored_once_they_are_sent(mock: MockT
         return {"message_id": number, "date": 0, "chat": {"id": 7, "type": "private"}, "text": text, "from": sender}
 
     told: list[Scored] = []
-    async with mock.async_client() as client, BackgroundScorer(client, told.append) as background:
+    async with mock.async_client() as client, AsyncBackgroundScorer(client, told.append) as background:
         bot = example.ScoredBot("1:token", background, request=Telegram(), get_updates_request=Telegram())
         application = example.build(bot)
         await application.initialize()

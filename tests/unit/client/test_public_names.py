@@ -21,7 +21,6 @@ from turnscore_client import (
 FOLDER = Path(turnscore_client.__file__).parent
 CALLS = ["score", "score_batch", "score_dialogue", "rank", "similarity", "models"]
 METHODS = [*CALLS, "conversation"]
-GRPC_MODULES = {f"_grpc/{name}.py" for name in ("async_door", "channel", "messages", "sync_door")}
 
 
 def public(kind: type) -> set[str]:
@@ -122,14 +121,11 @@ def test_the_constructors_of_both_doors_share_their_names():
 @pytest.mark.parametrize(
     ("library", "modules"),
     [
-        ("httpx", {"_http/bounded_transport.py", "_http/sending.py", "_mock/grpc_answers.py", "testing.py"}),
-        ("httpcore", {"_http/bounded_transport.py", "_http/sending.py"}),
-        ("websockets", {"_http/websocket.py"}),
-        (
-            "grpc",  # the clients' modules for its types only
-            GRPC_MODULES | {"_mock/grpc_answers.py", "_async/grpc_client.py", "_sync/grpc_client.py"},
-        ),
-        ("google", {"_grpc/messages.py", "_mock/grpc_answers.py"}),
+        ("httpx", {"_http.py", "_mock_grpc.py", "testing.py"}),
+        ("httpcore", {"_http.py"}),
+        ("websockets", {"_websocket.py"}),
+        ("grpc", {"_grpc.py", "_mock_grpc.py", "_async.py", "_sync.py"}),  # the clients' modules for its types only
+        ("google", {"_grpc.py", "_mock_grpc.py"}),
     ],
 )
 def test_a_transports_library_is_used_where_it_belongs_only(library, modules):

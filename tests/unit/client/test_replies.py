@@ -10,7 +10,7 @@ import httpx
 import pytest
 from turnscore_client import AsyncTurnScoreClient, OverloadedError, TurnScoreClient, UnexpectedReplyError
 from turnscore_client._defaults import MAX_REPLY_BYTES
-from turnscore_client._http.replies import Answer, read_reply, retry_after_header_ms
+from turnscore_client._http import Answer, read_reply, retry_after_header_ms
 from turnscore_wire import ModelsReply
 
 OURS = {"error": {"code": "overloaded", "message": "full"}, "request_id": "r-1"}

@@ -12,7 +12,7 @@ from turnscore_client import (
     TurnScoreGrpcClient,
     __version__,
 )
-from turnscore_client._grpc.channel import credentials_of
+from turnscore_client._grpc import credentials_of
 from turnscore_client._settings import ClientSettings, GrpcClientSettings
 
 

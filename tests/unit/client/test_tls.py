@@ -14,7 +14,7 @@ from support.fakes import FakeScorer
 from support.served_app import served_app
 from turnscore_client import AsyncTurnScoreClient, ConnectionFailedError, Tls, TurnScoreClient, TurnScoreError
 from turnscore_client._command.registry import app
-from turnscore_client._http.shared_ssl_socket import SharedSslSocket
+from turnscore_client._http import SharedSslSocket
 from turnscore_client.testing import MockTurnScore
 from typer.testing import CliRunner
 

@@ -79,7 +79,7 @@ async def test_messages_that_are_not_turnscores_are_told(talk):
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "websockets", None)
-    monkeypatch.delitem(sys.modules, "turnscore_client._http.websocket", raising=False)
+    monkeypatch.delitem(sys.modules, "turnscore_client._websocket", raising=False)
     with (
         TurnScoreClient("http://127.0.0.1:9") as client,
         pytest.raises(ImportError, match=r"pip install '\./clients\[websocket\]'"),

@@ -20,9 +20,9 @@ from turnscore_wire import (
     describe_refusal,
     map_messages,
 )
+from turnscore_wire.conversations import Transcript
 from turnscore_wire.messages import PART_TYPES, join_texts
 from turnscore_wire.requests import TakesMessages
-from turnscore_wire.transcript import Transcript
 from turnscore_wire.v1 import to_fields, to_message
 
 quick = settings(max_examples=60, deadline=None, derandomize=True, database=None)

@@ -5,7 +5,7 @@ import os
 import threading
 
 import pytest
-from turnscore_client._files.lines import read_lines
+from turnscore_client._files.rows import read_lines
 
 
 def test_lines_are_numbered_and_tell_how_far_reading_has_come(tmp_path):

@@ -6,7 +6,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from turnscore_client._files.output import NotOurOutputError, open_rows, rows_in
+from turnscore_client._files.rows import NotOurOutputError, open_rows, rows_in
 
 NAMES = ["scores.jsonl", "scores.jsonl.gz"]
 
@@ -52,7 +52,7 @@ def test_a_file_that_breaks_off_anywhere_keeps_its_whole_rows_and_goes_on(tmp_pa
 
 
 def test_a_packed_file_is_written_through_so_that_a_crash_leaves_its_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr("turnscore_client._files.output._PACK_SECONDS", 0.0)
+    monkeypatch.setattr("turnscore_client._files.rows._PACK_SECONDS", 0.0)
     path = tmp_path / "scores.jsonl.gz"
     with open_rows(path) as output:
         for row in rows(1, 20):

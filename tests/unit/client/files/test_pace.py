@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from turnscore_client._files.pace import Pace
+from turnscore_client._files.scoring import Pace
 from turnscore_client.testing import ManualClock
 
 EVENTS = st.lists(st.tuples(st.sampled_from(["answer", "refuse", "gone"]), st.integers(0, 3000)), max_size=60)

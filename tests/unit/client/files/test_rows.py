@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from turnscore_client._errors import InvalidRequestError
 from turnscore_client._files.rows import failures_in, is_row_of, read_line, row_of
-from turnscore_client._mock.answers import MockAnswers
+from turnscore_client._mock import MockAnswers
 from turnscore_wire import DialogueRequest, Limits, ScoreRequest
 
 LIMITS = Limits(max_text_chars=20)

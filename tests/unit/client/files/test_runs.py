@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from turnscore_client import AsyncTurnScoreClient, OverloadedError
 from turnscore_client._command.registry import app
-from turnscore_client._command.run import FileJob, score_file
+from turnscore_client._command.score import FileJob, score_file
 from turnscore_client._files.scoring import UndeliveredError
 from turnscore_client.testing import MockTurnScore
 from typer import BadParameter
@@ -147,7 +147,7 @@ def test_a_file_that_is_not_this_inputs_output_is_never_overwritten(tmp_path, te
 def test_a_run_that_is_ended_keeps_its_rows_and_says_so(tmp_path):
     """In a process of its own, against nobody: SIGTERM while it waits."""
     file, output = input_of(tmp_path, 3), tmp_path / "scores.jsonl"
-    program = "from turnscore_client._command.main import main; main()"
+    program = "from turnscore_client._command import main; main()"
     words = ["score", str(file), "--output", str(output), "--url", "http://127.0.0.1:9"]
     running = subprocess.Popen([sys.executable, "-c", program, *words], stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60

@@ -4,7 +4,7 @@ import random
 from statistics import fmean
 
 import pytest
-from turnscore_client._files.summary import ClusteredMean
+from turnscore_client._files.scoring import ClusteredMean
 
 
 def test_the_interval_covers_the_true_mean_as_often_as_it_says_where_turns_of_a_dialogue_are_alike():

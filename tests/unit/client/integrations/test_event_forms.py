@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import pytest
-from turnscore_client import Scored
-from turnscore_client.integrations import TurnIds, TurnWatch
+from turnscore_client import BackgroundScorer, Scored
+from turnscore_client.integrations import TurnIds
 from turnscore_client.integrations.open_webui_filter import Filter
 from turnscore_client.integrations.rasa_broker import TurnScoreBroker
 from turnscore_client.testing import MockTurnScore
@@ -21,18 +21,18 @@ def told() -> list[Scored]:
 def broker(mock: MockTurnScore, told: list[Scored]) -> Iterator[TurnScoreBroker]:
     broker = TurnScoreBroker(client=mock.client(max_retries=0), on_scored=told.append, concurrency=1)
     yield broker
-    broker.watch.close()
+    broker.background.close()
 
 
 @pytest.fixture
 def webui(mock: MockTurnScore, told: list[Scored], monkeypatch: pytest.MonkeyPatch) -> Iterator[Filter]:
-    def watch(**given: object) -> TurnWatch:
-        return TurnWatch(client=mock.client(max_retries=0), on_scored=told.append, scorers=given["scorers"])
+    def watch(**given: object) -> BackgroundScorer:
+        return BackgroundScorer(client=mock.client(max_retries=0), on_scored=told.append, scorers=given["scorers"])
 
-    monkeypatch.setattr("turnscore_client.integrations.open_webui_filter.TurnWatch", watch)
+    monkeypatch.setattr("turnscore_client.integrations.open_webui_filter.BackgroundScorer", watch)
     filter_ = Filter()
     yield filter_
-    filter_.watch.close()
+    filter_.background.close()
 
 
 def body() -> dict:
@@ -52,7 +52,7 @@ async def test_an_outlet_returns_its_body_and_has_its_last_message_scored(webui,
     given = body()
     assert await webui.outlet(given, __metadata__={"chat_id": "other"}) is given
     assert given == body()
-    assert webui.watch.wait_until_idle(30)
+    assert webui.background.wait_until_idle(30)
     [request] = mock.requests
     assert request.body == {**request.body, "context": [{"speaker": "user", "text": "hi"}], "response": "hello"}
     assert told[0].tag == TurnIds(span_id="message 3", session_id="chat 7")
@@ -60,11 +60,11 @@ async def test_an_outlet_returns_its_body_and_has_its_last_message_scored(webui,
 
 async def test_a_changed_valve_counts_from_the_next_answer(webui, mock):
     await webui.outlet(body())
-    assert webui.watch.wait_until_idle(30)
+    assert webui.background.wait_until_idle(30)
     webui.valves = webui.Valves(scorers="quality, engagement")
     mock.scores = {"quality": 0.5, "engagement": 0.5}
     await webui.outlet(body())
-    assert webui.watch.wait_until_idle(30)
+    assert webui.background.wait_until_idle(30)
     assert [request.body.get("scorers") for request in mock.requests] == [None, ["quality", "engagement"]]
 
 
@@ -78,7 +78,7 @@ async def test_a_valve_without_sense_leaves_the_chat_alone(caplog):
 @pytest.mark.parametrize("messages", [None, [], [{"role": "user", "content": "hi"}], "hello"])
 async def test_a_body_without_an_answer_is_left_alone(webui, mock, messages):
     assert await webui.outlet({"messages": messages}) == {"messages": messages}
-    assert webui.watch.wait_until_idle(30)
+    assert webui.background.wait_until_idle(30)
     assert mock.requests == []
 
 
@@ -93,7 +93,7 @@ def test_a_rasa_bot_s_messages_are_scored_in_their_conversation(broker, mock, to
     broker.publish(said("slot", None, name="city", value="grimsby"))
     broker.publish(said("bot", "hello", metadata={"message_id": "m1"}, data={}))
     broker.publish(said("bot", "how are you?"))
-    assert broker.watch.wait_until_idle(30)
+    assert broker.background.wait_until_idle(30)
     assert [(request.body["response"], len(request.body.get("context", []))) for request in mock.requests] == [
         ("from elsewhere", 0),
         ("hello", 1),
@@ -107,7 +107,7 @@ def test_a_rasa_bot_s_messages_are_scored_in_their_conversation(broker, mock, to
 )
 def test_what_is_no_message_is_left(broker, mock, event):
     broker.publish(event)
-    assert broker.watch.wait_until_idle(30)
+    assert broker.background.wait_until_idle(30)
     assert mock.requests == []
 
 
@@ -125,7 +125,7 @@ async def test_the_broker_is_made_of_endpoints_yml(monkeypatch):
 
     broker = await TurnScoreBroker.from_endpoint_config(Endpoint(), event_loop=None)
     assert broker.is_ready()
-    assert (broker.watch._max_waiting, broker.watch._scorers) == (7, ["quality"])
+    assert (broker.background._max_waiting, broker.background._scorers) == (7, ["quality"])
     assert await TurnScoreBroker.from_endpoint_config(None) is None
     await broker.close()
 
@@ -136,7 +136,7 @@ async def test_a_service_that_is_down_costs_a_rasa_bot_nothing(caplog):
         port = probe.getsockname()[1]
     broker = TurnScoreBroker(url=f"http://127.0.0.1:{port}", timeout_seconds=0.2)
     broker.publish(said("bot", "a secret answer"))
-    assert broker.watch.wait_until_idle(30)
-    assert broker.watch.failed == 1
+    assert broker.background.wait_until_idle(30)
+    assert broker.background.failed == 1
     assert "secret" not in caplog.text
     await broker.close()

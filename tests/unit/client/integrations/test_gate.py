@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from turnscore_client.integrations import Gate
+from turnscore_client.integrations import QualityGate
 from turnscore_client.integrations import _gate as module
 from turnscore_client.testing import MockTurnScore
 
@@ -22,11 +22,11 @@ def mock() -> MockTurnScore:
     return MockTurnScore(scores=lambda request: {"quality": VALUES[request.response]})
 
 
-def with_threads(gate: Gate, first: str, again: Callable[[Any], Any]) -> str:
+def with_threads(gate: QualityGate, first: str, again: Callable[[Any], Any]) -> str:
     return gate.choose(ASKED, first, again, str)
 
 
-def with_asyncio(gate: Gate, first: str, again: Callable[[Any], Any]) -> str:
+def with_asyncio(gate: QualityGate, first: str, again: Callable[[Any], Any]) -> str:
     async def answer(score: Any) -> Any:
         return again(score)
 
@@ -50,7 +50,7 @@ def choose(request: pytest.FixtureRequest):
     ],
 )
 def test_a_low_reply_gets_one_chance_more(choose, mock, first, second, chosen, asked):
-    gate, scores = Gate(0.5, client=mock.client()), []
+    gate, scores = QualityGate(0.5, client=mock.client()), []
     assert choose(gate, first, lambda score: (scores.append(score.value), second)[1]) == chosen
     assert scores == [VALUES[first]] * asked
     assert gate.passed + gate.low == 1
@@ -58,7 +58,7 @@ def test_a_low_reply_gets_one_chance_more(choose, mock, first, second, chosen, a
 
 
 def test_the_gate_judges_what_was_said_before_too(choose, mock):
-    gate = Gate(0.5, client=mock.client())
+    gate = QualityGate(0.5, client=mock.client())
     choose(gate, "good", lambda _: None)
     body = mock.requests[0].body
     assert (body["context"], body["scorers"]) == ([{"speaker": "user", "text": "a secret question"}], ["quality"])
@@ -67,7 +67,7 @@ def test_the_gate_judges_what_was_said_before_too(choose, mock):
 
 @pytest.mark.parametrize("code", ["overloaded", "internal", "unauthenticated"])
 def test_a_service_that_refuses_lets_the_first_reply_pass(choose, mock, code, caplog):
-    gate = Gate(0.5, client=mock.client(max_retries=0))
+    gate = QualityGate(0.5, client=mock.client(max_retries=0))
     mock.fail_next(code)
     assert choose(gate, "bad", lambda _: pytest.fail("nobody knows that it is low")) == "bad"
     assert gate.unknown == 1
@@ -76,9 +76,9 @@ def test_a_service_that_refuses_lets_the_first_reply_pass(choose, mock, code, ca
 
 
 def test_a_service_without_the_scorer_lets_every_reply_pass(choose):
-    gate = Gate(0.5, client=MockTurnScore(scores={"engagement": 0.1}).client(), scorer="engagement")
+    gate = QualityGate(0.5, client=MockTurnScore(scores={"engagement": 0.1}).client(), scorer="engagement")
     assert choose(gate, "bad", lambda _: "good") in ("bad", "good")
-    other = Gate(0.5, client=MockTurnScore(scores={"engagement": 0.1}).client())
+    other = QualityGate(0.5, client=MockTurnScore(scores={"engagement": 0.1}).client())
     assert choose(other, "bad", lambda _: "good") == "bad"
     gate.close()
     other.close()
@@ -88,7 +88,7 @@ def test_a_second_answer_that_fails_leaves_the_first(choose, mock, caplog):
     def explode(_: object) -> str:
         raise RuntimeError("a secret answer")
 
-    gate = Gate(0.5, client=mock.client())
+    gate = QualityGate(0.5, client=mock.client())
     assert choose(gate, "bad", explode) == "bad"
     assert "RuntimeError" in caplog.text
     assert "secret" not in caplog.text
@@ -96,7 +96,7 @@ def test_a_second_answer_that_fails_leaves_the_first(choose, mock, caplog):
 
 
 def test_a_second_answer_that_cannot_be_judged_is_taken(choose, mock):
-    gate = Gate(0.5, client=mock.client(max_retries=0))
+    gate = QualityGate(0.5, client=mock.client(max_retries=0))
 
     def again(_: object) -> str:
         mock.fail_next("overloaded")
@@ -107,7 +107,7 @@ def test_a_second_answer_that_cannot_be_judged_is_taken(choose, mock):
 
 
 async def test_a_second_answer_that_comes_too_late_is_cancelled(mock):
-    gate, is_cancelled = Gate(0.5, client=mock.client(), budget_seconds=0.3), False
+    gate, is_cancelled = QualityGate(0.5, client=mock.client(), budget_seconds=0.3), False
 
     async def again(_: object) -> str:
         nonlocal is_cancelled
@@ -139,7 +139,7 @@ class HungClient:
 def test_a_service_that_hangs_costs_the_budget_and_after_some_times_nothing(choose, monkeypatch):
     monkeypatch.setattr(module._defaults, "GATE_OPEN_SECONDS", 60.0)
     hung = HungClient()
-    gate = Gate(0.5, client=hung, budget_seconds=0.1)
+    gate = QualityGate(0.5, client=hung, budget_seconds=0.1)
     for _ in range(3):
         assert choose(gate, "bad", lambda _: "good") == "bad"
     assert hung.calls == 3
@@ -152,7 +152,7 @@ def test_a_service_that_hangs_costs_the_budget_and_after_some_times_nothing(choo
 
 
 def test_a_reply_without_words_is_not_judged(mock):
-    gate = Gate(0.5, client=mock.client())
+    gate = QualityGate(0.5, client=mock.client())
     assert gate.choose(ASKED, "call of a tool", lambda _: "good", lambda _: None) == "call of a tool"
     assert mock.requests == []
     gate.close()
@@ -161,12 +161,12 @@ def test_a_reply_without_words_is_not_judged(mock):
 @pytest.mark.parametrize("given", [{"budget_seconds": 0}, {"budget_seconds": float("inf")}, {"url": "nowhere"}])
 def test_options_without_sense_are_refused_at_the_start(given):
     with pytest.raises(ValueError, match=r"budget_seconds|url"):
-        Gate(0.5, **given)
+        QualityGate(0.5, **given)
 
 
 def test_a_threshold_that_is_no_number_is_refused():
     with pytest.raises(ValueError, match="min_quality"):
-        Gate(float("nan"))
+        QualityGate(float("nan"))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -174,9 +174,9 @@ def test_a_forked_worker_s_gate_judges_too():
     program = (
         "import asyncio, os\n"
         "from turnscore_client.testing import MockTurnScore\n"
-        "from turnscore_client.integrations import Gate\n"
+        "from turnscore_client.integrations import QualityGate\n"
         "mock = MockTurnScore(scores=lambda request: {'quality': 0.9 if request.response == 'good' else 0.2})\n"
-        "gate = Gate(0.5, client=mock.client(), budget_seconds=30)\n"
+        "gate = QualityGate(0.5, client=mock.client(), budget_seconds=30)\n"
         "async def again(_): return 'good'\n"
         "def ask(): return asyncio.run(gate.achoose([{'role': 'user', 'content': 'hi'}], 'bad', again, str))\n"
         "assert ask() == 'good'\n"

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from turnscore_client import OverloadedError, Scored
-from turnscore_client.integrations import TurnIds, TurnWatch
+from turnscore_client import BackgroundScorer, OverloadedError, Scored
+from turnscore_client.integrations import TurnIds
 from turnscore_client.testing import MockTurnScore
 
 DIALOGUE = [
@@ -40,14 +40,14 @@ def told() -> list[Scored]:
 
 
 @pytest.fixture
-def watch(mock: MockTurnScore, told: list[Scored]) -> Iterator[TurnWatch]:
-    watch = TurnWatch(client=mock.client(max_retries=0), on_scored=told.append)
+def watch(mock: MockTurnScore, told: list[Scored]) -> Iterator[BackgroundScorer]:
+    watch = BackgroundScorer(client=mock.client(max_retries=0), on_scored=told.append)
     yield watch
     watch.close()
 
 
 def test_a_turn_is_scored_in_its_context_and_told_with_its_ids(watch, mock, told):
-    assert watch.hand_over(DIALOGUE, IDS)
+    assert watch.submit(DIALOGUE, IDS)
     assert watch.wait_until_idle(30)
     [scored] = told
     assert scored.tag == IDS
@@ -68,30 +68,30 @@ def test_a_turn_is_scored_in_its_context_and_told_with_its_ids(watch, mock, told
     ],
 )
 def test_what_is_no_turn_of_the_chatbot_is_not_scored(watch, mock, told, messages):
-    assert watch.hand_over(messages)
+    assert watch.submit(messages)
     assert watch.wait_until_idle(30)
     assert (mock.requests, told) == ([], [])
 
 
 def test_what_finds_no_room_is_dropped_and_counted_at_once(mock, told):
     held = HeldClient(mock)
-    watch = TurnWatch(client=held, on_scored=told.append, max_waiting=3, concurrency=1)
-    assert [watch.hand_over(DIALOGUE) for _ in range(5)] == [True, True, True, False, False]
+    watch = BackgroundScorer(client=held, on_scored=told.append, max_waiting=3, concurrency=1)
+    assert [watch.submit(DIALOGUE) for _ in range(5)] == [True, True, True, False, False]
     assert (watch.dropped, told) == (2, [])
     held.gate.set()
     assert watch.wait_until_idle(30)
-    assert watch.hand_over(DIALOGUE)
+    assert watch.submit(DIALOGUE)
     watch.close()
     assert len(told) == 4
 
 
 def test_no_more_threads_score_than_was_said(mock):
     held = HeldClient(mock)
-    watch = TurnWatch(client=held, on_scored=lambda _: None, concurrency=2)
+    watch = BackgroundScorer(client=held, on_scored=lambda _: None, concurrency=2)
     for _ in range(6):
-        watch.hand_over(DIALOGUE)
+        watch.submit(DIALOGUE)
     assert all(held.started.acquire(timeout=30) for _ in range(2))
-    assert sum(thread.name == "turnscore-watch" for thread in watch._threads) == 2
+    assert sum(thread.name == "turnscore-background" for thread in watch._threads) == 2
     assert not held.started.acquire(blocking=False)
     held.gate.set()
     assert watch.wait_until_idle(30)
@@ -100,9 +100,9 @@ def test_no_more_threads_score_than_was_said(mock):
 
 def test_what_the_chatbot_changes_afterwards_is_scored_as_it_was(mock):
     held = HeldClient(mock)
-    watch = TurnWatch(client=held, on_scored=lambda _: None)
+    watch = BackgroundScorer(client=held, on_scored=lambda _: None)
     said = [dict(each) for each in DIALOGUE]
-    watch.hand_over(said)
+    watch.submit(said)
     said[-1]["content"] = "something else"
     said.append({"role": "user", "content": "and?"})
     held.gate.set()
@@ -111,14 +111,14 @@ def test_what_the_chatbot_changes_afterwards_is_scored_as_it_was(mock):
 
 
 def test_only_the_last_messages_of_a_long_dialogue_are_sent(watch, mock):
-    watch.hand_over([*DIALOGUE[1:]] * 500)
+    watch.submit([*DIALOGUE[1:]] * 500)
     assert watch.wait_until_idle(30)
     assert len(mock.requests[0].body["context"]) == 63
 
 
 def test_errors_of_the_service_are_outcomes(watch, mock, told):
     mock.fail_next("overloaded", retry_after_ms=60_000)
-    assert watch.hand_over(DIALOGUE, IDS)
+    assert watch.submit(DIALOGUE, IDS)
     assert watch.wait_until_idle(30)
     assert (told[0].tag, told[0].reply, type(told[0].error)) == (IDS, None, OverloadedError)
     assert watch.failed == 1
@@ -129,8 +129,8 @@ def test_nothing_that_breaks_reaches_the_chatbot_or_the_log(mock, caplog, broken
     def explode(*_: object) -> list:
         raise ValueError("a secret answer")
 
-    watch = TurnWatch(client=mock.client(), on_scored=explode if broken == "on_scored" else None)
-    watch.hand_over(7 if broken == "messages" else DIALOGUE, convert=explode if broken == "convert" else None)
+    watch = BackgroundScorer(client=mock.client(), on_scored=explode if broken == "on_scored" else None)
+    watch.submit(7 if broken == "messages" else DIALOGUE, convert=explode if broken == "convert" else None)
     assert watch.wait_until_idle(30)
     watch.close()
     assert any(record.levelname == "ERROR" for record in caplog.records)
@@ -141,9 +141,9 @@ def test_a_service_that_is_down_is_one_warning_a_minute_without_a_text(caplog):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    watch = TurnWatch(url=f"http://127.0.0.1:{port}", timeout_seconds=0.2)
+    watch = BackgroundScorer(url=f"http://127.0.0.1:{port}", timeout_seconds=0.2)
     for _ in range(3):
-        assert watch.hand_over(DIALOGUE)
+        assert watch.submit(DIALOGUE)
     assert watch.wait_until_idle(30)
     watch.close()
     assert watch.failed == 3
@@ -153,11 +153,11 @@ def test_a_service_that_is_down_is_one_warning_a_minute_without_a_text(caplog):
 
 
 def test_closing_waits_for_what_was_handed_over_and_takes_no_more(mock, told):
-    watch = TurnWatch(client=mock.client(), on_scored=told.append)
-    watch.hand_over(DIALOGUE)
+    watch = BackgroundScorer(client=mock.client(), on_scored=told.append)
+    watch.submit(DIALOGUE)
     watch.close()
     assert len(told) == 1
-    assert not watch.hand_over(DIALOGUE)
+    assert not watch.submit(DIALOGUE)
     assert watch.dropped == 1
 
 
@@ -165,12 +165,13 @@ def test_a_program_s_end_waits_a_moment_for_the_last_turns(mock):
     program = (
         "import sys, time\n"
         "from turnscore_client.testing import MockTurnScore\n"
-        "from turnscore_client.integrations import TurnWatch\n"
+        "from turnscore_client import BackgroundScorer\n"
         "client = MockTurnScore().client()\n"
         "score = client.score\n"
         "client.score = lambda **given: (time.sleep(0.3), score(**given))[1]\n"
-        "watch = TurnWatch(client=client, on_scored=lambda scored: sys.stdout.write(f'{scored.reply is not None}'))\n"
-        "watch.hand_over([{'role': 'assistant', 'content': 'bye'}])\n"
+        "show = lambda scored: sys.stdout.write(f'{scored.reply is not None}')\n"
+        "watch = BackgroundScorer(client=client, on_scored=show)\n"
+        "watch.submit([{'role': 'assistant', 'content': 'bye'}])\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "True"
@@ -181,13 +182,13 @@ def test_a_forked_worker_scores_too(mock):
     program = (
         "import os, sys\n"
         "from turnscore_client.testing import MockTurnScore\n"
-        "from turnscore_client.integrations import TurnWatch\n"
+        "from turnscore_client import BackgroundScorer\n"
         "said = [{'role': 'assistant', 'content': 'hi'}]\n"
-        "watch = TurnWatch(client=MockTurnScore().client(), on_scored=lambda _: None)\n"
-        "watch.hand_over(said); assert watch.wait_until_idle(30)\n"
+        "watch = BackgroundScorer(client=MockTurnScore().client(), on_scored=lambda _: None)\n"
+        "watch.submit(said); assert watch.wait_until_idle(30)\n"
         "child = os.fork()\n"
         "if not child:\n"
-        "    watch.hand_over(said)\n"
+        "    watch.submit(said)\n"
         "    os._exit(0 if watch.wait_until_idle(30) and watch.scored == 2 else 1)\n"
         "assert os.waitpid(child, 0)[1] == 0\n"
     )
@@ -196,9 +197,9 @@ def test_a_forked_worker_scores_too(mock):
 
 def test_handing_over_waits_for_no_answer_while_the_service_hangs(mock):
     held = HeldClient(mock)
-    watch = TurnWatch(client=held, on_scored=lambda _: None)
+    watch = BackgroundScorer(client=held, on_scored=lambda _: None)
     for _ in range(200):
-        watch.hand_over(DIALOGUE)
+        watch.submit(DIALOGUE)
     assert (watch.scored, watch.failed) == (0, 0)  # a call that waited would have got an answer, or failed after 30 s
     held.gate.set()
     watch.close(goodbye_seconds=30)
@@ -209,12 +210,12 @@ def test_handing_over_waits_for_no_answer_while_the_service_hangs(mock):
 )
 def test_options_without_sense_are_refused_at_the_start(wrong):
     with pytest.raises(ValueError, match=r"max_waiting|concurrency|url|timeout_seconds"):
-        TurnWatch(**wrong)
+        BackgroundScorer(**wrong)
 
 
 def test_an_option_that_there_is_not_is_refused_by_name():
     with pytest.raises(TypeError, match="'scorer'"):
-        TurnWatch(scorer="engagement")
+        BackgroundScorer(scorer="engagement")
 
 
 def test_the_chatbots_active_span_goes_with_the_turn(watch, mock, told):
@@ -224,7 +225,7 @@ def test_the_chatbots_active_span_goes_with_the_turn(watch, mock, told):
         trace.SpanContext(0xABC, 0xDEF, is_remote=False, trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED))
     )
     with trace.use_span(span):
-        watch.hand_over(DIALOGUE)
+        watch.submit(DIALOGUE)
     assert watch.wait_until_idle(30)
     assert mock.requests[0].headers["traceparent"] == f"00-{0xABC:032x}-{0xDEF:016x}-01"
     assert told[0].tag == TurnIds(trace_id=f"{0xABC:032x}", span_id=f"{0xDEF:016x}")

@@ -10,7 +10,7 @@ from turnscore_client._command.registry import app
 from turnscore_client.integrations import TurnIds
 from turnscore_client.testing import MockTurnScore
 from turnscore_client.writers import ScoreEntry, ScoreWriter
-from turnscore_client.writers._rows import row_entries
+from turnscore_client.writers._entries import row_entries
 from typer.testing import CliRunner, Result
 
 PLACE = TurnIds(trace_id=TRACE, span_id=SPAN, session_id="chat 7")

@@ -1,4 +1,4 @@
-"""WebSocket lines: a conversation's messages as JSON text (extra `websocket`). The only user of websockets."""
+"""Conversations over a WebSocket, as JSON text (extra `websocket`)."""
 
 import asyncio
 import logging
@@ -10,9 +10,8 @@ from pydantic import ValidationError
 from turnscore_wire import ConversationMessage, ConversationReply
 
 from turnscore_client import _defaults
-from turnscore_client._errors import ConnectionFailedError, TurnScoreError, UnexpectedReplyError
-from turnscore_client._extras import needs_extra
-from turnscore_client._http.replies import Answer, read_error, unexpected_text
+from turnscore_client._errors import ConnectionFailedError, TurnScoreError, UnexpectedReplyError, needs_extra
+from turnscore_client._http import Answer, read_error, unexpected_text
 from turnscore_client._retry import Attempts, OutOfTimeError
 
 with needs_extra("websocket", "conversation() over a WebSocket"):

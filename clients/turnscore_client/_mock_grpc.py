@@ -6,9 +6,9 @@ import httpx
 from pydantic import ValidationError
 from turnscore_wire import ERROR_TABLE, ErrorReply
 
-from turnscore_client._endpoints import ENDPOINTS
-from turnscore_client._extras import needs_extra
-from turnscore_client._grpc.messages import StatusError
+from turnscore_client._calls import ENDPOINTS
+from turnscore_client._errors import needs_extra
+from turnscore_client._grpc import StatusError
 
 with needs_extra("grpc", "a mock over gRPC"):
     import grpc

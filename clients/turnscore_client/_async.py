@@ -1,0 +1,477 @@
+"""The clients for asyncio, over HTTP and over gRPC, and their conversations."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeVar, Unpack, overload
+
+from pydantic import BaseModel
+from turnscore_wire import (
+    BatchReply,
+    ChatMessage,
+    ConversationMessage,
+    ConversationOpened,
+    ConversationOpening,
+    ConversationReply,
+    ConversationScored,
+    DialogueReply,
+    ModelsReply,
+    RankReply,
+    ScoreReply,
+    SimilarityReply,
+    Speaker,
+    Turn,
+)
+
+from turnscore_client import _calls, _defaults
+from turnscore_client._calls import Call
+from turnscore_client._errors import ConnectionFailedError, TurnScoreError, UnexpectedReplyError
+from turnscore_client._exchange import Exchange, has_ended, opening_with, read_answer
+from turnscore_client._http import AsyncHttp, AsyncTransport, Outgoing, read_reply
+from turnscore_client._options import (
+    CallOptions,
+    ItemLike,
+    MessageLike,
+    ScoringOptions,
+    SimilarityOptions,
+    TurnLike,
+    TurnOptions,
+    check_names,
+)
+from turnscore_client._retry import Attempts, Clock, OutOfTimeError, Patience, RetryPolicy, SystemClock
+from turnscore_client._settings import ClientSettings, CommonSettings, GrpcClientSettings, Tls
+
+R = TypeVar("R", bound=BaseModel)
+
+
+class AsyncLine(Protocol):
+    """A connection for one conversation. Raises OutOfTimeError, or a TurnScoreError where it is broken or ended."""
+
+    async def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
+        """Sends one message."""
+
+    async def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
+        """The next message of the service."""
+
+    async def close(self) -> None:
+        """Ends the connection; what is still due does not come."""
+
+
+class AsyncConversation:
+    """A live conversation, inside its `async with`. Tasks may share it; their turns are said one after the other.
+
+    Opening is retried as a call is. A turn is not: it has been said, and saying it twice would add it twice. Where the
+    connection breaks, or the service is draining, the conversation is opened anew with what was said as its context,
+    at most `max_reopenings` times, and the turn that was not answered is said there: the one that broke remembers
+    nothing. A turn for which it could not be opened anew raises and is not part of it; the next one tries again.
+    """
+
+    def __init__(
+        self,
+        open_line: Callable[[str | None, Attempts], Awaitable[AsyncLine]],
+        opening: ConversationOpening,
+        request_id: str | None,
+        patience: Patience,
+        clock: Clock,
+        max_reopenings: int,
+    ) -> None:
+        self._open_line = open_line
+        self._opening = opening
+        self._waiting: Sequence[ChatMessage] = ()
+        """Messages to hand over once it is open anew: of an assistant's turn that goes on."""
+        self._patience = patience
+        self._clock = clock
+        self._reopenings_left = max_reopenings
+        self._exchange = Exchange(opening, request_id)
+        self._line: AsyncLine | None = None
+        self._is_entered = False
+        self._turn = asyncio.Lock()
+
+    @overload
+    async def say(self, speaker: Literal["system"], text: str, **given: Unpack[TurnOptions]) -> ConversationScored: ...
+
+    @overload
+    async def say(self, speaker: Speaker, text: str, **given: Unpack[TurnOptions]) -> ConversationScored | None: ...
+
+    async def say(self, speaker: Speaker, text: str, **given: Unpack[TurnOptions]) -> ConversationScored | None:
+        """Says a turn. For the system's: its scores, and those of the conversation so far, in `dialogue`.
+
+        Raises InvalidRequestError or TooLargeError for a turn that is refused, which is then not part of the
+        conversation, and any other ServiceError for one that could not be scored, which is. A timeout leaves open
+        which; the conversation goes on. What may be given is in TurnOptions.
+        """
+        return await self._exchange_one(given, lambda left_ms: self._exchange.say(speaker, text, left_ms))
+
+    async def say_messages(
+        self, messages: Iterable[MessageLike], **given: Unpack[TurnOptions]
+    ) -> ConversationScored | None:
+        """Hands over the messages since the last ones, in OpenAI's chat form: one, or several.
+
+        The scores of the turn that they end with, if it is the assistant's and no tools are at work; else None, and
+        the service waits for the rest of it. Raises as `say` does.
+        """
+        return await self._exchange_one(given, lambda left_ms: self._exchange.submit(messages, left_ms))
+
+    async def _exchange_one(
+        self, given: TurnOptions, write: Callable[[int], ConversationMessage]
+    ) -> ConversationScored | None:
+        check_names(given, TurnOptions.__optional_keys__)
+        async with self._turn:
+            attempts = self._patience.with_timeout(given.get("timeout_seconds")).begin()
+            own_ms = given.get("deadline_ms")
+            if self._is_entered and self._reopenings_left and (self._exchange.is_draining or self._line is None):
+                await self._reopen(None, attempts)
+            while True:
+                self._require_line()
+                message = write(attempts.deadline_ms_left(self._exchange.deadline_ms if own_ms is None else own_ms))
+                try:
+                    reply = await self._ask(message, attempts)
+                except ConnectionFailedError:
+                    if not self._reopenings_left:
+                        raise
+                else:
+                    if not (has_ended(reply) and self._reopenings_left):
+                        return read_answer(reply, self._exchange.request_id)
+                await self._reopen(message, attempts)
+
+    async def _ask(self, message: ConversationMessage, attempts: Attempts) -> ConversationReply:
+        line = self._require_line()
+        try:
+            await line.send(message, attempts.seconds_left)
+            return await self._hear(line, attempts)
+        except UnexpectedReplyError:
+            self._exchange.skip()
+            raise
+        except TurnScoreError:
+            raise
+        except OutOfTimeError:
+            self._exchange.give_up()
+            raise attempts.out_of_time(self._exchange.request_id) from None
+        except BaseException:  # a caller that is cancelled or interrupted does not get the answer that comes
+            self._exchange.give_up()
+            raise
+
+    async def _reopen(self, unanswered: ConversationMessage | None, attempts: Attempts) -> None:
+        """Over all that was said before the message that has no answer."""
+        self._reopenings_left -= 1
+        await self._close_line()
+        known = self._exchange
+        said, places = known.transcript_before(unanswered), known.places_before(unanswered)
+        self._opening, self._waiting = opening_with(self._opening, said.turns), said.waiting
+        shift = places - len(said.turns) - len(said.waiting)
+        self._exchange = Exchange(self._opening, known.request_id, known.dialogue, shift, self._waiting)
+        await self._open_patiently(attempts)
+
+    @property
+    def opened(self) -> ConversationOpened:
+        """What the service said when it opened: the request id, the scorers, the turns of context."""
+        if self._exchange.opened is None:
+            raise ConnectionFailedError("the conversation is not open; use it inside its `async with`")
+        return self._exchange.opened
+
+    @property
+    def turns(self) -> Sequence[Turn]:
+        """Everything said so far, the context it was opened with included: the context of the next conversation."""
+        return self._exchange.turns
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the service has said that it is shutting down: finish the exchange and open another conversation."""
+        return self._exchange.is_draining
+
+    async def close(self) -> None:
+        """Ends the conversation."""
+        self._is_entered = False
+        await self._close_line()
+
+    async def _close_line(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            await line.close()
+
+    async def __aenter__(self) -> Self:
+        await self._open_patiently(self._patience.begin())
+        self._is_entered = True
+        return self
+
+    async def _open_patiently(self, attempts: Attempts) -> None:
+        while True:
+            try:
+                await self._open(attempts)
+                return
+            except OutOfTimeError:
+                await self._close_line()
+                raise attempts.out_of_time(self._exchange.request_id) from None
+            except TurnScoreError as error:
+                await self._close_line()
+                delay = attempts.delay_after(error)
+                if delay is None:
+                    raise
+            except BaseException:  # whoever is cancelled here has no `async with` that would close it
+                await self._close_line()
+                raise
+            await self._clock.sleep_async(delay)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _open(self, attempts: Attempts) -> None:
+        known = self._exchange
+        self._exchange = Exchange(self._opening, known.request_id, known.dialogue, known.shift, self._waiting)
+        self._line = await self._open_line(self._exchange.request_id, attempts)
+        await self._line.send(self._exchange.open(), attempts.seconds_left)
+        read_answer(await self._hear(self._line, attempts), self._exchange.request_id)
+        waiting = self._exchange.hand_over_waiting(attempts.deadline_ms_left(self._exchange.deadline_ms))
+        if waiting is not None:
+            await self._line.send(waiting, attempts.seconds_left)
+            read_answer(await self._hear(self._line, attempts), self._exchange.request_id)
+
+    async def _hear(self, line: AsyncLine, attempts: Attempts) -> ConversationReply:
+        while True:
+            answer = self._exchange.read(await line.receive(attempts.seconds_left))
+            if answer is not None:
+                return answer
+
+    def _require_line(self) -> AsyncLine:
+        if self._line is None and self._is_entered:
+            raise ConnectionFailedError(
+                "the connection is gone, and max_reopenings is used up; open another conversation with these turns"
+            )
+        if self._line is None:
+            raise ConnectionFailedError("the conversation is not open; use it inside its `async with`")
+        return self._line
+
+
+class AsyncCallTransport(Protocol):
+    """What sends for a client. Everything raises a TurnScoreError, or OutOfTimeError."""
+
+    async def send(self, call: Call[R], attempts: Attempts) -> R:
+        """The reply to one attempt."""
+
+    async def open_line(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> AsyncLine:
+        """A connection for one conversation."""
+
+    async def close(self) -> None:
+        """Closes every connection."""
+
+
+class AsyncCalls:
+    """The calls; every method raises a TurnScoreError."""
+
+    def __init__(self, transport: AsyncCallTransport, settings: CommonSettings, clock: Clock | None) -> None:
+        self._transport = transport
+        self._clock = clock or SystemClock()
+        self._patience = Patience(
+            RetryPolicy(max_retries=settings.max_retries), settings.timeout_seconds, self._clock.now
+        )
+
+    async def score(
+        self,
+        *,
+        context: Iterable[TurnLike] = (),
+        response: str | None = None,
+        messages: Iterable[MessageLike] | None = None,
+        **given: Unpack[ScoringOptions],
+    ) -> ScoreReply:
+        """The scores of one system turn. `context` is oldest first; ScoringOptions has what else may be given.
+
+        `messages`, in OpenAI's chat form, stand in for both: their last turn is scored, or `response` after them.
+        """
+        return await self._run(_calls.score_call(context, response, given, messages))
+
+    async def score_batch(self, items: Iterable[ItemLike], **given: Unpack[ScoringOptions]) -> BatchReply:
+        """The scores of several turns; `results` holds a ScoreReply or an ErrorReply for each, in order.
+
+        What an item says about its scoring goes before what is given here.
+        An item that is not well-formed is an InvalidRequestError of the whole call, naming it.
+        """
+        return await self._run(_calls.batch_call(items, given))
+
+    async def score_dialogue(
+        self,
+        turns: Iterable[TurnLike] = (),
+        *,
+        messages: Iterable[MessageLike] | None = None,
+        **given: Unpack[ScoringOptions],
+    ) -> DialogueReply:
+        """The scores of every system turn of a dialogue, oldest turn first, and of the dialogue as a whole.
+
+        `messages`, in OpenAI's chat form, stand in for the turns; `turns[i].index` is then a message's.
+        """
+        return await self._run(_calls.dialogue_call(turns, given, messages))
+
+    async def rank(
+        self,
+        candidates: Iterable[str],
+        *,
+        context: Iterable[TurnLike] = (),
+        messages: Iterable[MessageLike] | None = None,
+        weights: Mapping[str, float] | None = None,
+        **given: Unpack[ScoringOptions],
+    ) -> RankReply:
+        """Several responses to one context, best first: `candidates[reply.candidates[0].index]` is the best.
+
+        `weights` say how much each scorer's percentile counts, 1 where none is given; without `scorers` they are asked.
+        `messages`, in OpenAI's chat form, stand in for `context`.
+        """
+        return await self._run(_calls.rank_call(context, candidates, weights, given, messages))
+
+    def conversation(
+        self,
+        *,
+        context: Iterable[TurnLike] = (),
+        messages: Iterable[MessageLike] | None = None,
+        max_reopenings: int = _defaults.MAX_REOPENINGS,
+        **given: Unpack[ScoringOptions],
+    ) -> AsyncConversation:
+        """A live conversation, to be entered: `say` every turn once; those of the system are answered by their scores.
+
+        `context`, or `messages` in OpenAI's chat form, is what was said before; it is not scored. `deadline_ms` is
+        for each turn, `timeout_seconds` for the opening, retries included, and for each turn. Where the connection
+        breaks or the service shuts down, the conversation goes on with another replica, `max_reopenings` times; 0
+        leaves that to you.
+        """
+        opening = _calls.opening_of(context, given, messages)
+        patience = self._patience.with_timeout(given.get("timeout_seconds"))
+        open_line = partial(self._transport.open_line, _calls.checked_metadata(given.get("metadata")))
+        request_id = _calls.checked_id(given.get("request_id"))
+        return AsyncConversation(open_line, opening, request_id, patience, self._clock, max_reopenings)
+
+    async def similarity(
+        self, texts: Iterable[str], references: Iterable[str] = (), **given: Unpack[SimilarityOptions]
+    ) -> SimilarityReply:
+        """How near each text is to each of `references`, or to the other texts without any, by the sentence encoder.
+
+        `texts[i].similarities[j]` is a cosine, -1 to 1, and `texts[i].best` the place of the greatest. A NotFoundError
+        where the service has no encoder loaded.
+        """
+        return await self._run(_calls.similarity_call(texts, references, given))
+
+    async def models(self, **given: Unpack[CallOptions]) -> ModelsReply:
+        """What the service has loaded, and how much it takes at once."""
+        return await self._run(_calls.models_call(given))
+
+    async def aclose(self) -> None:
+        """Closes every connection; the client is of no use after that."""
+        await self._transport.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def _run(self, call: Call[R]) -> R:
+        attempts = self._patience.with_timeout(call.timeout_seconds).begin(call.deadline_ms)
+        while True:
+            try:
+                return await self._transport.send(call, attempts)
+            except OutOfTimeError:
+                raise attempts.out_of_time(call.request_id) from None
+            except TurnScoreError as error:
+                delay = attempts.delay_after(error)
+                if delay is None:
+                    raise
+            await self._clock.sleep_async(delay)
+
+
+class AsyncHttpTransport:
+    """From the running event loop."""
+
+    def __init__(self, settings: ClientSettings, tls: Tls | None, transport: AsyncTransport | None) -> None:
+        self._settings = settings
+        self._http = AsyncHttp(settings.url, tls, transport)
+        self._open_line = getattr(transport, "open_async_line", None)  # a mock's own
+
+    async def send(self, call: Call[R], attempts: Attempts) -> R:
+        """The reply to one attempt."""
+        return read_reply(await self._http.send(_outgoing(self._settings, call, attempts)), call.endpoint.reply_type)
+
+    async def open_line(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> AsyncLine:
+        """A WebSocket for one conversation."""
+        headers = self._settings.headers(request_id, metadata)
+        if self._open_line is not None:
+            line: AsyncLine = self._open_line(headers)
+            return line
+        from turnscore_client._websocket import AsyncWebSocketLine
+
+        return await AsyncWebSocketLine.open(self._settings.url, self._http.line_context, headers, attempts)
+
+    async def close(self) -> None:
+        """Closes every connection."""
+        await self._http.close()
+
+
+def _outgoing(settings: ClientSettings, call: Call[R], attempts: Attempts) -> Outgoing:
+    """The request of one attempt, which carries the time that is left."""
+    return Outgoing(
+        method=call.endpoint.method,
+        path=call.endpoint.path,
+        headers=settings.headers(call.request_id, call.metadata),
+        body=call.body(attempts.deadline_ms_left),
+        seconds_left=attempts.seconds_left,
+    )
+
+
+class AsyncTurnScoreClient(AsyncCalls):
+    """A client of one turnscore service, to be kept and shared within one event loop: it reuses its connections.
+
+    `url` and `api_key` default to the environment's TURNSCORE_URL and TURNSCORE_API_KEY. `tls` is for an
+    `https://` address whose authority is private or which asks for a certificate; without it the public authorities are
+    trusted. `timeout_seconds` is for a whole call: connecting, waiting, every retry and the delays between. `transport`
+    is one of httpx's, encrypted in its own way; `tls` then holds for conversations. Every method raises a
+    TurnScoreError.
+
+    Raises ValueError for arguments that make no sense.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        api_key: str | None = None,
+        tls: Tls | None = None,
+        timeout_seconds: float = _defaults.TIMEOUT_SECONDS,
+        max_retries: int = _defaults.MAX_RETRIES,
+        transport: AsyncTransport | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        settings = ClientSettings.resolve(url, api_key, timeout_seconds, max_retries)
+        super().__init__(AsyncHttpTransport(settings, tls, transport), settings, clock)
+
+
+if TYPE_CHECKING:  # an installation without the extra has the classes, which say what to install when one is made
+    import grpc
+
+
+class AsyncTurnScoreGrpcClient(AsyncCalls):
+    """A client of one turnscore service, to be kept and shared within one event loop: it reuses its connection.
+
+    `address` is `host:port`; it and `api_key` default to the environment's TURNSCORE_GRPC_ADDRESS and
+    TURNSCORE_API_KEY. `tls` encrypts: `Tls()` trusts the public authorities; without it everything goes in plain text.
+    `timeout_seconds` is for a whole call: connecting, waiting, every retry and the delays between. `channel` is one of
+    grpc.aio's, opened and encrypted in another way; the client closes it. Every method raises a TurnScoreError.
+
+    Raises ValueError for arguments that make no sense. Without the extra, an ImportError says what to install.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        api_key: str | None = None,
+        tls: Tls | None = None,
+        timeout_seconds: float = _defaults.TIMEOUT_SECONDS,
+        max_retries: int = _defaults.MAX_RETRIES,
+        channel: "grpc.aio.Channel | None" = None,
+        clock: Clock | None = None,
+    ) -> None:
+        from turnscore_client._grpc import AsyncGrpcTransport
+
+        settings = GrpcClientSettings.resolve(address, api_key, timeout_seconds, max_retries)
+        super().__init__(AsyncGrpcTransport(settings, tls, channel), settings, clock)

@@ -1,0 +1,348 @@
+"""`turnscore score` and `turnscore info`: options, a run that the same command resumes, and what is a usage error."""
+
+import asyncio
+import signal
+import zlib
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import ExitStack, aclosing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+from turnscore_wire import ModelsReply
+
+from turnscore_client import _defaults
+from turnscore_client._async import AsyncTurnScoreClient
+from turnscore_client._errors import TurnScoreError
+from turnscore_client._files.rows import (
+    Line,
+    NotOurOutputError,
+    Row,
+    RowOutput,
+    is_file,
+    is_row_of,
+    open_rows,
+    read_lines,
+    size_of,
+)
+from turnscore_client._files.scoring import (
+    Pace,
+    Patient,
+    StoppedError,
+    Summary,
+    UndeliveredError,
+    score_lines,
+    show_progress,
+)
+from turnscore_client._retry import Clock, SystemClock
+from turnscore_client._settings import Tls
+
+T = TypeVar("T")
+Deliver = Callable[[Row], Awaitable[None]]
+
+STOPPED = 3
+"""The exit code of a run that the same command resumes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileJob:
+    """A file to score, and how."""
+
+    file: Path
+    output: Path
+    scorers: list[str] | None
+    concurrency: int
+    timeout_seconds: float = _defaults.TIMEOUT_SECONDS
+    wait_seconds: float = _defaults.WAIT_SECONDS
+    clock: Clock | None = None
+    deliver: Deliver | None = None
+    """Gets every row in order before it is written. What the output holds was delivered; after a crash the rows that
+    were in flight are delivered again, so let the receiver know a row by its `line`. UndeliveredError stops the run."""
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """What the work returns; a failure of the service or of a file is one line on stderr and exit code 1."""
+    try:
+        return asyncio.run(work)
+    except BrokenPipeError:
+        raise  # the reader of our output left; the command line framework ends quietly
+    except (TurnScoreError, OSError, EOFError, zlib.error) as error:
+        typer.echo(f"turnscore: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+async def fetch_models(client: AsyncTurnScoreClient) -> ModelsReply:
+    """The service's models, on a client that is closed afterwards."""
+    async with client:
+        return await client.models()
+
+
+async def score_file(client: AsyncTurnScoreClient, job: FileJob) -> int:
+    """Scores what the output does not hold yet, and says on stderr how it went; the exit code.
+
+    The output is locked before it is read, so that a second run cannot read what this one is about to add to. An
+    unreachable service, and an output that is not this input's, are found before anything is written.
+    """
+    clock = job.clock or SystemClock()
+    began_at = clock.now()
+    summary, stopped = Summary(), None
+    async with client:
+        with _open(job.output) as output:
+            lines = _lines_left(job, output, summary)
+            if summary.rows:
+                typer.echo(f"turnscore: {summary.rows} lines are in {job.output}; going on behind them", err=True)
+            patient = Patient(
+                pace=Pace(job.concurrency, clock),
+                clock=clock,
+                wait_seconds=job.wait_seconds,
+                timeout_seconds=job.timeout_seconds,
+                probe=lambda timeout: client.score(response="ok.", scorers=job.scorers, timeout_seconds=timeout),
+            )
+            try:
+                with _interruptible():
+                    await _score_left(client, job, lines, output, patient, summary)
+            except (StoppedError, UndeliveredError) as error:
+                stopped = str(error)
+            except asyncio.CancelledError:
+                stopped = "interrupted"
+                if (task := asyncio.current_task()) is not None:
+                    task.uncancel()
+    typer.echo(summary.text(clock.now() - began_at), err=True)
+    if stopped is not None:
+        typer.echo(f"turnscore: stopped: {stopped}; repeat the command to resume", err=True)
+        return STOPPED
+    return summary.exit_code()
+
+
+async def _score_left(
+    client: AsyncTurnScoreClient,
+    job: FileJob,
+    lines: Iterator[Line],
+    output: RowOutput,
+    patient: Patient,
+    summary: Summary,
+) -> None:
+    models = await patient.ask(lambda timeout: client.models(timeout_seconds=timeout))
+    output.begin()
+    with show_progress(size_of(job.file), job.output, patient.clock) as shown:
+        outcomes = score_lines(client, lines, job.scorers, patient, models.limits)
+        async with aclosing(outcomes):
+            async for outcome in outcomes:
+                if job.deliver is not None:
+                    await job.deliver(outcome.row)
+                output.append(outcome.row)
+                summary.add(outcome.row)
+                shown.note(outcome.line, summary.failed)
+
+
+def _lines_left(job: FileJob, output: RowOutput, summary: Summary) -> Iterator[Line]:
+    """The lines of the input behind those that the output holds, which are counted."""
+    last: Row | None = None
+    try:
+        for last in output.rows():
+            summary.add(last)
+    except (NotOurOutputError, KeyError, TypeError, ValueError) as error:
+        reason = str(error) if isinstance(error, NotOurOutputError) else "exists, and is no output of this command"
+        raise typer.BadParameter(f"'{job.output}' {reason}", param_hint="--output") from None
+    lines = read_lines(job.file)
+    if last is None:
+        return lines
+    for done, line in enumerate(lines, start=1):
+        if line.number == last["line"] and done == summary.rows and is_row_of(last, line.raw):
+            return lines
+        if line.number >= last["line"]:
+            break
+    message = f"'{job.output}' exists, and holds the scores of another file than '{job.file}'; name another output"
+    raise typer.BadParameter(message, param_hint="--output")
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[RowOutput]:
+    with ExitStack() as stack:
+        try:
+            output = stack.enter_context(open_rows(path))
+        except (OSError, NotOurOutputError) as error:
+            raise typer.BadParameter(f"'{path}': {error}", param_hint="--output") from None
+        yield output
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Lets SIGTERM and SIGINT end the run between two rows, where the system has them."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    taken = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with suppress(NotImplementedError, RuntimeError, ValueError):  # Windows, or another thread than the main one
+            loop.add_signal_handler(number, task.cancel)
+            taken.append(number)
+    try:
+        yield
+    finally:
+        for number in taken:
+            loop.remove_signal_handler(number)
+
+
+if TYPE_CHECKING:
+    from turnscore_client.writers._entries import RowWriter
+
+OpenClient = Callable[[str | None, str | None, float, Tls | None], AsyncTurnScoreClient]
+
+Url = Annotated[
+    str | None, typer.Option(help=f"The service's address; default: {_defaults.URL_VARIABLE}, else {_defaults.URL}.")
+]
+ApiKey = Annotated[
+    str | None,
+    typer.Option(help=f"The API key; better set as {_defaults.API_KEY_VARIABLE}: others can read a command's options."),
+]
+Timeout = Annotated[float, typer.Option(help="Seconds for one call, retries included.")]
+CaFile = Annotated[
+    Path | None, typer.Option(help="PEM: the authority of the service's certificate; default: the public ones.")
+]
+CertFile = Annotated[Path | None, typer.Option(help="PEM: your certificate, for a service that asks for one.")]
+KeyFile = Annotated[Path | None, typer.Option(help="PEM: the private key of your certificate.")]
+
+
+def _check_input(file: Path) -> Path:
+    if is_file(file) and not file.exists():
+        raise typer.BadParameter(f"file '{file}' does not exist")
+    if file.is_dir():
+        raise typer.BadParameter(f"'{file}' is a folder")
+    return file
+
+
+InputFile = Annotated[
+    Path, typer.Argument(callback=_check_input, help="Input, JSON lines; .gz is unpacked, - is the standard input.")
+]
+OutputFile = Annotated[
+    Path, typer.Option(dir_okay=False, help="Output, JSON lines; .gz is packed, - is the standard output.")
+]
+ScorerNames = Annotated[str | None, typer.Option(help="Scorers, separated by commas; default: the service's.")]
+Concurrency = Annotated[int, typer.Option(min=1, help="Lines scored at once, at the most.")]
+Wait = Annotated[
+    float, typer.Option(min=0, help="Seconds to wait for a service that takes no line: full, restarting or gone.")
+]
+To = Annotated[
+    str | None,
+    typer.Option(
+        help="Write the scores to this tool as well, by each line's trace_id, span_id and session_id: langfuse, "
+        "langsmith, mlflow, opik or phoenix."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the whole reply as JSON.")]
+
+_MODEL_FIGURES = ("tokens", "low below", "default")
+_PLAIN_WIDTH = 200
+"""Columns of text that no terminal shows, so that a pipe gets a model's row in one line. Chosen."""
+
+
+def score(
+    ctx: typer.Context,
+    file: InputFile,
+    url: Url = None,
+    output: OutputFile = Path("-"),
+    scorers: ScorerNames = None,
+    api_key: ApiKey = None,
+    concurrency: Concurrency = _defaults.CONCURRENCY,
+    timeout: Timeout = _defaults.TIMEOUT_SECONDS,
+    wait: Wait = _defaults.WAIT_SECONDS,
+    to: To = None,
+    ca_file: CaFile = None,
+    cert_file: CertFile = None,
+    key_file: KeyFile = None,
+) -> None:
+    """Scores a file: each line is a turn {"context", "response"} or a dialogue {"turns"} or {"messages"}.
+
+    Each gives one line of output, with everything that the line holds. Lines that the output holds already are not
+    scored again. Exit code 0: all is scored; 1: some line or turn failed; 3: stopped; repeat the command to resume.
+    """
+    if is_file(file) and output.exists() and output.samefile(file):
+        raise typer.BadParameter("is the file to be scored", param_hint="--output")
+    names = None if scorers is None else [name.strip() for name in scorers.split(",")]
+    if names is not None and not all(names):
+        raise typer.BadParameter("has an empty name", param_hint="--scorers")
+    tool = None if to is None else _open_tool(to)
+    # Without retries of its own: the command asks again, at the pace of all lines together.
+    client = _open_client(ctx, url, api_key, timeout, (ca_file, cert_file, key_file), max_retries=0)
+    job = FileJob(
+        file=file,
+        output=output,
+        scorers=names,
+        concurrency=concurrency,
+        timeout_seconds=timeout,
+        wait_seconds=wait,
+        clock=client._clock,
+        deliver=None if tool is None else tool.deliver,
+    )
+    try:
+        code = run(score_file(client, job))
+    finally:
+        if tool is not None:
+            tool.close()
+            typer.echo(f"turnscore: {tool.written} scores written to {to}", err=True)
+    raise typer.Exit(code)
+
+
+def info(
+    ctx: typer.Context,
+    url: Url = None,
+    api_key: ApiKey = None,
+    timeout: Timeout = _defaults.TIMEOUT_SECONDS,
+    ca_file: CaFile = None,
+    cert_file: CertFile = None,
+    key_file: KeyFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Lists the loaded models."""
+    reply = run(fetch_models(_open_client(ctx, url, api_key, timeout, (ca_file, cert_file, key_file))))
+    if as_json:
+        typer.echo(reply.model_dump_json())
+        return
+    console = Console() if Console().is_terminal else Console(width=_PLAIN_WIDTH)
+    table = Table(*(Column(each, overflow="fold") for each in ("scorer", "model", "graph")), *_MODEL_FIGURES)
+    for model in reply.models:
+        below = "" if model.threshold is None else f"{model.threshold:g}"
+        default = "yes" if model.is_default else "stand-in" if model.stand_in else "no"
+        table.add_row(model.scorer, model.model, model.graph, str(model.token_limit), below, default)
+    console.print(table)
+    if reply.candidates:
+        candidates = Table("scorer", "candidate version", "graph", "role", "share")
+        for each in reply.candidates:
+            candidates.add_row(each.scorer, each.model, each.graph, each.role, f"{each.share:g}")
+        console.print(candidates)
+
+
+def _open_tool(name: str) -> "RowWriter":
+    from turnscore_client import writers
+    from turnscore_client.writers._entries import RowWriter
+
+    try:
+        return RowWriter(name, writers.open_writer(name))
+    except (ValueError, ImportError) as error:
+        raise typer.BadParameter(str(error), param_hint="--to") from None
+
+
+def _open_client(
+    ctx: typer.Context,
+    url: str | None,
+    api_key: str | None,
+    timeout: float,
+    files: tuple[Path | None, ...],
+    max_retries: int = _defaults.MAX_RETRIES,
+) -> AsyncTurnScoreClient:
+    """The client; a test passes its own way of opening one as the context's object."""
+    open_client: OpenClient = ctx.obj or partial(_open_real_client, max_retries)
+    try:
+        return open_client(url, api_key, timeout, Tls(*files) if any(files) else None)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _open_real_client(
+    max_retries: int, url: str | None, api_key: str | None, timeout: float, tls: Tls | None
+) -> AsyncTurnScoreClient:
+    return AsyncTurnScoreClient(url, api_key=api_key, timeout_seconds=timeout, max_retries=max_retries, tls=tls)

@@ -1,0 +1,433 @@
+"""The transports over gRPC (extra `grpc`): channels, messages, statuses as typed errors, conversations."""
+
+import asyncio
+import queue
+import ssl
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from turnscore_wire import BODY_FIELD, ConversationMessage, ConversationReply, ErrorReply
+
+from turnscore_client import _defaults
+from turnscore_client._async import AsyncLine
+from turnscore_client._calls import Call
+from turnscore_client._errors import (
+    ConnectionFailedError,
+    NotFoundError,
+    OverloadedError,
+    TooLargeError,
+    TurnScoreError,
+    UnexpectedReplyError,
+    error_from_reply,
+    needs_extra,
+)
+from turnscore_client._retry import Attempts, OutOfTimeError
+from turnscore_client._settings import USER_AGENT, GrpcClientSettings, Tls, load_authorities, load_own_pair
+from turnscore_client._sync import Line
+
+R = TypeVar("R", bound=BaseModel)
+
+T = TypeVar("T")
+
+
+with needs_extra("grpc", "a gRPC client"):
+    import grpc
+
+OPTIONS: list[tuple[str, Any]] = [
+    ("grpc.primary_user_agent", USER_AGENT),
+    ("grpc.enable_retries", 0),  # ours know the call's deadline and the service's own hints
+    # Calls take turns among all addresses of a name; with one address this changes nothing.
+    ("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'),
+    ("grpc.max_receive_message_length", _defaults.MAX_REPLY_BYTES),
+    ("grpc.keepalive_time_ms", round(1000 * _defaults.KEEPALIVE_SECONDS)),
+    ("grpc.keepalive_timeout_ms", round(1000 * _defaults.KEEPALIVE_TIMEOUT_SECONDS)),
+    # The channel comes back from a lost connection at the pace at which calls are tried again.
+    ("grpc.initial_reconnect_backoff_ms", round(1000 * _defaults.FIRST_DELAY_SECONDS)),
+    ("grpc.min_reconnect_backoff_ms", round(1000 * _defaults.CONNECT_TIMEOUT_SECONDS)),
+    ("grpc.max_reconnect_backoff_ms", round(1000 * _defaults.LONGEST_DELAY_SECONDS)),
+]
+"""gRPC's own options (grpc/impl/channel_arg_names.h)."""
+
+
+def open_channel(grpc_or_aio: Any, address: str, credentials: "grpc.ChannelCredentials | None") -> Any:
+    """A channel of either module, `grpc` or `grpc.aio`; it connects with its first call."""
+    if credentials is None:
+        return grpc_or_aio.insecure_channel(address, options=OPTIONS)
+    return grpc_or_aio.secure_channel(address, credentials, options=OPTIONS)
+
+
+def credentials_of(tls: Tls | None) -> "grpc.ChannelCredentials | None":
+    """The credentials of these files. Raises ValueError for files that cannot be read, or do not fit together."""
+    if tls is None:
+        return None
+    return grpc.ssl_channel_credentials(_authorities(tls.ca_file), *_own_pair(tls.cert_file, tls.key_file))
+
+
+def _authorities(file: str | Path | None) -> bytes | None:
+    if file is None:
+        return None
+    load_authorities(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), file)
+    return Path(file).read_bytes()
+
+
+def _own_pair(cert: str | Path | None, key: str | Path | None) -> tuple[bytes | None, bytes | None]:
+    """The caller's own key and certificate, in grpc's order."""
+    if cert is None or key is None:
+        return None, None
+    load_own_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), cert, key)
+    return Path(key).read_bytes(), Path(cert).read_bytes()
+
+
+with needs_extra("grpc", "a gRPC client"):
+    import grpc
+    from google.protobuf.any_pb2 import Any as AnyMessage
+    from google.protobuf.message import DecodeError, Message
+    from turnscore_wire.v1 import to_fields, to_message, turnscore_pb2
+
+
+STREAM = "/turnscore.v1.TurnScorer/ScoreStream"
+_DETAILS_KEY = "grpc-status-details-bin"
+_PUSHBACK_KEY = "grpc-retry-pushback-ms"
+_BEYOND_THE_TRANSPORT = "larger than max"
+"""In the sentence of a message that a gRPC library did not take for its size; its status is RESOURCE_EXHAUSTED."""
+
+
+class StatusError(grpc.RpcError):
+    """An unsuccessful status, with the contents of the libraries' own errors."""
+
+    def __init__(
+        self, code: grpc.StatusCode, details: str, trailers: Iterable[tuple[str, str | bytes]] | None = None
+    ) -> None:
+        super().__init__(code, details)
+        self._trailers = trailers
+
+    def code(self) -> grpc.StatusCode:
+        """The status code."""
+        code: grpc.StatusCode = self.args[0]
+        return code
+
+    def details(self) -> str:
+        """The status message."""
+        details: str = self.args[1]
+        return details
+
+    def trailing_metadata(self) -> Any:
+        """The trailers."""
+        return self._trailers
+
+
+def method_of(call: Call[R]) -> str:
+    """The call's full name."""
+    return f"/turnscore.v1.TurnScorer/{call.endpoint.rpc}"
+
+
+def write_request(call: Call[R], attempts: Attempts) -> bytes:
+    """The request of one attempt, which carries the time that is left."""
+    request = call.request_with(attempts.deadline_ms_left)
+    return write_message(request) if request is not None else turnscore_pb2.ModelsRequest().SerializeToString()
+
+
+def write_message(model: BaseModel) -> bytes:
+    """The message of a wire type."""
+    return to_message(model).SerializeToString()
+
+
+def read_message(data: bytes, reply_type: type[R]) -> R:
+    """The reply in a message. Raises UnexpectedReplyError for one that is not turnscore's."""
+    message_class: type[Message] = getattr(turnscore_pb2, reply_type.__name__)
+    try:
+        return reply_type.model_validate(to_fields(message_class.FromString(data)))
+    except (DecodeError, ValidationError):
+        start = data[: 4 * _defaults.BODY_START_CHARS].decode(errors="replace")[: _defaults.BODY_START_CHARS]
+        message = "an answer that is not turnscore's; is something else at this address?"
+        raise UnexpectedReplyError(message, body_start=start) from None
+
+
+def error_of(failed: Any, address: str) -> TurnScoreError | OutOfTimeError:
+    """A call's unsuccessful status, in this package's words. `failed` is what grpc or grpc.aio raised.
+
+    If turnscore sent the status, it is the error in its details. Otherwise a gRPC library or a proxy did:
+    of these UNAVAILABLE, and CANCELLED by the other side, mean that the call did not get there and may be sent again.
+    """
+    reported = _reported_by_the_service(failed)
+    if reported is not None:
+        error = error_from_reply(reported)
+        error.retry_after_ms = _pushback_ms(failed) if error.retry_after_ms is None else error.retry_after_ms
+        return error
+    code, sentence = failed.code(), failed.details() or ""
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return OutOfTimeError()
+    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+        return ConnectionFailedError(f"no answer from {address}: {sentence or code.name}")
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return NotFoundError(f"the service at {address} does not know this call")
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        if _BEYOND_THE_TRANSPORT in sentence:
+            return TooLargeError(sentence, BODY_FIELD)
+        return OverloadedError(sentence or f"no room at {address}", retry_after_ms=_pushback_ms(failed))
+    message = f"status {code.name} without turnscore's details; is something else at {address}?"
+    return UnexpectedReplyError(message, code.value[0], sentence[: _defaults.BODY_START_CHARS])
+
+
+def last_reply(failed: Any, address: str, *, is_open: bool) -> ConversationReply:
+    """The status that ended a conversation as its last message, like a WebSocket's.
+
+    Raises the error of one that was never open, and of one that broke.
+    """
+    reported = _reported_by_the_service(failed) if is_open else None
+    if reported is None:
+        raise error_of(failed, address) from failed
+    return ConversationReply(error=reported.error)
+
+
+def _reported_by_the_service(failed: Any) -> ErrorReply | None:
+    """The error reply in the trailers, where turnscore sent the status."""
+    try:
+        [detail] = turnscore_pb2.Status.FromString(_trailers(failed).get(_DETAILS_KEY, b"")).details
+        reply = turnscore_pb2.ErrorReply()
+        if not isinstance(detail, AnyMessage) or not detail.Unpack(reply):
+            return None
+        return ErrorReply.model_validate(to_fields(reply))
+    except (DecodeError, ValidationError, ValueError):
+        return None
+
+
+def _pushback_ms(failed: Any) -> int | None:
+    """When to come back, in the form for gRPC's own retries (gRPC proposal A6); None for anything but a number."""
+    pushback = str(_trailers(failed).get(_PUSHBACK_KEY, ""))
+    return int(pushback) if pushback.isascii() and pushback.isdecimal() and len(pushback) < 10 else None
+
+
+def _trailers(failed: Any) -> dict[str, Any]:
+    return dict(failed.trailing_metadata() or ())
+
+
+class GrpcTransport:
+    """From the calling thread."""
+
+    def __init__(self, settings: GrpcClientSettings, tls: Tls | None, channel: "grpc.Channel | None") -> None:
+        self._settings = settings
+        credentials = credentials_of(tls)
+        opened = open_channel(grpc, settings.address, credentials) if channel is None else channel
+        self._channel: Any = opened
+        self._open_line = getattr(channel, "open_line", None)  # a mock's own
+
+    def send(self, call: Call[R], attempts: Attempts) -> R:
+        """The reply to one attempt."""
+        left = attempts.seconds_left()
+        if left <= 0:
+            raise OutOfTimeError
+        metadata = self._settings.metadata(call.request_id, call.metadata)
+        ask = self._channel.unary_unary(method_of(call))
+        try:
+            data = ask(write_request(call, attempts), timeout=left, metadata=metadata)
+        except grpc.RpcError as failed:
+            raise error_of(failed, self._settings.address) from failed
+        return read_message(data, call.endpoint.reply_type)
+
+    def open_line(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> Line:
+        """A stream for one conversation."""
+        pairs = self._settings.metadata(request_id, metadata)
+        if self._open_line is not None:
+            line: Line = self._open_line(dict(pairs))
+            return line
+        return _StreamLine(self._channel, pairs, self._settings.address)
+
+    def close(self) -> None:
+        """Closes every connection."""
+        self._channel.close()
+
+
+class _StreamLine:
+    """One ScoreStream. gRPC reads without a timeout, so a thread does that and hands over what comes."""
+
+    def __init__(self, channel: Any, metadata: tuple[tuple[str, str], ...], address: str) -> None:
+        self._address = address
+        self._is_open = False
+        self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._incoming: queue.SimpleQueue[bytes | grpc.RpcError | None] = queue.SimpleQueue()
+        self._call = channel.stream_stream(STREAM)(self._messages(), metadata=metadata)
+        self._reading = threading.Thread(target=self._read, name="turnscore-conversation", daemon=True)
+        self._reading.start()
+
+    def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
+        """Sends one message. On a stream that has ended it waits for nothing: `receive` reports why it ended."""
+        self._outgoing.put(write_message(message))
+
+    def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
+        """The service's next message."""
+        try:
+            received = self._incoming.get(timeout=max(0.0, seconds_left()))
+        except queue.Empty:
+            raise OutOfTimeError from None
+        if isinstance(received, bytes):
+            self._is_open = True
+            return read_message(received, ConversationReply)
+        self._incoming.put(None)  # for a caller that asks again
+        if received is None:
+            raise ConnectionFailedError(f"the conversation with {self._address} has ended")
+        return last_reply(received, self._address, is_open=self._is_open)
+
+    def close(self) -> None:
+        """Says that nothing more comes, and waits a little for the service's end."""
+        self._outgoing.put(None)
+        self._reading.join(_defaults.GOODBYE_SECONDS)
+        self._call.cancel()
+        self._reading.join()
+
+    def _messages(self) -> Iterator[bytes]:
+        return iter(self._outgoing.get, None)
+
+    def _read(self) -> None:
+        end: grpc.RpcError | None = None
+        try:
+            for data in self._call:
+                self._incoming.put(data)
+        except grpc.RpcError as failed:
+            end = failed
+        self._incoming.put(end)
+        self._outgoing.put(None)  # ends the thread in which gRPC waits for what is to be sent
+
+
+with needs_extra("grpc", "a gRPC client"):
+    import grpc
+    import grpc.aio
+
+
+_OF_A_WRITE = (grpc.StatusCode.INTERNAL, "Internal error from Core")
+"""The status by which grpc.aio reports a write after the end (grpcio, aio/call.pyx.pxi)."""
+
+
+class AsyncGrpcTransport:
+    """From the running event loop, to which its channel belongs from the first call on."""
+
+    def __init__(self, settings: GrpcClientSettings, tls: Tls | None, channel: "grpc.aio.Channel | None") -> None:
+        self._settings = settings
+        self._credentials = credentials_of(tls)
+        self._opened: Any = channel
+        self._open_line = getattr(channel, "open_async_line", None)
+
+    async def send(self, call: Call[R], attempts: Attempts) -> R:
+        """The reply to one attempt."""
+        left = attempts.seconds_left()
+        if left <= 0:
+            raise OutOfTimeError
+        metadata = self._settings.metadata(call.request_id, call.metadata)
+        ask = self._channel().unary_unary(method_of(call))
+        try:
+            data = await ask(write_request(call, attempts), timeout=left, metadata=metadata)
+        except grpc.RpcError as failed:
+            raise error_of(failed, self._settings.address) from failed
+        return read_message(data, call.endpoint.reply_type)
+
+    async def open_line(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> AsyncLine:
+        """A stream for one conversation."""
+        pairs = self._settings.metadata(request_id, metadata)
+        if self._open_line is not None:
+            line: AsyncLine = self._open_line(dict(pairs))
+            return line
+        return _AsyncStreamLine(self._channel().stream_stream(STREAM)(metadata=pairs), self._settings.address)
+
+    async def close(self) -> None:
+        """Closes every connection."""
+        if self._opened is not None:
+            await self._opened.close()
+
+    def _channel(self) -> Any:
+        if self._opened is None:
+            self._opened = open_channel(grpc.aio, self._settings.address, self._credentials)
+        return self._opened
+
+
+class _AsyncStreamLine:
+    """One ScoreStream. Cancelling a read or a write would cancel the stream, so they go on when a wait ends."""
+
+    def __init__(self, call: Any, address: str) -> None:
+        self._call = call
+        self._address = address
+        self._writing: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[Any] | None = None
+        self._ending: asyncio.Future[StatusError] = asyncio.get_running_loop().create_future()
+        call.add_done_callback(self._take_end)
+        self._is_open = False
+        self._has_ended = False
+
+    async def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
+        """Sends one message. On a stream that has ended it waits for nothing: `receive` reports why it ended."""
+        self._writing = asyncio.ensure_future(self._write(self._writing, write_message(message)))
+        await _wait_for(self._writing, seconds_left())
+
+    async def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
+        """The service's next message."""
+        if self._has_ended:
+            raise self._ended()
+        self._reading = self._reading or asyncio.ensure_future(self._call.read())
+        await _wait_for(self._reading, seconds_left())
+        reading, self._reading = self._reading, None
+        try:
+            data = reading.result()
+        except (grpc.RpcError, asyncio.CancelledError):  # the stream is cancelled by the end of its channel
+            data = grpc.aio.EOF
+        if data is not grpc.aio.EOF:
+            self._is_open = True
+            return read_message(data, ConversationReply)
+        self._has_ended = True
+        await _wait_for(self._ending, seconds_left())
+        end = self._ending.result()
+        if end.code() is grpc.StatusCode.OK:
+            raise self._ended()
+        return last_reply(end, self._address, is_open=self._is_open)
+
+    async def close(self) -> None:
+        """Says that nothing more comes, and waits a little for the service's end."""
+        try:
+            async with asyncio.timeout(_defaults.GOODBYE_SECONDS):
+                if self._writing is not None:
+                    await self._writing
+                await self._call.done_writing()
+                while not self._has_ended:
+                    await self.receive(lambda: _defaults.GOODBYE_SECONDS)
+        except (TimeoutError, OutOfTimeError, TurnScoreError, asyncio.InvalidStateError, grpc.RpcError):
+            pass  # it ended already, or will not end by itself
+        finally:
+            self._call.cancel()
+            left = [task for task in (self._writing, self._reading) if task is not None]
+            await asyncio.gather(*left, return_exceptions=True)
+
+    async def _write(self, before: "asyncio.Task[None] | None", data: bytes) -> None:
+        if before is not None:
+            await before
+        try:
+            await self._call.write(data)
+        except (asyncio.InvalidStateError, asyncio.CancelledError, grpc.RpcError):
+            return  # the stream has ended
+
+    def _take_end(self, call: Any) -> None:
+        """Takes the status at the moment it comes: a write that fails for it replaces it by one of its own, or did."""
+        end = StatusError(_now(call.code()), _now(call.details()) or "", _now(call.trailing_metadata()))
+        if end.args != _OF_A_WRITE and not self._ending.done():
+            self._ending.set_result(end)
+
+    def _ended(self) -> ConnectionFailedError:
+        return ConnectionFailedError(f"the conversation with {self._address} has ended")
+
+
+def _now(ready: "Coroutine[Any, Any, T]") -> T:
+    """What a coroutine returns that waits for nothing."""
+    try:
+        ready.send(None)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+    ready.close()
+    raise RuntimeError("it waits for something")
+
+
+async def _wait_for(task: "asyncio.Future[Any]", seconds: float) -> None:
+    """Returns when it is done. Raises OutOfTimeError, and lets it go on."""
+    done, _ = await asyncio.wait((task,), timeout=max(0.0, seconds))
+    if not done:
+        raise OutOfTimeError

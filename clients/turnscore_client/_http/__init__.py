@@ -1,1 +1,0 @@
-"""HTTP and WebSockets: what is sent, and what comes back."""

@@ -1,1 +1,0 @@
-"""What testing.py is made of: answers, conversations and channels without a network."""

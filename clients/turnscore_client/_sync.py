@@ -1,0 +1,476 @@
+# `make sync-client` made this of _async.py: change that file.
+"""The clients for threads, over HTTP and over gRPC, and their conversations."""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeVar, Unpack, overload
+
+from pydantic import BaseModel
+from turnscore_wire import (
+    BatchReply,
+    ChatMessage,
+    ConversationMessage,
+    ConversationOpened,
+    ConversationOpening,
+    ConversationReply,
+    ConversationScored,
+    DialogueReply,
+    ModelsReply,
+    RankReply,
+    ScoreReply,
+    SimilarityReply,
+    Speaker,
+    Turn,
+)
+
+from turnscore_client import _calls, _defaults
+from turnscore_client._calls import Call
+from turnscore_client._errors import ConnectionFailedError, TurnScoreError, UnexpectedReplyError
+from turnscore_client._exchange import Exchange, has_ended, opening_with, read_answer
+from turnscore_client._http import Http, Outgoing, Transport, read_reply
+from turnscore_client._options import (
+    CallOptions,
+    ItemLike,
+    MessageLike,
+    ScoringOptions,
+    SimilarityOptions,
+    TurnLike,
+    TurnOptions,
+    check_names,
+)
+from turnscore_client._retry import Attempts, Clock, OutOfTimeError, Patience, RetryPolicy, SystemClock
+from turnscore_client._settings import ClientSettings, CommonSettings, GrpcClientSettings, Tls
+
+R = TypeVar("R", bound=BaseModel)
+
+
+class Line(Protocol):
+    """A connection for one conversation. Raises OutOfTimeError, or a TurnScoreError where it is broken or ended."""
+
+    def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
+        """Sends one message."""
+
+    def receive(self, seconds_left: Callable[[], float]) -> ConversationReply:
+        """The next message of the service."""
+
+    def close(self) -> None:
+        """Ends the connection; what is still due does not come."""
+
+
+class Conversation:
+    """A live conversation, inside its `with`. Threads may share it; their turns are said one after the other.
+
+    Opening is retried as a call is. A turn is not: it has been said, and saying it twice would add it twice. Where the
+    connection breaks, or the service is draining, the conversation is opened anew with what was said as its context,
+    at most `max_reopenings` times, and the turn that was not answered is said there: the one that broke remembers
+    nothing. A turn for which it could not be opened anew raises and is not part of it; the next one tries again.
+    """
+
+    def __init__(
+        self,
+        open_line: Callable[[str | None, Attempts], Line],
+        opening: ConversationOpening,
+        request_id: str | None,
+        patience: Patience,
+        clock: Clock,
+        max_reopenings: int,
+    ) -> None:
+        self._open_line = open_line
+        self._opening = opening
+        self._waiting: Sequence[ChatMessage] = ()
+        """Messages to hand over once it is open anew: of an assistant's turn that goes on."""
+        self._patience = patience
+        self._clock = clock
+        self._reopenings_left = max_reopenings
+        self._exchange = Exchange(opening, request_id)
+        self._line: Line | None = None
+        self._is_entered = False
+        self._turn = threading.Lock()
+
+    @overload
+    def say(self, speaker: Literal["system"], text: str, **given: Unpack[TurnOptions]) -> ConversationScored: ...
+
+    @overload
+    def say(self, speaker: Speaker, text: str, **given: Unpack[TurnOptions]) -> ConversationScored | None: ...
+
+    def say(self, speaker: Speaker, text: str, **given: Unpack[TurnOptions]) -> ConversationScored | None:
+        """Says a turn. For the system's: its scores, and those of the conversation so far, in `dialogue`.
+
+        Raises InvalidRequestError or TooLargeError for a turn that is refused, which is then not part of the
+        conversation, and any other ServiceError for one that could not be scored, which is. A timeout leaves open
+        which; the conversation goes on. What may be given is in TurnOptions.
+        """
+        return self._exchange_one(given, lambda left_ms: self._exchange.say(speaker, text, left_ms))
+
+    def say_messages(self, messages: Iterable[MessageLike], **given: Unpack[TurnOptions]) -> ConversationScored | None:
+        """Hands over the messages since the last ones, in OpenAI's chat form: one, or several.
+
+        The scores of the turn that they end with, if it is the assistant's and no tools are at work; else None, and
+        the service waits for the rest of it. Raises as `say` does.
+        """
+        return self._exchange_one(given, lambda left_ms: self._exchange.submit(messages, left_ms))
+
+    def _exchange_one(
+        self, given: TurnOptions, write: Callable[[int], ConversationMessage]
+    ) -> ConversationScored | None:
+        check_names(given, TurnOptions.__optional_keys__)
+        with self._turn:
+            attempts = self._patience.with_timeout(given.get("timeout_seconds")).begin()
+            own_ms = given.get("deadline_ms")
+            if self._is_entered and self._reopenings_left and (self._exchange.is_draining or self._line is None):
+                self._reopen(None, attempts)
+            while True:
+                self._require_line()
+                message = write(attempts.deadline_ms_left(self._exchange.deadline_ms if own_ms is None else own_ms))
+                try:
+                    reply = self._ask(message, attempts)
+                except ConnectionFailedError:
+                    if not self._reopenings_left:
+                        raise
+                else:
+                    if not (has_ended(reply) and self._reopenings_left):
+                        return read_answer(reply, self._exchange.request_id)
+                self._reopen(message, attempts)
+
+    def _ask(self, message: ConversationMessage, attempts: Attempts) -> ConversationReply:
+        line = self._require_line()
+        try:
+            line.send(message, attempts.seconds_left)
+            return self._hear(line, attempts)
+        except UnexpectedReplyError:
+            self._exchange.skip()
+            raise
+        except TurnScoreError:
+            raise
+        except OutOfTimeError:
+            self._exchange.give_up()
+            raise attempts.out_of_time(self._exchange.request_id) from None
+        except BaseException:  # a caller that is cancelled or interrupted does not get the answer that comes
+            self._exchange.give_up()
+            raise
+
+    def _reopen(self, unanswered: ConversationMessage | None, attempts: Attempts) -> None:
+        """Over all that was said before the message that has no answer."""
+        self._reopenings_left -= 1
+        self._close_line()
+        known = self._exchange
+        said, places = known.transcript_before(unanswered), known.places_before(unanswered)
+        self._opening, self._waiting = opening_with(self._opening, said.turns), said.waiting
+        shift = places - len(said.turns) - len(said.waiting)
+        self._exchange = Exchange(self._opening, known.request_id, known.dialogue, shift, self._waiting)
+        self._open_patiently(attempts)
+
+    @property
+    def opened(self) -> ConversationOpened:
+        """What the service said when it opened: the request id, the scorers, the turns of context."""
+        if self._exchange.opened is None:
+            raise ConnectionFailedError("the conversation is not open; use it inside its `with`")
+        return self._exchange.opened
+
+    @property
+    def turns(self) -> Sequence[Turn]:
+        """Everything said so far, the context it was opened with included: the context of the next conversation."""
+        return self._exchange.turns
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the service has said that it is shutting down: finish the exchange and open another conversation."""
+        return self._exchange.is_draining
+
+    def close(self) -> None:
+        """Ends the conversation."""
+        self._is_entered = False
+        self._close_line()
+
+    def _close_line(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()
+
+    def __enter__(self) -> Self:
+        self._open_patiently(self._patience.begin())
+        self._is_entered = True
+        return self
+
+    def _open_patiently(self, attempts: Attempts) -> None:
+        while True:
+            try:
+                self._open(attempts)
+                return
+            except OutOfTimeError:
+                self._close_line()
+                raise attempts.out_of_time(self._exchange.request_id) from None
+            except TurnScoreError as error:
+                self._close_line()
+                delay = attempts.delay_after(error)
+                if delay is None:
+                    raise
+            except BaseException:  # whoever is cancelled here has no `with` that would close it
+                self._close_line()
+                raise
+            self._clock.sleep(delay)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open(self, attempts: Attempts) -> None:
+        known = self._exchange
+        self._exchange = Exchange(self._opening, known.request_id, known.dialogue, known.shift, self._waiting)
+        self._line = self._open_line(self._exchange.request_id, attempts)
+        self._line.send(self._exchange.open(), attempts.seconds_left)
+        read_answer(self._hear(self._line, attempts), self._exchange.request_id)
+        waiting = self._exchange.hand_over_waiting(attempts.deadline_ms_left(self._exchange.deadline_ms))
+        if waiting is not None:
+            self._line.send(waiting, attempts.seconds_left)
+            read_answer(self._hear(self._line, attempts), self._exchange.request_id)
+
+    def _hear(self, line: Line, attempts: Attempts) -> ConversationReply:
+        while True:
+            answer = self._exchange.read(line.receive(attempts.seconds_left))
+            if answer is not None:
+                return answer
+
+    def _require_line(self) -> Line:
+        if self._line is None and self._is_entered:
+            raise ConnectionFailedError(
+                "the connection is gone, and max_reopenings is used up; open another conversation with these turns"
+            )
+        if self._line is None:
+            raise ConnectionFailedError("the conversation is not open; use it inside its `with`")
+        return self._line
+
+
+class CallTransport(Protocol):
+    """What sends for a client. Everything raises a TurnScoreError, or OutOfTimeError."""
+
+    def send(self, call: Call[R], attempts: Attempts) -> R:
+        """The reply to one attempt."""
+
+    def open_line(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> Line:
+        """A connection for one conversation."""
+
+    def close(self) -> None:
+        """Closes every connection."""
+
+
+class Calls:
+    """The calls; every method raises a TurnScoreError."""
+
+    def __init__(self, transport: CallTransport, settings: CommonSettings, clock: Clock | None) -> None:
+        self._transport = transport
+        self._clock = clock or SystemClock()
+        self._patience = Patience(
+            RetryPolicy(max_retries=settings.max_retries), settings.timeout_seconds, self._clock.now
+        )
+
+    def score(
+        self,
+        *,
+        context: Iterable[TurnLike] = (),
+        response: str | None = None,
+        messages: Iterable[MessageLike] | None = None,
+        **given: Unpack[ScoringOptions],
+    ) -> ScoreReply:
+        """The scores of one system turn. `context` is oldest first; ScoringOptions has what else may be given.
+
+        `messages`, in OpenAI's chat form, stand in for both: their last turn is scored, or `response` after them.
+        """
+        return self._run(_calls.score_call(context, response, given, messages))
+
+    def score_batch(self, items: Iterable[ItemLike], **given: Unpack[ScoringOptions]) -> BatchReply:
+        """The scores of several turns; `results` holds a ScoreReply or an ErrorReply for each, in order.
+
+        What an item says about its scoring goes before what is given here.
+        An item that is not well-formed is an InvalidRequestError of the whole call, naming it.
+        """
+        return self._run(_calls.batch_call(items, given))
+
+    def score_dialogue(
+        self,
+        turns: Iterable[TurnLike] = (),
+        *,
+        messages: Iterable[MessageLike] | None = None,
+        **given: Unpack[ScoringOptions],
+    ) -> DialogueReply:
+        """The scores of every system turn of a dialogue, oldest turn first, and of the dialogue as a whole.
+
+        `messages`, in OpenAI's chat form, stand in for the turns; `turns[i].index` is then a message's.
+        """
+        return self._run(_calls.dialogue_call(turns, given, messages))
+
+    def rank(
+        self,
+        candidates: Iterable[str],
+        *,
+        context: Iterable[TurnLike] = (),
+        messages: Iterable[MessageLike] | None = None,
+        weights: Mapping[str, float] | None = None,
+        **given: Unpack[ScoringOptions],
+    ) -> RankReply:
+        """Several responses to one context, best first: `candidates[reply.candidates[0].index]` is the best.
+
+        `weights` say how much each scorer's percentile counts, 1 where none is given; without `scorers` they are asked.
+        `messages`, in OpenAI's chat form, stand in for `context`.
+        """
+        return self._run(_calls.rank_call(context, candidates, weights, given, messages))
+
+    def conversation(
+        self,
+        *,
+        context: Iterable[TurnLike] = (),
+        messages: Iterable[MessageLike] | None = None,
+        max_reopenings: int = _defaults.MAX_REOPENINGS,
+        **given: Unpack[ScoringOptions],
+    ) -> Conversation:
+        """A live conversation, to be entered: `say` every turn once; those of the system are answered by their scores.
+
+        `context`, or `messages` in OpenAI's chat form, is what was said before; it is not scored. `deadline_ms` is
+        for each turn, `timeout_seconds` for the opening, retries included, and for each turn. Where the connection
+        breaks or the service shuts down, the conversation goes on with another replica, `max_reopenings` times; 0
+        leaves that to you.
+        """
+        opening = _calls.opening_of(context, given, messages)
+        patience = self._patience.with_timeout(given.get("timeout_seconds"))
+        open_line = partial(self._transport.open_line, _calls.checked_metadata(given.get("metadata")))
+        request_id = _calls.checked_id(given.get("request_id"))
+        return Conversation(open_line, opening, request_id, patience, self._clock, max_reopenings)
+
+    def similarity(
+        self, texts: Iterable[str], references: Iterable[str] = (), **given: Unpack[SimilarityOptions]
+    ) -> SimilarityReply:
+        """How near each text is to each of `references`, or to the other texts without any, by the sentence encoder.
+
+        `texts[i].similarities[j]` is a cosine, -1 to 1, and `texts[i].best` the place of the greatest. A NotFoundError
+        where the service has no encoder loaded.
+        """
+        return self._run(_calls.similarity_call(texts, references, given))
+
+    def models(self, **given: Unpack[CallOptions]) -> ModelsReply:
+        """What the service has loaded, and how much it takes at once."""
+        return self._run(_calls.models_call(given))
+
+    def close(self) -> None:
+        """Closes every connection; the client is of no use after that."""
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self, call: Call[R]) -> R:
+        attempts = self._patience.with_timeout(call.timeout_seconds).begin(call.deadline_ms)
+        while True:
+            try:
+                return self._transport.send(call, attempts)
+            except OutOfTimeError:
+                raise attempts.out_of_time(call.request_id) from None
+            except TurnScoreError as error:
+                delay = attempts.delay_after(error)
+                if delay is None:
+                    raise
+            self._clock.sleep(delay)
+
+
+class HttpTransport:
+    """From the calling thread."""
+
+    def __init__(self, settings: ClientSettings, tls: Tls | None, transport: Transport | None) -> None:
+        self._settings = settings
+        self._http = Http(settings.url, tls, transport)
+        self._open_line = getattr(transport, "open_line", None)  # a mock's own
+
+    def send(self, call: Call[R], attempts: Attempts) -> R:
+        """The reply to one attempt."""
+        return read_reply(self._http.send(_outgoing(self._settings, call, attempts)), call.endpoint.reply_type)
+
+    def open_line(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> Line:
+        """A WebSocket for one conversation."""
+        headers = self._settings.headers(request_id, metadata)
+        if self._open_line is not None:
+            line: Line = self._open_line(headers)
+            return line
+        from turnscore_client._websocket import WebSocketLine
+
+        return WebSocketLine.open(self._settings.url, self._http.line_context, headers, attempts)
+
+    def close(self) -> None:
+        """Closes every connection."""
+        self._http.close()
+
+
+def _outgoing(settings: ClientSettings, call: Call[R], attempts: Attempts) -> Outgoing:
+    """The request of one attempt, which carries the time that is left."""
+    return Outgoing(
+        method=call.endpoint.method,
+        path=call.endpoint.path,
+        headers=settings.headers(call.request_id, call.metadata),
+        body=call.body(attempts.deadline_ms_left),
+        seconds_left=attempts.seconds_left,
+    )
+
+
+class TurnScoreClient(Calls):
+    """A client of one turnscore service, to be kept and shared between threads: it reuses its connections.
+
+    `url` and `api_key` default to the environment's TURNSCORE_URL and TURNSCORE_API_KEY. `tls` is for an
+    `https://` address whose authority is private or which asks for a certificate; without it the public authorities are
+    trusted. `timeout_seconds` is for a whole call: connecting, waiting, every retry and the delays between. `transport`
+    is one of httpx's, encrypted in its own way; `tls` then holds for conversations. Every method raises a
+    TurnScoreError.
+
+    Raises ValueError for arguments that make no sense.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        api_key: str | None = None,
+        tls: Tls | None = None,
+        timeout_seconds: float = _defaults.TIMEOUT_SECONDS,
+        max_retries: int = _defaults.MAX_RETRIES,
+        transport: Transport | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        settings = ClientSettings.resolve(url, api_key, timeout_seconds, max_retries)
+        super().__init__(HttpTransport(settings, tls, transport), settings, clock)
+
+
+if TYPE_CHECKING:  # an installation without the extra has the classes, which say what to install when one is made
+    import grpc
+
+
+class TurnScoreGrpcClient(Calls):
+    """A client of one turnscore service, to be kept and shared between threads: it reuses its connection.
+
+    `address` is `host:port`; it and `api_key` default to the environment's TURNSCORE_GRPC_ADDRESS and
+    TURNSCORE_API_KEY. `tls` encrypts: `Tls()` trusts the public authorities; without it everything goes in plain text.
+    `timeout_seconds` is for a whole call: connecting, waiting, every retry and the delays between. `channel` is one of
+    grpc's, opened and encrypted in another way; the client closes it. Every method raises a TurnScoreError.
+
+    Raises ValueError for arguments that make no sense. Without the extra, an ImportError says what to install.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        api_key: str | None = None,
+        tls: Tls | None = None,
+        timeout_seconds: float = _defaults.TIMEOUT_SECONDS,
+        max_retries: int = _defaults.MAX_RETRIES,
+        channel: "grpc.Channel | None" = None,
+        clock: Clock | None = None,
+    ) -> None:
+        from turnscore_client._grpc import GrpcTransport
+
+        settings = GrpcClientSettings.resolve(address, api_key, timeout_seconds, max_retries)
+        super().__init__(GrpcTransport(settings, tls, channel), settings, clock)
