@@ -83,6 +83,24 @@ def test_every_snippet_runs_and_prints(ran: Ran, snippet: str):
     assert ran(snippet)
 
 
+CURL = re.compile(r"curl (?:-s )?(?:localhost|127\.0\.0\.1):3000(/v1/\w+) [^']*'[^']*' -d '(.*?)'(?:\n|$)", re.DOTALL)
+CALLS = [
+    pytest.param(path, json.loads(body), id=f"{page}-{path}")
+    for page in ("README.md", "docs/ranking.md", "docs/references.md", "docs/deploy.md")
+    for path, body in CURL.findall((ROOT / page).read_text(encoding="utf-8"))
+]
+
+
+@pytest.mark.parametrize(("path", "body"), CALLS)
+def test_every_call_by_curl_is_answered(path: str, body: dict[str, object], served: tuple[str, str]):
+    reply = plain_http.post(f"{served[0]}{path}", json=body)
+    assert reply.status_code == 200, reply.text
+    if path == "/v1/rank":
+        best = reply.json()["candidates"][0]["index"]
+        assert body["candidates"][best] == VIVID  # type: ignore[index]
+    assert len(CALLS) >= 4
+
+
 def test_the_first_example_tells_a_good_reply_from_a_bare_one(ran: Ran):
     good, bare = ran(SHOWN).splitlines()
     assert bare.startswith("low, ")
