@@ -3,8 +3,8 @@
 from turnscore_corpus.blocks import Block, BlockSummary, TurnEngine, process_block
 from turnscore_corpus.errors import CorpusError
 from turnscore_corpus.inputs.columns import Columns
-from turnscore_corpus.inputs.input_files import InputFile, find_files
-from turnscore_corpus.outputs.output_folder import OutputFolder
+from turnscore_corpus.inputs.files import InputFile, find_files
+from turnscore_corpus.outputs.folder import OutputFolder
 
 __all__ = [
     "Block",

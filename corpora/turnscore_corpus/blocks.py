@@ -1,21 +1,38 @@
-"""A block, processed: its rows read, scored and committed as one. Every engine calls this; it knows none of them."""
+"""Scores a block: its rows are read, scored and committed as one. Every engine calls this."""
 
+import gc
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from turnscore_core.dialogues import Dialogue, DialogueResult, ModelIdentity
 from turnscore_wire import Limits
 
-from turnscore_corpus.collector import resting_collector
 from turnscore_corpus.inputs.dialogues import InputDialogue, Read, SetAside, read_dialogues
+from turnscore_corpus.inputs.formats import RecordReader
 from turnscore_corpus.inputs.plan import Block
-from turnscore_corpus.inputs.records import RecordReader
-from turnscore_corpus.outputs.manifests import BlockManifest
-from turnscore_corpus.outputs.output_folder import BlockCounts
-from turnscore_corpus.outputs.rows import BlockRows
+from turnscore_corpus.outputs.folder import BlockCounts, BlockManifest
+from turnscore_corpus.outputs.tables import BlockRows
+
+
+@contextmanager
+def resting_collector() -> Iterator[None]:
+    """Pauses the collector inside the block, and restores it however the block ends.
+
+    A block makes no cycles: reference counts free what it holds. The collector's walks took half of the CPU time that a
+    block costs beside the runtime: 0.07 of 0.15 ms per turn (a core of an AMD EPYC, 2026-11-22).
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
 
 MOST_CHARS = 4_000_000
 """Characters that are scored in one call: one of the largest dialogues is twice that, a block of common ones a fifth.

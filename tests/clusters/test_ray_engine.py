@@ -17,13 +17,13 @@ import pytest
 from support import cluster_runs
 from support.cluster_runs import OpenableHere, UnhurriedEngine, job_of, score_on_ray
 from support.corpora import MortalEngine, WordEngine, content_of, dialogue_rows, write_lines
-from turnscore_corpus.commands.run import run_job
 from turnscore_corpus.engines.work import EngineChoice, Work
 from turnscore_corpus.errors import StoppedError
 from turnscore_corpus.inputs.columns import Columns
-from turnscore_corpus.inputs.input_files import find_files
+from turnscore_corpus.inputs.files import find_files
 from turnscore_corpus.inputs.plan import make_plan
-from turnscore_corpus.outputs.output_folder import OutputFolder
+from turnscore_corpus.outputs.folder import OutputFolder
+from turnscore_corpus.run import run_job
 
 ray = pytest.importorskip("ray", reason="Ray is in the environment of `make test-ray` alone")
 

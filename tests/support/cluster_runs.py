@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from turnscore_corpus.blocks import TurnEngine
-from turnscore_corpus.commands.run import CorpusJob, run_job
 from turnscore_corpus.engines.work import EngineChoice
 from turnscore_corpus.inputs.columns import Columns
-from turnscore_corpus.inputs.input_files import find_files
+from turnscore_corpus.inputs.files import find_files
+from turnscore_corpus.run import CorpusJob, run_job
 from turnscore_models import BundleError
 
 from support.corpora import WordEngine
@@ -44,7 +44,7 @@ class OpenableHere:
 def score_on_ray(source: Path, output: Path, open_engine: Callable[[], TurnEngine], **choice: Any) -> dict[str, float]:
     """Scores the file as `--engine ray` would; `choice` is RayChoice's."""
     from turnscore_corpus.engines.ray_engine import run_on_ray
-    from turnscore_corpus.engines.ray_pool import RayChoice
+    from turnscore_corpus.engines.work import RayChoice
 
     return run_job(job_of(source, output, open_engine, partial(run_on_ray, RayChoice(**choice))))
 

@@ -14,10 +14,10 @@ from turnscore_core.dialogues import DialogueResult, ModelIdentity, TurnResult
 from turnscore_core.engine import Dialogue
 from turnscore_corpus.inputs.columns import Columns
 from turnscore_corpus.inputs.dialogues import Read, read_dialogues
-from turnscore_corpus.inputs.input_files import find_files
+from turnscore_corpus.inputs.files import find_files
+from turnscore_corpus.inputs.formats import RecordReader
 from turnscore_corpus.inputs.plan import Plan, make_plan
-from turnscore_corpus.inputs.records import RecordReader
-from turnscore_corpus.outputs.columns import TABLES
+from turnscore_corpus.outputs.tables import TABLES
 from turnscore_wire import DialogueAggregate, ErrorCode, ErrorDetail, Limits, Score, TokenCount
 
 Turns = Sequence[tuple[str, str]]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pyarrow import parquet
-from turnscore_corpus.outputs.columns import TABLES
+from turnscore_corpus.outputs.tables import TABLES
 
 
 class DifferentContentError(Exception):

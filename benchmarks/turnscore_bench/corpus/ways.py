@@ -18,10 +18,10 @@ from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_core.scorers.history import History
 from turnscore_core.scorers.scorer import TurnToScore
-from turnscore_corpus.commands.run import CorpusJob, run_job
 from turnscore_corpus.engines.work import EngineChoice
 from turnscore_corpus.inputs.columns import Columns
-from turnscore_corpus.inputs.input_files import find_files
+from turnscore_corpus.inputs.files import find_files
+from turnscore_corpus.run import CorpusJob, run_job
 from turnscore_load.address import free_port
 from turnscore_models import read_bundle
 
@@ -85,7 +85,7 @@ def processes(source: Path, output: Path, bundle: Path, ready: Ready) -> int:
 def on_ray(source: Path, output: Path, bundle: Path, ready: Ready) -> int:
     """`turnscore corpus score --engine ray`, with a worker for each CPU; starts and ends Ray."""
     from turnscore_corpus.engines.ray_engine import run_on_ray
-    from turnscore_corpus.engines.ray_pool import RayChoice
+    from turnscore_corpus.engines.work import RayChoice
 
     ready()
     return int(run_job(_job(source, output, bundle, run_elsewhere=partial(run_on_ray, RayChoice())))["turns"])

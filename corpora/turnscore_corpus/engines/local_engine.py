@@ -18,7 +18,7 @@ from turnscore_corpus.blocks import BlockSummary, TurnEngine, process_block
 from turnscore_corpus.engines.work import Work
 from turnscore_corpus.errors import StoppedError
 from turnscore_corpus.inputs.plan import Block
-from turnscore_corpus.outputs.output_folder import OutputFolder
+from turnscore_corpus.outputs.folder import OutputFolder
 
 _AHEAD = 2
 """Blocks handed out to each worker, so that none waits for the next. Chosen."""

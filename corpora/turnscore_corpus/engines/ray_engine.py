@@ -19,12 +19,10 @@ import ray
 from ray.data import ActorPoolStrategy, DataContext, Dataset, ExecutionResources
 
 from turnscore_corpus.blocks import BlockSummary, TurnEngine, process_block
-from turnscore_corpus.engines.ray_pool import PoolSize, RayChoice, size_pool
-from turnscore_corpus.engines.work import Work
+from turnscore_corpus.engines.work import PoolSize, RayChoice, Work, size_pool
 from turnscore_corpus.errors import BadInputError, CorpusError, StoppedError
 from turnscore_corpus.inputs.plan import Block
-from turnscore_corpus.outputs.manifests import manifest_name, read_manifest
-from turnscore_corpus.outputs.output_folder import OutputFolder
+from turnscore_corpus.outputs.folder import OutputFolder, manifest_name, read_manifest
 
 OBJECT_STORE_BYTES = 100 * 1024 * 1024
 """Ray's object store on a machine of our own; Ray's least is 75 MiB. A block puts less than 2 KB into it: its number,

@@ -4,25 +4,225 @@ A turn that cannot be read is left out, and the dialogue is scored without it. W
 is left to score, the whole dialogue is set aside. Reasons hold no text of a dialogue.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from itertools import groupby
+from typing import Any
 
-from pydantic import ValidationError
-from turnscore_wire import Limits, Turn, describe_refusal
+from pydantic import TypeAdapter, ValidationError
+from turnscore_wire import ChatMessage, ErrorCode, Limits, Turn, describe_refusal, map_messages
 
 from turnscore_corpus.inputs.columns import Columns
-from turnscore_corpus.inputs.drafts import (
-    TOO_LARGE,
-    Draft,
-    RawTurn,
-    RefusedDialogueError,
-    draft_row,
-    draft_rows,
-    name_in,
-    without_blanks,
-)
-from turnscore_corpus.inputs.raw_record import RawRecord
+from turnscore_corpus.inputs.formats import RawRecord
+
+INVALID, TOO_LARGE = ErrorCode.INVALID_REQUEST.value, ErrorCode.TOO_LARGE.value
+_ISO_DAY = re.compile(r"\d{4}-\d\d-\d\d(?!\d)")
+_MESSAGES = TypeAdapter(list[ChatMessage])
+
+
+class RefusedDialogueError(Exception):
+    """No turn of a dialogue can be scored; the message says why."""
+
+    def __init__(self, reason: str, *, code: str = INVALID, field: str | None = None, row: int | None = None) -> None:
+        super().__init__(reason)
+        self.reason, self.code, self.field, self.row = reason, code, field, row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawTurn:
+    """A turn that is not checked yet."""
+
+    speaker: object
+    text: object
+    place: int
+    """Its place among the row's turns or messages, from 0."""
+    row: int
+    speaker_field: str
+    text_field: str
+    """The field that an error names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A dialogue as it lies in the input."""
+
+    id: str
+    row: int
+    turns: Sequence[RawTurn]
+    said: int
+    system: str | None
+    day: str | None
+
+
+def name_in(record: RawRecord, columns: Columns) -> str | None:
+    """The dialogue's name, where the record has one: an empty cell counts as none."""
+    return _text_of((record.fields or {}).get(columns.id_column)) or None
+
+
+def draft_row(record: RawRecord, columns: Columns, limits: Limits) -> Draft:
+    """The dialogue that is one row. Raises RefusedDialogueError."""
+    fields = record.fields
+    if fields is None or record.fault is not None:
+        raise RefusedDialogueError(record.fault or "the row cannot be read")
+    found = columns.dialogue_field(fields)
+    if found is None:
+        wanted = columns.turns or columns.messages or "turns"
+        raise RefusedDialogueError(f"the row has no field {wanted!r}", field=wanted)
+    field, holds_messages = found
+    listed = _list_in(fields[field], field)
+    _check_count(len(listed), field, limits)
+    turns = _of_messages(listed, field, record.row) if holds_messages else _of_turns(listed, field, record.row, columns)
+    return Draft(
+        id=name_in(record, columns) or f"row {record.row}",
+        row=record.row,
+        turns=turns,
+        said=len(listed),
+        **_carried(fields, columns),
+    )
+
+
+def draft_rows(name: str, records: Sequence[RawRecord], columns: Columns, limits: Limits) -> Draft:
+    """The dialogue of which each record is a turn. Raises RefusedDialogueError."""
+    for each in records:
+        if each.fault is not None:
+            raise RefusedDialogueError(each.fault, row=each.row)
+        for column in (columns.speaker, columns.text):
+            if column not in (each.fields or {}):
+                raise RefusedDialogueError(f"the row has no field {column!r}", field=column, row=each.row)
+    _check_count(len(records), columns.id_column, limits)
+    ordered = _in_order(records, columns.order)
+    turns = [
+        RawTurn(
+            speaker=columns.speaker_of(fields[columns.speaker]),
+            text="" if fields[columns.text] is None else fields[columns.text],
+            place=place,
+            row=each.row,
+            speaker_field=columns.speaker,
+            text_field=columns.text,
+        )
+        for place, each in enumerate(ordered)
+        for fields in [each.fields or {}]
+    ]
+    return Draft(
+        id=name, row=records[0].row, turns=turns, said=len(turns), **_carried(ordered[0].fields or {}, columns)
+    )
+
+
+def _of_turns(listed: Sequence[object], field: str, row: int, columns: Columns) -> list[RawTurn]:
+    found = []
+    for place, turn in enumerate(listed):
+        if not isinstance(turn, Mapping):
+            raise RefusedDialogueError("must be an object", field=f"{field}.{place}")
+        found.append(
+            RawTurn(
+                speaker=columns.speaker_of(turn.get("speaker")),
+                text=turn.get("text"),
+                place=place,
+                row=row,
+                speaker_field=f"{field}.{place}.speaker",
+                text_field=f"{field}.{place}.text",
+            )
+        )
+    return found
+
+
+def _of_messages(listed: Sequence[object], field: str, row: int) -> list[RawTurn]:
+    try:
+        mapped = map_messages(_MESSAGES.validate_python(listed))
+    except ValidationError as error:
+        where, message = describe_refusal(error, field)
+        raise RefusedDialogueError(message, field=where) from None
+    return [
+        RawTurn(
+            speaker=turn.speaker,
+            text=turn.text,
+            place=index,
+            row=row,
+            speaker_field=f"{field}.{index}.role",
+            text_field=f"{field}.{index}.content",
+        )
+        for turn, index in zip(mapped.turns, mapped.indices, strict=True)
+    ]
+
+
+def _list_in(value: object, field: str) -> list[Any]:
+    """The list in a cell; a text is read as JSON."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise RefusedDialogueError("the text is not a JSON list", field=field) from None
+    if not isinstance(value, list):
+        raise RefusedDialogueError("must be a list", field=field)
+    return value
+
+
+def _check_count(count: int, field: str, limits: Limits) -> None:
+    if count > limits.max_turns:
+        reason = f"{count} turns; at most {limits.max_turns} are allowed in one dialogue"
+        raise RefusedDialogueError(reason, code=TOO_LARGE, field=field)
+
+
+def _in_order(records: Sequence[RawRecord], column: str | None) -> Sequence[RawRecord]:
+    """The records sorted by the numbers in the column; equal numbers keep their order."""
+    if column is None:
+        return records
+    keys = []
+    for each in records:
+        try:
+            keys.append(_number_in((each.fields or {})[column]))
+        except (KeyError, TypeError, ValueError):
+            raise RefusedDialogueError(
+                "must be a number: turns are ordered by it", field=column, row=each.row
+            ) from None
+    return [records[place] for place in sorted(range(len(records)), key=keys.__getitem__)]
+
+
+def _number_in(value: object) -> int | float | Decimal:
+    """The number, exactly: identifiers and nanoseconds have more digits than a float. Raises TypeError, ValueError."""
+    if isinstance(value, int | Decimal):
+        return value
+    if isinstance(value, str):
+        try:
+            return int(value)
+        except ValueError:
+            value = float(value)
+    if not isinstance(value, float):
+        raise TypeError
+    if math.isnan(value):
+        raise ValueError("NaN has no place in an order")
+    return value
+
+
+def _carried(fields: Mapping[str, object], columns: Columns) -> dict[str, str | None]:
+    """What is written beside the scores: the system's name, and the day of a date or time."""
+    system = None if columns.system is None else _text_of(fields.get(columns.system))
+    given = None if columns.day is None else fields.get(columns.day)
+    day = given.isoformat() if isinstance(given, date) else _text_of(given)
+    if day is not None and _ISO_DAY.match(day):
+        day = day[:10]
+    return {"system": system, "day": day}
+
+
+def _text_of(value: object) -> str | None:
+    """A cell as text that every output can hold."""
+    return None if value is None else str(value).encode("utf-8", "replace").decode()
+
+
+def is_blank(record: RawRecord) -> bool:
+    """Whether the record is an empty line."""
+    return record.fields is None and record.fault is None
+
+
+def without_blanks(records: Iterable[RawRecord]) -> Iterable[RawRecord]:
+    """The records that are not blank."""
+    return (each for each in records if not is_blank(each))
+
 
 SILENT = "the system said nothing"
 

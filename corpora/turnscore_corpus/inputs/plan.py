@@ -13,9 +13,8 @@ import numpy as np
 
 from turnscore_corpus.errors import BadInputError
 from turnscore_corpus.inputs.columns import Columns
-from turnscore_corpus.inputs.input_files import InputFile
-from turnscore_corpus.inputs.raw_record import Mark
-from turnscore_corpus.inputs.records import open_records
+from turnscore_corpus.inputs.files import InputFile
+from turnscore_corpus.inputs.formats import Mark, open_records
 
 BLOCK_DIALOGUES = 1000
 """Dialogues in a block. Chosen: some 8,000 turns, a quarter of a minute of engagement on one core, is what a killed

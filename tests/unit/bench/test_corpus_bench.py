@@ -11,10 +11,10 @@ from turnscore_bench.corpus.__main__ import Measured, say_memory, tabulate
 from turnscore_bench.corpus.same_content import DifferentContentError, count_same_rows
 from turnscore_bench.corpus.watched_tree import Look, WatchedTree
 from turnscore_bench.corpus.ways import WAYS
-from turnscore_corpus.commands.run import CorpusJob, run_job
 from turnscore_corpus.engines.work import EngineChoice
 from turnscore_corpus.inputs.columns import Columns
-from turnscore_corpus.inputs.input_files import find_files
+from turnscore_corpus.inputs.files import find_files
+from turnscore_corpus.run import CorpusJob, run_job
 
 measured = partial(Measured, caption="a way", wall_seconds=10.0, tree_cpu_seconds=12.0, peak_bytes=300 * 2**20)
 

@@ -12,8 +12,8 @@ from support.corpora import WordEngine, content_of, dialogue_rows, plan_of, turn
 from turnscore_corpus import OutputFolder, process_block
 from turnscore_corpus.errors import BadOutputError, ChangedJobError, StoppedError
 from turnscore_corpus.inputs.plan import Plan
-from turnscore_corpus.outputs import output_folder
-from turnscore_corpus.outputs.jobs import describe_job
+from turnscore_corpus.outputs import folder as output_folder
+from turnscore_corpus.outputs.folder import describe_job
 from turnscore_corpus.outputs.stores import LocalStore, RemoteStore
 
 ROWS = [*dialogue_rows(5), "torn", {"turns": turns_of("hi", " ", "so", "fine")}, *dialogue_rows(3, begin=5)]
@@ -261,7 +261,7 @@ def test_an_object_store_holds_the_same_and_a_block_without_manifest_is_done_aga
 
 
 def test_a_run_that_left_a_block_undone_does_not_say_that_it_is_finished(made: Plan, tmp_path: Path):
-    from turnscore_corpus.commands import run
+    from turnscore_corpus import run
 
     output = begin(made, tmp_path / "out")
     process_block(made.blocks[0], WordEngine(), output)

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from support.corpora import plan_of, read_all, turns_of, write_lines
-from turnscore_corpus.inputs import byte_lines, plan
+from turnscore_corpus.inputs import files, plan
 from turnscore_corpus.inputs.dialogues import InputDialogue, Read, SetAside
 
 USER, SYSTEM = {"speaker": "user", "text": "hi"}, {"speaker": "system", "text": "hello"}
@@ -99,7 +99,7 @@ def test_the_largest_legal_dialogue_is_read_whole(tmp_path: Path):
 
 
 def test_a_line_longer_than_any_dialogue_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(byte_lines, "MOST_BYTES", 200)
+    monkeypatch.setattr(files, "MOST_BYTES", 200)
     before, found, after = read_lines(tmp_path, GOOD, {"turns": turns_of("x" * 500)}, GOOD)
     assert isinstance(before, InputDialogue)
     assert isinstance(found, SetAside)

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import typer
-from turnscore_corpus.commands.main import app
-from turnscore_corpus.outputs import columns
-from turnscore_corpus.outputs.columns import Column
+from turnscore_corpus.command import app
+from turnscore_corpus.outputs import tables as columns
+from turnscore_corpus.outputs.tables import Column
 
 PAGE = (Path(__file__).parents[3] / "docs" / "corpora.md").read_text()
 

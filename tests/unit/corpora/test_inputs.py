@@ -12,12 +12,12 @@ import pytest
 from pyarrow import parquet
 from support.corpora import dialogue_rows, plan_of, read_all, turns_of, write_lines
 from turnscore_corpus.errors import BadColumnsError, BadInputError, CorpusError
-from turnscore_corpus.inputs import byte_lines, plan
+from turnscore_corpus.inputs import files, plan
 from turnscore_corpus.inputs.columns import Columns
 from turnscore_corpus.inputs.dialogues import InputDialogue, SetAside
-from turnscore_corpus.inputs.input_files import find_files
+from turnscore_corpus.inputs.files import find_files
+from turnscore_corpus.inputs.formats import RecordReader
 from turnscore_corpus.inputs.plan import Plan
-from turnscore_corpus.inputs.records import RecordReader
 
 CSV_OF_TURNS = "dialogue,n,speaker,text,bot\n"
 
@@ -223,13 +223,13 @@ def test_lines_are_found_in_any_chunks_and_one_that_is_too_long_costs_no_memory(
             chunk, self.content = self.content[: self.step], self.content[self.step :]
             return chunk
 
-    monkeypatch.setattr(byte_lines, "MOST_BYTES", 5)
+    monkeypatch.setattr(files, "MOST_BYTES", 5)
     content = b"ab\n\nabcdefghij\nabcde\nabcd\nx"
     for step in range(1, 30):
-        found = list(byte_lines.read_lines(Stream(content, step), 100))
+        found = list(files.read_lines(Stream(content, step), 100))
         assert [line for line, _ in found] == [b"ab\n", b"\n", None, None, b"abcd\n", b"x"], step
         assert [end for _, end in found] == [103, 104, 115, 121, 126, 127], step
-        too_long = list(byte_lines.read_lines(Stream(b"abcdefgh", step)))
+        too_long = list(files.read_lines(Stream(b"abcdefgh", step)))
         assert too_long == [(None, 8)], step
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import typer
-from turnscore_corpus.commands.elsewhere import choose_elsewhere
-from turnscore_corpus.engines.ray_pool import SPARE_CPUS, PoolSize, RayChoice, size_pool
+from turnscore_corpus.command import _choose_elsewhere
+from turnscore_corpus.engines.work import SPARE_CPUS, PoolSize, RayChoice, size_pool
 from turnscore_corpus.errors import StoppedError
 
 
@@ -50,10 +50,10 @@ def test_ray_on_this_machine_has_spare_cpus_beside_the_workers():
 
 
 def test_an_address_is_for_ray_and_ray_has_to_be_installed(monkeypatch: pytest.MonkeyPatch):
-    assert choose_elsewhere("local", None, None, "cpu") is None
+    assert _choose_elsewhere("local", None, None, "cpu") is None
     with pytest.raises(typer.BadParameter, match="needs --engine ray"):
-        choose_elsewhere("local", "auto", None, "cpu")
+        _choose_elsewhere("local", "auto", None, "cpu")
     monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not there
     monkeypatch.delitem(sys.modules, "turnscore_corpus.engines.ray_engine", raising=False)
     with pytest.raises(typer.BadParameter, match="the extra `ray`"):
-        choose_elsewhere("ray", None, None, "cpu")
+        _choose_elsewhere("ray", None, None, "cpu")

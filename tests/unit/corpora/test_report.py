@@ -8,12 +8,10 @@ import pytest
 from support.corpora import WordEngine, content_of, dialogue_rows, plan_of, turns_of, write_lines
 from turnscore_assessment.drift.findings import measure_stability
 from turnscore_corpus import OutputFolder, process_block
-from turnscore_corpus.commands import main
+from turnscore_corpus.command import app
 from turnscore_corpus.errors import BadOutputError
-from turnscore_corpus.outputs.jobs import describe_job
-from turnscore_corpus.report import tallies
-from turnscore_corpus.report.pages import make_page, make_text
-from turnscore_corpus.report.tallies import OTHERS, WHOLE, read_corpus
+from turnscore_corpus.outputs.folder import describe_job
+from turnscore_corpus.report import OTHERS, WHOLE, make_page, make_text, read_corpus
 from typer.testing import CliRunner
 
 ROWS = [
@@ -103,7 +101,7 @@ def test_a_report_of_a_run_that_goes_on_says_how_far_it_is(tmp_path: Path):
 
 
 def test_more_systems_than_a_page_can_hold_are_counted_as_one(output: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(tallies, "MOST_GROUPS", 2)
+    monkeypatch.setattr("turnscore_corpus.report.MOST_GROUPS", 2)
     groups = read_corpus(str(output)).groups("words", "system")
     assert set(groups) == {"a", "b", OTHERS}
     assert groups[OTHERS].counts.turns == 1
@@ -119,8 +117,8 @@ def test_a_folder_without_a_run_and_a_damaged_file_are_named(output: Path, tmp_p
 
 
 def test_the_command_prints_the_text_and_writes_the_page(output: Path, tmp_path: Path):
-    done = CliRunner().invoke(main.app, ["report", str(output), "--html", str(tmp_path / "page.html")])
+    done = CliRunner().invoke(app, ["report", str(output), "--html", str(tmp_path / "page.html")])
     assert done.exit_code == 0
     assert done.stdout == make_text(read_corpus(str(output)))
     assert "Scores of a corpus" in (tmp_path / "page.html").read_text()
-    assert CliRunner().invoke(main.app, ["report", str(tmp_path)]).exit_code == 1
+    assert CliRunner().invoke(app, ["report", str(tmp_path)]).exit_code == 1

@@ -16,20 +16,16 @@ import fsspec
 import pytest
 from support.corpora import MortalEngine, WordEngine, content_of, dialogue_rows, write_lines
 from turnscore_corpus.blocks import BlockSummary, process_block
-from turnscore_corpus.commands import main, run
-from turnscore_corpus.commands.progress import Progress
-from turnscore_corpus.commands.run import CorpusJob, run_job
+from turnscore_corpus.command import app
 from turnscore_corpus.engines import local_engine
-from turnscore_corpus.engines.bundles import choose_bundles
-from turnscore_corpus.engines.work import EngineChoice, Work
+from turnscore_corpus.engines.work import EngineChoice, Work, choose_bundles
 from turnscore_corpus.errors import BusyOutputError, StoppedError
 from turnscore_corpus.inputs.columns import Columns
-from turnscore_corpus.inputs.input_files import find_files
+from turnscore_corpus.inputs.files import find_files
 from turnscore_corpus.inputs.plan import make_plan
-from turnscore_corpus.outputs.jobs import describe_job
-from turnscore_corpus.outputs.locks import LOCK_FILE, Owner, hold_folder
-from turnscore_corpus.outputs.output_folder import FINISHED_FILE, OutputFolder
-from turnscore_corpus.outputs.stores import open_store
+from turnscore_corpus.outputs.folder import FINISHED_FILE, OutputFolder, describe_job
+from turnscore_corpus.outputs.stores import LOCK_FILE, Owner, hold_folder, open_store
+from turnscore_corpus.run import CorpusJob, Progress, run_job
 from typer.testing import CliRunner
 
 
@@ -180,7 +176,7 @@ def test_on_an_object_store_the_later_of_two_that_begin_together_has_the_folder(
 
 
 def test_an_owner_on_an_object_store_shows_that_it_lives(bucket: str, monkeypatch: pytest.MonkeyPatch):
-    from turnscore_corpus.outputs import locks
+    from turnscore_corpus.outputs import stores as locks
 
     monkeypatch.setattr(locks, "BEAT_SECONDS", 0.001)
     store = open_store(bucket)
@@ -211,7 +207,7 @@ def test_progress_says_rate_time_left_and_what_was_set_aside():
 
 
 def command(*words: object) -> Any:
-    return CliRunner().invoke(main.app, [str(word) for word in words])
+    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 @pytest.fixture
@@ -236,8 +232,8 @@ def test_the_command_takes_several_inputs_and_ends_with_what_it_did(lines: Path,
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["--row", "line"], 2, "must be one of dialogue, turn"),
-        (["--format", "xml"], 2, "must be one of parquet, jsonl, csv"),
+        (["--row", "line"], 2, "is not one of 'dialogue', 'turn'"),
+        (["--format", "xml"], 2, "is not one of 'parquet', 'jsonl', 'csv'"),
         (["--speakers", "bot"], 2, "'bot' must be NAME=user or NAME=system"),
         (["--options", "{"], 2, "is neither JSON nor a file of it"),
         (["--options", '{"fed": 3}'], 2, "fed: input should be"),
@@ -247,7 +243,7 @@ def test_the_command_takes_several_inputs_and_ends_with_what_it_did(lines: Path,
         (["--redis", "http://cache"], 2, "must begin with one of redis://"),
         (["--redis", "no-such-file"], 2, "No such file"),
         (["--redis-namespace", "a b"], 2, "string should match pattern"),
-        (["--engine", "spark"], 2, "must be one of local"),
+        (["--engine", "spark"], 2, "is not one of 'local', 'ray'"),
         (["--scorers", "charm"], 1, "--scorers names charm, for which there is no bundle; there are: engagement"),
         (["--models", "./charm"], 1, "there is no bundle folder ./charm"),
     ],
@@ -274,7 +270,7 @@ def test_a_stopped_run_has_an_exit_code_of_its_own(lines: Path, tmp_path: Path, 
     def stop(job: CorpusJob) -> None:
         raise StoppedError("interrupted")
 
-    monkeypatch.setattr(run, "run_job", stop)
+    monkeypatch.setattr("turnscore_corpus.command.run_job", stop)
     done = command("score", lines, tmp_path / "out")
     assert (done.exit_code, done.stderr) == (
         3, "turnscore: stopped: interrupted; repeat the command to resume\n",

@@ -10,10 +10,10 @@ from support.corpora import content_of, dialogue_rows, turns_of, write_lines
 from support.fakes import FakeScorer, loaded_fake
 from turnscore_core.dialogues import DialogueResult
 from turnscore_core.engine import Dialogue, Engine
-from turnscore_corpus.commands.run import CorpusJob, run_job
 from turnscore_corpus.engines.work import EngineChoice
 from turnscore_corpus.inputs.columns import Columns
-from turnscore_corpus.inputs.input_files import find_files
+from turnscore_corpus.inputs.files import find_files
+from turnscore_corpus.run import CorpusJob, run_job
 from turnscore_wire import Turn
 
 ROWS = [

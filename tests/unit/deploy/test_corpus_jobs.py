@@ -10,7 +10,7 @@ import pytest
 import typer
 import yaml
 from support.requirements import pins
-from turnscore_corpus.commands.main import app
+from turnscore_corpus.command import app
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "corpus"

@@ -1,25 +1,102 @@
-"""A run: plans, locks, resumes where an earlier one stopped, and reports the totals. Knows no option."""
+"""A run of `turnscore corpus score`: plans, resumes, reports its progress, and says what stopped it."""
 
 import signal
+import sys
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import typer
+from turnscore_core.engine import OptionsError
+from turnscore_core.inference.onnx_backend import DeviceError
+from turnscore_models import BundleError
 
-from turnscore_corpus.blocks import TurnEngine
-from turnscore_corpus.commands.progress import Progress
+from turnscore_corpus.blocks import BlockSummary, TurnEngine
 from turnscore_corpus.engines.local_engine import run_here, run_processes
 from turnscore_corpus.engines.work import EngineChoice, Work
-from turnscore_corpus.errors import StoppedError
+from turnscore_corpus.errors import BadColumnsError, CorpusError, StoppedError
 from turnscore_corpus.inputs.columns import Columns
-from turnscore_corpus.inputs.input_files import InputFile
+from turnscore_corpus.inputs.files import InputFile
 from turnscore_corpus.inputs.plan import BLOCK_DIALOGUES, Plan, make_plan
-from turnscore_corpus.outputs.jobs import describe_job
-from turnscore_corpus.outputs.locks import hold_folder
-from turnscore_corpus.outputs.manifests import BlockManifest
-from turnscore_corpus.outputs.output_folder import OutputFolder
-from turnscore_corpus.outputs.stores import open_store
+from turnscore_corpus.outputs.folder import BlockManifest, OutputFolder, describe_job
+from turnscore_corpus.outputs.stores import hold_folder, open_store
+
+STOPPED = 3
+"""The exit code of a run that the same command resumes."""
+_USAGE = 2
+
+
+@contextmanager
+def reported_errors() -> Iterator[None]:
+    """Ends the command with a message and an exit code for an error that a user can act on."""
+    try:
+        yield
+    except StoppedError as error:
+        typer.echo(f"turnscore: stopped: {error}; repeat the command to resume", err=True)
+        raise typer.Exit(STOPPED) from None
+    except (BadColumnsError, OptionsError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(_USAGE) from None
+    except (CorpusError, BundleError, DeviceError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+PAUSE_SECONDS = 10.0
+"""Seconds between two lines of a log. Chosen: as Ray Data and `turnscore score` do."""
+TERMINAL_SECONDS = 1.0
+
+Clock = Callable[[], float]
+Tell = Callable[[str], object]
+
+
+def _to_stderr(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+class Progress:
+    def __init__(self, rows: int, rows_done: int, *, clock: Clock = time.monotonic, tell: Tell = _to_stderr) -> None:
+        """`rows` counts all rows, `rows_done` those of earlier runs."""
+        self._rows, self._rows_before = rows, rows_done
+        self._clock, self._tell = clock, tell
+        self._began_at = self._told_at = clock()
+        self._pause = TERMINAL_SECONDS if sys.stderr.isatty() else PAUSE_SECONDS
+        self.rows = self.dialogues = self.turns = self.set_aside = self.computed = 0
+
+    def note(self, block: BlockSummary) -> None:
+        """Counts a block that was committed."""
+        self.rows += block.rows
+        self.dialogues += block.dialogues
+        self.turns += block.turns
+        self.set_aside += block.set_aside
+        self.computed += block.turns_computed
+        if self._clock() - self._told_at >= self._pause:
+            self._told_at = self._clock()
+            self._tell(self.line())
+
+    @property
+    def seconds(self) -> float:
+        return max(self._clock() - self._began_at, 1e-9)
+
+    def line(self) -> str:
+        """One line on how far the run is."""
+        done = self._rows_before + self.rows
+        told = [f"{done:,} of {self._rows:,} rows ({100 * done / max(self._rows, 1):.0f} %)"]
+        told.append(f"{self.turns / self.seconds:,.0f} turns per second")
+        if self.rows:
+            told.append(f"{_span((self._rows - done) * self.seconds / self.rows)} left")
+        if self.set_aside:
+            told.append(f"{self.set_aside:,} set aside")
+        return "turnscore: " + ", ".join(told)
+
+
+def _span(seconds: float) -> str:
+    """A duration in its two largest units."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
 
 RunElsewhere = Callable[[Work], None]
 

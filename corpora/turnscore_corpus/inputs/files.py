@@ -1,17 +1,56 @@
-"""Input files: finds them below the named places, by their endings, and opens them. Reads no row."""
+"""Input files: places and file systems, formats, and lines of any length in bounded memory."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
+import pyarrow as pa
+from fsspec.core import url_to_fs
 from pyarrow import fs
 
-from turnscore_corpus.errors import BadInputError
-from turnscore_corpus.filesystems import absolute, open_place
+from turnscore_corpus.errors import BadInputError, CorpusError
+
+
+def absolute(place: str | os.PathLike[str]) -> str:
+    """A name of the place that is the same from every folder: a path without links, or the URI."""
+    text = os.fspath(place)
+    if "://" not in text:
+        return str(Path(text).resolve())
+    if urlsplit(text).password is not None:
+        raise CorpusError("an address must not hold a password: it would stand in the output; use the environment")
+    return text.rstrip("/")
+
+
+@lru_cache(maxsize=256)
+def open_place(place: str) -> tuple[Any, str]:
+    """The file system and the path in it. Raises CorpusError for an unknown kind of address."""
+    if "://" not in place:
+        return fs.LocalFileSystem(), place
+    try:
+        return tuple(fs.FileSystem.from_uri(place))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return _open_by_fsspec(place)
+
+
+def is_local(filesystem: Any) -> bool:
+    """Whether files can be renamed, locked and synchronised to disk."""
+    return isinstance(filesystem, fs.LocalFileSystem)
+
+
+def _open_by_fsspec(place: str) -> tuple[Any, str]:
+    try:
+        filesystem, path = url_to_fs(place)
+    except (ImportError, ValueError) as error:
+        raise CorpusError(f"{place.partition('://')[0]}:// cannot be opened: {error}") from None
+    return fs.PyFileSystem(fs.FSSpecHandler(filesystem)), path
+
 
 Format = Literal["parquet", "jsonl", "csv"]
-FORMATS: tuple[Format, ...] = get_args(Format)
 Packing = Literal["gzip", "zstd"]
 _ENDINGS: dict[str, Format] = {
     "parquet": "parquet", "pq": "parquet", "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl", "csv": "csv",
@@ -131,3 +170,40 @@ def _first_twice(names: Iterable[str]) -> str | None:
             return name
         seen.add(name)
     return None
+
+
+MOST_BYTES = 128 * 1024 * 1024
+"""Most bytes of a line: more than the largest legal dialogue takes, written as JSON with every character escaped (1,024
+turns of 8,000 characters of 12 bytes)."""
+
+
+def read_lines(stream: Any, begin: int = 0) -> Iterator[tuple[bytes | None, int]]:
+    """The lines with their ends, and the position behind each; None for a line longer than any row may be.
+
+    Raises OSError as the stream does, for a torn file too.
+    """
+    place, rest, is_too_long = begin, bytearray(), False
+    while chunk := stream.read(_CHUNK_BYTES):
+        first = 0
+        while (found := chunk.find(b"\n", first)) >= 0:
+            piece = chunk[first : found + 1]
+            place += len(piece)
+            if is_too_long or len(rest) + len(piece) > MOST_BYTES:
+                place += len(rest)
+                yield None, place
+            elif rest:
+                place += len(rest)
+                yield bytes(rest) + piece, place
+            else:
+                yield piece, place
+            rest, is_too_long, first = bytearray(), False, found + 1
+        if len(rest) + len(chunk) - first > MOST_BYTES:
+            is_too_long = True
+            place += len(rest) + len(chunk) - first
+            rest = bytearray()
+        elif is_too_long:
+            place += len(chunk) - first
+        else:
+            rest += chunk[first:]
+    if rest or is_too_long:
+        yield (None if is_too_long else bytes(rest)), place + len(rest)

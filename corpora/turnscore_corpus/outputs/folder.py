@@ -9,28 +9,153 @@ OUTPUT/
   finished.json               every block has its manifest
 """
 
+import hashlib
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyarrow import parquet
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from turnscore_core.dialogues import ModelIdentity
 
 from turnscore_corpus.errors import BadOutputError, ChangedJobError
-from turnscore_corpus.filesystems import absolute
-from turnscore_corpus.inputs.plan import Block
-from turnscore_corpus.outputs.columns import TABLES
-from turnscore_corpus.outputs.jobs import JOB_FILE, Described, find_differences, job_digest, write_job
-from turnscore_corpus.outputs.manifests import (
-    FOLDER,
-    BlockManifest,
-    TableFile,
-    digest_of,
-    manifest_name,
-    read_manifest,
-)
+from turnscore_corpus.inputs.files import absolute
+from turnscore_corpus.inputs.plan import Block, Plan
 from turnscore_corpus.outputs.stores import TEMPORARY, Store, open_store
+from turnscore_corpus.outputs.tables import TABLES
+
+FOLDER = "manifests"
+FORM: Literal[1] = 1
+
+
+class TableFile(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    rows: int
+    size_bytes: int
+    digest: str
+    """Hash of its bytes."""
+
+
+class BlockManifest(BaseModel):
+    """One committed block."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    form: Literal[1] = FORM
+    job: str
+    """Digest of the job that it belongs to."""
+    block: int
+    file: str
+    start: int
+    rows: int
+    dialogues: int
+    turns: int
+    """System turns with a score."""
+    turns_computed: int
+    """Turns that were computed, summed over scorers: equal turns are computed once."""
+    set_aside: int
+    seconds: float
+    tables: dict[str, TableFile]
+
+    @property
+    def name(self) -> str:
+        return manifest_name(self.block)
+
+
+def manifest_name(block: int) -> str:
+    """The name of a block's manifest."""
+    return f"{FOLDER}/part-{block:07d}.json"
+
+
+def read_manifest(content: bytes) -> BlockManifest | None:
+    """The manifest; None for a torn one."""
+    try:
+        return BlockManifest.model_validate_json(content)
+    except ValidationError:
+        return None
+
+
+def digest_of(content: bytes) -> str:
+    """The hash that manifests and jobs use."""
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+JOB_FILE = "job.json"
+_MOST_NAMED = 5  # chosen: enough to see what kind of difference it is
+
+Described = dict[str, Any]
+
+
+def describe_job(
+    plan: Plan,
+    models: Mapping[str, ModelIdentity],
+    options: Mapping[str, Mapping[str, JsonValue]],
+    block_dialogues: int,
+) -> Described:
+    """The job as it is written beside its output. Holds no secret and no text."""
+    columns = {} if not plan.blocks else asdict(plan.blocks[0].columns)
+    described: Described = {
+        "form": 1,
+        "input": {
+            each.file.place: {
+                "format": each.file.format,
+                "packing": each.file.packing,
+                "size_bytes": each.size_bytes,
+                "digest": each.digest,
+                "rows": each.rows,
+            }
+            for each in plan.files
+        },
+        "order": [each.file.place for each in plan.files],
+        "columns": columns,
+        "block_dialogues": block_dialogues,
+        "blocks": len(plan.blocks),
+        "scorers": list(models),
+        "models": {name: asdict(each) for name, each in models.items()},
+        "options": {name: dict(each) for name, each in options.items()},
+    }
+    return dict(json.loads(json.dumps(described)))  # as JSON gives it back
+
+
+def write_job(job: Described) -> bytes:
+    """The job as JSON."""
+    return json.dumps(job, indent=1, ensure_ascii=False).encode() + b"\n"
+
+
+def job_digest(job: Described) -> str:
+    """The digest that the job's manifests carry."""
+    return digest_of(json.dumps(job, sort_keys=True).encode())
+
+
+def find_differences(before: object, now: object, path: str = "") -> list[str]:
+    """The differences by name: `models.engagement.digest was a..., is b...`; the first few, and how many more."""
+    found = list(_differences(before, now, path))
+    more = [f"and {len(found) - _MOST_NAMED} more"] if len(found) > _MOST_NAMED else []
+    return [*found[:_MOST_NAMED], *more]
+
+
+def _differences(before: object, now: object, path: str) -> Iterator[str]:
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for name in [*before, *(each for each in now if each not in before)]:
+            inner = f"{path}.{name}" if path else str(name)
+            if name not in now:
+                yield f"{inner} is missing"
+            elif name not in before:
+                yield f"{inner} is added"
+            else:
+                yield from _differences(before[name], now[name], inner)
+    elif before != now:
+        yield f"{path} was {_short(before)}, is {_short(now)}"
+
+
+def _short(value: object) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, Sequence) and not isinstance(value, str) else str(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
 
 FINISHED_FILE = "finished.json"
 

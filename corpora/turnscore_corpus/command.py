@@ -1,0 +1,239 @@
+"""`turnscore corpus score` and `turnscore corpus report`: their options, and usage errors."""
+
+import json
+import shlex
+import sys
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import typer
+from pydantic import TypeAdapter, ValidationError
+from turnscore_core.inference.devices import usable_cpus
+from turnscore_wire import CacheNamespace, Speaker, describe_refusal
+
+from turnscore_corpus.engines.work import NAMESPACE, EngineChoice, RayChoice, choose_bundles
+from turnscore_corpus.inputs.columns import Columns, RowHolds
+from turnscore_corpus.inputs.files import Format, find_files, refuse_within
+from turnscore_corpus.inputs.plan import BLOCK_DIALOGUES
+from turnscore_corpus.run import CorpusJob, RunElsewhere, reported_errors, run_job
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Score corpora of dialogues without a service.")
+_NAMESPACE: TypeAdapter[str] = TypeAdapter(CacheNamespace)
+_OPTIONS = TypeAdapter(dict[str, dict[str, Any]])
+
+
+def _of_input(text: str) -> Any:
+    return typer.Option(help=text, rich_help_panel="Input")
+
+
+def _of_scoring(name: str, text: str, **more: Any) -> Any:
+    return typer.Option(name, help=text, rich_help_panel="Scoring", **more)
+
+
+def _of_work(text: str, **more: Any) -> Any:
+    return typer.Option(help=text, rich_help_panel="Work", **more)
+
+
+@app.command()
+def score(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            help="Files or folders of Parquet (.parquet, .pq), JSON lines (.jsonl, .ndjson, .json) or CSV, the latter "
+            "two also as .gz or .zst; paths, or addresses such as s3://bucket/folder.",
+            metavar="INPUT...",
+        ),
+    ],
+    output: Annotated[str, typer.Argument(help="The folder to write, or to resume in: a path or an address.")],
+    format: Annotated[Format | None, _of_input("The format of files whose ending does not name it.")] = None,  # noqa: A002
+    row: Annotated[
+        RowHolds, _of_input("What a row holds: a whole `dialogue`, or one `turn`; a dialogue's rows stand together.")
+    ] = "dialogue",
+    id_column: Annotated[
+        str | None,
+        _of_input("Column of the dialogue's name; default: `id`, or `dialogue` where a row is a turn."),
+    ] = None,
+    turns_column: Annotated[
+        str | None, _of_input("Column of turns, {speaker, text}: a list or JSON; default: `turns`.")
+    ] = None,
+    messages_column: Annotated[
+        str | None, _of_input("Column of OpenAI's chat messages: a list or JSON; default: `messages`.")
+    ] = None,
+    speaker_column: Annotated[str, _of_input("Where a row is a turn: the column of its speaker.")] = "speaker",
+    text_column: Annotated[str, _of_input("Where a row is a turn: the column of its text.")] = "text",
+    order_column: Annotated[
+        str | None, _of_input("Where a row is a turn: the column of numbers that order a dialogue's turns.")
+    ] = None,
+    speakers: Annotated[
+        str | None, _of_input("Names of speakers beside `user` and `system`, such as `human=user,bot=system`.")
+    ] = None,
+    system_column: Annotated[str | None, _of_input("Column of the chatbot's name, for the report.")] = None,
+    day_column: Annotated[str | None, _of_input("Column of the dialogue's day or time, for the report.")] = None,
+    scorers: Annotated[
+        str | None, _of_scoring("--scorers", "Scorers to ask, separated by commas; default: all but stand-ins.")
+    ] = None,
+    scorer_options: Annotated[
+        str | None,
+        _of_scoring("--options", 'Options by scorer, as JSON or a file of it: {"fed": {"qualities": ["fluent"]}}.'),
+    ] = None,
+    models: Annotated[
+        str | None,
+        _of_scoring("--models", "Bundles, separated by commas: names, or folders with a /; default: the starters."),
+    ] = None,
+    redis: Annotated[
+        str | None,
+        _of_scoring("--redis", "A Redis that keeps scores of equal turns: its address, or a file that holds it."),
+    ] = None,
+    redis_namespace: Annotated[
+        str, _of_scoring("--redis-namespace", "The namespace of the kept scores; a service's is `default`.")
+    ] = NAMESPACE,
+    device: Annotated[
+        str, _of_scoring("--device", "Where to compute: `cpu`, `auto`, or a device such as `cuda:0`.")
+    ] = "cpu",
+    max_batch_tokens: Annotated[
+        int | None, _of_scoring("--max-batch-tokens", "Most tokens in one batch; default: as measured.", min=1)
+    ] = None,
+    engine: Annotated[Literal["local", "ray"], _of_work("What processes the blocks.")] = "local",
+    address: Annotated[
+        str | None, _of_work("A Ray cluster's address, or `auto` on one of its nodes; default: Ray here, for this run.")
+    ] = None,
+    workers: Annotated[
+        int | None,
+        _of_work(
+            "Most processes, each with an engine of one thread; default: the usable CPUs, on a Ray cluster as many "
+            "as fit.",
+            min=1,
+        ),
+    ] = None,
+    block_dialogues: Annotated[
+        int, _of_work("Dialogues that are committed together: what a killed worker loses.", min=1)
+    ] = BLOCK_DIALOGUES,
+) -> None:
+    """Scores every system turn of the input into tables of Parquet.
+
+    Repeat the command to resume a stopped run: what is committed is not scored again. Rows that cannot be scored stand
+    in the table `set_aside`, with the reason. Exit code 0: done; 1: refused or failed; 3: stopped, repeat the command.
+    """
+    if turns_column is not None and messages_column is not None:
+        raise typer.BadParameter("give either --messages-column or --turns-column", param_hint="--messages-column")
+    run_elsewhere = _choose_elsewhere(engine, address, workers, device)
+    columns = Columns(
+        row=row, id=id_column, turns=turns_column, messages=messages_column, speaker=speaker_column, text=text_column,
+        order=order_column, speakers=_read_speakers(speakers), system=system_column, day=day_column,
+    )  # fmt: skip
+    asked, named = _split(scorers, "--scorers"), _split(models, "--models")
+    choice = EngineChoice(
+        models=named, scorers=asked, options=_read_options(scorer_options), device=device,
+        max_batch_tokens=max_batch_tokens, redis=_read_redis(redis), namespace=_read_namespace(redis_namespace),
+    )  # fmt: skip
+    with reported_errors():
+        choose_bundles(named, asked)  # what is wrong with it is found before anything is read
+        refuse_within(inputs, output)
+        job = CorpusJob(
+            files=find_files(inputs, format), output=output, columns=columns, choice=choice,
+            block_dialogues=block_dialogues, run_elsewhere=run_elsewhere,
+            workers=workers or (usable_cpus() if device == "cpu" else 1),
+        )  # fmt: skip
+        totals = run_job(job)
+    told = f"{totals['turns']:,.0f} turns of {totals['dialogues']:,.0f} dialogues are in {output}"
+    typer.echo(f"turnscore: {told}; set aside: {totals['set_aside']:,.0f}", err=True)
+
+
+@app.command()
+def report(
+    output: Annotated[str, typer.Argument(help="A folder that `score` wrote or is still writing.")],
+    html: Annotated[Path | None, typer.Option(dir_okay=False, help="Also write an HTML page to this file.")] = None,
+) -> None:
+    """Summarise the scores by scorer, system and day, what drifted, and the worst and best dialogues."""
+    try:
+        from turnscore_corpus.report import make_page, make_text, read_corpus
+    except ModuleNotFoundError as error:
+        typer.echo(f"error: a report needs {error.name}: pip install ./assessment in a checkout of turnscore", err=True)
+        raise typer.Exit(1) from None
+
+    with reported_errors():
+        corpus = read_corpus(output)
+        typer.echo(make_text(corpus), nl=False)
+        if html is not None:
+            command = shlex.join(["turnscore", *sys.argv[1:]])
+            html.write_text(make_page(corpus, command, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"), encoding="utf-8")
+
+
+def _split(text: str | None, option: str) -> tuple[str, ...] | None:
+    """The words between commas. Raises a usage error for an empty one."""
+    if text is None:
+        return None
+    found = tuple(each.strip() for each in text.split(","))
+    if not all(found):
+        raise typer.BadParameter("has an empty name", param_hint=option)
+    return found
+
+
+def _read_speakers(text: str | None) -> tuple[tuple[str, Speaker], ...]:
+    """Which speaker each name stands for."""
+    found: list[tuple[str, Speaker]] = []
+    for word in _split(text, "--speakers") or ():
+        name, _, speaker = word.partition("=")
+        if not name or speaker not in ("user", "system"):
+            raise typer.BadParameter(f"{word!r} must be NAME=user or NAME=system", param_hint="--speakers")
+        found.append((name, cast("Speaker", speaker)))
+    return tuple(found)
+
+
+def _read_redis(text: str | None) -> str | None:
+    """The address, read from a file where one is named, so that no password stands on a command line."""
+    if text is None:
+        return None
+    try:
+        from turnscore_service.settings.cache import read_address
+    except ModuleNotFoundError:
+        text = "takes the service's package: install turnscore-corpus[redis]"
+        raise typer.BadParameter(text, param_hint="--redis") from None
+    try:
+        found = text if "://" in text else Path(text).read_text(encoding="utf-8").strip()
+        read_address(found)
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(str(error), param_hint="--redis") from None
+    return found
+
+
+def _read_namespace(text: str) -> str:
+    """The name, checked as the cache checks it."""
+    try:
+        return _NAMESPACE.validate_python(text)
+    except ValidationError as error:
+        raise typer.BadParameter(describe_refusal(error)[1], param_hint="--redis-namespace") from None
+
+
+def _read_options(text: str | None) -> dict[str, dict[str, Any]]:
+    """Options by scorer, from JSON or from a file of JSON."""
+    if text is None:
+        return {}
+    try:
+        raw = text if text.lstrip().startswith("{") else Path(text).read_text(encoding="utf-8")
+        return _OPTIONS.validate_python(json.loads(raw))
+    except ValidationError as error:
+        raise typer.BadParameter(": ".join(describe_refusal(error)), param_hint="--options") from None
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"is neither JSON nor a file of it: {error}", param_hint="--options") from None
+
+
+def _choose_elsewhere(engine: str, address: str | None, workers: int | None, device: str) -> RunElsewhere | None:
+    """The engine's function; None for processes of this machine. Raises a usage error if Ray or an option is missing.
+
+    On a CUDA device each worker takes one GPU.
+    """
+    if engine == "local":
+        if address is not None:
+            raise typer.BadParameter("needs --engine ray", param_hint="--address")
+        return None
+    try:
+        from turnscore_corpus.engines.ray_engine import run_on_ray
+    except ImportError as error:
+        raise typer.BadParameter(
+            f"ray cannot be imported ({error}); install turnscore-corpus with the extra `ray`", param_hint="--engine"
+        ) from None
+    gpus = 1.0 if device.startswith("cuda") else 0.0
+    return partial(run_on_ray, RayChoice(address=address, workers=workers, gpus_per_worker=gpus))

@@ -1,1 +1,0 @@
-"""The `turnscore corpus` command: options, progress and the closing summary. Scores nothing itself."""

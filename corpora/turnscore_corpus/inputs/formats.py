@@ -1,0 +1,375 @@
+"""The rows of Parquet, JSON lines and CSV files in order, and from where reading can begin."""
+
+import codecs
+import csv
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate, chain, islice
+from typing import Any, NoReturn, Protocol
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from turnscore_corpus.errors import BadInputError
+from turnscore_corpus.inputs.columns import Columns
+from turnscore_corpus.inputs.files import MOST_BYTES, InputFile, read_lines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawRecord:
+    """One row: its number from 1, and its fields or why they cannot be read."""
+
+    row: int
+    fields: Mapping[str, Any] | None
+    fault: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The end of a row, for planning."""
+
+    size_bytes: int
+    """Bytes of the row, unpacked; an estimate where the rows are not read."""
+    end: int | None
+    """The position of the next row in the file; None where reading cannot begin there."""
+    dialogue: str | None = None
+    """The dialogue that the row belongs to, where a row is a turn and names one."""
+
+
+Row = tuple[dict[str, Any], str | None]
+"""The fields that can be read, and the fault of the first that cannot."""
+
+
+def rows_of(batch: Any) -> Iterator[Row]:
+    """The batch's rows in order. Nanoseconds are cut to microseconds, the resolution of Python's times."""
+    columns = {name: _cut_times(batch.column(name)) for name in batch.schema.names}
+    try:
+        values = {name: column.to_pylist() for name, column in columns.items()}
+    except pa.ArrowException:
+        raise
+    except (ValueError, OverflowError):
+        for place in range(batch.num_rows):
+            yield _row_at(place, columns)
+    else:
+        for place in range(batch.num_rows):
+            yield {name: column[place] for name, column in values.items()}, None
+
+
+def _row_at(place: int, columns: dict[str, Any]) -> Row:
+    fields, fault = {}, None
+    for name, column in columns.items():
+        try:
+            fields[name] = column[place].as_py()
+        except pa.ArrowException:
+            raise
+        except UnicodeDecodeError:
+            fault = f"column {name!r} holds what is not UTF-8"
+        except (ValueError, OverflowError):
+            fault = f"column {name!r} holds a time that is out of range"
+    return fields, fault
+
+
+def _cut_times(column: Any) -> Any:
+    kind = _without_nanoseconds(column.type)
+    return column if kind == column.type else column.cast(kind, safe=False)
+
+
+def _without_nanoseconds(kind: Any) -> Any:
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return pa.timestamp("us", tz=kind.tz)
+    if pa.types.is_time64(kind) and kind.unit == "ns":
+        return pa.time64("us")
+    if pa.types.is_duration(kind) and kind.unit == "ns":
+        return pa.duration("us")
+    if pa.types.is_struct(kind):
+        return pa.struct([_retyped(kind.field(place)) for place in range(kind.num_fields)])
+    if pa.types.is_list(kind):
+        return pa.list_(_retyped(kind.value_field))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_retyped(kind.value_field))
+    return kind
+
+
+def _retyped(field: Any) -> Any:
+    return field.with_type(_without_nanoseconds(field.type))
+
+
+_ROWS_AT_ONCE = 64
+"""Rows converted to Python objects together. Chosen: 64 of the largest dialogues are 0.5 GB, of common ones 0.1 MB."""
+_BUFFER_BYTES = 1024 * 1024
+_READ_ERRORS = (OSError, pa.ArrowException)
+
+
+class ParquetRecords:
+    """The rows of one file."""
+
+    def __init__(self, file: InputFile, columns: Columns) -> None:
+        self._file = file
+        self._columns = columns
+        source = file.open_for_seeking()
+        try:
+            self._parquet = parquet.ParquetFile(source, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+        except _READ_ERRORS as error:
+            raise BadInputError(f"{file.place} is no whole Parquet file: {error}") from None
+        groups = [self._parquet.metadata.row_group(each) for each in range(self._parquet.metadata.num_row_groups)]
+        self._groups = [int(each.num_rows) for each in groups]
+        self._begins = list(accumulate(self._groups, initial=0))[:-1]
+        self._sizes = [int(each.total_byte_size) for each in groups]
+        self._needed = columns.needed(file.place, list(self._parquet.schema_arrow.names))
+
+    def marks(self) -> Iterator[Mark]:
+        """One for each row, by the file's own table of contents; names of dialogues are read."""
+        names = self._rows(0, [self._columns.id_column]) if self._columns.row == "turn" else None
+        flat = (fields.get(self._columns.id_column) for fields, _ in names) if names is not None else None
+        for rows, size in zip(self._groups, self._sizes, strict=True):
+            for _ in range(rows):
+                name = next(flat) if flat is not None else None
+                yield Mark(size // rows, None, None if name is None else str(name) or None)
+
+    def records(self, start: int, offset: int | None) -> Iterator[RawRecord]:
+        """The rows from there on; `start` must be the first of a group."""
+        for row, (fields, fault) in enumerate(self._rows(start, self._needed), start=start + 1):
+            yield RawRecord(row=row, fields=fields, fault=fault)
+
+    def restarts_at(self, row: int) -> int:
+        """The first row of the group that the row is in."""
+        return max((each for each in self._begins if each <= row), default=0)
+
+    def _rows(self, start: int, columns: list[str]) -> Iterator[Row]:
+        groups = [place for place, begin in enumerate(self._begins) if begin >= start]
+        try:
+            for batch in self._parquet.iter_batches(
+                batch_size=_ROWS_AT_ONCE, row_groups=groups, columns=columns, use_threads=False
+            ):
+                yield from rows_of(batch)
+        except _READ_ERRORS as error:
+            raise BadInputError(f"{self._file.place} cannot be read to its end: {error}") from None
+
+
+_LOOKED_AT = 100
+"""Lines that say which fields there are. Chosen: a field that stands in fewer than one in a hundred is looked for in
+vain, and can be left unnamed."""
+
+
+class JsonLines:
+    """The lines of one file, plain or packed."""
+
+    def __init__(self, file: InputFile, columns: Columns) -> None:
+        self._file = file
+        self._columns = columns
+
+    def marks(self) -> Iterator[Mark]:
+        """One mark for each line, with the dialogue's name where a row is a turn."""
+        self._check_columns()
+        names = self._columns.row == "turn"
+        before = 0
+        for raw, end in self._lines(0):
+            fields = _parse(raw)[0] if names and raw is not None and raw.strip() else None
+            yield Mark(end - before, None if self._file.packing else end, _name_in(fields, self._columns))
+            before = end
+
+    def records(self, start: int, offset: int | None) -> Iterator[RawRecord]:
+        """The lines from there on. A blank line is a record without fields or fault."""
+        for row, (raw, _) in enumerate(self._lines(offset or 0), start=start + 1):
+            if raw is None:
+                yield RawRecord(row=row, fields=None, fault=f"the line has more than {MOST_BYTES} bytes")
+            elif not raw.strip():
+                yield RawRecord(row=row, fields=None)
+            else:
+                fields, fault = _parse(raw)
+                yield RawRecord(row=row, fields=fields, fault=fault)
+
+    def restarts_at(self, row: int) -> int:
+        """Always the first row: only a mark knows where a line lies."""
+        return 0
+
+    def _check_columns(self) -> None:
+        """Raises BadColumnsError where none of the first lines has a column that was named."""
+        first = (_parse(raw)[0] for raw, _ in islice(self._lines(0), _LOOKED_AT) if raw is not None and raw.strip())
+        known = list(dict.fromkeys(chain.from_iterable(fields for fields in first if fields is not None)))
+        if known:
+            self._columns.needed(self._file.place, known)
+
+    def _lines(self, offset: int) -> Iterator[tuple[bytes | None, int]]:
+        try:
+            with self._file.open() if self._file.packing else self._file.open_for_seeking() as stream:
+                if offset:
+                    stream.seek(offset)
+                yield from read_lines(stream, offset)
+        except OSError as error:
+            raise BadInputError(f"{self._file.place} cannot be read to its end: {error}") from None
+
+
+def _name_in(fields: Mapping[str, Any] | None, columns: Columns) -> str | None:
+    name = None if fields is None else fields.get(columns.id_column)
+    return None if name is None else str(name) or None
+
+
+def _parse(raw: bytes | None) -> tuple[dict[str, Any] | None, str | None]:
+    """The line's object, or why there is none."""
+    try:
+        fields = json.loads((raw or b"").decode("utf-8-sig"), parse_constant=_refuse_constant, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        reason = f"{error.msg} at character {error.pos}" if isinstance(error, json.JSONDecodeError) else _reason(error)
+        return None, f"the line is not JSON: {reason}"
+    return (fields, None) if isinstance(fields, dict) else (None, "the line is not a JSON object")
+
+
+def _reason(error: Exception) -> str:
+    """The message without the line's content, which an error of decoding repeats."""
+    return "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("a number is larger than a number can be")
+    return number
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not valid JSON")
+
+
+csv.field_size_limit(min(sys.maxsize, MOST_BYTES))  # the default of 128 kB is less than a dialogue takes
+
+
+class CsvRecords:
+    """The records of one file, plain or packed."""
+
+    def __init__(self, file: InputFile, columns: Columns) -> None:
+        self._file = file
+        self._columns = columns
+        self._header, self._body = self._read_header()
+        columns.needed(file.place, self._header)
+
+    def marks(self) -> Iterator[Mark]:
+        """One mark for each record, with the dialogue's name where a row is a turn."""
+        name_at = self._header.index(self._columns.id_column) if self._columns.row == "turn" else None
+        before = self._body
+        for cells, end in self._cells(self._body):
+            name = cells[name_at] or None if name_at is not None and name_at < len(cells) else None
+            yield Mark(end - before, None if self._file.packing else end, name)
+            before = end
+
+    def records(self, start: int, offset: int | None) -> Iterator[RawRecord]:
+        """The records from `start` on. A record with another width than the header's is a fault."""
+        for row, (cells, _) in enumerate(self._cells(offset or self._body), start=start + 1):
+            if not cells:
+                yield RawRecord(row=row, fields=None)
+            elif len(cells) != len(self._header):
+                fault = f"the record has {len(cells)} cells, the header {len(self._header)}"
+                fields = dict(zip(self._header, cells, strict=False)) if self._columns.row == "turn" else None
+                yield RawRecord(row=row, fields=fields, fault=fault)
+            else:
+                yield RawRecord(row=row, fields=dict(zip(self._header, cells, strict=True)))
+
+    def restarts_at(self, row: int) -> int:
+        """Always the first row: only a mark knows where a record lies."""
+        return 0
+
+    def _read_header(self) -> tuple[list[str], int]:
+        for cells, end in self._cells(0):
+            if len(set(cells)) < len(cells):
+                raise BadInputError(f"{self._file.place}: two columns of its first line have one name")
+            return cells, end
+        raise BadInputError(f"{self._file.place} is empty: its first line must name the columns")
+
+    def _cells(self, offset: int) -> Iterator[tuple[list[str], int]]:
+        """The records with the position behind each."""
+        place = offset
+
+        def lines(stream: Any) -> Iterator[str]:
+            nonlocal place
+            for raw, end in read_lines(stream, 0 if self._file.packing else offset):
+                if self._file.packing and end <= offset:
+                    continue
+                if raw is None:
+                    raise BadInputError(f"{self._file.place}: a line has more than {MOST_BYTES} bytes")
+                if place == 0:
+                    raw = raw.removeprefix(codecs.BOM_UTF8)  # a quote behind it would not begin a cell
+                place = end
+                # What is not UTF-8 becomes lone surrogates, which no turn may hold: the turn is set aside, by its name.
+                yield raw.decode("utf-8", "surrogateescape")
+
+        try:
+            with self._file.open() if self._file.packing else self._file.open_for_seeking() as stream:
+                if offset and not self._file.packing:
+                    stream.seek(offset)
+                reader = csv.reader(lines(stream), strict=True)
+                for cells in reader:
+                    yield cells, place
+        except OSError as error:
+            raise BadInputError(f"{self._file.place} cannot be read to its end: {error}") from None
+        except csv.Error as error:
+            raise BadInputError(f"{self._file.place}: behind byte {place}: {error}") from None
+
+
+class RecordFile(Protocol):
+    """A file's records."""
+
+    def marks(self) -> Iterator[Mark]:
+        """A mark for every row, in order: enough to cut the file into blocks. Raises BadInputError for a torn file."""
+
+    def records(self, start: int, offset: int | None) -> Iterator[RawRecord]:
+        """The records from row `start` on, counted from 0; `offset` is that row's position, where a mark has one."""
+
+    def restarts_at(self, row: int) -> int:
+        """The row from which reading must begin to reach that row."""
+
+
+_KINDS: dict[str, Callable[[InputFile, Columns], RecordFile]] = {
+    "parquet": ParquetRecords,
+    "jsonl": JsonLines,
+    "csv": CsvRecords,
+}
+
+
+def open_records(file: InputFile, columns: Columns) -> RecordFile:
+    """The file's records. Raises BadInputError; BadColumnsError where the file lists its columns and one is missing."""
+    return _KINDS[file.format](file, columns)
+
+
+@dataclass
+class _Reading:
+    """How far one file was read."""
+
+    key: tuple[InputFile, Columns]
+    row: int
+    records: Iterator[RawRecord]
+    file: RecordFile
+
+
+class RecordReader:
+    """Reads ranges of rows, and keeps the file open: ranges in order cost one pass over a packed file."""
+
+    def __init__(self) -> None:
+        self._reading: _Reading | None = None
+
+    def read(self, file: InputFile, columns: Columns, start: int, rows: int, offset: int | None) -> Iterator[RawRecord]:
+        """That many records from `start` on. Raises BadInputError where the file has fewer."""
+        reading = self._open(file, columns, start, offset)
+        self._reading = None  # a caller that stops early leaves no half-read file
+        while reading.row < start + rows:
+            record = next(reading.records, None)
+            if record is None:
+                raise BadInputError(f"{file.place} ends at row {reading.row}; it was longer when the run began")
+            reading.row += 1
+            if reading.row > start:
+                yield record
+        self._reading = reading
+
+    def _open(self, file: InputFile, columns: Columns, start: int, offset: int | None) -> _Reading:
+        known = self._reading
+        if known is not None and known.key == (file, columns):
+            begin = start if offset is not None else known.file.restarts_at(start)
+            if begin <= known.row <= start:
+                return known
+            opened: RecordFile = known.file
+        else:
+            opened = open_records(file, columns)
+        begin = start if offset is not None else opened.restarts_at(start)
+        return _Reading((file, columns), begin, opened.records(begin, offset), opened)
