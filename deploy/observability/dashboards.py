@@ -53,7 +53,7 @@ def _recorded(series: str, by: str, selector: str = "") -> tuple[str, str]:
 
 
 SERVICE = [
-    Panel(title="Calls per second", queries=[_rate("turnscore_requests_total", "door, call")], unit="reqps"),
+    Panel(title="Calls per second", queries=[_rate("turnscore_requests_total", "transport, call")], unit="reqps"),
     Panel(title="Calls by code", queries=[_rate("turnscore_requests_total", "code")], unit="reqps"),
     Panel(title="Time of a call", queries=_quantiles("turnscore_request_seconds", "call"), unit="s"),
     Panel(
@@ -67,7 +67,9 @@ SERVICE = [
     Panel(title="Turns in flight", queries=[_total("turnscore_items_in_flight", "scorer")]),
     Panel(title="Queued turns", queries=[_total("turnscore_queued_items", "scorer")]),
     Panel(title="Refused turns", queries=[_rate("turnscore_refused_items_total", "scorer, reason")], unit="ops"),
-    Panel(title="Calls shed undecoded", queries=[_rate("turnscore_requests_shed_total", "door, call")], unit="reqps"),
+    Panel(
+        title="Calls shed undecoded", queries=[_rate("turnscore_requests_shed_total", "transport, call")], unit="reqps"
+    ),
     Panel(title="Turns by outcome", queries=[_rate("turnscore_items_total", "scorer, outcome")], unit="ops"),
     Panel(title="Turns by API key", queries=[_rate("turnscore_key_turns_total", "key, outcome")], unit="ops"),
     Panel(title="Stages replaced", queries=[_rate("turnscore_stage_deaths_total", "stage")], unit="ops"),

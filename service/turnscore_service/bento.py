@@ -1,4 +1,4 @@
-"""The BentoML service: life cycle, readiness and workers. Hands every request to the doors; no logic."""
+"""The BentoML service: life cycle, readiness and workers. Hands every request to the API."""
 
 import asyncio
 import logging
@@ -11,9 +11,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from turnscore_service._patches.bentoml_metrics import FullDiskError, refuse_full_disk
 from turnscore_service._patches.uvicorn_websocket import install_protocols
 from turnscore_service.api.grpc.server import GrpcServer, UnusableCertificateError
-from turnscore_service.api.http.app import create_http_door
+from turnscore_service.api.http.app import HttpApi
 from turnscore_service.api.http.exchange import serving_with
-from turnscore_service.api.http.shedding_door import SheddingDoor
 from turnscore_service.auth.access import UnusableKeysError
 from turnscore_service.lifecycle.admin import AdminSocket, UnusableFolderError, prepare_folder, unusable
 from turnscore_service.lifecycle.runtime import Runtime
@@ -60,8 +59,8 @@ _SUPERVISOR = os.getppid()
 _SETTINGS = read_settings()
 set_up_logging(_SETTINGS.log_level)  # BentoML has set its own up before; so its supervisor's lines are JSON too
 _RUNTIME, _GRPC = _prepare(_SETTINGS)
-_DOOR = SheddingDoor(create_http_door(_RUNTIME), _RUNTIME)
-install_protocols(serving_with(_SETTINGS, _DOOR))
+_API = HttpApi(_RUNTIME)
+install_protocols(serving_with(_SETTINGS, _API))
 _LOGGER = logging.getLogger("turnscore.bento")
 
 
@@ -78,19 +77,19 @@ async def _open_admin_socket(worker: int) -> AdminSocket | None:
     return admin
 
 
-class FrontDoor:
-    """Sends every request straight to the HTTP door, so that all paths, /livez too, have one error shape.
+class ApiMiddleware:
+    """Sends every request straight to the API, so that all paths, /livez too, have one error shape.
 
-    Under BentoML's server none comes here (`install_protocols`); under another one that runs the app all do.
+    Not used under `bentoml serve` (`install_protocols`); other ASGI servers call it for every request.
     """
 
-    def __init__(self, app: ASGIApp, door: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, api: ASGIApp) -> None:
         self._app = app
-        self._door = door
+        self._api = api
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """BentoML keeps the life cycle; everything else is the door's."""
-        await (self._app if scope["type"] == "lifespan" else self._door)(scope, receive, send)
+        """BentoML keeps the life cycle; everything else is the API's."""
+        await (self._app if scope["type"] == "lifespan" else self._api)(scope, receive, send)
 
 
 @bentoml.service(
@@ -131,4 +130,4 @@ class TurnScore:
         await _RUNTIME.stop()
 
 
-TurnScore.add_asgi_middleware(FrontDoor, door=_DOOR)  # type: ignore[attr-defined]
+TurnScore.add_asgi_middleware(ApiMiddleware, api=_API)  # type: ignore[attr-defined]

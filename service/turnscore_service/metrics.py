@@ -24,12 +24,12 @@ _SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75)
 REQUESTS = Counter(
     "turnscore_requests_total",
     "Calls of the API. The code is `ok`, the error's code, or `departed` if the caller left.",
-    ["door", "call", "code"],
+    ["transport", "call", "code"],
 )
 REQUEST_SECONDS = Histogram(
     "turnscore_request_seconds",
     "Time from the first byte read to the finished reply.",
-    ["door", "call"],
+    ["transport", "call"],
     buckets=_SECONDS,
 )
 KEY_TURNS = Counter(
@@ -61,7 +61,7 @@ SHED = Counter(
     "turnscore_requests_shed_total",
     "Calls with code `overloaded` that were refused before they were decoded, because all calls "
     "before them had been refused.",
-    ["door", "call"],
+    ["transport", "call"],
 )
 ITEMS_IN_FLIGHT = Gauge(
     "turnscore_items_in_flight", "Turns admitted and not yet answered.", ["scorer"], multiprocess_mode="livesum"

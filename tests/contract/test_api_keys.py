@@ -1,4 +1,4 @@
-"""API keys at every door: who is let in, what stays open, what a key may spend, and what is written of it."""
+"""API keys at every transport: who is let in, what stays open, what a key may spend, and what is written of it."""
 
 import asyncio
 import hashlib
@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from prometheus_client import REGISTRY
 from support.grpc_serving import error_of
-from support.open_doors import Doors, serve_doors
+from support.transports import Transports, serve_transports
 from turnscore_client import AsyncTurnScoreClient, UnauthenticatedError
 from turnscore_service.log_setup import set_up_logging
 from turnscore_wire import ConversationReply, ErrorReply
@@ -46,8 +46,8 @@ KEYS = {
 
 
 @pytest.fixture
-async def doors() -> AsyncIterator[Doors]:
-    async with serve_doors({"keys": KEYS}) as opened:
+async def transports() -> AsyncIterator[Transports]:
+    async with serve_transports({"keys": KEYS}) as opened:
         yield opened
 
 
@@ -58,59 +58,61 @@ async def grpc_refusal(call: Any) -> grpc.aio.AioRpcError:
 
 
 @pytest.mark.parametrize("credentials", CREDENTIALS)
-async def test_a_known_key_opens_every_door(doors: Doors, credentials: tuple[str, str]):
-    scored = await doors.http.post("/v1/score", json={"response": "a b"}, headers=[credentials])
+async def test_a_known_key_opens_every_transport(transports: Transports, credentials: tuple[str, str]):
+    scored = await transports.http.post("/v1/score", json={"response": "a b"}, headers=[credentials])
     assert scored.json()["scores"]["fake"]["value"] == 0.02
-    assert (await doors.http.get("/v1/models", headers=[credentials])).status_code == 200
-    stub = TurnScorerStub(doors.grpc)
+    assert (await transports.http.get("/v1/models", headers=[credentials])).status_code == 200
+    stub = TurnScorerStub(transports.grpc)
     reply = await stub.Score(turnscore_pb2.ScoreRequest(response="a b"), metadata=[credentials])
     assert reply.scores["fake"].value == 0.02
     stream = stub.ScoreStream(metadata=[credentials])
     await stream.write(turnscore_pb2.ConversationMessage(turn={"speaker": "SPEAKER_USER", "text": "hi"}))
     assert (await stream.read()).ack.index == 0
     stream.cancel()
-    async with connect(doors.websocket, additional_headers=[credentials]) as socket:
+    async with connect(transports.websocket, additional_headers=[credentials]) as socket:
         await socket.send(json.dumps({"turn": USER}))
         assert "ack" in json.loads(await socket.recv())
 
 
 @pytest.mark.parametrize("credentials", STRANGERS)
-async def test_without_a_known_key_every_door_is_shut(doors: Doors, credentials: tuple[str, str] | None):
+async def test_without_a_known_key_every_transport_is_shut(transports: Transports, credentials: tuple[str, str] | None):
     headers = [credentials] if credentials else []
     for response in [
-        *[await doors.http.post(f"/v1/{call}", json=fields, headers=headers) for call, fields, _ in CALLS],
-        await doors.http.get("/v1/models", headers=headers),
+        *[await transports.http.post(f"/v1/{call}", json=fields, headers=headers) for call, fields, _ in CALLS],
+        await transports.http.get("/v1/models", headers=headers),
     ]:
         assert response.status_code == 401
         assert response.headers["www-authenticate"] == 'Bearer realm="turnscore"'
         assert ErrorReply.model_validate_json(response.content).error.code == "unauthenticated"
-    stub = TurnScorerStub(doors.grpc)
+    stub = TurnScorerStub(transports.grpc)
     for method in ("Score", "ScoreBatch", "ScoreDialogue", "Rank", "Models"):
-        empty = doors.grpc.unary_unary(f"/turnscore.v1.TurnScorer/{method}")(b"", metadata=headers)
+        empty = transports.grpc.unary_unary(f"/turnscore.v1.TurnScorer/{method}")(b"", metadata=headers)
         error = await grpc_refusal(empty)
         assert error.code() == grpc.StatusCode.UNAUTHENTICATED
         assert error_of(error).error.code == "unauthenticated"
     assert (await grpc_refusal(stub.ScoreStream(metadata=headers).read())).code() == grpc.StatusCode.UNAUTHENTICATED
     with pytest.raises(InvalidStatus) as refused:
-        await connect(doors.websocket, additional_headers=headers)
+        await connect(transports.websocket, additional_headers=headers)
     assert refused.value.response.status_code == 401
     assert refused.value.response.headers["www-authenticate"] == 'Bearer realm="turnscore"'
 
 
-async def test_a_page_offers_its_key_as_a_subprotocol(doors: Doors):
-    async with connect(doors.websocket, subprotocols=["turnscore.v1", f"turnscore.key.{KEY}"]) as socket:
+async def test_a_page_offers_its_key_as_a_subprotocol(transports: Transports):
+    async with connect(transports.websocket, subprotocols=["turnscore.v1", f"turnscore.key.{KEY}"]) as socket:
         assert socket.subprotocol == "turnscore.v1"
         await socket.send(json.dumps({"turn": USER}))
         assert "ack" in json.loads(await socket.recv())
     with pytest.raises(InvalidStatus) as refused:
-        await connect(doors.websocket, subprotocols=["turnscore.v1", "turnscore.key.ts_another"])
+        await connect(transports.websocket, subprotocols=["turnscore.v1", "turnscore.key.ts_another"])
     assert refused.value.response.status_code == 401
 
 
-async def test_the_client_sends_its_key_and_tells_a_wrong_one_by_type(doors: Doors, caplog: pytest.LogCaptureFixture):
+async def test_the_client_sends_its_key_and_tells_a_wrong_one_by_type(
+    transports: Transports, caplog: pytest.LogCaptureFixture
+):
     caplog.set_level(logging.INFO, "uvicorn.error")  # as the service sets it
     caplog.set_level(logging.DEBUG)
-    url = str(doors.http.base_url)
+    url = str(transports.http.base_url)
     async with AsyncTurnScoreClient(url, api_key=KEY) as client:
         assert (await client.score(response="a b")).scores["fake"].value == 0.02
         async with client.conversation() as conversation:
@@ -125,27 +127,27 @@ async def test_the_client_sends_its_key_and_tells_a_wrong_one_by_type(doors: Doo
     assert not [each for each in caplog.messages if KEY in each or "ts_another" in each]
 
 
-async def test_health_and_what_describes_the_service_stay_open(doors: Doors):
+async def test_health_and_what_describes_the_service_stay_open(transports: Transports):
     for path in ("/livez", "/readyz", "/metrics", "/openapi.json", "/docs"):
-        assert (await doors.http.get(path)).status_code == 200, path
-    health = health_pb2_grpc.HealthStub(doors.grpc)
+        assert (await transports.http.get(path)).status_code == 200, path
+    health = health_pb2_grpc.HealthStub(transports.grpc)
     assert (await health.Check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING
 
     def describe() -> int:
-        with grpc.insecure_channel(doors.target) as channel:
+        with grpc.insecure_channel(transports.target) as channel:
             return len(list(ProtoReflectionDescriptorDatabase(channel).get_services()))
 
     assert await asyncio.to_thread(describe) == 3
 
 
 async def test_metrics_need_a_key_where_that_is_wanted():
-    async with serve_doors({"keys": KEYS, "metrics_need_key": True}) as doors:
-        assert (await doors.http.get("/metrics")).status_code == 401
-        assert (await doors.http.get("/metrics", headers=[CREDENTIALS[0]])).status_code == 200
+    async with serve_transports({"keys": KEYS, "metrics_need_key": True}) as transports:
+        assert (await transports.http.get("/metrics")).status_code == 401
+        assert (await transports.http.get("/metrics", headers=[CREDENTIALS[0]])).status_code == 200
 
 
-async def test_a_body_is_not_read_before_the_key(doors: Doors):
-    reader, writer = await asyncio.open_connection(doors.http.base_url.host, doors.http.base_url.port)
+async def test_a_body_is_not_read_before_the_key(transports: Transports):
+    reader, writer = await asyncio.open_connection(transports.http.base_url.host, transports.http.base_url.port)
     writer.write(b"POST /v1/score HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n{")  # the rest never comes
     assert (await asyncio.wait_for(reader.readline(), 30)).startswith(b"HTTP/1.1 401 ")
     writer.close()
@@ -156,32 +158,34 @@ def asked_for(key_name: str, outcome: str = "allowed") -> float:
 
 
 @pytest.mark.parametrize(("call", "fields", "turns"), CALLS)
-async def test_a_call_costs_its_key_the_turns_it_asks_for(doors: Doors, call: str, fields: dict[str, Any], turns: int):
+async def test_a_call_costs_its_key_the_turns_it_asks_for(
+    transports: Transports, call: str, fields: dict[str, Any], turns: int
+):
     before = asked_for("chatbot")
-    response = await doors.http.post(f"/v1/{call}", json=fields, headers=[CREDENTIALS[0]])
+    response = await transports.http.post(f"/v1/{call}", json=fields, headers=[CREDENTIALS[0]])
     assert response.status_code == 200
     assert asked_for("chatbot") == before + turns
 
 
-async def test_a_key_that_asks_for_too_much_is_told_when_to_come_back(doors: Doors):
+async def test_a_key_that_asks_for_too_much_is_told_when_to_come_back(transports: Transports):
     slow = [("authorization", f"Bearer {SLOW_KEY}")]
     refused = asked_for("slow", "refused")
     items = {"items": [{"response": str(number)} for number in range(10)]}
-    assert (await doors.http.post("/v1/score_batch", json=items, headers=slow)).status_code == 200
-    response = await doors.http.post("/v1/score", json={"response": "a"}, headers=slow)
+    assert (await transports.http.post("/v1/score_batch", json=items, headers=slow)).status_code == 200
+    response = await transports.http.post("/v1/score", json={"response": "a"}, headers=slow)
     told = ErrorReply.model_validate_json(response.content).error
     assert (response.status_code, told.code) == (429, "overloaded")
     assert int(response.headers["retry-after"]) > 900
-    over_grpc = TurnScorerStub(doors.grpc).Score(turnscore_pb2.ScoreRequest(response="a"), metadata=slow)
+    over_grpc = TurnScorerStub(transports.grpc).Score(turnscore_pb2.ScoreRequest(response="a"), metadata=slow)
     assert error_of(await grpc_refusal(over_grpc)).error.code == "overloaded"
     assert asked_for("slow", "refused") == refused + 2
-    assert (await doors.http.get("/v1/models", headers=slow)).status_code == 200
-    other = await doors.http.post("/v1/score", json={"response": "a"}, headers=[CREDENTIALS[0]])
+    assert (await transports.http.get("/v1/models", headers=slow)).status_code == 200
+    other = await transports.http.post("/v1/score", json={"response": "a"}, headers=[CREDENTIALS[0]])
     assert other.status_code == 200
 
 
-async def test_a_turn_of_a_conversation_beyond_the_budget_is_kept_and_told(doors: Doors):
-    async with connect(doors.websocket, additional_headers={"x-api-key": SLOW_KEY}) as socket:
+async def test_a_turn_of_a_conversation_beyond_the_budget_is_kept_and_told(transports: Transports):
+    async with connect(transports.websocket, additional_headers={"x-api-key": SLOW_KEY}) as socket:
         replies = []
         for number in range(11):
             await socket.send(json.dumps({"turn": {"speaker": "system", "text": f"turn {number}"}}))
@@ -199,17 +203,17 @@ async def test_the_log_names_the_key_and_never_holds_it(capsys: pytest.CaptureFi
     for handler in logging.getLogger("turnscore").handlers:
         handler.setStream(output)  # type: ignore[attr-defined]
     try:
-        async with serve_doors({"keys": KEYS}, log_requests=True) as doors:
-            await doors.http.post("/v1/score", json={"response": "a"}, headers=[CREDENTIALS[0]])
-            await doors.http.post("/v1/score", json={"response": "a"}, headers=[("x-api-key", "ts_another")])
-            stub = TurnScorerStub(doors.grpc)
+        async with serve_transports({"keys": KEYS}, log_requests=True) as transports:
+            await transports.http.post("/v1/score", json={"response": "a"}, headers=[CREDENTIALS[0]])
+            await transports.http.post("/v1/score", json={"response": "a"}, headers=[("x-api-key", "ts_another")])
+            stub = TurnScorerStub(transports.grpc)
             await stub.Score(turnscore_pb2.ScoreRequest(response="a"), metadata=[CREDENTIALS[1]])
             offered = ["turnscore.v1", f"turnscore.key.{KEY}"]
-            async with connect(doors.websocket, additional_headers=CREDENTIALS, subprotocols=offered) as socket:
+            async with connect(transports.websocket, additional_headers=CREDENTIALS, subprotocols=offered) as socket:
                 await socket.send(json.dumps({"turn": {"speaker": "system", "text": "said in private"}}))
                 await socket.recv()
             with pytest.raises(InvalidStatus):
-                await connect(doors.websocket, additional_headers={"x-api-key": "ts_another"})
+                await connect(transports.websocket, additional_headers={"x-api-key": "ts_another"})
     finally:
         for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
             logger.handlers, logger.propagate = handlers, propagate

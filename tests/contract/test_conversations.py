@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY
 from support.conditions import until
 from support.fakes import FakeScorer
 from support.listening import listening
-from turnscore_service.api.http.app import create_http_door
+from turnscore_service.api.http.app import HttpApi
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.api import HttpSettings
 from turnscore_service.settings.service import ConversationSettings, Settings
@@ -26,13 +26,13 @@ Serve = Callable[..., Any]
 
 @pytest.fixture
 def talk(serve: ServeFakes) -> Serve:
-    """The address of the door, behind the real server: `async with talk(settings, fake=...) as (address, runtime)`."""
+    """The address of HTTP, behind the real server: `async with talk(settings, fake=...) as (address, runtime)`."""
 
     @asynccontextmanager
     async def start(settings: Settings | None = None, **scorers: Any) -> AsyncIterator[tuple[str, Runtime]]:
         async with (
             serve(settings, **(scorers or {"fake": FakeScorer()})) as (_, runtime),
-            listening(create_http_door(runtime), settings) as address,
+            listening(HttpApi(runtime), settings) as address,
         ):
             yield address, runtime
 
@@ -220,7 +220,7 @@ async def test_a_socket_cut_in_the_middle_leaves_nothing_behind(talk: Serve):
 
 async def test_conversations_are_counted_once_by_how_they_ended(talk: Serve):
     def counted(code: str) -> float:
-        labels = {"door": "http", "call": "conversation", "code": code}
+        labels = {"transport": "http", "call": "conversation", "code": code}
         return REGISTRY.get_sample_value("turnscore_requests_total", labels) or 0.0
 
     codes = ("departed", "invalid_request", "deadline_exceeded", "internal")

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from support import plain_http
 from support.fakes import FakeEncoder
-from support.served_doors import served_doors
+from support.transports import served_transports
 from turnscore_client._errors import ERROR_CLASSES, ConnectionFailedError, UnexpectedReplyError
 from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_models import read_bundle, starter_bundles
@@ -55,7 +55,7 @@ def served() -> Iterator[tuple[str, str]]:
     """The addresses of HTTP and gRPC; the starters but FED, and an encoder, of which none ships."""
     bundles = [read_bundle(folder) for folder in starter_bundles() if folder.name != "fed"]
     loaded = {each.manifest.name: load_scorer(each, choose_variant(each), threads=1) for each in bundles}
-    with served_doors(encoder=FakeEncoder(), **loaded) as (http, grpc):
+    with served_transports(encoder=FakeEncoder(), **loaded) as (http, grpc):
         yield f"http://127.0.0.1:{http}", f"127.0.0.1:{grpc}"
 
 

@@ -8,7 +8,7 @@ import pytest
 from conftest import ServeFakes
 from support.fakes import NOT_A_NUMBER, POISON, FakeScorer
 from turnscore_models import BundleError
-from turnscore_service.api.http.app import create_http_door
+from turnscore_service.api.http.app import HttpApi
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import AdmissionSettings, Settings
 from turnscore_wire import ERROR_TABLE, ErrorCode, ErrorReply, Limits
@@ -106,7 +106,7 @@ async def test_a_refused_bundle_leaves_the_service_not_ready_with_the_reason():
     runtime = Runtime(Settings(), load=refuse)
     runtime.start()
     await runtime.wait_until_loaded()
-    transport = httpx.ASGITransport(create_http_door(runtime))
+    transport = httpx.ASGITransport(HttpApi(runtime))
     async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
         assert (await client.get("/livez")).status_code == 200
         for response in (
@@ -132,7 +132,7 @@ def test_every_code_has_a_status_of_its_own():
     assert len({rule.grpc_code for rule in ERROR_TABLE.values()}) == len(ERROR_TABLE)
 
 
-async def test_an_error_inside_the_door_is_told_as_internal_without_its_text(serve: ServeFakes):
+async def test_an_error_inside_the_transport_is_told_as_internal_without_its_text(serve: ServeFakes):
     async with serve(fake=FakeScorer()) as (client, runtime):
         runtime.models = lambda _: json.loads("secret")  # type: ignore[method-assign]
         response = await client.get("/v1/models")

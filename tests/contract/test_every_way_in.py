@@ -1,4 +1,4 @@
-"""The same two hundred requests through the core, both doors and every client: the same bits, the same refusals.
+"""The same two hundred requests through the core, both transports and every client: the same bits, the same refusals.
 
 On the starter bundles, with the cache turned off, so that every way has its scores computed for itself.
 """
@@ -126,9 +126,9 @@ def test_no_score_is_another_than_in_the_committed_table(ways: EveryWay):
     allowed = {} if table["instruction_set"] == instruction_set() else tolerances()
     assert list(table["scores"]) == [each.name for each in requests()]
     for request in requests():
-        for door in ("http", "grpc") if request.protobuf else ("http",):
-            row = row_of(ways.ways[door](request))
-            assert is_alike(row, table["scores"][request.name], allowed), (request.name, door)
+        for transport in ("http", "grpc") if request.protobuf else ("http",):
+            row = row_of(ways.ways[transport](request))
+            assert is_alike(row, table["scores"][request.name], allowed), (request.name, transport)
 
 
 def test_a_score_that_moved_is_seen_on_every_machine():

@@ -1,4 +1,4 @@
-"""Every form of request at its legal extremes, through both doors: the loop is never silent long, memory stays flat."""
+"""Every request at its legal extremes, over both transports: the loop is never silent long, memory stays flat."""
 
 import asyncio
 import gc
@@ -23,8 +23,7 @@ from turnscore_load.hostile.extremes import Extreme, extremes
 from turnscore_models import starter_bundles
 from turnscore_service.api.calls import decode
 from turnscore_service.api.grpc.server import GrpcServer
-from turnscore_service.api.http.app import create_http_door
-from turnscore_service.api.http.shedding_door import SheddingDoor
+from turnscore_service.api.http.app import HttpApi
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 from turnscore_wire import DialogueRequest
@@ -46,7 +45,7 @@ time; a machine that takes long to give the process its pages does so once."""
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A ready service on the starter bundles and a tiny encoder, in this loop, and its doors' addresses."""
+    """A ready service on the starter bundles and a tiny encoder, in this loop, and its transports' addresses."""
 
     runtime: Runtime
     http: str
@@ -82,7 +81,7 @@ async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Open
     runtime.start()
     await server.start()
     await runtime.wait_until_loaded()
-    async with listening(SheddingDoor(create_http_door(runtime), runtime)) as address:
+    async with listening(HttpApi(runtime)) as address:
         yield Opened(runtime, f"http://{address}", f"127.0.0.1:{server.port}")
     await server.stop()
     await runtime.stop()
@@ -135,16 +134,16 @@ async def silence_of(ask: Callable[[], Awaitable[object]]) -> float:
     return watched.longest_seconds
 
 
-@pytest.mark.parametrize("door", [over_http, over_grpc])
+@pytest.mark.parametrize("transport", [over_http, over_grpc])
 async def test_no_request_at_its_extremes_silences_the_loop(
-    opened: Opened, every: list[Extreme], slowness: float, door: Callable[[Opened, Extreme], int]
+    opened: Opened, every: list[Extreme], slowness: float, transport: Callable[[Opened, Extreme], int]
 ):
     limit, silences = LONGEST_SILENCE_SECONDS * slowness, {}
     for extreme in every:
-        if door is over_grpc and extreme.fields is None:
+        if transport is over_grpc and extreme.fields is None:
             continue
         for number in range(_TRIES):
-            silences[extreme.name] = await _silence_beside(opened, _of_other_texts(extreme, number), door)
+            silences[extreme.name] = await _silence_beside(opened, _of_other_texts(extreme, number), transport)
             if silences[extreme.name] <= limit:
                 break
     assert {name: round(each, 4) for name, each in silences.items() if each > limit} == {}
@@ -156,12 +155,12 @@ def _of_other_texts(extreme: Extreme, number: int) -> Extreme:
     return replace(extreme, body=body, fields=None if extreme.fields is None else json.loads(body))
 
 
-async def _silence_beside(opened: Opened, extreme: Extreme, door: Callable[[Opened, Extreme], int]) -> float:
+async def _silence_beside(opened: Opened, extreme: Extreme, transport: Callable[[Opened, Extreme], int]) -> float:
     """The loop's longest silence while it answers the request, which it answers or refuses as it should."""
     statuses: list[int] = []
 
     async def ask() -> None:
-        statuses.append(await asyncio.to_thread(door, opened, extreme))
+        statuses.append(await asyncio.to_thread(transport, opened, extreme))
 
     silence = await silence_of(ask)
     answers = (200, 400, 504) if extreme.name.startswith(_BOUND_BY_TOKENS) else (200, 504)

@@ -1,4 +1,4 @@
-"""FED through the HTTP door: its details, its percentiles, its options, and every turn of a dialogue in one pass."""
+"""FED through HTTP: its details, its percentiles, its options, and every turn of a dialogue in one pass."""
 
 import itertools
 import threading

@@ -1,4 +1,4 @@
-"""A key pays for turns that were admitted, and for nothing that was refused, whatever the reason and the door."""
+"""A key pays for turns that were admitted, and for nothing that was refused, whatever the reason and the transport."""
 
 import asyncio
 import hashlib
@@ -14,7 +14,7 @@ from support.conditions import until
 from support.fakes import FakeScorer
 from support.grpc_messages import METHODS, message_of
 from support.grpc_serving import error_of
-from support.open_doors import Doors, serve_doors
+from support.transports import Transports, serve_transports
 from turnscore_wire.v1.turnscore_pb2_grpc import TurnScorerStub
 from websockets.asyncio.client import connect
 
@@ -25,16 +25,16 @@ SMALL = {"max_items": 4, "max_candidates": 4, "max_turns": 8, "max_text_chars": 
 SYSTEM = {"speaker": "system", "text": "a b"}
 NUMBERS = itertools.count()
 
-Ask = Callable[[Doors, str, dict[str, Any]], Awaitable[str]]
+Ask = Callable[[Transports, str, dict[str, Any]], Awaitable[str]]
 
 
-async def ask_over_http(doors: Doors, call: str, fields: dict[str, Any]) -> str:
-    reply = await doors.http.post(f"/v1/{call}", json=fields, headers=HEADERS)
+async def ask_over_http(transports: Transports, call: str, fields: dict[str, Any]) -> str:
+    reply = await transports.http.post(f"/v1/{call}", json=fields, headers=HEADERS)
     return "ok" if reply.status_code == 200 else str(reply.json()["error"]["code"])
 
 
-async def ask_over_grpc(doors: Doors, call: str, fields: dict[str, Any]) -> str:
-    method = getattr(TurnScorerStub(doors.grpc), METHODS[call])
+async def ask_over_grpc(transports: Transports, call: str, fields: dict[str, Any]) -> str:
+    method = getattr(TurnScorerStub(transports.grpc), METHODS[call])
     try:
         await method(message_of(call, fields), metadata=HEADERS, timeout=60)
     except grpc.aio.AioRpcError as error:
@@ -66,68 +66,68 @@ REFUSED = [
 
 @pytest.mark.parametrize("ask", [ask_over_http, ask_over_grpc])
 async def test_what_is_too_large_or_invalid_costs_its_key_nothing(ask: Ask):
-    async with serve_doors(AUTH, limits=SMALL) as doors:
+    async with serve_transports(AUTH, limits=SMALL) as transports:
         before = charged(), charged("refused")
         for call, fields, code in REFUSED:
-            assert await ask(doors, call, fields) == code
+            assert await ask(transports, call, fields) == code
         assert (charged(), charged("refused")) == before
-        assert await ask(doors, "score", {"response": "a"}) == "ok"
+        assert await ask(transports, "score", {"response": "a"}) == "ok"
         assert charged() == before[0] + 1
 
 
 @pytest.mark.parametrize("ask", [ask_over_http, ask_over_grpc])
 async def test_an_overload_costs_its_key_nothing_however_often_it_is_tried(ask: Ask):
     scorer = FakeScorer()
-    async with serve_doors(AUTH, scorer, admission={"max_items": 1}) as doors:
+    async with serve_transports(AUTH, scorer, admission={"max_items": 1}) as transports:
         scorer.gate.clear()
-        held = asyncio.create_task(ask(doors, "score_batch", fresh(2)))
+        held = asyncio.create_task(ask(transports, "score_batch", fresh(2)))
         try:
             await until(lambda: len(scorer.batches) > 0)
             before = charged()
-            assert [await ask(doors, "score_batch", fresh(100)) for _ in range(5)] == ["overloaded"] * 5
+            assert [await ask(transports, "score_batch", fresh(100)) for _ in range(5)] == ["overloaded"] * 5
             assert charged() == before
         finally:
             scorer.gate.set()
         assert await held == "ok"
-        assert await ask(doors, "score_batch", fresh(3)) == "ok"
+        assert await ask(transports, "score_batch", fresh(3)) == "ok"
         assert charged() == before + 3
 
 
 async def test_wrong_items_of_a_batch_cost_nothing_beside_the_right_ones():
-    async with serve_doors(AUTH, limits=SMALL) as doors:
+    async with serve_transports(AUTH, limits=SMALL) as transports:
         before = charged()
         items = [{"response": "a"}, {"response": ""}, {"response": "a" * 101}, {"response": "a", "scorers": ["mood"]}]
-        assert await ask_over_http(doors, "score_batch", {"items": items}) == "ok"
+        assert await ask_over_http(transports, "score_batch", {"items": items}) == "ok"
         assert charged() == before + 1
 
 
 async def test_what_the_cache_knows_is_paid_for_too():
-    async with serve_doors(AUTH) as doors:
+    async with serve_transports(AUTH) as transports:
         before = charged()
         for _ in range(10):
-            assert await ask_over_http(doors, "score", {"response": "known"}) == "ok"
+            assert await ask_over_http(transports, "score", {"response": "known"}) == "ok"
         assert charged() == before + 10
-        assert await ask_over_http(doors, "score", {"response": "known"}) == "overloaded"
+        assert await ask_over_http(transports, "score", {"response": "known"}) == "overloaded"
 
 
 async def test_turns_that_ask_at_once_do_not_share_what_is_left_for_one():
-    async with serve_doors(AUTH) as doors:
+    async with serve_transports(AUTH) as transports:
         before = charged()
-        assert await ask_over_http(doors, "score_batch", fresh(9)) == "ok"
-        codes = await asyncio.gather(*(ask_over_http(doors, "score_batch", fresh(5)) for _ in range(6)))
+        assert await ask_over_http(transports, "score_batch", fresh(9)) == "ok"
+        codes = await asyncio.gather(*(ask_over_http(transports, "score_batch", fresh(5)) for _ in range(6)))
         assert sorted(codes) == ["ok", *["overloaded"] * 5]
         assert charged() == before + 14
 
 
 async def test_a_conversation_pays_for_the_turns_that_were_admitted():
     scorer = FakeScorer()
-    async with serve_doors(AUTH, scorer, admission={"max_items": 1}, limits=SMALL) as doors:
+    async with serve_transports(AUTH, scorer, admission={"max_items": 1}, limits=SMALL) as transports:
         scorer.gate.clear()
-        held = asyncio.create_task(ask_over_http(doors, "score", {"response": "held"}))
+        held = asyncio.create_task(ask_over_http(transports, "score", {"response": "held"}))
         try:
             await until(lambda: len(scorer.batches) > 0)
             before = charged()
-            async with connect(doors.websocket, additional_headers=HEADERS) as socket:
+            async with connect(transports.websocket, additional_headers=HEADERS) as socket:
                 for text, code in (("full", "overloaded"), ("long " * 40, "too_large"), (" ", "invalid_request")):
                     await socket.send(json.dumps({"turn": {"speaker": "system", "text": text}}))
                     reply = json.loads(await socket.recv())

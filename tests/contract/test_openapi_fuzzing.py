@@ -1,4 +1,4 @@
-"""Whatever is sent, the door answers as its OpenAPI document says."""
+"""Whatever is sent, the transport answers as its OpenAPI document says."""
 
 from collections.abc import Iterator
 

@@ -10,7 +10,7 @@ from conftest import ServeFakes
 from prometheus_client import REGISTRY
 from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
-from turnscore_service.api.http.app import create_http_door
+from turnscore_service.api.http.app import HttpApi
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import AdmissionSettings, RuntimeSettings, Settings
 
@@ -91,7 +91,7 @@ async def test_a_deadline_shorter_than_the_queue_is_refused_before_any_work(serv
 async def test_far_too_much_work_is_answered_or_refused_and_counted_once(serve: ServeFakes):
     scorer = FakeScorer()
     settings = Settings(admission=AdmissionSettings(max_items=16))
-    before = {code: sample("turnscore_requests_total", door="http", call="score", code=code) for code in CODES}
+    before = {code: sample("turnscore_requests_total", transport="http", call="score", code=code) for code in CODES}
     async with serve(settings, fake=scorer) as (client, _):
         scorer.gate.clear()
         impatient = asks(client, 4, deadline_ms=20)
@@ -103,7 +103,7 @@ async def test_far_too_much_work_is_answered_or_refused_and_counted_once(serve: 
     assert codes == {504: 4, 200: 12, 429: 184}
     assert later.status_code == 200
     counted = {
-        status: sample("turnscore_requests_total", door="http", call="score", code=code) - before[code]
+        status: sample("turnscore_requests_total", transport="http", call="score", code=code) - before[code]
         for code, status in CODES.items()
     }
     assert counted == {200: 13, 429: 184, 504: 4}
@@ -135,7 +135,7 @@ async def test_a_process_whose_runtime_cannot_be_revived_ends_for_its_supervisor
     runtime = Runtime(settings, load=lambda _: {"fake": loaded_fake(scorer)}, exit_process=codes.append)
     runtime.start()
     await runtime.wait_until_loaded()
-    transport = httpx.ASGITransport(create_http_door(runtime))
+    transport = httpx.ASGITransport(HttpApi(runtime))
     async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
         [hung] = await asyncio.gather(*asks(client, 1))
         await until(lambda: codes)

@@ -1,4 +1,4 @@
-"""Quality beside engagement in the real path: every call, both doors and every client, and the doctor."""
+"""Quality beside engagement in the real path: every call, both transports and every client, and the doctor."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY
 from starlette.types import ASGIApp
 from support.fakes import POISON, FakeScorer
 from turnscore_core.loaded_scorer import TokenizingPace
-from turnscore_service.api.http.app import create_http_door
+from turnscore_service.api.http.app import HttpApi
 from turnscore_service.settings.service import Settings
 from turnscore_wire import BatchReply, DialogueReply, ErrorReply, ModelsReply, ScoreReply
 
@@ -113,7 +113,7 @@ async def test_models_are_told_with_the_limits(serve: ServeFakes):
 
 async def test_counters_equal_the_requests_sent(serve: ServeFakes):
     def counted(code: str) -> float:
-        labels = {"door": "http", "call": "score", "code": code}
+        labels = {"transport": "http", "call": "score", "code": code}
         return REGISTRY.get_sample_value("turnscore_requests_total", labels) or 0.0
 
     codes = ("ok", "invalid_request", "internal")
@@ -162,7 +162,7 @@ async def call_and_leave(app: ASGIApp, *messages: dict[str, object]) -> list[obj
 
 
 def departed_calls() -> float:
-    labels = {"door": "http", "call": "score", "code": "departed"}
+    labels = {"transport": "http", "call": "score", "code": "departed"}
     return REGISTRY.get_sample_value("turnscore_requests_total", labels) or 0.0
 
 
@@ -174,7 +174,7 @@ async def test_a_caller_that_leaves_is_counted_and_its_turn_is_not_computed(serv
         busy = asyncio.create_task(client.post("/v1/score", json={"response": "a b c"}))
         await asyncio.to_thread(scorer.started.wait, 30)
         body = {"type": "http.request", "body": b'{"response": "a b c d e"}'}
-        await call_and_leave(create_http_door(runtime), body, {"type": "http.disconnect"})
+        await call_and_leave(HttpApi(runtime), body, {"type": "http.disconnect"})
         scorer.gate.set()
         assert (await busy).status_code == 200
     assert scorer.batches == [[3]]
@@ -185,7 +185,7 @@ async def test_a_caller_that_leaves_while_sending_is_no_error(serve: ServeFakes,
     before = departed_calls()
     async with serve(fake=FakeScorer()) as (_, runtime):
         half = {"type": "http.request", "body": b'{"resp', "more_body": True}
-        await call_and_leave(create_http_door(runtime), half, {"type": "http.disconnect"})
+        await call_and_leave(HttpApi(runtime), half, {"type": "http.disconnect"})
     assert departed_calls() == before + 1
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 

@@ -22,11 +22,11 @@ NUMBERS = itertools.count()
 
 
 def count_shed() -> float:
-    return REGISTRY.get_sample_value("turnscore_requests_shed_total", {"door": "http", "call": "score"}) or 0.0
+    return REGISTRY.get_sample_value("turnscore_requests_shed_total", {"transport": "http", "call": "score"}) or 0.0
 
 
 def count_refused() -> float:
-    labels = {"door": "http", "call": "score", "code": "overloaded"}
+    labels = {"transport": "http", "call": "score", "code": "overloaded"}
     return REGISTRY.get_sample_value("turnscore_requests_total", labels) or 0.0
 
 

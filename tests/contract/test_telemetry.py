@@ -1,4 +1,4 @@
-"""Telemetry: every door's calls arrive at a collector as spans and evaluation events, and nothing of what was said."""
+"""Telemetry: calls of every transport arrive at a collector as spans and events, and nothing of what was said."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ import grpc
 import pytest
 from support.collectors import Collector, attributes_of, grpc_collector, http_collector
 from support.fakes import POISON, FakeScorer
-from support.open_doors import Doors, serve_doors
+from support.transports import Transports, serve_transports
 from turnscore_service.settings.service import Settings
 from turnscore_service.telemetry.recorder import MissingExporterError, require_exporter
 from turnscore_wire.v1 import turnscore_pb2
@@ -20,16 +20,16 @@ SAID = ["the weather in grimsby", "my landlady snores"]
 DIALOGUE = [{"speaker": "user", "text": SAID[0]}, {"speaker": "system", "text": SAID[1]}]
 
 
-async def call_every_door(doors: Doors) -> None:
-    """A turn, a dialogue, a ranking and a refusal over HTTP; a turn over gRPC; a conversation at both doors."""
-    assert (await doors.http.post("/v1/score", json={"response": SAID[0]}, headers=CALLER)).is_success
-    assert (await doors.http.post("/v1/score_dialogue", json={"turns": DIALOGUE}, headers=CALLER)).is_success
-    assert (await doors.http.post("/v1/rank", json={"candidates": SAID}, headers=CALLER)).is_success
-    assert (await doors.http.post("/v1/score", json={"response": POISON}, headers=CALLER)).status_code == 500
-    stub = TurnScorerStub(doors.grpc)
+async def call_every_transport(transports: Transports) -> None:
+    """A turn, a dialogue, a ranking and a refusal over HTTP; a turn over gRPC; a conversation at both transports."""
+    assert (await transports.http.post("/v1/score", json={"response": SAID[0]}, headers=CALLER)).is_success
+    assert (await transports.http.post("/v1/score_dialogue", json={"turns": DIALOGUE}, headers=CALLER)).is_success
+    assert (await transports.http.post("/v1/rank", json={"candidates": SAID}, headers=CALLER)).is_success
+    assert (await transports.http.post("/v1/score", json={"response": POISON}, headers=CALLER)).status_code == 500
+    stub = TurnScorerStub(transports.grpc)
     await stub.Score(turnscore_pb2.ScoreRequest(response=SAID[1]), metadata=tuple(CALLER.items()))
     turn = {"speaker": "system", "text": SAID[1]}
-    async with connect(doors.websocket, additional_headers=CALLER) as socket:
+    async with connect(transports.websocket, additional_headers=CALLER) as socket:
         await socket.send(json.dumps({"turn": turn}))
         await socket.recv()
     stream = stub.ScoreStream(metadata=tuple(CALLER.items()))
@@ -46,11 +46,11 @@ def settings_for(collector: Collector, **given: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-async def test_every_door_s_calls_arrive_as_spans_and_events_beside_the_callers_span(protocol: str):
+async def test_every_transport_s_calls_arrive_as_spans_and_events_beside_the_callers_span(protocol: str):
     with http_collector() if protocol == "http" else grpc_collector() as collector:
         telemetry = settings_for(collector, protocol=protocol)
-        async with serve_doors({}, FakeScorer(), telemetry=telemetry) as doors:
-            await call_every_door(doors)
+        async with serve_transports({}, FakeScorer(), telemetry=telemetry) as transports:
+            await call_every_transport(transports)
     assert {span.trace_id.hex() for span in collector.spans} == {TRACE}
     assert {span.parent_span_id.hex() for span in collector.spans} == {SPAN}
     assert sorted(span.name for span in collector.spans) == [
@@ -91,11 +91,11 @@ async def test_every_door_s_calls_arrive_as_spans_and_events_beside_the_callers_
 
 async def test_where_all_scores_are_events_those_of_a_batch_are_without_a_span():
     with http_collector() as collector:
-        async with serve_doors(
+        async with serve_transports(
             {}, FakeScorer(), telemetry=settings_for(collector, sample_share=0.0, events="all")
-        ) as doors:
+        ) as transports:
             items = [{"response": "a"}, {"response": "b c", "scorers": ["fake"]}]
-            assert (await doors.http.post("/v1/score_batch", json={"items": items})).is_success
+            assert (await transports.http.post("/v1/score_batch", json={"items": items})).is_success
     assert collector.spans == []  # chance sampled none, and no caller asked for one
     assert [attributes_of(log)["turnscore.item_index"] for log in collector.logs] == [0, 1]
     assert {log.trace_id for log in collector.logs} == {b""}
@@ -104,8 +104,8 @@ async def test_where_all_scores_are_events_those_of_a_batch_are_without_a_span()
 async def test_a_sampled_call_without_a_caller_s_span_is_the_parent_of_its_events():
     with http_collector() as collector:
         telemetry = settings_for(collector, sample_share=1.0, events="sampled")
-        async with serve_doors({}, FakeScorer(), telemetry=telemetry) as doors:
-            await doors.http.post("/v1/score", json={"response": "a"})
+        async with serve_transports({}, FakeScorer(), telemetry=telemetry) as transports:
+            await transports.http.post("/v1/score", json={"response": "a"})
     [span], [log] = collector.spans, collector.logs
     assert (log.trace_id, log.span_id) == (span.trace_id, span.span_id)
     assert span.parent_span_id == b""
@@ -114,8 +114,8 @@ async def test_a_sampled_call_without_a_caller_s_span_is_the_parent_of_its_event
 async def test_a_collector_that_is_not_there_costs_no_answer(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.1")  # seconds, retries included: the end waits for them
     telemetry = {"endpoint": "http://127.0.0.1:9", "sample_share": 1.0}
-    async with serve_doors({}, FakeScorer(), telemetry=telemetry) as doors:
-        assert (await doors.http.post("/v1/score", json={"response": "a"})).is_success
+    async with serve_transports({}, FakeScorer(), telemetry=telemetry) as transports:
+        assert (await transports.http.post("/v1/score", json={"response": "a"})).is_success
 
 
 async def test_without_an_endpoint_a_service_has_no_recorder(serve):

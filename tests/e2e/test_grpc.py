@@ -1,4 +1,4 @@
-"""The real service's gRPC door: the scores of the HTTP door."""
+"""The real service's gRPC: the scores of HTTP."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ def turns() -> list[dict[str, str]]:
     return [{"speaker": f"SPEAKER_{speaker.upper()}", "text": text} for speaker, text in DIALOGUE]
 
 
-def test_every_scorer_gives_the_scores_of_the_http_door(client: TurnScoreClient, stub: TurnScorerStub):
+def test_every_scorer_gives_the_scores_of_the_http_transport(client: TurnScoreClient, stub: TurnScorerStub):
     over_http = client.score(context=DIALOGUE, response="no, tell me more!")
     request = turnscore_pb2.ScoreRequest(context=turns(), response="no, tell me more!")
     over_grpc = to_fields(stub.Score(request))["scores"]
@@ -52,7 +52,7 @@ def test_a_stream_is_scored_as_it_is_said(stub: TurnScorerStub):
     assert set(scored.scored.scores) == {model.scorer for model in models if model.is_default} != {"fed"}
 
 
-def test_calls_are_counted_by_their_door(service: RunningService, stub: TurnScorerStub):
+def test_calls_are_counted_by_their_transport(service: RunningService, stub: TurnScorerStub):
     stub.Models(turnscore_pb2.ModelsRequest())
     metrics = plain_http.get(service.url + "/metrics").text
-    assert 'turnscore_requests_total{call="models",code="ok",door="grpc"}' in metrics
+    assert 'turnscore_requests_total{call="models",code="ok",transport="grpc"}' in metrics

@@ -1,4 +1,4 @@
-"""`make serve`: what its variables become; TLS at both doors of the service so started, two workers, and SIGTERM."""
+"""`make serve`: what its variables become; TLS at both transports of that service, two workers, and SIGTERM."""
 
 import os
 import shlex
@@ -81,7 +81,7 @@ def test_without_certificates_everything_is_plain():
 
 
 @pytest.mark.e2e
-def test_both_doors_take_the_certificates_and_callers_whom_the_authority_signed(guarded: RunningService):
+def test_both_transports_take_the_certificates_and_callers_whom_the_authority_signed(guarded: RunningService):
     trusted = Tls(ca_file=certificate("authority"), **OWN)
     with TurnScoreClient(guarded.url, tls=trusted, timeout_seconds=60) as client:
         assert client.score(response="ok").scores
@@ -92,7 +92,7 @@ def test_both_doors_take_the_certificates_and_callers_whom_the_authority_signed(
 
 
 @pytest.mark.e2e
-def test_neither_door_serves_a_caller_whom_the_authority_did_not_sign(guarded: RunningService):
+def test_neither_transport_serves_a_caller_whom_the_authority_did_not_sign(guarded: RunningService):
     nobody = Tls(ca_file=certificate("authority"))
     with TurnScoreClient(guarded.url, tls=nobody, max_retries=0) as client, pytest.raises(ConnectionFailedError):
         client.models()

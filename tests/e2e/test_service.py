@@ -77,7 +77,7 @@ def test_no_dialogue_text_is_logged(service: RunningService, client: TurnScoreCl
 def test_metrics_of_the_real_process_are_scraped(service: RunningService, client: TurnScoreClient):
     client.score(context=QUESTION, response="ok")
     scraped = plain_http.get(service.url + "/metrics").text
-    assert 'turnscore_requests_total{call="score",code="ok",door="http"}' in scraped
+    assert 'turnscore_requests_total{call="score",code="ok",transport="http"}' in scraped
     assert "turnscore_ready 1.0" in scraped
 
 

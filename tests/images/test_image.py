@@ -91,7 +91,7 @@ def container() -> Iterator[Container]:
     run("rm", "--force", running.name)
 
 
-def test_all_starter_models_score_through_both_doors(container: Container):
+def test_all_starter_models_score_through_both_transports(container: Container):
     print(f"first score {container.first_score_seconds:.1f} s after the start")
     with TurnScoreGrpcClient(f"127.0.0.1:{container.grpc_port}", timeout_seconds=60) as client:
         over_grpc = client.score(response="i like it", scorers=["engagement", "quality", "sentiment_stop", "fed"])

@@ -1,4 +1,4 @@
-"""Locust's users over gRPC, as they are run: in Locust's own process, against the real doors on a fake scorer."""
+"""Locust's users over gRPC, as they are run: in Locust's own process, against the real transports on a fake scorer."""
 
 import csv
 from pathlib import Path
@@ -7,7 +7,7 @@ from prometheus_client import REGISTRY
 from support.fakes import FakeScorer
 from support.grpc_serving import settings_with
 from support.load_commands import LOADTESTS, run_command, write_budgets
-from support.served_doors import served_doors
+from support.transports import served_transports
 
 
 def load(ports: tuple[int, int], folder: Path, *more: str) -> tuple[int, str, list[dict[str, str]]]:
@@ -25,14 +25,14 @@ def requests() -> dict[str, float]:
     """Requests over gRPC so far, by call."""
     found = {}
     for call in ("score", "score_batch", "conversation"):
-        labels = {"door": "grpc", "call": call, "code": "ok"}
+        labels = {"transport": "grpc", "call": call, "code": "ok"}
         found[call] = REGISTRY.get_sample_value("turnscore_requests_total", labels) or 0.0
     return found
 
 
 def test_calls_and_streams_over_grpc_stand_in_locusts_statistics(tmp_path: Path):
     before = requests()
-    with served_doors(fake=FakeScorer()) as (port, grpc_port):
+    with served_transports(fake=FakeScorer()) as (port, grpc_port):
         code, output, rows = load(
             (port, grpc_port), tmp_path, "--mix", "grpc=2,stream=3,flood=1,batch=1", "--door", "grpc"
         )
@@ -49,7 +49,7 @@ def test_calls_and_streams_over_grpc_stand_in_locusts_statistics(tmp_path: Path)
 
 def test_refusals_and_failures_over_grpc_are_told_by_status(tmp_path: Path):
     settings = settings_with(conversations={"max_open": 1}, limits={"max_turns": 2})
-    with served_doors(settings, fake=FakeScorer()) as (port, grpc_port):
+    with served_transports(settings, fake=FakeScorer()) as (port, grpc_port):
         code, output, rows = load((port, grpc_port), tmp_path, "--mix", "grpc=2,stream=3")
     assert code == 1, output
     names = {row["Name"] for row in rows if row["Type"] == "grpc"}

@@ -23,9 +23,8 @@ from support.listening import QuietServer
 from turnscore_client import AsyncTurnScoreClient
 from turnscore_load.address import free_port
 from turnscore_service._patches.uvicorn_websocket import bounded_protocols
-from turnscore_service.api.http.app import create_http_door
+from turnscore_service.api.http.app import HttpApi
 from turnscore_service.api.http.exchange import serving_with
-from turnscore_service.api.http.shedding_door import SheddingDoor
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 
@@ -47,7 +46,7 @@ class Replica:
         self.runtime = Runtime(settings, load=lambda _: {"fake": loaded_fake(self.scorer)})
         self.runtime.start()
         await self.runtime.wait_until_loaded()
-        self._door = SheddingDoor(create_http_door(self.runtime), self.runtime)
+        self._transport = HttpApi(self.runtime)
         http, ws = bounded_protocols(serving_with(settings))
         config = uvicorn.Config(
             self._answer,
@@ -66,7 +65,7 @@ class Replica:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.checks += scope["path"] == "/readyz"
-        await self._door(scope, receive, send)
+        await self._transport(scope, receive, send)
 
     async def die(self) -> None:
         """As a process that is killed: its port is closed, and what was in flight on it is never answered."""

@@ -1,4 +1,4 @@
-"""The calls of the JSON doors as gRPC has them: the method's name, and the message that says the same."""
+"""The calls of the JSON transports as gRPC has them: the method's name, and the message that says the same."""
 
 from collections.abc import Mapping
 from typing import Any

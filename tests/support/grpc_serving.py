@@ -1,4 +1,4 @@
-"""The gRPC door on a free port of this process, and what its errors say."""
+"""gRPC on a free port of this process, and what its errors say."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,7 +18,7 @@ from support.fakes import loaded_fake
 
 
 def settings_with(**groups: Any) -> Settings:
-    """Settings whose gRPC door listens on a free port."""
+    """Settings whose gRPC listens on a free port."""
     return Settings.model_validate({**groups, "grpc": {"port": 0, **groups.get("grpc", {})}})
 
 

@@ -35,7 +35,7 @@ class Request:
     fields: dict[str, Any]
     protobuf: bool = True
     beyond_body: bool = False
-    """Refused for its size by the doors, of which the core knows nothing."""
+    """Refused for its size by the transports, of which the core knows nothing."""
 
 
 def requests() -> list[Request]:

@@ -1,4 +1,4 @@
-"""The HTTP door on a scorer without a model, served over a real socket from a thread of the test process."""
+"""HTTP on a scorer without a model, served over a real socket from a thread of the test process."""
 
 import asyncio
 import threading
@@ -8,8 +8,7 @@ from typing import Any
 
 import uvicorn
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_service.api.http.app import create_http_door
-from turnscore_service.api.http.shedding_door import SheddingDoor
+from turnscore_service.api.http.app import HttpApi
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 
@@ -27,8 +26,8 @@ def served_app(
     """The base URL of a ready service with these scorers; `tls` are uvicorn's options, which BentoML's are."""
     served = {**(loaded or {}), **{name: loaded_fake(scorer, name) for name, scorer in scorers.items()}}
     runtime = Runtime(settings or Settings(), load=lambda _: served)
-    door = SheddingDoor(create_http_door(runtime), runtime)
-    config = uvicorn.Config(door, host="127.0.0.1", port=0, log_config=None, lifespan="off", **(tls or {}))
+    transport = HttpApi(runtime)
+    config = uvicorn.Config(transport, host="127.0.0.1", port=0, log_config=None, lifespan="off", **(tls or {}))
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     started = threading.Event()

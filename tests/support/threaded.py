@@ -7,7 +7,7 @@ from turnscore_client import TurnScoreClient, TurnScoreGrpcClient
 
 
 class Threaded:
-    """Says its turns in a thread, so that the door's event loop goes on."""
+    """Says its turns in a thread, so that the transport's event loop goes on."""
 
     def __init__(self, client: TurnScoreClient | TurnScoreGrpcClient, given: dict[str, Any]) -> None:
         self._client = client

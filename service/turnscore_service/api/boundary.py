@@ -1,4 +1,4 @@
-"""The boundary: the one place where errors become replies and where requests are counted, whatever the door."""
+"""Turns work into answers and errors into replies; counts, logs and traces each request of every transport."""
 
 import logging
 import random
@@ -10,26 +10,27 @@ from typing import Literal
 
 from pydantic import BaseModel
 from turnscore_core.errors import CallerLeftError, FailedScoringError, ScoringError
-from turnscore_wire import REQUEST_ID_PATTERN, ErrorCode, ErrorReply
+from turnscore_wire import REQUEST_ID_PATTERN, ErrorReply
 
 from turnscore_service import metrics
 from turnscore_service.auth.access import ANYBODY, CALLER
+from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.log_setup import KEY_NAME, REQUEST_ID
-from turnscore_service.scheduling.slow_requests import SlowLog
 from turnscore_service.telemetry.recorder import CallTrace
 
-Door = Literal["http", "grpc"]
+Transport = Literal["http", "grpc"]
+CONVERSATION = "conversation"
+"""The call of a live conversation, whose time is the caller's own and is not measured."""
 
 _LOGGER = logging.getLogger("turnscore.requests")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The reply that a door sends, or the error in its place."""
+    """The reply to send; with an error it is that error's. None where a conversation has ended well."""
 
-    reply: BaseModel
-    code: ErrorCode | None = None
-    retry_after_ms: int | None = None
+    reply: BaseModel | None
+    error: ScoringError | None = None
 
 
 def take_request_id(sent: str | None) -> str:
@@ -38,100 +39,59 @@ def take_request_id(sent: str | None) -> str:
 
 
 async def answer(
-    door: Door,
+    runtime: Runtime,
+    transport: Transport,
     call: str,
     request_id: str,
-    work: Callable[[], Awaitable[BaseModel]],
-    *,
-    log: bool = False,
-    slow: SlowLog | None = None,
-    trace: CallTrace | None = None,
+    work: Callable[[], Awaitable[BaseModel | None]],
+    trace: CallTrace | None,
 ) -> Answer:
-    """Does the work of one request; raises nothing but CallerLeftError, when there is nobody to answer.
+    """Does the work of one request; raises nothing but CallerLeftError, when the caller has left.
 
-    Counts the request once, by door, call and code. An unforeseen exception is logged and reported as `internal`.
+    Counts the request once, by transport, call and code. An unforeseen exception is logged and reported as `internal`.
     """
     reply: BaseModel | None = None
     started_at = time.perf_counter()
     token, key_token, caller_token = REQUEST_ID.set(request_id), KEY_NAME.set(None), CALLER.set(ANYBODY)
     code = "departed"
     try:
-        result = await _attempt(work, request_id)
-        code, reply = result.code or "ok", result.reply
+        try:
+            reply = await work()
+            code = "ok"
+            return Answer(reply)
+        except CallerLeftError:
+            raise
+        except ScoringError as error:
+            refused = refuse(error, request_id)
+        except Exception:
+            _LOGGER.exception("unforeseen error")
+            refused = refuse(unforeseen(), request_id)
+        assert refused.error is not None
+        code, reply = refused.error.code, refused.reply
+        return refused
     finally:
         seconds = time.perf_counter() - started_at
-        metrics.REQUESTS.labels(door, call, code).inc()
-        metrics.REQUEST_SECONDS.labels(door, call).observe(seconds)
-        if log:
-            _LOGGER.info("request", extra={"call": call, "code": code, "seconds": round(seconds, 5)})
-        if slow is not None and seconds >= slow.seconds:
-            slow.note(f"{door} {call}", code, seconds, reply)
+        metrics.REQUESTS.labels(transport, call, code).inc()
+        said: dict[str, object] = {"call": call, "code": code}
+        if call != CONVERSATION:
+            said["seconds"] = round(seconds, 5)
+            metrics.REQUEST_SECONDS.labels(transport, call).observe(seconds)
+            if seconds >= runtime.slow.seconds:
+                runtime.slow.note(f"{transport} {call}", code, seconds, reply)
+        if runtime.settings.log_requests:
+            _LOGGER.info("request", extra=said)
         if trace is not None:
             trace.end(code, reply, request_id)
         REQUEST_ID.reset(token)
         KEY_NAME.reset(key_token)
         CALLER.reset(caller_token)
-    return result
-
-
-async def converse(
-    door: Door,
-    request_id: str,
-    work: Callable[[], Awaitable[None]],
-    *,
-    log: bool = False,
-    trace: CallTrace | None = None,
-) -> ScoringError | None:
-    """Holds one conversation and returns the error that ended it, if one did; raises nothing but CallerLeftError.
-
-    Counts it once, when it ends. An unforeseen exception is logged and reported as `internal`.
-    """
-    token, key_token, caller_token = REQUEST_ID.set(request_id), KEY_NAME.set(None), CALLER.set(ANYBODY)
-    code = "departed"
-    ended_by: ScoringError | None = None
-    try:
-        await work()
-        code = "ok"
-    except ScoringError as error:
-        code, ended_by = error.code, error
-    except CallerLeftError:
-        raise
-    except Exception:
-        _LOGGER.exception("unforeseen error")
-        ended_by = FailedScoringError("something failed inside turnscore; its log says what")
-        code = ended_by.code
-    finally:
-        metrics.REQUESTS.labels(door, "conversation", code).inc()
-        if log:
-            _LOGGER.info("request", extra={"call": "conversation", "code": code})
-        if trace is not None:
-            trace.end(code, None, request_id)
-        REQUEST_ID.reset(token)
-        KEY_NAME.reset(key_token)
-        CALLER.reset(caller_token)
-    return ended_by
 
 
 def refuse(error: ScoringError, request_id: str) -> Answer:
     """The answer that carries an error."""
-    reply = ErrorReply(error=error.detail(), request_id=request_id)
-    return Answer(reply, error.code, error.retry_after_ms)
+    return Answer(ErrorReply(error=error.detail(), request_id=request_id), error)
 
 
-def shed(door: Door, call: str, error: ScoringError, request_id: str) -> Answer:
-    """The answer to a request that is refused before it is decoded; counts it."""
-    metrics.REQUESTS.labels(door, call, error.code).inc()
-    metrics.SHED.labels(door, call).inc()
-    return refuse(error, request_id)
-
-
-async def _attempt(work: Callable[[], Awaitable[BaseModel]], request_id: str) -> Answer:
-    try:
-        return Answer(await work())
-    except ScoringError as error:
-        return refuse(error, request_id)
-    except CallerLeftError:
-        raise
-    except Exception:
-        _LOGGER.exception("unforeseen error")
-        return refuse(FailedScoringError("something failed inside turnscore; its log says what"), request_id)
+def unforeseen() -> FailedScoringError:
+    """The error that stands for an exception, of which the caller learns nothing."""
+    return FailedScoringError("something failed inside turnscore; its log says what")

@@ -32,7 +32,6 @@ from turnscore_wire import (
 )
 from turnscore_wire.errors import MAX_FIELD_CHARS
 
-from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.scheduling.fairness import LARGE_BYTES, TimeSlice
 from turnscore_service.scheduling.pipeline import ScoringPipeline
 from turnscore_service.scheduling.request_checks import check_item_count, check_turn_counts
@@ -196,102 +195,70 @@ def _refusal(error: ValidationError, prefix: str = "") -> InvalidRequestError:
     return InvalidRequestError(message, field=field)
 
 
-DeadlineOf = Callable[[int | None], Deadline]
-"""Makes the deadline of a request from the `deadline_ms` that it names, if any."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One call that scores. `wanted` is what `decode` or `validate` made of the request."""
+    """One call that scores."""
 
     name: str
     """The end of its path over HTTP, and its label in metrics."""
-    method: str
-    """Its name over gRPC."""
     summary: str
     request_type: type[BaseModel]
     reply_type: type[BaseModel]
-    decode: Callable[[bytes, Limits, TimeSlice], Awaitable[Any]]
-    validate: Callable[[object, Limits, TimeSlice], Awaitable[Any]]
     do: Callable[[ScoringPipeline, Any, str, Deadline], Awaitable[BaseModel]]
+    """Takes what `decode` or `validate` made of the request, its id and its deadline."""
     own_errors: tuple[ErrorCode, ...] = ()
     """Its own error codes, besides those of every call."""
 
-    async def run(self, runtime: Runtime, wanted: Any, request_id: str, deadline_of: DeadlineOf) -> BaseModel:
-        """The reply. Raises what the pipeline raises."""
-        return await self.do(runtime.pipeline(), wanted, request_id, deadline_of(getattr(wanted, "deadline_ms", None)))
-
-
-def _single(
-    names: tuple[str, str],
-    summary: str,
-    request_type: type[BaseModel],
-    reply_type: type[BaseModel],
-    do: Callable[[ScoringPipeline, Any, str, Deadline], Awaitable[BaseModel]],
-    *own_errors: ErrorCode,
-) -> Call:
-    """A call whose request is right or wrong as a whole."""
-
-    async def decode_single(body: bytes, limits: Limits, slices: TimeSlice) -> BaseModel:
+    async def decode(self, body: bytes, limits: Limits, slices: TimeSlice) -> Any:
+        """The request in a JSON body; a batch's items, each of which is right or wrong on its own."""
+        if self.request_type is BatchRequest:
+            return await decode_batch(body, limits, slices)
         await slices.pause()
-        return decode(request_type, body, limits)
+        return decode(self.request_type, body, limits)
 
-    async def validate_single(parsed: object, limits: Limits, slices: TimeSlice) -> BaseModel:
+    async def validate(self, parsed: object, limits: Limits, slices: TimeSlice) -> Any:
+        """As `decode`, of a request that was parsed already."""
+        if self.request_type is BatchRequest:
+            return await validate_batch(parsed, limits, slices)
         await slices.pause()
-        return validate(request_type, parsed, limits)
-
-    name, method = names
-    return Call(
-        name=name,
-        method=method,
-        summary=summary,
-        request_type=request_type,
-        reply_type=reply_type,
-        decode=decode_single,
-        validate=validate_single,
-        do=do,
-        own_errors=own_errors,
-    )
+        return validate(self.request_type, parsed, limits)
 
 
 CALLS: tuple[Call, ...] = (
-    _single(
-        ("score", "Score"),
-        "Scores one system turn.",
-        ScoreRequest,
-        ScoreReply,
-        ScoringPipeline.score,
+    Call(
+        name="score",
+        summary="Scores one system turn.",
+        request_type=ScoreRequest,
+        reply_type=ScoreReply,
+        do=ScoringPipeline.score,
     ),
     Call(
         name="score_batch",
-        method="ScoreBatch",
         summary="Scores independent system turns; each is answered, or refused, on its own.",
         request_type=BatchRequest,
         reply_type=BatchReply,
-        decode=decode_batch,
-        validate=validate_batch,
         do=ScoringPipeline.score_batch,
     ),
-    _single(
-        ("score_dialogue", "ScoreDialogue"),
-        "Scores every system turn of a dialogue, and the dialogue.",
-        DialogueRequest,
-        DialogueReply,
-        ScoringPipeline.score_dialogue,
+    Call(
+        name="score_dialogue",
+        summary="Scores every system turn of a dialogue, and the dialogue.",
+        request_type=DialogueRequest,
+        reply_type=DialogueReply,
+        do=ScoringPipeline.score_dialogue,
     ),
-    _single(
-        ("rank", "Rank"),
-        "Puts several responses to one context in order, best first.",
-        RankRequest,
-        RankReply,
-        ScoringPipeline.rank,
+    Call(
+        name="rank",
+        summary="Puts several responses to one context in order, best first.",
+        request_type=RankRequest,
+        reply_type=RankReply,
+        do=ScoringPipeline.rank,
     ),
-    _single(
-        ("similarity", "Similarity"),
-        "Compares texts with references by the sentence encoder, where one is loaded.",
-        SimilarityRequest,
-        SimilarityReply,
-        ScoringPipeline.similarity,
-        ErrorCode.NOT_FOUND,
+    Call(
+        name="similarity",
+        summary="Compares texts with references by the sentence encoder, where one is loaded.",
+        request_type=SimilarityRequest,
+        reply_type=SimilarityReply,
+        do=ScoringPipeline.similarity,
+        own_errors=(ErrorCode.NOT_FOUND,),
     ),
 )

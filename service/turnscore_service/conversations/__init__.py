@@ -1,1 +1,1 @@
-"""Live conversations: one session each, and the registry of those that are open. They know no door."""
+"""Live conversations: one session each, and the registry of those that are open."""

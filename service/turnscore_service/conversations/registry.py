@@ -1,4 +1,4 @@
-"""The registry of one process's live conversations: their number and their end. Knows no door and scores nothing."""
+"""The registry of one process's live conversations: their number and their end."""
 
 import asyncio
 from collections.abc import Callable

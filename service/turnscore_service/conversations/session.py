@@ -56,7 +56,7 @@ class Received:
 
 
 class Channel(Protocol):
-    """A door's side of a conversation. Both methods raise CallerLeftError once the connection is gone."""
+    """The transport's side of a conversation. Both methods raise CallerLeftError once the connection is gone."""
 
     async def receive(self) -> Received | None:
         """The next message; None when the caller has said everything and still listens."""

@@ -8,16 +8,15 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 
-from turnscore_core.errors import OverloadedError
 from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.model_loader import Loader, ModelLoader
-from turnscore_core.model_set import choose_defaults, component_scorers
+from turnscore_core.model_set import choose_defaults
 from turnscore_models import BundleError
 from turnscore_wire import ModelsReply
 
 from turnscore_service import metrics
-from turnscore_service.auth.access import Access, Caller
+from turnscore_service.auth.access import Access
 from turnscore_service.conversations.registry import ConversationRegistry
 from turnscore_service.lifecycle.health import Health
 from turnscore_service.lifecycle.loading.combination_loader import load_combinations
@@ -27,7 +26,7 @@ from turnscore_service.lifecycle.pipeline_builder import PipelineBuilder
 from turnscore_service.scheduling.admission import RecentRequests
 from turnscore_service.scheduling.executor import ExecutorWatch
 from turnscore_service.scheduling.fairness import CooperativeScheduler
-from turnscore_service.scheduling.pipeline import SIMILARITY, ScoringPipeline
+from turnscore_service.scheduling.pipeline import ScoringPipeline
 from turnscore_service.scheduling.slow_requests import SlowLog
 from turnscore_service.scheduling.versions import CandidateVersions, describe_models, describe_versions
 from turnscore_service.settings.service import Settings
@@ -43,7 +42,7 @@ _LOGGER = logging.getLogger("turnscore.runtime")
 
 
 class Runtime:
-    """One process's pipeline from start to stop. The doors ask it for the pipeline."""
+    """One process's pipeline from start to stop. The API asks it for the pipeline."""
 
     def __init__(
         self,
@@ -71,7 +70,8 @@ class Runtime:
         self.slow = SlowLog(settings.log_slow_seconds)
         self.conversations = ConversationRegistry(settings)
         self.answered = RecentRequests()
-        self._pipeline: ScoringPipeline | None = None
+        self.served: ScoringPipeline | None = None
+        """What answers at this moment; None until the models are loaded."""
         watch = ExecutorWatch(
             stall_seconds=settings.runtime.stall_seconds,
             on_death=self.health.lose,
@@ -92,7 +92,7 @@ class Runtime:
         `worker` is this process's number among the workers, from 0: it decides which CUDA device is this one's.
         """
         loader = self._loader = self._loader or ModelLoader(self.settings.loading(), worker=worker)
-        place = Place(find=lambda: self._pipeline, take=self._take_pipeline)
+        place = Place(find=lambda: self.served, take=self._take_pipeline)
         self.switch = ModelSwitch(self.settings, self.health, loader, self._builder, place)
         self.telemetry = open_telemetry(self.settings.telemetry)
         self._loading = asyncio.create_task(self._load(loader))
@@ -105,7 +105,7 @@ class Runtime:
 
     async def reload(self) -> None:
         """Serves what the settings name at this moment; what is refused changes nothing and is in the log."""
-        if self._pipeline is None and self.health.state == "refused" and self._loader is not None:
+        if self.served is None and self.health.state == "refused" and self._loader is not None:
             self.health.become("starting", "the models are being loaded")
             self._loading = asyncio.create_task(self._load(self._loader))
         elif self.switch is not None:
@@ -133,13 +133,13 @@ class Runtime:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.settings.shutdown_seconds):
                     await self.switch.stop()
-        if self._pipeline is not None:
+        if self.served is not None:
             try:
                 async with asyncio.timeout(self.settings.shutdown_seconds):
-                    await self._pipeline.stop()
+                    await self.served.stop()
             except TimeoutError:
                 _LOGGER.error("work in flight did not finish within shutdown_seconds")
-            self._pipeline.close()
+            self.served.close()
         await self._builder.stop()
         if self.telemetry is not None:
             await asyncio.to_thread(self.telemetry.close)
@@ -149,41 +149,13 @@ class Runtime:
 
     def pipeline(self) -> ScoringPipeline:
         """The pipeline. Raises NotReadyError, with the reason, while there is none."""
-        if self._pipeline is None:
+        if self.served is None:
             raise self.health.not_ready()
-        return self._pipeline
+        return self.served
 
-    def trace(self, door: str, call: str, carrier: Mapping[str, str]) -> CallTrace | None:
+    def trace(self, transport: str, call: str, carrier: Mapping[str, str]) -> CallTrace | None:
         """The trace of a call that begins with these headers; None where it is not to be recorded."""
-        return None if self.telemetry is None else self.telemetry.begin(door, call, carrier)
-
-    def has_refused(self) -> bool:
-        """Whether there is anybody whose requests may have to be shed."""
-        return self._pipeline is not None and self._pipeline.shedding.has_refused()
-
-    def asks(self, call: str, scorer: str) -> bool:
-        """Whether a request that names no scorers asks this one, by its call."""
-        if self._pipeline is None:
-            return False
-        model_set = self._pipeline.model_set
-        if call == SIMILARITY:
-            return model_set.encoder is not None and scorer == model_set.encoder.name
-        return scorer in component_scorers(
-            model_set.ranking if call == "rank" else model_set.defaults, model_set.combinations
-        )
-
-    def is_encoder(self, scorer: str) -> bool:
-        """Whether it is the one that only a comparison of texts asks."""
-        encoder = None if self._pipeline is None else self._pipeline.model_set.encoder
-        return encoder is not None and scorer == encoder.name
-
-    def full_scorer(self, caller: Caller) -> str | None:
-        """The scorer whose requests by this caller may be refused undecoded, by `shed`; None where there is none."""
-        return None if self._pipeline is None else self._pipeline.shedding.full_scorer(caller.share)
-
-    def shed(self, caller: Caller) -> OverloadedError | None:
-        """The error for the caller's request that asks the full scorer; None where it is to be decoded."""
-        return None if self._pipeline is None else self._pipeline.shedding.shed(caller.share)
+        return None if self.telemetry is None else self.telemetry.begin(transport, call, carrier)
 
     def models(self, request_id: str) -> ModelsReply:
         """What is loaded, and the limits in force. Raises NotReadyError."""
@@ -216,7 +188,7 @@ class Runtime:
             _LOGGER.exception("loading failed")
             self.health.become("refused", f"loading the models failed: {type(error).__name__}")
             return
-        self._pipeline = self._builder.build_first(model_set, beside)
+        self.served = self._builder.build_first(model_set, beside)
         # What is loaded lives as long as the process: a garbage collection need not walk through it again and again.
         gc.collect()
         gc.freeze()
@@ -225,7 +197,7 @@ class Runtime:
 
     def _take_pipeline(self, pipeline: ScoringPipeline) -> None:
         """Lets it answer every request that begins from here on."""
-        self._pipeline = pipeline
+        self.served = pipeline
         self.answered.clear()
 
     def _give_up(self, stage: str) -> None:

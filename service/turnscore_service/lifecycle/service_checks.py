@@ -78,18 +78,18 @@ def free_memory(folder: Path = _CGROUP) -> int:
 
 
 def _check_ports(settings: Settings, around: Surroundings) -> Iterator[Problem]:
-    doors = [("HTTP", str(settings.http.host), settings.http.port)]
+    transports = [("HTTP", str(settings.http.host), settings.http.port)]
     if settings.grpc.enabled and settings.grpc.port:
-        doors.append(("GRPC", settings.grpc.host, settings.grpc.port))
-    for door, host, port in doors:
+        transports.append(("GRPC", settings.grpc.host, settings.grpc.port))
+    for transport, host, port in transports:
         if reason := around.refuse_port(host, port):
             is_taken = "in use" in reason
             remedy = (
-                f"the service runs already, or TURNSCORE_{door}__PORT has to be another"
+                f"the service runs already, or TURNSCORE_{transport}__PORT has to be another"
                 if is_taken
-                else f"check TURNSCORE_{door}__HOST and TURNSCORE_{door}__PORT"
+                else f"check TURNSCORE_{transport}__HOST and TURNSCORE_{transport}__PORT"
             )
-            yield Problem(f"the {door} door cannot listen on {host} port {port} ({reason}): {remedy}", not is_taken)
+            yield Problem(f"{transport} cannot listen on {host} port {port} ({reason}): {remedy}", not is_taken)
 
 
 def _check_memory(settings: Settings, graph_bytes: int, around: Surroundings) -> Iterator[Problem]:

@@ -12,15 +12,15 @@ from turnscore_service.settings.group import SettingsGroup, split_at_commas
 
 
 class HttpSettings(SettingsGroup):
-    """The HTTP door: its address, its connections, and the pages that may use it."""
+    """HTTP: its address, its connections, and the pages that may use it."""
 
     host: IPvAnyAddress = Field(
         default=IPv4Address("127.0.0.1"),
-        description="Address of the HTTP door, unless `bentoml serve` gets another by `--host`; `0.0.0.0` is every "
+        description="Address of HTTP, unless `bentoml serve` gets another by `--host`; `0.0.0.0` is every "
         "address of the machine, `::` with IPv6.",
     )
     port: Annotated[int, Field(ge=1, le=65_535)] = Field(
-        default=3000, description="Port of the HTTP door, unless `bentoml serve` gets another by `--port`."
+        default=3000, description="Port of HTTP, unless `bentoml serve` gets another by `--port`."
     )
     allowed_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
@@ -61,19 +61,19 @@ class PageSettings(SettingsGroup):
 
 
 class GrpcSettings(SettingsGroup):
-    """The gRPC door."""
+    """gRPC."""
 
-    enabled: bool = Field(default=True, description="Whether there is a gRPC door.")
+    enabled: bool = Field(default=True, description="Whether gRPC is served.")
     host: str = Field(
         default="127.0.0.1",
-        description="Address of the gRPC door; `0.0.0.0` is every address of the machine, `::` with IPv6.",
+        description="Address of gRPC; `0.0.0.0` is every address of the machine, `::` with IPv6.",
     )
     port: Annotated[int, Field(ge=0, le=65_535)] = Field(
         default=50_051,
-        description="Port of the gRPC door; all workers share it. 0 takes a free port, which the log names.",
+        description="Port of gRPC; all workers share it. 0 takes a free port, which the log names.",
     )
     tls_cert_file: FilePath | None = Field(
-        default=None, description="Certificate chain (PEM) of the door; read again when it changes. Empty: plain text."
+        default=None, description="Certificate chain (PEM) of gRPC; read again when it changes. Empty: plain text."
     )
     tls_key_file: FilePath | None = Field(default=None, description="Its private key (PEM).")
     tls_client_ca_file: FilePath | None = Field(
@@ -113,7 +113,7 @@ class GrpcSettings(SettingsGroup):
     compression: Literal["none", "gzip", "deflate"] = Field(
         default="none", description="Compression of replies. Requests may always be compressed."
     )
-    reflection: bool = Field(default=True, description="Whether the door describes its calls to tools such as grpcurl.")
+    reflection: bool = Field(default=True, description="Whether gRPC describes its calls to tools such as grpcurl.")
 
     @model_validator(mode="after")
     def _tls_is_whole(self) -> "GrpcSettings":
@@ -157,7 +157,7 @@ class AdminSettings(SettingsGroup):
 
 
 class AuthSettings(SettingsGroup):
-    """API keys, for both doors."""
+    """API keys, for HTTP and gRPC."""
 
     keys_file: FilePath | None = Field(
         default=None,

@@ -244,7 +244,7 @@ def _described(ended: EndedCall) -> tuple[str, Mapping[str, Any]]:
     if ended.call == "turn":
         return "turn", own
     rule = ERROR_TABLE[ErrorCode(ended.code)] if is_error else None
-    if ended.door == "grpc":
+    if ended.transport == "grpc":
         method = f"{_RPC_SERVICE}/{_RPC_METHODS.get(ended.call) or _camel(ended.call)}"
         status = rule.grpc_code if rule else "OK" if ended.code == "ok" else "CANCELLED"
         return method, {**own, RPC_SYSTEM: "grpc", RPC_METHOD: method, RPC_STATUS: status}

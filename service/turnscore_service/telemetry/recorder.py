@@ -56,7 +56,7 @@ _GOODBYE_SECONDS = 5.0  # chosen
 class EndedCall:
     """A call, or a turn of a conversation, as it ended."""
 
-    door: str
+    transport: str
     call: str
     code: str
     """`ok`, an error's code, or `departed`."""
@@ -82,13 +82,13 @@ class Exporter(Protocol):
 class CallTrace:
     """One call that is traced, from its start."""
 
-    __slots__ = ("_call", "_door", "_is_sampled", "_recorder", "_started_at_ns", "caller")
+    __slots__ = ("_call", "_is_sampled", "_recorder", "_started_at_ns", "_transport", "caller")
 
     def __init__(
-        self, recorder: "TelemetryRecorder", door: str, call: str, caller: CallerSpan | None, *, is_sampled: bool
+        self, recorder: "TelemetryRecorder", transport: str, call: str, caller: CallerSpan | None, *, is_sampled: bool
     ) -> None:
         self._recorder = recorder
-        self._door = door
+        self._transport = transport
         self._call = call
         self.caller = caller
         self._is_sampled = is_sampled
@@ -106,7 +106,7 @@ class CallTrace:
         recorder = self._recorder
         recorder.hand_over(
             EndedCall(
-                door=self._door,
+                transport=self._transport,
                 call=call,
                 code=code,
                 reply=reply,
@@ -134,7 +134,7 @@ class TelemetryRecorder:
         self._thread = threading.Thread(target=self._work, name="turnscore-telemetry", daemon=True)
         self._thread.start()
 
-    def begin(self, door: str, call: str, carrier: Mapping[str, str]) -> CallTrace | None:
+    def begin(self, transport: str, call: str, carrier: Mapping[str, str]) -> CallTrace | None:
         """The call's trace; None where nothing of it is to be recorded.
 
         A caller's own span decides whether the call is sampled; without one, chance does.
@@ -143,7 +143,7 @@ class TelemetryRecorder:
         is_sampled = random.random() < self._sample_share if caller is None else caller.is_sampled  # noqa: S311
         if not is_sampled and self.events != "all":
             return None
-        return CallTrace(self, door, call, caller, is_sampled=is_sampled)
+        return CallTrace(self, transport, call, caller, is_sampled=is_sampled)
 
     def hand_over(self, ended: EndedCall) -> None:
         """Gives an ended call to the thread, if there is room."""

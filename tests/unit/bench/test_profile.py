@@ -37,8 +37,7 @@ def busy_until_counted(sampler: ThreadSampler, times: int) -> float:
     ("place", "stage"),
     [
         (("/x/uvicorn/protocols/http/httptools_impl.py", "send"), "HTTP: connections and parsing"),
-        (("/x/turnscore_service/api/http/app.py", "__call__"), "layers before the door"),
-        (("/x/turnscore_service/api/http/app.py", "_respond"), "door: head, key, body"),
+        (("/x/turnscore_service/api/http/app.py", "_serve"), "API: head, key, body"),
         (("/x/turnscore_service/scorers/engagement.py", "encode"), "tokenizing"),
         (("/x/turnscore_service/scorers/engagement.py", "last_user_run"), None),
     ],

@@ -31,7 +31,7 @@ from turnscore_client import (
 )
 from turnscore_client._grpc import _AsyncStreamLine, open_channel
 from turnscore_client.testing import ManualClock
-from turnscore_service.api.http.app import create_http_door
+from turnscore_service.api.http.app import HttpApi
 from turnscore_wire import ModelsReply
 from turnscore_wire.v1 import to_message
 
@@ -72,7 +72,7 @@ def without_times(reply: Any) -> Any:
 async def test_every_method_answers_as_over_http(call, method, args, fields):
     async with door() as (address, runtime):
         over_grpc = await call(address, method, *args, **fields, request_id="r-1")
-        transport = httpx.ASGITransport(create_http_door(runtime))
+        transport = httpx.ASGITransport(HttpApi(runtime))
         async with AsyncTurnScoreClient("http://turnscore.test", transport=transport) as client:
             over_http = await getattr(client, method)(*args, **fields, request_id="r-1")
     assert type(over_grpc) is type(over_http)
@@ -223,7 +223,7 @@ def test_a_missing_extra_is_named(client: Any, monkeypatch: pytest.MonkeyPatch):
 
 async def test_leaving_a_conversation_is_its_good_end_at_the_service():
     def ended_well() -> float:
-        labels = {"door": "grpc", "call": "conversation", "code": "ok"}
+        labels = {"transport": "grpc", "call": "conversation", "code": "ok"}
         return REGISTRY.get_sample_value("turnscore_requests_total", labels) or 0.0
 
     async with door() as (address, _):

@@ -136,10 +136,10 @@ def case(alert: str, fires: str, clears: str, *series: tuple[str, str]) -> dict[
 
 
 def requests(code: str, values: str) -> tuple[str, str]:
-    return f'turnscore_requests_total{{job="bot", door="http", call="score", code="{code}"}}', values
+    return f'turnscore_requests_total{{job="bot", transport="http", call="score", code="{code}"}}', values
 
 
-SCORE = 'job="bot", door="http", call="score"'
+SCORE = 'job="bot", transport="http", call="score"'
 QUALITY = 'job="bot", scorer="quality", model="quality:1", tenant=""'
 
 

@@ -15,7 +15,7 @@ from turnscore_load.streams import run as streams_module
 from turnscore_load.streams.report import checks, report, stream_kib
 from turnscore_load.streams.run import Moment, StreamsRun, StreamsSettings, StreamsTest, Talk
 from turnscore_load.streams.stream import Tally, WrongReplyError, check_reply
-from turnscore_service.api.http.app import create_http_door
+from turnscore_service.api.http.app import HttpApi
 from turnscore_wire.v1 import turnscore_pb2
 
 MIB = 2**20
@@ -149,7 +149,7 @@ async def test_a_small_run_against_the_real_door_is_answered_and_leaves_nothing(
     answer: list[str] = []
     async with (
         grpc_server(settings_with(), fake=FakeScorer()) as (server, runtime),
-        listening(create_http_door(runtime)) as address,
+        listening(HttpApi(runtime)) as address,
     ):
         ports = Ports(int(address.partition(":")[2]), server.port or 0)
         run = await StreamsTest(ports, [psutil.Process()], QUICK, answer.append).run()
@@ -167,7 +167,7 @@ async def test_a_service_that_refuses_a_scorer_is_found_out(monkeypatch: pytest.
     monkeypatch.setattr(streams_module, "_GONE_SECONDS", 0.1)
     async with (
         grpc_server(settings_with(), fake=FakeScorer()) as (server, runtime),
-        listening(create_http_door(runtime)) as address,
+        listening(HttpApi(runtime)) as address,
     ):
         ports = Ports(int(address.partition(":")[2]), server.port or 0)
         settings = replace(QUICK, scorers=("mood",), seconds=0.1)

@@ -7,7 +7,7 @@ from conftest import ServeFakes
 from prometheus_client import metrics as prometheus_metrics
 from support.fakes import FakeScorer
 from turnscore_service import metrics
-from turnscore_service.api.http import app as http_door
+from turnscore_service.api.http import app as http_transport
 
 DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
 
@@ -60,7 +60,7 @@ async def test_others_are_answered_while_metrics_are_gathered(serve: ServeFakes,
         assert may_end.wait(60)
         return b"gathered"
 
-    monkeypatch.setattr(http_door, "generate_latest", gather)
+    monkeypatch.setattr(http_transport, "generate_latest", gather)
     async with serve(fake=FakeScorer()) as (client, _):
         scrapes = [asyncio.create_task(client.get("/metrics")) for _ in range(3)]
         assert await asyncio.to_thread(has_begun.wait, 60)

@@ -15,8 +15,8 @@ from turnscore_core.errors import CallerLeftError, DeadlineExceededError, Invali
 from turnscore_wire import BODY_FIELD, ERROR_TABLE, ConversationMessage, ConversationReply, ErrorReply, Limits
 from turnscore_wire.v1 import to_fields, to_message, turnscore_pb2
 
-from turnscore_service.api.boundary import answer, converse, take_request_id
-from turnscore_service.api.calls import CALLS, Call, DeadlineOf, validate
+from turnscore_service.api.boundary import CONVERSATION, answer, take_request_id
+from turnscore_service.api.calls import CALLS, Call, validate
 from turnscore_service.auth.access import FORWARDED_KEY, sent_key
 from turnscore_service.conversations.session import Received
 from turnscore_service.lifecycle.runtime import Runtime
@@ -111,12 +111,12 @@ _SAME_MOMENT_SECONDS = 0.05
 """A caller whose deadline passes cancels the call, which may arrive a little before it passes here. Chosen."""
 
 Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
-_Work: TypeAlias = Callable[[bytes, str, DeadlineOf], Awaitable[BaseModel]]
-"""From the message's bytes, the request id, and what makes the request's deadline, to the reply."""
+_Work: TypeAlias = Callable[[bytes, str, Context], Awaitable[BaseModel]]
+"""From the message's bytes, the request id and the call's context to the reply."""
 _R = TypeVar("_R")
 
 
-class GrpcDoor:
+class GrpcEndpoints:
     """The calls of turnscore.v1.TurnScorer. Belongs to one event loop."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -127,7 +127,7 @@ class GrpcDoor:
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The methods of a server. Messages come and go as bytes, so that a broken one is refused and counted here."""
-        handlers = {call.method: self._unary(call.name, self._scoring(call)) for call in CALLS}
+        handlers = {_method_of(call.name): self._unary(call.name, self._scoring(call)) for call in CALLS}
         handlers["Models"] = self._unary("models", self._models)
         handlers["ScoreStream"] = self._stream()
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
@@ -137,36 +137,33 @@ class GrpcDoor:
         await self._idle.wait()
 
     def _scoring(self, call: Call) -> _Work:
-        runtime, limits = self._runtime, self._runtime.settings.limits
-        message_class = getattr(turnscore_pb2, call.request_type.__name__)
+        runtime, settings = self._runtime, self._runtime.settings
+        limits, message_class = settings.limits, getattr(turnscore_pb2, call.request_type.__name__)
 
-        async def work(data: bytes, request_id: str, deadline_of: DeadlineOf) -> BaseModel:
+        async def work(data: bytes, request_id: str, context: Context) -> BaseModel:
             slices = runtime.cooperative.slices(is_large=len(data) >= LARGE_BYTES)
             wanted = await call.validate(await read_request(message_class, data, limits, slices), limits, slices)
-            return await call.run(runtime, wanted, request_id, deadline_of)
+            deadline = deadline_of(context, getattr(wanted, "deadline_ms", None), settings.default_deadline_ms)
+            return await call.do(runtime.pipeline(), wanted, request_id, deadline)
 
         return work
 
-    async def _models(self, data: bytes, request_id: str, _: DeadlineOf) -> BaseModel:
+    async def _models(self, data: bytes, request_id: str, _: Context) -> BaseModel:
         return self._runtime.models(request_id)
 
     def _unary(self, call: str, work: _Work) -> "grpc.RpcMethodHandler[Any, Any]":
-        runtime, default_ms = self._runtime, self._runtime.settings.default_deadline_ms
-
         async def respond(_: object, context: Context) -> bytes:
-            self._count(context)
-            sent = _read_metadata(context)
-            request_id = take_request_id(sent.get(REQUEST_ID_KEY))
+            sent, request_id = self._begin(context)
 
             async def attempt() -> BaseModel:
-                runtime.access.admit(*_sender_of(context, sent))
-                data = await _unless_too_late(context, _read_one(context, default_ms / 1000))
-                working = work(data, request_id, lambda own_ms: deadline_of(context, own_ms, default_ms))
-                return await _unless_too_late(context, working)
+                self._runtime.access.admit(*_sender_of(context, sent))
+                seconds = self._runtime.settings.default_deadline_ms / 1000
+                data = await _unless_too_late(context, _read_one(context, seconds))
+                return await _unless_too_late(context, work(data, request_id, context))
 
-            trace = runtime.trace("grpc", call, sent)
-            log = runtime.settings.log_requests
-            answered = await answer("grpc", call, request_id, attempt, log=log, slow=runtime.slow, trace=trace)
+            trace = self._runtime.trace("grpc", call, sent)
+            answered = await answer(self._runtime, "grpc", call, request_id, attempt, trace)
+            assert answered.reply is not None
             if isinstance(answered.reply, ErrorReply):
                 await context.abort(*status_of(answered.reply))
             context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
@@ -178,11 +175,9 @@ class GrpcDoor:
     def _stream(self) -> "grpc.RpcMethodHandler[Any, Any]":
         runtime = self._runtime
 
-        async def converse_over(_: object, context: Context) -> None:
-            self._count(context)
-            sent = _read_metadata(context)
-            request_id = take_request_id(sent.get(REQUEST_ID_KEY))
-            trace = runtime.trace("grpc", "conversation", sent)
+        async def converse(_: object, context: Context) -> None:
+            sent, request_id = self._begin(context)
+            trace = runtime.trace("grpc", CONVERSATION, sent)
 
             async def work() -> None:
                 runtime.access.admit(*_sender_of(context, sent))
@@ -193,14 +188,20 @@ class GrpcDoor:
                 await _unless_too_late(context, runtime.conversations.hold(runtime.pipeline, stream, request_id, trace))
 
             try:
-                error = await converse("grpc", request_id, work, log=runtime.settings.log_requests, trace=trace)
+                answered = await answer(runtime, "grpc", CONVERSATION, request_id, work, trace)
             except CallerLeftError:
-                return  # nobody is there to get the error
-            if error is not None:
-                await context.abort(*status_of(ErrorReply(error=error.detail(), request_id=request_id)))
+                return  # there is no caller to get the error
+            if isinstance(answered.reply, ErrorReply):
+                await context.abort(*status_of(answered.reply))
             context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
 
-        return grpc.stream_stream_rpc_method_handler(converse_over)
+        return grpc.stream_stream_rpc_method_handler(converse)
+
+    def _begin(self, context: Context) -> tuple[dict[str, str], str]:
+        """What came with a call, and its request id; counts it in flight."""
+        self._count(context)
+        sent = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+        return sent, take_request_id(sent.get(REQUEST_ID_KEY))
 
     def _count(self, context: Context) -> None:
         """Counts the call in flight until its status is sent: not only until its reply is ready."""
@@ -269,7 +270,7 @@ def deadline_of(context: Context, own_ms: int | None, default_ms: int) -> Deadli
 
 
 def _sender_of(context: Context, sent: Mapping[str, str]) -> tuple[str | None, str, str | None]:
-    """As http_answers.sender_of."""
+    """As `sender_of` of HTTP."""
     forwarded = None
     if FORWARDED_KEY in sent:
         every = [value for key, value in context.invocation_metadata() or () if key == FORWARDED_KEY]
@@ -284,5 +285,5 @@ def _host_of(peer: str) -> str:
     return unquote(rest).rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else rest
 
 
-def _read_metadata(context: Context) -> dict[str, str]:
-    return {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+def _method_of(call: str) -> str:
+    return "".join(part.capitalize() for part in call.split("_"))

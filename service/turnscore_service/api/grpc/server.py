@@ -10,7 +10,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from turnscore_service.api.grpc.endpoints import SERVICE, GrpcDoor
+from turnscore_service.api.grpc.endpoints import SERVICE, GrpcEndpoints
 from turnscore_service.lifecycle.process import listens_elsewhere, why_not
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.api import GrpcSettings
@@ -74,7 +74,7 @@ _RETRY_SECONDS = 1.0
 """How long a busy port is left alone, and up to as long again, so that two services do not keep in step. Chosen."""
 _FAREWELL_SECONDS = 0.5
 """How long callers get to close connections on which nothing but health is watched. Chosen."""
-_PART = "gRPC door"
+_PART = "gRPC"
 _COMPRESSION = {
     "none": grpc.Compression.NoCompression,
     "gzip": grpc.Compression.Gzip,
@@ -100,7 +100,7 @@ class GrpcServer:
         """Listens, or says why it cannot, leaves the process not ready, and tries until it can."""
         if not self._settings.enabled:
             return
-        self._door = GrpcDoor(self._runtime)
+        self._endpoints = GrpcEndpoints(self._runtime)
         self._health = health.aio.HealthServicer()
         self._health_changed = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -125,7 +125,7 @@ class GrpcServer:
             return
         await self._health.enter_graceful_shutdown()
         grace = asyncio.create_task(self._server.stop(self._runtime.settings.shutdown_seconds))
-        idle = asyncio.create_task(self._door.wait_until_idle())
+        idle = asyncio.create_task(self._endpoints.wait_until_idle())
         await self._runtime.end_conversations()
         await asyncio.wait((grace, idle), return_when=asyncio.FIRST_COMPLETED)
         idle.cancel()
@@ -159,12 +159,12 @@ class GrpcServer:
             await server.stop(None)
             return "another process listens there"
         self._server, self.port = server, bound
-        _LOGGER.info("gRPC door open", extra={"host": host, "port": bound, "tls": self._credentials is not None})
+        _LOGGER.info("gRPC server open", extra={"host": host, "port": bound, "tls": self._credentials is not None})
         return None
 
     def _refuse(self, reason: str) -> None:
         sentence = (
-            f"the gRPC door cannot listen on {self._settings.host}, port {self._settings.port}: {reason}; "
+            f"gRPC cannot listen on {self._settings.host}, port {self._settings.port}: {reason}; "
             "TURNSCORE_GRPC__PORT names another, TURNSCORE_GRPC__ENABLED=false goes without"
         )
         _LOGGER.error("%s", sentence)
@@ -176,7 +176,7 @@ class GrpcServer:
             compression=_COMPRESSION[self._settings.compression],
             maximum_concurrent_rpcs=self._settings.max_concurrent_calls,
         )
-        server.add_generic_rpc_handlers([self._door.handler()])
+        server.add_generic_rpc_handlers([self._endpoints.handler()])
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         if self._settings.reflection:
             reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)

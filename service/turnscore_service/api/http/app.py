@@ -1,271 +1,271 @@
-"""Serves the HTTP API as one ASGI application: decodes, calls the pipeline, encodes."""
+"""Serves the HTTP API as one ASGI application.
+
+Every request goes straight from its connection to its endpoint: a web framework's routing took a tenth of the CPU that
+a request costs besides tokenizing and inference (measured). FastAPI serves the OpenAPI document and /docs.
+"""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
 
-from fastapi import FastAPI, Request, Response
-from fastapi_offline import FastAPIOffline
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
-from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
 from turnscore_core.deadline import Deadline
-from turnscore_core.errors import (
-    CallerLeftError,
-    FailedScoringError,
-    InvalidRequestError,
-    OverloadedError,
-    ScoringError,
-    UnknownPathError,
-)
-from turnscore_wire import (
-    ErrorCode,
-    HealthReply,
-    ModelsReply,
-)
+from turnscore_core.errors import CallerLeftError, OverloadedError, ScoringError, UnknownPathError
+from turnscore_core.model_set import ModelSet, component_scorers
+from turnscore_wire import ErrorCode, HealthReply, ModelsReply
 
-from turnscore_service.api.boundary import answer, refuse
+from turnscore_service.api.boundary import answer, unforeseen
 from turnscore_service.api.calls import CALLS, Call
 from turnscore_service.api.http.exchange import (
     REQUEST_ID_HEADER,
     HttpExchange,
+    JsonResponse,
     check_content_type,
     check_page,
-    encode_reply,
-    request_id_of,
-    send_answer,
+    respond,
     sender_of,
 )
-from turnscore_service.api.http.schema import add_wire_schemas, describe_errors, describe_scoring_errors, takes
-from turnscore_service.api.page import add_page
-from turnscore_service.api.websocket.endpoint import add_conversations
-from turnscore_service.auth.access import API_KEY_KEY, AUTHORIZATION_KEY
+from turnscore_service.api.http.schema import (
+    Endpoint,
+    create_documents,
+    describe_conversations,
+    describe_errors,
+    describe_scoring_errors,
+    refuse_method,
+    takes,
+)
+from turnscore_service.api.page import page_endpoints
+from turnscore_service.api.websocket import endpoint as websocket
+from turnscore_service.auth.access import API_KEY_KEY, AUTHORIZATION_KEY, Caller
 from turnscore_service.lifecycle.runtime import Runtime
-from turnscore_service.metrics import registry
+from turnscore_service.metrics import SHED, registry
+from turnscore_service.scheduling.admission import KNOWN_REQUEST
 from turnscore_service.scheduling.fairness import LARGE_BYTES
+from turnscore_service.scheduling.pipeline import SIMILARITY
 
-_NOWHERE = "/%"
-"""Stands for a path with control characters: to the router `/v1/models` and a line's end would be `/v1/models`."""
+_TITLES = {
+    "score": "Score one turn",
+    "score_batch": "Score several turns",
+    "score_dialogue": "Score a dialogue",
+    "rank": "Rank responses",
+    "similarity": "Compare texts",
+}
 _LOGGER = logging.getLogger("turnscore.http")
-Endpoint = Callable[[HttpExchange], Awaitable[Response]]
 
 
-class Shortcut:
-    """Hands POST requests to the paths it knows to their endpoints, past the router and what stands before it. ASGI.
+class HttpApi:
+    """Requests and WebSockets of one process. ASGI, without the life cycle."""
 
-    Those take a tenth of the CPU that a request costs beside tokenizing and inference (measured); the paths stay in the
-    router for the OpenAPI document and for other methods.
-    """
-
-    def __init__(self, app: ASGIApp, endpoints: Mapping[str, Endpoint]) -> None:
-        self._app = app
-        self._endpoints = endpoints
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._scraping = asyncio.Lock()
+        endpoints = [*map(self._scoring, CALLS), *self._operations(), *page_endpoints(runtime.settings)]
+        self._endpoints = {each.path: each for each in endpoints}
+        self.documents = create_documents(endpoints)
+        origins = runtime.settings.http.allowed_origins
+        self._is_direct = not origins  # browsers of other origins have to be told more than the answers
+        self._app: ASGIApp = self._serve
+        if origins:
+            self._app = CORSMiddleware(
+                self._serve,
+                allow_origins=origins,
+                allow_methods=("GET", "POST"),
+                allow_headers=("content-type", AUTHORIZATION_KEY, API_KEY_KEY, REQUEST_ID_HEADER),
+                expose_headers=(REQUEST_ID_HEADER, "retry-after"),
+            )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, or the life cycle."""
-        if scope["type"] != "lifespan" and not scope["path"].isprintable():
-            scope = {**scope, "path": _NOWHERE}
-        endpoint = _endpoint_for(scope, self._endpoints)
-        if endpoint is None:
+        """Serves one request or WebSocket."""
+        if scope["type"] == "websocket":
+            connection = WebSocket(scope, receive, send)
+            if scope["path"] == websocket.PATH:
+                await websocket.converse(self._runtime, connection)
+            else:
+                await websocket.refuse_unknown(connection)
+        else:
             await self._app(scope, receive, send)
-            return
-        response = await endpoint(HttpExchange(scope, receive))
-        await response(scope, receive, send)
 
-
-class HttpDoor:
-    """FastAPI's app, and past it the calls: they go straight from the connection to `endpoints` and back. ASGI."""
-
-    def __init__(self, app: FastAPI, endpoints: Mapping[str, Endpoint]) -> None:
-        self.app = app
-        self._endpoints = endpoints
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, or the life cycle."""
-        endpoint = _endpoint_for(scope, self._endpoints)
-        if endpoint is None:
-            await self.app(scope, receive, send)
-            return
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = HttpExchange(scope, receive)
+        endpoint = self._endpoints.get(scope["path"])
         try:
-            response = await endpoint(exchange)
+            if endpoint is None:
+                # With control characters, "/docs" and a line's end would be "/docs" to the router.
+                if scope["path"].isprintable():
+                    await self.documents(scope, receive, send)
+                    return
+                raise UnknownPathError("there is nothing at this path")
+            if scope["method"] in endpoint.methods:
+                response = await endpoint.serve(exchange)
+            else:
+                response = refuse_method(exchange, ", ".join(endpoint.methods))
+        except ScoringError as error:
+            response = exchange.refuse(error)
         except Exception:
             _LOGGER.exception("unforeseen error")
-            response = _refuse_unforeseen(scope)
-        if not exchange.send(response):
+            response = exchange.refuse(unforeseen())
+        if not (self._is_direct and exchange.send(response)):
             await response(scope, receive, send)
 
+    def _scoring(self, call: Call) -> Endpoint:
+        runtime, settings = self._runtime, self._runtime.settings
 
-def _endpoint_for(scope: Scope, endpoints: Mapping[str, Endpoint]) -> Endpoint | None:
-    return endpoints.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        async def score(body: bytes, request_id: str) -> BaseModel:
+            slices = runtime.cooperative.slices(is_large=len(body) >= LARGE_BYTES)
+            wanted = await call.decode(body, settings.limits, slices)
+            deadline_ms: int | None = getattr(wanted, "deadline_ms", None)
+            deadline = Deadline.after_ms(deadline_ms or settings.default_deadline_ms)
+            try:
+                reply = await call.do(runtime.pipeline(), wanted, request_id, deadline)
+            except OverloadedError:
+                runtime.answered.note(body, is_answered=False)
+                raise
+            runtime.answered.note(body, is_answered=True)
+            return reply
 
+        async def serve(exchange: HttpExchange) -> Response:
+            async def work() -> BaseModel:
+                caller = self._admit(exchange)
+                check_content_type(exchange.headers)
+                body = await exchange.read_body(settings.limits.max_body_bytes, settings.default_deadline_ms / 1000)
+                _shed(runtime, call.name, body, caller)
+                return await exchange.unless_left(score(body, exchange.request_id))
 
-def create_http_door(runtime: Runtime) -> HttpDoor:
-    """The HTTP door."""
-    app: FastAPI = FastAPIOffline(
-        title="turnscore",
-        version="1",
-        description="How good is each turn of a chatbot? Scores without a reference answer, while the dialogue runs.",
-        redoc_url=None,
-        redirect_slashes=False,
-        swagger_ui_oauth2_redirect_url="/docs/oauth2-redirect",
-        swagger_ui_parameters={"tryItOutEnabled": True},
-    )
-    endpoints = _add_scoring(app, runtime)
-    _add_operations(app, runtime)
-    add_page(app, runtime.settings)
-    add_conversations(app, runtime)
-    _add_refusals(app)
-    add_wire_schemas(app)
-    return HttpDoor(app, endpoints)
+            trace = runtime.trace("http", call.name, exchange.headers)
+            try:
+                answered = await answer(runtime, "http", call.name, exchange.request_id, work, trace)
+            except CallerLeftError:
+                return Response()  # goes nowhere: the connection is closed
+            return respond(answered, exchange.request_id)
 
-
-def _add_scoring(app: FastAPI, runtime: Runtime) -> Mapping[str, Endpoint]:
-    """Adds the calls; returns those that may pass the app by."""
-
-    def deadline_of(deadline_ms: int | None) -> Deadline:
-        return Deadline.after_ms(deadline_ms or runtime.settings.default_deadline_ms)
-
-    endpoints: dict[str, Endpoint] = {}
-
-    def add(call: Call) -> None:
-        async def endpoint(exchange: HttpExchange) -> Response:
-            async def work(request_id: str, body: bytes) -> BaseModel:
-                slices = runtime.cooperative.slices(is_large=len(body) >= LARGE_BYTES)
-                wanted = await call.decode(body, runtime.settings.limits, slices)
-                try:
-                    reply = await call.run(runtime, wanted, request_id, deadline_of)
-                except OverloadedError:
-                    runtime.answered.note(body, is_answered=False)
-                    raise
-                runtime.answered.note(body, is_answered=True)
-                return reply
-
-            return await _respond(exchange, runtime, call.name, work, takes_json=True)
-
-        async def route(request: Request) -> Response:
-            return await endpoint(HttpExchange(request.scope, request.receive))
-
-        path = f"/v1/{call.name}"
-        endpoints[path] = endpoint
-        app.post(
-            path,
-            name=call.name,
-            description=call.summary,
-            response_model=call.reply_type,
-            responses=describe_scoring_errors(*call.own_errors),
-            openapi_extra=takes(call.request_type),
-        )(route)
-
-    for call in CALLS:
-        add(call)
-    app.add_middleware(Shortcut, endpoints=endpoints)
-    if origins := runtime.settings.http.allowed_origins:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=origins,
-            allow_methods=("GET", "POST"),
-            allow_headers=("content-type", AUTHORIZATION_KEY, API_KEY_KEY, REQUEST_ID_HEADER),
-            expose_headers=(REQUEST_ID_HEADER, "retry-after"),
+        return Endpoint(
+            path=f"/v1/{call.name}",
+            serve=serve,
+            methods=("POST",),
+            group="similarity" if call.name == SIMILARITY else "scoring",
+            title=_TITLES[call.name],
+            described={
+                "description": call.summary,
+                "response_model": call.reply_type,
+                "responses": describe_scoring_errors(*call.own_errors),
+                "openapi_extra": takes(call.request_type),
+            },
         )
-        return {}  # browsers have to be told more than the answers
-    return endpoints
 
+    def _operations(self) -> list[Endpoint]:
+        not_ready, no_key = describe_errors(ErrorCode.NOT_READY), describe_errors(ErrorCode.UNAUTHENTICATED)
+        return [
+            Endpoint(
+                path="/v1/models",
+                serve=self._models,
+                group="models",
+                title="List the models",
+                described={"response_model": ModelsReply, "responses": {**no_key, **not_ready}},
+            ),
+            Endpoint(
+                path=websocket.PATH,
+                serve=websocket.explain,
+                group="conversations",
+                title="Hold a conversation",
+                described={"responses": describe_conversations()},
+            ),
+            Endpoint(
+                path="/livez",
+                serve=self._livez,
+                methods=("GET", "HEAD"),
+                group="operations",
+                title="Is it alive?",
+                described={"response_model": HealthReply},
+            ),
+            Endpoint(
+                path="/readyz",
+                serve=self._readyz,
+                methods=("GET", "HEAD"),
+                group="operations",
+                title="Is it ready?",
+                described={"response_model": HealthReply, "responses": not_ready},
+            ),
+            Endpoint(
+                path="/metrics",
+                serve=self._metrics,
+                group="operations",
+                title="Prometheus metrics",
+                described={
+                    "response_class": Response,
+                    "responses": {200: {"content": {CONTENT_TYPE_LATEST: {}}}, **no_key},
+                },
+            ),
+        ]
 
-def _add_operations(app: FastAPI, runtime: Runtime) -> None:
-    scraping = asyncio.Lock()
-    not_ready, no_key = describe_errors(ErrorCode.NOT_READY), describe_errors(ErrorCode.UNAUTHENTICATED)
+    def _admit(self, exchange: HttpExchange) -> Caller:
+        caller = self._runtime.access.admit(*sender_of(exchange.scope, exchange.headers))
+        check_page(exchange.headers, self._runtime.settings.http)
+        return caller
 
-    @app.get("/v1/models", response_model=ModelsReply, responses={**no_key, **not_ready})
-    async def models(request: Request) -> Response:
+    async def _models(self, exchange: HttpExchange) -> Response:
         """The loaded models, and how much one request may carry."""
+        runtime, request_id = self._runtime, exchange.request_id
 
-        async def work(request_id: str, _body: bytes) -> BaseModel:
+        async def work() -> BaseModel:
+            self._admit(exchange)
             return runtime.models(request_id)
 
-        return await _respond(HttpExchange(request.scope, request.receive), runtime, "models", work)
+        trace = runtime.trace("http", "models", exchange.headers)
+        return respond(await answer(runtime, "http", "models", request_id, work, trace), request_id)
 
-    @app.head("/livez", include_in_schema=False)
-    @app.get("/livez", response_model=HealthReply)
-    async def livez() -> Response:
+    async def _livez(self, _: HttpExchange) -> Response:
         """Whether the process answers at all."""
-        return encode_reply(HealthReply(status="alive"))
+        return JsonResponse(HealthReply(status="alive").model_dump_json().encode())
 
-    @app.head("/readyz", include_in_schema=False)
-    @app.get("/readyz", response_model=HealthReply, responses=not_ready)
-    async def readyz(request: Request) -> Response:
+    async def _readyz(self, exchange: HttpExchange) -> Response:
         """Whether requests should be sent here: models loaded and proved, not shutting down."""
-        if runtime.health.is_ready:
-            return encode_reply(HealthReply(status="ready"))
-        return send_answer(
-            refuse(runtime.health.not_ready(), request_id_of(request.scope)), request_id_of(request.scope)
-        )
+        if self._runtime.health.is_ready:
+            return JsonResponse(HealthReply(status="ready").model_dump_json().encode())
+        raise self._runtime.health.not_ready()
 
-    @app.get("/metrics", response_class=Response, responses={200: {"content": {CONTENT_TYPE_LATEST: {}}}, **no_key})
-    async def metrics(request: Request) -> Response:
+    async def _metrics(self, exchange: HttpExchange) -> Response:
         """Prometheus metrics of all worker processes."""
-        try:
-            check_page(request.headers, runtime.settings.http)
-            if runtime.settings.auth.metrics_need_key:
-                runtime.access.admit(*sender_of(request.scope, request.headers))
-        except ScoringError as error:
-            return send_answer(refuse(error, request_id_of(request.scope)), request_id_of(request.scope))
-        async with scraping:  # merging many workers' files takes a while: 10 ms for three (measured)
+        check_page(exchange.headers, self._runtime.settings.http)
+        if self._runtime.settings.auth.metrics_need_key:
+            self._runtime.access.admit(*sender_of(exchange.scope, exchange.headers))
+        async with self._scraping:  # merging many workers' files takes a while: 10 ms for three (measured)
             scraped = await asyncio.to_thread(lambda: generate_latest(registry()))
         return Response(scraped, media_type=CONTENT_TYPE_LATEST)
 
 
-def _add_refusals(app: FastAPI) -> None:
-    """Gives unknown paths and methods the one error shape."""
+def _shed(runtime: Runtime, call: str, body: bytes, caller: Caller) -> None:
+    """Under a lasting overload, raises OverloadedError for most requests before they are decoded (`Shedding`).
 
-    @app.exception_handler(Exception)
-    async def refuse_unforeseen(request: Request, _: Exception) -> Response:
-        return _refuse_unforeseen(request.scope)
-
-    @app.exception_handler(HTTPException)
-    async def refuse_route(request: Request, error: HTTPException) -> Response:
-        request_id = request_id_of(request.scope)
-        if error.status_code == 405:
-            response = send_answer(
-                refuse(InvalidRequestError("this path takes another method"), request_id), request_id
-            )
-            response.status_code = 405  # RFC 9110 wants this status, and Allow beside it, for a known path
-            response.headers.update(error.headers or {})
-            return response
-        return send_answer(refuse(UnknownPathError("there is nothing at this path"), request_id), request_id)
-
-
-def _refuse_unforeseen(scope: Scope) -> Response:
-    error = FailedScoringError("something failed inside turnscore; its log says what")
-    return send_answer(refuse(error, request_id_of(scope)), request_id_of(scope))
+    A request that was answered lately in the same bytes is decoded: most likely its scores are cached.
+    """
+    KNOWN_REQUEST.set(False)
+    pipeline = runtime.served
+    if pipeline is None or not pipeline.shedding.has_refused():
+        return
+    scorer = pipeline.shedding.full_scorer(caller.share)
+    if scorer is None:
+        return
+    if body in runtime.answered:
+        KNOWN_REQUEST.set(True)
+    elif _asks(pipeline.model_set, call, body, scorer) and (error := pipeline.shedding.shed(caller.share)) is not None:
+        SHED.labels("http", call).inc()
+        raise error
 
 
-async def _respond(
-    exchange: HttpExchange,
-    runtime: Runtime,
-    call: str,
-    work: Callable[[str, bytes], Awaitable[BaseModel]],
-    *,
-    takes_json: bool = False,
-) -> Response:
-    scope, headers, settings = exchange.scope, exchange.headers, runtime.settings
-    request_id = request_id_of(scope, headers)
+def _asks(models: ModelSet, call: str, body: bytes, scorer: str) -> bool:
+    """Whether a body asks this scorer: by its name, or by naming none where it is asked by default.
 
-    async def read_and_work() -> BaseModel:
-        runtime.access.admit(*sender_of(scope, headers))
-        check_page(headers, settings.http)
-        if takes_json:
-            check_content_type(headers)
-        body = await exchange.read_body(settings.limits.max_body_bytes, settings.default_deadline_ms / 1000)
-        return await exchange.unless_left(work(request_id, body))
-
-    trace = runtime.trace("http", call, headers)
-    try:
-        answered = await answer(
-            "http", call, request_id, read_and_work, log=settings.log_requests, slow=runtime.slow, trace=trace
-        )
-    except CallerLeftError:
-        return Response()  # goes nowhere: the connection is closed
-    return send_answer(answered, request_id)
+    A name that is written with JSON's escapes is not found, and the body is decoded.
+    """
+    encoder = models.encoder.name if models.encoder is not None else None
+    if call == SIMILARITY or scorer == encoder:
+        return call == SIMILARITY and scorer == encoder
+    if f'"{scorer}"'.encode() in body:
+        return True
+    default = models.ranking if call == "rank" else models.defaults
+    is_default = scorer in component_scorers(default, models.combinations)
+    return is_default and b'"scorers"' not in body and b'"weights"' not in body

@@ -9,13 +9,12 @@ the service's own only under an address, under `localhost`, or under a name that
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from ipaddress import ip_address
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope
 from turnscore_core.deadline import within
@@ -26,7 +25,7 @@ from turnscore_core.errors import (
     ScoringError,
     TooLargeError,
 )
-from turnscore_wire import BODY_FIELD, ERROR_TABLE, ErrorCode, ErrorReply
+from turnscore_wire import BODY_FIELD, ERROR_TABLE, ErrorCode
 
 from turnscore_service._patches.uvicorn_http import HEADERS_FIELD, LINK, Link, Serving
 from turnscore_service.api.boundary import Answer, refuse, take_request_id
@@ -78,10 +77,6 @@ _NARROWER: dict[tuple[ErrorCode, str | None], int] = {
 }
 REQUEST_ID_HEADER = "x-request-id"
 _REQUEST_ID_NAME = REQUEST_ID_HEADER.encode()
-_REQUEST_ID = "turnscore.request_id"
-"""The key of a request's id in its ASGI scope."""
-
-
 _JSON = (b"content-type", b"application/json")
 
 
@@ -101,19 +96,10 @@ def read_headers(scope: Scope) -> dict[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
 
 
-def request_id_of(scope: Scope, headers: Mapping[str, str] | None = None) -> str:
-    """The id of a request with these headers, taken from them or drawn once."""
-    known: str | None = scope.get(_REQUEST_ID)
-    if known is None:
-        sent = (read_headers(scope) if headers is None else headers).get(REQUEST_ID_HEADER)
-        known = scope[_REQUEST_ID] = take_request_id(sent)
-    return known
-
-
 def sender_of(
     scope: Scope, headers: Mapping[str, str], offered_key: str | None = None
 ) -> tuple[str | None, str, str | None]:
-    """What there is to know a caller by: the key, the address of the other end, and whom that says it forwards."""
+    """What identifies a caller: the key, the address of the other end, and the address that it says it forwards."""
     client = scope.get("client")
     forwarded = None
     if FORWARDED_KEY in headers:
@@ -122,29 +108,19 @@ def sender_of(
     return sent_key(headers) or offered_key, client[0] if client else "", forwarded
 
 
-def send_answer(answered: Answer, request_id: str) -> Response:
+def respond(answered: Answer, request_id: str) -> Response:
     """The reply, or the error with its status, and Retry-After or WWW-Authenticate where they belong."""
-    response = encode_reply(answered.reply)
+    assert answered.reply is not None
+    response = JsonResponse(answered.reply.__pydantic_serializer__.to_json(answered.reply))
     response.raw_headers.append((_REQUEST_ID_NAME, request_id.encode()))
-    if answered.code is not None:
-        response.status_code = _status_of(answered)
-    if answered.code == ErrorCode.UNAUTHENTICATED:
-        response.headers["www-authenticate"] = 'Bearer realm="turnscore"'
-    if answered.retry_after_ms is not None:
-        response.headers["retry-after"] = str(-(-answered.retry_after_ms // 1000))
+    if (error := answered.error) is not None:
+        # A narrower status than the table's for a part of the request that is no field of any call.
+        response.status_code = _NARROWER.get((error.code, error.field), ERROR_TABLE[error.code].http_status)
+        if error.code == ErrorCode.UNAUTHENTICATED:
+            response.headers["www-authenticate"] = 'Bearer realm="turnscore"'
+        if error.retry_after_ms is not None:
+            response.headers["retry-after"] = str(-(-error.retry_after_ms // 1000))
     return response
-
-
-def _status_of(answered: Answer) -> int:
-    """The table's; or a narrower one for a part of the request that is no field of any call."""
-    assert answered.code is not None
-    field = answered.reply.error.field if isinstance(answered.reply, ErrorReply) else None
-    return _NARROWER.get((answered.code, field), ERROR_TABLE[answered.code].http_status)
-
-
-def encode_reply(reply: BaseModel) -> Response:
-    """The reply as JSON, with status 200."""
-    return JsonResponse(reply.__pydantic_serializer__.to_json(reply))
 
 
 _T = TypeVar("_T")
@@ -163,17 +139,18 @@ def serving_with(settings: Settings, app: ASGIApp | None = None) -> Serving:
 
 def _refuse_connection(error: ScoringError) -> Response:
     request_id = take_request_id(None)
-    return send_answer(refuse(error, request_id), request_id)
+    return respond(refuse(error, request_id), request_id)
 
 
 class HttpExchange:
     """One request. Its head is there; its body may still come."""
 
-    __slots__ = ("_link", "_receive", "headers", "scope")
+    __slots__ = ("_link", "_receive", "headers", "request_id", "scope")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
         self.headers = read_headers(scope)
+        self.request_id = take_request_id(self.headers.get(REQUEST_ID_HEADER))
         self._receive = receive
         self._link: Link | None = scope.get(LINK)
 
@@ -194,9 +171,13 @@ class HttpExchange:
         except TimeoutError:
             raise DeadlineExceededError("the body did not arrive in time", field=BODY_FIELD) from None
 
+    def refuse(self, error: ScoringError) -> Response:
+        """The response that carries the error."""
+        return respond(refuse(error, self.request_id), self.request_id)
+
     def send(self, response: Response) -> bool:
-        """Sends the answer past ASGI's messages; False where it has to take them."""
-        return self._link is not None and self._link.send(response)
+        """Sends the response without ASGI's messages; False where they are needed."""
+        return self._link is not None and self.scope["method"] != "HEAD" and self._link.send(response)
 
     async def unless_left(self, work: Awaitable[_T]) -> _T:
         """The work's result; CallerLeftError if the caller leaves first, and the work then stops."""
@@ -204,12 +185,17 @@ class HttpExchange:
         assert working is not None
         has_left = False
 
-        def leave() -> None:
+        def leave(_: object = None) -> None:
             nonlocal has_left
             has_left = True
             working.cancel()
 
-        stop_watching = self._watch(leave)
+        link = self._link
+        if link is not None:
+            link.watch(leave)
+        else:
+            watching = asyncio.ensure_future(self._receive())
+            watching.add_done_callback(leave)
         try:
             return await work
         except asyncio.CancelledError:
@@ -217,7 +203,11 @@ class HttpExchange:
                 raise CallerLeftError from None
             raise
         finally:
-            stop_watching()
+            if link is not None:
+                link.watch(None)
+            else:
+                watching.remove_done_callback(leave)
+                watching.cancel()
 
     async def _gather_body(self, most_bytes: int) -> bytes:
         chunks, size, is_more = [], 0, True
@@ -232,21 +222,3 @@ class HttpExchange:
             chunks.append(chunk)
             is_more = message.get("more_body", False)
         return b"".join(chunks)
-
-    def _watch(self, leave: Callable[[], object]) -> Callable[[], object]:
-        """Calls `leave` when the caller leaves; returns what ends that."""
-        link = self._link
-        if link is not None:
-            link.watch(leave)
-            return lambda: link.watch(None)
-        watching = asyncio.ensure_future(self._receive())
-
-        def look(_: object) -> None:
-            leave()
-
-        def stop() -> None:
-            watching.remove_done_callback(look)
-            watching.cancel()
-
-        watching.add_done_callback(look)
-        return stop

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from turnscore_service.api.http.app import create_http_door
+from turnscore_service.api.http.app import HttpApi
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 
 
 def openapi_document() -> str:
     """The document as it is committed: indented JSON with sorted keys."""
-    document = create_http_door(Runtime(Settings())).app.openapi()
+    document = HttpApi(Runtime(Settings())).documents.openapi()
     return json.dumps(document, indent=1, sort_keys=True) + "\n"
 
 

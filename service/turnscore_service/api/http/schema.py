@@ -1,11 +1,18 @@
 """Describes the HTTP API: the parts of its OpenAPI document that come from the wire types and the error table."""
 
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
+from fastapi_offline import FastAPIOffline
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
+from starlette.exceptions import HTTPException
+from turnscore_core.errors import InvalidRequestError, UnknownPathError
 from turnscore_wire import (
     ERROR_TABLE,
     BatchRequest,
@@ -19,6 +26,8 @@ from turnscore_wire import (
     SimilarityRequest,
 )
 
+from turnscore_service.api.boundary import unforeseen
+from turnscore_service.api.http.exchange import HttpExchange
 from turnscore_service.auth.access import API_KEY_KEY
 
 _QUESTION = {"speaker": "user", "text": "hi, what did you do today?"}
@@ -73,19 +82,18 @@ _SCORING_ERRORS = (
 )
 
 
-_NAMES: dict[str, tuple[str, str]] = {
-    "/v1/score": ("scoring", "Score one turn"),
-    "/v1/score_batch": ("scoring", "Score several turns"),
-    "/v1/score_dialogue": ("scoring", "Score a dialogue"),
-    "/v1/rank": ("scoring", "Rank responses"),
-    "/v1/similarity": ("similarity", "Compare texts"),
-    "/v1/conversations": ("conversations", "Hold a conversation"),
-    "/v1/models": ("models", "List the models"),
-    "/livez": ("operations", "Is it alive?"),
-    "/readyz": ("operations", "Is it ready?"),
-    "/metrics": ("operations", "Prometheus metrics"),
-}
-"""The group of each path on `/docs`, and its name there; its identifier is the end of the path."""
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """One path: what serves it, and how the document describes it."""
+
+    path: str
+    serve: Callable[[HttpExchange], Awaitable[Response]]
+    methods: tuple[str, ...] = ("GET",)
+    group: str = ""
+    """Its group on /docs; a path without one is not in the document."""
+    title: str = ""
+    described: Mapping[str, Any] = field(default_factory=dict)
+    """FastAPI's arguments for its route."""
 
 
 def describe_errors(*codes: ErrorCode) -> dict[int | str, dict[str, Any]]:
@@ -102,7 +110,7 @@ def describe_scoring_errors(*own: ErrorCode) -> dict[int | str, dict[str, Any]]:
 
 
 def takes(request: type[BaseModel]) -> dict[str, Any]:
-    """The `openapi_extra` of a path whose body is `request`; the door decodes it itself."""
+    """The `openapi_extra` of a path whose body is `request`; the endpoint decodes it itself."""
     content = {"schema": {"$ref": _REF.format(model=request.__name__)}, "example": EXAMPLES[request]}
     return {"requestBody": {"required": True, "content": {"application/json": content}}}
 
@@ -114,34 +122,69 @@ def describe_conversations() -> dict[int | str, dict[str, Any]]:
     return {101: upgrade, **describe_errors(*codes)}
 
 
-def add_wire_schemas(app: FastAPI) -> None:
-    """Makes the app's OpenAPI document hold the request types too."""
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-            _, definitions = models_json_schema(
-                [
-                    *((each, "validation") for each in _REQUESTS),
-                    *((each, "serialization") for each in _MESSAGES),
-                ],
-                ref_template=_REF,
+def create_documents(endpoints: Iterable[Endpoint]) -> FastAPI:
+    """The app that serves /docs and /openapi.json; it answers everything else with an error."""
+    app: FastAPI = FastAPIOffline(
+        title="turnscore",
+        version="1",
+        description="How good is each turn of a chatbot? Scores without a reference answer, while the dialogue runs.",
+        redoc_url=None,
+        redirect_slashes=False,
+        swagger_ui_oauth2_redirect_url="/docs/oauth2-redirect",
+        swagger_ui_parameters={"tryItOutEnabled": True},
+        exception_handlers={HTTPException: _refuse_route, Exception: _refuse_unforeseen},
+    )
+    for each in endpoints:
+        if each.group:
+            app.add_api_route(
+                each.path,
+                _document_only,
+                methods=list(each.methods[:1]),
+                tags=[each.group],
+                summary=each.title,
+                operation_id=each.path.rpartition("/")[2],
+                **{"description": inspect.getdoc(each.serve), **each.described},
             )
-            document["components"]["schemas"].update(definitions["$defs"])
-            document["components"]["securitySchemes"] = _KEY_SCHEMES
-            for path, operations in document["paths"].items():
-                _name(path, operations)
-                if path.startswith("/v1/"):
-                    for operation in operations.values():
-                        operation["security"] = [{}, *({name: []} for name in _KEY_SCHEMES)]
-            app.openapi_schema = document
-        return app.openapi_schema
-
-    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
+    app.openapi = partial(_openapi, app)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
+    return app
 
 
-def _name(path: str, operations: dict[str, dict[str, Any]]) -> None:
-    """Gives the operations of one path their group, name and identifier. Raises KeyError for one without a name."""
-    group, summary = _NAMES[path]
-    for operation in operations.values():
-        operation.update(tags=[group], summary=summary, operationId=path.rpartition("/")[2])
+def refuse_method(exchange: HttpExchange, allowed: str) -> Response:
+    """RFC 9110 wants status 405 and Allow for a known path; 405 stands in no row of the error table."""
+    response = exchange.refuse(InvalidRequestError("this path takes another method"))
+    response.status_code = 405
+    response.headers["allow"] = allowed
+    return response
+
+
+async def _document_only() -> None:
+    """Stands for an endpoint that is served without FastAPI."""
+
+
+async def _refuse_route(request: Request, error: Exception) -> Response:
+    exchange = HttpExchange(request.scope, request.receive)
+    if isinstance(error, HTTPException) and error.status_code == 405:
+        return refuse_method(exchange, (error.headers or {}).get("Allow", "GET"))
+    return exchange.refuse(UnknownPathError("there is nothing at this path"))
+
+
+async def _refuse_unforeseen(request: Request, _: Exception) -> Response:
+    return HttpExchange(request.scope, request.receive).refuse(unforeseen())
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    """FastAPI's document, with the types of requests and messages, and with API keys."""
+    if app.openapi_schema is None:
+        document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        _, definitions = models_json_schema(
+            [*((each, "validation") for each in _REQUESTS), *((each, "serialization") for each in _MESSAGES)],
+            ref_template=_REF,
+        )
+        document["components"]["schemas"].update(definitions["$defs"])
+        document["components"]["securitySchemes"] = _KEY_SCHEMES
+        for path, operations in document["paths"].items():
+            if path.startswith("/v1/"):
+                for operation in operations.values():
+                    operation["security"] = [{}, *({name: []} for name in _KEY_SCHEMES)]
+        app.openapi_schema = document
+    return app.openapi_schema

@@ -3,15 +3,15 @@
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.abc import Traversable
 from importlib.resources import files
 
-from fastapi import FastAPI, Request, Response
-from starlette.exceptions import HTTPException
-from turnscore_core.errors import ScoringError
+from starlette.responses import Response
 
-from turnscore_service.api.boundary import refuse
-from turnscore_service.api.http.exchange import check_page, request_id_of, send_answer
+from turnscore_service.api.http.exchange import HttpExchange, check_page
+from turnscore_service.api.http.schema import Endpoint
+from turnscore_service.settings.api import HttpSettings
 from turnscore_service.settings.service import Settings
 
 FIRST = "index.html"
@@ -61,35 +61,23 @@ _HEADERS = {
 }
 
 
-def add_page(app: FastAPI, settings: Settings) -> None:
-    """Adds the page, unless the settings turn it off."""
+def page_endpoints(settings: Settings) -> list[Endpoint]:
+    """An endpoint for each file; none where the settings turn the page off."""
     if not settings.page.enabled:
-        return
-    page = read_page()
-
-    @app.head("/", include_in_schema=False)
-    @app.get("/", include_in_schema=False)
-    async def first(request: Request) -> Response:
-        return _send(request, settings, page[FIRST])
-
-    @app.head("/page/{name:path}", include_in_schema=False)
-    @app.get("/page/{name:path}", include_in_schema=False)
-    async def file(request: Request, name: str) -> Response:
-        return _send(request, settings, _find(page, name))
+        return []
+    return [
+        Endpoint(
+            path="/" if name == FIRST else f"/page/{name}",
+            serve=partial(_send, settings.http, file),
+            methods=("GET", "HEAD"),
+        )
+        for name, file in read_page().items()
+    ]
 
 
-def _find(page: Mapping[str, PageFile], name: str) -> PageFile:
-    if name not in page or name == FIRST:
-        raise HTTPException(404)
-    return page[name]
-
-
-def _send(request: Request, settings: Settings, file: PageFile) -> Response:
-    try:
-        check_page(request.headers, settings.http)
-    except ScoringError as error:
-        return send_answer(refuse(error, request_id_of(request.scope)), request_id_of(request.scope))
+async def _send(settings: HttpSettings, file: PageFile, exchange: HttpExchange) -> Response:
+    check_page(exchange.headers, settings)
     headers = {**_HEADERS, "ETag": file.tag}
-    if request.headers.get("if-none-match") == file.tag:
+    if exchange.headers.get("if-none-match") == file.tag:
         return Response(status_code=304, headers=headers)
     return Response(file.content, media_type=file.media_type, headers=headers)

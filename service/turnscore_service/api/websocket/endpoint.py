@@ -4,17 +4,17 @@ A refused handshake gets an HTTP answer in the one error shape. A conversation t
 the last message and closes with 4000 + the error's HTTP status.
 """
 
+from contextlib import suppress
 from functools import partial
 
-from fastapi import FastAPI, Request, Response, WebSocket
-from starlette.websockets import WebSocketDisconnect
+from starlette.responses import Response
+from starlette.websockets import WebSocket, WebSocketDisconnect
 from turnscore_core.errors import CallerLeftError, InvalidRequestError, ScoringError, UnknownPathError
 from turnscore_wire import ERROR_TABLE, ConversationMessage, ConversationReply, Limits
 
-from turnscore_service.api.boundary import converse, refuse, take_request_id
+from turnscore_service.api.boundary import CONVERSATION, answer, refuse, take_request_id
 from turnscore_service.api.calls import decode
-from turnscore_service.api.http.exchange import REQUEST_ID_HEADER, check_page, request_id_of, send_answer, sender_of
-from turnscore_service.api.http.schema import describe_conversations
+from turnscore_service.api.http.exchange import REQUEST_ID_HEADER, HttpExchange, check_page, respond, sender_of
 from turnscore_service.conversations.session import Received
 from turnscore_service.lifecycle.runtime import Runtime
 
@@ -27,44 +27,39 @@ _CLOSE_CODE_BASE = 4000
 """RFC 6455, 7.4.2: 4000 to 4999 are for private use."""
 
 
-def add_conversations(app: FastAPI, runtime: Runtime) -> None:
-    """Adds the WebSocket, and answers for those who come there by other ways or elsewhere by WebSocket."""
+async def converse(runtime: Runtime, websocket: WebSocket) -> None:
+    """Serves one connection, from the handshake to the end of its conversation."""
+    headers, settings = websocket.headers, runtime.settings
+    request_id = take_request_id(headers.get(REQUEST_ID_HEADER))
+    is_open = False
+    trace = runtime.trace("http", CONVERSATION, headers)
 
-    @app.websocket(PATH)
-    async def conversations(websocket: WebSocket) -> None:
-        request_id = take_request_id(websocket.headers.get(REQUEST_ID_HEADER))
-        is_open = False
-        trace = runtime.trace("http", "conversation", websocket.headers)
+    async def work() -> None:
+        nonlocal is_open
+        check_page(headers, settings.http)
+        runtime.access.admit(*sender_of(websocket.scope, headers, _offered_key(websocket)))
+        runtime.pipeline()  # raises what keeps it from being there
+        runtime.conversations.require_room()
+        await _accept(websocket, request_id)
+        is_open = True
+        channel = _JsonChannel(websocket, settings.limits)
+        await runtime.conversations.hold(runtime.pipeline, channel, request_id, trace)
 
-        async def work() -> None:
-            nonlocal is_open
-            check_page(websocket.headers, runtime.settings.http)
-            runtime.access.admit(*sender_of(websocket.scope, websocket.headers, _offered_key(websocket)))
-            runtime.pipeline()  # raises what keeps it from being there
-            runtime.conversations.require_room()
-            await _accept(websocket, request_id)
-            is_open = True
-            channel = _JsonChannel(websocket, runtime.settings.limits)
-            await runtime.conversations.hold(runtime.pipeline, channel, request_id, trace)
+    with suppress(CallerLeftError):  # the connection is gone: there is nothing to close
+        answered = await answer(runtime, "http", CONVERSATION, request_id, work, trace)
+        if answered.error is not None:
+            await (_end(websocket, answered.error) if is_open else _refuse(websocket, answered.error, request_id))
 
-        try:
-            error = await converse("http", request_id, work, log=runtime.settings.log_requests, trace=trace)
-            if error is not None:
-                await (_end(websocket, error) if is_open else _refuse(websocket, error, request_id))
-        except CallerLeftError:
-            return  # the connection is gone: there is nothing to close
 
-    @app.get(PATH, responses=describe_conversations())
-    async def explain(request: Request) -> Response:
-        """A live conversation over a WebSocket (RFC 6455): ConversationMessages in, ConversationReplies out."""
-        request_id = request_id_of(request.scope)
-        error = InvalidRequestError("this path is a WebSocket: connect to it with ws:// or wss://")
-        return send_answer(refuse(error, request_id), request_id)
+async def refuse_unknown(websocket: WebSocket) -> None:
+    """Refuses a handshake at another path."""
+    request_id = take_request_id(websocket.headers.get(REQUEST_ID_HEADER))
+    await _refuse(websocket, UnknownPathError("there is nothing at this path"), request_id)
 
-    @app.websocket("/{path:path}")
-    async def refuse_unknown(websocket: WebSocket) -> None:
-        request_id = take_request_id(websocket.headers.get(REQUEST_ID_HEADER))
-        await _refuse(websocket, UnknownPathError("there is nothing at this path"), request_id)
+
+async def explain(exchange: HttpExchange) -> Response:
+    """A live conversation over a WebSocket (RFC 6455): ConversationMessages in, ConversationReplies out."""
+    return exchange.refuse(InvalidRequestError("this path is a WebSocket: connect to it with ws:// or wss://"))
 
 
 class _JsonChannel:
@@ -113,7 +108,7 @@ async def _end(websocket: WebSocket, error: ScoringError) -> None:
 
 async def _refuse(websocket: WebSocket, error: ScoringError, request_id: str) -> None:
     try:
-        await websocket.send_denial_response(send_answer(refuse(error, request_id), request_id))
+        await websocket.send_denial_response(respond(refuse(error, request_id), request_id))
     except (WebSocketDisconnect, RuntimeError):
         raise CallerLeftError from None
 

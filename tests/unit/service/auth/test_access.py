@@ -1,22 +1,25 @@
-"""Keys: which are let in, what is read again, and that a key is nowhere to be found afterwards."""
+"""Callers: who is let in, by which key and address, and what a key may spend."""
 
 import hashlib
 import json
 import logging
 import math
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 from prometheus_client import REGISTRY
 from pydantic import ValidationError
+from support.clocks import ManualClock
 from turnscore_core.errors import OverloadedError, UnauthenticatedError
-from turnscore_service.auth.access import Access, UnusableKeysError, sent_key
+from turnscore_service.auth.access import Access, TurnBudget, UnusableKeysError, network_of, sent_key
 from turnscore_service.settings.api import AuthSettings, KeyEntry
 from turnscore_service.settings.service import Settings, read_settings
 
 
-class Clock:
+class PassingClock:
     def __init__(self) -> None:
         self.now = 100.0
 
@@ -45,7 +48,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def access_to(file: Path, **settings: object) -> Access:
-    return Access(AuthSettings.model_validate({"keys_file": file, **settings}), clock=Clock(), start=at_once)
+    return Access(AuthSettings.model_validate({"keys_file": file, **settings}), clock=PassingClock(), start=at_once)
 
 
 def at_once(work: Callable[[], None]) -> None:
@@ -113,7 +116,7 @@ def test_a_changed_file_is_read_again(file: Path):
 def test_a_changed_file_is_read_apart_from_the_caller_who_finds_it_changed(file: Path):
     """Its keys hold once it is read, and until then the ones before do; it is not read twice at a time."""
     begun: list[Callable[[], None]] = []
-    access = Access(AuthSettings(keys_file=file), clock=Clock(), start=begun.append)
+    access = Access(AuthSettings(keys_file=file), clock=PassingClock(), start=begun.append)
     write(file, {"lab": entry("secret-2"), "late": entry("secret-5")})
     for _ in range(3):
         assert access.admit("secret-1").key_name == "chatbot"
@@ -227,3 +230,122 @@ def test_nothing_that_access_keeps_holds_a_key(file: Path):
     access = access_to(file)
     access.admit("secret-1")
     assert "secret-1" not in repr(vars(access))
+
+
+PROXIES = AuthSettings.model_validate({"trusted_proxies": "10.0.0.0/8, 192.0.2.7, 2001:db8:1::/48"})
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("203.0.113.9", "203.0.113.9"),
+        ("2001:db8:0:5:a:b:c:d", "2001:db8:0:5::/64"),
+        ("2001:db8:0:5::1", "2001:db8:0:5::/64"),
+        ("2001:db8:0:6::1", "2001:db8:0:6::/64"),
+        ("::ffff:203.0.113.9", "203.0.113.9"),
+        ("a.socket", "a.socket"),
+        ("", ""),
+    ],
+)
+def test_an_ipv6_caller_shares_with_its_whole_64(address: str, network: str):
+    assert network_of(address) == network
+    assert Access(AuthSettings()).recognize(None, address).share == network
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "caller"),
+    [
+        ("203.0.113.9", None, "203.0.113.9"),
+        ("203.0.113.9", "198.51.100.1", "203.0.113.9"),  # no proxy of ours: it may say what it likes
+        ("10.1.2.3", None, "10.1.2.3"),
+        ("10.1.2.3", "198.51.100.1", "198.51.100.1"),
+        ("10.1.2.3", "6.6.6.6, 198.51.100.1", "198.51.100.1"),  # what the caller sent itself stands before it
+        ("10.1.2.3", "6.6.6.6, 198.51.100.1, 192.0.2.7", "198.51.100.1"),
+        ("10.1.2.3", "10.9.9.9, 10.8.8.8", "10.9.9.9"),
+        ("10.1.2.3", "", "10.1.2.3"),
+        ("10.1.2.3", "6.6.6.6,", "10.1.2.3"),
+        ("2001:db8:1::1", "2001:db8:7::1", "2001:db8:7::/64"),
+        ("", "198.51.100.1", ""),
+    ],
+)
+def test_whom_a_proxy_forwards_is_believed_of_trusted_proxies_alone(peer: str, forwarded: str | None, caller: str):
+    assert Access(PROXIES).recognize(None, peer, forwarded).share == caller
+
+
+def test_who_has_a_key_shares_by_it_wherever_they_call_from():
+    key = {"sha256": "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"}
+    access = Access(AuthSettings.model_validate({"keys": {"chatbot": key}}))
+    assert {access.recognize("secret", peer).share for peer in ("203.0.113.9", "2001:db8::1")} == {"key chatbot"}
+
+
+def test_a_proxy_that_is_no_network_ends_the_start_with_a_sentence(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TURNSCORE_AUTH__TRUSTED_PROXIES", "10.0.0.1,proxy.example")
+    with pytest.raises(SystemExit, match="TURNSCORE_AUTH__TRUSTED_PROXIES"):
+        read_settings()
+
+
+def test_the_server_itself_believes_nobody_about_whom_they_forward():
+    """uvicorn believes everybody on its own machine unless this variable says otherwise."""
+    program = "import os, turnscore_service.bento; print(repr(os.environ['FORWARDED_ALLOW_IPS']))"
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "''"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+def spend(budget: TurnBudget, turns: int) -> None:
+    budget.require()
+    budget.take(turns)
+
+
+def refused_for_ms(budget: TurnBudget) -> int:
+    with pytest.raises(OverloadedError) as refused:
+        spend(budget, 1)
+    assert refused.value.retry_after_ms is not None
+    return refused.value.retry_after_ms
+
+
+def test_a_burst_is_taken_at_once_and_the_next_waits_for_the_rate(clock: ManualClock):
+    budget = TurnBudget(turns_per_second=10, burst=3, clock=clock)
+    for _ in range(3):
+        spend(budget, 1)
+    assert 100 <= refused_for_ms(budget) <= 102
+    clock.seconds += 0.099
+    refused_for_ms(budget)
+    clock.seconds += 0.002
+    spend(budget, 1)
+
+
+def test_the_bucket_holds_no_more_than_its_burst(clock: ManualClock):
+    budget = TurnBudget(turns_per_second=10, burst=3, clock=clock)
+    clock.seconds += 3600
+    for _ in range(3):
+        spend(budget, 1)
+    refused_for_ms(budget)
+
+
+def test_a_batch_larger_than_the_bucket_is_taken_and_paid_off_afterwards(clock: ManualClock):
+    budget = TurnBudget(turns_per_second=10, burst=3, clock=clock)
+    spend(budget, 23)
+    advice = refused_for_ms(budget)
+    assert 2100 <= advice <= 2102
+    clock.seconds += 2.0
+    refused_for_ms(budget)
+    clock.seconds += 0.2
+    spend(budget, 1)
+
+
+def test_after_the_advised_time_there_is_something_to_take(clock: ManualClock):
+    budget = TurnBudget(turns_per_second=0.3, burst=1, clock=clock)
+    spend(budget, 1)
+    clock.seconds += refused_for_ms(budget) / 1000
+    spend(budget, 1)
+
+
+def test_a_refused_turn_costs_nothing(clock: ManualClock):
+    budget = TurnBudget(turns_per_second=1, burst=1, clock=clock)
+    spend(budget, 2)
+    assert refused_for_ms(budget) == refused_for_ms(budget)

@@ -1,9 +1,12 @@
 """The gRPC server's life: health, reflection, ports, draining, probes."""
 
 import asyncio
+import shutil
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -13,11 +16,12 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from pydantic import ValidationError
+from support.certificates import certificate, private_key
 from support.conditions import until
 from support.fakes import FakeScorer
 from support.grpc_serving import error_of, grpc_server, grpc_stub, settings_with
 from turnscore_service.api.grpc.endpoints import SERVICE
-from turnscore_service.api.grpc.server import GrpcServer
+from turnscore_service.api.grpc.server import GrpcServer, UnusableCertificateError
 from turnscore_service.lifecycle.process import listens_elsewhere, why_not
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
@@ -129,7 +133,7 @@ async def test_a_busy_port_is_told_in_a_sentence_and_taken_once_it_is_free(
     port = taken.getsockname()[1]
     async with grpc_server(settings_with(grpc={"port": port}), fake=FakeScorer()) as (server, runtime):
         sentence = runtime.health.not_ready().message
-        assert sentence.startswith(f"the gRPC door cannot listen on 127.0.0.1, port {port}: address already in use;")
+        assert sentence.startswith(f"gRPC cannot listen on 127.0.0.1, port {port}: address already in use;")
         assert "TURNSCORE_GRPC__PORT" in sentence
         assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [sentence]
         assert not runtime.health.is_ready
@@ -181,7 +185,7 @@ async def test_a_stranger_that_shares_the_port_is_seen():
         assert not listens_elsewhere("127.0.0.1", port)
 
 
-async def test_a_door_that_is_turned_off_listens_nowhere_and_holds_nothing_up():
+async def test_a_transport_that_is_turned_off_listens_nowhere_and_holds_nothing_up():
     async with grpc_server(settings_with(grpc={"enabled": False}), fake=FakeScorer()) as (server, runtime):
         assert server.port is None
         assert runtime.health.is_ready
@@ -276,3 +280,98 @@ def test_settings_that_make_no_sense_are_refused(group: dict[str, Any], sentence
     with pytest.raises(ValidationError) as refused:
         Settings.model_validate({"grpc": group})
     assert describe_refusal(refused.value)[1] == sentence
+
+
+AUTHORITY = certificate("authority").read_bytes()
+TLS = {"tls_cert_file": certificate("server"), "tls_key_file": private_key("server")}
+MUTUAL = {**TLS, "tls_client_ca_file": certificate("authority")}
+
+
+async def score_with(server: GrpcServer, credentials: grpc.ChannelCredentials | None) -> float:
+    target, own = f"localhost:{server.port}", [("grpc.use_local_subchannel_pool", 1)]
+    channel = (
+        grpc.aio.insecure_channel(target, options=own)
+        if credentials is None
+        else grpc.aio.secure_channel(target, credentials, options=own)
+    )
+    async with channel:
+        reply = await TurnScorerStub(channel).Score(turnscore_pb2.ScoreRequest(response="one two"), timeout=30)
+    return float(reply.scores["fake"].value)
+
+
+def trusting(authority: bytes = AUTHORITY, caller: str | None = None) -> grpc.ChannelCredentials:
+    if caller is None:
+        return grpc.ssl_channel_credentials(authority)
+    return grpc.ssl_channel_credentials(authority, private_key(caller).read_bytes(), certificate(caller).read_bytes())
+
+
+async def assert_turned_away(server: GrpcServer, credentials: grpc.ChannelCredentials | None) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await score_with(server, credentials)
+    assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_caller_that_trusts_the_authority_is_served():
+    async with grpc_server(settings_with(grpc=TLS), fake=FakeScorer()) as (server, _):
+        assert await score_with(server, trusting()) == 0.02
+
+
+async def test_plain_text_is_turned_away_from_a_tls_transport():
+    async with grpc_server(settings_with(grpc=TLS), fake=FakeScorer()) as (server, _):
+        await assert_turned_away(server, None)
+
+
+async def test_a_caller_that_trusts_another_authority_turns_away():
+    async with grpc_server(settings_with(grpc=TLS), fake=FakeScorer()) as (server, _):
+        await assert_turned_away(server, trusting(certificate("stranger_authority").read_bytes()))
+
+
+async def test_mutual_tls_serves_only_whom_the_authority_signed():
+    async with grpc_server(settings_with(grpc=MUTUAL), fake=FakeScorer()) as (server, _):
+        assert await score_with(server, trusting(caller="caller")) == 0.02
+        await assert_turned_away(server, trusting())
+        await assert_turned_away(server, trusting(caller="stranger"))
+
+
+async def shown_certificate(server: GrpcServer) -> bytes:
+    context = ssl.create_default_context(cafile=str(certificate("authority")))
+    context.set_alpn_protocols(["h2"])
+    _, writer = await asyncio.open_connection("localhost", server.port, ssl=context)
+    shown: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    return shown
+
+
+def der(name: str) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(certificate(name).read_text())
+
+
+async def test_renewed_files_are_taken_up_and_broken_ones_are_not(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    cert, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    shutil.copyfile(certificate("server"), cert)
+    shutil.copyfile(private_key("server"), key)
+    settings = settings_with(grpc={"tls_cert_file": cert, "tls_key_file": key})
+    async with grpc_server(settings, fake=FakeScorer()) as (server, _):
+        assert await shown_certificate(server) == der("server")
+        shutil.copyfile(certificate("renewed_server"), cert)  # its key is not there yet: the pair does not fit
+        assert await shown_certificate(server) == der("server")
+        assert await shown_certificate(server) == der("server")
+        assert [each.message.split(":")[0] for each in caplog.records if each.levelname == "ERROR"] == [
+            "the certificate stays as it was"
+        ]
+        shutil.copyfile(private_key("renewed_server"), key)
+        assert await shown_certificate(server) == der("renewed_server")
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        {**TLS, "tls_key_file": private_key("caller")},
+        {**TLS, "tls_cert_file": private_key("server")},
+        {**TLS, "tls_client_ca_file": Path(__file__)},
+    ],
+)
+def test_files_that_make_no_certificate_end_the_start_by_name(group: dict[str, Any]):
+    settings = Settings.model_validate({"grpc": group})
+    with pytest.raises(UnusableCertificateError, match="server"):
+        GrpcServer(Runtime(settings))

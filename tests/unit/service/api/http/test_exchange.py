@@ -7,7 +7,7 @@ from conftest import ServeFakes
 from prometheus_client import REGISTRY
 from support.fakes import FakeScorer
 from support.listening import listening
-from turnscore_service.api.http.app import create_http_door
+from turnscore_service.api.http.app import HttpApi
 
 
 def request(response: str, *, is_last: bool = False) -> bytes:
@@ -17,14 +17,14 @@ def request(response: str, *, is_last: bool = False) -> bytes:
 
 
 def departed() -> float:
-    labels = {"door": "http", "call": "score", "code": "departed"}
+    labels = {"transport": "http", "call": "score", "code": "departed"}
     return REGISTRY.get_sample_value("turnscore_requests_total", labels) or 0.0
 
 
 async def test_requests_in_pieces_and_sent_ahead_are_answered_in_order(serve: ServeFakes):
     async with (
         serve(fake=FakeScorer()) as (_, runtime),
-        listening(create_http_door(runtime)) as address,
+        listening(HttpApi(runtime)) as address,
     ):
         host, port = address.split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -46,7 +46,7 @@ async def test_a_caller_that_hangs_up_is_counted_and_its_turn_is_not_computed(se
     scorer = FakeScorer()
     scorer.gate.clear()
     before = departed()
-    async with serve(fake=scorer) as (client, runtime), listening(create_http_door(runtime)) as address:
+    async with serve(fake=scorer) as (client, runtime), listening(HttpApi(runtime)) as address:
         busy = asyncio.create_task(client.post("/v1/score", json={"response": "a b c"}))
         await asyncio.to_thread(scorer.started.wait, 30)
         host, port = address.split(":")

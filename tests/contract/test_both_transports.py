@@ -12,7 +12,7 @@ from conftest import ServeFakes
 from support.fakes import NOT_A_NUMBER, POISON, FakeEncoder, FakeScorer
 from support.grpc_messages import METHODS, message_of
 from support.grpc_serving import error_of, grpc_stub, settings_with
-from turnscore_service.api.http.app import create_http_door
+from turnscore_service.api.http.app import HttpApi
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ERROR_TABLE, ErrorReply, Limits
 from turnscore_wire.v1 import to_fields, turnscore_pb2
@@ -96,7 +96,7 @@ WRONG = [
 
 
 @dataclass
-class Doors:
+class Transports:
     http: httpx.AsyncClient
     grpc: TurnScorerStub
 
@@ -110,11 +110,11 @@ class Doors:
 
 
 @pytest.fixture
-async def doors() -> AsyncIterator[Doors]:
+async def transports() -> AsyncIterator[Transports]:
     async with grpc_stub(settings_of_small(), fake=FakeScorer(), encoder=FakeEncoder()) as (stub, runtime):
-        transport = httpx.ASGITransport(create_http_door(runtime))
+        transport = httpx.ASGITransport(HttpApi(runtime))
         async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
-            yield Doors(client, stub)
+            yield Transports(client, stub)
 
 
 def settings_of_small() -> Settings:
@@ -130,9 +130,9 @@ def without_times(reply: Any) -> Any:
 
 
 @pytest.mark.parametrize(("call", "fields"), GOOD)
-async def test_both_doors_give_the_same_reply(doors: Doors, call: str, fields: dict[str, Any]):
-    response = await doors.over_http(call, fields)
-    told = without_times(await doors.over_grpc(call, fields))
+async def test_both_transports_give_the_same_reply(transports: Transports, call: str, fields: dict[str, Any]):
+    response = await transports.over_http(call, fields)
+    told = without_times(await transports.over_grpc(call, fields))
     assert response.status_code == 200
     assert with_defaults(told) == without_times(response.json())
 
@@ -164,19 +164,19 @@ def with_defaults(reply: Any) -> Any:
 
 
 @pytest.mark.parametrize(("call", "fields"), WRONG)
-async def test_both_doors_refuse_with_the_same_error(doors: Doors, call: str, fields: dict[str, Any]):
-    response = await doors.over_http(call, fields)
+async def test_both_transports_refuse_with_the_same_error(transports: Transports, call: str, fields: dict[str, Any]):
+    response = await transports.over_http(call, fields)
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await doors.over_grpc(call, fields)
+        await transports.over_grpc(call, fields)
     told = error_of(refused.value)
     assert told == ErrorReply.model_validate_json(response.content)
     assert told.request_id == "r-1"
     assert refused.value.code().name == ERROR_TABLE[told.error.code].grpc_code
 
 
-async def test_both_doors_tell_the_same_models(doors: Doors):
-    over_http = (await doors.http.get("/v1/models", headers={"x-request-id": "r"})).json()
-    over_grpc = await doors.grpc.Models(turnscore_pb2.ModelsRequest(), metadata=[("x-request-id", "r")])
+async def test_both_transports_tell_the_same_models(transports: Transports):
+    over_http = (await transports.http.get("/v1/models", headers={"x-request-id": "r"})).json()
+    over_grpc = await transports.grpc.Models(turnscore_pb2.ModelsRequest(), metadata=[("x-request-id", "r")])
     assert with_defaults(to_fields(over_grpc)) == over_http
 
 
@@ -190,9 +190,9 @@ async def test_both_doors_tell_the_same_models(doors: Doors):
         ("similarity", "texts"),
     ],
 )
-async def test_an_empty_message_is_refused_by_the_field_it_lacks(doors: Doors, call: str, field: str):
+async def test_an_empty_message_is_refused_by_the_field_it_lacks(transports: Transports, call: str, field: str):
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await doors.over_grpc(call, {})
+        await transports.over_grpc(call, {})
     assert error_of(refused.value).error.field == field
 
 
@@ -203,7 +203,7 @@ async def test_scores_are_the_same_to_the_last_bit(serve: ServeFakes):
 
     fields = {"response": "a b c d e f g"}
     async with grpc_stub(settings_with(cache={"ttl_seconds": 0}), fake=Third()) as (stub, runtime):
-        transport = httpx.ASGITransport(create_http_door(runtime))
+        transport = httpx.ASGITransport(HttpApi(runtime))
         async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
             over_http = json.loads((await client.post("/v1/score", json=fields)).content)["scores"]["fake"]
         over_grpc = (await stub.Score(turnscore_pb2.ScoreRequest(**fields))).scores["fake"]

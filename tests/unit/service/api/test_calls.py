@@ -1,3 +1,5 @@
+""""""
+
 import asyncio
 import gc
 import json

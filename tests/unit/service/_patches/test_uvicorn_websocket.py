@@ -13,7 +13,7 @@ import pytest
 from conftest import ServeFakes
 from support.fakes import FakeScorer
 from support.listening import listening
-from turnscore_service.api.http.app import create_http_door
+from turnscore_service.api.http.app import HttpApi
 from turnscore_service.api.websocket import endpoint
 from turnscore_service.settings.service import ConversationSettings, Settings
 from turnscore_wire import ConversationReply, ErrorReply
@@ -42,7 +42,7 @@ def frame(head: int, payload: bytes = b"", *, announced: int | None = None) -> b
 
 
 @pytest.fixture
-def door(serve: ServeFakes) -> Open:
+def transport(serve: ServeFakes) -> Open:
     """A WebSocket's two ends behind the real server, the handshake being over."""
 
     @asynccontextmanager
@@ -51,7 +51,7 @@ def door(serve: ServeFakes) -> Open:
     ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
         async with (
             serve(settings, fake=FakeScorer()) as (_, runtime),
-            listening(create_http_door(runtime), settings) as address,
+            listening(HttpApi(runtime), settings) as address,
         ):
             host, port = address.split(":")
             reader, writer = await asyncio.open_connection(host, int(port))
@@ -106,52 +106,52 @@ async def close_code(reader: asyncio.StreamReader) -> int:
     ids=["one frame", "announced", "fragments", "announced fragment"],
 )
 async def test_a_message_beyond_the_bound_is_refused_before_it_is_decoded(
-    door: Open, monkeypatch: pytest.MonkeyPatch, attack: bytes
+    transport: Open, monkeypatch: pytest.MonkeyPatch, attack: bytes
 ):
     monkeypatch.setattr(endpoint, "decode", lambda *_: pytest.fail("it was decoded"))
-    async with door(SMALL) as (reader, writer):
+    async with transport(SMALL) as (reader, writer):
         await send(writer, attack)
         (_, last), (head, closing) = await frames(reader)
     assert ConversationReply.model_validate_json(last).error.code == "too_large"
     assert (head, closing) == (0x88, struct.pack("!H", 4413) + b"too_large")
 
 
-async def test_the_largest_message_is_read(door: Open):
+async def test_the_largest_message_is_read(transport: Open):
     message = json.dumps({"turn": {"speaker": "user", "text": "hi"}}).encode()
-    async with door(SMALL) as (reader, writer):
+    async with transport(SMALL) as (reader, writer):
         await send(writer, frame(TEXT, message + b" " * (100_000 - len(message))))
         _, length = await asyncio.wait_for(reader.readexactly(2), 30)
         reply = await asyncio.wait_for(reader.readexactly(length), 30)
     assert ConversationReply.model_validate_json(reply).ack.index == 0
 
 
-async def test_a_deflated_message_is_measured_as_it_is_inflated(door: Open, monkeypatch: pytest.MonkeyPatch):
+async def test_a_deflated_message_is_measured_as_it_is_inflated(transport: Open, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(endpoint, "decode", lambda *_: pytest.fail("it was decoded"))
     deflate = zlib.compressobj(wbits=-12)
     payload = deflate.compress(b" " * 15_000_000) + deflate.flush(zlib.Z_SYNC_FLUSH)
     assert len(payload) < 70_000
-    async with door(SMALL, DEFLATED) as (reader, writer):
+    async with transport(SMALL, DEFLATED) as (reader, writer):
         await send(writer, frame(COMPRESSED, payload[:-4]))
         assert await close_code(reader) == 4413
 
 
 @pytest.mark.parametrize("size", [0, 2])
-async def test_a_message_in_countless_fragments_ends_the_connection(door: Open, size: int):
-    async with door() as (reader, writer):
+async def test_a_message_in_countless_fragments_ends_the_connection(transport: Open, size: int):
+    async with transport() as (reader, writer):
         await send(writer, frame(FRAGMENT, b"ab") + frame(CONTINUATION, b"a" * size) * 2_000)
         assert await close_code(reader) == 1002
 
 
 @pytest.mark.parametrize("flood", [frame(PING), frame(0x8A)], ids=["ping", "pong"])
 async def test_others_have_their_turn_while_tiny_frames_are_parsed(
-    door: Open, monkeypatch: pytest.MonkeyPatch, flood: bytes
+    transport: Open, monkeypatch: pytest.MonkeyPatch, flood: bytes
 ):
     pieces: list[int] = []
     receive = ServerProtocol.receive_data
     monkeypatch.setattr(
         ServerProtocol, "receive_data", lambda self, data: (pieces.append(len(data)), receive(self, data))
     )
-    async with door() as (_, writer):
+    async with transport() as (_, writer):
         await send(writer, frame(FRAGMENT, b"a") + flood * 20_000)
         async with asyncio.timeout(20):
             while sum(pieces) < 50_000:
@@ -159,7 +159,7 @@ async def test_others_have_their_turn_while_tiny_frames_are_parsed(
     assert max(pieces) <= 4096
 
 
-async def test_pings_whose_answers_are_not_read_stop_the_reading(door: Open):
+async def test_pings_whose_answers_are_not_read_stop_the_reading(transport: Open):
     flood = frame(PING, os.urandom(125)) * 1000
 
     async def flow() -> int:
@@ -175,13 +175,13 @@ async def test_pings_whose_answers_are_not_read_stop_the_reading(door: Open):
             sent += len(flood)
         return sent
 
-    async with door() as (_, writer):
+    async with transport() as (_, writer):
         assert await flow() < 100_000_000  # the kernel's own buffers take some MB
 
 
-async def test_messages_are_read_no_faster_than_they_are_taken(door: Open):
+async def test_messages_are_read_no_faster_than_they_are_taken(transport: Open):
     scorer_turn = frame(TEXT, json.dumps({"turn": {"speaker": "user", "text": "hi"}}).encode())
-    async with door() as (reader, writer):
+    async with transport() as (reader, writer):
         await send(writer, scorer_turn * 5_000 + frame(0x88))
         answers = await frames(reader)
     heard = [ConversationReply.model_validate_json(payload).ack for head, payload in answers if head == 0x81]
@@ -199,7 +199,7 @@ async def test_messages_are_read_no_faster_than_they_are_taken(door: Open):
     ids=["key", "version", "method", "long line"],
 )
 async def test_a_handshake_that_is_none_is_refused_in_the_one_shape(serve: ServeFakes, handshake: bytes, status: int):
-    async with serve(fake=FakeScorer()) as (_, runtime), listening(create_http_door(runtime)) as address:
+    async with serve(fake=FakeScorer()) as (_, runtime), listening(HttpApi(runtime)) as address:
         host, port = address.split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(handshake + b"\r\n")

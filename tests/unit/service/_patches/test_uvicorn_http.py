@@ -10,7 +10,7 @@ import pytest
 from conftest import ServeFakes
 from support.fakes import FakeScorer
 from support.listening import listening
-from turnscore_service.api.http.app import create_http_door
+from turnscore_service.api.http.app import HttpApi
 from turnscore_service.settings.api import HttpSettings
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ErrorReply
@@ -21,14 +21,14 @@ LIVEZ = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 @pytest.fixture
-def door(serve: ServeFakes) -> Open:
-    """The door's host and port, behind the real server."""
+def transport(serve: ServeFakes) -> Open:
+    """The transport's host and port, behind the real server."""
 
     @asynccontextmanager
     async def start(settings: Settings | None = None) -> AsyncIterator[tuple[str, int]]:
         async with (
             serve(settings, fake=FakeScorer()) as (_, runtime),
-            listening(create_http_door(runtime), settings) as address,
+            listening(HttpApi(runtime), settings) as address,
         ):
             host, port = address.split(":")
             yield host, int(port)
@@ -68,12 +68,12 @@ def refusal(answer: bytes) -> tuple[int, str, str | None]:
     return int(lines[0].split()[1]), str(reply.error.code), reply.error.field
 
 
-async def test_a_connection_without_a_request_is_closed(door: Open):
-    async with door(QUICK) as at:
+async def test_a_connection_without_a_request_is_closed(transport: Open):
+    async with transport(QUICK) as at:
         assert await ask(at) == b""
 
 
-async def test_headers_that_do_not_end_in_time_are_refused(door: Open):
+async def test_headers_that_do_not_end_in_time_are_refused(transport: Open):
     async def dribble(writer: asyncio.StreamWriter) -> None:
         try:
             while True:
@@ -83,7 +83,7 @@ async def test_headers_that_do_not_end_in_time_are_refused(door: Open):
         except ConnectionError:
             pass
 
-    async with door(QUICK) as at:
+    async with transport(QUICK) as at:
         reader, writer = await asyncio.open_connection(*at)
         writer.write(b"GET /livez HTTP/1.1\r\n")
         dribbling = asyncio.create_task(dribble(writer))
@@ -93,16 +93,16 @@ async def test_headers_that_do_not_end_in_time_are_refused(door: Open):
 
 
 @pytest.mark.parametrize("noise", [b"\r\n", b"GET /livez HTTP/1.1\r\n"], ids=["empty lines", "half a head"])
-async def test_a_kept_connection_is_bounded_too(door: Open, noise: bytes):
-    async with door(QUICK) as at:
+async def test_a_kept_connection_is_bounded_too(transport: Open, noise: bytes):
+    async with transport(QUICK) as at:
         answer = await ask(at, LIVEZ, noise)
     assert answer.startswith(b"HTTP/1.1 200")
 
 
-async def test_a_slow_answer_is_no_slow_request(door: Open, serve: ServeFakes):
+async def test_a_slow_answer_is_no_slow_request(transport: Open, serve: ServeFakes):
     scorer = FakeScorer()
     scorer.gate.clear()
-    async with serve(QUICK, fake=scorer) as (_, runtime), listening(create_http_door(runtime), QUICK) as address:
+    async with serve(QUICK, fake=scorer) as (_, runtime), listening(HttpApi(runtime), QUICK) as address:
         host, port = address.split(":")
         body = json.dumps({"response": "a"}).encode()
         head = b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
@@ -124,17 +124,17 @@ async def test_a_slow_answer_is_no_slow_request(door: Open, serve: ServeFakes):
     ],
     ids=["many", "one long value", "a long target", "129 headers"],
 )
-async def test_a_head_that_is_too_large_is_refused(door: Open, head: bytes):
-    async with door() as at:
+async def test_a_head_that_is_too_large_is_refused(transport: Open, head: bytes):
+    async with transport() as at:
         assert refusal(await ask(at, head)) == (431, "too_large", "headers")
 
 
-async def test_the_largest_legal_head_is_taken(door: Open):
+async def test_the_largest_legal_head_is_taken(transport: Open):
     most = HttpSettings().max_head_bytes
     headers = b"".join(b"x-%04d:%s\r\n" % (n, b"a" * 500) for n in range(126))
     rest = most - sum(6 + 500 for _ in range(126)) - len("/livez" + "connection" + "close" + "x")
     head = b"GET /livez HTTP/1.1\r\nConnection: close\r\n" + headers + b"x:" + b"b" * rest + b"\r\n\r\n"
-    async with door() as at:
+    async with transport() as at:
         assert (await ask(at, head)).startswith(b"HTTP/1.1 200")
         larger = head.replace(b"x:", b"x:b", 1)
         assert refusal(await ask(at, larger)) == (431, "too_large", "headers")
@@ -143,9 +143,9 @@ async def test_the_largest_legal_head_is_taken(door: Open):
 @pytest.mark.parametrize(
     "endless", [b"0\r\nx-trailer: ", b"1;", b"0\r\n" + b"a: b\r\n" * 40_000], ids=["trailer", "extension", "trailers"]
 )
-async def test_what_surrounds_a_chunked_body_is_bounded(door: Open, endless: bytes):
+async def test_what_surrounds_a_chunked_body_is_bounded(transport: Open, endless: bytes):
     head = b"POST /v1/score HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Type: application/json\r\n\r\n"
-    async with door() as at:
+    async with transport() as at:
         assert refusal(await ask(at, head, endless, *[b"a" * 100_000] * 8)) == (431, "too_large", "headers")
 
 
@@ -163,20 +163,20 @@ async def test_what_surrounds_a_chunked_body_is_bounded(door: Open, endless: byt
     ],
     ids=["words", "non-ascii", "method", "version", "header", "http2", "target", "tls"],
 )
-async def test_what_is_no_request_is_refused_in_the_one_shape(door: Open, request_bytes: bytes):
-    async with door() as at:
+async def test_what_is_no_request_is_refused_in_the_one_shape(transport: Open, request_bytes: bytes):
+    async with transport() as at:
         status, code, _ = refusal(await ask(at, request_bytes))
     assert (status, code) == (400, "invalid_request")
 
 
-async def test_requests_before_a_broken_one_are_answered_and_the_connection_ends(door: Open):
-    async with door() as at:
+async def test_requests_before_a_broken_one_are_answered_and_the_connection_ends(transport: Open):
+    async with transport() as at:
         answer = await ask(at, LIVEZ * 3 + b"nonsense\r\n\r\n")
     assert answer.count(b"HTTP/1.1 200") == 3
 
 
-async def test_requests_sent_ahead_are_answered_up_to_a_bound(door: Open):
+async def test_requests_sent_ahead_are_answered_up_to_a_bound(transport: Open):
     last = LIVEZ.replace(b"Host", b"Connection: close\r\nHost")
-    async with door() as at:
+    async with transport() as at:
         assert (await ask(at, LIVEZ * 99 + last)).count(b"HTTP/1.1 200") == 100
         assert (await ask(at, LIVEZ * 20_000)).count(b"HTTP/1.1 200") < 200

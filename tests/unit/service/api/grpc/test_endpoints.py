@@ -1,4 +1,4 @@
-"""The gRPC door by itself: bytes, ids, deadlines, callers that leave, sizes, compression."""
+"""gRPC by itself: bytes, ids, deadlines, callers that leave, sizes, compression."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ A_TURN = ScoreRequest(response="one two")
 
 
 def requests(call: str, code: str) -> float:
-    labels = {"door": "grpc", "call": call, "code": code}
+    labels = {"transport": "grpc", "call": call, "code": code}
     return REGISTRY.get_sample_value("turnscore_requests_total", labels) or 0.0
 
 
@@ -116,11 +116,11 @@ async def test_calls_beyond_the_bound_are_refused_over_however_many_connections(
             await stack.enter_async_context(grpc.aio.insecure_channel(target, options=options)) for _ in range(4)
         ]
         waiting = [withheld(channel) for channel in channels[:3]]
-        await until(lambda: server._door._in_flight == 3)
+        await until(lambda: server._endpoints._in_flight == 3)
         assert (await refusal(raw(channels[3])(b""))).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         for call in waiting:
             call.cancel()
-        await until(lambda: server._door._in_flight == 0)
+        await until(lambda: server._endpoints._in_flight == 0)
         assert await raw(channels[3])(A_TURN.SerializeToString())
 
 

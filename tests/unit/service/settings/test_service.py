@@ -1,0 +1,149 @@
+"""Settings: names, values and refusals."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, ValidationError
+from turnscore_client import _defaults
+from turnscore_service.settings.group import SHADOW_SHARE, VersionShare
+from turnscore_service.settings.service import CLIENT_VARIABLES, Settings, read_settings, refusal_of_unknown
+
+DOCS = Path(__file__).parents[4] / "docs" / "settings.md"
+
+
+def variables(model: type[BaseModel], prefix: str) -> list[str]:
+    names = []
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            names += variables(field.annotation, f"{prefix}{name.upper()}__")
+        else:
+            names.append(f"{prefix}{name.upper()}")
+    return names
+
+
+def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TURNSCORE_MODELS", "engagement:1.0.0, ./bundles/mine ,")
+    monkeypatch.setenv("TURNSCORE_LIMITS__MAX_TURNS", "3")
+    settings = Settings()
+    assert settings.models == ("engagement:1.0.0", "./bundles/mine")
+    assert settings.limits.max_turns == 3
+
+
+def test_a_wrong_value_names_the_setting(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TURNSCORE_BATCHING__MAX_BATCH_TOKENS", "-1")
+    with pytest.raises(ValidationError, match=r"batching\.max_batch_tokens"):
+        Settings()
+
+
+def test_a_misspelt_setting_of_a_group_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TURNSCORE_LIMITS__MAX_TURN", "3")
+    with pytest.raises(ValidationError, match=r"limits\.max_turn"):
+        Settings()
+
+
+@pytest.mark.parametrize("variable", variables(Settings, "TURNSCORE_"))
+def test_every_setting_is_documented(variable: str):
+    assert f"| `{variable}` |" in DOCS.read_text()
+
+
+def test_no_setting_is_documented_that_does_not_exist():
+    documented = [line.split("`")[1] for line in DOCS.read_text().splitlines() if line.startswith("| `TURNSCORE_")]
+    assert sorted(documented) == sorted(variables(Settings, "TURNSCORE_"))
+
+
+ROOT = Path(__file__).parents[4]
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("TURNSCORE_AUTH_KEYS_FILE", "TURNSCORE_AUTH__KEYS_FILE"),
+        ("TURNSCORE_WORKER", "TURNSCORE_WORKERS"),
+        ("TURNSCORE_LIMITS__MAX_TURN", "TURNSCORE_LIMITS__MAX_TURNS"),
+        ("TURNSCORE_CACHE__URI", "TURNSCORE_CACHE__URL"),
+        ("TURNSCORE_GRPC_PORT", "TURNSCORE_GRPC__PORT"),
+        ("TURNSCORE_WORKERS__MORE", "TURNSCORE_WORKERS"),
+        ("turnscore_api_keys", "TURNSCORE_API_KEY"),
+    ],
+)
+def test_a_mistyped_variable_stops_the_start_with_the_nearest_name(
+    monkeypatch: pytest.MonkeyPatch, name: str, near: str
+):
+    monkeypatch.setenv(name, "secret")
+    with pytest.raises(SystemExit) as ended:
+        read_settings()
+    assert str(ended.value) == f"{name}: there is no such setting; did you mean {near}?"
+
+
+def test_one_that_resembles_nothing_is_refused_too_and_each_has_its_line():
+    refusal = refusal_of_unknown(Settings, {"TURNSCORE_QQQQQQQ": "secret", "TURNSCORE_WORKER": "2", "OTHER": "x"})
+    assert refusal.splitlines() == [
+        "TURNSCORE_QQQQQQQ: there is no such setting",
+        "TURNSCORE_WORKER: there is no such setting; did you mean TURNSCORE_WORKERS?",
+    ]
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"TURNSCORE_WORKERS": "2", "turnscore_log_level": "INFO", "TURNSCORE_GRPC__PORT": "1", "TURNSCORE_GRPC": "{}"},
+        {"TURNSCORE_OPTIONS__FED__LOSS": "x", "TURNSCORE_CACHE__SCORER_TTL_SECONDS__FED": "1"},
+        dict.fromkeys(CLIENT_VARIABLES, "x"),
+        {"TURNSCORE_SERVICE_HOST": "10.0.0.1", "TURNSCORE_SERVICE_PORT": "3000", "TURNSCORE_SERVICE_PORT_HTTP": "3000"},
+        {"TURNSCORE_PORT": "tcp://10.0.0.1:3000", "TURNSCORE_PORT_3000_TCP": "tcp://10.0.0.1:3000"},
+        {"TURNSCORE_PORT_3000_TCP_ADDR": "10.0.0.1", "TURNSCORE_REDIS_PORT": "tcp://10.0.0.2:6379"},
+    ],
+)
+def test_settings_the_clients_and_a_clusters_variables_are_known(environment: dict[str, str]):
+    assert refusal_of_unknown(Settings, environment) == ""
+
+
+def test_the_clients_variables_are_those_that_the_client_reads():
+    assert {value for name, value in vars(_defaults).items() if name.endswith("_VARIABLE")} == CLIENT_VARIABLES
+
+
+def test_every_variable_that_a_file_of_ours_sets_or_names_is_known():
+    patterns = ["Makefile", "Dockerfile", "bentofile.yaml", "README.md", "docs/*.md", "*.py", "*.yml", "*.yaml"]
+    listed = subprocess.run(["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=True)
+    files = [name for name in listed.stdout.split() if not name.startswith("tests/") and name != "CHANGELOG.md"]
+    named = {name for file in files for name in re.findall(r"TURNSCORE_[A-Z][A-Z_]*[A-Z]\b", (ROOT / file).read_text())}
+    assert len(named) > 50
+    assert refusal_of_unknown(Settings, dict.fromkeys(named, "x")) == ""
+
+
+def test_bundles_and_their_shares(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TURNSCORE_SHADOW", "engagement:1.1.0, ./a=b/quality=0.5,fed=1,")
+    monkeypatch.setenv("TURNSCORE_SPLIT", "engagement:1.1.0 = 1e-3")
+    settings = read_settings()
+    assert settings.shadow == (
+        VersionShare(bundle="engagement:1.1.0", share=SHADOW_SHARE),
+        VersionShare(bundle="./a=b/quality", share=0.5),
+        VersionShare(bundle="fed", share=1.0),
+    )
+    assert settings.split == (VersionShare(bundle="engagement:1.1.0", share=0.001),)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "sentence"),
+    [
+        ("SPLIT", "engagement:1.1.0", "engagement:1.1.0 needs a share, such as engagement:1.1.0=0.1"),
+        ("SHADOW", "fed=1.01", "fed=1.01 must have a share above 0 and at most 1"),
+        ("SHADOW", "fed=0", "fed=0 must have a share above 0 and at most 1"),
+        ("SPLIT", "fed=-1", "fed=-1 must have a share above 0 and at most 1"),
+        ("SPLIT", "fed=nan", "fed=nan must have a share above 0 and at most 1"),
+        ("SHADOW", "fed=10%", "fed=10% must end with a share, such as 0.1"),
+        ("SHADOW", "fed={share}", "fed={share} must end with a share, such as 0.1"),
+        ("SPLIT", "=0.5", "=0.5 must name a bundle before its share"),
+        ("SHADOW", ",".join(f"bundle{number}" for number in range(9)), "at most 8 items"),
+    ],
+)
+def test_what_is_no_share_stops_the_start_and_names_the_variable(
+    variable: str, value: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv(f"TURNSCORE_{variable}", value)
+    with pytest.raises(SystemExit) as ended:
+        read_settings()
+    assert str(ended.value).startswith(f"TURNSCORE_{variable}: ")
+    assert sentence in str(ended.value)
