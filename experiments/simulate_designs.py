@@ -12,7 +12,7 @@ from typing import Annotated
 import numpy as np
 import typer
 from scipy import stats
-from turnscore_assessment.designs.analysis import CriterionAnalysis, Scoring, Transform, analyse_criterion
+from turnscore_assessment.designs.analysis import CriterionAnalysis, Scoring, analyse_criterion
 from turnscore_assessment.designs.answers import BEST, MIDDLE, WORST, build_option_table
 from turnscore_assessment.designs.form import (
     AskedCriterion,
@@ -24,6 +24,7 @@ from turnscore_assessment.designs.form import (
 )
 from turnscore_assessment.designs.making import make_design
 from turnscore_assessment.figures import Floats, Interval, correlate_ranks
+from turnscore_assessment.ratings.rating_table import RatingUnit
 
 QUALITIES = (0.0, 0.0, 0.3, 0.6, 0.9)
 """Systems' true qualities, in deviations of a single judgement; the first two systems are equal."""
@@ -116,7 +117,7 @@ class SimulatedRaters:
         return np.asarray(np.round(50 + 15 * felt)).clip(0, 100)
 
 
-def run_study(key: DesignKey, seed: int, transform: Transform = Transform.Z, *, splits: int = 0) -> CriterionAnalysis:
+def run_study(key: DesignKey, seed: int, transform: RatingUnit = RatingUnit.Z, *, splits: int = 0) -> CriterionAnalysis:
     questions = {(question.rater, question.question): question for question in key.questions}
     table = build_option_table(key, questions, SimulatedRaters(key, seed).answer())
     return analyse_criterion(key, CRITERION, table, transform, splits=splits)

@@ -12,13 +12,15 @@ from markupsafe import Markup, escape
 from turnscore_assessment.figures import Interval
 
 INK, FAINT, GRID = "#1b1f24", "#59636e", "#d1d9e0"
-COLOURS = ("#0b5cad", "#b3471d", "#2f7d32", "#6f42a5")
-"""Distinguishable with common colour deficiencies, and in grey by their darkness. Chosen."""
+COLOURS = ("#0b5cad", "#b3471d", "#2f7d32", "#6f42a5", "#566573", "#d68910", "#16a085", "#7b241c")
+"""The first four differ with common colour deficiencies, and in grey by their darkness. Chosen."""
 FONT = 13
 WIDTH = 720.0
 MARGIN = 10.0
 ROW = 26.0
 TICKS = 6
+LEGENDS = 3
+"""Names of series in a row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +98,7 @@ def draw_lines(title: str, across_name: str, series: Mapping[str, Sequence[tuple
     points = [point for line in series.values() for point in line]
     ends = [end for _, each in points for end in (each.value, each.low, each.high) if math.isfinite(end)]
     across = _fit_axis([x for x, _ in points] + [0.0], 60, WIDTH - 30)
-    fitted = _fit_axis(ends or [0.0, 1.0], 240, 40)
+    fitted = _fit_axis(ends or [0.0, 1.0], 240, 40 + max(0, len(series) - 1) // LEGENDS * 16)
     parts = [_line(60, fitted.place(tick), WIDTH - 30, fitted.place(tick), GRID) for tick in fitted.ticks()]
     parts += [_text(54, fitted.place(tick) + 4, _number(tick), "end", FAINT) for tick in fitted.ticks()]
     parts += [_text(across.place(tick), 258, _number(tick), "middle", FAINT) for tick in across.ticks()]
@@ -156,8 +158,8 @@ def _box(x: float, y: float, width: float, height: float, colour: str) -> str:
 
 
 def _legend(number: int, name: str, colour: str) -> str:
-    x = 60 + number * 220
-    return _box(x, 8, 12, 12, colour) + _text(x + 18, 18, name, "start")
+    x, y = 60 + number % LEGENDS * 220, 8 + number // LEGENDS * 16
+    return _box(x, y, 12, 12, colour) + _text(x + 18, y + 10, name, "start")
 
 
 def _cell(x: float, y: float, size: float, label: str, darkness: float, meaning: str) -> str:

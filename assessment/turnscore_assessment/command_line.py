@@ -6,19 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from turnscore_client import AsyncTurnScoreClient
 
 from turnscore_assessment.errors import AssessmentError
 from turnscore_assessment.figures import MOST_ROUNDS
-
-PLAIN_WIDTH = 240
-"""Columns where the output is not a terminal. Chosen: the widest table fits."""
-
-
-def open_console() -> Console:
-    """A console as wide as the terminal, or as the widest table."""
-    return Console() if Console().is_terminal else Console(width=PLAIN_WIDTH)
 
 
 @contextmanager

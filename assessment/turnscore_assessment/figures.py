@@ -1,12 +1,13 @@
 """What every package computes with: a figure with its interval, percentile intervals, correlations."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import BaseModel
 from scipy import stats
 
 Floats = NDArray[np.float64]
@@ -143,13 +144,17 @@ def williams_test(first: Floats, second: Floats, ratings: Floats) -> Williams:
 
 
 def jsonable(row: Any) -> Any:
-    """The value as nested dictionaries and lists: non-finite numbers are null, intervals are objects."""
+    """The value as nested dictionaries and lists: non-finite numbers are null, intervals and dataclasses objects."""
     if isinstance(row, Interval):
         return row.to_json()
-    if isinstance(row, dict):
+    if is_dataclass(row):
+        return {each.name: jsonable(getattr(row, each.name)) for each in fields(row)}
+    if isinstance(row, Mapping):
         return {str(name): jsonable(value) for name, value in row.items()}
     if isinstance(row, list | tuple):
         return [jsonable(value) for value in row]
+    if isinstance(row, BaseModel):
+        return row.model_dump(mode="json")
     if isinstance(row, np.floating | float):
         return plain(float(row))
     return row.item() if isinstance(row, np.integer | np.bool_) else row

@@ -98,13 +98,6 @@ def write_text(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def write_all(folder: Path, contents: Mapping[str, str]) -> list[Path]:
-    """Writes one file per name, replacing old ones; returns their paths."""
-    for name, content in contents.items():
-        write_text(folder / name, content)
-    return [folder / name for name in contents]
-
-
 def to_csv(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """The table as CSV, the only way this project writes one.
 

@@ -15,7 +15,7 @@ from turnscore_assessment.charts import draw_histogram
 from turnscore_assessment.drift.findings import Finding, find_drift
 from turnscore_assessment.drift.live_values import BINS, LiveValues
 from turnscore_assessment.drift.report import bin_name
-from turnscore_assessment.rendering import Page, Section, Table, write_page
+from turnscore_assessment.rendering import Page, Section, Table, show, to_html
 
 from turnscore_corpus.errors import BadOutputError
 from turnscore_corpus.outputs.folder import BlockManifest, Described, OutputFolder
@@ -204,7 +204,8 @@ def make_text(corpus: Corpus) -> str:
         for paragraph in section.paragraphs:
             lines += [paragraph]
         for table in section.tables:
-            lines += ["", table.caption, *_aligned([tuple(table.header), *map(tuple, table.rows)])]
+            rows = [tuple(map(show, row)) for row in table.rows]
+            lines += ["", table.caption, *_aligned([tuple(table.header), *rows])]
     return "\n".join(lines) + "\n"
 
 
@@ -217,7 +218,7 @@ def make_page(corpus: Corpus, command: str, date: str) -> str:
         command=command,
         date=date,
     )
-    return write_page(page)
+    return to_html(page)
 
 
 def _summary(corpus: Corpus) -> Iterator[str]:

@@ -8,10 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from development_sets import (
+    ALL,
+    TURNS,
+    Draws,
+    Figures,
+    JudgedItem,
+    JudgedSet,
+    ScoredSet,
+    draw_places,
+    length_and_position,
+    measure_set,
+    read_judged_sets,
+)
 from turnscore_assessment.agreement.bundles import make_turn
-from turnscore_assessment.agreement_table.columns import ScoredSet, length_and_position
-from turnscore_assessment.agreement_table.judged_sets import TURNS, JudgedItem, JudgedSet, draw_places, read_judged_sets
-from turnscore_assessment.agreement_table.measures import ALL, Draws, Figures, measure_set
 from turnscore_assessment.correlations import LEAST_OBSERVATIONS, compute_auc
 from turnscore_assessment.data.labelled_turns import ADVERSARIAL_FILE, ADVERSARIAL_KINDS, alternate
 from turnscore_assessment.figures import Interval

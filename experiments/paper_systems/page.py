@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turnscore_assessment.agreement.report import NOTHING
-from turnscore_assessment.rendering import table_head, table_row
+from turnscore_assessment.rendering import NOTHING, table_head, table_row
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import read_json
 from turnscore_exporters.training.loop import REPORT_FILE

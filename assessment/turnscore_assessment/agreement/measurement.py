@@ -156,14 +156,13 @@ ALL_SYSTEMS = "all"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
-    """One line of the table; baselines have nothing in `figures.given`."""
+class MeasuredColumn(Correlations):
+    """One column's correlations; baselines have nothing in `given`."""
 
     name: str
     is_baseline: bool
     observations: int
     """The observations with both a judgement and a score."""
-    figures: Correlations
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +172,7 @@ class Group:
     system: str
     observations: int
     dialogues: int
-    rows: Sequence[Row]
+    rows: Sequence[MeasuredColumn]
 
 
 def measure(observations: Observations, rounds: int, seed: int) -> list[Group]:
@@ -194,7 +193,9 @@ def _measure_group(observations: Observations, system: str, chosen: NDArray[np.b
     return Group(system=system, observations=int(chosen.sum()), dialogues=dialogues, rows=rows)
 
 
-def _measure_row(observations: Observations, column: Column, chosen: NDArray[np.bool_], rounds: int, seed: int) -> Row:
+def _measure_row(
+    observations: Observations, column: Column, chosen: NDArray[np.bool_], rounds: int, seed: int
+) -> MeasuredColumn:
     kept = chosen & ~np.isnan(column.values)
     baselines = {} if column.is_baseline else {each.name: each.values for each in observations.baselines}
     figures = correlate_clustered(
@@ -205,4 +206,6 @@ def _measure_row(observations: Observations, column: Column, chosen: NDArray[np.
         rounds,
         seed,
     )
-    return Row(name=column.name, is_baseline=column.is_baseline, observations=int(kept.sum()), figures=figures)
+    return MeasuredColumn(
+        name=column.name, is_baseline=column.is_baseline, observations=int(kept.sum()), **vars(figures)
+    )

@@ -1,19 +1,15 @@
 """The report on agreement: one run, and its figures as a table to print, Markdown, JSON and a scatter plot."""
 
 import hashlib
-import json
-import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from rich.table import Table
 from turnscore_client import AsyncTurnScoreClient
 
 from turnscore_assessment.agreement.judged_dialogues import (
@@ -26,21 +22,19 @@ from turnscore_assessment.agreement.measurement import (
     CHARACTERS,
     Column,
     Group,
+    MeasuredColumn,
     Observations,
-    Row,
     choose_parts,
     find_levels,
     measure,
     observe,
 )
 from turnscore_assessment.agreement.scoring import ScorerChoice, ShowProgress, score_dialogues
-from turnscore_assessment.correlations import Correlations
 from turnscore_assessment.errors import AgreementError
 from turnscore_assessment.figures import CONFIDENCE, Interval
-from turnscore_assessment.rendering import table_head, table_row
+from turnscore_assessment.rendering import Page, Section, Table, show, write_report
 
 HEADER = ("system", "score", "n", "Pearson", "Spearman", "Kendall", "Pearson given length", "Spearman given length")
-NOTHING = "-"
 
 
 @dataclass(frozen=True)
@@ -66,7 +60,6 @@ class AgreementReport:
     file: str
     sha256: str
     command: str
-    date: str
     rounds: int
     seed: int
     scored: Sequence[ScoredFile]
@@ -86,103 +79,29 @@ class AgreementReport:
         return " ".join([how, *(f"Left out: {reason}." for reason in self.left_out)])
 
 
-def make_table(level: MeasuredLevel) -> Table:
-    """The level's figures, for printing; a rule between systems."""
-    table = Table(*HEADER, title=level.title, title_justify="left")
-    for group in level.groups:
-        for row in group.rows:
-            table.add_row(*_cells(group, row), style="dim" if row.is_baseline else None)
-        table.add_section()
-    return table
-
-
-def format_markdown(report: AgreementReport) -> str:
-    """The report as a page: a table per level, baselines in italics."""
-    models = ", ".join(f"`{each.model}` (graph `{each.graph}`, digest `{each.digest[:12]}`)" for each in report.scored)
-    lines = [
-        f"`{report.command}` on {report.date}: {models}; `{report.file}` has SHA-256 `{report.sha256[:12]}`.",
-        "",
-        report.explanation,
+def build_page(report: AgreementReport) -> Page:
+    """A table per level, with how its figures were made."""
+    models = ", ".join(f"{each.model} (graph {each.graph}, digest {each.digest[:12]})" for each in report.scored)
+    sections = [
+        Section(
+            heading=f"{level.observations.level.capitalize()} level",
+            tables=[Table(level.title, HEADER, [_cells(group, row) for group in level.groups for row in group.rows])],
+        )
+        for level in report.levels
     ]
-    for level in report.levels:
-        lines += ["", f"**{level.title[:1].upper()}{level.title[1:]}**", ""]
-        lines += table_head(HEADER)
-        for group in level.groups:
-            for row in group.rows:
-                system, name, *figures = _cells(group, row)
-                lines.append(table_row([system, f"*{name}*" if row.is_baseline else name, *figures]))
-    return "\n".join(lines) + "\n"
-
-
-def to_json(report: AgreementReport) -> dict[str, Any]:
-    """Every figure; undefined ones are null."""
-    return {
-        "file": report.file,
-        "sha256": report.sha256,
-        "command": report.command,
-        "date": report.date,
-        "bootstrap": {"rounds": report.rounds, "seed": report.seed, "confidence": CONFIDENCE, "unit": "dialogue"},
-        "models": {
-            each.scorer: {"model": each.model, "digest": each.digest, "graph": each.graph} for each in report.scored
-        },
-        "levels": {
-            level.observations.level: {
-                "against": level.observations.against,
-                "groups": [_group_to_json(group) for group in level.groups],
-            }
-            for level in report.levels
-        },
-        "left_out": list(report.left_out),
-    }
-
-
-def format_interval(interval: Interval | None) -> str:
-    """The figure with its interval, or alone where there is none; a dash where it is undefined."""
-    if interval is None or math.isnan(interval.value):
-        return NOTHING
-    return f"{interval.value:.3f}" if math.isnan(interval.low) else str(interval)
-
-
-def _cells(group: Group, row: Row) -> list[str]:
-    figures = row.figures
-    given: Mapping[str, Interval] = figures.given.get(CHARACTERS, {})
-    partial = [given.get(name) for name in ("pearson", "spearman")]
-    intervals = [figures.pearson, figures.spearman, figures.kendall, *partial]
-    return [group.system, row.name, str(row.observations), *map(format_interval, intervals)]
-
-
-def _group_to_json(group: Group) -> dict[str, Any]:
-    return {
-        "system": group.system,
-        "observations": group.observations,
-        "dialogues": group.dialogues,
-        "rows": [
-            {
-                "name": row.name,
-                "is_baseline": row.is_baseline,
-                "observations": row.observations,
-                **dict(_figures_to_json(row.figures)),
-            }
-            for row in group.rows
-        ],
-    }
-
-
-def _figures_to_json(figures: Correlations) -> Iterator[tuple[str, Any]]:
-    for name in ("pearson", "spearman", "kendall"):
-        yield name, _interval_to_json(getattr(figures, name))
-    yield (
-        "given",
-        {
-            kind: {name: _interval_to_json(interval) for name, interval in partial.items()}
-            for kind, partial in figures.given.items()
-        },
+    return Page(
+        title=f"Agreement with {report.file}",
+        summary=[f"{models}; {report.file} has SHA-256 {report.sha256[:12]}.", report.explanation],
+        sections=sections,
+        command=report.command,
     )
 
 
-def _interval_to_json(interval: Interval) -> dict[str, float | None]:
-    figures = {"value": interval.value, "low": interval.low, "high": interval.high}
-    return {name: None if math.isnan(figure) else figure for name, figure in figures.items()}
+def _cells(group: Group, row: MeasuredColumn) -> list[object]:
+    given: Mapping[str, Interval] = row.given.get(CHARACTERS, {})
+    partial = [given.get(name) for name in ("pearson", "spearman")]
+    name = f"{row.name} (baseline)" if row.is_baseline else row.name
+    return [group.system, name, row.observations, row.pearson, row.spearman, row.kendall, *partial]
 
 
 PANEL_INCHES = 4.2
@@ -207,7 +126,7 @@ def draw_scatter(levels: Sequence[MeasuredLevel], path: Path) -> None:
 def _draw_panel(panel: Any, level: MeasuredLevel, name: str) -> None:
     observations = level.observations
     column: Column = next(each for each in observations.columns if each.name == name)
-    row: Row = next(each for each in level.groups[0].rows if each.name == name)
+    row: MeasuredColumn = next(each for each in level.groups[0].rows if each.name == name)
     systems = np.array([system or "(unnamed)" for system in observations.systems])
     shown = np.unique(systems)
     has_colours = 1 < len(shown) <= MOST_COLOURS
@@ -226,9 +145,7 @@ def _draw_panel(panel: Any, level: MeasuredLevel, name: str) -> None:
     if has_colours:
         for handle in panel.legend(fontsize="x-small").legend_handles:
             handle.set_alpha(1)
-    panel.set_title(
-        f"{name}, {observations.level}s: Spearman {format_interval(row.figures.spearman)}", fontsize="small"
-    )
+    panel.set_title(f"{name}, {observations.level}s: Spearman {show(row.spearman)}", fontsize="small")
     panel.set_xlabel(name)
     panel.set_ylabel("quality")
 
@@ -281,7 +198,6 @@ def run_agreement_job(job: AgreementJob, show_progress: ShowProgress) -> Agreeme
         file=job.file.name,
         sha256=hashlib.sha256(job.file.read_bytes()).hexdigest(),
         command=job.command,
-        date=datetime.now(UTC).date().isoformat(),
         rounds=job.rounds,
         seed=job.seed,
         scored=scored,
@@ -290,14 +206,29 @@ def run_agreement_job(job: AgreementJob, show_progress: ShowProgress) -> Agreeme
     )
 
 
-def write_report(report: AgreementReport, folder: Path) -> list[Path]:
-    """Writes `agreement.json`, `agreement.md` and `agreement.png`, replacing old ones; returns their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"agreement.{suffix}" for suffix in ("json", "md", "png")]
-    paths[0].write_text(json.dumps(to_json(report), indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    paths[1].write_text(format_markdown(report), encoding="utf-8")
-    draw_scatter(report.levels, paths[2])
-    return paths
+def write_agreement(report: AgreementReport, page: Page, folder: Path) -> list[Path]:
+    """Writes `agreement.html`, `.md`, `.json` and `.png`, replacing old ones; returns their paths."""
+    result = {
+        "file": report.file,
+        "sha256": report.sha256,
+        "bootstrap": {
+            "rounds": report.rounds,
+            "seed": report.seed,
+            "confidence": CONFIDENCE,
+            "unit": "dialogue",
+        },
+        "models": {
+            each.scorer: {"model": each.model, "digest": each.digest, "graph": each.graph} for each in report.scored
+        },
+        "levels": {
+            each.observations.level: {"against": each.observations.against, "groups": each.groups}
+            for each in report.levels
+        },
+        "left_out": report.left_out,
+    }
+    written = write_report(folder, "agreement", page, result)
+    draw_scatter(report.levels, folder / "agreement.png")
+    return [*written, folder / "agreement.png"]
 
 
 def _count_empty(dialogues: Sequence[JudgedDialogue]) -> list[str]:

@@ -1,11 +1,9 @@
 """Metrics' agreement with people: over systems, over dialogues, and whether one metric agrees better than another."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -40,13 +38,12 @@ from turnscore_assessment.figures import (
     correlate_ranks,
     correlate_rows,
     find_interval,
-    jsonable,
     williams_test,
 )
-from turnscore_assessment.files import to_csv, to_json_text, write_all, write_text
+from turnscore_assessment.files import to_csv, write_text
 from turnscore_assessment.ratings.rating_file import RatingFile, read_ratings
 from turnscore_assessment.ratings.scoring import OVERALL, resample_systems, sum_values
-from turnscore_assessment.rendering import Page, Section, Table, write_page
+from turnscore_assessment.rendering import Page, Section, Table
 
 LEAST_SYSTEMS = 3
 """With two systems, a correlation is always 1 or -1. Specified."""
@@ -188,9 +185,6 @@ def _take_means_off(values: Floats, groups: Integers) -> Floats:
     return np.asarray(values - means[groups])
 
 
-NOTHING = "-"
-
-
 @dataclass(frozen=True, kw_only=True)
 class MetricsReport:
     """All figures, and how to get them again."""
@@ -205,57 +199,35 @@ class MetricsReport:
     seed: int
 
 
-def summarize(report: MetricsReport) -> list[str]:
-    """Each metric's correlation over systems, in a sentence."""
-    return [
-        f"{metric.name}: r = {metric.systems[OVERALL].pearson} over {len(metric.means)} systems"
-        + (f", {metric.dialogues.pearson} over {metric.dialogues.dialogues} dialogues" if metric.dialogues else "")
-        for metric in report.metrics
-        if metric.systems
-    ]
-
-
-def write_metrics(report: MetricsReport, folder: Path, command: str, date: str) -> list[Path]:
-    """Writes `metrics.html`, `.json` and `.csv`, replacing old ones; returns their paths."""
-    page = Page(
-        title=f"Metrics against the people of {report.study}",
-        summary=[f"{report.workers} workers, {report.systems} systems.", *report.notes],
-        sections=[_show_systems(report), _show_criteria(report), _show_dialogues(report), _show_pairs(report)],
-        command=command,
-        date=date,
-    )
-    contents = {
-        "metrics.html": write_page(page),
-        "metrics.json": to_json_text({"command": command, "date": date, **to_json(report)}),
-        "metrics.csv": _write_csv(report),
-    }
-    return write_all(folder, contents)
-
-
-def to_json(report: MetricsReport) -> dict[str, Any]:
-    """Every figure; undefined ones are null."""
-    metrics = [
-        vars(metric)
-        | {
-            "systems": {name: vars(each) for name, each in metric.systems.items()},
-            "dialogues": vars(metric.dialogues) if metric.dialogues else None,
-        }
-        for metric in report.metrics
-    ]
-    pairs = [
-        {"first": pair.first, "second": pair.second, "t": pair.found.t, "p": pair.found.p} for pair in report.pairs
-    ]
-    return dict(jsonable(vars(report) | {"metrics": metrics, "pairs": pairs}))
-
-
-def _show_systems(report: MetricsReport) -> Section:
+def build_page(report: MetricsReport, command: str) -> Page:
+    """Each metric's correlation over systems in a sentence, then all tables."""
     known = [metric for metric in report.metrics if metric.systems]
-    rows = []
-    for metric in known:
-        found = metric.systems[OVERALL]
-        figures = [str(found.pearson), str(found.fisher), f"{found.spearman:.3f}", f"{found.kendall:.3f}"]
-        rows.append([_write_name(metric), *figures, metric.source])
-    header = ["metric", "Pearson, workers resampled", "Fisher's interval", "Spearman", "Kendall", "from"]
+    return Page(
+        title=f"Metrics against the people of {report.study}",
+        summary=[
+            f"{report.workers} workers, {report.systems} systems.",
+            *report.notes,
+            *(
+                f"{each.name}: r = {each.systems[OVERALL].pearson} over {len(each.means)} systems"
+                + (f", {each.dialogues.pearson} over {each.dialogues.dialogues} dialogues" if each.dialogues else "")
+                for each in known
+            ),
+        ],
+        sections=[_show_systems(report, known), _show_criteria(known), _show_dialogues(report), _show_pairs(report)],
+        command=command,
+    )
+
+
+def _show_systems(report: MetricsReport, known: Sequence[MeasuredMetric]) -> Section:
+    rows = [
+        [_write_name(metric), found.pearson, found.fisher, found.spearman, found.kendall, metric.source]
+        for metric in known
+        for found in [metric.systems[OVERALL]]
+    ]
+    chart = draw_intervals(
+        "Correlation over systems with Fisher's interval",
+        [(metric.name[:24], metric.systems[OVERALL].fisher) for metric in known],
+    )
     return Section(
         heading="Over systems",
         paragraphs=[
@@ -263,22 +235,20 @@ def _show_systems(report: MetricsReport) -> Section:
             f"of workers (seed {report.seed}); a resample is noisier than the study, so it lies nearer to 0. Fisher's "
             "is about other systems: with ten of them it is wide, and a metric's rank here is easily chance."
         ],
-        charts=[
-            draw_intervals(
-                "Correlation over systems with Fisher's interval",
-                [(metric.name[:24], metric.systems[OVERALL].fisher) for metric in known],
+        charts=[chart] if known else [],
+        tables=[
+            Table(
+                "Overall",
+                ["metric", "Pearson, workers resampled", "Fisher's interval", "Spearman", "Kendall", "from"],
+                rows,
             )
-        ]
-        if known
-        else [],
-        tables=[Table("Overall", header, rows)],
+        ],
     )
 
 
-def _show_criteria(report: MetricsReport) -> Section:
-    known = [metric for metric in report.metrics if metric.systems]
+def _show_criteria(known: Sequence[MeasuredMetric]) -> Section:
     names = list(known[0].systems) if known else []
-    rows = [[_write_name(metric), *(_write(metric.systems[name].pearson.value) for name in names)] for metric in known]
+    rows = [[_write_name(metric), *(metric.systems[name].pearson.value for name in names)] for metric in known]
     return Section(
         heading="By criterion",
         paragraphs=["Pearson's r over systems, negative criteria reversed."],
@@ -287,13 +257,11 @@ def _show_criteria(report: MetricsReport) -> Section:
 
 
 def _show_dialogues(report: MetricsReport) -> Section:
-    rows = []
-    for metric in report.metrics:
-        found = metric.dialogues
-        if found is None:
-            continue
-        intervals = [found.pearson, found.spearman, found.given_length, found.within_systems]
-        rows.append([_write_name(metric), str(found.dialogues), *map(str, intervals)])
+    rows = [
+        [_write_name(each), found.dialogues, found.pearson, found.spearman, found.given_length, found.within_systems]
+        for each in report.metrics
+        if (found := each.dialogues) is not None
+    ]
     header = ["metric", "dialogues", "Pearson", "Spearman", "Spearman given length", "Pearson within systems"]
     return Section(
         heading="Over dialogues",
@@ -306,7 +274,7 @@ def _show_dialogues(report: MetricsReport) -> Section:
 
 
 def _show_pairs(report: MetricsReport) -> Section:
-    rows = [[f"{pair.first} over {pair.second}", _write(pair.found.t), _write(pair.found.p)] for pair in report.pairs]
+    rows = [[f"{pair.first} over {pair.second}", pair.found.t, pair.found.p] for pair in report.pairs]
     return Section(
         heading="One metric against another",
         paragraphs=[
@@ -319,25 +287,6 @@ def _show_pairs(report: MetricsReport) -> Section:
 
 def _write_name(metric: MeasuredMetric) -> str:
     return f"{metric.name} (baseline)" if metric.is_baseline else metric.name
-
-
-def _write(value: float) -> str:
-    return NOTHING if math.isnan(value) else f"{value:.3f}"
-
-
-def _write_csv(report: MetricsReport) -> str:
-    rows: list[list[object]] = []
-    for metric in report.metrics:
-        for name, found in metric.systems.items():
-            rows.append([metric.name, "system", name, *_spread(found.pearson), found.spearman])
-        if metric.dialogues:
-            pearson, spearman = metric.dialogues.pearson, metric.dialogues.spearman.value
-            rows.append([metric.name, "dialogue", OVERALL, *_spread(pearson), spearman])
-    return to_csv(["metric", "level", "against", "pearson", "low", "high", "spearman"], rows)
-
-
-def _spread(interval: Interval) -> list[float | None]:
-    return list(interval.to_json().values())
 
 
 @dataclass(frozen=True, kw_only=True)

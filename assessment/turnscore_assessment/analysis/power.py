@@ -8,7 +8,6 @@ is replaced by the planned one.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,19 +17,12 @@ from turnscore_assessment.comparison.difference import LEVEL, POWER, find_needed
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.figures import Flags, Floats
 from turnscore_assessment.ratings.rating_file import RatingFile
-from turnscore_assessment.ratings.rating_table import RatingTable, build_table, group_rows, standardize
+from turnscore_assessment.ratings.rating_table import RatingTable, RatingUnit, build_table, group_rows, standardize
 from turnscore_assessment.ratings.scoring import control_quality, find_passing
 
 OVERALL = "overall"
 LEAST_WORKERS = 5
 """Fewest workers who rated both systems, or each of them. Fewer hardly show how workers differ. Chosen."""
-
-
-class Transform(StrEnum):
-    """Of ratings: z-scores of their worker, or as they are."""
-
-    Z = "z"
-    RAW = "raw"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +63,7 @@ def read_pilot(
     b: str,
     *,
     criterion: str = OVERALL,
-    transform: Transform = Transform.Z,
+    transform: RatingUnit = RatingUnit.Z,
     dialogues: int = 1,
 ) -> Pilot:
     """The pilot's workers who pass the quality control and rated as many dialogues of a system as are planned, two at
@@ -86,7 +78,7 @@ def read_pilot(
     if criterion not in (OVERALL, *names):
         raise AssessmentError(f"criterion: {criterion!r} is none of the study's: {OVERALL}, {', '.join(names)}")
     passing = find_passing(control_quality(table))
-    values = standardize(table) if transform is Transform.Z else table.ratings
+    values = standardize(table) if transform is RatingUnit.Z else table.ratings
     column = values.mean(axis=1) if criterion == OVERALL else values[:, names.index(criterion)]
     sides = [_collect(table, column, table.systems.index(system), passing) for system in (a, b)]
     failing = int((~passing).sum())
@@ -121,8 +113,8 @@ def _choose_workers(
     return Pilot(a=alone[0], b=alone[1], is_paired=False, transforms=transforms, notes=notes)
 
 
-def _name(transform: Transform) -> str:
-    if transform is Transform.Z:
+def _name(transform: RatingUnit) -> str:
+    if transform is RatingUnit.Z:
         return "z per worker, over all criteria and dialogues"
     return "none: raw ratings, negative criteria reversed"
 
@@ -178,6 +170,7 @@ class PowerPlan:
     pilot_error: float
     pilot_workers: tuple[int, int]
     notes: Sequence[str]
+    transforms: Sequence[str]
 
 
 Simulate = Callable[[int], PowerPoint]
@@ -224,6 +217,7 @@ def plan_study(
         pilot_error=pilot.error,
         pilot_workers=(len(pilot.a), len(pilot.b)),
         notes=list(_note(pilot, difference)),
+        transforms=list(pilot.transforms),
     )
 
 

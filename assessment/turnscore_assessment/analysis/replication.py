@@ -7,8 +7,10 @@ from itertools import combinations, permutations
 import numpy as np
 from scipy import stats
 
+from turnscore_assessment.charts import draw_lines
 from turnscore_assessment.errors import TooFewError
 from turnscore_assessment.figures import (
+    CONFIDENCE,
     Flags,
     Floats,
     Interval,
@@ -32,6 +34,7 @@ from turnscore_assessment.ratings.scoring import (
     resample_systems,
     sum_values,
 )
+from turnscore_assessment.rendering import Page, Section, Table
 
 Z, RAW = "z", "raw"
 
@@ -114,11 +117,8 @@ class SameConclusions:
     same: int
     opposite: int
     """Pairs of which one study says better and the other worse."""
-
-    @property
-    def share(self) -> float:
-        """The share of all pairs with the same verdict."""
-        return self.same / self.pairs
+    share: float
+    """The share of all pairs with the same verdict."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,10 +253,12 @@ def _compare_conclusions(
 ) -> SameConclusions:
     pairs = [pair for pair in combinations(systems, 2) if all(pair in study.p_greater for study in studies)]
     said = [[_conclude(study, pair, threshold) for study in studies] for pair in pairs]
+    same = sum(one == other for one, other in said)
     return SameConclusions(
         threshold=threshold,
         pairs=len(pairs),
-        same=sum(one == other for one, other in said),
+        same=same,
+        share=same / len(pairs),
         opposite=sum(one * other < 0 for one, other in said),
     )
 
@@ -284,3 +286,88 @@ def _find_left_out(studies: tuple[ScoredStudy, ScoredStudy]) -> list[str]:
             alone = sorted(set(names) - set(of_study[1 - number]))
             reasons += [f"{what} {name!r}, which only {studies[number].name} has" for name in alone]
     return reasons
+
+
+KINDS = {Z: "standardized", RAW: "raw"}
+
+
+def build_page(found: Replication, command: str) -> Page:
+    """The replication in two sentences, then all sections in order."""
+    overall = found.columns[Z][OVERALL]
+    same = found.conclusions[0]
+    return Page(
+        title=f"{found.names[0]} and {found.names[1]}",
+        summary=[
+            f"Over {len(found.systems)} systems the overall scores of {found.names[0]} ({found.workers[0]} workers) "
+            f"and {found.names[1]} ({found.workers[1]}) correlate at r = {overall.pearson}; raw ones at "
+            f"{found.columns[RAW][OVERALL].pearson}.",
+            f"{same.same} of {same.pairs} pairs of systems ({same.share:.1%}) get the same conclusion at p < "
+            f"{same.threshold:g}; {same.opposite} get opposite ones.",
+        ],
+        sections=[_show_columns(found), _show_conclusions(found), _show_curve(found), _show_filters(found)],
+        command=command,
+    )
+
+
+def _show_columns(found: Replication) -> Section:
+    header = ["score", "Pearson, workers resampled", "Pearson, Fisher's interval", "Spearman", "Kendall"]
+    tables = [
+        Table(
+            f"Correlations over systems, {KINDS[kind]} scores",
+            header,
+            [
+                [name, column.pearson, column.fisher, column.spearman, column.kendall]
+                for name, column in columns.items()
+            ],
+        )
+        for kind, columns in found.columns.items()
+    ]
+    return Section(
+        heading="Correlations",
+        paragraphs=[
+            f"{CONFIDENCE:.0%} intervals from {found.rounds} resamples of the workers of both studies (seed "
+            f"{found.seed}), as if other workers had rated the same systems. A resample is noisier than the "
+            "study it is drawn from, so these intervals lie low. Fisher's interval is about other systems and the same "
+            "workers.",
+            *(f"Left out: {reason}." for reason in found.left_out),
+        ],
+        tables=tables,
+    )
+
+
+def _show_conclusions(found: Replication) -> Section:
+    rows = [
+        [f"p < {each.threshold:g}", f"{each.same} of {each.pairs}", f"{each.share:.1%}", each.opposite]
+        for each in found.conclusions
+    ]
+    return Section(
+        heading="Same conclusions",
+        paragraphs=["For each pair of systems a study says better, worse or nothing, by the published one-sided test."],
+        tables=[Table("Pairs of systems", ["threshold", "same", "share", "opposite"], rows)],
+    )
+
+
+def _show_curve(found: Replication) -> Section:
+    points = [(float(point.workers), Interval(point.median, point.low, point.median)) for point in found.curve]
+    rows = [[str(point.workers), point.median, point.low] for point in found.curve]
+    return Section(
+        heading="How few workers would have done",
+        paragraphs=[
+            f"So many workers of {found.names[0]}, drawn without replacement, against all of {found.names[1]}: the "
+            "median of r, and its fifth percentile, below which a study so small falls one time in twenty."
+        ],
+        charts=[draw_lines("Correlation by the number of workers", "workers", {"median r": points})],
+        tables=[Table("Overall correlation", ["workers", "median r", "fifth percentile"], rows)],
+    )
+
+
+def _show_filters(found: Replication) -> Section:
+    rows = [[name, r] for name, r in found.filters.items()]
+    return Section(
+        heading="What the quality control changes",
+        paragraphs=[
+            "A high correlation is no evidence for the quality control: ratings of workers who fail it can correlate, "
+            "too. Judge it by rater agreement and by how far apart the systems come to lie."
+        ],
+        tables=[Table("Pearson's r of overall scores", ["workers", "r"], rows)],
+    )

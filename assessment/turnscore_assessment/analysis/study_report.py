@@ -70,25 +70,19 @@ MOST_PAIRS = 200_000
 BIN_EDGES = np.round(np.arange(-1, 1.01, 0.1), 1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PairAgreement:
     """The correlations of pairs of assignments that rated the same systems."""
 
-    correlations: Floats
+    pairs: int
     undefined: int
     """Pairs in which an assignment gave one rating to everything."""
+    median: float
+    """NaN where there is no pair."""
     ordinary_median: float = float("nan")
     """The median without the degraded system, by which workers are selected, so that it raises `median`."""
-
-    @property
-    def median(self) -> float:
-        """The median; NaN where there is no pair."""
-        return float(np.median(self.correlations)) if self.correlations.size else float("nan")
-
-    @property
-    def histogram(self) -> list[int]:
-        """How many pairs lie in each tenth from -1 to 1."""
-        return [int(count) for count in np.histogram(self.correlations, BIN_EDGES)[0]]
+    histogram: Sequence[int]
+    """How many pairs lie in each tenth from -1 to 1."""
 
 
 def measure_pairs(
@@ -135,7 +129,12 @@ def _correlate_all(groups: Sequence[Sequence[Floats]], generator: np.random.Gene
             found.append(_correlate_rows(np.stack(group), left, right))
     correlations = np.concatenate(found)
     defined = correlations[~np.isnan(correlations)]
-    return PairAgreement(defined, len(correlations) - len(defined))
+    return PairAgreement(
+        pairs=len(defined),
+        undefined=len(correlations) - len(defined),
+        median=float(np.median(defined)) if defined.size else float("nan"),
+        histogram=[int(count) for count in np.histogram(defined, BIN_EDGES)[0]],
+    )
 
 
 def _choose_pairs(members: int, wanted: int, generator: np.random.Generator) -> tuple[Integers, Integers]:
@@ -159,6 +158,16 @@ LEAST_SYSTEMS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
+class CorrelatedCriteria:
+    """How two criteria go together over systems, by raw scores as published."""
+
+    first: str
+    second: str
+    pearson: float
+    spearman: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class StudyReport:
     """All figures of a study, and how to get them again."""
 
@@ -166,11 +175,12 @@ class StudyReport:
     rounds: int
     seed: int
     workers: Sequence[ControlledWorker]
+    """Numbered, not named."""
     systems: Sequence[SystemScore]
     """Best first."""
     pairs: Sequence[ComparedPair]
-    criteria: Mapping[tuple[str, str], tuple[float, float]]
-    """By two criteria: Pearson's and Spearman's correlation over systems, of raw scores as published."""
+    criteria: Sequence[CorrelatedCriteria]
+    """Every two criteria; empty for fewer than three systems."""
     agreement: Mapping[str, PairAgreement]
     effort: Mapping[str, Effort]
 
@@ -195,7 +205,7 @@ def build_report(ratings: RatingFile, rounds: int, seed: int) -> StudyReport:
         description=ratings.description,
         rounds=rounds,
         seed=seed,
-        workers=workers,
+        workers=[replace(worker, worker=str(number)) for number, worker in enumerate(workers, start=1)],
         systems=systems,
         pairs=_compare(table, systems, means, chosen, draws),
         criteria=correlate_criteria(systems, [OVERALL, *ratings.description.names]),
@@ -207,17 +217,20 @@ def build_report(ratings: RatingFile, rounds: int, seed: int) -> StudyReport:
     )
 
 
-def correlate_criteria(
-    systems: Sequence[SystemScore], names: Sequence[str]
-) -> dict[tuple[str, str], tuple[float, float]]:
-    """How criteria go together over systems, by their raw scores; empty for fewer than three systems."""
+def correlate_criteria(systems: Sequence[SystemScore], names: Sequence[str]) -> list[CorrelatedCriteria]:
+    """How criteria go together over systems; empty for fewer than three systems."""
     if len(systems) < LEAST_SYSTEMS:
-        return {}
+        return []
     columns = {name: [system.raw[name].value for system in systems] for name in names}
-    return {
-        (left, right): (correlate(columns[left], columns[right]), correlate_ranks(columns[left], columns[right]))
+    return [
+        CorrelatedCriteria(
+            first=left,
+            second=right,
+            pearson=correlate(columns[left], columns[right]),
+            spearman=correlate_ranks(columns[left], columns[right]),
+        )
         for left, right in combinations(names, 2)
-    }
+    ]
 
 
 def _compare(

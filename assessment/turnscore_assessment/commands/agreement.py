@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -15,10 +16,10 @@ from turnscore_assessment.command_line import (
     CALL_SECONDS,
     CALLS_IN_FLIGHT,
     client_of,
-    open_console,
     reported_errors,
 )
 from turnscore_assessment.correlations import BOOTSTRAP_ROUNDS
+from turnscore_assessment.rendering import print_page
 
 
 class FormName(StrEnum):
@@ -69,7 +70,7 @@ def agreement(
     timeout: Annotated[float, typer.Option(help="Seconds for one dialogue, retries included.")] = CALL_SECONDS,
 ) -> None:
     """Correlate scores, and trivial baselines, with people's judgements of the same turns."""
-    from turnscore_assessment.agreement.report import AgreementJob, make_table, run_agreement_job, write_report
+    from turnscore_assessment.agreement.report import AgreementJob, build_page, run_agreement_job, write_agreement
 
     if url is not None and bundles:
         raise typer.BadParameter("give either --url or --bundle")
@@ -88,12 +89,9 @@ def agreement(
     )
     with reported_errors():
         report = run_agreement_job(job, show_progress)
-        written = write_report(report, output)
-    console = open_console()
-    for measured in report.levels:
-        console.print(make_table(measured))
-    console.print(report.explanation)
-    console.print(f"wrote {', '.join(str(path) for path in written)}", soft_wrap=True)
+        page = build_page(report)
+        written = write_agreement(report, page, output)
+    print_page(replace(page, summary=[report.explanation, f"wrote {', '.join(map(str, written))}"]))
 
 
 def convert(

@@ -2,22 +2,17 @@
 
 import math
 import shlex
-from collections.abc import Iterator
-from dataclasses import asdict
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from turnscore_assessment.analysis.power import (
     MOST_SIMULATIONS,
     OVERALL,
     SIMULATIONS,
     PowerPlan,
-    PowerPoint,
-    Transform,
     plan_study,
     read_pilot,
 )
@@ -27,14 +22,14 @@ from turnscore_assessment.command_line import (
     RoundsOption,
     SeedOption,
     client_of,
-    open_console,
     reported_errors,
 )
 from turnscore_assessment.commands.agreement import show_progress
 from turnscore_assessment.comparison.difference import LEVEL, POWER
 from turnscore_assessment.figures import ROUNDS
-from turnscore_assessment.files import to_json_text, write_text
 from turnscore_assessment.ratings.rating_file import read_published, read_ratings, write_ratings
+from turnscore_assessment.ratings.rating_table import RatingUnit
+from turnscore_assessment.rendering import Page, Section, Table, print_page, write_report
 
 if TYPE_CHECKING:
     from turnscore_assessment.analysis.metrics import MetricsJob
@@ -47,17 +42,14 @@ def run_report(
     seed: SeedOption = 0,
 ) -> None:
     """Report on a study: who rated in earnest, how good each system is, which differences are more than chance."""
-    from turnscore_assessment.analysis.study_page import summarize, write_report
+    from turnscore_assessment.analysis.study_page import build_page
     from turnscore_assessment.analysis.study_report import build_report
-    from turnscore_assessment.ratings.rating_file import read_ratings
 
     words = ["turnscore", "assess", "report", ratings.name, "--rounds", str(rounds), "--seed", str(seed)]
     with reported_errors():
         report = build_report(read_ratings(ratings), rounds, seed)
-        written = write_report(report, output, shlex.join(words), datetime.now(UTC).date().isoformat())
-    for sentence in summarize(report):
-        typer.echo(sentence)
-    typer.echo(f"wrote {', '.join(str(path) for path in written)}")
+    page = build_page(report, shlex.join(words))
+    _finish(output, "report", page, report, {"systems": report.systems, "pairs": report.pairs})
 
 
 def run_replicate(
@@ -68,17 +60,17 @@ def run_replicate(
     seed: SeedOption = 0,
 ) -> None:
     """Compare two studies: correlations over systems, same conclusions, how few workers would have sufficed."""
-    from turnscore_assessment.analysis.replication import compare_studies
-    from turnscore_assessment.analysis.replication_page import summarize, write_replication
-    from turnscore_assessment.ratings.rating_file import read_ratings
+    from turnscore_assessment.analysis.replication import build_page, compare_studies
 
     words = ["turnscore", "assess", "replicate", first.name, second.name, "--rounds", str(rounds), "--seed", str(seed)]
     with reported_errors():
         found = compare_studies(read_ratings(first), read_ratings(second), rounds, seed)
-        written = write_replication(found, output, shlex.join(words), datetime.now(UTC).date().isoformat())
-    for sentence in summarize(found):
-        typer.echo(sentence)
-    typer.echo(f"wrote {', '.join(str(path) for path in written)}")
+    rows = [
+        {"scores": kind, "column": name, "": column}
+        for kind, columns in found.columns.items()
+        for name, column in columns.items()
+    ]
+    _finish(output, "replication", build_page(found, shlex.join(words)), found, {"replication": rows})
 
 
 def run_metrics(
@@ -105,7 +97,7 @@ def run_metrics(
 ) -> None:
     """Correlate scorers, columns of numbers and lengths with people's judgements of systems and of dialogues."""
     from turnscore_assessment.agreement.scoring import ScorerChoice
-    from turnscore_assessment.analysis.metrics import MetricsJob, run_metrics_job, summarize, write_metrics
+    from turnscore_assessment.analysis.metrics import MetricsJob, build_page, run_metrics_job
 
     if url is not None and bundles:
         raise typer.BadParameter("give either --url or --bundle")
@@ -124,10 +116,7 @@ def run_metrics(
     )
     with reported_errors():
         report = run_metrics_job(job, show_progress)
-        written = write_metrics(report, output, _describe(job), datetime.now(UTC).date().isoformat())
-    for sentence in summarize(report):
-        typer.echo(sentence)
-    typer.echo(f"wrote {', '.join(str(path) for path in written)}")
+    _finish(output, "metrics", build_page(report, _describe(job)), report, {"metrics": report.metrics})
 
 
 def _describe(job: "MetricsJob") -> str:
@@ -140,22 +129,24 @@ def _describe(job: "MetricsJob") -> str:
     return shlex.join([*words, "--rounds", str(job.rounds), "--seed", str(job.seed)])
 
 
-def make_power_table(plan: PowerPlan) -> Table:
-    table = Table("workers", "dialogues", "power", "Monte-Carlo error", "seen the wrong way round")
-    for point in plan.curve:
-        table.add_row(
+def _finish(folder: Path, name: str, page: Page, result: object, csv: Mapping[str, Sequence[object]]) -> None:
+    written = write_report(folder, name, page, result, csv)
+    print_page(Page(title=page.title, summary=[*page.summary, f"wrote {', '.join(map(str, written))}"]))
+
+
+def build_power_page(plan: PowerPlan) -> Page:
+    """The power by the number of workers, and how the plan was made."""
+    rows = [
+        [
             str(point.workers),
-            str(count_dialogues(plan, point)),
-            f"{point.power:.1%}",
-            f"{point.error:.1%}",
-            f"{point.wrong:.1%}",
-        )
-    return table
-
-
-def count_dialogues(plan: PowerPlan, point: PowerPoint) -> int:
-    """Dialogues of both systems together."""
-    return 2 * plan.dialogues * point.workers
+            2 * plan.dialogues * point.workers,
+            *(f"{each:.1%}" for each in (point.power, point.error, point.wrong)),
+        ]
+        for point in plan.curve
+    ]
+    header = ["workers", "dialogues", "power", "Monte-Carlo error", "seen the wrong way round"]
+    tables = [Table("", header, rows)] if rows else []
+    return Page(title="Power", sections=[Section(heading="Power", tables=tables, paragraphs=list(list_remarks(plan)))])
 
 
 def list_remarks(plan: PowerPlan) -> Iterator[str]:
@@ -179,6 +170,7 @@ def list_remarks(plan: PowerPlan) -> Iterator[str]:
         "drawn with replacement, two-sided t-test of workers' differences"
     )
     yield from plan.notes
+    yield f"transforms: {', '.join(plan.transforms)}"
 
 
 def run_power(
@@ -189,7 +181,7 @@ def run_power(
         typer.Option(help="Smallest difference that matters, in the unit of --transform; default: the pilot's own."),
     ] = None,
     criterion: Annotated[str, typer.Option(help="Criterion of the pilot.")] = OVERALL,
-    transform: Annotated[Transform, typer.Option(help="Unit of ratings: z per worker, or raw points.")] = Transform.Z,
+    transform: Annotated[RatingUnit, typer.Option(help="Unit of ratings: z per worker, or raw points.")] = RatingUnit.Z,
     dialogues: Annotated[int, typer.Option(min=1, max=100, help="Dialogues of each system that a worker rates.")] = 1,
     level: Annotated[float, typer.Option(min=0.00001, max=0.5, help="Level of the test.")] = LEVEL,
     power: Annotated[
@@ -216,14 +208,7 @@ def run_power(
             simulations=simulations,
             seed=seed,
         )
-    console = open_console()
-    if plan.curve:
-        console.print(make_power_table(plan))
-    for remark in (*list_remarks(plan), f"transforms: {', '.join(found.transforms)}"):
-        console.print(remark, soft_wrap=True, markup=False, highlight=False)
-    if output is not None:
-        write_text(output, to_json_text({**asdict(plan), "transforms": list(found.transforms)}))
-        typer.echo(f"wrote {output}")
+    print_page(build_power_page(plan), plan, output)
 
 
 def run_reliability(
@@ -242,18 +227,16 @@ def run_reliability(
 
     with reported_errors():
         found = [measure_reliability(items, rounds, seed) for items in read_items(file)]
-    table = Table("ratings", "items", "raters per item", *FIGURES)
-    for each in found:
-        table.add_row(each.name, str(each.items), f"{each.raters:.1f}", *(str(each.figures[name]) for name in FIGURES))
-    console = open_console()
-    console.print(table)
-    for each in found:
-        if all(math.isnan(figure.value) for figure in each.figures.values()):
-            typer.echo(f"{each.name}: {'; '.join(each.undefined) or 'all ratings are the same'}")
-    typer.echo("intervals of 95 %: other items with these raters; too narrow for other raters")
-    if output:
-        write_text(output, to_json_text([vars(each) for each in found]))
-        typer.echo(f"wrote {output}")
+    rows = [[each.name, each.items, f"{each.raters:.1f}", *(each.figures[name] for name in FIGURES)] for each in found]
+    remarks = [
+        f"{each.name}: {'; '.join(each.undefined) or 'all ratings are the same'}"
+        for each in found
+        if all(math.isnan(figure.value) for figure in each.figures.values())
+    ]
+    remarks.append("intervals of 95 %: other items with these raters; too narrow for other raters")
+    table = Table("", ["ratings", "items", "raters per item", *FIGURES], rows)
+    section = Section(heading="Reliability", tables=[table], paragraphs=remarks)
+    print_page(Page(title="Reliability", sections=[section]), found, output)
 
 
 Sources = Annotated[

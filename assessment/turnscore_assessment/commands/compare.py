@@ -1,18 +1,16 @@
 """`compare`: two systems by scores of their dialogues, or by people's ratings while they come in."""
 
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
-from rich.table import Table
 
-from turnscore_assessment.command_line import SeedOption, client_of, open_console, reported_errors
-from turnscore_assessment.comparison.comparison import Comparison, Outlook, ScorerComparison, compare_files
+from turnscore_assessment.command_line import SeedOption, client_of, reported_errors
+from turnscore_assessment.comparison.comparison import Comparison, compare_files
 from turnscore_assessment.comparison.difference import ROUNDS
-from turnscore_assessment.comparison.score_file import ScoreFile, read_score_file, score_file
+from turnscore_assessment.comparison.score_file import read_score_file, score_file
 from turnscore_assessment.comparison.sequential import (
     OVERALL,
     SequenceMethod,
@@ -21,84 +19,63 @@ from turnscore_assessment.comparison.sequential import (
     compare_scores_sequentially,
     compare_sequentially,
 )
-from turnscore_assessment.figures import Interval
-from turnscore_assessment.files import to_json_text, write_text
 from turnscore_assessment.ratings.rating_file import read_ratings
+from turnscore_assessment.rendering import Page, Section, Table, print_page, show, show_p
 
 LOOKS_SHOWN = 20
 """Rows of a table of looks. Chosen: a screen."""
 
 
-def make_comparison_table(found: Comparison) -> Table:
-    """A row per score."""
-    table = Table("score", "A", "B", "A - B [95 %]", "g", "A higher", "p", "Holm", "BH", "more dialogues")
+def build_comparison_page(found: Comparison) -> Page:
+    """A row per score; remarks on the method, on what was left out, and on differences that length explains."""
+    rows = []
     for row in found.scorers:
-        measured = row.found
-        table.add_row(
-            row.scorer,
-            f"{measured.mean_a:.3f}",
-            f"{measured.mean_b:.3f}",
-            _say_difference(measured.difference),
-            "-" if measured.effect is None else f"{measured.effect:.2f}",
-            f"{measured.superiority:.0%}",
-            *(_say_p(p) for p in (measured.p_value, row.p_holm, row.p_benjamini_hochberg)),
-            "decided" if row.is_decided else _say_outlook(row.outlook),
+        measured, difference = row.found, row.found.difference
+        more = "over 1,000,000" if row.outlook.more is None else f"{row.outlook.more:,}"
+        rows.append(
+            [
+                *(row.scorer, measured.mean_a, measured.mean_b),
+                f"{difference.value:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]",
+                show(measured.effect, 2),
+                f"{measured.superiority:.0%}",
+                *map(show_p, (measured.p_value, row.p_holm, row.p_benjamini_hochberg)),
+                "decided" if row.is_decided else more,
+            ]
         )
-    return table
-
-
-def list_remarks(found: Comparison) -> Iterator[str]:
-    """Remarks on the method, on what was left out, and on differences that length explains."""
+    header = ["score", "A", "B", "A - B [95 %]", "g", "A higher", "p", "Holm", "BH", "more dialogues"]
     first = found.scorers[0].found
-    yield f"A: {found.a}, {first.dialogues_a} dialogues; B: {found.b}, {first.dialogues_b} dialogues"
-    yield found.method
-    yield from found.notes
-    for row in found.scorers:
-        yield from (f"warning: {row.scorer}: {warning}" for warning in _list_warnings(row))
+    remarks = [
+        f"A: {found.a}, {first.dialogues_a} dialogues; B: {found.b}, {first.dialogues_b} dialogues",
+        found.method,
+        *found.notes,
+        *(f"warning: {row.scorer}: {each.warning}" for row in found.scorers for each in row.lengths if each.warning),
+    ]
+    section = Section(heading="Scores", tables=[Table("", header, rows)], paragraphs=remarks)
+    return Page(title="A and B", sections=[section])
 
 
-def make_look_table(found: SequentialComparison) -> Table:
-    """The looks, thinned evenly to a screen; the deciding one and the last stay."""
-    table = Table("observations", "A - B", "low", "high", "p, any time")
-    count = len(found.looks)
-    places = {round(place) for place in np.linspace(0, count - 1, min(count, LOOKS_SHOWN))}
-    places |= {found.decided_at - 1} if found.decided_at else set()
-    for place in sorted(places):
-        look = found.looks[place]
-        is_deciding = place + 1 == found.decided_at
-        table.add_row(
-            f"{look.observations}{' *' if is_deciding else ''}",
-            *(f"{value:.3f}" for value in (look.mean, look.low, look.high)),
-            _say_p(look.p_value),
-        )
-    return table
-
-
-def describe_verdict(found: SequentialComparison) -> str:
-    """The verdict in one sentence."""
-    looks = len(found.looks)
-    if found.decided_at is None:
-        return f"{found.what}: undecided after {looks} observations; more may be added and looked at"
-    names = f"(a: {found.a}, b: {found.b})"
-    return f"{found.what}: {found.verdict} {names}, decided after {found.decided_at} of {looks} observations"
-
-
-def _list_warnings(row: ScorerComparison) -> list[str]:
-    return [effect.warning for effect in row.lengths if effect.warning]
-
-
-def _say_difference(found: Interval) -> str:
-    return f"{found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
-
-
-def _say_p(p_value: float | None) -> str:
-    if p_value is None:
-        return "-"
-    return "<.001" if p_value < 0.001 else f"{p_value:.3f}"
-
-
-def _say_outlook(outlook: Outlook) -> str:
-    return "over 1,000,000" if outlook.more is None else f"{outlook.more:,}"
+def build_sequence_page(found: Sequence[SequentialComparison]) -> Page:
+    """Each comparison's looks, thinned evenly to a screen (the deciding one and the last stay), and its verdict."""
+    sections = []
+    for each in found:
+        count = len(each.looks)
+        places = {round(place) for place in np.linspace(0, count - 1, min(count, LOOKS_SHOWN))}
+        places |= {each.decided_at - 1} if each.decided_at else set()
+        rows = [
+            [
+                f"{look.observations}{' *' if place + 1 == each.decided_at else ''}",
+                *(look.mean, look.low, look.high, show_p(look.p_value)),
+            ]
+            for place, look in ((place, each.looks[place]) for place in sorted(places))
+        ]
+        verdict = f"{each.what}: undecided after {count} observations; more may be added and looked at"
+        if each.decided_at is not None:
+            names = f"(a: {each.a}, b: {each.b})"
+            verdict = f"{each.what}: {each.verdict} {names}, decided after {each.decided_at} of {count} observations"
+        table = Table("", ["observations", "A - B", "low", "high", "p, any time"], rows)
+        remarks = [verdict, f"an observation: {each.unit}", each.method, *each.notes]
+        sections.append(Section(heading=each.what, tables=[table], paragraphs=remarks))
+    return Page(title="A and B, look by look", sections=sections)
 
 
 Files = Annotated[
@@ -151,36 +128,22 @@ def run_compare(
     names = _split(scorers, "--scorers") if scorers else None
     with reported_errors():
         if systems:
-            _print_sequences([_follow_ratings(files[0], systems, criterion, method, alpha, margin)], output)
+            followed = [_follow_ratings(files[0], systems, criterion, method, alpha, margin)]
+            print_page(build_sequence_page(followed), followed, output)
             return
-        a, b = (_read(path, url, names) for path in files)
+        a, b = (read_score_file(path) for path in files)
+        for each in (a, b):
+            score_file(each, client_of(url), names)
         if sequential:
-            _print_sequences(_follow_scores(a, b, names, method, bounds, alpha, margin), output)
+            span = _read_bounds(bounds)
+            chosen = method or (SequenceMethod.ASYMPTOTIC if span is None else SequenceMethod.BETTING)
+            followed = compare_scores_sequentially(
+                a, b, scorers=names, method=chosen, bounds=span, alpha=alpha, margin=margin
+            )
+            print_page(build_sequence_page(followed), followed, output)
             return
         compared = compare_files(a, b, paired=paired, with_details=details, scorers=names, rounds=rounds, seed=seed)
-    _print_comparison(compared, output)
-
-
-def _follow_scores(
-    a: ScoreFile,
-    b: ScoreFile,
-    scorers: list[str] | None,
-    method: SequenceMethod | None,
-    bounds: str | None,
-    alpha: float,
-    margin: float | None,
-) -> list[SequentialComparison]:
-    span = _read_bounds(bounds)
-    chosen = method or (SequenceMethod.ASYMPTOTIC if span is None else SequenceMethod.BETTING)
-    return compare_scores_sequentially(a, b, scorers=scorers, method=chosen, bounds=span, alpha=alpha, margin=margin)
-
-
-def _print_comparison(compared: Comparison, output: Path | None) -> None:
-    console = open_console()
-    console.print(make_comparison_table(compared))
-    for remark in list_remarks(compared):
-        console.print(remark, soft_wrap=True, markup=False, highlight=False)
-    _write(output, to_json_text(asdict(compared)))
+    print_page(build_comparison_page(compared), compared, output)
 
 
 def _follow_ratings(
@@ -201,21 +164,6 @@ def _follow_ratings(
     )
 
 
-def _read(path: Path, url: str | None, scorers: list[str] | None) -> ScoreFile:
-    found = read_score_file(path)
-    score_file(found, client_of(url), scorers)
-    return found
-
-
-def _print_sequences(found: list[SequentialComparison], output: Path | None) -> None:
-    console = open_console()
-    for each in found:
-        console.print(make_look_table(each))
-        for line in (describe_verdict(each), f"an observation: {each.unit}", each.method, *each.notes):
-            console.print(line, soft_wrap=True, markup=False, highlight=False)
-    _write(output, to_json_text([asdict(each) for each in found]))
-
-
 def _read_bounds(bounds: str | None) -> tuple[float, float] | None:
     if bounds is None:
         return None
@@ -233,9 +181,3 @@ def _split(names: str, option: str) -> list[str]:
     if not all(parts):
         raise typer.BadParameter("has an empty name", param_hint=option)
     return parts
-
-
-def _write(output: Path | None, content: str) -> None:
-    if output is not None:
-        write_text(output, content)
-        typer.echo(f"wrote {output}")

@@ -1,15 +1,13 @@
 """`design make` and `design analyse`: rating sheets, and systems' scores from filled ones."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from turnscore_assessment.command_line import SeedOption, open_console, reported_errors
-from turnscore_assessment.designs.analysis import CriterionAnalysis, Scoring, Transform, analyse_design
+from turnscore_assessment.command_line import SeedOption, reported_errors
+from turnscore_assessment.designs.analysis import CriterionAnalysis, DesignAnalysis, Scoring, analyse_design
 from turnscore_assessment.designs.answers import read_answers, read_key
 from turnscore_assessment.designs.form import (
     LARGEST_TUPLE,
@@ -22,15 +20,23 @@ from turnscore_assessment.designs.form import (
     write_design,
 )
 from turnscore_assessment.designs.making import make_design
-from turnscore_assessment.files import to_json_text, write_text
+from turnscore_assessment.ratings.rating_table import RatingUnit
+from turnscore_assessment.rendering import Page, Section, Table, print_page
 
 
-def make_score_table(criterion: CriterionAnalysis) -> Table:
-    table = Table("system", "shown", *(scoring.method for scoring in criterion.scorings), title=criterion.criterion)
-    scores = [{each.system: each.score for each in scoring.systems} for scoring in criterion.scorings]
-    for each in criterion.scorings[0].systems:
-        table.add_row(each.system, str(each.shown), *(str(by_system[each.system]) for by_system in scores))
-    return table
+def build_design_page(found: DesignAnalysis) -> Page:
+    """Each criterion's scores by every method, with remarks."""
+    sections = []
+    for criterion in found.criteria:
+        scores = [{each.system: each.score for each in scoring.systems} for scoring in criterion.scorings]
+        rows = [
+            [each.system, each.shown, *(by_system[each.system] for by_system in scores)]
+            for each in criterion.scorings[0].systems
+        ]
+        header = ["system", "shown", *(scoring.method for scoring in criterion.scorings)]
+        table = Table(criterion.criterion, header, rows)
+        sections.append(Section(heading=criterion.criterion, tables=[table], paragraphs=list(list_remarks(criterion))))
+    return Page(title=f"Study {found.study}", summary=[found.errors], sections=sections)
 
 
 def list_remarks(criterion: CriterionAnalysis) -> Iterator[str]:
@@ -115,22 +121,14 @@ def make(
 def analyse(
     key: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The key that `make` wrote.")],
     sheets: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, help="Filled sheets, .jsonl or .csv.")],
-    transform: Annotated[Transform, typer.Option(help="Use given numbers as z per rater, or raw.")] = Transform.Z,
+    transform: Annotated[RatingUnit, typer.Option(help="Use given numbers as z per rater, or raw.")] = RatingUnit.Z,
     output: Annotated[Path | None, typer.Option(dir_okay=False, help="Where the result goes as JSON.")] = None,
 ) -> None:
     """Analyse filled sheets: systems' scores, which differ, and how far raters agree."""
     with reported_errors():
         design = read_key(key)
         found = analyse_design(design, read_answers(design, sheets), transform)
-    console = open_console()
-    for criterion in found.criteria:
-        console.print(make_score_table(criterion))
-        for remark in list_remarks(criterion):
-            console.print(remark, soft_wrap=True, markup=False, highlight=False)
-    console.print(found.errors, soft_wrap=True, markup=False, highlight=False)
-    if output is not None:
-        write_text(output, to_json_text(asdict(found)))
-        typer.echo(f"wrote {output}")
+    print_page(build_design_page(found), found, output)
 
 
 def _read_criterion(text: str) -> AskedCriterion:

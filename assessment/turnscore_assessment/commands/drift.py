@@ -2,15 +2,16 @@
 
 import shlex
 import sys
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from turnscore_assessment.command_line import reported_errors
 from turnscore_assessment.errors import AssessmentError
+from turnscore_assessment.files import write_text
+from turnscore_assessment.rendering import print_page, to_html
 
 if TYPE_CHECKING:
     from turnscore_assessment.drift.live_values import LiveValues
@@ -90,18 +91,15 @@ def report(
     """Compare live scores with the bundle's curve, and with a baseline."""
     from turnscore_assessment.drift.findings import find_drift
     from turnscore_assessment.drift.live_values import read_baseline
-    from turnscore_assessment.drift.report import make_page, make_table
+    from turnscore_assessment.drift.report import build_page
 
     with reported_errors(OSError):
         live = _gather(metrics, prometheus, scores, window, selector, tenant)
         findings = find_drift(live, () if against is None else read_baseline(against))
-        if html is not None:
-            html.write_text(make_page(findings, _command_line(), _date()))
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    console.print(make_table(findings))
-    for each in findings:
-        for warning in each.warnings:
-            typer.echo(f"warning: {each.live.model}: {warning}")
+    page = build_page(findings, _command_line())
+    if html is not None:
+        write_text(html, to_html(page))
+    print_page(replace(page, sections=page.sections[:1]))
     if check and any(each.has_drifted for each in findings):
         raise typer.Exit(3)
 
@@ -118,9 +116,8 @@ def shadow(
     from turnscore_assessment.drift.shadow import (
         CORRELATION,
         TOTALS,
+        build_shadow_page,
         collect_shadows,
-        make_shadow_page,
-        make_shadow_table,
     )
     from turnscore_assessment.drift.sources import query_least, query_prometheus, read_service
 
@@ -136,17 +133,14 @@ def shadow(
         found = collect_shadows(samples)
         if not found:
             raise AssessmentError("no turn was compared there: TURNSCORE_SHADOW names no version, or nothing was said")
-        if html is not None:
-            html.write_text(make_shadow_page(found, _command_line(), _date()))
-    Console(width=None if sys.stdout.isatty() else 160, highlight=False).print(make_shadow_table(found))
+    page = build_shadow_page(found, _command_line())
+    if html is not None:
+        write_text(html, to_html(page))
+    print_page(page)
 
 
 def _command_line() -> str:
     return shlex.join(["turnscore", *sys.argv[1:]])
-
-
-def _date() -> str:
-    return f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _check_selector(prometheus: str | None, selector: str) -> None:

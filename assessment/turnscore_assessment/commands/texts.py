@@ -7,13 +7,13 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.table import Table
 
-from turnscore_assessment.command_line import SeedOption, open_console, reported_errors
+from turnscore_assessment.command_line import SeedOption, reported_errors
 from turnscore_assessment.files import to_csv, write_rows, write_text
+from turnscore_assessment.rendering import Page, Section, Table, print_page
 
 if TYPE_CHECKING:
-    from turnscore_assessment.readability.text_scores import DialogueTexts
+    from turnscore_assessment.readability.text_scores import DialogueReadability
 
 
 def run_readability(
@@ -50,11 +50,11 @@ def run_readability(
         if not found:
             raise typer.BadParameter("no system turn has a text", param_hint="dialogues")
     _write_texts(output, found)
-    _show_texts(found)
+    print_page(build_readability_page(found))
     typer.echo(f"wrote {output}: {len(found)} dialogues")
 
 
-def _write_texts(output: Path, found: Sequence["DialogueTexts"]) -> None:
+def _write_texts(output: Path, found: Sequence["DialogueReadability"]) -> None:
     head = ["line", "system", "words", *found[0].columns]
     rows = [
         [each.line, each.system, each.readability.words]
@@ -64,19 +64,19 @@ def _write_texts(output: Path, found: Sequence["DialogueTexts"]) -> None:
     write_text(output, to_csv(head, rows))
 
 
-def _show_texts(found: Sequence["DialogueTexts"]) -> None:
+def build_readability_page(found: Sequence["DialogueReadability"]) -> Page:
+    """A row per system: the means over its dialogues, and how many turns are too short for a reliable reading ease."""
     names = list(found[0].columns)
-    table = Table("system", "dialogues", *names, "under 10 words")
+    rows = []
     for system in sorted({each.system for each in found}):
         own = [each for each in found if each.system == system]
-        cells = []
-        for name in names:
-            known = [value for each in own if (value := each.columns[name]) is not None]
-            cells.append(f"{fmean(known):.3f}" if known else "-")
+        known = {name: [value for each in own if (value := each.columns[name]) is not None] for name in names}
         unreliable = sum(not turn.readability.is_reliable for each in own for turn in each.turns)
         turns = sum(len(each.turns) for each in own)
-        table.add_row(system or "-", str(len(own)), *cells, f"{unreliable} of {turns}")
-    open_console().print(table)
+        means = [fmean(values) if values else None for values in known.values()]
+        rows.append([system or "-", len(own), *means, f"{unreliable} of {turns}"])
+    table = Table("", ["system", "dialogues", *names, "under 10 words"], rows)
+    return Page(title="Readability", sections=[Section(heading="Systems", tables=[table])])
 
 
 DialogueFile = Annotated[

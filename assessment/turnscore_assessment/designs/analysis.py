@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import combinations
 
 import numpy as np
@@ -21,6 +20,7 @@ from turnscore_assessment.designs.estimates import (
 from turnscore_assessment.designs.form import AskedCriterion, DesignKey, DesignKind
 from turnscore_assessment.errors import TooFewError
 from turnscore_assessment.figures import Floats, Interval, correlate_ranks
+from turnscore_assessment.ratings.rating_table import RatingUnit
 from turnscore_assessment.ratings.reliability_coefficients import (
     Intraclass,
     measure_alpha,
@@ -33,15 +33,8 @@ ROUNDING = 1e-12
 """Share of the largest value below which a deviation is rounding. Chosen: float64 leaves about 1e-16."""
 
 
-class Transform(StrEnum):
-    """Whether raters are brought to one mean and deviation."""
-
-    Z = "z"
-    RAW = "raw"
-
-
 def transform_answers(
-    key: DesignKey, criterion: AskedCriterion, table: OptionTable, transform: Transform
+    key: DesignKey, criterion: AskedCriterion, table: OptionTable, transform: RatingUnit
 ) -> tuple[Floats, list[str]]:
     """A value for every answer, more is better, NaN for raters whose z-scores are undefined; and the steps' names."""
     steps: list[str] = []
@@ -55,7 +48,7 @@ def transform_answers(
         assert key.scale is not None
         values = -values if key.design.is_magnitude else key.scale.low + key.scale.high - values
         steps.append("sign turned" if key.design.is_magnitude else "reversed: low + high - answer")
-    if transform is Transform.Z:
+    if transform is RatingUnit.Z:
         values = _standardize(values, table)
         steps.append("z per rater and criterion, n - 1")
     return np.asarray(values), steps or ["none: raw answers"]
@@ -219,7 +212,7 @@ ERRORS = (
 
 
 def analyse_design(
-    key: DesignKey, tables: Mapping[str, OptionTable], transform: Transform = Transform.Z, *, splits: int = 100
+    key: DesignKey, tables: Mapping[str, OptionTable], transform: RatingUnit = RatingUnit.Z, *, splits: int = 100
 ) -> DesignAnalysis:
     """The analysis of every criterion; TooFewError where one has no answers."""
     return DesignAnalysis(
@@ -234,7 +227,7 @@ def analyse_design(
 
 
 def analyse_criterion(
-    key: DesignKey, criterion: AskedCriterion, table: OptionTable, transform: Transform, *, splits: int = 100
+    key: DesignKey, criterion: AskedCriterion, table: OptionTable, transform: RatingUnit, *, splits: int = 100
 ) -> CriterionAnalysis:
     """Scores by the mean, and for choices also by the model of choices."""
     if not len(table.answer):

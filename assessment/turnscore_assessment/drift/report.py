@@ -3,36 +3,35 @@
 import json
 from collections.abc import Iterable, Sequence
 
-from rich.table import Table as ScreenTable
-
 from turnscore_assessment.drift.findings import Finding, find_shares
 from turnscore_assessment.drift.live_values import BINS, LiveValues
-from turnscore_assessment.rendering import Page, Section, Table, write_page
+from turnscore_assessment.rendering import Page, Section, Table
 
 _HEADER = ("scorer", "model", "against", "dialogues", "turns", "index", "limit", "verdict")
 _SHARES = ("", "now", "baseline")
 
 
-def make_table(findings: Iterable[Finding]) -> ScreenTable:
-    table = ScreenTable(*_HEADER)
-    for row in _rows(findings):
-        table.add_row(*row)
-    return table
-
-
-def make_page(findings: Sequence[Finding], command: str, date: str) -> str:
-    """The table and the shares of every bin, as one HTML file."""
+def build_page(findings: Sequence[Finding], command: str) -> Page:
+    """Every comparison, then for each bundle the shares of its bins and what else was counted."""
     drifted = [each.live.model for each in findings if each.has_drifted]
-    summary = [f"Drifted: {', '.join(drifted)}." if drifted else "Nothing drifted beyond what chance explains."]
-    overview = Section(heading="Comparisons", tables=[Table("Stability", _HEADER, _rows(findings))])
-    sections = [overview, *map(_make_section, findings)]
-    return write_page(Page(title="Drift of scores", summary=summary, sections=sections, command=command, date=date))
+    return Page(
+        title="Drift of scores",
+        summary=[f"Drifted: {', '.join(drifted)}." if drifted else "Nothing drifted beyond what chance explains."],
+        sections=[
+            Section(
+                heading="Comparisons",
+                tables=[Table("", _HEADER, _rows(findings))],
+                paragraphs=[f"warning: {each.live.model}: {warning}" for each in findings for warning in each.warnings],
+            ),
+            *map(_make_section, findings),
+        ],
+        command=command,
+    )
 
 
 def _make_section(finding: Finding) -> Section:
     return Section(
         heading=f"{finding.live.scorer}: {finding.live.model}",
-        paragraphs=[f"{warning[0].upper()}{warning[1:]}." for warning in finding.warnings],
         tables=[
             Table("Share of turns by percentile", _SHARES, _share_rows(finding)),
             Table("What else was counted", _SHARES, _other_rows(finding)),

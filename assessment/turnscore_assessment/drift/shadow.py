@@ -5,11 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from rich.table import Table as ScreenTable
 from scipy.stats import binomtest
 
 from turnscore_assessment.drift.sources import Sample
-from turnscore_assessment.rendering import Page, Section, Table, write_page
+from turnscore_assessment.rendering import Page, Section, Table
 
 _Key = TypeVar("_Key")
 
@@ -119,26 +118,20 @@ def _add(counts: dict[_Key, float], key: _Key, value: float) -> None:
 _HEADER = ("", "figure")
 
 
-def make_shadow_table(found: Iterable[ShadowValues]) -> ScreenTable:
-    """A row for each figure, a column for each shadow."""
-    each_rows = [(_name(each), _rows(each)) for each in found]
-    table = ScreenTable("", *(name for name, _ in each_rows))
-    for row in zip(*(rows for _, rows in each_rows), strict=True):
-        table.add_row(row[0][0], *(figure for _, figure in row))
-    return table
-
-
-def make_shadow_page(found: Sequence[ShadowValues], command: str, date: str) -> str:
-    """The table and every pair of labels, as one HTML file."""
-    summary = [f"{_name(each)}: {each.compared:,.0f} turns compared." for each in found]
-    sections = [
-        Section(
-            heading=_name(each),
-            tables=[Table("What would change", _HEADER, _rows(each)), Table("Labels", _LABELS, _label_rows(each))],
-        )
-        for each in found
-    ]
-    return write_page(Page(title="Shadows", summary=summary, sections=sections, command=command, date=date))
+def build_shadow_page(found: Sequence[ShadowValues], command: str) -> Page:
+    """For each candidate what would change, and every pair of labels."""
+    return Page(
+        title="Shadows",
+        summary=[f"{_name(each)}: {each.compared:,.0f} turns compared." for each in found],
+        sections=[
+            Section(
+                heading=_name(each),
+                tables=[Table(_name(each), _HEADER, _rows(each)), Table("Labels", _LABELS, _label_rows(each))],
+            )
+            for each in found
+        ],
+        command=command,
+    )
 
 
 _LABELS = ("served", "shadow", "turns")

@@ -2,12 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 
 from turnscore_assessment.errors import AssessmentError
 from turnscore_assessment.figures import Flags, Floats, Integers
 from turnscore_assessment.ratings.rating_file import Criterion, RatingFile, StudyDescription
+
+
+class RatingUnit(StrEnum):
+    """Of ratings: z-scores of their rater, or as they are."""
+
+    Z = "z"
+    RAW = "raw"
+
 
 COMMON_LOW, COMMON_HIGH = 0.0, 100.0
 """The range of all ratings where criteria have different ones."""

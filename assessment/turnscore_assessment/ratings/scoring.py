@@ -129,12 +129,8 @@ class ComparedPair:
     """Two-sided, corrected so that one false difference among all pairs is unlikely."""
     p_benjamini_hochberg: float
     """Two-sided, corrected so that few of the differences found are false."""
-
-    def outcome(self, threshold: float) -> Outcome:
-        """What the published test says of the first system at this p."""
-        if self.p_better < threshold:
-            return "better"
-        return "worse" if self.p_worse < threshold else "none"
+    outcomes: Mapping[str, Outcome]
+    """What the published test says of the first system at each of THRESHOLDS, as `p<0.05`."""
 
 
 def compare_pairs(
@@ -157,9 +153,18 @@ def compare_pairs(
             p_two_sided=tests["two-sided"][number],
             p_holm=float(holm[number]),
             p_benjamini_hochberg=float(hochberg[number]),
+            outcomes={
+                f"p<{each:g}": _conclude(tests["greater"][number], tests["less"][number], each) for each in THRESHOLDS
+            },
         )
         for number, pair in enumerate(pairs)
     ]
+
+
+def _conclude(p_better: float, p_worse: float, threshold: float) -> Outcome:
+    if p_better < threshold:
+        return "better"
+    return "worse" if p_worse < threshold else "none"
 
 
 def compare_ranks(left: Floats, right: Floats, alternative: str) -> float:

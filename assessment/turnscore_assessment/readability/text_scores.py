@@ -39,7 +39,7 @@ class TurnTexts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DialogueTexts:
+class DialogueReadability:
     line: int
     system: str
     turns: Sequence[TurnTexts]
@@ -61,7 +61,7 @@ class DialogueTexts:
         }
 
 
-def score_texts(dialogues: Sequence[RecordedDialogue], settings: TextSettings) -> Iterator[DialogueTexts]:
+def score_texts(dialogues: Sequence[RecordedDialogue], settings: TextSettings) -> Iterator[DialogueReadability]:
     """Every dialogue in which the system says something."""
     for start in range(0, len(dialogues), DIALOGUES_AT_ONCE):
         yield from _score_chunk(dialogues[start : start + DIALOGUES_AT_ONCE], settings)
@@ -73,7 +73,7 @@ def find_context(turns: Sequence[Spoken], place: int, count: int) -> str:
     return " ".join(before[-count:])
 
 
-def _score_chunk(dialogues: Sequence[RecordedDialogue], settings: TextSettings) -> Iterator[DialogueTexts]:
+def _score_chunk(dialogues: Sequence[RecordedDialogue], settings: TextSettings) -> Iterator[DialogueReadability]:
     places = [
         (number, place)
         for number, dialogue in enumerate(dialogues)
@@ -93,7 +93,7 @@ def _score_chunk(dialogues: Sequence[RecordedDialogue], settings: TextSettings) 
             )
         )
     for number, found in turns.items():
-        yield DialogueTexts(line=dialogues[number].line, system=dialogues[number].system, turns=found)
+        yield DialogueReadability(line=dialogues[number].line, system=dialogues[number].system, turns=found)
 
 
 def _measure_coherence(

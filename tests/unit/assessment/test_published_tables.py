@@ -96,7 +96,7 @@ def test_table_8_comes_out_from_raw_scores() -> None:
 def test_raters_who_pass_agree_and_those_who_fail_do_not() -> None:
     """Figure 2: the peak between .6 and .7; the medians are those of the released ratings."""
     found = report_on(FREE_1).agreement
-    assert (len(found["passed"].correlations), len(found["failed"].correlations)) == (680, 115)
+    assert (found["passed"].pairs, found["failed"].pairs) == (680, 115)
     assert found["passed"].median == pytest.approx(0.44, abs=0.005)
     assert found["failed"].median == pytest.approx(0.04, abs=0.005)
     assert int(np.argmax(found["passed"].histogram)) == 16  # .6 to .7

@@ -11,12 +11,13 @@ import pytest
 import simulate_reports as simulation
 from support.assessing import make_study
 from turnscore_assessment.analysis import study_report
-from turnscore_assessment.analysis.study_page import to_json, write_report
+from turnscore_assessment.analysis.study_page import build_page
 from turnscore_assessment.analysis.study_report import build_report
 from turnscore_assessment.charts import draw_histogram, draw_intervals, draw_lines
 from turnscore_assessment.commands.main import app
-from turnscore_assessment.figures import Interval
+from turnscore_assessment.figures import Interval, jsonable
 from turnscore_assessment.ratings.rating_file import write_ratings
+from turnscore_assessment.rendering import write_report
 from typer.testing import CliRunner
 
 HOSTILE = "=<script>alert(1)</script>"
@@ -26,7 +27,9 @@ TRUTH = {HOSTILE: 75.0, "B": 60.0, "C": 55.0}
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
-    write_report(build_report(make_study(TRUTH, guessers=4), 50, 0), folder, "the command", "2026-01-01")
+    report = build_report(make_study(TRUTH, guessers=4), 50, 0)
+    csv = {"systems": report.systems, "pairs": report.pairs}
+    write_report(folder, "report", build_page(report, "the command"), report, csv)
     return folder
 
 
@@ -50,7 +53,7 @@ def test_json_has_every_figure_and_no_nan(written: Path) -> None:
     assert [system["system"] for system in report["systems"]] == list(TRUTH)
     assert set(report["systems"][0]["scores"]) == {"overall", "interesting", "fun", "fluent", "repetitive"}
     assert set(report["pairs"][0]) >= {"p_better", "p_two_sided", "p_holm", "p_benjamini_hochberg", "difference"}
-    assert report["workers"]["total"] == 28 == len(report["workers"]["outcomes"])
+    assert [worker["worker"] for worker in report["workers"]] == [str(number) for number in range(1, 29)]
     assert report["effort"]["passed"]["minutes_per_dialogue"] == pytest.approx(2.5)
     assert report["effort"]["passed"]["words_per_dialogue"] == 4
 
@@ -59,17 +62,21 @@ def test_tables_open_in_a_spreadsheet_as_text(written: Path) -> None:
     systems = list(csv.DictReader((written / "systems.csv").read_text().splitlines()))
     pairs = list(csv.DictReader((written / "pairs.csv").read_text().splitlines()))
     assert systems[0]["system"] == f"'{HOSTILE}"
-    assert float(systems[0]["z overall low"]) < float(systems[0]["z overall"]) < float(systems[0]["z overall high"])
+    assert (
+        float(systems[0]["scores overall low"])
+        < float(systems[0]["scores overall"])
+        < float(systems[0]["scores overall high"])
+    )
     assert (len(systems), len(pairs)) == (3, 3)
-    assert pairs[0]["outcome at p<0.05"] == "better"
+    assert pairs[0]["outcomes p<0.05"] == "better"
 
 
 def test_the_smallest_study_is_reported_without_intervals(tmp_path: Path) -> None:
     study = make_study({"A": 50.0}, workers=1, with_degraded=False)
     report = build_report(study, 50, 0)
     assert math.isnan(report.systems[0].scores["overall"].low)
-    assert to_json(report)["systems"][0]["scores"]["overall"]["low"] is None
-    assert len(write_report(report, tmp_path, "c", "d")) == 4
+    assert jsonable(report)["systems"][0]["scores"]["overall"]["low"] is None
+    assert len(write_report(tmp_path, "report", build_page(report, "c"), report)) == 3
 
 
 def test_the_command_writes_the_report(tmp_path: Path) -> None:
@@ -95,7 +102,7 @@ def test_many_pairs_of_raters_are_sampled_to_the_same_median(monkeypatch: pytest
     everything = build_report(study, 5, 0).agreement["passed"]
     monkeypatch.setattr(study_report, "MOST_PAIRS", 500)
     sampled = build_report(study, 5, 0).agreement["passed"]
-    assert len(sampled.correlations) <= 501 < len(everything.correlations)
+    assert sampled.pairs <= 501 < everything.pairs
     assert sampled.median == pytest.approx(everything.median, abs=0.06)
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from turnscore_assessment.agreement_table.judged_sets import read_judged_sets
+from development_sets import read_judged_sets
 from turnscore_assessment.commands.data import app
 from turnscore_assessment.data.dialogue_sets import read_population
 from turnscore_assessment.data.labelled_turns import ADVERSARIAL_FILE

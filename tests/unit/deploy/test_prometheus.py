@@ -18,7 +18,7 @@ from turnscore_core.deadline import Deadline
 from turnscore_core.scoring import Item, Outcome
 from turnscore_load.address import free_port
 from turnscore_service.metrics import write_out
-from turnscore_service.scheduling.score_metrics import SaidTurns
+from turnscore_service.scheduling.score_metrics import ScoreMetrics
 from turnscore_wire import Score, TokenCount
 
 RULES = Path(__file__).parents[3] / "deploy" / "observability" / "rules" / "turnscore.yml"
@@ -26,7 +26,7 @@ RULES = Path(__file__).parents[3] / "deploy" / "observability" / "rules" / "turn
 
 def say(model: str, turns: int) -> None:
     """Turns of dialogues of one turn each, whose percentiles are spread evenly."""
-    said = SaidTurns({})
+    said = ScoreMetrics({})
     tokens = TokenCount(used=3, dropped=0, truncated=False)
     for place in range(turns):
         item = Item(context=[], response="", asked={"combined": None}, deadline=Deadline(0))

@@ -122,7 +122,7 @@ def test_parts_and_scorers_get_a_row_each(file: Path) -> None:
 
 def test_table_page_and_picture_carry_the_figures(file: Path) -> None:
     result = run(file, "--scorer", "oracle")
-    figures = ("| all | oracle | 48 | 1.000 [1.000, 1.000] |", "| A | *length in words* | 24 |")
+    figures = ("| all | oracle | 48 | 1.000 [1.000, 1.000] |", "| A | length in words (baseline) | 24 |")
     page = (file.parent / "out" / "agreement.md").read_text()
     assert all(line in page for line in figures)
     assert "turnscore agreement judged.jsonl --scorer oracle --bundle oracle" in page

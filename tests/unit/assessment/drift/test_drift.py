@@ -25,9 +25,10 @@ from turnscore_assessment.drift.findings import (
     measure_stability,
 )
 from turnscore_assessment.drift.live_values import BINS, LiveValues, read_baseline, write_baseline
-from turnscore_assessment.drift.report import make_page, make_rules
+from turnscore_assessment.drift.report import build_page, make_rules
 from turnscore_assessment.drift.sources import collect, read_file
 from turnscore_assessment.errors import AssessmentError, BadFileError
+from turnscore_assessment.rendering import to_html
 from turnscore_core.deadline import Deadline
 from turnscore_core.scoring import Item, Outcome
 from turnscore_service import metrics
@@ -247,7 +248,7 @@ def test_a_prometheus_is_asked_for_each_series_of_the_window(monkeypatch: pytest
 
 def test_the_page_and_the_rules_escape_what_they_show():
     odd = live([1.0] * 10, 3, model='<b>"x"')
-    assert "<b>" not in make_page(find_drift([odd]), "command", "today")
+    assert "<b>" not in to_html(build_page(find_drift([odd]), "command"))
     labels = re.findall(r"labels: (\{.*\})", make_rules([odd]))
     assert len(labels) == 11
     assert all('model: "<b>\\"x\\""' in each for each in labels)

@@ -7,8 +7,9 @@ import httpx
 import pytest
 from turnscore_assessment.commands.drift import app
 from turnscore_assessment.drift import sources
-from turnscore_assessment.drift.shadow import CORRELATION, TOTALS, collect_shadows, make_shadow_page
+from turnscore_assessment.drift.shadow import CORRELATION, TOTALS, build_shadow_page, collect_shadows
 from turnscore_assessment.drift.sources import query_least, query_prometheus
+from turnscore_assessment.rendering import to_html
 from turnscore_service import metrics
 from typer.testing import CliRunner
 
@@ -54,7 +55,7 @@ def test_the_table_says_what_would_change(tmp_path: Path):
     told = CliRunner().invoke(app, ["shadow", "--metrics", "http://service:3000", "--html", str(page)])
     assert told.exit_code == 0, told.output
     rows = {
-        cells[1].strip(): cells[2].strip() for line in told.output.splitlines() if len(cells := line.split("│")) > 3
+        cells[1].strip(): cells[2].strip() for line in told.output.splitlines() if len(cells := line.split("│")) == 4
     }
     assert rows == {
         "turns compared": "21",
@@ -131,4 +132,4 @@ def test_the_page_escapes_names(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(
         httpx, "get", lambda url, **_: httpx.Response(200, text=text, request=httpx.Request("GET", url))
     )
-    assert "<b>" not in make_shadow_page(collect_shadows(sources.read_service("http://a")), "c", "d")
+    assert "<b>" not in to_html(build_shadow_page(collect_shadows(sources.read_service("http://a")), "c"))

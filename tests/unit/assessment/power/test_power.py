@@ -10,11 +10,12 @@ import pytest
 from support.data_sets import find_data
 from support.json_lines import write_lines
 from turnscore_assessment.analysis import power
-from turnscore_assessment.analysis.power import Pilot, Transform, plan_study, read_pilot, simulate_power
+from turnscore_assessment.analysis.power import Pilot, plan_study, read_pilot, simulate_power
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.comparison.difference import find_power
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.ratings.rating_file import read_published, read_ratings
+from turnscore_assessment.ratings.rating_table import RatingUnit
 from typer.testing import CliRunner
 
 RUNNER = CliRunner()
@@ -122,7 +123,7 @@ def write_pilot(path: Path, workers: int = 8, *, split: bool = False) -> Path:
 
 def test_workers_of_one_system_each_are_planned_so(tmp_path: Path) -> None:
     pilot = read_pilot(
-        read_ratings(write_pilot(tmp_path / "r.jsonl", 16, split=True)), "A", "B", transform=Transform.RAW
+        read_ratings(write_pilot(tmp_path / "r.jsonl", 16, split=True)), "A", "B", transform=RatingUnit.RAW
     )
     assert (pilot.is_paired, len(pilot.a), len(pilot.b)) == (False, 8, 8)
     assert 2 < pilot.difference < 20

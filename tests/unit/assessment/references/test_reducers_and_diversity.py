@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from turnscore_assessment.commands.references import to_table
+from turnscore_assessment.commands.references import build_page
 from turnscore_assessment.errors import ReferencesError
 from turnscore_assessment.figures import Floats
 from turnscore_assessment.references.evaluation import Tables, evaluate
@@ -146,5 +146,5 @@ def test_empty_replies_are_counted_and_warned_of(tokenisation: str):
     found = evaluate(rows, [Bleu(1, tokenisation)], ["max"], tokenisation)
     assert found.results[0].value > 0
     assert found.empty == {"mute": 2}
-    assert "warning: 2 empty replies of mute are compared as a full stop" in to_table(found)
-    assert "warning" not in to_table(evaluate(rows[1:], [Bleu(1, tokenisation)], ["max"], tokenisation))
+    assert "warning: 2 empty replies of mute are compared as a full stop" in build_page(found).summary[1]
+    assert len(build_page(evaluate(rows[1:], [Bleu(1, tokenisation)], ["max"], tokenisation)).summary) == 1

@@ -8,26 +8,28 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import agreement_table
 import numpy as np
 import pytest
+from agreement_table import app, read_trained_baselines
 from click.testing import Result
+from development_sets import (
+    ALL,
+    DIALOGUES,
+    LENGTH,
+    TURNS,
+    JudgedItem,
+    JudgedSet,
+    ScoredSet,
+    draw_places,
+    measure_set,
+    order_systems,
+    read_judged_sets,
+)
 from support.exporter_data import write_rows
 from support.fakes import loaded_fake
 from support.judged import OracleScorer
 from turnscore_assessment.agreement.bundles import make_turn
-from turnscore_assessment.agreement_table import job
-from turnscore_assessment.agreement_table.columns import LENGTH, ScoredSet
-from turnscore_assessment.agreement_table.command import app
-from turnscore_assessment.agreement_table.judged_sets import (
-    DIALOGUES,
-    TURNS,
-    JudgedItem,
-    JudgedSet,
-    draw_places,
-    read_judged_sets,
-)
-from turnscore_assessment.agreement_table.measures import ALL, measure_set, order_systems
-from turnscore_assessment.agreement_table.trained_baselines import read_trained_baselines
 from turnscore_assessment.correlations import compute_auc, draw_dialogues, resample_auc
 from turnscore_assessment.data.dialogue_sets import read_sets
 from turnscore_core.scorers.scorer import RawScore, TokenPack
@@ -94,8 +96,9 @@ def run(data: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> Result:
         "sentiment_stop": loaded_fake(WrongWay(), "sentiment_stop"),
         "fed": loaded_fake(OracleScorer(), "fed"),
     }
-    monkeypatch.setattr(job, "load_bundles", lambda references: {name: loaded[name] for name in references})
-    return CliRunner().invoke(app, [str(data), "--output", str(data / "page.md"), "--bootstrap", "20", *options])
+    monkeypatch.setattr(agreement_table, "load_bundles", lambda references: {name: loaded[name] for name in references})
+    output = ["--output", str(data / "table.json"), "--page", str(data / "page.md")]
+    return CliRunner().invoke(app, [str(data), *output, "--bootstrap", "20", *options])
 
 
 def bundles(*names: str) -> list[str]:
@@ -152,8 +155,6 @@ def test_the_slow_scorer_is_asked_fewer_turns_and_the_page_says_so(data: Path, m
     page = (data / "page.md").read_text()
     rows = section(page, "dbdc3")
     assert "fed is asked about 16 turns a set" in page
-    assert "[agreement.md](agreement.md)" in page
-    assert "--fed-turns 16" in page
     text = page[page.index("## dbdc3\n") :]
     assert re.search(r"^\| quality \| 48 \|", text, re.MULTILINE)
     assert re.search(r"^\| fed \| 16 \|", text, re.MULTILINE)
@@ -231,5 +232,5 @@ def test_rows_of_trained_baselines_stand_only_beside_the_very_sets_they_were_mea
     assert math.isnan(trained.agreement("a", "usr"))
     assert math.isnan(trained.agreement("b", "ruber")), "another sample of the set"
     assert "`train` on 2026-11-22" in trained.note
-    assert "trained on. usr: at most 100 turns a set. [" in trained.note
+    assert "trained on. usr: at most 100 turns a set. results" in trained.note
     assert read_trained_baselines(tmp_path / "none.json").names == []

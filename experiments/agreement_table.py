@@ -1,0 +1,344 @@
+"""Measures the agreement of every scorer with people on every development set, into results/agreement-table.json.
+
+.venv-dev/bin/python experiments/agreement_table.py DATA [--page build/agreement-table.md]
+"""
+
+import json
+import math
+import platform
+import random
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from development_sets import (
+    ALL,
+    SLOW,
+    TURNS,
+    Figures,
+    ScoredSet,
+    SystemFigures,
+    measure_set,
+    order_systems,
+    read_judged_sets,
+    score_parts,
+    score_sets,
+)
+from turnscore_assessment.agreement.bundles import load_bundles, make_turn
+from turnscore_assessment.command_line import reported_errors
+from turnscore_assessment.correlations import draw_dialogues
+from turnscore_assessment.data.labelled_turns import ADVERSARIAL_FILE, ADVERSARIAL_KINDS, alternate
+from turnscore_assessment.errors import AgreementError
+from turnscore_assessment.figures import CONFIDENCE, Floats, Interval, find_interval
+from turnscore_assessment.files import read_rows, to_json_text, write_text
+from turnscore_assessment.rendering import NOTHING, Page, Section, Table, to_markdown
+from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_models import starter_bundles
+
+FIT = 0.5
+"""A response counts as relevant from here on. Specified."""
+SCORER, PART = "quality", "relevant"
+_RELEVANT, *NEGATIVES = ADVERSARIAL_KINDS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accuracy:
+    """The figures of one split against one kind of negatives, with intervals from resampled contexts."""
+
+    split: str
+    negatives: str
+    contexts: int
+    accuracy: Interval
+
+
+def measure_relevance(loaded: LoadedScorer, folder: Path, most_contexts: int, draws: tuple[int, int]) -> list[Accuracy]:
+    """By split and kind of negatives, over at most so many random contexts per split; nothing without data."""
+    if not (folder / ADVERSARIAL_FILE).exists():
+        return []
+    rows = [row for _, row in read_rows(folder / ADVERSARIAL_FILE)]
+    found = []
+    for split in sorted({row["split"] for row in rows}):
+        members = [row for row in rows if row["split"] == split]
+        if len(members) > most_contexts:
+            members = random.Random(draws[1]).sample(members, most_contexts)
+        shares = _call_relevant(loaded, members)
+        drawn = draw_dialogues(len(members), *draws)
+        for place, kind in enumerate(NEGATIVES, start=1):
+            right = (shares[:, 0] + 1 - shares[:, place]) / 2
+            resampled = drawn @ right / len(members)
+            found.append(
+                Accuracy(
+                    split=split,
+                    negatives=kind,
+                    contexts=len(members),
+                    accuracy=find_interval(float(right.mean()), resampled),
+                )
+            )
+    return found
+
+
+def _call_relevant(loaded: LoadedScorer, rows: Sequence[dict[str, Any]]) -> Floats:
+    """The share of each context's responses, by kind [rows, kinds], that counts as relevant."""
+    asked = [
+        (place, column, make_turn(alternate([text for text in row["context"] if text.strip()]), response))
+        for place, row in enumerate(rows)
+        for column, kind in enumerate(ADVERSARIAL_KINDS)
+        for response in row[kind]
+        if response.strip()
+    ]
+    scores = score_parts(loaded, [turn for *_, turn in asked])
+    calls, counts = np.zeros((2, len(rows), len(ADVERSARIAL_KINDS)))
+    for (place, column, _), raw in zip(asked, scores, strict=True):
+        calls[place, column] += raw.details[PART] >= FIT
+        counts[place, column] += 1
+    return np.asarray(calls / counts)
+
+
+MARK = "†"
+"""Ends the name of a row that another run measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedBaselines:
+    """Figures by set and by system, with the number of items of each set."""
+
+    sets: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    items: Mapping[str, int] = field(default_factory=dict)
+    command: str = ""
+    date: str = ""
+
+    def of(self, items: Mapping[str, int]) -> "TrainedBaselines":
+        """The figures of these sets alone; a set with other items has none."""
+        same = {name: found for name, found in self.sets.items() if self.items.get(name) == items.get(name, -1)}
+        return replace(self, sets=same)
+
+    @property
+    def names(self) -> list[str]:
+        """Every system, in order."""
+        return list(dict.fromkeys(name for found in self.sets.values() for name in found))
+
+    def agreement(self, set_name: str, name: str) -> float:
+        """Spearman's rho, or the AUC; NaN where it was not measured on the set."""
+        found = self.sets.get(set_name, {}).get(name)
+        value = None if found is None else found["agreement"][0]
+        return math.nan if value is None else float(value)
+
+    @property
+    def note(self) -> str:
+        """A sentence that explains the mark."""
+        return (
+            f"{MARK} Trained and measured by `{self.command}` on {self.date}, not by this run: the same turns, but "
+            f"none of dialogues that the system was trained on.{self._few()} "
+            "results/baselines.json has the intervals."
+        )
+
+    def _few(self) -> str:
+        """The systems that scored less than half as many turns as others."""
+        turns = {
+            name: max(found[name].get("n", 0) for found in self.sets.values() if name in found) for name in self.names
+        }
+        few = [name for name, count in turns.items() if 2 * count < max(turns.values())]
+        return f" {', '.join(few)}: at most {max(turns[name] for name in few)} turns a set." if few else ""
+
+
+def read_trained_baselines(path: Path) -> TrainedBaselines:
+    """The file's figures; none where there is no file."""
+    if not path.exists():
+        return TrainedBaselines()
+    document = json.loads(path.read_text(encoding="utf-8"))
+    return TrainedBaselines(
+        sets=document["sets"], items=document["items"], command=document["command"], date=document["date"]
+    )
+
+
+FITTED = "(fitted on)"
+"""Ends the name of a set that quality's value is fitted on."""
+RESULTS = Path(__file__).parents[1] / "results"
+TRAINED = Path(__file__).with_name("agreement_trained.json")
+"""The papers' other systems on the same sets, as experiments/baselines.py measured them; may be missing."""
+
+PUBLISHED = Path(__file__).with_name("agreement_published.json")
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredSet:
+    """A set with its figures by system and column, and by column those of the systems' order."""
+
+    scored: ScoredSet
+    groups: Mapping[str, Mapping[str, Figures]]
+    people_order: Sequence[str]
+    systems: Mapping[str, SystemFigures]
+
+    @property
+    def name(self) -> str:
+        return self.scored.judged.name
+
+    @property
+    def is_averaged(self) -> bool:
+        judged = self.scored.judged
+        return judged.unit == TURNS and not judged.is_binary and not self.name.endswith(FITTED)
+
+    def agreement(self, name: str) -> float:
+        figures = self.groups[ALL].get(name)
+        return math.nan if figures is None else figures.agreement.value
+
+
+@app.command()
+def main(
+    data: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="Folder with the development sets.")],
+    output: Annotated[Path, typer.Option(dir_okay=False, help="The figures, JSON.")] = RESULTS / "agreement-table.json",
+    page: Annotated[Path | None, typer.Option(dir_okay=False, help="The same as a Markdown page.")] = None,
+    bundles: Annotated[
+        list[str] | None,
+        typer.Option("--bundle", help="A bundle's folder (with a /) or name; repeatable. Default: all starters."),
+    ] = None,
+    turns: Annotated[int, typer.Option(min=10, help="Most turns per set.")] = 3000,
+    fed_turns: Annotated[int, typer.Option(min=10, help="Most turns per set for fed, which is slow.")] = 300,
+    contexts: Annotated[int, typer.Option(min=3, help="Contexts of adversarial responses per split.")] = 250,
+    bootstrap: Annotated[int, typer.Option(min=1, help="Resamples of dialogues per interval.")] = 500,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+) -> None:
+    """Measure how every scorer, its parts, their sums, length and position agree with people's judgements."""
+    with reported_errors():
+        sets = read_judged_sets(data, turns, seed)
+        if not sets:
+            raise AgreementError(f"{data} has none of the development sets")
+        scorers = load_bundles(bundles or [f"{folder}/" for folder in starter_bundles()])
+        scored = score_sets(sets, scorers, fed_turns, seed, lambda done: typer.echo(done, err=True))
+        draws = bootstrap, seed
+        relevance = measure_relevance(scorers[SCORER], data, contexts, draws) if SCORER in scorers else []
+        found = [
+            MeasuredSet(scored=each, groups=measure_set(each, draws), people_order=order, systems=systems)
+            for each in scored
+            for order, systems in [order_systems(each, draws)]
+        ]
+    shown = Page(
+        title="Agreement of every scorer with people, on the development sets",
+        summary=_summarize(scorers.values(), fed_turns, bootstrap, seed),
+        sections=[
+            *list_sections(found, read_trained_baselines(TRAINED)),
+            *_show_relevance(relevance),
+            *_show_published(),
+        ],
+        command=shlex.join(["experiments/agreement_table.py", "DATA", *sys.argv[2:]]),
+    )
+    tables = [
+        {"title": each.heading, "conditions": each.paragraphs, "columns": table.header, "rows": table.rows}
+        for each in shown.sections
+        for table in each.tables
+    ]
+    machine = platform.processor() or platform.machine()
+    document = {"command": shown.command, "machine": machine, "date": shown.date, "conditions": shown.summary}
+    write_text(output, to_json_text({**document, "tables": tables}))
+    if page is not None:
+        write_text(page, to_markdown(shown))
+    typer.echo(f"wrote {output}")
+
+
+def _summarize(scorers: Iterable[LoadedScorer], fed_turns: int, rounds: int, seed: int) -> list[str]:
+    models = [f"{each.bundle.manifest.reference} ({each.variant}, {each.bundle.digest[:12]})" for each in scorers]
+    asked = [f"{SLOW} is asked about {fed_turns} turns a set, of dialogues drawn at random."]
+    return [
+        f"Measured is what the service computes with the graph named: {', '.join(models)}.",
+        *(asked if any(each.startswith(f"{SLOW}:") for each in models) else []),
+        f"Intervals of {CONFIDENCE:.0%} from {rounds} resamples of whole dialogues (seed {seed}). Models were chosen "
+        f"by these sets, and quality's value was fitted to the parts {FITTED}: only sets that nobody tuned to show "
+        "what a scorer is worth elsewhere.",
+    ]
+
+
+def list_sections(sets: Sequence[MeasuredSet], trained: TrainedBaselines) -> Iterator[Section]:
+    """Every score on every set with its mean over those of graded turns that nothing is fitted on; then each set."""
+    averaged = [each for each in sets if each.is_averaged]
+    trained = trained.of({each.name: len(each.scored.judged.items) for each in sets})
+
+    def row(name: str, agreement: Callable[[MeasuredSet], float]) -> list[object]:
+        mean = sum(map(agreement, averaged)) / len(averaged) if averaged else math.nan
+        return [name, *map(agreement, sets), mean]
+
+    names = list(dict.fromkeys(name for each in sets for name in each.groups[ALL]))
+    rows = [row(name, lambda each, name=name: each.agreement(name)) for name in names]  # type: ignore[misc]
+    rows += [
+        row(f"{name} {MARK}", lambda each, name=name: trained.agreement(each.name, name))  # type: ignore[misc]
+        for name in trained.names
+    ]
+    header = ["score", *(f"{each.name}{', AUC' * each.scored.judged.is_binary}" for each in sets), "mean"]
+    note = (
+        "Spearman's rho, or where people said good or bad the area under the ROC curve. The mean is that of rho over "
+        f"{', '.join(each.name for each in averaged)}. Sets {FITTED} stand in this table alone."
+    )
+    notes = [note, *([trained.note] if trained.names else [])]
+    yield Section(heading="All sets", paragraphs=notes, tables=[Table("All sets", header, rows)])
+    for each in sets:
+        if not each.name.endswith(FITTED):
+            yield _show_set(each)
+    for each in sets:
+        if each.systems:
+            yield _show_systems(each)
+
+
+def _show_set(measured: MeasuredSet) -> Section:
+    judged = measured.scored.judged
+    kind = "AUC" if judged.is_binary else "Spearman"
+    rows = [
+        [name, each.items, each.agreement, each.pearson, each.given_length]
+        for name, each in measured.groups[ALL].items()
+    ]
+    tables = [Table(judged.name, ["score", "n", kind, "Pearson", "Spearman given length"], rows)]
+    apart = [name for name in measured.groups if name != ALL]
+    if apart:
+        rows = [[name, *(measured.groups[system][name].agreement for system in apart)] for name in measured.groups[ALL]]
+        tables.append(Table(f"{judged.name} by system", [f"{kind} by system", *apart], rows))
+    dialogues = len({item.dialogue for item in judged.items})
+    counted = f"{len(judged.items)} {judged.unit}, {dialogues} dialogues. {judged.note}".strip()
+    return Section(heading=judged.name, paragraphs=[counted], tables=tables)
+
+
+def _show_systems(measured: MeasuredSet) -> Section:
+    rows = [
+        [name, each.pearson, each.spearman, " > ".join(each.order) or NOTHING]
+        for name, each in measured.systems.items()
+    ]
+    heading = f"The {len(measured.people_order)} systems of {measured.name}"
+    note = f"Means over a system's dialogues. People's order, best first: {' > '.join(measured.people_order)}."
+    table = Table(heading, ["score", "Pearson", "Spearman", "its order"], rows)
+    return Section(heading=heading, paragraphs=[note], tables=[table])
+
+
+def _show_relevance(found: Sequence[Accuracy]) -> list[Section]:
+    rows = [[each.split, each.negatives, each.contexts, each.accuracy] for each in found]
+    note = "Accuracy of quality's `relevant` at 0.5, both classes counting alike; intervals from resampled contexts."
+    table = Table("adversarial_responses", ["split", "against", "contexts", "accuracy"], rows)
+    return [Section(heading="adversarial_responses", paragraphs=[note], tables=[table])] if rows else []
+
+
+def _show_published() -> Iterator[Section]:
+    """What papers say of other systems, on these sets and on those that are held back."""
+    for heading, rows in json.loads(PUBLISHED.read_text(encoding="utf-8")).items():
+        header = ["set", "figure", "published", "source"]
+        cells = [
+            [
+                f"{row['set']} ({row['note']})" if "note" in row else row["set"],
+                row["figure"],
+                "; ".join(f"{system} {_show_published_value(value)}" for system, value in row["systems"].items()),
+                row["source"],
+            ]
+            for row in rows
+        ]
+        yield Section(heading=heading, tables=[Table(heading, header, cells)])
+
+
+def _show_published_value(value: float | Sequence[float]) -> str:
+    values = [value] if isinstance(value, int | float) else value
+    return " / ".join(f"{each:.3f}".rstrip("0") if each else "0" for each in values)
+
+
+if __name__ == "__main__":
+    app()
