@@ -1,19 +1,19 @@
 """turnscore: scores corpora of dialogues offline, block by block; a block is committed whole or not at all."""
 
-from turnscore_corpus.blocks import Block, BlockSummary, TurnEngine, process_block
+from turnscore_corpus.blocks import process_block
 from turnscore_corpus.errors import CorpusError
 from turnscore_corpus.inputs.columns import Columns
 from turnscore_corpus.inputs.files import InputFile, find_files
-from turnscore_corpus.outputs.folder import OutputFolder
+from turnscore_corpus.inputs.plan import Block
+from turnscore_corpus.outputs.folder import BlockManifest, OutputFolder
 
 __all__ = [
     "Block",
-    "BlockSummary",
+    "BlockManifest",
     "Columns",
     "CorpusError",
     "InputFile",
     "OutputFolder",
-    "TurnEngine",
     "find_files",
     "process_block",
 ]

@@ -3,18 +3,16 @@
 import gc
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Protocol
 
-from turnscore_core.dialogues import Dialogue, DialogueResult, ModelIdentity
-from turnscore_wire import Limits
+from turnscore_core.dialogues import Dialogue
+from turnscore_core.engine import Engine
 
 from turnscore_corpus.inputs.dialogues import InputDialogue, Read, SetAside, read_dialogues
 from turnscore_corpus.inputs.formats import RecordReader
 from turnscore_corpus.inputs.plan import Block
-from turnscore_corpus.outputs.folder import BlockCounts, BlockManifest
+from turnscore_corpus.outputs.folder import BlockManifest, OutputFolder
 from turnscore_corpus.outputs.tables import BlockRows
 
 
@@ -38,54 +36,6 @@ MOST_CHARS = 4_000_000
 """Characters that are scored in one call: one of the largest dialogues is twice that, a block of common ones a fifth.
 Chosen: the memory of a call is in proportion to it."""
 
-__all__ = ["Block", "BlockSummary", "Sink", "TurnEngine", "process_block"]
-
-
-class TurnEngine(Protocol):
-    """What scores: turnscore_core.engine.Engine."""
-
-    @property
-    def models(self) -> Mapping[str, ModelIdentity]: ...
-
-    @property
-    def limits(self) -> Limits: ...
-
-    @property
-    def turns_computed(self) -> int: ...
-
-    def score(self, dialogues: Sequence[Dialogue]) -> list[DialogueResult]: ...
-
-
-class Sink(Protocol):
-    """What commits: turnscore_corpus.OutputFolder."""
-
-    def commit(self, block: Block, tables: Mapping[str, Any], counts: BlockCounts) -> BlockManifest: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockSummary:
-    number: int
-    rows: int
-    dialogues: int
-    turns: int
-    """System turns with a score."""
-    turns_computed: int
-    set_aside: int
-    seconds: float
-
-    @classmethod
-    def of(cls, manifest: BlockManifest) -> "BlockSummary":
-        """The summary of a manifest's block."""
-        return cls(
-            number=manifest.block,
-            rows=manifest.rows,
-            dialogues=manifest.dialogues,
-            turns=manifest.turns,
-            turns_computed=manifest.turns_computed,
-            set_aside=manifest.set_aside,
-            seconds=manifest.seconds,
-        )
-
 
 class _Readers(threading.local):
     """One reader for each thread: in a packed file the next block begins where the last one ended."""
@@ -97,30 +47,30 @@ class _Readers(threading.local):
 _readers = _Readers()
 
 
-def process_block(block: Block, engine: TurnEngine, sink: Sink) -> BlockSummary:
+def process_block(block: Block, engine: Engine, output: OutputFolder) -> BlockManifest:
     """Scores a block and commits it whole; a second run writes the same. Python's cyclic collector rests meanwhile.
 
     What cannot be scored goes to the side table. Raises BadInputError where the file differs from the plan, and OSError
     where the output cannot be written.
     """
-    with resting_collector():
-        return _process(block, engine, sink)
-
-
-def _process(block: Block, engine: TurnEngine, sink: Sink) -> BlockSummary:
     started_at, computed_before = time.monotonic(), engine.turns_computed
     rows = BlockRows(block.file.place, engine.models)
-    records = _readers.reader.read(block.file, block.columns, block.start, block.rows, block.offset)
-    for some in _in_calls(read_dialogues(records, block.columns, engine.limits)):
-        asked = [each for each in some if isinstance(each, InputDialogue)]
-        results = iter(engine.score([Dialogue(each.id, each.turns) for each in asked]) if asked else ())
-        for each in some:
-            if isinstance(each, SetAside):
-                rows.set_aside(each)
-            else:
-                rows.add(each, next(results))
-    counts = BlockCounts(turns_computed=engine.turns_computed - computed_before, seconds=time.monotonic() - started_at)
-    return BlockSummary.of(sink.commit(block, rows.tables(), counts))
+    with resting_collector():
+        records = _readers.reader.read(block.file, block.columns, block.start, block.rows, block.offset)
+        for some in _in_calls(read_dialogues(records, block.columns, engine.limits)):
+            asked = [each for each in some if isinstance(each, InputDialogue)]
+            results = iter(engine.score([Dialogue(each.id, each.turns) for each in asked]) if asked else ())
+            for each in some:
+                if isinstance(each, SetAside):
+                    rows.set_aside(each)
+                else:
+                    rows.add(each, next(results))
+        return output.commit(
+            block,
+            rows.tables(),
+            turns_computed=engine.turns_computed - computed_before,
+            seconds=time.monotonic() - started_at,
+        )
 
 
 def _in_calls(found: Iterable[Read]) -> Iterator[list[Read]]:

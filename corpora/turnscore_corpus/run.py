@@ -8,11 +8,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import typer
-from turnscore_core.engine import OptionsError
+from turnscore_core.engine import Engine, OptionsError
 from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_models import BundleError
 
-from turnscore_corpus.blocks import BlockSummary, TurnEngine
 from turnscore_corpus.engines.local_engine import run_here, run_processes
 from turnscore_corpus.engines.work import EngineChoice, Work
 from turnscore_corpus.errors import BadColumnsError, CorpusError, StoppedError
@@ -64,7 +63,7 @@ class Progress:
         self._pause = TERMINAL_SECONDS if sys.stderr.isatty() else PAUSE_SECONDS
         self.rows = self.dialogues = self.turns = self.set_aside = self.computed = 0
 
-    def note(self, block: BlockSummary) -> None:
+    def note(self, block: BlockManifest) -> None:
         """Counts a block that was committed."""
         self.rows += block.rows
         self.dialogues += block.dialogues
@@ -113,7 +112,7 @@ class CorpusJob:
     workers: int = 1
     run_elsewhere: RunElsewhere | None = None
     """Runs the work on another engine than this machine's processes."""
-    open_engine: Callable[[], TurnEngine] | None = None
+    open_engine: Callable[[], Engine] | None = None
     """Replaces the choice's engine, in tests."""
 
 
@@ -143,7 +142,7 @@ def run_job(job: CorpusJob) -> dict[str, float]:
         return _finish(output, plan)
 
 
-def _do(job: CorpusJob, work: Work, engine: TurnEngine) -> None:
+def _do(job: CorpusJob, work: Work, engine: Engine) -> None:
     if not work.blocks:
         return
     if job.run_elsewhere is None and min(job.workers, len(work.blocks)) == 1:

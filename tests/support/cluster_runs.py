@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from turnscore_corpus.blocks import TurnEngine
+from turnscore_core.engine import Engine
 from turnscore_corpus.engines.work import EngineChoice
 from turnscore_corpus.inputs.columns import Columns
 from turnscore_corpus.inputs.files import find_files
@@ -41,7 +41,7 @@ class OpenableHere:
         return WordEngine()
 
 
-def score_on_ray(source: Path, output: Path, open_engine: Callable[[], TurnEngine], **choice: Any) -> dict[str, float]:
+def score_on_ray(source: Path, output: Path, open_engine: Callable[[], Engine], **choice: Any) -> dict[str, float]:
     """Scores the file as `--engine ray` would; `choice` is RayChoice's."""
     from turnscore_corpus.engines.ray_engine import run_on_ray
     from turnscore_corpus.engines.work import RayChoice
@@ -49,7 +49,7 @@ def score_on_ray(source: Path, output: Path, open_engine: Callable[[], TurnEngin
     return run_job(job_of(source, output, open_engine, partial(run_on_ray, RayChoice(**choice))))
 
 
-def job_of(source: Path, output: Path, open_engine: Callable[[], TurnEngine], elsewhere: Any = None) -> CorpusJob:
+def job_of(source: Path, output: Path, open_engine: Callable[[], Engine], elsewhere: Any = None) -> CorpusJob:
     """The run of one file in small blocks; in this process where it is not done elsewhere."""
     return CorpusJob(
         files=find_files([str(source)]),

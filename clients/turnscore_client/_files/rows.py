@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import math
 import os
 import sys
 import time
@@ -11,11 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO
 
 from pydantic import ValidationError
 from turnscore_wire import DialogueReply, DialogueRequest, ErrorDetail, Limits, ScoreReply, ScoreRequest, Turn
 from turnscore_wire import describe_refusal as describe_fault
+from turnscore_wire.json_lines import read_json_line
 
 from turnscore_client._errors import InvalidRequestError, ServiceError, TurnScoreError, UnexpectedReplyError
 
@@ -258,24 +258,9 @@ def _sentence(where: str, error: Mapping[str, Any]) -> str:
 
 def _parse(raw: bytes) -> Fields:
     try:
-        fields = json.loads(raw.decode("utf-8-sig"), parse_constant=_refuse_constant, parse_float=_finite)
-    except (ValueError, RecursionError) as error:
-        reason = f"{error.msg} at character {error.pos}" if isinstance(error, json.JSONDecodeError) else str(error)
-        raise InvalidRequestError(f"the line is not JSON: {reason}") from None
-    if not isinstance(fields, dict):
-        raise InvalidRequestError("the line is not a JSON object")
-    return fields
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text[:20]} is larger than a number can be")
-    return number
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+        return read_json_line(raw)
+    except ValueError as error:
+        raise InvalidRequestError(str(error)) from None
 
 
 Row = dict[str, Any]

@@ -14,11 +14,13 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection
 
-from turnscore_corpus.blocks import BlockSummary, TurnEngine, process_block
+from turnscore_core.engine import Engine
+
+from turnscore_corpus.blocks import process_block
 from turnscore_corpus.engines.work import Work
 from turnscore_corpus.errors import StoppedError
 from turnscore_corpus.inputs.plan import Block
-from turnscore_corpus.outputs.folder import OutputFolder
+from turnscore_corpus.outputs.folder import BlockManifest, OutputFolder
 
 _AHEAD = 2
 """Blocks handed out to each worker, so that none waits for the next. Chosen."""
@@ -26,7 +28,7 @@ _MOST_DEATHS = 3
 """Deaths of workers in a row, without a block committed between: then every worker would die. Chosen."""
 
 
-def run_here(work: Work, engine: TurnEngine) -> None:
+def run_here(work: Work, engine: Engine) -> None:
     """Processes the blocks on this engine, one after the other, in order."""
     for block in work.blocks:
         work.on_block(process_block(block, engine, work.output))
@@ -59,7 +61,7 @@ def _run_pool(work: Work, workers: int, left: deque[Block]) -> None:
         initargs=(work.open_engine, work.output),
     )
     waiting = deque(left)
-    under_way: dict[Future[BlockSummary], Block] = {}
+    under_way: dict[Future[BlockManifest], Block] = {}
     try:
         while waiting or under_way:
             while waiting and len(under_way) < _AHEAD * workers:
@@ -77,17 +79,17 @@ def _run_pool(work: Work, workers: int, left: deque[Block]) -> None:
 class _Worker:
     """What each worker process holds."""
 
-    engine: TurnEngine
+    engine: Engine
     output: OutputFolder
 
 
-def _begin(open_engine: Callable[[], TurnEngine], output: OutputFolder) -> None:
+def _begin(open_engine: Callable[[], Engine], output: OutputFolder) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run decides when its workers end
     _end_with_parent()
     _Worker.engine, _Worker.output = open_engine(), output
 
 
-def _process(block: Block) -> BlockSummary:
+def _process(block: Block) -> BlockManifest:
     return process_block(block, _Worker.engine, _Worker.output)
 
 

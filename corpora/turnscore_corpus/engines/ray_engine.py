@@ -1,6 +1,6 @@
 """The Ray engine: a plan's blocks done by a pool of actors of Ray Data, on this machine or on a cluster.
 
-Ray schedules, replaces what dies and streams; it carries numbers of blocks out and counts back, never a text. Each
+Ray schedules, replaces what dies and streams; it carries numbers of blocks, never a text. Each
 block is committed by the worker that scored it, so a worker, a node or the driver may be killed at any moment.
 """
 
@@ -11,22 +11,22 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, fields
 from typing import Any
 
 import pyarrow as pa
 import ray
 from ray.data import ActorPoolStrategy, DataContext, Dataset, ExecutionResources
+from turnscore_core.engine import Engine
 
-from turnscore_corpus.blocks import BlockSummary, TurnEngine, process_block
+from turnscore_corpus.blocks import process_block
 from turnscore_corpus.engines.work import PoolSize, RayChoice, Work, size_pool
 from turnscore_corpus.errors import BadInputError, CorpusError, StoppedError
 from turnscore_corpus.inputs.plan import Block
-from turnscore_corpus.outputs.folder import OutputFolder, manifest_name, read_manifest
+from turnscore_corpus.outputs.folder import BlockManifest, OutputFolder, manifest_name, read_manifest
 
 OBJECT_STORE_BYTES = 100 * 1024 * 1024
 """Ray's object store on a machine of our own; Ray's least is 75 MiB. A block puts less than 2 KB into it: its number,
-and its counts (measured)."""
+and whether it failed."""
 _BYTES_PER_BLOCK = 16 * 1024
 """Bytes that a block may take there: eight times that. Chosen."""
 _AHEAD = 2
@@ -47,21 +47,22 @@ class BlockWorker:
 
     def __init__(self, work: Work) -> None:
         self._work = work
-        self._engine: TurnEngine | None = None
+        self._engine: Engine | None = None
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         return pa.Table.from_pylist([self._do(self._work.blocks[place]) for place in batch["place"].to_pylist()])
 
     def _do(self, block: Block) -> dict[str, Any]:
         try:
-            summary = _find_committed(self._work.output, block) or process_block(block, self._open(), self._work.output)
-            return {**asdict(summary), "error": "", "message": ""}
+            # A worker that died may have committed it.
+            if _find_committed(self._work.output, block.number) is None:
+                process_block(block, self._open(), self._work.output)
+            return {"number": block.number, "error": "", "message": ""}
         except Exception as error:
             logging.getLogger("turnscore.corpus").exception("block %d failed", block.number)
-            blank = dict.fromkeys((each.name for each in fields(BlockSummary)), 0)
-            return {**blank, "number": block.number, "error": type(error).__name__, "message": str(error)}
+            return {"number": block.number, "error": type(error).__name__, "message": str(error)}
 
-    def _open(self) -> TurnEngine:
+    def _open(self) -> Engine:
         if self._engine is None:
             self._engine = self._work.open_engine()
         return self._engine
@@ -177,11 +178,15 @@ def _drain(rows: Iterator[Mapping[str, Any]], work: Work, stall_seconds: float) 
             raise StoppedError(f"Ray gave up: {_first_line(row)}") from row
         if row["error"]:
             raise _error_of(row)
-        summary = BlockSummary(**{each.name: row[each.name] for each in fields(BlockSummary)})
-        _require_visible(work.output, summary)
-        longest = max(longest, summary.seconds)
-        left.discard(summary.number)
-        work.on_block(summary)
+        manifest = _find_committed(work.output, row["number"])
+        if manifest is None:
+            raise StoppedError(
+                f"a worker committed block {row['number']} where this machine does not see it: {work.output.place} "
+                "must be on a file system that all nodes share, or an address such as s3://bucket/folder"
+            )
+        longest = max(longest, manifest.seconds)
+        left.discard(manifest.block)
+        work.on_block(manifest)
     if left:
         raise StoppedError(f"Ray ended without {len(left)} blocks, the first of them block {min(left)}")
 
@@ -195,18 +200,9 @@ def _pump(rows: Iterator[Mapping[str, Any]], found: "queue.Queue[Any]") -> None:
         found.put(error)
 
 
-def _find_committed(output: OutputFolder, block: Block) -> BlockSummary | None:
-    """The block's summary, if a worker that died had committed it: `clean` removed files without a manifest before."""
-    manifest = read_manifest(output.store.get(manifest_name(block.number)) or b"")
-    return None if manifest is None else BlockSummary.of(manifest)
-
-
-def _require_visible(output: OutputFolder, summary: BlockSummary) -> None:
-    if output.store.get(manifest_name(summary.number)) is None:
-        raise StoppedError(
-            f"a worker committed block {summary.number} where this machine does not see it: {output.place} must be on "
-            "a file system that all nodes share, or an address such as s3://bucket/folder"
-        )
+def _find_committed(output: OutputFolder, number: int) -> BlockManifest | None:
+    """The block's manifest, if it is committed: `clean` removed files without a manifest before."""
+    return read_manifest(output.store.get(manifest_name(number)) or b"")
 
 
 def _error_of(row: Mapping[str, Any]) -> CorpusError:
@@ -231,5 +227,5 @@ def _first_line(error: BaseException) -> str:
     return f"{type(cause).__name__}: {lines[-1] if lines else ''}"
 
 
-def _ignore(_: BlockSummary) -> None:
+def _ignore(_: BlockManifest) -> None:
     """Does nothing: workers report by their rows."""

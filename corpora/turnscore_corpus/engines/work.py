@@ -11,14 +11,13 @@ from turnscore_models import BundleError, starter_bundles
 from turnscore_models.bundle import read_manifest
 from turnscore_models.store import resolve
 
-from turnscore_corpus.blocks import BlockSummary, TurnEngine
 from turnscore_corpus.errors import StoppedError
 from turnscore_corpus.inputs.plan import Block
-from turnscore_corpus.outputs.folder import OutputFolder
+from turnscore_corpus.outputs.folder import BlockManifest, OutputFolder
 
 NAMESPACE = "corpus"
 """Namespace of scores in a Redis, apart from a service's."""
-OnBlock = Callable[[BlockSummary], object]
+OnBlock = Callable[[BlockManifest], object]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +37,9 @@ class EngineChoice:
     """The address of a Redis in which workers share known scores."""
     namespace: str = NAMESPACE
 
-    def open(self) -> TurnEngine:
+    def open(self) -> Engine:
         """Loads the models. Raises BundleError, DeviceError, OptionsError."""
-        engine: TurnEngine = Engine(
+        return Engine(
             choose_bundles(self.models, self.scorers),
             threads=self.threads,
             lanes=self.lanes,
@@ -50,7 +49,6 @@ class EngineChoice:
             shared=None if self.redis is None else _open_redis(self.redis),
             namespace=self.namespace,
         )
-        return engine
 
 
 def _open_redis(address: str) -> SharedScores:
@@ -64,7 +62,7 @@ class Work:
     """The rest of a run."""
 
     blocks: Sequence[Block]
-    open_engine: Callable[[], TurnEngine]
+    open_engine: Callable[[], Engine]
     """Each worker calls it once, in its process."""
     output: OutputFolder
     on_block: OnBlock

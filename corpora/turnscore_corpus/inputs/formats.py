@@ -2,16 +2,15 @@
 
 import codecs
 import csv
-import json
-import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, chain, islice
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 from pyarrow import parquet
+from turnscore_wire.json_lines import read_json_line
 
 from turnscore_corpus.errors import BadInputError
 from turnscore_corpus.inputs.columns import Columns
@@ -211,27 +210,9 @@ def _name_in(fields: Mapping[str, Any] | None, columns: Columns) -> str | None:
 def _parse(raw: bytes | None) -> tuple[dict[str, Any] | None, str | None]:
     """The line's object, or why there is none."""
     try:
-        fields = json.loads((raw or b"").decode("utf-8-sig"), parse_constant=_refuse_constant, parse_float=_finite)
-    except (ValueError, RecursionError) as error:
-        reason = f"{error.msg} at character {error.pos}" if isinstance(error, json.JSONDecodeError) else _reason(error)
-        return None, f"the line is not JSON: {reason}"
-    return (fields, None) if isinstance(fields, dict) else (None, "the line is not a JSON object")
-
-
-def _reason(error: Exception) -> str:
-    """The message without the line's content, which an error of decoding repeats."""
-    return "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError("a number is larger than a number can be")
-    return number
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not valid JSON")
+        return read_json_line(raw or b""), None
+    except ValueError as error:
+        return None, str(error)
 
 
 csv.field_size_limit(min(sys.maxsize, MOST_BYTES))  # the default of 128 kB is less than a dialogue takes

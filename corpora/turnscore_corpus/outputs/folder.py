@@ -12,7 +12,7 @@ OUTPUT/
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -160,14 +160,6 @@ def _short(value: object) -> str:
 FINISHED_FILE = "finished.json"
 
 
-@dataclass(frozen=True, kw_only=True)
-class BlockCounts:
-    """What a block's manifest counts beside its rows."""
-
-    turns_computed: int
-    seconds: float
-
-
 class OutputFolder:
     """Where a run commits its blocks. Can be pickled: each worker opens the folder for itself."""
 
@@ -218,7 +210,7 @@ class OutputFolder:
         """Whether the folder holds more than a job."""
         return any(self.store.sizes(each) for each in (*TABLES, FOLDER))
 
-    def commit(self, block: Block, tables: Mapping[str, Any], counts: BlockCounts) -> BlockManifest:
+    def commit(self, block: Block, tables: Mapping[str, Any], *, turns_computed: int, seconds: float) -> BlockManifest:
         """Writes the block's tables and then its manifest, which makes them count."""
         files = {name: self._put_table(f"{name}/{block.name}.parquet", table) for name, table in tables.items()}
         rows = {name: files[name].rows if name in files else 0 for name in TABLES}
@@ -230,9 +222,9 @@ class OutputFolder:
             rows=block.rows,
             dialogues=rows["dialogues"],
             turns=rows["turns"],
-            turns_computed=counts.turns_computed,
+            turns_computed=turns_computed,
             set_aside=rows["set_aside"],
-            seconds=round(counts.seconds, 3),
+            seconds=round(seconds, 3),
             tables=files,
         )
         self.store.put(manifest_name(block.number), manifest.model_dump_json().encode() + b"\n")

@@ -39,7 +39,7 @@ def go_on(made: Plan, place: Path | str) -> list[int]:
     committed = output.committed()
     output.clean(committed.values())
     left = [block for block in made.blocks if block.number not in committed]
-    return [process_block(block, engine, output).number for block in left]
+    return [process_block(block, engine, output).block for block in left]
 
 
 def files_in(folder: Path) -> dict[str, bytes]:

@@ -15,7 +15,7 @@ from typing import Any
 import fsspec
 import pytest
 from support.corpora import MortalEngine, WordEngine, content_of, dialogue_rows, write_lines
-from turnscore_corpus.blocks import BlockSummary, process_block
+from turnscore_corpus.blocks import process_block
 from turnscore_corpus.command import app
 from turnscore_corpus.engines import local_engine
 from turnscore_corpus.engines.work import EngineChoice, Work, choose_bundles
@@ -23,7 +23,7 @@ from turnscore_corpus.errors import BusyOutputError, StoppedError
 from turnscore_corpus.inputs.columns import Columns
 from turnscore_corpus.inputs.files import find_files
 from turnscore_corpus.inputs.plan import make_plan
-from turnscore_corpus.outputs.folder import FINISHED_FILE, OutputFolder, describe_job
+from turnscore_corpus.outputs.folder import FINISHED_FILE, BlockManifest, OutputFolder, describe_job
 from turnscore_corpus.outputs.stores import LOCK_FILE, Owner, hold_folder, open_store
 from turnscore_corpus.run import CorpusJob, Progress, run_job
 from typer.testing import CliRunner
@@ -58,7 +58,7 @@ def test_a_worker_that_is_killed_is_replaced_and_the_output_is_one_run_s(lines: 
         blocks=made.blocks,
         open_engine=partial(MortalEngine, memory, 1),
         output=OutputFolder.begin(str(tmp_path / "out"), describe_job(made, WordEngine().models, {}, 4)),
-        on_block=lambda block: done.append(block.number),
+        on_block=lambda block: done.append(block.block),
     )
     local_engine.run_processes(work, 1)
     assert len(list(memory.iterdir())) == 1
@@ -118,7 +118,7 @@ def test_after_kill_minus_nine_of_the_run_the_same_command_goes_on(lines: Path, 
     done: list[int] = []
     whole = process_block
 
-    def note(block: Any, engine: Any, sink: Any) -> BlockSummary:
+    def note(block: Any, engine: Any, sink: Any) -> BlockManifest:
         done.append(block.number)
         return whole(block, engine, sink)
 
@@ -130,7 +130,7 @@ def test_after_kill_minus_nine_of_the_run_the_same_command_goes_on(lines: Path, 
 
 
 def test_an_interrupt_stops_the_run_between_its_commits(lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def interrupt(block: Any, engine: Any, sink: Any) -> BlockSummary:
+    def interrupt(block: Any, engine: Any, sink: Any) -> BlockManifest:
         if block.number == 2:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(60)
@@ -187,9 +187,9 @@ def test_an_owner_on_an_object_store_shows_that_it_lives(bucket: str, monkeypatc
                 changed.set()
 
 
-def summary(**given: int) -> BlockSummary:
-    return BlockSummary(**{**dict.fromkeys(("number", "rows", "dialogues", "turns", "turns_computed", "set_aside"), 0),
-                           "seconds": 1.0, **given})  # fmt: skip
+def summary(**given: int) -> BlockManifest:
+    zeros = dict.fromkeys(("block", "start", "rows", "dialogues", "turns", "turns_computed", "set_aside"), 0)
+    return BlockManifest(**{**zeros, "job": "", "file": "", "seconds": 1.0, "tables": {}, **given})
 
 
 def test_progress_says_rate_time_left_and_what_was_set_aside():
