@@ -36,7 +36,7 @@ MOST_HELD_OUT = 1000
 PATHS_FILE = "paths.json"
 """Below the state folder: what a report names by the last part of a path alone, whole."""
 ROUNDS, SEED = 500, 0
-"""Resamples of dialogues, as docs/agreement-table.md takes them."""
+"""Resamples of dialogues, as docs/agreement.md takes them."""
 MOST_CONTEXTS, SLOW_CONTEXTS = 300, 20
 """Scored contexts of DailyDialog++, with fifteen responses each. Chosen as the number of held-out exchanges."""
 SLOW = ("usr",)

@@ -91,7 +91,7 @@ def _compare(scores: Floats, kinds: np.ndarray[Any, Any], wrong: str) -> dict[st
 MULTIREF_FILE = "multiref/ratings.jsonl.gz"
 MULTIREF = "multiref"
 MOST_TURNS, SEED = 3000, 0
-"""As in docs/agreement-table.md, so that its rows are of the same turns."""
+"""As in docs/agreement.md, so that its rows are of the same turns."""
 
 
 @dataclass(frozen=True)
