@@ -46,7 +46,7 @@ def make_sync(source: str) -> str:
         text = re.sub(pattern, replacement, text)
     if found := LEFT_OVER.search(text):
         raise LeftOverError(f"_async.py: nothing in {Path(__file__).name} says what becomes of: {found[0].strip()}")
-    text = f"# `make sync-client` made this of _async.py: change that file.\n{text}"
+    text = f"# `make generate WHAT=client` made this of _async.py: change that file.\n{text}"
     for step in (["check", "--select=I001", "--fix-only", "--quiet"], ["format", "--quiet"]):
         command = [
             sys.executable,
@@ -71,7 +71,11 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--check"]:
         lines = difflib.unified_diff(TARGET.read_text().splitlines(True), made.splitlines(True), str(TARGET), "made")
         different = "".join(lines)
-        print(different + "`make sync-client` writes it anew" if different else "_sync.py is what _async.py gives")
+        print(
+            different + "`make generate WHAT=client` writes it anew"
+            if different
+            else "_sync.py is what _async.py gives"
+        )
         return 1 if different else 0
     TARGET.write_text(made)
     return 0

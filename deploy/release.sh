@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Puts everything of one version into dist/release/. `make release` calls it twice: before it builds, and after `make bento`.
+# Puts everything of one version into dist/release/. `make release` calls it twice: before it builds, and after `make image TARGET=bento`.
 #   release.sh check PYTHON                     refuses what cannot be released
 #   release.sh gather PYTHON BENTOML TARGET...  wheels, sdists, the bento, chart, plain manifests, and of each of the
 #       Dockerfile's targets the image as an archive with its bill of materials (CycloneDX); checksums of all

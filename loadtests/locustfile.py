@@ -1,6 +1,6 @@
 """The load test as Locust runs it: options, users, shape, and the gate that sets the exit code.
 
-`make load` runs it; alone: `locust --headless -f loadtests/locustfile.py --host http://127.0.0.1:3000`.
+The scenario `steady` runs it; without it: `locust --headless -f loadtests/locustfile.py --host http://127.0.0.1:3000`.
 """
 
 import sys
@@ -12,23 +12,27 @@ import psutil
 from locust import LoadTestShape, events
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
-from turnscore_load.address import ForeignHostError, port_of
-from turnscore_load.busyness import BusynessWatch
+from turnscore_load.machine import BusynessWatch, ForeignHostError, port_of
 from turnscore_load.traffic import TrafficSettings
-from turnscore_load.users.budgets import Budgets, broken_budgets, read_budgets
-from turnscore_load.users.doors import DOORS
-from turnscore_load.users.grpc_user_doors import make_grpc_cooperative
-from turnscore_load.users.mix import DEFAULT_MIX, read_mix
-from turnscore_load.users.report import measure, report
-from turnscore_load.users.shapes import SHAPES, Shape
+from turnscore_load.users.budgets import (
+    BUDGETS,
+    DEFAULT_MIX,
+    SHAPES,
+    Budgets,
+    Shape,
+    broken_budgets,
+    measure,
+    read_budgets,
+    read_mix,
+    report,
+)  # fmt: skip
+from turnscore_load.users.connections import CONNECTIONS, make_grpc_cooperative
 from turnscore_load.users.users import USERS, BatchUser, ConversationUser, FloodUser, GrpcUser, StreamUser
 
 # What Locust looks for in this file.
 __all__ = ["BatchUser", "ConversationUser", "FloodUser", "GrpcUser", "OneShape", "StreamUser"]
 
 make_grpc_cooperative()
-
-BUDGETS = Path(__file__).parent / "budgets.toml"
 
 
 class OneShape(LoadTestShape):
@@ -54,8 +58,8 @@ def add_options(parser: LocustArgumentParser, **_: Any) -> None:
     group.add_argument("--repeat-share", type=float, default=0.0, help="Share of the items that were asked before.")
     group.add_argument("--scorers", default="", help="Scorers, separated by commas; empty: all that are loaded.")
     group.add_argument("--deadline-ms", type=int, default=5000, help="Deadline of every item.")
-    group.add_argument("--door", choices=sorted(DOORS), default="http", help="The door that is used.")
-    group.add_argument("--grpc-port", type=int, default=50_051, help="Port of the gRPC door.")
+    group.add_argument("--api", choices=sorted(CONNECTIONS), default="http", help="The API that is used.")
+    group.add_argument("--grpc-port", type=int, default=50_051, help="Port of gRPC.")
     group.add_argument("--budgets", type=Path, default=BUDGETS, help="File of the budgets.")
 
 
@@ -84,7 +88,7 @@ class Gate:
         used = cpu.user + cpu.system - self._cpu_before.user - self._cpu_before.system
         share = 100 * used / (time.monotonic() - self._started_at)
         sys.stdout.write(f"\n{report(rows, broken)}\n\nThe load generator used {share:.0f} % of one CPU.\n")
-        sys.stdout.write(self._busyness.read().remark(broken))
+        sys.stdout.write(self._busyness.remark(broken))
         self._environment.process_exit_code = 1 if broken else 0
 
 

@@ -399,7 +399,7 @@ class AsyncMockGrpcChannel:
         """Has nothing to close."""
 
 
-# `make sync-client` made this of _async/mock_connections.py: change that file.
+# `make generate WHAT=client` made this of _async/mock_connections.py: change that file.
 
 
 class MockLine:

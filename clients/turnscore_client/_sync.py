@@ -1,4 +1,4 @@
-# `make sync-client` made this of _async.py: change that file.
+# `make generate WHAT=client` made this of _async.py: change that file.
 """The clients for threads, over HTTP and over gRPC, and their conversations."""
 
 import threading

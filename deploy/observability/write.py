@@ -1,4 +1,4 @@
-"""`make observability-files`: writes rules/turnscore.yml and dashboards/*.json of rules.py and dashboards.py."""
+"""`make generate WHAT=observability`: writes rules/turnscore.yml and dashboards/*.json from rules.py, dashboards.py."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ from rules import GROUPS, RUNBOOK, Rule  # noqa: E402
 
 def make_rules() -> str:
     """The rules as Prometheus reads them."""
-    lines = ["# Written by `make observability-files` of rules.py: change that.", "groups:"]
+    lines = ["# Written by `make generate WHAT=observability` of rules.py: change that.", "groups:"]
     for name, (interval, rules) in GROUPS.items():
         lines += [f"  - name: {name}", f"    interval: {interval}", "    rules:"]
         for rule in rules:

@@ -1,21 +1,22 @@
-"""Answers: what became of a call, the same for every door. Pure."""
+"""What became of the calls of a load: one checker of answers for every API, and the sums over a stage of calls."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import quantiles
 from typing import Any, Literal
 
 from turnscore_wire import ERROR_TABLE, ErrorCode
 
 Outcome = Literal["answered", "refused", "expired", "failed"]
-
-REFUSED_STATUS = ERROR_TABLE[ErrorCode.OVERLOADED].http_status
-EXPIRED_STATUS = ERROR_TABLE[ErrorCode.DEADLINE_EXCEEDED].http_status
-
-REFUSED_GRPC_STATUS = ERROR_TABLE[ErrorCode.OVERLOADED].grpc_code
-EXPIRED_GRPC_STATUS = ERROR_TABLE[ErrorCode.DEADLINE_EXCEEDED].grpc_code
-
+OUTCOMES: tuple[Outcome, ...] = ("answered", "refused", "expired", "failed")
+_REFUSED, _EXPIRED = ERROR_TABLE[ErrorCode.OVERLOADED], ERROR_TABLE[ErrorCode.DEADLINE_EXCEEDED]
+EXPIRED_GRPC_STATUS = _EXPIRED.grpc_code
 _HONEST: Mapping[str, Outcome] = {ErrorCode.OVERLOADED: "refused", ErrorCode.DEADLINE_EXCEEDED: "expired"}
+_FOREIGN_REFUSALS = (429, 503)
+_FOREIGN_RETRY_SECONDS = 0.05
+"""Between a refusal that names no time and the next attempt. Chosen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,14 +36,26 @@ class Answer:
 def judge_http(status: int, retry_after: str | None, body: bytes, why: str = "") -> Answer:
     """The answer that an HTTP reply is; status 0 stands for none, and `why` says why there was none."""
     if status == 200:
-        return _judge_reply(body)
-    if status == REFUSED_STATUS:
+        return _judge_body(body)
+    if status == _REFUSED.http_status:
         if retry_after is None or not retry_after.isdecimal():
             return Answer(outcome="failed", size=len(body), why="429 without a Retry-After in seconds")
-        return Answer(outcome="refused", size=len(body), retry_after_seconds=float(retry_after))
-    if status == EXPIRED_STATUS:
+        return Answer(outcome="refused", size=len(body), retry_after_seconds=_retry_seconds(body, float(retry_after)))
+    if status == _EXPIRED.http_status:
         return Answer(outcome="expired", size=len(body))
     return Answer(outcome="failed", size=len(body), why=why or f"status {status}")
+
+
+def judge_foreign(status: int, _: str | None, body: bytes, why: str = "") -> Answer:
+    """The same of a server that is not ours: 200 is an answer, 429 and 503 are refusals."""
+    if status == 200:
+        return Answer(outcome="answered", size=len(body))
+    if status in _FOREIGN_REFUSALS:
+        seconds = _retry_seconds(body, _FOREIGN_RETRY_SECONDS)
+        return Answer(outcome="refused", size=len(body), retry_after_seconds=seconds)
+    return Answer(
+        outcome="failed", size=len(body), why=why or f"status {status}: {body[:300].decode(errors='replace')}"
+    )
 
 
 def judge_grpc(status: str, reply: Mapping[str, Any], size: int, pushback: str | None = None) -> Answer:
@@ -52,7 +65,7 @@ def judge_grpc(status: str, reply: Mapping[str, Any], size: int, pushback: str |
     """
     if status == "OK":
         return _judge_fields(reply, size, "OK")
-    if status == REFUSED_GRPC_STATUS:
+    if status == _REFUSED.grpc_code:
         if pushback is None or not pushback.isdecimal():
             return Answer(outcome="failed", size=size, why=f"{status} without advice in milliseconds")
         return Answer(outcome="refused", size=size, retry_after_seconds=int(pushback) / 1000)
@@ -61,7 +74,15 @@ def judge_grpc(status: str, reply: Mapping[str, Any], size: int, pushback: str |
     return Answer(outcome="failed", size=size, why=status)
 
 
-def _judge_reply(body: bytes) -> Answer:
+def _retry_seconds(body: bytes, otherwise: float) -> float:
+    """Our own error says it in milliseconds, more closely than the header's seconds."""
+    try:
+        return float(json.loads(body)["error"]["retry_after_ms"]) / 1000
+    except (ValueError, KeyError, TypeError):
+        return otherwise
+
+
+def _judge_body(body: bytes) -> Answer:
     try:
         reply = json.loads(body)
     except ValueError:
@@ -92,3 +113,61 @@ def _error_codes(reply: Any) -> Iterator[str]:
         yield from (error["code"] for error in errors.values())
         if not reply.get("scores") and not errors:
             raise ValueError("neither a score nor an error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRecord:
+    """One call. Seconds are of the event loop's clock; a call is due when its caller wanted to make it."""
+
+    due_at: float
+    sent_at: float
+    done_at: float
+    answer: Answer
+    body: bytes = b""
+    """Of the reply, where replies are kept."""
+
+    @property
+    def took_ms(self) -> float:
+        return 1000 * (self.done_at - self.due_at)
+
+    @property
+    def late_ms(self) -> float:
+        """How long the sender took to send it: the sender's fault, and yet part of `took_ms`."""
+        return 1000 * (self.sent_at - self.due_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The calls of one stage, which sent from `began_at` for that many seconds."""
+
+    calls: Sequence[CallRecord]
+    began_at: float
+    seconds: float
+
+    def count(self, outcome: Outcome) -> int:
+        return sum(call.answer.outcome == outcome for call in self.calls)
+
+    def failures(self) -> Counter[str]:
+        """Why calls failed, and how often."""
+        return Counter(call.answer.why for call in self.calls if call.answer.outcome == "failed")
+
+    def goodput(self, deadline_ms: float) -> float:
+        """Complete answers per second within their deadline that came while the stage lasted."""
+        end = self.began_at + self.seconds
+        good = (
+            call.answer.outcome == "answered" and call.took_ms <= deadline_ms and call.done_at <= end
+            for call in self.calls
+        )
+        return sum(good) / self.seconds
+
+    def took_ms(self, percent: int, *outcomes: Outcome) -> float:
+        """That percentile of the times of the calls with one of those outcomes; 0 where there were none."""
+        return percentile((call.took_ms for call in self.calls if call.answer.outcome in outcomes), percent)
+
+
+def percentile(values: Iterable[float], percent: int) -> float:
+    """By linear interpolation; 0 of no values."""
+    listed = list(values)
+    if len(listed) < 2:
+        return listed[0] if listed else 0.0
+    return quantiles(listed, n=100, method="inclusive")[percent - 1]

@@ -1,11 +1,17 @@
-"""Sampling: memory, file handles and threads of the service's processes, read at intervals in a thread of its own."""
+"""Memory, file handles and threads of a service's processes, read at intervals, and whether they grew.
+
+The median of a window is compared with another's, so that single moments do not count. What may differ is what differs
+within the first window anyway (three times the median deviation from its median: about two standard deviations), and at
+least a small allowance for each figure.
+"""
 
 import csv
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
+from statistics import median
 from types import TracebackType
 from typing import Self
 
@@ -85,13 +91,9 @@ class Sampler:
         machine = psutil.cpu_times()
         busy = sum(machine) - machine.idle - getattr(machine, "iowait", 0.0)
         return Sample(
-            seconds=self.seconds(),
-            rss_bytes=rss,
-            handles=handles,
-            threads=threads,
-            cpu_seconds=cpu,
+            seconds=self.seconds(), rss_bytes=rss, handles=handles, threads=threads, cpu_seconds=cpu,
             machine_cpu_seconds=busy,
-        )
+        )  # fmt: skip
 
 
 def write_csv(samples: Sequence[Sample], file: Path) -> None:
@@ -101,3 +103,82 @@ def write_csv(samples: Sequence[Sample], file: Path) -> None:
         writer = csv.writer(output)
         writer.writerow(field.name for field in fields(Sample))
         writer.writerows(astuple(sample) for sample in samples)
+
+
+_NOISE_DEVIATIONS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """What is compared: its name, how to read it off a sample, its unit, and the least growth that counts."""
+
+    name: str
+    read: Callable[[Sample], float]
+    unit: str
+    share: float = 0.0
+    """Allowed growth as a share of the first window's median."""
+    amount: float = 0.0
+    """Allowed growth in units."""
+
+
+_MIB = 1024 * 1024
+FIGURES: tuple[Figure, ...] = (
+    # Memory is a high-water mark: the longest dialogues come rarely, and each longest one yet may raise it a little.
+    Figure(name="memory", read=lambda sample: sample.rss_bytes / _MIB, unit="MiB", share=0.02),
+    # A connection that is being replaced is counted twice for a moment.
+    Figure(name="file handles", read=lambda sample: sample.handles, unit="", amount=1),
+    Figure(name="threads", read=lambda sample: sample.threads, unit=""),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """One figure in the first and in the last window, and how much more it may be."""
+
+    figure: Figure
+    first: float
+    last: float
+    allowed: float
+
+    @property
+    def is_kept(self) -> bool:
+        return self.last - self.first <= self.allowed
+
+    def __str__(self) -> str:
+        name, unit = self.figure.name, self.figure.unit and f" {self.figure.unit}"
+        grown = f"{self.first:.1f} -> {self.last:.1f}{unit}, allowed {self.allowed:.1f}{unit} more"
+        return f"{name}: {grown}"
+
+
+Window = tuple[float, float]
+"""From and to, in seconds since the sampling began."""
+
+
+def growths(samples: Sequence[Sample], first: Window, last: Window) -> list[Growth]:
+    """Every figure's growth. Raises ValueError where a window holds fewer than three samples."""
+    return [_growth(figure, _within(samples, first), _within(samples, last)) for figure in FIGURES]
+
+
+def soak_windows(seconds: float) -> tuple[Window, Window]:
+    """First and last window of a soak: what follows the first two minutes, and the end, each a fifth of the rest.
+
+    Of a run shorter than six minutes a third stands for the two minutes.
+    """
+    warm_up = min(120.0, seconds / 3)
+    length = (seconds - warm_up) / 5
+    return (warm_up, warm_up + length), (seconds - length, seconds)
+
+
+def _within(samples: Sequence[Sample], window: Window) -> list[Sample]:
+    found = [sample for sample in samples if window[0] <= sample.seconds < window[1]]
+    if len(found) < 3:
+        raise ValueError(f"{len(found)} samples from second {window[0]:.0f} to {window[1]:.0f}: too few to compare")
+    return found
+
+
+def _growth(figure: Figure, first: Sequence[Sample], last: Sequence[Sample]) -> Growth:
+    values = [figure.read(sample) for sample in first]
+    middle = median(values)
+    noise = _NOISE_DEVIATIONS * median(abs(value - middle) for value in values)
+    allowed = max(noise, figure.share * middle, figure.amount)
+    return Growth(figure=figure, first=middle, last=median(figure.read(sample) for sample in last), allowed=allowed)

@@ -1,16 +1,18 @@
-"""Traffic: seeded dialogues as long as real ones, made of no real text. Knows no door and no clock.
+"""What a load asks: seeded dialogues as long as real ones, and turns of an exact length in tokens; of no real text.
 
-The lengths are drawn from quantiles of real dialogues (dialogue_lengths.toml); the words are common ones in order of
-use, with made-up ones among them so that a word is as many tokens as in real dialogues.
+The lengths of dialogues are drawn from quantiles of real ones (dialogue_lengths.toml); the words are common ones in
+order of use, with made-up ones among them so that a word is as many tokens as in real dialogues.
 """
 
+import json
 import random
+import re
 import string
 import tomllib
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, ClassVar
@@ -108,9 +110,7 @@ class Traffic:
         """The next turn of the dialogue, or, at the repeat share, an item asked before."""
         if self._asked and self._chance.random() < self._settings.repeat_share:
             earlier = self._chance.choice(self._asked)
-            return Ask(
-                item=earlier.item, is_repeat=True, user_words=earlier.user_words, system_words=earlier.system_words
-            )
+            return replace(earlier, is_repeat=True)
         ask = next(self._fresh)
         self._asked.append(ask)
         return ask
@@ -150,3 +150,109 @@ def _choice(settings: TrafficSettings) -> Item:
 
 def _turn(speaker: str, text: str) -> dict[str, str]:
     return {"speaker": speaker, "text": text}
+
+
+def texts(name: str, least_words: int = 1, seed: int = 29) -> Iterator[str]:
+    """New system turns without end, the same for the same name and seed."""
+    traffic = Traffic(TrafficSettings(seed=seed), name)
+    while True:
+        words: list[str] = []
+        while len(words) < least_words:
+            words += str(traffic.next_ask().item["response"]).split()
+        yield " ".join(words)
+
+
+READING_WORDS_PER_MINUTE = 238
+"""Silent reading of English, mean of 190 studies (Brysbaert 2019, How Many Words Do We Read Per Minute)."""
+TYPING_WORDS_PER_MINUTE = 52
+"""Mean of 168,000 volunteers (Dhakal et al. 2018, Observations on Typing from 136 Million Keystrokes)."""
+PATIENCE_SECONDS = 30.0
+"""How long an answer is waited for; longer than any deadline that is asked for here. Chosen."""
+
+
+def pause_seconds(read_words: int, typed_words: int, pace: float) -> float:
+    """Seconds to read the system's turn and type the next; `pace` 2 is twice as fast as people are."""
+    minutes = read_words / READING_WORDS_PER_MINUTE + typed_words / TYPING_WORDS_PER_MINUTE
+    return 60 * minutes / pace
+
+
+TYPICAL_PAUSE_SECONDS = pause_seconds(round(SYSTEM_WORDS.mean), round(USER_WORDS.mean), 1)
+
+SPECIAL_TOKENS = 4
+"""Of a turn's two rows: [CLS] and [SEP] each."""
+_LEAST_WORDS = 2
+"""Of a text; one word alone would soon come twice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthMix:
+    """Tokens of a turn, both rows and their special tokens together: drawn evenly on a logarithmic scale."""
+
+    name: str
+    least: int
+    most: int
+    turns_factor: float = 1.0
+    """How many turns are sent of it, the mixed lengths' being 1: long ones take longer."""
+
+    def draw(self, count: int, chance: random.Random) -> list[int]:
+        """The tokens of each turn: evenly spaced quantiles, shuffled, so that every sample has the same mean."""
+        ratio = self.most / self.least
+        lengths = [round(self.least * ratio ** ((place + 0.5) / count)) for place in range(count)]
+        chance.shuffle(lengths)
+        return lengths
+
+
+LENGTH_MIXES = {
+    mix.name: mix
+    for mix in (
+        LengthMix(name="short", least=8, most=24, turns_factor=2),
+        LengthMix(name="mixed", least=8, most=256),
+        LengthMix(name="long", least=224, most=256, turns_factor=0.5),
+    )
+}
+"""256 tokens are two rows of 128: all that the starter bundle's model takes."""
+
+
+class ExactTraffic:
+    """Turns made of words that are one token each. One object gives no text twice."""
+
+    def __init__(self, tokenizer_file: Path, row_limit: int) -> None:
+        """Of a BERT tokenizer; `row_limit` is the most tokens of a row, special ones included."""
+        vocabulary = json.loads(tokenizer_file.read_text(encoding="utf-8"))["model"]["vocab"]
+        self._words = [word for word in vocabulary if re.fullmatch("[a-z]{3,}", word)]
+        self._row_limit = row_limit
+        self._given: set[str] = set()
+        self._chance = random.Random(0)
+
+    def items(self, mix: LengthMix, count: int) -> list[Item]:
+        """Fresh turns with one of the user's before each; those of two calls with the same arguments have the same
+        lengths, in the same order."""
+        shape = random.Random(f"{mix.name} {count}")
+        return [self._item(tokens - SPECIAL_TOKENS, shape) for tokens in mix.draw(count, shape)]
+
+    def _item(self, words: int, shape: random.Random) -> Item:
+        """A turn of that many words, of which the query has between three and seven tenths."""
+        most = min(words - _LEAST_WORDS, self._row_limit - 2)
+        query = min(max(round(words * shape.uniform(0.3, 0.7)), _LEAST_WORDS, words - self._row_limit + 2), most)
+        return {"context": [_turn("user", self._new_text(query))], "response": self._new_text(words - query)}
+
+    def _new_text(self, words: int) -> str:
+        while (text := " ".join(self._chance.choices(self._words, k=words))) in self._given:
+            pass
+        self._given.add(text)
+        return text
+
+
+def pack(items: Sequence[Item], size: int, **choice: Any) -> list[str]:
+    """Bodies of so many items each, as JSON: of `/v1/score` for one, else of `/v1/score_batch`."""
+    chosen = [{**item, **choice} for item in items]
+    if size == 1:
+        return [json.dumps(item) for item in chosen]
+    return [json.dumps({"items": chosen[at : at + size]}) for at in range(0, len(chosen), size)]
+
+
+def as_grpc(item: Item) -> Item:
+    """The item with the speakers' names in turnscore.proto."""
+    speakers = {"user": "SPEAKER_USER", "system": "SPEAKER_SYSTEM"}
+    context = [{"speaker": speakers[turn["speaker"]], "text": turn["text"]} for turn in item.get("context", ())]
+    return {**item, "context": context}

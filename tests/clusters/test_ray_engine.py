@@ -28,8 +28,8 @@ from turnscore_corpus.run import run_job
 ray = pytest.importorskip("ray", reason="Ray is in the environment of `make test-ray` alone")
 
 from ray.cluster_utils import Cluster  # noqa: E402
-from turnscore_bench.corpus.ray_nodes import PATIENCE_SECONDS, cluster_of_nodes, kill_node  # noqa: E402
 from turnscore_corpus.engines import ray_engine  # noqa: E402
+from turnscore_load.ray_nodes import PATIENCE_SECONDS, cluster_of_nodes, kill_node  # noqa: E402
 
 STARTER = Path(__file__).parents[2] / "model_store" / "starter" / "engagement"
 

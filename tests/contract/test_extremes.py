@@ -18,8 +18,8 @@ from support.grpc_messages import METHODS, message_of
 from support.listening import listening
 from support.loop_pulse import pulse
 from support.score_table import table_settings
-from turnscore_load.hostile.attacks import open_conversation
-from turnscore_load.hostile.extremes import Extreme, extremes
+from turnscore_load.extremes import Extreme, extremes
+from turnscore_load.scenarios.hostile import open_conversation
 from turnscore_models import starter_bundles
 from turnscore_service.api.calls import decode
 from turnscore_service.api.grpc.server import GrpcServer

@@ -9,7 +9,7 @@ COMMITTED = Path(__file__).parents[2] / "docs" / "openapi.json"
 
 
 def test_the_served_document_equals_the_committed_file():
-    assert COMMITTED.read_text() == openapi_document(), "run `make schema`"
+    assert COMMITTED.read_text() == openapi_document(), "run `make generate WHAT=schema`"
 
 
 def test_every_reference_of_the_document_leads_somewhere():

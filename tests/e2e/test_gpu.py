@@ -10,13 +10,12 @@ import torch
 from support import plain_http
 from support.conditions import wait_until
 from support.processes import running_service
-from turnscore_bench.gpu.__main__ import main
 from turnscore_core.inference.devices import ThisMachine, choose_devices
 from turnscore_core.inference.onnx_backend import DeviceError
+from turnscore_load.scenarios.gpu import main
 
 pytestmark = pytest.mark.e2e
 PROGRAMS = Path(sys.executable).parent
-ROOT = Path(__file__).parents[2]
 
 
 def test_a_service_that_cannot_use_its_cuda_device_is_never_ready_and_says_why_and_what_to_do(tmp_path: Path):
@@ -50,18 +49,18 @@ def test_a_service_that_cannot_use_its_cuda_device_is_never_ready_and_says_why_a
     ],
 )
 def test_all_of_the_benchmark_but_the_compiler_runs_with_tiny_models_and_gives_no_verdict(
-    device: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    device: str, reason: str, tmp_path: Path, request: pytest.FixtureRequest
 ):
     if device != "cpu":
         request.getfixturevalue("cuda")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(str(ROOT / each) for each in ("benchmarks", "loadtests")))
-    words = ["--device", device, "--tiny", "--no-compile", "--workers", "1", "--serving", str(PROGRAMS)]
     threads = torch.get_num_threads()
     try:
-        assert main([*words, "--output", str(tmp_path)]) == 0
+        result = main(device, tiny=True, output=tmp_path, serving=str(PROGRAMS), workers="1", compiles=False)
     finally:
         torch.set_num_threads(threads)
-    found = json.loads((tmp_path / "results.json").read_text())
+    assert {each.holds for each in result.checks} == {None}
+    result.write(tmp_path / "gpu.json")
+    found = json.loads((tmp_path / "gpu.json").read_text())["data"]
     assert found["conditions"]["not_judged"] == reason
     left_out = {"torch.compile, encoder", "torch.compile, tiny-dialogpt"}
     assert found["not_run"].keys() - {"nominal peak"} == left_out, found["not_run"]
@@ -73,4 +72,4 @@ def test_all_of_the_benchmark_but_the_compiler_runs_with_tiny_models_and_gives_n
         *[("tiny-dialogpt", clients, 1, 0) for _ in (8, 18) for clients in (0, 4)],
     ]
     assert all(each["turns_per_second"] > 0 and each["p99_ms"] >= each["p50_ms"] > 0 for each in found["served"])
-    assert "| tiny-bert | the service, 1 workers |" in (tmp_path / "tables.md").read_text()
+    assert "| tiny-bert | the service, 1 workers |" in result.markdown()

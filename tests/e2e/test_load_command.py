@@ -9,7 +9,7 @@ import httpx
 import pytest
 from support import plain_http
 from support.processes import RunningService
-from turnscore_load.address import free_port
+from turnscore_load.machine import free_port
 
 pytestmark = pytest.mark.e2e
 
@@ -30,7 +30,7 @@ def test_the_service_that_was_started_for_a_load_is_stopped_after_it(tmp_path: P
     (tmp_path / "budgets.toml").write_text(BUDGET)
     done = subprocess.run(
         [
-            sys.executable, RUN, "load", "--port", str(free_port()),
+            sys.executable, RUN, "steady", "--port", str(free_port()),
             "--bentoml", Path(sys.executable).parent / "bentoml", "--reports", tmp_path / "reports",
             "--budgets", tmp_path / "budgets.toml", "--seconds", "3", "--mix", "flood=1", "--scorers", "engagement",
         ],

@@ -14,7 +14,7 @@ import pytest
 from support import plain_http
 from support.conditions import wait_until
 from turnscore_client import TurnScoreClient, TurnScoreGrpcClient
-from turnscore_load.address import free_port
+from turnscore_load.machine import free_port
 
 IMAGE = os.environ.get("IMAGE_UNDER_TEST", "")
 RUNNER = next((name for name in ("podman", "docker") if shutil.which(name)), "")

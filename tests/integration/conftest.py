@@ -2,7 +2,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.redis_servers import RedisServer, running_redis
+from support.processes import RedisServer, running_redis
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from support.cache_loads import running_runtime, shared_level, state_of, uses_redis
 from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
-from support.redis_servers import RedisServer, running_cluster
+from support.processes import RedisServer, running_cluster
 from turnscore_core.deadline import Deadline
 from turnscore_service.cache.cli import app
 from turnscore_service.lifecycle.runtime import Runtime

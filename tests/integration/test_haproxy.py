@@ -16,7 +16,7 @@ from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
 from support.listening import listening
 from support.live import say
-from turnscore_load.address import free_port
+from turnscore_load.machine import free_port
 from turnscore_service.api.http.app import HttpApi
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings

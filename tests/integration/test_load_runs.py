@@ -12,9 +12,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from prometheus_client import REGISTRY
 from support.conditions import wait_until
-from support.load_commands import LOADTESTS, run_command, write_budgets
+from support.fakes import FakeScorer
+from support.grpc_serving import settings_with
 from support.plain_server import REFUSED, SCORED, Behaviour, Reply, plain_server_in_a_thread
+from support.transports import served_transports
 from turnscore_load.traffic import Traffic, TrafficSettings
 from turnscore_wire import Limits, ModelDescription, ModelsReply
 
@@ -31,11 +34,38 @@ def serve(score: Callable[[object], Reply]) -> Behaviour:
     return behave
 
 
-def load(port: int, folder: Path, budgets: Path, *more: str) -> "subprocess.CompletedProcess[str]":
-    return run_command(
-        LOADTESTS / "run.py", "load", "--port", port, "--reports", folder, "--budgets", budgets, "--seconds", 3,
-        "--pace", 30, *more,
-    )  # fmt: skip
+LOADTESTS = Path(__file__).parents[2] / "loadtests"
+BUDGET = """
+[{shape}.{kind}]
+p50_ms = {p50_ms}
+p95_ms = 60000
+p99_ms = 60000
+max_failed_share = 0
+max_refused_share = 1
+max_expired_share = 1
+min_answered_per_second = 0.01
+"""
+
+
+def run_command(folder: Path, *arguments: object) -> "subprocess.CompletedProcess[str]":
+    """Runs a Python program of these words to its end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+
+
+def load(
+    port: int, folder: Path, *more: object, scenario: str = "steady", p50_ms: float = 10_000
+) -> "subprocess.CompletedProcess[str]":
+    """The scenario under the same budget for every kind of user."""
+    kinds, budgets = ("conversation", "flood", "batch", "grpc", "stream"), folder / "budgets.toml"
+    folder.mkdir(parents=True, exist_ok=True)
+    budgets.write_text("".join(BUDGET.format(shape=scenario, kind=kind, p50_ms=p50_ms) for kind in kinds))
+    common = ("--port", port, "--reports", folder, "--budgets", budgets)
+    return run_command(folder, LOADTESTS / "run.py", scenario, *common, *more)
+
+
+STEADY = ("--seconds", 3, "--pace", 30)
 
 
 def test_a_run_within_its_budgets_ends_with_0_and_leaves_its_reports(tmp_path: Path):
@@ -53,8 +83,8 @@ def test_a_run_within_its_budgets_ends_with_0_and_leaves_its_reports(tmp_path: P
 
     with plain_server_in_a_thread(serve(score)) as port:
         done = load(
-            port, tmp_path / "out", write_budgets(tmp_path / "b.toml"), "--mix", "conversation=6,flood=1,batch=1",
-            "--scorers", "fed", "--deadline-ms", "700", "--repeat-share", "0.5",
+            port, tmp_path / "out", *STEADY, "--mix", "conversation=6,flood=1,batch=1", "--scorers", "fed",
+            "--deadline-ms", "700", "--repeat-share", "0.5",
         )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {line.split(" | ")[0].strip("| "): line for line in done.stdout.splitlines() if line.startswith("| ")}
@@ -73,7 +103,7 @@ def test_a_run_within_its_budgets_ends_with_0_and_leaves_its_reports(tmp_path: P
 def test_failures_and_slow_answers_break_their_budgets_by_name(tmp_path: Path):
     numbers = iter(range(1_000_000))
     with plain_server_in_a_thread(serve(lambda _: None if next(numbers) % 20 == 3 else SCORED)) as port:
-        done = load(port, tmp_path, write_budgets(tmp_path / "b.toml", p50_ms=1), "--mix", "flood=2")
+        done = load(port, tmp_path, *STEADY, "--mix", "flood=2", p50_ms=1)
     assert done.returncode == 1
     assert "BROKEN flood: p50 was" in done.stdout
     assert "of the calls failed, the budget is 0 %" in done.stdout
@@ -92,26 +122,23 @@ def test_a_soak_watches_the_service_and_tells_growth(tmp_path: Path):
             kept.append(Path("/dev/null").open())  # noqa: SIM115 - that is the leak
 
     leaking = threading.Thread(target=leak)
-    budgets = write_budgets(tmp_path / "b.toml", shape="soak")
     with plain_server_in_a_thread(serve(lambda _: SCORED)) as port:
         leaking.start()
-        done = run_command(
-            LOADTESTS / "run.py", "soak", "--port", port, "--reports", tmp_path, "--budgets", budgets,
-            "--minutes", 0.2, "--mix", "conversation=1", "--pace", 100,
-        )  # fmt: skip
+        done = load(port, tmp_path, "--minutes", 0.2, "--mix", "conversation=1", "--pace", 100, scenario="soak")
     ended.set()
     leaking.join()
     for each in kept:
         each.close()  # type: ignore[attr-defined]
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "- BROKEN file handles:" in done.stdout
+    assert "| file handles did not grow |" in done.stdout
+    assert "NO |" in next(line for line in done.stdout.splitlines() if line.startswith("| file handles"))
     assert len((tmp_path / "soak_samples.csv").read_text().splitlines()) > 5
     assert (tmp_path / "soak.png").exists()
 
 
 @pytest.mark.parametrize("host", [("--host", "http://example.org:3000"), ()])
-def test_locust_alone_sends_no_load_to_another_machine(host: tuple[str, ...]):
-    done = run_command("-m", "locust", "--headless", "-f", LOADTESTS / "locustfile.py", *host)
+def test_locust_alone_sends_no_load_to_another_machine(host: tuple[str, ...], tmp_path: Path):
+    done = run_command(tmp_path, "-m", "locust", "--headless", "-f", LOADTESTS / "locustfile.py", *host)
     assert done.returncode != 0
     assert "load goes to http://127.0.0.1:PORT only" in done.stderr
 
@@ -119,9 +146,7 @@ def test_locust_alone_sends_no_load_to_another_machine(host: tuple[str, ...]):
 def test_a_port_without_a_service_and_no_way_to_start_one_is_told(tmp_path: Path):
     with plain_server_in_a_thread(serve(lambda _: SCORED)) as port:
         pass
-    done = run_command(
-        LOADTESTS / "run.py", "load", "--port", port, "--reports", tmp_path, "--bentoml", tmp_path / "none"
-    )
+    done = load(port, tmp_path, "--bentoml", tmp_path / "none")
     assert done.returncode != 0
     assert "cannot be started" in done.stderr
 
@@ -160,10 +185,10 @@ def test_a_load_that_is_stopped_stops_what_it_started(tmp_path: Path):
     )
     bentoml.chmod(0o700)
     command = [
-        sys.executable, str(LOADTESTS / "run.py"), "load", "--port", "1", "--reports", str(tmp_path / "out"),
+        sys.executable, str(LOADTESTS / "run.py"), "steady", "--port", "1", "--reports", str(tmp_path / "out"),
         "--bentoml", str(bentoml), "--mix", "flood=1", "--seconds", "600",
     ]  # fmt: skip
-    with subprocess.Popen(command, start_new_session=True) as process:
+    with subprocess.Popen(command, start_new_session=True, cwd=tmp_path) as process:
         wait_until(lambda: loaded.exists() or process.poll() is not None)
         assert process.poll() is None
         started = psutil.Process(process.pid).children(recursive=True)
@@ -171,3 +196,50 @@ def test_a_load_that_is_stopped_stops_what_it_started(tmp_path: Path):
         process.terminate()
         assert process.wait(120) == 128 + signal.SIGTERM
     assert psutil.wait_procs(started, timeout=120)[1] == []
+
+
+def rows_of(folder: Path) -> list[dict[str, str]]:
+    """Locust's own statistics."""
+    return list(csv.DictReader((folder / "steady_stats.csv").read_text().splitlines()))
+
+
+def requests() -> dict[str, float]:
+    """Requests over gRPC so far, by call."""
+    found = {}
+    for call in ("score", "score_batch", "conversation"):
+        labels = {"transport": "grpc", "call": call, "code": "ok"}
+        found[call] = REGISTRY.get_sample_value("turnscore_requests_total", labels) or 0.0
+    return found
+
+
+def test_calls_and_streams_over_grpc_stand_in_locusts_statistics(tmp_path: Path):
+    before = requests()
+    with served_transports(fake=FakeScorer()) as (port, grpc_port):
+        done = load(
+            port, tmp_path, "--seconds", 3, "--pace", 40, "--grpc-port", grpc_port, "--mix",
+            "grpc=2,stream=3,flood=1,batch=1", "--api", "grpc",
+        )  # fmt: skip
+        assert REGISTRY.get_sample_value("turnscore_open_conversations") == 0
+    assert done.returncode == 0, done.stdout + done.stderr
+    counts = {row["Name"]: int(row["Request Count"]) for row in rows_of(tmp_path) if row["Type"] == "grpc"}
+    assert counts.keys() == {"grpc", "stream", "flood", "batch"}
+    assert min(counts.values()) > 0
+    made = {call: count - before[call] for call, count in requests().items()}
+    assert made["score"] >= counts["grpc"] + counts["flood"]
+    assert made["score_batch"] >= counts["batch"]
+    assert made["conversation"] > 3, "a stream for each dialogue, ended well"
+
+
+def test_refusals_and_failures_over_grpc_are_told_by_status(tmp_path: Path):
+    settings = settings_with(conversations={"max_open": 1}, limits={"max_turns": 2})
+    with served_transports(settings, fake=FakeScorer()) as (port, grpc_port):
+        done = load(port, tmp_path, "--seconds", 3, "--pace", 40, "--grpc-port", grpc_port, "--mix", "grpc=2,stream=3")
+    assert done.returncode == 1, done.stdout + done.stderr
+    names = {row["Name"] for row in rows_of(tmp_path) if row["Type"] == "grpc"}
+    assert names <= {f"{kind}{outcome}" for kind in ("grpc", "stream") for outcome in ("", " refused", " failed")}
+    assert "stream refused" in names
+    failures = {
+        (row["Name"], row["Error"].partition("(")[2].strip("')"))
+        for row in csv.DictReader((tmp_path / "steady_failures.csv").read_text().splitlines())
+    }
+    assert ("grpc failed", "OUT_OF_RANGE") in failures

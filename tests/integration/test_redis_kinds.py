@@ -17,7 +17,7 @@ from support.cache_loads import (
     works,
 )
 from support.certificates import certificate, private_key
-from support.redis_servers import RedisServer, relay, running_cluster, running_redis, running_sentinel
+from support.processes import RedisServer, relay, running_cluster, running_redis, running_sentinel
 from turnscore_core.deadline import Deadline
 from turnscore_service.cache.redis_client import PendingWrite, open_store
 from turnscore_service.settings.cache import CacheSettings
@@ -118,7 +118,7 @@ async def test_the_master_that_sentinels_name_is_followed_to_the_next(tmp_path: 
 async def test_a_redis_that_does_not_answer_holds_up_nobody_else(redis: RedisServer):
     async with running_runtime(redis.url, timeout_ms=500, clear_poll_seconds=600) as runtime:  # the only reader
         await uses_redis(runtime)
-        redis.suspend()
+        redis.pause()
         steps, before = 0, errors("read", "timeout")
         asked = asyncio.create_task(
             runtime.pipeline().score(ScoreRequest(response="a b"), "r", Deadline.after_ms(60_000))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 from support.fakes import FakeScorer, loaded_fake
-from support.redis_servers import RedisServer
+from support.processes import RedisServer
 from turnscore_core.dialogues import Dialogue
 from turnscore_core.engine import Engine
 from turnscore_service.cache.redis_scores import RedisScores

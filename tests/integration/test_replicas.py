@@ -1,6 +1,6 @@
 """Three services behind the balancer of deploy/compose, a real haproxy: one dies, all restart, conversations move on.
 
-They are in this process, on scorers without a model: `make replicas` does the same to real ones under load.
+They are in this process, on scorers without a model: `make load SCENARIO=replicas` does it to real ones under load.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
 from support.listening import QuietServer
 from turnscore_client import AsyncTurnScoreClient
-from turnscore_load.address import free_port
+from turnscore_load.machine import free_port
 from turnscore_service._patches.uvicorn_websocket import bounded_protocols
 from turnscore_service.api.http.app import HttpApi
 from turnscore_service.api.http.exchange import serving_with

@@ -8,7 +8,7 @@ import pytest
 from support.bundles import make_bundle
 from support.cache_loads import running_runtime, uses_redis
 from support.fakes import FakeScorer
-from support.redis_servers import RedisServer
+from support.processes import RedisServer
 from turnscore_core.deadline import Deadline
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import RawScore, TokenPack

@@ -14,14 +14,14 @@ from support.cache_loads import (
     until,
     works,
 )
-from support.redis_servers import RedisServer, impostor
+from support.processes import RedisServer, impostor
 
 Change = Callable[[RedisServer], None]
 
 
 @pytest.mark.parametrize(
     ("end", "begin", "cause"),
-    [(RedisServer.kill, RedisServer.start, "connection"), (RedisServer.suspend, RedisServer.resume, "timeout")],
+    [(RedisServer.kill, RedisServer.start, "connection"), (RedisServer.pause, RedisServer.resume, "timeout")],
     ids=["killed", "suspended"],
 )
 async def test_gone_and_back_again(redis: RedisServer, end: Change, begin: Change, cause: str):

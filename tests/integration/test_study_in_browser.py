@@ -22,7 +22,7 @@ from turnscore_assessment.study.plan import StudyPlan, read_plan
 from turnscore_assessment.study.recordings import export_ratings, read_recordings
 from turnscore_assessment.study.server import build_app, list_origins
 from turnscore_assessment.study.workers import Link, invite_workers
-from turnscore_load.address import free_port
+from turnscore_load.machine import free_port
 
 GUESSERS = {1: 10, 4: 29}
 """Raters who guess, and seeds with which they fail wherever the degraded system comes: every p is above .3."""

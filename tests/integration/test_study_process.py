@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-from turnscore_load.address import free_port
+from turnscore_load.machine import free_port
 
 PROGRAM = Path(sys.executable).with_name("turnscore")
 

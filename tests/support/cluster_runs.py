@@ -63,7 +63,7 @@ def job_of(source: Path, output: Path, open_engine: Callable[[], Engine], elsewh
 
 
 if __name__ == "__main__":
-    from turnscore_bench.corpus.ray_nodes import be_patient_with_nodes
+    from turnscore_load.ray_nodes import be_patient_with_nodes
 
     be_patient_with_nodes()
     score_on_ray(Path(sys.argv[1]), Path(sys.argv[2]), UnhurriedEngine, workers=2)

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
 from turnscore_core.scorers.scorer import RawScore, TokenPack
-from turnscore_load.address import free_port
+from turnscore_load.machine import free_port
 from turnscore_service.api.http.app import HttpApi
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings

@@ -1,37 +1,22 @@
-"""The real service in a process of its own, on a free port of 127.0.0.1."""
+"""The real service, and a redis-server with sockets that only look like one, each on a free port of 127.0.0.1."""
 
-import os
-import signal
+import asyncio
 import ssl
-import subprocess
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from typing import cast
 
 import httpx
-from turnscore_load.address import free_port
+from redis import Redis
+from turnscore_load.machine import LOOPBACK, free_port
+from turnscore_load.processes import Process, answers_redis, find_program, started
 
-_START_SECONDS = 300
-"""A machine may be slow: only what hangs takes longer."""
+from support.conditions import wait_until
 
-
-@dataclass(frozen=True)
-class RunningService:
-    """A started service; `process` is BentoML's supervisor, or the one process; `grpc_target` is for a gRPC channel."""
-
-    url: str
-    grpc_target: str
-    process: "subprocess.Popen[bytes]"
-    log: Path
-
-    def stop(self) -> int:
-        """Sends SIGTERM and waits for the end; the exit code."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(_START_SECONDS)
+RunningService = Process
+_PROGRAMS = Path(sys.executable).parent
 
 
 @contextmanager
@@ -39,45 +24,184 @@ def running_service(
     folder: Path,
     *,
     target: str = "turnscore_service.bento:TurnScore",
-    executable: Path = Path(sys.executable).parent / "bentoml",
+    executable: Path = _PROGRAMS / "bentoml",
     environment: Mapping[str, str] | None = None,
     wait_for: str = "/readyz",
     options: Sequence[str] = (),
     tls: ssl.SSLContext | None = None,
     alone: bool = False,
-) -> Iterator[RunningService]:
+) -> Iterator[Process]:
     """Starts the service, waits until `wait_for` answers 200, and stops it afterwards. Files go below `folder`.
 
     `options` are further words for `bentoml serve`; with `tls` the service is asked over HTTPS. `alone`: by
     `turnscore serve`, in one process.
     """
-    port, grpc_port = free_port(), free_port()
-    folder.mkdir(parents=True, exist_ok=True)
-    log = folder / "service.log"
+    port = free_port()
     own = {"BENTOML_HOME": str(folder / "bentoml"), "BENTOML_DO_NOT_TRACK": "True"}
-    own |= {"TURNSCORE_GRPC__PORT": str(grpc_port), "TURNSCORE_HTTP__PORT": str(port), **(environment or {})}
-    command = [str(executable), "serve", target, "--host", "127.0.0.1", "--port", str(port), *options]
+    own |= {"TURNSCORE_GRPC__PORT": str(free_port()), "TURNSCORE_HTTP__PORT": str(port), **(environment or {})}
+    command = [executable, "serve", target, "--host", LOOPBACK, "--port", port, *options]
     if alone:
-        command = [str(executable.with_name("turnscore")), "serve"]
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, cwd=folder, env={**os.environ, **own}, stdout=output, stderr=output)
-    scheme = "http" if tls is None else "https"
-    service = RunningService(f"{scheme}://127.0.0.1:{port}", f"127.0.0.1:{grpc_port}", process, log)
-    try:
-        _wait_until_it_answers(service, wait_for, tls)
+        command = [executable.with_name("turnscore"), "serve"]
+    service = Process(command, folder, port=port, environment=own, ready=wait_for)
+    if tls is not None:
+        service.scheme = "https"
+        service.ready = lambda: _answers_https(f"{service.url}{wait_for}", tls)
+    with started(service):
         yield service
+
+
+def _answers_https(url: str, tls: ssl.SSLContext) -> bool:
+    try:
+        return httpx.get(url, timeout=60, verify=tls).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+class RedisServer(Process):
+    """One server that can be made sick. Keeps its port through every restart."""
+
+    def __init__(self, folder: Path, *arguments: str, port: int | None = None, command: Sequence[str] = ()) -> None:
+        """`command` replaces the options that make it a server without persistence."""
+        port = port or free_port()
+        self.socket = folder / f"redis-{port}.sock"
+        plain = ["--unixsocket", str(self.socket), "--save", "", "--appendonly", "no"]
+        words = [find_program("redis-server"), *(command or plain), "--port", port, *arguments]
+        super().__init__(words, folder, port=port, ready=lambda: answers_redis(port))
+        self.scheme = "redis"
+
+    def client(self) -> "Redis":
+        """A client of this server, with a generous timeout."""
+        return Redis(port=self.port, socket_timeout=60)
+
+    def configure(self, **settings: str) -> None:
+        """CONFIG SET."""
+        with self.client() as client:
+            for name, value in settings.items():
+                client.config_set(name.replace("_", "-"), value)
+
+
+@contextmanager
+def running_redis(folder: Path, *arguments: str) -> Iterator[RedisServer]:
+    """A server that is started, and killed afterwards whatever became of it."""
+    server = RedisServer(folder, *arguments)
+    server.start()
+    try:
+        yield server
     finally:
-        service.stop()
+        server.kill()
 
 
-def _wait_until_it_answers(service: RunningService, path: str, tls: ssl.SSLContext | None) -> None:
-    end = time.monotonic() + _START_SECONDS
-    while time.monotonic() < end:
-        assert service.process.poll() is None, service.log.read_text()
-        try:
-            if httpx.get(service.url + path, timeout=60, verify=tls or False).status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.1)  # polling another process: there is nothing to wait on
-    raise AssertionError(f"{path} did not answer 200 within {_START_SECONDS} s:\n{service.log.read_text()}")
+@asynccontextmanager
+async def impostor(port: int, reply: bytes | None) -> AsyncIterator[None]:
+    """A socket in the place of a server: gives the same reply to everything, or none at all."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while await reader.read(65_536):
+                if reply is not None:
+                    writer.write(reply)
+                    await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, LOOPBACK, port)
+    try:
+        yield
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+@contextmanager
+def running_cluster(folder: Path, nodes: int = 3) -> Iterator[list[RedisServer]]:
+    """A Cluster of that many masters, which agree on who has which of the 16,384 slots."""
+    servers = []
+    try:
+        for number in range(nodes):
+            options = ("--cluster-enabled", "yes", "--cluster-config-file", f"nodes-{number}.conf")
+            own = ("--cluster-node-timeout", "2000", "--cluster-require-full-coverage", "no")
+            servers.append(RedisServer(folder, *options, *own))
+            servers[-1].start()
+        _join(servers)
+        yield servers
+    finally:
+        for server in servers:
+            server.kill()
+
+
+def _join(servers: Sequence[RedisServer]) -> None:
+    for number, server in enumerate(servers):
+        first, last = (16_384 * each // len(servers) for each in (number, number + 1))
+        with server.client() as client:
+            client.execute_command("CLUSTER", "ADDSLOTS", *range(first, last))
+            client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+            for other in servers[:number]:
+                client.execute_command("CLUSTER", "MEET", LOOPBACK, other.port)
+    for server in servers:
+        with server.client() as client:
+            wait_until(lambda client=client: _knows(client, len(servers)))
+
+
+def _knows(client: "Redis", nodes: int) -> bool:
+    told = bytes(client.execute_command("CLUSTER", "INFO")).splitlines()
+    return {b"cluster_state:ok", b"cluster_slots_ok:16384", b"cluster_known_nodes:%d" % nodes} <= set(told)
+
+
+@contextmanager
+def running_sentinel(folder: Path, master: RedisServer, service: str) -> Iterator[RedisServer]:
+    """One Sentinel that watches the master and puts a replica in its place within a second or two."""
+    port = free_port()
+    configuration = folder / f"sentinel-{port}.conf"
+    configuration.write_text(
+        f"sentinel monitor {service} 127.0.0.1 {master.port} 1\n"
+        f"sentinel down-after-milliseconds {service} 300\n"
+        f"sentinel failover-timeout {service} 2000\n"
+    )
+    sentinel = RedisServer(folder, port=port, command=[str(configuration), "--sentinel"])
+    sentinel.start()
+    try:
+        with sentinel.client() as client:
+            wait_until(lambda: int(client.sentinel_master(service)["num-slaves"]) == 1)
+        yield sentinel
+    finally:
+        sentinel.kill()
+
+
+class Relay:
+    """A way to a server that encrypts, or that takes its time: `delay_seconds` before each piece of a reply."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.delay_seconds = 0.0
+
+
+@asynccontextmanager
+async def relay(target: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[Relay]:
+    """A socket that passes everything on to that port and back; with `tls` only what comes encrypted."""
+    way = Relay()
+    serving: set[asyncio.Task[None]] = set()
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, slow: bool) -> None:
+        with suppress(ConnectionError, ssl.SSLError):
+            while piece := await reader.read(65_536):
+                if slow:
+                    await asyncio.sleep(way.delay_seconds)
+                writer.write(piece)
+                await writer.drain()
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.CancelledError):  # asyncio would report it
+            serving.add(cast("asyncio.Task[None]", asyncio.current_task()))
+            back, there = await asyncio.open_connection(LOOPBACK, target)
+            await asyncio.gather(copy(reader, there, slow=False), copy(back, writer, slow=True))
+
+    server = await asyncio.start_server(serve, LOOPBACK, 0, ssl=tls)
+    way.port = server.sockets[0].getsockname()[1]
+    try:
+        yield way
+    finally:
+        server.close()
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+        await server.wait_closed()

@@ -6,9 +6,10 @@ from pathlib import Path
 _FOLDER = Path(__file__).parents[2] / "requirements"
 
 
-def pins(file: str) -> dict[str, str]:
-    """Versions by the names of the distributions."""
-    lines = (_FOLDER / file).read_text().splitlines()
+def pins(file: str, section: str = "") -> dict[str, str]:
+    """Versions by the names of the distributions; of a file with several environments, those of one."""
+    text = (_FOLDER / file).read_text()
+    lines = (text.partition(f"\n# {section}\n")[2].partition("\n# ")[0] if section else text).splitlines()
     return dict(line.removesuffix(" \\").split("==") for line in lines if re.match(r"[a-z]", line))
 
 

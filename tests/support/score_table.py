@@ -1,6 +1,7 @@
 """The committed scores of the two hundred requests: what a change that means to change no score must leave as they are.
 
-`make scores` writes them anew; `tests/contract/test_every_way_in.py` compares them with what every transport answers.
+`make generate WHAT=scores` writes them; `tests/contract/test_every_way_in.py` compares them with what every transport
+answers.
 """
 
 import json

@@ -1,14 +1,156 @@
-"""Budgets: what a run must keep, and what it broke. Pure, but for reading the file."""
+"""A run of Locust's users: its mix and shape, what each kind of user saw, and the budgets that it must keep."""
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, Protocol, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, TypeAdapter
 
-from turnscore_load.users.report import Measured
-from turnscore_load.users.shapes import ShapeName
+from turnscore_load.answers import Outcome
+from turnscore_load.results import table
+
+BUDGETS = Path(__file__).parents[2] / "budgets.toml"
+DEFAULT_MIX = "conversation=24,flood=1,batch=1"
+"""Chosen: people whose chatbots must be quick, while somebody else keeps two cores busy."""
+
+
+def read_mix(text: str, kinds: Collection[str]) -> dict[str, int]:
+    """`conversation=24,flood=1` as a mapping, kinds with 0 left out. Raises ValueError for anything else."""
+    mix: dict[str, int] = {}
+    for part in text.split(","):
+        kind, _, number = part.strip().partition("=")
+        if kind not in kinds or kind in mix or not number.isdecimal():
+            raise ValueError(f"a mix is KIND=NUMBER,... with each of {', '.join(sorted(kinds))} at most once")
+        mix[kind] = int(number)
+    present = {kind: users for kind, users in mix.items() if users}
+    if not present:
+        raise ValueError("a mix needs at least one user")
+    return present
+
+
+ShapeName = Literal["steady", "ramp", "spike", "soak"]
+SHAPES: tuple[ShapeName, ...] = get_args(ShapeName)
+
+MAX_USERS = 256
+"""Chosen: far more than two cores can serve, few enough for one generator."""
+MAX_SECONDS = 7200
+"""Chosen: no run is left behind for longer than two hours."""
+
+_RAMP_STEPS = 20
+_SPIKE_BASE = 5
+_SOAK_RISE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A run of `seconds` with at most `users` users.
+
+    steady: all users from the start. ramp: up to all of them in 20 equal steps. spike: a fifth of them, in the middle
+    third of the time all at once. soak: all of them after the first twentieth of the time.
+    """
+
+    name: ShapeName
+    users: int
+    seconds: float
+
+    def __post_init__(self) -> None:
+        if self.name not in SHAPES:
+            raise ValueError(f"the shape must be one of {', '.join(SHAPES)}")
+        if not 1 <= self.users <= MAX_USERS:
+            raise ValueError(f"users must be from 1 to {MAX_USERS}")
+        if not 1 <= self.seconds <= MAX_SECONDS:
+            raise ValueError(f"seconds must be from 1 to {MAX_SECONDS}")
+
+    def users_at(self, seconds: float) -> int | None:
+        """Users that many seconds after the start; None when the run is over."""
+        if seconds >= self.seconds:
+            return None
+        part = seconds / self.seconds
+        if self.name == "ramp":
+            step = int(part * _RAMP_STEPS) + 1
+            return max(1, round(self.users * step / _RAMP_STEPS))
+        if self.name == "spike" and not 1 / 3 <= part < 2 / 3:
+            return max(1, self.users // _SPIKE_BASE)
+        if self.name == "soak" and part < _SOAK_RISE:
+            return max(1, round(self.users * part / _SOAK_RISE))
+        return self.users
+
+
+class Entry(Protocol):
+    """The part of Locust's StatsEntry that is read."""
+
+    name: str
+    num_requests: int
+
+    def get_response_time_percentile(self, percent: float) -> int:
+        """Milliseconds that this share of the calls took at most."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What became of the calls of one kind of user. The times are those of the answered ones, in milliseconds."""
+
+    kind: str
+    seconds: float
+    answered: int = 0
+    refused: int = 0
+    expired: int = 0
+    failed: int = 0
+    p50_ms: float = 0.0
+    p95_ms: float = 0.0
+    p99_ms: float = 0.0
+
+    @property
+    def calls(self) -> int:
+        return self.answered + self.refused + self.expired + self.failed
+
+    @property
+    def answered_per_second(self) -> float:
+        return self.answered / self.seconds
+
+    def share(self, count: int) -> float:
+        """That many calls as a share of all; 0 where there were none."""
+        return count / self.calls if self.calls else 0.0
+
+
+def statistics_name(kind: str, outcome: Outcome) -> str:
+    """The name under which Locust counts such a call: a refusal stands beside the answers, not among them."""
+    return kind if outcome == "answered" else f"{kind} {outcome}"
+
+
+def measure(entries: Iterable[Entry], kinds: Sequence[str], seconds: float) -> list[Measured]:
+    """What Locust's statistics say of each kind, in that order."""
+    found: dict[str, dict[str, Entry]] = defaultdict(dict)
+    for entry in entries:
+        kind, _, outcome = entry.name.partition(" ")
+        found[kind][outcome or "answered"] = entry
+    return [_measured(kind, found[kind], seconds) for kind in kinds]
+
+
+def _measured(kind: str, by_outcome: dict[str, Entry], seconds: float) -> Measured:
+    counts = {outcome: entry.num_requests for outcome, entry in by_outcome.items()}
+    answered = by_outcome.get("answered")
+    p50, p95, p99 = (
+        (answered.get_response_time_percentile(each) for each in (0.5, 0.95, 0.99)) if answered else (0, 0, 0)
+    )
+    return Measured(kind=kind, seconds=seconds, **counts, p50_ms=p50, p95_ms=p95, p99_ms=p99)
+
+
+def report(measured: Sequence[Measured], broken: Sequence[str]) -> str:
+    """The run as Markdown, what was broken below it."""
+    rows = []
+    for each in measured:
+        counts = [each.answered, each.refused, each.expired, each.failed]
+        times = [f"{ms:.0f}" if each.answered else "-" for ms in (each.p50_ms, each.p95_ms, each.p99_ms)]
+        rows.append([each.kind, *map(str, counts), f"{each.answered_per_second:.2f}", *times])
+    head = ["user", "answered", "refused", "expired", "failed", "answered/s", "p50 ms", "p95 ms", "p99 ms"]
+    verdict = [f"- BROKEN {sentence}" for sentence in broken] or ["Every budget was kept."]
+    return "\n".join([table(head, rows, texts=1), "", *verdict])
+
 
 Share = Annotated[float, Field(ge=0, le=1)]
 

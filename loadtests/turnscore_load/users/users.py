@@ -1,4 +1,4 @@
-"""Users: who asks, and how often. Each draws its own traffic and reports every call to Locust's statistics."""
+"""Locust's users: who asks, and how often. Each draws its own traffic and reports every call to Locust's statistics."""
 
 import random
 import time
@@ -10,18 +10,15 @@ import gevent
 from locust import User, task
 from locust.env import Environment
 
-from turnscore_load.address import Ports, port_of
 from turnscore_load.answers import Answer
-from turnscore_load.pace import pause_seconds
-from turnscore_load.traffic import SYSTEM_WORDS, USER_WORDS, Item, Traffic, TrafficSettings
-from turnscore_load.users.doors import DOORS, Door
-from turnscore_load.users.grpc_user_doors import GrpcDoor, GrpcStream
-from turnscore_load.users.report import statistics_name
+from turnscore_load.machine import Ports, port_of
+from turnscore_load.traffic import TYPICAL_PAUSE_SECONDS, Item, Traffic, TrafficSettings, pause_seconds
+from turnscore_load.users.budgets import statistics_name
+from turnscore_load.users.connections import CONNECTIONS, GrpcStream, GrpcUserConnection, UserConnection
 
 BATCH_ITEMS = 16
 BATCH_EVERY_SECONDS = 5.0
 """Chosen: about a third of two cores with the three starter scorers, so that it is felt and leaves room."""
-_TYPICAL_PAUSE_SECONDS = pause_seconds(round(SYSTEM_WORDS.mean), round(USER_WORDS.mean), 1)
 _MOST_OBEDIENT_SECONDS = 5.0
 """A longer advice is cut to this, so that a short run goes on. Chosen."""
 _AFTER_FAILURE_SECONDS = 0.1
@@ -38,8 +35,8 @@ class ScoringUser(User):
     abstract = True
     kind: ClassVar[str]
     """The name in the statistics, the mix and the budgets."""
-    door_name: ClassVar[str | None] = None
-    """The door that this kind comes by, whatever the options name."""
+    api: ClassVar[str | None] = None
+    """The API that this kind uses, whatever the options name."""
     _numbers: ClassVar[Counter[str]] = Counter()
 
     def __init__(self, environment: Environment) -> None:
@@ -56,18 +53,18 @@ class ScoringUser(User):
         )
         self.traffic = Traffic(settings, self.label)
         ports = Ports(port_of(environment.host or ""), options.grpc_port)
-        self.door: Door = DOORS[self.door_name or options.door](ports)
+        self.connection: UserConnection = CONNECTIONS[self.api or options.api](ports)
 
     def on_stop(self) -> None:
         """Ends the connection."""
-        self.door.close()
+        self.connection.close()
 
-    def call(self, send: Callable[[Door], Answer]) -> None:
+    def call(self, send: Callable[[UserConnection], Answer]) -> None:
         """Makes one call, reports it, and waits as long as a refusal advises."""
         started_at = time.perf_counter()
-        answer = send(self.door)
+        answer = send(self.connection)
         self.environment.events.request.fire(
-            request_type=self.door.kind,
+            request_type=self.connection.kind,
             name=statistics_name(self.kind, answer.outcome),
             response_time=1000 * (time.perf_counter() - started_at),
             response_length=answer.size,
@@ -88,7 +85,7 @@ class ConversationUser(ScoringUser):
 
     def on_start(self) -> None:
         """Comes somewhere within a pause, so that users who start together do not speak together."""
-        gevent.sleep(_TYPICAL_PAUSE_SECONDS / self.pace * random.Random(self.label).random())
+        gevent.sleep(TYPICAL_PAUSE_SECONDS / self.pace * random.Random(self.label).random())
 
     @task
     def converse(self) -> None:
@@ -100,14 +97,14 @@ class ConversationUser(ScoringUser):
 
     def ask_for(self, item: Item) -> None:
         """Has the chatbot's turn scored."""
-        self.call(lambda door: door.score(item))
+        self.call(lambda connection: connection.score(item))
 
 
 class GrpcUser(ConversationUser):
     """The same chatbot, scoring over gRPC."""
 
     kind = "grpc"
-    door_name = "grpc"
+    api = "grpc"
 
 
 class StreamUser(ConversationUser):
@@ -117,7 +114,7 @@ class StreamUser(ConversationUser):
     """
 
     kind = "stream"
-    door_name = "grpc"
+    api = "grpc"
 
     def __init__(self, environment: Environment) -> None:
         super().__init__(environment)
@@ -129,8 +126,8 @@ class StreamUser(ConversationUser):
         *before, typed = item["context"]
         if self._stream is None or self._stream.is_over or before != self._said:
             self.leave()
-            assert isinstance(self.door, GrpcDoor)
-            self._stream = self.door.open_stream(item, before)
+            assert isinstance(self.connection, GrpcUserConnection)
+            self._stream = self.connection.open_stream(item, before)
         stream = self._stream
         stream.say(typed)
         self.call(lambda _: stream.score(item["response"]))
@@ -155,7 +152,7 @@ class FloodUser(ScoringUser):
     def flood(self) -> None:
         """One turn."""
         ask = self.traffic.next_ask()
-        self.call(lambda door: door.score(ask.item))
+        self.call(lambda connection: connection.score(ask.item))
 
 
 class BatchUser(ScoringUser):
@@ -168,7 +165,7 @@ class BatchUser(ScoringUser):
         """One batch, and a pause until the next is due."""
         due_at = time.monotonic() + BATCH_EVERY_SECONDS / self.pace
         items = [self.traffic.next_ask().item for _ in range(BATCH_ITEMS)]
-        self.call(lambda door: door.score_batch(items))
+        self.call(lambda connection: connection.score_batch(items))
         gevent.sleep(max(0.0, due_at - time.monotonic()))
 
 

@@ -54,7 +54,7 @@ def test_its_own_tests_pass_in_node():
 
 def test_the_page_serves_this_very_client():
     own = {path.name: path.read_bytes() for path in (FOLDER / "src").glob("*.js")}
-    assert {path.name: path.read_bytes() for path in SERVED.glob("*")} == own, "run `make page-client`"
+    assert {path.name: path.read_bytes() for path in SERVED.glob("*")} == own, "run `make generate WHAT=page`"
 
 
 def test_the_package_has_the_projects_version_and_types_for_every_name():

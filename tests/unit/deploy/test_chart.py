@@ -168,7 +168,7 @@ def test_the_plain_manifests_are_what_the_chart_gives():
     assert [path.name for path in COMMITTED] == ["autoscaled.yaml", "fixed.yaml"]
     for path in COMMITTED:
         kind = "keda" if path.name == "autoscaled.yaml" else "none"
-        assert path.read_text() == rendered({"autoscaling.kind": kind}), "`make manifests` writes them anew"
+        assert path.read_text() == rendered({"autoscaling.kind": kind}), "`make generate WHAT=manifests` writes them"
 
 
 @needs_helm

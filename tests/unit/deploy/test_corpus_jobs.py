@@ -115,7 +115,7 @@ def test_all_pods_run_one_image_whose_ray_is_the_pinned_one():
     [tag] = re.findall(r"--tag (\S+)", dockerfile)
     assert images == {tag}
     [version] = re.findall(r"rayproject/ray:([0-9.]+)-py311-cpu", dockerfile)
-    assert version == CLUSTER["rayVersion"] == pins("ray.txt")["ray"]
+    assert version == CLUSTER["rayVersion"] == pins("environments.txt", "ray")["ray"]
 
 
 def test_kubernetes_takes_the_pods():

@@ -62,7 +62,7 @@ def test_the_files_are_what_the_script_writes():
     kept = {str(path.relative_to(FOLDER)) for folder in ("rules", "dashboards") for path in (FOLDER / folder).iterdir()}
     assert kept == set(written)
     for path, content in written.items():
-        assert (FOLDER / path).read_text() == content, f"{path}: run `make observability-files`"
+        assert (FOLDER / path).read_text() == content, f"{path}: run `make generate WHAT=observability`"
 
 
 def test_every_expression_asks_for_what_is_exported():

@@ -16,7 +16,7 @@ from support import plain_http
 from turnscore_assessment.drift.sources import collect, query_prometheus, read_service
 from turnscore_core.deadline import Deadline
 from turnscore_core.scoring import Item, Outcome
-from turnscore_load.address import free_port
+from turnscore_load.machine import free_port
 from turnscore_service.metrics import write_out
 from turnscore_service.scheduling.score_metrics import ScoreMetrics
 from turnscore_wire import Score, TokenCount

@@ -1,14 +1,13 @@
-"""`make observability`: which rules it runs by, which alerts it has a cause for, and what it says of a silent one."""
+"""The scenario `observability`: its rules, the causes of alerts, and what it reports of a silent one."""
 
 import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
-from turnscore_load.alerts.causes import LAST, OF_THE_BOT, ON_SERVICES, WITHIN_IT
-from turnscore_load.alerts.run import Outcome, report, silent_alerts
-from turnscore_load.alerts.short_rules import FACTORS, UnknownGroupError, alerts_of, shorten
-from turnscore_load.alerts.watch import SilentAlertError, Watch
+from turnscore_load.alert_causes import LAST, OF_THE_BOT, ON_SERVICES, WITHIN_IT
+from turnscore_load.alert_watch import FACTORS, SilentAlertError, UnknownGroupError, Watch, alerts_of, shorten
+from turnscore_load.scenarios.observability import Shown, check, report
 
 RULES = (Path(__file__).parents[3] / "deploy" / "observability" / "rules" / "turnscore.yml").read_text()
 GROUP = """groups:
@@ -45,38 +44,41 @@ def test_windows_waits_and_intervals_are_divided_by_their_group_s_factor_and_nam
     )
 
 
-def test_a_group_that_nobody_named_is_refused():
+def test_a_group_without_a_factor_is_refused():
     with pytest.raises(UnknownGroupError, match="turnscore-values"):
         shorten(GROUP, {"turnscore-service": 60})
 
 
 def test_every_shipped_alert_has_one_cause():
-    """An alert without one fails `make observability`: write its cause in loadtests/turnscore_load/alerts/causes.py."""
+    """An alert without one fails the scenario: write its cause in loadtests/turnscore_load/alert_causes.py."""
     causes = [*(cause for each in ON_SERVICES for cause in each), OF_THE_BOT, *WITHIN_IT, LAST]
     assert sorted(alert for cause in causes for alert in cause.alerts) == sorted(alerts_of(RULES))
     shorten(RULES)  # every group has its factor
 
 
-def outcomes(*missing: str) -> list[Outcome]:
+def outcomes(*missing: str) -> list[Shown]:
     return [
-        Outcome(alert=alert, cause=LAST, fired_seconds=3.4, cleared_seconds=5.6)
+        Shown(alert=alert, cause=LAST, fired_seconds=3.4, cleared_seconds=5.6)
         for alert in alerts_of(RULES)
         if alert not in missing
     ]
 
 
 def test_an_alert_that_was_not_shown_is_named():
-    assert silent_alerts(outcomes(), RULES) == []
-    assert silent_alerts(outcomes("TurnscoreDrift"), RULES) == ["TurnscoreDrift"]
-    page = report(outcomes("TurnscoreDrift"), {("TurnscoreAbsent", "")}, 200, RULES)
+    assert check(outcomes(), RULES).holds
+    assert (check(outcomes("TurnscoreDrift"), RULES).found, check(outcomes("TurnscoreDrift"), RULES).holds) == (
+        "TurnscoreDrift",
+        False,
+    )
+    page = "\n".join(report(outcomes("TurnscoreDrift"), {("TurnscoreAbsent", "")}, 200, RULES))
     assert "| TurnscoreDrift | NONE | - | - | - | 1440 |" in page
     assert f"| TurnscoreAbsent | {LAST.what} | 3 s | {LAST.remedy} | 6 s | {FACTORS['turnscore-service']:g} |" in page
-    assert "Besides fired: TurnscoreAbsent (no job)." in page
+    assert "Other alerts that fired: TurnscoreAbsent (no job)." in page
 
 
 def watch_of(firing: set[tuple[str, str]]) -> Watch:
     process: Any = None
-    return Watch(port=1, process=process, baseline=Path("none"), firing=frozenset(firing))
+    return Watch(process=process, baseline=Path("none"), firing=frozenset(firing))
 
 
 async def test_what_fires_already_has_fired_and_what_does_not_in_time_is_named():

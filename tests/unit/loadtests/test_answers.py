@@ -1,9 +1,9 @@
-"""Answers: refused and expired are no failures; whatever nobody asked for is one."""
+"""The one checker of answers: refused and expired are no failures; whatever was not asked for is one."""
 
 import json
 
 import pytest
-from turnscore_load.answers import judge_grpc, judge_http
+from turnscore_load.answers import Answer, CallRecord, Stage, judge_foreign, judge_grpc, judge_http
 
 SCORE = {"value": 0.5}
 GOOD = {"request_id": "a", "scores": {"fed": SCORE}, "errors": {}, "timing_ms": {}}
@@ -46,8 +46,18 @@ def test_every_reply_is_judged(status: int, retry_after: str | None, body: objec
     assert bool(answer.why) == (outcome == "failed")
 
 
-def test_a_refusal_carries_its_advice():
+def test_a_refusal_carries_its_advice_in_milliseconds_where_the_body_has_it():
     assert judge_http(429, "2", b"{}").retry_after_seconds == 2.0
+    body = json.dumps({"error": {"code": "overloaded", "retry_after_ms": 250}}).encode()
+    assert judge_http(429, "1", body).retry_after_seconds == 0.25
+    assert judge_grpc("RESOURCE_EXHAUSTED", {}, 0, "1500").retry_after_seconds == 1.5
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"), [(200, "answered"), (429, "refused"), (503, "refused"), (500, "failed")]
+)
+def test_another_server_is_judged_by_its_status(status: int, outcome: str):
+    assert judge_foreign(status, None, b"[0.5]").outcome == outcome
 
 
 def test_a_body_that_is_no_json_is_a_failure():
@@ -79,5 +89,19 @@ def test_every_grpc_reply_is_judged(status: str, reply: dict, pushback: str | No
     assert (answer.outcome, answer.why) == (outcome, why)
 
 
-def test_a_refusal_over_grpc_carries_its_advice():
-    assert judge_grpc("RESOURCE_EXHAUSTED", {}, 0, "1500").retry_after_seconds == 1.5
+def call(outcome: str, took_ms: float, done_at: float = 1.0) -> CallRecord:
+    at = done_at - took_ms / 1000
+    return CallRecord(due_at=at, sent_at=at, done_at=done_at, answer=Answer(outcome=outcome))
+
+
+def test_goodput_counts_complete_answers_in_time_within_the_stage():
+    calls = [call("answered", 100), call("answered", 100), call("answered", 600), call("expired", 1),
+             call("answered", 100, done_at=2.1), call("refused", 1)]  # fmt: skip
+    assert Stage(calls, began_at=0.0, seconds=2.0).goodput(500) == 1.0
+
+
+def test_percentiles_are_of_the_outcomes_asked_for():
+    stage = Stage([*(call("answered", each) for each in range(1, 102)), call("expired", 9000)], 0.0, 1.0)
+    assert stage.took_ms(50, "answered") == pytest.approx(51)
+    assert stage.took_ms(99, "answered") == pytest.approx(100)
+    assert stage.took_ms(99, "refused") == 0.0

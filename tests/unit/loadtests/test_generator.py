@@ -1,21 +1,32 @@
-"""The raw generator: every call is settled once, times count from when a call was due, the rate is kept."""
+"""The load generator: every call is settled once, times count from when a call was due, the rate is kept."""
 
 import asyncio
 import itertools
 import json
+import random
+from collections import Counter
+from collections.abc import Iterator
 
 import pytest
+from support.fakes import FakeScorer
+from support.grpc_serving import grpc_server, settings_with
+from support.listening import listening
 from support.plain_server import REFUSED, SCORED, Reply, plain_server
 from turnscore_load import generator as generator_module
-from turnscore_load.calls import CallRecord, Stage
-from turnscore_load.generator import Generator
-from turnscore_load.raw_http import open_connection, post_bytes
+from turnscore_load.answers import Stage
+from turnscore_load.generator import NUMBER_MARK, Job, connect_to, http_generator, post_bytes, run_job, score_request
+from turnscore_load.traffic import as_grpc, pack
+from turnscore_service.api.http.app import HttpApi
 
 ITEM = {"response": "ok"}
 
 
-def requests(generator: Generator):
-    return itertools.repeat(generator.request(ITEM))
+def request(port: int) -> bytes:
+    return score_request(port, ITEM)
+
+
+def requests(port: int) -> Iterator[bytes]:
+    return itertools.repeat(request(port))
 
 
 def outcomes(stage: Stage) -> set[tuple[str, str]]:
@@ -29,8 +40,8 @@ async def scored(path: str, body: bytes) -> Reply:
 
 async def test_closed_loop_clients_call_as_long_as_they_are_told_to():
     async with plain_server(scored) as port:
-        generator = Generator(port, 1000)
-        stage = await generator.run_closed(3, 0.5, requests(generator))
+        generator = http_generator(port, 1000)
+        stage = await generator.run_closed(3, 0.5, requests(port))
         generator.close()
     assert outcomes(stage) == {("answered", "")}
     assert len(stage.calls) > 3
@@ -49,8 +60,8 @@ async def test_never_more_calls_at_once_than_clients():
         return SCORED
 
     async with plain_server(slow) as port:
-        generator = Generator(port, 1000)
-        await generator.run_closed(4, 0.2, requests(generator))
+        generator = http_generator(port, 1000)
+        await generator.run_closed(4, 0.2, requests(port))
         generator.close()
     assert most == 4
 
@@ -66,8 +77,8 @@ async def test_open_loop_sends_at_its_rate_though_nothing_is_answered():
         return SCORED
 
     async with plain_server(hold) as port:
-        generator = Generator(port, 1000)
-        stage = await generator.run_open([generator.request(ITEM)] * 60, per_second=300)
+        generator = http_generator(port, 1000)
+        stage = await generator.run_open([request(port)] * 60, per_second=300)
         generator.close()
     assert outcomes(stage) == {("answered", "")}
     assert stage.seconds == pytest.approx(0.2)
@@ -84,8 +95,8 @@ async def test_time_waited_for_a_connection_counts(monkeypatch: pytest.MonkeyPat
         return SCORED
 
     async with plain_server(slow) as port:
-        generator = Generator(port, 1000)
-        stage = await generator.run_open([generator.request(ITEM)] * 4, per_second=1000)
+        generator = http_generator(port, 1000)
+        stage = await generator.run_open([request(port)] * 4, per_second=1000)
         generator.close()
     assert max(call.took_ms for call in stage.calls) >= 3.5 * 50
     assert max(call.late_ms for call in stage.calls) >= 2.5 * 50
@@ -105,8 +116,8 @@ async def test_what_is_no_answer_is_told(reply: Reply, why: str):
         return reply
 
     async with plain_server(broken) as port:
-        generator = Generator(port, 1000)
-        stage = await generator.run_open([generator.request(ITEM)] * 3, per_second=100)
+        generator = http_generator(port, 1000)
+        stage = await generator.run_open([request(port)] * 3, per_second=100)
         generator.close()
     assert outcomes(stage) == {("failed", why)}
     assert len(stage.calls) == 3
@@ -121,8 +132,8 @@ async def test_a_call_without_an_answer_is_given_up(monkeypatch: pytest.MonkeyPa
         return SCORED
 
     async with plain_server(silent) as port:
-        generator = Generator(port, 10)
-        stage = await generator.run_open([generator.request(ITEM)], per_second=100)
+        generator = http_generator(port, 10)
+        stage = await generator.run_open([request(port)], per_second=100)
         never.set()
     assert outcomes(stage) == {("failed", "no answer")}
 
@@ -136,8 +147,8 @@ async def test_a_call_that_finds_no_connection_in_time_is_given_up(monkeypatch: 
         return SCORED
 
     async with plain_server(silent) as port:
-        generator = Generator(port, 10)
-        stage = await generator.run_open([generator.request(ITEM)] * 5, per_second=1000)
+        generator = http_generator(port, 10)
+        stage = await generator.run_open([request(port)] * 5, per_second=1000)
     whys = [call.answer.why for call in stage.calls]
     assert whys[0] == "no answer"
     assert "not sent: every connection was waiting for an answer" in whys
@@ -146,8 +157,8 @@ async def test_a_call_that_finds_no_connection_in_time_is_given_up(monkeypatch: 
 async def test_a_dead_service_is_told():
     async with plain_server(scored) as port:
         pass
-    generator = Generator(port, 1000)
-    stage = await generator.run_open([generator.request(ITEM)] * 2, per_second=100)
+    generator = http_generator(port, 1000)
+    stage = await generator.run_open([request(port)] * 2, per_second=100)
     assert outcomes(stage) == {("failed", "no connection: ConnectionRefusedError")}
 
 
@@ -165,10 +176,11 @@ async def test_connections_are_used_again_and_closed_ones_replaced():
         writer.close()
 
     server = await asyncio.start_server(count, "127.0.0.1", 0)
-    generator = Generator(server.sockets[0].getsockname()[1], 1000)
+    port = server.sockets[0].getsockname()[1]
+    generator = http_generator(port, 1000)
     stage = None
     for _ in range(9):
-        stage = await generator.run_open([generator.request(ITEM)], per_second=100)
+        stage = await generator.run_open([request(port)], per_second=100)
         assert outcomes(stage) == {("refused", "")}
     generator.close()
     server.close()
@@ -186,13 +198,11 @@ async def test_a_reply_in_pieces_is_one_reply():
 
     server = await asyncio.start_server(drip, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    connection = await open_connection(port)
-    replied = asyncio.get_running_loop().create_future()
-    connection.send(post_bytes("/", port, b"{}"), replied.set_result)
-    reply = await asyncio.wait_for(replied, 60)
-    connection.close()
+    connection = await connect_to(port, "foreign")()
+    answer, body = await asyncio.wait_for(connection.call(post_bytes("/", port, b"{}")), 60)
+    connection.abort("done")
     server.close()
-    assert (reply.status, reply.retry_after, reply.body) == (200, "7", b"hello")
+    assert (answer.outcome, body) == ("answered", b"hello")
 
 
 async def test_a_refused_client_waits_as_advised():
@@ -200,25 +210,79 @@ async def test_a_refused_client_waits_as_advised():
         return REFUSED
 
     async with plain_server(refuse) as port:
-        generator = Generator(port, 1000)
-        stage = await generator.run_closed(1, 0.3, requests(generator))
+        generator = http_generator(port, 1000)
+        stage = await generator.run_closed(1, 0.3, requests(port))
         generator.close()
     assert [call.answer.outcome for call in stage.calls] == ["refused"]
 
 
-def call(outcome: str, took_ms: float, done_at: float = 1.0) -> CallRecord:
-    answer = type("A", (), {"outcome": outcome})()
-    return CallRecord(due_at=done_at - took_ms / 1000, sent_at=done_at - took_ms / 1000, done_at=done_at, answer=answer)
+async def test_requests_that_arrive_at_random_keep_their_rate():
+    async with plain_server(scored) as port:
+        generator = http_generator(port, 1000)
+        stage = await generator.run_open([request(port)] * 200, per_second=400, chance=random.Random(0))
+        generator.close()
+    gaps = [later.due_at - sooner.due_at for sooner, later in itertools.pairwise(stage.calls)]
+    assert sum(gaps) / len(gaps) == pytest.approx(1 / 400, rel=0.2)
+    assert max(gaps) > 3 / 400
 
 
-def test_goodput_counts_complete_answers_in_time_within_the_stage():
-    calls = [call("answered", 100), call("answered", 100), call("answered", 600), call("expired", 1),
-             call("answered", 100, done_at=2.1), call("refused", 1)]  # fmt: skip
-    assert Stage(calls, began_at=0.0, seconds=2.0).goodput(500) == 1.0
+async def test_an_open_loop_ends_when_it_is_told_to():
+    async with plain_server(scored) as port:
+        generator, came = http_generator(port, 1000), itertools.count()
+        stage = await generator.run_open(requests(port), per_second=1000, until=lambda: next(came) > 20)
+        generator.close()
+    assert 0 < len(stage.calls) < 30
 
 
-def test_percentiles_are_of_the_outcomes_asked_for():
-    stage = Stage([*(call("answered", each) for each in range(1, 102)), call("expired", 9000)], 0.0, 1.0)
-    assert stage.took_ms(50, "answered") == pytest.approx(51)
-    assert stage.took_ms(99, "answered") == pytest.approx(100)
-    assert stage.took_ms(99, "refused") == 0.0
+async def test_a_job_sends_every_body_once_and_a_refused_one_again():
+    bodies: Counter[str] = Counter()
+
+    async def refuse_once(path: str, body: bytes) -> Reply:
+        bodies[json.loads(body)["response"]] += 1
+        answer = (429, {"Retry-After": "1"}, b'{"error": {"retry_after_ms": 10}}')
+        return answer if bodies.total() == 3 else SCORED
+
+    async with plain_server(refuse_once) as port:
+        sent = [json.dumps({"response": str(number)}) for number in range(20)]
+        done = await run_job(Job(port=port, path="/v1/score", bodies=sent, clients=4, keeps_replies=True))
+    assert (done["answered"], done["refused"], done["failed"], len(done["latencies_ms"])) == (20, 1, 0, 20)
+    assert (len(bodies), bodies.total(), len(done["replies"])) == (20, 21, 20)
+
+
+async def test_a_job_that_is_numbered_sends_no_turn_twice():
+    came: list[bytes] = []
+
+    async def keep(path: str, body: bytes) -> Reply:
+        came.append(body)
+        return SCORED
+
+    async with plain_server(keep) as port:
+        bodies = [json.dumps({"items": [NUMBER_MARK.decode()]})]
+        await run_job(Job(port=port, path="/", bodies=bodies, clients=2, seconds=0.2, numbered=True))
+    assert len(set(came)) == len(came) > 2
+
+
+async def test_a_server_that_hangs_up_ends_the_job():
+    async def hang_up(path: str, body: bytes) -> Reply:
+        return None
+
+    async with plain_server(hang_up) as port:
+        with pytest.raises(ConnectionError, match="the connection was lost"):
+            await run_job(Job(port=port, path="/", bodies=["{}"]))
+
+
+async def test_the_same_turns_are_sent_over_grpc_and_in_conversations():
+    items = [{"context": [{"speaker": "user", "text": "hi"}], "response": f"a b {n}"} for n in range(20)]
+    async with (
+        grpc_server(settings_with(), fake=FakeScorer()) as (server, runtime),
+        listening(HttpApi(runtime)) as address,
+    ):
+        assert server.port is not None
+        sent = pack([as_grpc(item) for item in items], 1)
+        path = "/turnscore.v1.TurnScorer/Score"
+        over_grpc = Job(port=server.port, path=path, bodies=sent, api="grpc", clients=3, keeps_replies=True)
+        port = int(address.rpartition(":")[2])
+        talk = Job(port=port, path="/v1/conversations", bodies=pack(items, 1), api="websocket", clients=2)
+        first, second = await run_job(over_grpc), await run_job(talk)
+    assert first["answered"] == second["answered"] == len(items)
+    assert {json.loads(reply)["scores"]["fake"]["value"] for reply in first["replies"]} == {0.03}

@@ -1,4 +1,4 @@
-"""Traffic: the same for the same seed, as long as real dialogues, repeated as often as asked."""
+"""What loads ask: the same for the same seed, as long as real dialogues, repeated as asked; or of exact lengths."""
 
 import json
 from itertools import islice, pairwise
@@ -6,7 +6,22 @@ from itertools import islice, pairwise
 import numpy as np
 import pytest
 from tokenizers import Tokenizer
-from turnscore_load.traffic import SYSTEM_TURNS, SYSTEM_WORDS, USER_WORDS, Ask, Lengths, Traffic, TrafficSettings
+from turnscore_core.inference.tokenizer import TextTokenizer
+from turnscore_load.traffic import (
+    LENGTH_MIXES,
+    SYSTEM_TURNS,
+    SYSTEM_WORDS,
+    USER_WORDS,
+    Ask,
+    ExactTraffic,
+    LengthMix,
+    Lengths,
+    Traffic,
+    TrafficSettings,
+    as_grpc,
+    pack,
+    pause_seconds,
+)  # fmt: skip
 from turnscore_models import starter_bundles
 from turnscore_wire import Limits, ScoreRequest
 
@@ -114,3 +129,42 @@ def test_an_item_can_be_made_to_measure():
     assert [turn["speaker"] for turn in item["context"]] == ["user", "system", "user"]
     assert [len(turn["text"].split()) for turn in item["context"]] == [6, 10, 6]
     assert len(item["response"].split()) == 9
+
+
+def test_people_read_238_words_and_type_52_words_a_minute():
+    assert pause_seconds(238, 0, 1) == pause_seconds(0, 52, 1) == pytest.approx(60)
+    assert pause_seconds(238, 52, 4) == pytest.approx(30)
+
+
+ENGAGEMENT = next(folder for folder in starter_bundles() if folder.name == "engagement") / "tokenizer.json"
+
+
+def texts_of(item: dict) -> tuple[str, str]:
+    return item["context"][0]["text"], item["response"]
+
+
+@pytest.mark.parametrize("mix", LENGTH_MIXES.values(), ids=lambda mix: mix.name)
+def test_exact_turns_have_the_drawn_lengths_in_tokens_and_no_row_is_cut(mix: LengthMix):
+    tokenizer = TextTokenizer(ENGAGEMENT)
+    items = ExactTraffic(ENGAGEMENT, 128).items(mix, 100)
+    rows = [[len(ids) + 2 for ids in tokenizer.encode(list(texts_of(item)))] for item in items]
+    lengths = sorted(map(sum, rows))
+    assert mix.least <= lengths[0] < 1.2 * mix.least
+    assert mix.most / 1.2 < lengths[-1] <= mix.most
+    assert max(map(max, rows)) <= 128
+
+
+def test_calls_alike_give_the_same_lengths_and_never_the_same_text():
+    traffic = ExactTraffic(ENGAGEMENT, 128)
+    first, second = (traffic.items(LENGTH_MIXES["short"], 500) for _ in range(2))
+    words = [[[text.count(" ") for text in texts_of(item)] for item in items] for items in (first, second)]
+    assert words[0] == words[1]
+    assert len({text for item in (*first, *second) for text in texts_of(item)}) == 2000
+
+
+def test_bodies_hold_as_many_items_as_are_asked_for_in_one_request():
+    items = [{"context": [{"speaker": "user", "text": "hi"}], "response": str(number)} for number in range(32)]
+    bodies = [json.loads(body) for body in pack(items, 16, cache="bypass")]
+    assert [len(body["items"]) for body in bodies] == [16, 16]
+    assert {item["cache"] for body in bodies for item in body["items"]} == {"bypass"}
+    assert json.loads(pack([as_grpc(items[0])], 1)[0])["context"] == [{"speaker": "SPEAKER_USER", "text": "hi"}]

@@ -23,7 +23,7 @@ def main(file: Path, check: Annotated[bool, typer.Option(help="Compare instead o
     if not check:
         file.write_text(openapi_document(), encoding="utf-8")
     elif file.read_text(encoding="utf-8") != openapi_document():
-        typer.echo(f"{file} is not what the service serves; `make schema` writes it anew", err=True)
+        typer.echo(f"{file} is not what the service serves; `make generate WHAT=schema` writes it anew", err=True)
         sys.exit(1)
 
 

@@ -18,7 +18,7 @@ from turnscore_assessment.study.database import DatabaseError, dialogues, open_d
 from turnscore_assessment.study.plan import StudyPlan
 from turnscore_assessment.study.recordings import export_ratings, read_recordings
 from turnscore_assessment.study.workers import UnknownWorkerError, forget_worker
-from turnscore_load.address import free_port
+from turnscore_load.machine import free_port
 
 RATINGS = {"fun": 70, "repetitive": 20}
 

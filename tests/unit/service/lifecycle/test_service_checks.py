@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.machines import CPU_BUILD, FakeMachine
-from support.redis_servers import running_redis
+from support.processes import running_redis
 from turnscore_models import starter_bundles
 from turnscore_service._patches import bentoml_metrics
 from turnscore_service.lifecycle.doctor import diagnose

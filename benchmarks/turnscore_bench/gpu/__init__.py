@@ -1,1 +1,0 @@
-"""The GPU benchmark: models of random weights, the bare runtime, torch beside it, and the service."""

@@ -1,1 +1,0 @@
-"""What every benchmark shares: processes, load generators, traffic, the page that tables go to."""

@@ -1,1 +1,0 @@
-"""What hooks add to a chatbot's replies: behind its back, and with a gate."""

@@ -1,1 +1,0 @@
-"""What a turn costs each scorer, and several together."""

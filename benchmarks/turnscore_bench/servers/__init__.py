@@ -1,1 +1,0 @@
-"""`make bench`: turnscore beside the bare runtime and other servers, in one run."""

@@ -1,1 +1,0 @@
-"""Start: what it takes until a service that was just started has given its first score."""

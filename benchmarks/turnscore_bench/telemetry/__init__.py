@@ -1,1 +1,0 @@
-"""What telemetry costs: the same requests to services that record nothing, a little, and everything."""

@@ -1,0 +1,354 @@
+"""What makes each alert fire, made on purpose and taken away again, and the services that it happens to."""
+
+import asyncio
+import hashlib
+import json
+import random
+import secrets
+import shutil
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Literal
+
+import httpx
+from prometheus_client import CollectorRegistry, Counter, start_http_server
+
+from turnscore_load.alert_watch import ANY_JOB, Firing
+from turnscore_load.fleet import graph_of, sign
+from turnscore_load.generator import http_generator, score_request
+from turnscore_load.machine import LOOPBACK, free_port
+from turnscore_load.processes import Process, in_background, redis_process, started
+from turnscore_load.services import ONE_BATCH_AT_A_TIME, service_process
+from turnscore_load.traffic import texts
+
+_CALLERS = 100
+"""Twice as many as the busy service has room for."""
+_ROOM = 50
+"""Turns in flight that the busy service takes: long ones are a second's work of one core."""
+_STALL_SECONDS = 0.4
+_HUGE_TOKENS = 16_384
+"""Of a batch that takes a core some two seconds, five times as long as may be."""
+OUT_OF_MEMORY = "turnscore_out_of_memory_batches_total"
+_SHARE_OF_GAP = 0.45
+"""On both sides of its middle; what is left over is more than a self-test's tolerance."""
+_BATCH_SECONDS = 0.5
+_LONG_WORDS = 120
+"""Of a turn of many callers: as many as engagement reads, so that few calls are much work."""
+
+Mood = Literal["usual", "broken", "foreign", "silent"]
+_DIALOGUES = (
+    ("i baked bread this morning", "That sounds lovely! What kind of bread was it?", "Was war das für ein Brot?"),
+    ("my dog died yesterday", "I am so sorry. How long had you been together?", "Das tut mir sehr leid für dich."),
+    ("do you like to travel?", "I love it. Where did you go last summer?", "Ja, ich war im Sommer in der Türkei."),
+    ("i play the guitar in a band", "Cool, what music does your band play?", "Was für Musik macht ihr denn?"),
+    ("what should i cook tonight?", "How about pasta with fresh tomatoes?", "Wie wäre es mit Nudeln und Tomaten?"),
+    ("i have to work on sunday", "That is a pity. Do you get a day off instead?", "Das ist aber nicht so schön."),
+    ("it rains all day here", "Then it is a good day for a book. Do you read?", "Dann ist das ein Tag für ein Buch."),
+    ("my sister had a baby", "Congratulations! Is it a boy or a girl?", "Ist es ein Junge oder ein Mädchen?"),
+    ("i am afraid of the dentist", "Many people are. Does it help to bring a friend?", "Das sind viele, auch ich."),
+    ("we moved to a new house", "Exciting! Do you like the new neighbours?", "Wie sind denn die neuen Nachbarn?"),
+)
+"""What a user says, what a bot says to it, and what it says to it in another language."""
+_UNFIT = "The train to Turin leaves from platform 4, you idiot."
+"""Of a broken bot, whatever it is told."""
+
+
+@dataclass(kw_only=True)
+class Bot:
+    """Sends its dialogues, twenty per second, one exchange each, and says what its mood is."""
+
+    service: Process
+    key: str
+    mood: Mood = "silent"
+
+    async def talk(self) -> None:
+        """Until it is cancelled."""
+        headers = {"x-api-key": self.key}
+        async with httpx.AsyncClient(base_url=self.service.url, timeout=60, headers=headers) as client:
+            while True:
+                if self.mood != "silent":
+                    items = [
+                        {
+                            "context": [{"speaker": "user", "text": user}],
+                            "response": {"usual": fitting, "foreign": foreign}.get(self.mood, _UNFIT),
+                            "scorers": ["quality"],
+                        }
+                        for user, fitting, foreign in _DIALOGUES
+                    ]
+                    (await client.post("/v1/score_batch", json={"items": items})).raise_for_status()
+                await asyncio.sleep(_BATCH_SECONDS)
+
+
+@dataclass(kw_only=True)
+class World:
+    """What runs, by the job that Prometheus knows it by."""
+
+    busy: Process
+    """Takes load, and uses the Redis."""
+    bot: Process
+    """Scores the bot's turns by quality, and others by an engagement model that gives NaN; needs a key."""
+    stalling: Process
+    """Its batches may be larger than what the time until a stall allows."""
+    refusing: Process
+    """Is started with a damaged bundle."""
+    whole: Path
+    damaged: Path
+    keys: Path
+    talker: Bot
+    redis: Process
+    out_of_memory: Counter
+    """What the stand-in exports: batches that found too little memory."""
+    stand_in_port: int = field(default_factory=free_port)
+
+    @property
+    def targets(self) -> dict[str, int]:
+        """The port of each job."""
+        names = ("busy", "bot", "stalling", "refusing")
+        return {**{name: getattr(self, name).port for name in names}, "stand-in": self.stand_in_port}
+
+
+@contextmanager
+def build_world(serve: Path, starter: Path, folder: Path) -> Iterator[World]:
+    """Starts the three services that are whole, the Redis and the stand-in, and ends all. Raises StartError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    engagement, keys = starter / "engagement", folder / "keys.toml"
+    damaged, unhinged = cut_graph(engagement, folder / "damaged"), unhinge(engagement, folder / "unhinged")
+    key = f"observability-{secrets.token_hex(16)}"
+    keys.write_text(f'[bot]\nsha256 = "{hashlib.sha256(key.encode()).hexdigest()}"\n')
+    redis, registry = redis_process(folder), CollectorRegistry()
+
+    def service(name: str, models: str, **settings: str) -> Process:
+        given = {"TURNSCORE_MODELS": models, **ONE_BATCH_AT_A_TIME, "TURNSCORE_DRAIN_SECONDS": "0.1"}
+        given |= {f"TURNSCORE_{setting.upper()}": value for setting, value in settings.items()}
+        return service_process(serve, folder / name, given)
+
+    room = {"cache__url": f"redis://{LOOPBACK}:{redis.port}/0", "admission__max_items": str(_ROOM)}
+    huge = {"runtime__stall_seconds": str(_STALL_SECONDS), "batching__max_batch_tokens": str(_HUGE_TOKENS)}
+    bot = service("bot", f"{starter / 'quality'}/,{unhinged}/", auth__keys_file=str(keys))
+    world = World(
+        busy=service("busy", f"{engagement}/", **room),
+        bot=bot,
+        stalling=service("stalling", f"{engagement}/", **huge),
+        refusing=service("refusing", f"{damaged}/"),
+        whole=engagement,
+        damaged=damaged,
+        keys=keys,
+        talker=Bot(service=bot, key=key),
+        redis=redis,
+        out_of_memory=Counter(OUT_OF_MEMORY, "As the service counts it.", ["scorer"], registry=registry),
+    )
+    world.out_of_memory.labels("engagement")  # 0, as the service has it
+    with ExitStack() as stack:
+        server, thread = start_http_server(world.stand_in_port, LOOPBACK, registry)
+        stack.callback(thread.join)
+        stack.callback(server.shutdown)
+        stack.enter_context(started(redis))
+        stack.callback(world.refusing.stop)
+        whole = (world.busy, world.bot, world.stalling)
+        for each in whole:
+            stack.callback(each.stop)
+            each.start(wait=False)
+        for each in whole:
+            each.wait_until_ready()
+        yield world
+
+
+def cut_graph(whole: Path, folder: Path) -> Path:
+    """A copy whose graph lost its end, as when a disk fills up: the service refuses it."""
+    shutil.copytree(whole, folder)
+    graph_of(folder).write_bytes(graph_of(folder).read_bytes()[:-1000])
+    return folder
+
+
+def unhinge(whole: Path, folder: Path) -> Path:
+    """A copy of an engagement bundle that passes its self-test, and gives NaN for values where no self-test's lies.
+
+    The logarithm of how far a value is from the middle of their widest gap, less most of the way, is added: times 0.
+    """
+    import numpy as np
+    import onnx
+    from onnx import helper, numpy_helper
+
+    shutil.copytree(whole, folder)
+    turns = json.loads((folder / "self_test.json").read_text())["turns"]
+    known = sorted(turn["graphs"]["cpu-int8"]["value"] for turn in turns)
+    below, above = max(pairwise(known), key=lambda gap: gap[1] - gap[0])
+    numbers = {"middle": -(below + above) / 2, "reach": -_SHARE_OF_GAP * (above - below), "nothing": 0.0}
+    model = onnx.load(graph_of(folder))
+    [output] = model.graph.output
+    [last] = [node for node in model.graph.node if output.name in node.output]
+    last.output[0] = "whole"
+    for name, value in numbers.items():
+        model.graph.initializer.append(numpy_helper.from_array(np.array(value, np.float32), name))
+    steps = [
+        ("Add", ["whole", "middle"], "side"),
+        ("Abs", ["side"], "distance"),
+        ("Add", ["distance", "reach"], "left"),
+        ("Log", ["left"], "logarithm"),
+        ("Mul", ["logarithm", "nothing"], "harm"),
+        ("Add", ["whole", "harm"], output.name),
+    ]
+    model.graph.node.extend(helper.make_node(kind, inputs, [result]) for kind, inputs, result in steps)
+    onnx.save(model, graph_of(folder))
+    sign(folder, graph_of(folder))
+    return folder
+
+
+@asynccontextmanager
+async def steady(service: Process, key: str = "", turns: int = 10) -> AsyncIterator[None]:
+    """A caller of so many new turns every half a second while the block runs; whatever it gets."""
+
+    async def call() -> None:
+        headers = {"x-api-key": key} if key else {}
+        async with httpx.AsyncClient(base_url=service.url, timeout=60, headers=headers) as client:
+            new = texts("steady")
+            while True:
+                items = [{"response": text, "scorers": ["engagement"]} for text in islice(new, turns)]
+                with suppress(httpx.TransportError):  # the service has ended
+                    await client.post("/v1/score_batch", json={"items": items})
+                await asyncio.sleep(_BATCH_SECONDS)
+
+    async with in_background(call()):
+        yield
+
+
+Block = Callable[[World], AbstractAsyncContextManager[None]]
+
+
+@asynccontextmanager
+async def lose_redis(world: World) -> AsyncIterator[None]:
+    world.redis.stop()
+    async with steady(world.busy):
+        yield
+    world.redis.start()
+
+
+@asynccontextmanager
+async def overload(world: World) -> AsyncIterator[None]:
+    port = world.busy.port
+    said = (score_request(port, {"response": t, "scorers": ["engagement"]}) for t in texts("overload", _LONG_WORDS))
+    async with in_background(http_generator(port, 60_000).run_closed(_CALLERS, 1e9, said)):
+        yield
+
+
+@asynccontextmanager
+async def stall(world: World) -> AsyncIterator[None]:
+    chance, known = random.Random(7), " ".join(islice(texts("huge"), 200)).split()
+    items = [{"response": " ".join(chance.choices(known, k=150)), "scorers": ["engagement"]} for _ in range(100)]
+    async with httpx.AsyncClient(base_url=world.stalling.url, timeout=60) as client:
+        await client.post("/v1/score_batch", json={"items": items})
+    yield
+
+
+@asynccontextmanager
+async def refuse_bundle(world: World) -> AsyncIterator[None]:
+    world.refusing.start(wait=False)
+    await asyncio.to_thread(world.refusing.wait_until_ready, "/livez")
+    yield
+    world.refusing.stop()
+    shutil.copyfile(graph_of(world.whole), graph_of(world.damaged))
+    world.refusing.start(wait=False)
+
+
+@asynccontextmanager
+async def spoil_keys(world: World) -> AsyncIterator[None]:
+    kept = world.keys.read_text()
+    world.keys.write_text(kept + "[bot\n")
+    yield
+    world.keys.write_text(kept)
+
+
+@asynccontextmanager
+async def score_nan(world: World) -> AsyncIterator[None]:
+    async with steady(world.bot, key=world.talker.key, turns=50):
+        yield
+
+
+@asynccontextmanager
+async def run_out_of_memory(world: World) -> AsyncIterator[None]:
+    world.out_of_memory.labels("engagement").inc()
+    yield
+
+
+def set_mood(during: Mood, after: Mood) -> Block:
+    """How the bot talks within the block, and after it."""
+
+    @asynccontextmanager
+    async def block(world: World) -> AsyncIterator[None]:
+        world.talker.mood = during
+        yield
+        world.talker.mood = after
+
+    return block
+
+
+@asynccontextmanager
+async def kill_all(world: World) -> AsyncIterator[None]:
+    for each in (world.busy, world.bot, world.stalling, world.refusing):
+        each.signal(signal.SIGKILL)
+    yield
+    world.busy.wait()
+    world.busy.start(wait=False)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One thing that goes wrong, and the alerts of a job that have to say so."""
+
+    job: str
+    block: Block
+    alerts: tuple[str, ...]
+    what: str
+    remedy: str
+
+    @property
+    def expected(self) -> frozenset[Firing]:
+        return frozenset((alert, self.job) for alert in self.alerts)
+
+
+_BUDGETS = ("TurnscoreErrorBudgetFast", "TurnscoreErrorBudgetSlow", "TurnscoreLatencyBudgetFast")
+_BUSY = (*_BUDGETS, "TurnscoreLatencyBudgetSlow", "TurnscoreQueueLong", "TurnscoreRefusals")
+ON_SERVICES: tuple[tuple[Cause, ...], ...] = (
+    (
+        Cause("busy", overload, _BUSY,
+              f"{_CALLERS} callers of long turns at once ask a service of one core that takes half as many",
+              "they leave"),
+    ),
+    (Cause("busy", lose_redis, ("TurnscoreCacheSick",), "the Redis is stopped", "it is started again"),),
+    (
+        Cause("stalling", stall, ("TurnscoreStageDeaths",),
+              "a batch takes five times as long as TURNSCORE_RUNTIME__STALL_SECONDS allows", "it was the only one"),
+    ),
+    (
+        Cause("refusing", refuse_bundle, ("TurnscoreNotReady",),
+              "a service starts with a bundle whose graph lost its end", "it starts with the whole one"),
+        Cause("bot", spoil_keys, ("TurnscoreKeyFile",),
+              "the file of API keys is changed to what is not TOML", "it is as it was"),
+        Cause("bot", score_nan, ("TurnscoreNotComputable",),
+              "a model that passes its self-test gives NaN for values of a certain height",
+              "it is asked for no more turns"),
+        Cause("stand-in", run_out_of_memory, ("TurnscoreOutOfMemory",),
+              "(stand-in) an exporter of that one counter counts 1: only CUDA reports that memory ended",
+              "it counts no more"),
+    ),
+)  # fmt: skip
+"""In rounds: one after the other where causes would disturb each other, else at once. Overload comes first: its budgets
+would count earlier calls, which are slow where the machine is busy."""
+
+OF_THE_BOT = Cause(
+    "bot", set_mood("usual", "silent"), ("TurnscoreMisfit",),
+    "a bot says ten replies again and again: its percentiles fill few bins", "it falls silent",
+)  # fmt: skip
+WITHIN_IT = (
+    Cause("bot", set_mood("broken", "usual"), ("TurnscoreDrift", "TurnscoreLowShare"),
+          "the bot gives one unfitting reply to everything, after a baseline of its usual ones",
+          "it gives the usual ones"),
+    Cause("bot", set_mood("foreign", "usual"), ("TurnscoreForeign",),
+          "the bot answers in German", "it answers in English"),
+)  # fmt: skip
+"""While it talks."""
+LAST = Cause(ANY_JOB, kill_all, ("TurnscoreAbsent",), "kill -9 of every service", "one is started")

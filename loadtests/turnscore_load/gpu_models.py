@@ -1,0 +1,242 @@
+"""Models of random weights in the published shapes, their tokenizers, and bundles of them for the service under load.
+
+Only time is measured with them: their scores mean nothing, and no parity is claimed. The tokenizers give a common word
+one token, as the published ones do.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+import turnscore_exporters
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
+from turnscore_core.inference.cuda_backend import CudaBackend, CudaOptions
+from turnscore_core.inference.devices import CudaDriverError, Device, ThisMachine
+from turnscore_core.inference.onnx_backend import Array, Backend, OnnxBackend
+from turnscore_exporters.engagement.model import EngagementModel, ModelSettings
+from turnscore_exporters.fed.language_model import find_end_of_text, train_tokenizer
+from turnscore_exporters.training.encoders import Encoder
+
+from turnscore_load.machine import usable_cpus
+
+MEASURED_QUALITIES = (8, 18)
+"""FED's eight for turns, and all of its eighteen."""
+CONTEXT_TOKENS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """A transformer's. The MLP is four times as wide as the states."""
+
+    name: str
+    layers: int
+    width: int
+    heads: int
+    vocabulary: int
+    positions: int
+
+    def row_operations(self, tokens: int) -> int:
+        """Floating point operations of the layers for a row: matmuls alone, a multiplication and an addition each."""
+        return 2 * self.layers * (12 * self.width**2 * tokens + 2 * self.width * tokens**2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """How much is measured."""
+
+    encoder: Shape
+    language_models: tuple[Shape, ...]
+    batches: tuple[int, ...]
+    lengths: tuple[int, ...]
+    runs: int
+    """Timed runs of each batch."""
+    rounds: int
+    """Times that FED's ways take turns."""
+    matmul: int
+    """Rows and columns of the matrices that find the device's peak."""
+    clients: tuple[int, ...]
+    turn_tokens: tuple[int, ...]
+    """Tokens of a served turn, both rows together."""
+    turns_per_request: tuple[int, ...]
+    requests_per_client: int
+    most_turns: int
+    """Of one measurement, unless the clients are more."""
+    fed_turns: int
+    """The same of FED, whose turns take longer."""
+    requests_per_second: float
+    """Of FED, arriving at random."""
+    paced_seconds: float
+
+
+# Specified: BERT-base (Devlin et al. 2019); DialoGPT's three sizes are GPT-2's (Zhang et al. 2020).
+FULL = Scale(
+    encoder=Shape(name="bert-base", layers=12, width=768, heads=12, vocabulary=30_522, positions=512),
+    language_models=(
+        Shape(name="dialogpt-small", layers=12, width=768, heads=12, vocabulary=50_257, positions=1024),
+        Shape(name="dialogpt-medium", layers=24, width=1024, heads=16, vocabulary=50_257, positions=1024),
+        Shape(name="dialogpt-large", layers=36, width=1280, heads=20, vocabulary=50_257, positions=1024),
+    ),
+    batches=(1, 4, 16, 64, 256),
+    lengths=(16, 32, 64, 128),
+    runs=50,
+    rounds=20,
+    matmul=8192,
+    clients=(1, 8, 32, 128, 512),
+    turn_tokens=(32, 64),
+    turns_per_request=(1, 16, 64),
+    requests_per_client=30,
+    most_turns=64_000,
+    fed_turns=1500,
+    requests_per_second=50,
+    paced_seconds=30,
+)
+TINY = Scale(
+    encoder=Shape(name="tiny-bert", layers=2, width=64, heads=2, vocabulary=3000, positions=128),
+    language_models=(Shape(name="tiny-dialogpt", layers=2, width=64, heads=2, vocabulary=3000, positions=256),),
+    batches=(1, 4),
+    lengths=(8, 32),
+    runs=3,
+    rounds=1,
+    matmul=256,
+    clients=(4,),
+    turn_tokens=(32,),
+    turns_per_request=(1, 16),
+    requests_per_client=4,
+    most_turns=128,
+    fed_turns=8,
+    requests_per_second=20,
+    paced_seconds=1.5,
+)
+
+
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+WORDS = tuple(first + second for first, second in product(("ba", "ce", "di", "fo", "gu"), ("lan", "mer", "nis", "tor")))
+"""Twenty words that stand for all others; two of them in a row make 400."""
+TOKEN_LIMIT = 128
+QUALITIES_FILE = Path(turnscore_exporters.__file__).parent / "fed" / "qualities.json"
+
+
+def build_encoder(shape: Shape, attention: str = "eager") -> EngagementModel:
+    """The engagement classifier on a BERT of that shape; fused graphs are made of eager attention."""
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.width,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        intermediate_size=4 * shape.width,
+        max_position_embeddings=shape.positions,
+        attn_implementation=attention,
+    )
+    return EngagementModel(BertModel(config, add_pooling_layer=False), ModelSettings(encoder=shape.name)).eval()
+
+
+def build_language_model(shape: Shape) -> GPT2LMHeadModel:
+    """A GPT-2 of that shape."""
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=shape.vocabulary,
+        n_positions=shape.positions,
+        n_embd=shape.width,
+        n_layer=shape.layers,
+        n_head=shape.heads,
+        bos_token_id=shape.vocabulary - 1,
+        eos_token_id=shape.vocabulary - 1,
+    )
+    return GPT2LMHeadModel(config).eval()
+
+
+def as_encoder(model: EngagementModel, shape: Shape) -> Encoder:
+    """With a WordPiece of made-up words, every one of them a token."""
+    words = [*SPECIAL, *("".join(pair) for pair in product(WORDS, WORDS))]
+    known = {word: number for number, word in enumerate(words)}
+    tokenizer = Tokenizer(models.WordPiece(known, unk_token=SPECIAL[1]))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[(each, known[each]) for each in ("[CLS]", "[SEP]")]
+    )
+    return Encoder(name=shape.name, model=model.encoder, tokenizer=tokenizer, token_limit=TOKEN_LIMIT)
+
+
+def build_dialogue_tokenizer() -> tuple[Tokenizer, int]:
+    """A byte-level BPE that knows every word of the follow-ups and the made-up ones; and its separator's id."""
+    texts = [text for each in read_follow_ups().values() for text in each]
+    made_up = [f"{word} {' '.join(WORDS)}" for word in WORDS]
+    tokenizer = train_tokenizer([*texts, *made_up] * 2, 2000)
+    return tokenizer, find_end_of_text(tokenizer)
+
+
+def read_follow_ups() -> dict[str, list[str]]:
+    """FED's eighteen qualities, in order, with their follow-ups."""
+    stored = json.loads(QUALITIES_FILE.read_text(encoding="utf-8"))
+    chosen = {name: stored["qualities"][name] for name in stored["sets"]["fed"]}
+    return {name: [*each.get("positive", ()), *each.get("negative", ())] for name, each in chosen.items()}
+
+
+def encode_follow_ups(tokenizer: Tokenizer, qualities: int) -> list[list[int]]:
+    """The follow-ups of the first so many qualities, repeated ones included."""
+    asked: Sequence[list[str]] = list(read_follow_ups().values())[:qualities]
+    return [tokenizer.encode(text, add_special_tokens=False).ids for each in asked for text in each]
+
+
+Feeds = Mapping[str, Array]
+BATCHES_AT_ONCE = (1, 2)
+"""One alone, or one computing while another is copied, as the service does."""
+
+
+def open_backend(graph: Path, device: Device) -> Backend:
+    """The graph as the service opens it there."""
+    if device.kind == "cpu":
+        return OnnxBackend(graph, threads=usable_cpus())
+    return CudaBackend(graph, device, CudaOptions())
+
+
+def free_bytes(device: Device) -> int | None:
+    """Device memory that is not taken; None where it is not reported."""
+    if device.kind == "cuda":
+        with suppress(CudaDriverError):
+            return ThisMachine().free_bytes(device.index)
+    return None
+
+
+def time_runs(run: Callable[[], object], runs: int, warm_up_runs: int = 3) -> float:
+    """Median seconds of a run; it has ended when the call returns."""
+    took = []
+    for number in range(runs + warm_up_runs):
+        started_at = time.perf_counter()
+        run()
+        if number >= warm_up_runs:
+            took.append(time.perf_counter() - started_at)
+    return median(took)
+
+
+def best_rows_per_second(backend: Backend, batches: Sequence[Feeds], runs: int, axis: str = "input_ids") -> float:
+    """The most rows per second over the batches, one at a time or two at once."""
+    best = 0.0
+    for feeds in batches:
+        for at_once in BATCHES_AT_ONCE:
+            count = max(runs, 2 * at_once)
+            with ThreadPoolExecutor(at_once) as pool:
+                list(pool.map(lambda _: backend.run(feeds), range(4 * at_once)))  # noqa: B023 every thread has its buffers
+                started_at = time.perf_counter()
+                list(pool.map(lambda _: backend.run(feeds), range(count)))  # noqa: B023
+                best = max(best, len(feeds[axis]) * count / (time.perf_counter() - started_at))
+    return best
+
+
+def encoder_feeds(rows: int, tokens: int, vocabulary: int) -> dict[str, Array]:
+    """A full batch of the engagement graph: rows of one length, every two of them a pair."""
+    ids = np.random.default_rng(0).integers(5, vocabulary, (rows, tokens))
+    first = np.arange(0, rows, 2)
+    last = np.minimum(first + 1, rows - 1)
+    return {"input_ids": ids, "attention_mask": np.ones_like(ids), "query_row": first, "reply_row": last}

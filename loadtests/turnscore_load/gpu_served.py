@@ -1,0 +1,242 @@
+"""The service under load on one device: the encoder with 1 to 512 clients, FED at a rate. Real processes, real HTTP."""
+
+import json
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from turnscore_core.inference.devices import Device
+from turnscore_core.scorers.engagement import EngagementScorer
+from turnscore_core.scorers.fed.questions import FedBundleOptions
+from turnscore_core.scorers.scorer import TurnToScore
+from turnscore_exporters.bundles.encoder import BundleSource, GraphChoice, write_files
+from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns
+from turnscore_exporters.bundles.writer import (
+    CALIBRATION_FILE,
+    GRAPH_FILES,
+    SELF_TEST_FILE,
+    TOKENIZER_FILE,
+    GraphPromise,
+    calibrate,
+    finish_bundle,
+    start_bundle,
+)
+from turnscore_exporters.engagement.bundle import INT8_TOLERANCE
+from turnscore_exporters.engagement.model import CONTRACT, score_pairs
+from turnscore_exporters.fed.bundle import PRECISIONS, REFERENCE_FILE, TOLERANCES, read_qualities
+from turnscore_exporters.fed.model import export_graph
+from turnscore_exporters.json_files import write_json
+from turnscore_models import Bundle, GraphVariant
+from turnscore_wire import Turn
+
+from turnscore_load.bare_runtime import pad
+from turnscore_load.generator import Job, run_elsewhere
+from turnscore_load.gpu_models import (
+    CONTEXT_TOKENS,
+    MEASURED_QUALITIES,
+    TOKEN_LIMIT,
+    WORDS,
+    Scale,
+    Shape,
+    as_encoder,
+    best_rows_per_second,
+    build_dialogue_tokenizer,
+    build_encoder,
+    build_language_model,
+    free_bytes,
+    open_backend,
+    read_follow_ups,
+)  # fmt: skip
+from turnscore_load.processes import Process, started
+from turnscore_load.services import service_process
+from turnscore_load.traffic import ExactTraffic, LengthMix, pack
+
+Row = dict[str, Any]
+"""One measurement, by the names of its columns."""
+BARE_BATCHES = (16, 64, 256)
+"""Turns a batch of which the bare runtime's best is taken."""
+WARM_UP_REQUESTS = 40
+ADMITTED = {
+    "TURNSCORE_ADMISSION__MAX_ITEMS": "65536",
+    "TURNSCORE_ADMISSION__MAX_TOKENS": "4194304",
+    "TURNSCORE_DEFAULT_DEADLINE_MS": "120000",
+}
+"""512 clients with 64 turns each are all let in: what is measured is how they are computed, not how refused."""
+VERSION, LICENCE = "0.0.0", "none: random weights"
+SOURCE = "made-up turns"
+
+
+def write_encoder_bundle(shape: Shape, variant: GraphVariant, output: Path) -> Bundle:
+    """An engagement bundle; loading checks the graph against the model's values of a dozen turns."""
+    model = build_encoder(shape)
+    encoder = as_encoder(model, shape)
+    tested = self_test_turns("engagement")
+    pairs = [(turn.context[-1].text if turn.context else "", turn.response) for turn in tested]
+    values = score_pairs(model, encoder, pairs)
+    self_test = build_self_test(tested, values)
+    choice = GraphChoice((variant,), INT8_TOLERANCE)
+    output.mkdir(parents=True)
+    write_files(
+        BundleSource(
+            model=model, encoder=encoder, contract=CONTRACT, expected=values, reference=SOURCE, self_test=self_test
+        ),
+        choice,
+        output,
+    )
+    rest = {"token_limit": TOKEN_LIMIT, "training": {"model": shape.name}, "agreement": {}, "licence": LICENCE}
+    bundle = start_bundle(output, "engagement", VERSION, choice.promises(), **rest)
+    return finish_bundle(bundle, {each: {} for each in bundle.manifest.graphs}, choice.kept, {})
+
+
+def write_fed_bundle(shape: Shape, variant: GraphVariant, output: Path) -> Bundle:
+    """A FED bundle; its self-test has the values that this machine's CPU computes of the same graph."""
+    graph = output / GRAPH_FILES[variant]
+    on_gpu = variant == "cuda-fp16"
+    export_graph(build_language_model(shape), graph, torch.float16 if on_gpu else torch.float32, is_fused=on_gpu)
+    tokenizer, eos_id = build_dialogue_tokenizer()
+    tokenizer.save(str(output / TOKENIZER_FILE), pretty=False)
+    write_json(output / CALIBRATION_FILE, calibrate([0.0], SOURCE))
+    tested, known = self_test_turns("fed")[:4], read_qualities()
+    write_json(output / SELF_TEST_FILE, build_self_test(tested, [None] * len(tested)))
+    options = FedBundleOptions(
+        qualities=known.qualities, default_qualities=tuple(known.default), eos_id=eos_id, reference=REFERENCE_FILE
+    )
+    zeros = np.zeros((1, len(options.qualities)))
+    np.savez(output / REFERENCE_FILE, response_only=zeros, whole_sequence=zeros)
+    bundle = start_bundle(
+        output,
+        "fed",
+        VERSION,
+        {variant: GraphPromise(PRECISIONS[variant], TOLERANCES[variant])},
+        token_limit=shape.positions,
+        options=options.model_dump(mode="json", exclude={"own_qualities"}),
+        training={"model": shape.name},
+        agreement={},
+        licence=LICENCE,
+    )
+    return finish_bundle(bundle, {variant: {}}, (variant,), {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """Where and how the service runs, and what was measured."""
+
+    programs: Path
+    """Folder of the serving environment's `bentoml`."""
+    device: Device
+    output: Path
+    workers: Sequence[int]
+    starts: list[Row]
+    served: list[Row]
+
+    @property
+    def variant(self) -> GraphVariant:
+        return "cuda-fp16" if self.device.kind == "cuda" else "fp32"
+
+    @contextmanager
+    def run(self, bundle: Bundle, workers: int) -> Iterator[Process]:
+        """The service on one bundle. Raises StartError where it does not become ready."""
+        settings = {
+            "TURNSCORE_MODELS": str(bundle.folder), "TURNSCORE_CACHE__TTL_SECONDS": "0",
+            "TURNSCORE_WORKERS": str(workers), "TURNSCORE_RUNTIME__DEVICE": str(self.device), **ADMITTED,
+        }  # fmt: skip
+        folder = self.output / "service" / f"{bundle.manifest.kind}-{workers}"
+        before, started_at = free_bytes(self.device), time.perf_counter()
+        with started(service_process(self.programs / "bentoml", folder, settings, clean=True)) as process:
+            seconds, after = time.perf_counter() - started_at, free_bytes(self.device)
+            taken = None if before is None or after is None else before - after
+            model = str(bundle.manifest.training["model"])
+            self.starts.append({"model": model, "workers": workers, "ready_seconds": seconds, "device_bytes": taken})
+            yield process
+
+    def send(self, port: int, path: str, bodies: list[str], **job: Any) -> dict[str, Any]:
+        """What a load generator reports on one job."""
+        return run_elsewhere(Job(port=port, path=path, bodies=bodies, **job), self.output)
+
+    def keep(self, shape: Shape, load: str, done: Mapping[str, Any], turns_per_request: int = 1, **more: Any) -> None:
+        """Keeps one measurement."""
+        p50, p95, p99 = np.percentile(done["latencies_ms"], (50, 95, 99)).tolist()
+        rate = done["answered"] * turns_per_request / done["wall_seconds"]
+        bare = more.get("bare_turns_per_second")
+        self.served.append(
+            {
+                "model": shape.name, "load": load, "turns_per_request": turns_per_request, "turns_per_second": rate,
+                "over_bare": bare / rate if bare and rate else None, "p50_ms": p50, "p95_ms": p95, "p99_ms": p99,
+                "refused": done["refused"], "failed": done["failed"], **more,
+            }
+        )  # fmt: skip
+
+
+def serve_encoder(scale: Scale, serving: Serving) -> None:
+    """Turns of fixed length, one or many a request, by ever more clients; the bare runtime first."""
+    bundle = write_encoder_bundle(scale.encoder, serving.variant, serving.output / "bundles" / scale.encoder.name)
+    traffic = ExactTraffic(bundle.path_of(bundle.manifest.tokenizer), bundle.manifest.token_limit)
+    mixes = [LengthMix(name=f"{tokens} tokens", least=tokens, most=tokens) for tokens in scale.turn_tokens]
+    bare = {mix.name: _bare_turns_per_second(bundle, serving, traffic, mix, scale.runs) for mix in mixes}
+    for workers in serving.workers:
+        with serving.run(bundle, workers) as server:
+            for mix, size in product(mixes, scale.turns_per_request):
+
+                def send(clients: int, requests: int, mix: LengthMix = mix, size: int = size) -> dict[str, Any]:
+                    items = traffic.items(mix, max(clients, requests) * size)
+                    bodies = [json.dumps({"items": items[at : at + size]}) for at in range(0, len(items), size)]
+                    return serving.send(server.port, "/v1/score_batch", bodies, clients=clients)
+
+                send(8, WARM_UP_REQUESTS * workers)
+                for clients in scale.clients:
+                    done = send(clients, min(scale.requests_per_client * clients, scale.most_turns // size))
+                    serving.keep(
+                        scale.encoder, f"closed loop, {mix.name}", done, size, clients=clients, turn_tokens=mix.least,
+                        workers=workers, bare_turns_per_second=bare[mix.name],
+                    )  # fmt: skip
+
+
+def serve_fed(scale: Scale, shape: Shape, serving: Serving) -> None:
+    """One turn a request with a context of its own: arriving at random at a fixed rate, and by ever more clients."""
+    bundle = write_fed_bundle(shape, serving.variant, serving.output / "bundles" / shape.name)
+    chance = random.Random(0)
+    with serving.run(bundle, 1) as server:
+        for qualities in MEASURED_QUALITIES:
+
+            def send(count: int, qualities: int = qualities, **job: Any) -> dict[str, Any]:
+                return serving.send(server.port, "/v1/score", _fed_bodies(chance, qualities, count), **job)
+
+            common: dict[str, Any] = {"turn_tokens": CONTEXT_TOKENS, "workers": 1}
+            count = max(10, round(scale.requests_per_second * scale.paced_seconds))
+            send(count // 4, per_second=scale.requests_per_second)  # warms up
+            done = send(count, per_second=scale.requests_per_second)
+            load = f"{scale.requests_per_second:g} requests/s at random, {qualities} qualities"
+            serving.keep(shape, load, done, clients=0, **common)
+            for clients in scale.clients:
+                number = max(clients, min(scale.requests_per_client * clients, scale.fed_turns))
+                done = send(number, clients=clients)
+                serving.keep(shape, f"closed loop, {qualities} qualities", done, clients=clients, **common)
+
+
+def _fed_bodies(chance: random.Random, qualities: int, count: int) -> list[str]:
+    """Four turns of 24 words, each a token, with their separators: about CONTEXT_TOKENS."""
+    asked = {"qualities": list(read_follow_ups())[:qualities]}
+    items = []
+    for _ in range(count):
+        *said, response = (" ".join(chance.choices(WORDS, k=CONTEXT_TOKENS // 4 - 1)) for _ in range(4))
+        speakers = ("user", "system", "user")
+        context = [{"speaker": speaker, "text": text} for speaker, text in zip(speakers, said, strict=True)]
+        items.append({"context": context, "response": response})
+    return pack(items, 1, options={"fed": asked})
+
+
+def _bare_turns_per_second(bundle: Bundle, serving: Serving, traffic: ExactTraffic, mix: LengthMix, runs: int) -> float:
+    """Of the rows that the service's own scorer makes of such turns."""
+    backend = open_backend(bundle.path_of(bundle.manifest.graphs[serving.variant].file), serving.device)
+    items = traffic.items(mix, max(BARE_BATCHES))
+    asked = [TurnToScore([Turn(**turn) for turn in item["context"]], item["response"]) for item in items]
+    rows = [pack.rows for pack in EngagementScorer(bundle, backend).encode(asked)]
+    width = -(-max(len(row) for turn in rows for row in turn) // 8) * 8
+    return best_rows_per_second(backend, [pad(rows[:size], width) for size in BARE_BATCHES], runs, axis="query_row")

@@ -1,1 +1,0 @@
-"""Hostile callers, bounded and on loopback only: what they do to the service and to those beside them."""

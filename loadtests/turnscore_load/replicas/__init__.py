@@ -1,1 +1,0 @@
-"""Replicas: three services behind haproxy with one Redis; what callers see when one dies, restarts or slows."""

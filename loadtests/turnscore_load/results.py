@@ -1,0 +1,99 @@
+"""What a scenario measured and claims, as data with machine, command and date, and the one page made of it."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import psutil
+
+from turnscore_load.machine import describe
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One claim about a run, what was found, and whether it holds; None where it was not measured, or is not judged."""
+
+    claim: str
+    found: str
+    holds: bool | None
+
+
+@dataclass(kw_only=True)
+class Result:
+    """What one run of a scenario found. `parts` are its page: sentences and tables in Markdown, in order."""
+
+    scenario: str
+    parts: list[str] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+    data: Any = None
+    """The figures behind the tables, as plain values or dataclasses."""
+    machine: str = field(default_factory=describe)
+    command: str = ""
+    date: str = field(default_factory=lambda: datetime.now(UTC).date().isoformat())
+    load_average: float = field(default_factory=lambda: psutil.getloadavg()[2])
+    """Of the 15 minutes before the run's end."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether no claim failed."""
+        return all(each.holds is not False for each in self.checks)
+
+    def markdown(self) -> str:
+        """The page: where, how and when, the parts, and the claims."""
+        where = f"`{self.command or self.scenario}`, {self.machine}, {self.date}, load average {self.load_average:.1f}."
+        checks = [check_table(self.checks)] if self.checks else []
+        return "\n\n".join([where, *(part for part in self.parts if part), *checks]) + "\n"
+
+    def write(self, file: Path) -> None:
+        """As JSON."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(asdict(self), indent=1, default=str) + "\n", encoding="utf-8")
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int | None = None) -> str:
+    """Columns after the first `texts` are numbers, aligned right; without it, all are words."""
+    words = len(head) if texts is None else texts
+    lines = [head, [*["---"] * words, *["---:"] * (len(head) - words)], *rows]
+    return "\n".join(f"| {' | '.join(each.replace('|', chr(92) + '|') for each in line)} |" for line in lines)
+
+
+def check_table(found: Sequence[Check]) -> str:
+    """The claims as a Markdown table."""
+    words = {True: "yes", False: "NO", None: "-"}
+    return table(["claim", "found", "holds"], [[each.claim, each.found, words[each.holds]] for each in found])
+
+
+def number(value: float | None, digits: int = 0) -> str:
+    """`1,234.5`, or `-`."""
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def spread(values: Sequence[float], digits: int = 1) -> str:
+    """`2.0 (1.5 to 3.1)`: the median, the least and the largest."""
+    return f"{median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+
+
+def in_turn(ways: Mapping[str, Any], rounds: int) -> Iterator[tuple[int, str]]:
+    """Each way once a round, each round begun by another, so that what else the machine does meets all alike."""
+    names = list(ways)
+    for number in range(rounds):
+        start = number % max(1, len(names))
+        yield from ((number, name) for name in [*names[start:], *names[:start]])
+
+
+class MissingMarkersError(Exception):
+    """The page has no place for the result."""
+
+
+def write_between_markers(page: Path, scenario: str, text: str) -> None:
+    """Replaces what is between the scenario's markers on a page. Raises MissingMarkersError where they are missing."""
+    first, last = (f"<!-- {scenario} writes {where} this line -->" for where in ("below", "above"))
+    before, begin, rest = page.read_text(encoding="utf-8").partition(first)
+    _, end, after = rest.partition(last)
+    if not begin or not end:
+        raise MissingMarkersError(f"{page} has no line {first!r} with {last!r} after it")
+    page.write_text(f"{before}{first}\n\n{text.strip()}\n\n{last}{after}", encoding="utf-8")

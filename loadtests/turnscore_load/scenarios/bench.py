@@ -1,0 +1,340 @@
+"""Measures turnscore, the bare runtime and other servers on the same model, in one run of alternating rounds.
+
+The other servers are installed from PyPI into environments of their own.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import typer
+
+from turnscore_load.contenders import VERSIONS, BareProcess, Contender, EngagementRows, foreign_contenders
+from turnscore_load.contenders import turnscore_contenders as ours
+from turnscore_load.generator import Job, drive
+from turnscore_load.machine import usable_cpus
+from turnscore_load.processes import StartError
+from turnscore_load.results import Result, number, table
+from turnscore_load.services import BENTOML
+from turnscore_load.traffic import LENGTH_MIXES, LengthMix
+
+BARE = "bare"
+_CHECKED_TURNS = 16
+_WARM_UP_TURNS = 32
+_WARM_UP_CLIENTS = 16
+_SEARCH_TURNS = 120
+_SINGLE_TURNS = 100
+_MOST_BATCHED_TURNS = 2048
+"""Of a measurement with batches; beyond it 128 clients with batches of 16 would take minutes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One contender in one round, with one mix of lengths and one number of clients; the bare runtime has 0 clients."""
+
+    contender: str
+    mix: str
+    clients: int
+    turns: int
+    """Turns answered."""
+    wall_seconds: float
+    cpu_seconds: float
+    """Of the server's process tree."""
+    client_cpu_seconds: float = 0.0
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+    refused: int = 0
+    """Requests that were refused and came again."""
+    failed: int = 0
+    first_error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """Medians over the rounds."""
+
+    cpu_ms: float
+    """CPU milliseconds per turn, which are CPU seconds per 1,000 turns."""
+    wall_ms: float
+    p50_ms: float
+    p99_ms: float
+    client_share: float
+    """The load generator's part of all CPU seconds."""
+    refused: float
+    failed: float
+
+    @property
+    def turns_per_second(self) -> float:
+        return 1000 / self.wall_ms
+
+
+@dataclass(kw_only=True)
+class Comparison:
+    """Everything that one run measured, and what it could not."""
+
+    labels: dict[str, str] = field(default_factory=dict)
+    """The contenders by key, in the order of the tables."""
+    measurements: list[Measurement] = field(default_factory=list)
+    bare_plans: dict[str, Any] = field(default_factory=dict)
+    bare_single_p50_ms: dict[str, list[float]] = field(default_factory=dict)
+    """Of a batch of one, by mix, a number per round."""
+    not_run: dict[str, str] = field(default_factory=dict)
+
+    def mixes(self) -> list[str]:
+        """The mixes measured, in order."""
+        return list(dict.fromkeys(each.mix for each in self.measurements))
+
+    def rounds(self) -> int:
+        """How many rounds were measured, of the mix that was measured most often."""
+        return max(Counter(each.mix for each in self.measurements if each.contender == BARE).values(), default=0)
+
+    def clients(self) -> list[int]:
+        """The numbers of clients measured, in order."""
+        return sorted({each.clients for each in self.measurements if each.contender != BARE})
+
+    def cell(self, contender: str, mix: str, clients: int = 0) -> Cell | None:
+        """The medians of one contender in one condition; None where it was not measured."""
+        condition = (contender, mix, clients)
+        found = [e for e in self.measurements if (e.contender, e.mix, e.clients) == condition and e.turns]
+        if not found:
+            return None
+        shares = [e.client_cpu_seconds / max(e.client_cpu_seconds + e.cpu_seconds, 1e-9) for e in found]
+        return Cell(
+            cpu_ms=median(1000 * each.cpu_seconds / each.turns for each in found),
+            wall_ms=median(1000 * each.wall_seconds / each.turns for each in found),
+            p50_ms=median(each.p50_ms for each in found),
+            p99_ms=median(each.p99_ms for each in found),
+            client_share=median(shares),
+            refused=median(each.refused for each in found),
+            failed=median(each.failed for each in found),
+        )
+
+    def served_over_bare(self, contender: str, mix: str, clients: int) -> float | None:
+        """CPU seconds per turn, over those of the bare runtime in ideal batches."""
+        served, bare = self.cell(contender, mix, clients), self.cell(BARE, mix)
+        return served.cpu_ms / bare.cpu_ms if served and bare else None
+
+    def throughput_over(self, contender: str, other: str, mix: str, clients: int) -> float | None:
+        """Turns per second, over another contender's."""
+        mine, theirs = self.cell(contender, mix, clients), self.cell(other, mix, clients)
+        return theirs.wall_ms / mine.wall_ms if mine and theirs else None
+
+    def latency_above_bare(self, contender: str, mix: str) -> float | None:
+        """Milliseconds that the median answer to one client takes longer than the bare runtime's batch of one."""
+        served, bare = self.cell(contender, mix, 1), self.bare_single_p50_ms.get(mix)
+        return served.p50_ms - median(bare) if served and bare else None
+
+
+def turns_for(turns: int, mix: LengthMix, clients: int, turns_per_request: int = 1) -> int:
+    """Turns of a measurement: whole requests, some for each client; fewer for one client, who takes longer for them."""
+    wanted = turns * mix.turns_factor / (4 if clients == 1 else 1)
+    in_flight = clients * turns_per_request
+    least = 3 * in_flight if turns_per_request == 1 else max(in_flight, min(2 * in_flight, _MOST_BATCHED_TURNS))
+    return -(-round(max(wanted, least)) // turns_per_request) * turns_per_request
+
+
+def main(
+    serving: Annotated[Path, typer.Option(help="Folder of the serving environment's programs.")] = BENTOML.parent,
+    output: Annotated[Path, typer.Option(help="Folder for environments, logs and the plot.")] = Path("build/bench"),
+    rounds: Annotated[int, typer.Option(min=1)] = 3,
+    turns: Annotated[int, typer.Option(min=50, help="Mixed turns a measurement.")] = 300,
+    clients: Annotated[str, typer.Option(help="Numbers of clients.")] = "1,8,32,128",
+    mixes: Annotated[str, typer.Option(help="Mixes of lengths: short, mixed, long.")] = "short,mixed,long",
+    only: Annotated[str, typer.Option(help="Keys of the contenders to measure; all when empty.")] = "",
+    plot: Annotated[Path, typer.Option(help="SVG of CPU and throughput; relative to the page.")] = Path("servers.svg"),
+) -> Result:
+    """Measure CPU and wall seconds per 1,000 turns, alternating; `make bench-quick` takes few rounds of one mix."""
+    output = output.resolve()
+    rows, found = EngagementRows(), Comparison()
+    chosen = [LENGTH_MIXES[each] for each in mixes.split(",") if each]
+    crowds = [int(each) for each in clients.split(",") if each]
+    contenders = ours(serving / "bentoml", rows.bundle.folder, output / "servers" / "turnscore", {})
+    if any(not each.startswith("turnscore") for each in only.split(",")):
+        contenders += foreign_contenders(output, rows)
+    bare = BareProcess(serving / "python", rows, usable_cpus(), output)
+    entered = [each for each in contenders if not only or each.key in only.split(",")]
+    try:
+        for mix in chosen:
+            searched = rows.traffic.items(mix, round(_SEARCH_TURNS * mix.turns_factor))
+            found.bare_plans[mix.name] = bare.order("find_best", mix.name, searched)
+            typer.echo(f"bare runtime, {mix.name}: best with {found.bare_plans[mix.name]['best']}")
+        entered = [each for each in entered if _enters(each, chosen, bare, rows, found)]
+        for number_ in range(rounds):
+            order = [*entered[number_ % max(1, len(entered)) :], *entered[: number_ % max(1, len(entered))]]
+            for mix in chosen:
+                _measure_bare(mix, turns, bare, rows, found)
+                for each in crowds:
+                    typer.echo(f"round {number_ + 1} of {rounds}: {mix.name}, {each} clients")
+                    for contender in order:
+                        _measure(
+                            contender, mix, each, turns_for(turns, mix, each, contender.turns_per_request), rows, found
+                        )
+    finally:
+        bare.process.stop()
+        for contender in contenders:
+            contender.server.stop()
+    draw(found, output / plot.name)
+    return Result(scenario="bench", parts=report(found, str(plot)), data=found)
+
+
+def _enters(
+    contender: Contender, mixes: Sequence[LengthMix], bare: BareProcess, rows: EngagementRows, found: Comparison
+) -> bool:
+    """Whether it starts, answers rightly and takes a few turns of each mix; else `found` has the reason."""
+    typer.echo(f"starting {contender.label}")
+    try:
+        contender.prepare()
+        if not contender.server.is_running:
+            contender.server.start()
+        _check(contender, mixes[0], bare, rows)
+        for mix in mixes:
+            _drive(contender, rows.traffic.items(mix, _WARM_UP_TURNS * contender.turns_per_request), _WARM_UP_CLIENTS)
+    except StartError as error:
+        found.not_run[contender.label] = str(error)
+        typer.echo(f"{contender.label} cannot be run: {error}")
+        return False
+    found.labels[contender.key] = contender.label
+    return True
+
+
+def _check(contender: Contender, mix: LengthMix, bare: BareProcess, rows: EngagementRows) -> None:
+    """Raises StartError where the contender's answers are not the expected ones."""
+    items = rows.traffic.items(mix, _CHECKED_TURNS)
+    expect = contender.expect
+    expected = expect(rows.of(items)) if expect else bare.order("run_best", mix.name, items)["values"]
+    replies = _drive(contender, items, 1, keeps_replies=True)["replies"]
+    values = [value for reply in replies for value in contender.read(json.loads(reply))]
+    if len(values) != len(expected):
+        raise StartError(f"gives {len(values)} values where {len(expected)} are right")
+    if not (distance := contender.distance(values, expected)) <= contender.tolerance:
+        raise StartError(f"answers wrongly: what it gives is off by {distance:.4f}")
+
+
+def _drive(contender: Contender, items: Sequence[Any], clients: int, *, keeps_replies: bool = False) -> dict[str, Any]:
+    size = contender.turns_per_request
+    bodies = [contender.body(items[at : at + size]) for at in range(0, len(items), size)]
+    job = Job(
+        port=contender.port, path=contender.path, bodies=bodies, api=contender.api, clients=clients,
+        keeps_replies=keeps_replies,
+    )  # fmt: skip
+    return drive(contender.server, job)
+
+
+def _measure_bare(mix: LengthMix, turns: int, bare: BareProcess, rows: EngagementRows, found: Comparison) -> None:
+    items = rows.traffic.items(mix, round(turns * mix.turns_factor))
+    took = bare.order("run_best", mix.name, items)
+    del took["values"]
+    found.measurements.append(Measurement(contender=BARE, mix=mix.name, clients=0, turns=len(items), **took))
+    single = bare.order("run_singly", mix.name, rows.traffic.items(mix, _SINGLE_TURNS))
+    found.bare_single_p50_ms.setdefault(mix.name, []).append(single["p50_ms"])
+
+
+def _measure(
+    contender: Contender, mix: LengthMix, clients: int, count: int, rows: EngagementRows, found: Comparison
+) -> None:
+    try:
+        done = _drive(contender, rows.traffic.items(mix, count), clients)
+    except StartError as error:
+        found.not_run[f"{contender.label}, {mix.name}, {clients} clients"] = str(error)
+        return
+    latencies = sorted(done.pop("latencies_ms"))
+    counted = {name: done[name] for name in ("wall_seconds", "cpu_seconds", "client_cpu_seconds", "refused", "failed")}
+    found.measurements.append(
+        Measurement(
+            contender=contender.key, mix=mix.name, clients=clients,
+            turns=done["answered"] * contender.turns_per_request, p50_ms=median(latencies),
+            p99_ms=latencies[int(0.99 * len(latencies))], first_error=done["first_error"], **counted,
+        )
+    )  # fmt: skip
+
+
+def report(found: Comparison, plot: str) -> list[str]:
+    """The parts of the page; `plot` is the plot's address, seen from the page."""
+    parts = [f"{VERSIONS}. Medians of {found.rounds()} rounds.", "### Ratios", ratios(found)]
+    parts.append(f"![CPU and throughput]({plot})")
+    for name in found.mixes():
+        mix = LENGTH_MIXES[name]
+        parts += [f"### {name.capitalize()}: {mix.least} to {mix.most} tokens per turn", _mix_table(found, name)]
+    return [*parts, "### What could not be run", not_run(found.not_run)]
+
+
+def ratios(found: Comparison) -> str:
+    """Served over bare, throughput over each other server, latency above bare: every mix and number of clients."""
+    others = [key for key in found.labels if not key.startswith("turnscore")]
+    rows = []
+    for mix in found.mixes():
+        for clients in found.clients():
+            for key in found.labels:
+                if not key.startswith("turnscore") or found.cell(key, mix, clients) is None:
+                    continue
+                above = found.latency_above_bare(key, mix) if clients == 1 and key != "turnscore-16" else None
+                throughputs = [number(found.throughput_over(key, other, mix, clients), 1) for other in others]
+                over_bare = number(found.served_over_bare(key, mix, clients), 2)
+                rows.append([mix, str(clients), found.labels[key], over_bare, number(above, 1), *throughputs])
+    head = ["lengths", "clients", "", "CPU, served over bare", "p50 above bare, ms"]
+    return table([*head, *(f"turns/s over {found.labels[key]}" for key in others)], rows, texts=3)
+
+
+def _mix_table(found: Comparison, mix: str) -> str:
+    head = ["", "clients", "CPU s / 1,000 turns", "over bare", "turns/s", "p50 ms", "p99 ms"]
+    bare, rows = found.cell(BARE, mix), []
+    if bare:
+        rows.append(["bare runtime, ideal batches", "", *_cells(bare, bare)[:3], *["-"] * 5])
+    for clients in found.clients():
+        for key, label in found.labels.items():
+            if cell := found.cell(key, mix, clients):
+                rows.append([label, str(clients), *_cells(cell, bare)])
+    return table([*head, "client's share of CPU", "refused", "failed"], rows, texts=1)
+
+
+def _cells(cell: Cell, bare: Cell | None) -> list[str]:
+    return [
+        number(cell.cpu_ms, 2),
+        number(cell.cpu_ms / bare.cpu_ms if bare else None, 2),
+        number(cell.turns_per_second),
+        number(cell.p50_ms, 1),
+        number(cell.p99_ms, 1),
+        f"{100 * cell.client_share:.1f} %",
+        number(cell.refused),
+        number(cell.failed),
+    ]
+
+
+def not_run(reasons: Mapping[str, str]) -> str:
+    """What was left out, with the end of each reason."""
+    if not reasons:
+        return "Everything was run."
+    told = {what: " ".join(why.split())[-300:].replace("`", "'") for what, why in reasons.items()}
+    return "\n".join(f"- {what}: `{why}`" for what, why in told.items())
+
+
+def draw(found: Comparison, path: Path) -> None:
+    """CPU per turn and throughput by the number of clients, a column per mix; the same figures give the same bytes."""
+    from matplotlib import rcParams
+    from matplotlib.figure import Figure
+
+    if not (mixes := found.mixes()):
+        return
+    rcParams["svg.hashsalt"] = "turnscore"
+    figure = Figure(figsize=(4.2 * len(mixes), 7), layout="constrained")
+    panels = figure.subplots(2, len(mixes), squeeze=False)
+    for column, mix in enumerate(mixes):
+        for row, (label, name) in enumerate((("CPU ms per turn", "cpu_ms"), ("turns per second", "turns_per_second"))):
+            panel = panels[row][column]
+            if bare := found.cell(BARE, mix):
+                panel.axhline(getattr(bare, name), color="black", linestyle="--", label="bare runtime, ideal batches")
+            for key, shown in found.labels.items():
+                cells = {clients: found.cell(key, mix, clients) for clients in found.clients()}
+                points = {clients: getattr(cell, name) for clients, cell in cells.items() if cell}
+                panel.plot(list(points), list(points.values()), marker="o", label=shown)
+            panel.set_xscale("log", base=2)
+            panel.set_xticks(found.clients(), [str(each) for each in found.clients()])
+            panel.set(xlabel="clients", ylabel=label, title=mix)
+            panel.set_ylim(bottom=0)
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    figure.savefig(path, metadata={"Date": None})

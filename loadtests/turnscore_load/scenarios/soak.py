@@ -1,0 +1,94 @@
+"""Watches a service's memory, file handles and threads under a long load of Locust's users; growth is a failure."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from matplotlib.figure import Figure as Canvas
+
+from turnscore_load.machine import LOOPBACK
+from turnscore_load.results import Check, Result
+from turnscore_load.sampling import (
+    FIGURES,
+    ProcessesChangedError,
+    Sample,
+    Sampler,
+    Window,
+    growths,
+    soak_windows,
+    write_csv,
+)  # fmt: skip
+from turnscore_load.scenarios.steady import (
+    REPORTS,
+    BudgetFile,
+    GrpcPort,
+    Host,
+    LocustRun,
+    Mix,
+    Pace,
+    Port,
+    Program,
+    Reports,
+    Scorers,
+    announced_target,
+)  # fmt: skip
+from turnscore_load.services import BENTOML
+from turnscore_load.users.budgets import BUDGETS, DEFAULT_MIX
+
+_SETTINGS = {"TURNSCORE_CACHE__LOCAL_MAX_BYTES": str(2 * 1024 * 1024)}
+"""Of a service that is started for it: its cache is full before the first window, and hides no growth."""
+_SAMPLE_SECONDS = 1.0
+_LEAST_SAMPLES = 100
+"""In a run too short for one a second."""
+
+
+def main(
+    minutes: Annotated[float, typer.Option(min=0.2, max=120, help="Duration in minutes.")] = 15.0,
+    mix: Mix = DEFAULT_MIX,
+    pace: Pace = 1.0,
+    scorers: Scorers = "",
+    budgets: BudgetFile = BUDGETS,
+    host: Host = LOOPBACK,
+    port: Port = 3000,
+    grpc_port: GrpcPort = 50_051,
+    bentoml: Program = BENTOML,
+    reports: Reports = REPORTS,
+) -> Result:
+    """Compare the first window of a long load with the last. Writes soak_samples.csv and soak.png, too."""
+    seconds = 60 * minutes
+    options: dict[str, object] = {"mix": mix, "pace": pace, "scorers": scorers, "budgets": budgets}
+    run = LocustRun(shape="soak", seconds=seconds, reports=reports, options=options)
+    with announced_target(host, port, bentoml, reports, grpc_port, _SETTINGS) as service:
+        processes = service.processes()
+        with Sampler(processes, min(_SAMPLE_SECONDS, seconds / _LEAST_SAMPLES)) as sampler:
+            code = run.run(service)
+        first, last = soak_windows(seconds)
+        checks = [Check("every budget is kept", f"exit {code}", code == 0)]
+        try:
+            sampler.check()
+            if {each.pid for each in service.processes()} != {each.pid for each in processes}:
+                raise ProcessesChangedError("the service's processes are not those that it began with")
+            found = growths(sampler.samples, first, last)
+            checks += [Check(f"{each.figure.name} did not grow", str(each), each.is_kept) for each in found]
+        except (ProcessesChangedError, ValueError) as error:
+            checks.append(Check("the service could be watched", str(error), False))
+    write_csv(sampler.samples, reports / "soak_samples.csv")
+    _plot(sampler.samples, (first, last), reports / "soak.png")
+    windows = f"Medians of seconds {first[0]:.0f} to {first[1]:.0f} and {last[0]:.0f} to {last[1]:.0f}."
+    return Result(scenario="soak", parts=[windows, f"Reports: {reports}/soak.html, soak.png"], checks=checks)
+
+
+def _plot(samples: Sequence[Sample], windows: Sequence[Window], file: Path) -> None:
+    """One panel a figure, the compared windows shaded."""
+    canvas = Canvas(figsize=(8, 7), layout="constrained")
+    panels = canvas.subplots(len(FIGURES), 1, sharex=True)
+    minutes = [sample.seconds / 60 for sample in samples]
+    for panel, figure in zip(panels, FIGURES, strict=True):
+        panel.plot(minutes, [figure.read(sample) for sample in samples], linewidth=1)
+        panel.set_ylabel(f"{figure.name} {figure.unit and f'({figure.unit})'}")
+        panel.set_ylim(bottom=0)
+        for begin, end in windows:
+            panel.axvspan(begin / 60, end / 60, alpha=0.15)
+    panels[-1].set_xlabel("minutes")
+    canvas.savefig(file)

@@ -1,1 +1,0 @@
-"""What a shadow version costs callers, beside a service without one."""

@@ -1,1 +1,0 @@
-"""`make soak`: memory, handles and threads under a long load."""

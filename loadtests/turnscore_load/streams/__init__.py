@@ -1,1 +1,0 @@
-"""`make streams`: very many live conversations at once."""

@@ -1,0 +1,105 @@
+"""The one process runner: what is started becomes ready, is paused, killed, started again, and ended."""
+
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from redis.exceptions import RedisError
+from support.conditions import wait_until
+from turnscore_load.machine import ForeignHostError, busy_remark, describe, free_port, port_of
+from turnscore_load.processes import Process, StartError, answers, redis_process, run_quietly, running, started
+from turnscore_load.scenarios.cache import faults, redis_client
+
+SERVER = """
+import sys, subprocess
+from http.server import BaseHTTPRequestHandler, HTTPServer
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/ready" else 404)
+        self.end_headers()
+HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def server(folder: Path, ready: str = "/ready") -> Process:
+    port = free_port()
+    return Process([sys.executable, "-c", SERVER, port], folder, port=port, ready=ready)
+
+
+def test_a_server_is_paused_started_again_at_its_port_and_ended_with_its_children(tmp_path: Path):
+    with started(server(tmp_path)) as process:
+        assert answers(process.port, "/ready")
+        assert process.cpu_seconds() > 0
+        process.pause()
+        wait_until(lambda: {each.status() for each in process.tree()} == {psutil.STATUS_STOPPED})
+        process.resume()
+        process.kill()
+        assert not process.is_running
+        process.start()
+        tree = process.tree()
+        assert len(tree) == 2
+    assert not any(each.is_running() for each in tree)
+
+
+def test_a_process_that_ends_instead_of_becoming_ready_is_reported_with_its_log(tmp_path: Path):
+    command = [sys.executable, "-c", "import sys; sys.exit('no such model')"]
+    with pytest.raises(StartError, match="ended with 1: no such model"), running(command, tmp_path, ready="/ready"):
+        raise AssertionError("it is not ready")
+
+
+def test_a_program_that_is_missing_or_fails_is_named(tmp_path: Path):
+    with pytest.raises(StartError, match="none cannot be started"):
+        Process([tmp_path / "none"], tmp_path).start()
+    with pytest.raises(StartError, match=r"ended with 1: .*nothing works"):
+        run_quietly([sys.executable, "-c", "raise SystemExit('nothing works')"])
+
+
+def test_settings_of_the_caller_are_left_out_of_a_clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TURNSCORE_WORKERS", "7")
+    code = "import os, json; print(json.dumps([os.environ.get(n) for n in ('TURNSCORE_WORKERS', 'TURNSCORE_MODELS')]))"
+    process = Process(
+        [sys.executable, "-c", code], tmp_path, environment={"TURNSCORE_MODELS": "own"}, clean=True, talks=True
+    )
+    process.start()
+    assert process.read_answer() == [None, "own"]
+    with pytest.raises(StartError, match="ended"):
+        process.read_answer()
+    process.stop()
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_a_redis_recovers_from_every_fault(tmp_path: Path, place: int):
+    with started(redis_process(tmp_path)) as redis:
+        begin, end = list(faults(redis).values())[place]
+        begin()
+        with redis_client(redis.port) as client, pytest.raises(RedisError):
+            client.set("key", "value")
+        end()
+        with redis_client(redis.port) as client:
+            assert client.set("key", "value")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://example.org:3000", "https://127.0.0.1:3000", "http://127.0.0.1", "http://localhost:3000",
+     "http://127.0.0.1:0", "http://a@127.0.0.1:3000", "http://127.0.0.2:3000", ""],
+)  # fmt: skip
+def test_load_goes_to_this_machine_alone(url: str):
+    with pytest.raises(ForeignHostError):
+        port_of(url)
+    assert port_of("http://127.0.0.1:3000") == 3000
+
+
+def test_a_busy_machine_is_named_where_a_budget_was_broken():
+    assert busy_remark([], 9.0, 2, 0.5) == ""
+    assert busy_remark(["slow"], 0.9, 2, 0.01) == ""
+    assert "load average 1.1 on 2 CPUs" in busy_remark(["slow"], 1.1, 2, 0.0)
+    assert "6 % of the CPUs' time" in busy_remark(["slow"], 0.0, 2, 0.06)
+
+
+def test_the_machine_is_described_by_its_cpu_and_what_matters_of_its_features(tmp_path: Path):
+    (tmp_path / "cpuinfo").write_text("model name\t: AMD EPYC\nflags\t\t: fpu avx512_vnni amx_int8\n")
+    assert describe(tmp_path / "cpuinfo").endswith(" cores of AMD EPYC (AVX-512 VNNI, AMX int8)")
+    assert describe(tmp_path / "none").endswith(" cores of an unknown CPU")

@@ -1,0 +1,70 @@
+"""`loadtests/run.py`: every scenario is found by its name, and the exit code is the verdict of its claims."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import run
+from turnscore_load.results import Check, Result
+
+ROOT = Path(__file__).parents[3]
+SCENARIOS = {
+    "bench", "cache", "cluster-corpus", "corpus", "equal", "fed", "gpu", "hooks", "hostile", "latency", "observability",
+    "overload", "profile", "references", "replicas", "replicas-throughput", "scorers", "shadow", "soak", "start",
+    "steady", "streams", "switches", "telemetry",
+}  # fmt: skip
+
+
+@pytest.fixture
+def outcome(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Check]:
+    """The claims of a scenario of the name `latency` that is made up."""
+    checks: list[Check] = []
+
+    def main(rounds: int = 1) -> Result:
+        return Result(scenario="latency", parts=[f"{rounds} rounds"], checks=checks)
+
+    monkeypatch.setattr(run, "import_module", lambda _: SimpleNamespace(main=main))
+    monkeypatch.setattr(run.signal, "signal", lambda *_: None)
+    monkeypatch.chdir(tmp_path)
+    return checks
+
+
+def test_every_scenario_is_listed_with_what_it_does(capsys: pytest.CaptureFixture[str]):
+    assert set(run.scenarios()) == SCENARIOS
+    assert all(len(sentence) > 20 for sentence in run.scenarios().values())
+    assert run.main([]) == 0
+    assert run.main(["wave"]) == 2
+    assert "cluster-corpus" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("holds", "code"), [(True, 0), (None, 0), (False, 1)])
+def test_the_exit_code_is_the_verdict_and_the_figures_are_kept(outcome: list[Check], holds: bool | None, code: int):
+    outcome.append(Check("it holds", "so much", holds))
+    Path("page.md").write_text("<!-- latency writes below this line -->\n<!-- latency writes above this line -->")
+    words = ["latency", "--rounds", "3", "--page", "page.md", "--machine=an abacus", "--results", "kept"]
+    assert run.main(words) == code
+    stored = json.loads(Path("kept/latency.json").read_text())
+    assert (stored["machine"], stored["parts"]) == ("an abacus", ["3 rounds"])
+    assert stored["command"].startswith("loadtests/run.py latency --rounds 3 --page page.md")
+    assert "| it holds | so much |" in Path("page.md").read_text()
+    assert Path("build/load/latency.md").read_text() in Path("page.md").read_text() + "\n"
+
+
+def test_an_option_that_is_not_known_is_refused(outcome: list[Check], capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        run.main(["latency", "--wave", "3"])
+    assert ended.value.code == 2
+    assert "--wave" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("scenario", "host"), [("steady", "example.org"), ("soak", "10.0.0.1"), ("overload", "localhost")]
+)
+def test_load_for_another_machine_is_refused(scenario: str, host: str, tmp_path: Path):
+    command = [sys.executable, ROOT / "loadtests" / "run.py", scenario, "--host", host, "--reports", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 1
+    assert "load goes to http://127.0.0.1:PORT only" in done.stderr
