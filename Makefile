@@ -150,12 +150,12 @@ RUNNER = $(if $(filter corpus cluster-corpus,$(SCENARIO)),$(RAY),$(if $(filter g
 bench load: $(SERVE)/.ready $$(RUNNER)/.ready
 	RAY_worker_niceness=0 $(RUNNER)/bin/python loadtests/run.py $(SCENARIO) $(ARGS)
 load:  ## Runs a load test, on the service at port 3000 or on its own: SCENARIO=steady, soak, overload, ... ARGS="--seconds 60"
-bench:  ## Measures, beside the bare runtime where there is one: SCENARIO=bench, cache, corpus, fed, ... ARGS="--page docs/benchmarks.md"
+bench:  ## Measures, beside the bare runtime where there is one: SCENARIO=bench, cache, corpus, fed, ... ARGS="--results results"
 
 bench-quick: $(SERVE)/.ready $(DEV)/.ready  ## Runs a short `make bench`: mixed lengths, 1 and 32 clients
 	$(DEV)/bin/python loadtests/run.py bench --rounds 2 --turns 200 --mixes mixed --clients 1,32 $(ARGS)
 
-bench-gpu: $(GPU)/.ready  ## Measures models, torch and the service on a GPU: DEVICE=cuda:0 WORKERS=1,4 ARGS="--page docs/benchmarks.md"
+bench-gpu: $(GPU)/.ready  ## Measures models, torch and the service on a GPU: DEVICE=cuda:0 WORKERS=1,4 ARGS="--results results"
 	$(GPU)/bin/python loadtests/run.py gpu --device $(DEVICE) --workers $(WORKERS) --serving $(GPU)/bin $(ARGS)
 
 test-gpu-tiny: $(DEV)/.ready  ## Tests that `make bench-gpu` works, with tiny models on the CPU, in half a minute

@@ -44,7 +44,7 @@ _AT_WORK = ("turnscore_items_in_flight", "turnscore_tokens_in_flight", "turnscor
 MOST_P99_MS = 1000.0
 """What a chatbot may wait for the scores of its turn before it is felt. Chosen."""
 MOST_STREAM_KIB = 128.0
-"""Memory of one open stream. Chosen, about twice what was measured (docs/loadtests.md)."""
+"""Memory of one open stream. Chosen, about twice what was measured (docs/benchmarks.md)."""
 MOST_GROWTH = 0.02
 """Memory is a high-water mark; as in the soak."""
 _KIB, _MIB = 1024, 1024 * 1024
