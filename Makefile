@@ -96,15 +96,14 @@ HELM = $(firstword $(wildcard build/tools/helm) helm)
 GENERATE_schema = $(DEV)/bin/python -m turnscore_service.api.http.openapi_document docs/openapi.json
 GENERATE_proto = $(call generate_proto,clients)
 GENERATE_client = $(DEV)/bin/python clients/sync_twins.py
-GENERATE_page = cp clients/javascript/src/*.js service/turnscore_service/api/page/static/turnscore/
 GENERATE_observability = $(DEV)/bin/python deploy/observability/write.py
 GENERATE_manifests = for kind in none:fixed keda:autoscaled; do $(HELM) template turnscore deploy/helm/turnscore \
 	--set autoscaling.kind=$${kind%:*} > deploy/kubernetes/$${kind\#*:}.yaml || exit 1; done
 GENERATE_screenshots = PYTHONPATH=tests:loadtests $(DEV)/bin/python -m support.screenshots docs/page
 GENERATE_reading = $(DEV)/bin/python -m turnscore_exporters.quality.reading_page docs/reading-the-scores.md
 GENERATE_scores = PYTHONPATH=tests:loadtests $(DEV)/bin/python -m support.score_table
-WHAT ?= schema proto client page observability
-generate: $(DEV)/.ready  ## Writes what is made of other files: WHAT="schema proto client page observability manifests screenshots reading scores"
+WHAT ?= schema proto client observability
+generate: $(DEV)/.ready  ## Writes what is made of other files: WHAT="schema proto client observability manifests screenshots reading scores"
 	$(foreach what,$(WHAT),$(if $(GENERATE_$(what)),$(GENERATE_$(what)),$(error nothing generates $(what))) &&) true
 
 wheels: $(SERVE)/.ready  ## Builds the wheels of all distributions into dist/

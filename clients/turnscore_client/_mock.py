@@ -399,9 +399,6 @@ class AsyncMockGrpcChannel:
         """Has nothing to close."""
 
 
-# `make generate WHAT=client` made this of _async/mock_connections.py: change that file.
-
-
 class MockLine:
     """A line to a conversation of the mock."""
 

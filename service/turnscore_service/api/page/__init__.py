@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.abc import Traversable
 from importlib.resources import files
+from pathlib import Path
 
 from starlette.responses import Response
 
@@ -14,6 +15,8 @@ from turnscore_service.api.http.schema import Endpoint
 from turnscore_service.settings.api import HttpSettings
 from turnscore_service.settings.service import Settings
 
+_CLIENT = Path(__file__).parents[4] / "clients/javascript/src"
+"""The JavaScript client in a checkout; in a wheel it lies in `static/turnscore/` (hatch_build.py)."""
 FIRST = "index.html"
 """What stands at `/`; everything else is at `/page/` and its name."""
 _MEDIA_TYPES = {
@@ -35,10 +38,11 @@ class PageFile:
 
 def read_page() -> Mapping[str, PageFile]:
     """Every file of the page, by its name below `static/`, such as `turnscore/client.js`."""
-    return dict(_walk(files(__name__).joinpath("static"), ""))
+    page = dict(_walk(files(__name__).joinpath("static"), ""))
+    return page if "turnscore/client.js" in page else {**page, **dict(_walk(_CLIENT, "turnscore/"))}
 
 
-def _walk(folder: Traversable, above: str) -> Iterator[tuple[str, PageFile]]:
+def _walk(folder: Traversable | Path, above: str) -> Iterator[tuple[str, PageFile]]:
     for each in folder.iterdir():
         name = above + each.name
         if each.is_dir():
