@@ -10,7 +10,7 @@ from support.dealing import pytest_collection_modifyitems, pytest_sessionstart, 
 from support.fakes import FakeScorer, loaded_fake
 from turnscore_core.inference.devices import Device, ThisMachine, choose_devices
 from turnscore_core.inference.onnx_backend import DeviceError
-from turnscore_service.api.http.app import HttpApi
+from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_service.settings.service import Settings
@@ -71,7 +71,7 @@ def serve() -> ServeFakes:
         runtime = Runtime(settings or Settings(), load=lambda _: loaded, load_candidate=lambda *_: versions)
         runtime.start()
         await runtime.wait_until_loaded()
-        transport = httpx.ASGITransport(HttpApi(runtime), raise_app_exceptions=False)
+        transport = httpx.ASGITransport(create_app(runtime), raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
             try:
                 yield client, runtime

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from turnscore_service._patches.bentoml_metrics import FullDiskError, refuse_full_disk
 from turnscore_service._patches.uvicorn_websocket import install_protocols
 from turnscore_service.api.grpc.server import GrpcServer, UnusableCertificateError
-from turnscore_service.api.http.app import HttpApi
+from turnscore_service.api.http.app import create_app
 from turnscore_service.api.http.exchange import serving_with
 from turnscore_service.auth.access import UnusableKeysError
 from turnscore_service.lifecycle.admin import AdminSocket, UnusableFolderError, prepare_folder, unusable
@@ -59,7 +59,7 @@ _SUPERVISOR = os.getppid()
 _SETTINGS = read_settings()
 set_up_logging(_SETTINGS.log_level)  # BentoML has set its own up before; so its supervisor's lines are JSON too
 _RUNTIME, _GRPC = _prepare(_SETTINGS)
-_API = HttpApi(_RUNTIME)
+_API = create_app(_RUNTIME)
 install_protocols(serving_with(_SETTINGS, _API))
 _LOGGER = logging.getLogger("turnscore.bento")
 

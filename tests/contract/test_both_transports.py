@@ -12,7 +12,7 @@ from conftest import ServeFakes
 from support.fakes import NOT_A_NUMBER, POISON, FakeEncoder, FakeScorer
 from support.grpc_messages import METHODS, message_of
 from support.grpc_serving import error_of, grpc_stub, settings_with
-from turnscore_service.api.http.app import HttpApi
+from turnscore_service.api.http.app import create_app
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ERROR_TABLE, ErrorReply, Limits
 from turnscore_wire.v1 import to_fields, turnscore_pb2
@@ -112,7 +112,7 @@ class Transports:
 @pytest.fixture
 async def transports() -> AsyncIterator[Transports]:
     async with grpc_stub(settings_of_small(), fake=FakeScorer(), encoder=FakeEncoder()) as (stub, runtime):
-        transport = httpx.ASGITransport(HttpApi(runtime))
+        transport = httpx.ASGITransport(create_app(runtime))
         async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
             yield Transports(client, stub)
 
@@ -203,7 +203,7 @@ async def test_scores_are_the_same_to_the_last_bit(serve: ServeFakes):
 
     fields = {"response": "a b c d e f g"}
     async with grpc_stub(settings_with(cache={"ttl_seconds": 0}), fake=Third()) as (stub, runtime):
-        transport = httpx.ASGITransport(HttpApi(runtime))
+        transport = httpx.ASGITransport(create_app(runtime))
         async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
             over_http = json.loads((await client.post("/v1/score", json=fields)).content)["scores"]["fake"]
         over_grpc = (await stub.Score(turnscore_pb2.ScoreRequest(**fields))).scores["fake"]

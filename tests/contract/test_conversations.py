@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY
 from support.conditions import until
 from support.fakes import FakeScorer
 from support.listening import listening
-from turnscore_service.api.http.app import HttpApi
+from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.api import HttpSettings
 from turnscore_service.settings.service import ConversationSettings, Settings
@@ -32,7 +32,7 @@ def talk(serve: ServeFakes) -> Serve:
     async def start(settings: Settings | None = None, **scorers: Any) -> AsyncIterator[tuple[str, Runtime]]:
         async with (
             serve(settings, **(scorers or {"fake": FakeScorer()})) as (_, runtime),
-            listening(HttpApi(runtime), settings) as address,
+            listening(create_app(runtime), settings) as address,
         ):
             yield address, runtime
 

@@ -8,7 +8,7 @@ import pytest
 from conftest import ServeFakes
 from support.fakes import NOT_A_NUMBER, POISON, FakeScorer
 from turnscore_models import BundleError
-from turnscore_service.api.http.app import HttpApi
+from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import AdmissionSettings, Settings
 from turnscore_wire import ERROR_TABLE, ErrorCode, ErrorReply, Limits
@@ -106,7 +106,7 @@ async def test_a_refused_bundle_leaves_the_service_not_ready_with_the_reason():
     runtime = Runtime(Settings(), load=refuse)
     runtime.start()
     await runtime.wait_until_loaded()
-    transport = httpx.ASGITransport(HttpApi(runtime))
+    transport = httpx.ASGITransport(create_app(runtime))
     async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
         assert (await client.get("/livez")).status_code == 200
         for response in (

@@ -23,7 +23,7 @@ from turnscore_load.scenarios.hostile import open_conversation
 from turnscore_models import starter_bundles
 from turnscore_service.api.calls import decode
 from turnscore_service.api.grpc.server import GrpcServer
-from turnscore_service.api.http.app import HttpApi
+from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 from turnscore_wire import DialogueRequest
@@ -81,7 +81,7 @@ async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Open
     runtime.start()
     await server.start()
     await runtime.wait_until_loaded()
-    async with listening(HttpApi(runtime)) as address:
+    async with listening(create_app(runtime)) as address:
         yield Opened(runtime, f"http://{address}", f"127.0.0.1:{server.port}")
     await server.stop()
     await runtime.stop()

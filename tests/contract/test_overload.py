@@ -10,7 +10,7 @@ from conftest import ServeFakes
 from prometheus_client import REGISTRY
 from support.conditions import until
 from support.fakes import FakeScorer, loaded_fake
-from turnscore_service.api.http.app import HttpApi
+from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import AdmissionSettings, RuntimeSettings, Settings
 
@@ -135,7 +135,7 @@ async def test_a_process_whose_runtime_cannot_be_revived_ends_for_its_supervisor
     runtime = Runtime(settings, load=lambda _: {"fake": loaded_fake(scorer)}, exit_process=codes.append)
     runtime.start()
     await runtime.wait_until_loaded()
-    transport = httpx.ASGITransport(HttpApi(runtime))
+    transport = httpx.ASGITransport(create_app(runtime))
     async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
         [hung] = await asyncio.gather(*asks(client, 1))
         await until(lambda: codes)

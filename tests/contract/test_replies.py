@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY
 from starlette.types import ASGIApp
 from support.fakes import POISON, FakeScorer
 from turnscore_core.loaded_scorer import TokenizingPace
-from turnscore_service.api.http.app import HttpApi
+from turnscore_service.api.http.app import create_app
 from turnscore_service.settings.service import Settings
 from turnscore_wire import BatchReply, DialogueReply, ErrorReply, ModelsReply, ScoreReply
 
@@ -174,7 +174,7 @@ async def test_a_caller_that_leaves_is_counted_and_its_turn_is_not_computed(serv
         busy = asyncio.create_task(client.post("/v1/score", json={"response": "a b c"}))
         await asyncio.to_thread(scorer.started.wait, 30)
         body = {"type": "http.request", "body": b'{"response": "a b c d e"}'}
-        await call_and_leave(HttpApi(runtime), body, {"type": "http.disconnect"})
+        await call_and_leave(create_app(runtime), body, {"type": "http.disconnect"})
         scorer.gate.set()
         assert (await busy).status_code == 200
     assert scorer.batches == [[3]]
@@ -185,7 +185,7 @@ async def test_a_caller_that_leaves_while_sending_is_no_error(serve: ServeFakes,
     before = departed_calls()
     async with serve(fake=FakeScorer()) as (_, runtime):
         half = {"type": "http.request", "body": b'{"resp', "more_body": True}
-        await call_and_leave(HttpApi(runtime), half, {"type": "http.disconnect"})
+        await call_and_leave(create_app(runtime), half, {"type": "http.disconnect"})
     assert departed_calls() == before + 1
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 

@@ -13,7 +13,7 @@ from support.conditions import until
 from support.fakes import FakeScorer
 from support.grpc_serving import error_of, grpc_server, grpc_stub, settings_with
 from turnscore_service.api.grpc.endpoints import SERVICE
-from turnscore_service.api.http.app import HttpApi
+from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ConversationReply, Limits
@@ -87,7 +87,7 @@ async def test_a_stream_ends_with_the_scores_of_the_whole_dialogue():
         stream = stub.ScoreStream()
         replies = [await say(stream, speaker, text) for speaker, text in spoken]
         stream.cancel()
-        transport = httpx.ASGITransport(HttpApi(runtime))
+        transport = httpx.ASGITransport(create_app(runtime))
         async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as client:
             turns = [{"speaker": speaker, "text": text} for speaker, text in spoken]
             dialogue = (await client.post("/v1/score_dialogue", json={"turns": turns})).json()

@@ -14,7 +14,7 @@ from support.grpc_messages import METHODS, message_of
 from support.grpc_serving import grpc_stub
 from turnscore_core.errors import InvalidRequestError
 from turnscore_service import metrics
-from turnscore_service.api.http.app import HttpApi
+from turnscore_service.api.http.app import create_app
 from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ModelsReply
@@ -51,7 +51,7 @@ def models_in(reply: Any) -> set[str]:
 @pytest.mark.parametrize(("call", "fields"), CALLS)
 async def test_both_transports_say_the_version_that_answered(call: str, fields: dict[str, Any]):
     async with grpc_stub(beside=all_drawn(), fake=FakeScorer()) as (stub, runtime):
-        transport = httpx.ASGITransport(HttpApi(runtime))
+        transport = httpx.ASGITransport(create_app(runtime))
         async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as http:
             over_http = (await http.post(f"/v1/{call}", json=fields)).json()
         over_grpc = to_fields(await getattr(stub, METHODS[call])(message_of(call, fields)))
@@ -63,7 +63,7 @@ async def test_both_transports_list_the_versions_beside_with_their_shares():
         splits=[candidate_version(FakeScorer(), 0.25)], shadows=[candidate_version(FakeScorer(), 0.1, version="1.2.0")]
     )
     async with grpc_stub(beside=beside, fake=FakeScorer()) as (stub, runtime):
-        transport = httpx.ASGITransport(HttpApi(runtime))
+        transport = httpx.ASGITransport(create_app(runtime))
         async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as http:
             over_http = (await http.get("/v1/models")).json()
         over_grpc = to_fields(await stub.Models(turnscore_pb2.ModelsRequest()))
@@ -81,7 +81,7 @@ async def test_a_service_without_versions_beside_lists_none(serve: ServeFakes):
 
 async def test_a_named_conversation_is_answered_by_one_version_through_all_calls_and_both_transports():
     async with grpc_stub(beside=half_drawn(), fake=FakeScorer()) as (stub, runtime):
-        transport = httpx.ASGITransport(HttpApi(runtime))
+        transport = httpx.ASGITransport(create_app(runtime))
         async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as http:
             seen = set()
             for name in ("c-1", "c-2", "c-3", "c-4", "c-5", "c-6"):
@@ -110,7 +110,7 @@ async def test_items_of_a_batch_are_conversations_of_their_own(serve: ServeFakes
 async def test_the_longest_names_in_the_largest_batch_over_both_transports():
     items = [{"response": "a", "conversation": f"{number:~<128}"} for number in range(256)]
     async with grpc_stub(beside=half_drawn(), fake=FakeScorer()) as (stub, runtime):
-        transport = httpx.ASGITransport(HttpApi(runtime))
+        transport = httpx.ASGITransport(create_app(runtime))
         async with httpx.AsyncClient(transport=transport, base_url="http://turnscore") as http:
             over_http = (await http.post("/v1/score_batch", json={"items": items})).json()["results"]
         over_grpc = to_fields(await stub.ScoreBatch(message_of("score_batch", {"items": items})))["results"]

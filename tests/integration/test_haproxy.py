@@ -17,7 +17,7 @@ from support.fakes import FakeScorer, loaded_fake
 from support.listening import listening
 from support.live import say
 from turnscore_load.machine import free_port
-from turnscore_service.api.http.app import HttpApi
+from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 from websockets.sync.client import connect
@@ -74,7 +74,7 @@ async def proxied(tmp_path: Path) -> AsyncIterator[Proxied]:
     runtime = Runtime(SETTINGS, load=lambda _: {"fake": loaded_fake(scorer)})
     runtime.start()
     await runtime.wait_until_loaded()
-    async with listening(HttpApi(runtime)) as address:
+    async with listening(create_app(runtime)) as address:
         async with haproxy(address, port, tmp_path):
             yield Proxied(port, scorer)
         scorer.gate.set()

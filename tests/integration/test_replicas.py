@@ -23,7 +23,7 @@ from support.listening import QuietServer
 from turnscore_client import AsyncTurnScoreClient
 from turnscore_load.machine import free_port
 from turnscore_service._patches.uvicorn_websocket import bounded_protocols
-from turnscore_service.api.http.app import HttpApi
+from turnscore_service.api.http.app import create_app
 from turnscore_service.api.http.exchange import serving_with
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
@@ -46,7 +46,7 @@ class Replica:
         self.runtime = Runtime(settings, load=lambda _: {"fake": loaded_fake(self.scorer)})
         self.runtime.start()
         await self.runtime.wait_until_loaded()
-        self._transport = HttpApi(self.runtime)
+        self._transport = create_app(self.runtime)
         http, ws = bounded_protocols(serving_with(settings))
         config = uvicorn.Config(
             self._answer,

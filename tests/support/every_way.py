@@ -22,7 +22,7 @@ from turnscore_core.errors import ScoringError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_service.api.calls import validate, validate_batch
 from turnscore_service.api.grpc.server import GrpcServer
-from turnscore_service.api.http.app import HttpApi
+from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 from turnscore_wire import (
@@ -175,7 +175,7 @@ def every_way(settings: Settings) -> Iterator[EveryWay]:
         runtime.start()
         await server.start()
         await runtime.wait_until_loaded()
-        async with listening(HttpApi(runtime)) as address:
+        async with listening(create_app(runtime)) as address:
             ready.append(EveryWay(asyncio.get_running_loop(), runtime, f"http://{address}", f"127.0.0.1:{server.port}"))
             is_up.set()
             await may_end.wait()

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from turnscore_core.scorers.scorer import RawScore, TokenPack
 from turnscore_load.machine import free_port
-from turnscore_service.api.http.app import HttpApi
+from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 
@@ -74,7 +74,7 @@ class Address:
         self.url = f"http://127.0.0.1:{self._port}/"
 
     async def start(self) -> None:
-        self._open = listening(HttpApi(self._runtime), self._runtime.settings, port=self._port)
+        self._open = listening(create_app(self._runtime), self._runtime.settings, port=self._port)
         await self._open.__aenter__()
 
     async def stop(self) -> None:

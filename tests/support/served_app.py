@@ -8,7 +8,7 @@ from typing import Any
 
 import uvicorn
 from turnscore_core.loaded_scorer import LoadedScorer
-from turnscore_service.api.http.app import HttpApi
+from turnscore_service.api.http.app import create_app
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.settings.service import Settings
 
@@ -26,7 +26,7 @@ def served_app(
     """The base URL of a ready service with these scorers; `tls` are uvicorn's options, which BentoML's are."""
     served = {**(loaded or {}), **{name: loaded_fake(scorer, name) for name, scorer in scorers.items()}}
     runtime = Runtime(settings or Settings(), load=lambda _: served)
-    transport = HttpApi(runtime)
+    transport = create_app(runtime)
     config = uvicorn.Config(transport, host="127.0.0.1", port=0, log_config=None, lifespan="off", **(tls or {}))
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 import httpx
-from turnscore_service.api.http.app import HttpApi
+from turnscore_service.api.http.app import create_app
 from turnscore_service.settings.service import Settings
 
 from support.fakes import FakeScorer
@@ -34,7 +34,7 @@ async def serve_transports(
     """The transports of a service with these settings; `scorer` is the one it has."""
     async with (
         grpc_server(settings_with(auth=auth, **groups), fake=scorer or FakeScorer()) as (server, runtime),
-        listening(HttpApi(runtime)) as address,
+        listening(create_app(runtime)) as address,
         httpx.AsyncClient(base_url=f"http://{address}", timeout=60, verify=False) as client,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
@@ -52,7 +52,7 @@ def served_transports(settings: Settings | None = None, **scorers: Any) -> Itera
     async def run() -> None:
         async with (
             grpc_server(settings, **scorers) as (server, runtime),
-            listening(HttpApi(runtime)) as address,
+            listening(create_app(runtime)) as address,
         ):
             assert server.port is not None
             opened.append((int(address.rpartition(":")[2]), server.port))

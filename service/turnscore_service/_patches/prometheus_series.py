@@ -7,8 +7,9 @@ every so often for the other workers' scrapes.
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from functools import cache
 from threading import Lock
-from typing import Any, Self
+from typing import Any
 
 import prometheus_client
 from prometheus_client import values
@@ -76,22 +77,12 @@ def write_out() -> None:
 class _Remembers:
     """A family of series that finds each by its labels in one look."""
 
-    _known: dict[tuple[object, ...], Any]
-
-    def labels(self, *labelvalues: object) -> Self:
-        """The series with these labels."""
-        try:
-            return self._known[labelvalues]  # type: ignore[no-any-return]
-        except AttributeError:
-            self._known = {}
-        except KeyError:
-            pass
-        found: Self = super().labels(*labelvalues)  # type: ignore[misc]
-        self._known[labelvalues] = found
-        return found
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.labels = cache(super().labels)  # type: ignore[misc]
 
 
-class Counter(_Remembers, prometheus_client.Counter):  # type: ignore[misc]  # labels come in their order alone
+class Counter(_Remembers, prometheus_client.Counter):
     """As prometheus_client's, without exemplars."""
 
     def inc(self, amount: float = 1, exemplar: object = None) -> None:
@@ -101,15 +92,15 @@ class Counter(_Remembers, prometheus_client.Counter):  # type: ignore[misc]  # l
         self._value.inc(amount)
 
 
-class Gauge(_Remembers, prometheus_client.Gauge):  # type: ignore[misc]
+class Gauge(_Remembers, prometheus_client.Gauge):
     """As prometheus_client's, but for its modes that ask for the time."""
 
-    def set(self, value: float) -> None:
-        """Replaces it."""
-        self._value.set(float(value))
+    def _metric_init(self) -> None:
+        super()._metric_init()
+        self.set = self._value.set  # type: ignore[method-assign]
 
 
-class Histogram(_Remembers, prometheus_client.Histogram):  # type: ignore[misc]
+class Histogram(_Remembers, prometheus_client.Histogram):
     """As prometheus_client's, without exemplars."""
 
     def observe(self, amount: float, exemplar: object = None) -> None:

@@ -167,23 +167,26 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         """A part of the target."""
-        self._count_head(len(url))
+        self._head_bytes += len(url)
+        if self._head_bytes > self.serving.max_head_bytes:
+            self._fail(self._too_large())
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or a chunked body's trailer, which is not read."""
-        self._count_head(len(name) + len(value))
-        if not self._is_within_head:
-            return
-        if len(self.headers) >= _MOST_HEADERS:
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > self.serving.max_head_bytes or len(self.headers) > _MOST_HEADERS:
             self._fail(self._too_large())
-        super().on_header(name, value)
+        if self._is_within_head:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """The head is whole."""
         self._is_within_head = False
         self._unheard_bytes = 0
         self._stop_head_clock()
+        if len(self.headers) > _MOST_HEADERS:
+            self._fail(self._too_large())
         super().on_headers_complete()
         if self.cycle is not None and self.cycle.scope is self.scope:
             cast("dict[str, Any]", self.scope)[LINK] = Link(self.cycle, self)
@@ -210,11 +213,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if cycle is None or cycle.response_complete or not cycle.response_started:
             self.transport.write(refusal_bytes(self.serving.refuse(error), self.server_state.default_headers))
         close_gently(self.loop, self.transport)
-
-    def _count_head(self, size: int) -> None:
-        self._head_bytes += size
-        if self._head_bytes > self.serving.max_head_bytes:
-            self._fail(self._too_large())
 
     def _too_large(self) -> TooLargeError:
         most = f"{self.serving.max_head_bytes} bytes and {_MOST_HEADERS} headers"

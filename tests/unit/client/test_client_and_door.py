@@ -12,7 +12,7 @@ from turnscore_client import (
     TurnScoreError,
 )
 from turnscore_client.testing import MockTurnScore
-from turnscore_service.api.http.app import HttpApi
+from turnscore_service.api.http.app import create_app
 
 WRONG_FIELDS = [
     ("score", {"response": ""}),
@@ -42,7 +42,7 @@ REFUSED_BY_THE_SERVICE = [
 
 
 def client_of(runtime) -> AsyncTurnScoreClient:
-    return AsyncTurnScoreClient("http://turnscore.test", transport=httpx.ASGITransport(HttpApi(runtime)))
+    return AsyncTurnScoreClient("http://turnscore.test", transport=httpx.ASGITransport(create_app(runtime)))
 
 
 async def refusal(client: AsyncTurnScoreClient, method: str, fields: dict) -> TurnScoreError:

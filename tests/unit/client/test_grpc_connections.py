@@ -31,7 +31,7 @@ from turnscore_client import (
 )
 from turnscore_client._grpc import _AsyncStreamLine, open_channel
 from turnscore_client.testing import ManualClock
-from turnscore_service.api.http.app import HttpApi
+from turnscore_service.api.http.app import create_app
 from turnscore_wire import ModelsReply
 from turnscore_wire.v1 import to_message
 
@@ -72,7 +72,7 @@ def without_times(reply: Any) -> Any:
 async def test_every_method_answers_as_over_http(call, method, args, fields):
     async with door() as (address, runtime):
         over_grpc = await call(address, method, *args, **fields, request_id="r-1")
-        transport = httpx.ASGITransport(HttpApi(runtime))
+        transport = httpx.ASGITransport(create_app(runtime))
         async with AsyncTurnScoreClient("http://turnscore.test", transport=transport) as client:
             over_http = await getattr(client, method)(*args, **fields, request_id="r-1")
     assert type(over_grpc) is type(over_http)

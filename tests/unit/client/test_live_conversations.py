@@ -26,7 +26,7 @@ from turnscore_client import (
     TurnScoreClient,
     TurnScoreGrpcClient,
 )
-from turnscore_service.api.http.app import HttpApi
+from turnscore_service.api.http.app import create_app
 from turnscore_service.settings.service import Settings
 
 KEY = {"api_key": "s3cret", "timeout_seconds": 30.0, "max_retries": 0}
@@ -77,7 +77,7 @@ def door(kind: str, serve):
         else:
             async with (
                 serve(settings, **scorers) as (_, runtime),
-                listening(HttpApi(runtime)) as address,
+                listening(create_app(runtime)) as address,
             ):
                 yield address, runtime
 

@@ -16,7 +16,7 @@ from turnscore_load import generator as generator_module
 from turnscore_load.answers import Stage
 from turnscore_load.generator import NUMBER_MARK, Job, connect_to, http_generator, post_bytes, run_job, score_request
 from turnscore_load.traffic import as_grpc, pack
-from turnscore_service.api.http.app import HttpApi
+from turnscore_service.api.http.app import create_app
 
 ITEM = {"response": "ok"}
 
@@ -275,7 +275,7 @@ async def test_the_same_turns_are_sent_over_grpc_and_in_conversations():
     items = [{"context": [{"speaker": "user", "text": "hi"}], "response": f"a b {n}"} for n in range(20)]
     async with (
         grpc_server(settings_with(), fake=FakeScorer()) as (server, runtime),
-        listening(HttpApi(runtime)) as address,
+        listening(create_app(runtime)) as address,
     ):
         assert server.port is not None
         sent = pack([as_grpc(item) for item in items], 1)

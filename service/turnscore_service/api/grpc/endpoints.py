@@ -15,7 +15,7 @@ from turnscore_core.errors import CallerLeftError, DeadlineExceededError, Invali
 from turnscore_wire import BODY_FIELD, ERROR_TABLE, ConversationMessage, ConversationReply, ErrorReply, Limits
 from turnscore_wire.v1 import to_fields, to_message, turnscore_pb2
 
-from turnscore_service.api.boundary import CONVERSATION, answer, take_request_id
+from turnscore_service.api.boundary import CONVERSATION, Answer, RequestScope, take_request_id
 from turnscore_service.api.calls import CALLS, Call, validate
 from turnscore_service.auth.access import FORWARDED_KEY, sent_key
 from turnscore_service.conversations.session import Received
@@ -154,20 +154,17 @@ class GrpcEndpoints:
     def _unary(self, call: str, work: _Work) -> "grpc.RpcMethodHandler[Any, Any]":
         async def respond(_: object, context: Context) -> bytes:
             sent, request_id = self._begin(context)
-
-            async def attempt() -> BaseModel:
+            with RequestScope(self._runtime, "grpc", call, request_id, sent) as request:
                 self._runtime.access.admit(*_sender_of(context, sent))
                 seconds = self._runtime.settings.default_deadline_ms / 1000
                 data = await _unless_too_late(context, _read_one(context, seconds))
-                return await _unless_too_late(context, work(data, request_id, context))
-
-            trace = self._runtime.trace("grpc", call, sent)
-            answered = await answer(self._runtime, "grpc", call, request_id, attempt, trace)
-            assert answered.reply is not None
-            if isinstance(answered.reply, ErrorReply):
-                await context.abort(*status_of(answered.reply))
+                request.answer = Answer(await _unless_too_late(context, work(data, request_id, context)))
+            reply = request.answer.reply
+            assert reply is not None
+            if isinstance(reply, ErrorReply):
+                await context.abort(*status_of(reply))
             context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
-            return write_message(answered.reply)
+            return write_message(reply)
 
         # On the wire a call of one message; the library would wait for it without end, and before keys are looked at.
         return grpc.stream_unary_rpc_method_handler(respond)
@@ -177,22 +174,19 @@ class GrpcEndpoints:
 
         async def converse(_: object, context: Context) -> None:
             sent, request_id = self._begin(context)
-            trace = runtime.trace("grpc", CONVERSATION, sent)
-
-            async def work() -> None:
-                runtime.access.admit(*_sender_of(context, sent))
-                runtime.pipeline()  # raises what keeps it from being there
-                runtime.conversations.require_room()
-                await context.send_initial_metadata(((REQUEST_ID_KEY, request_id),))
-                stream = _MessageStream(context, runtime.settings.limits)
-                await _unless_too_late(context, runtime.conversations.hold(runtime.pipeline, stream, request_id, trace))
-
             try:
-                answered = await answer(runtime, "grpc", CONVERSATION, request_id, work, trace)
+                with RequestScope(runtime, "grpc", CONVERSATION, request_id, sent) as request:
+                    runtime.access.admit(*_sender_of(context, sent))
+                    runtime.pipeline()  # raises what keeps it from being there
+                    runtime.conversations.require_room()
+                    await context.send_initial_metadata(((REQUEST_ID_KEY, request_id),))
+                    stream = _MessageStream(context, runtime.settings.limits)
+                    holding = runtime.conversations.hold(runtime.pipeline, stream, request_id, request.trace)
+                    await _unless_too_late(context, holding)
             except CallerLeftError:
                 return  # there is no caller to get the error
-            if isinstance(answered.reply, ErrorReply):
-                await context.abort(*status_of(answered.reply))
+            if isinstance(reply := request.answer.reply, ErrorReply):
+                await context.abort(*status_of(reply))
             context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
 
         return grpc.stream_stream_rpc_method_handler(converse)

@@ -18,7 +18,7 @@ from turnscore_core.errors import CallerLeftError, OverloadedError, ScoringError
 from turnscore_core.model_set import ModelSet, component_scorers
 from turnscore_wire import ErrorCode, HealthReply, ModelsReply
 
-from turnscore_service.api.boundary import answer, unforeseen
+from turnscore_service.api.boundary import Answer, RequestScope, unforeseen
 from turnscore_service.api.calls import CALLS, Call
 from turnscore_service.api.http.exchange import (
     REQUEST_ID_HEADER,
@@ -66,30 +66,13 @@ class HttpApi:
         endpoints = [*map(self._scoring, CALLS), *self._operations(), *page_endpoints(runtime.settings)]
         self._endpoints = {each.path: each for each in endpoints}
         self.documents = create_documents(endpoints)
-        origins = runtime.settings.http.allowed_origins
-        self._is_direct = not origins  # browsers of other origins have to be told more than the answers
-        self._app: ASGIApp = self._serve
-        if origins:
-            self._app = CORSMiddleware(
-                self._serve,
-                allow_origins=origins,
-                allow_methods=("GET", "POST"),
-                allow_headers=("content-type", AUTHORIZATION_KEY, API_KEY_KEY, REQUEST_ID_HEADER),
-                expose_headers=(REQUEST_ID_HEADER, "retry-after"),
-            )
+        self._allows_origins = bool(runtime.settings.http.allowed_origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request or WebSocket."""
         if scope["type"] == "websocket":
-            connection = WebSocket(scope, receive, send)
-            if scope["path"] == websocket.PATH:
-                await websocket.converse(self._runtime, connection)
-            else:
-                await websocket.refuse_unknown(connection)
-        else:
-            await self._app(scope, receive, send)
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+            await websocket.serve(self._runtime, WebSocket(scope, receive, send))
+            return
         exchange = HttpExchange(scope, receive)
         endpoint = self._endpoints.get(scope["path"])
         try:
@@ -105,10 +88,13 @@ class HttpApi:
                 response = refuse_method(exchange, ", ".join(endpoint.methods))
         except ScoringError as error:
             response = exchange.refuse(error)
+        except CallerLeftError:
+            return  # the connection is closed
         except Exception:
             _LOGGER.exception("unforeseen error")
             response = exchange.refuse(unforeseen())
-        if not (self._is_direct and exchange.send(response)):
+        # CORS adds headers to ASGI's messages.
+        if self._allows_origins or not exchange.send(response):
             await response(scope, receive, send)
 
     def _scoring(self, call: Call) -> Endpoint:
@@ -128,19 +114,13 @@ class HttpApi:
             return reply
 
         async def serve(exchange: HttpExchange) -> Response:
-            async def work() -> BaseModel:
+            with RequestScope(runtime, "http", call.name, exchange.request_id, exchange.headers) as request:
                 caller = self._admit(exchange)
                 check_content_type(exchange.headers)
                 body = await exchange.read_body(settings.limits.max_body_bytes, settings.default_deadline_ms / 1000)
                 _shed(runtime, call.name, body, caller)
-                return await exchange.unless_left(score(body, exchange.request_id))
-
-            trace = runtime.trace("http", call.name, exchange.headers)
-            try:
-                answered = await answer(runtime, "http", call.name, exchange.request_id, work, trace)
-            except CallerLeftError:
-                return Response()  # goes nowhere: the connection is closed
-            return respond(answered, exchange.request_id)
+                request.answer = Answer(await exchange.unless_left(score(body, exchange.request_id)))
+            return respond(request.answer, exchange.request_id)
 
         return Endpoint(
             path=f"/v1/{call.name}",
@@ -208,14 +188,10 @@ class HttpApi:
 
     async def _models(self, exchange: HttpExchange) -> Response:
         """The loaded models, and how much one request may carry."""
-        runtime, request_id = self._runtime, exchange.request_id
-
-        async def work() -> BaseModel:
+        with RequestScope(self._runtime, "http", "models", exchange.request_id, exchange.headers) as request:
             self._admit(exchange)
-            return runtime.models(request_id)
-
-        trace = runtime.trace("http", "models", exchange.headers)
-        return respond(await answer(runtime, "http", "models", request_id, work, trace), request_id)
+            request.answer = Answer(self._runtime.models(exchange.request_id))
+        return respond(request.answer, exchange.request_id)
 
     async def _livez(self, _: HttpExchange) -> Response:
         """Whether the process answers at all."""
@@ -235,6 +211,21 @@ class HttpApi:
         async with self._scraping:  # merging many workers' files takes a while: 10 ms for three (measured)
             scraped = await asyncio.to_thread(lambda: generate_latest(registry()))
         return Response(scraped, media_type=CONTENT_TYPE_LATEST)
+
+
+def create_app(runtime: Runtime) -> ASGIApp:
+    """The API, for pages of other origins too where the settings allow some."""
+    api = HttpApi(runtime)
+    origins = runtime.settings.http.allowed_origins
+    if not origins:
+        return api
+    return CORSMiddleware(
+        api,
+        allow_origins=origins,
+        allow_methods=("GET", "POST"),
+        allow_headers=("content-type", AUTHORIZATION_KEY, API_KEY_KEY, REQUEST_ID_HEADER),
+        expose_headers=(REQUEST_ID_HEADER, "retry-after"),
+    )
 
 
 def _shed(runtime: Runtime, call: str, body: bytes, caller: Caller) -> None:

@@ -12,7 +12,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from turnscore_core.errors import CallerLeftError, InvalidRequestError, ScoringError, UnknownPathError
 from turnscore_wire import ERROR_TABLE, ConversationMessage, ConversationReply, Limits
 
-from turnscore_service.api.boundary import CONVERSATION, answer, refuse, take_request_id
+from turnscore_service.api.boundary import CONVERSATION, RequestScope, refuse, take_request_id
 from turnscore_service.api.calls import decode
 from turnscore_service.api.http.exchange import REQUEST_ID_HEADER, HttpExchange, check_page, respond, sender_of
 from turnscore_service.conversations.session import Received
@@ -27,34 +27,26 @@ _CLOSE_CODE_BASE = 4000
 """RFC 6455, 7.4.2: 4000 to 4999 are for private use."""
 
 
-async def converse(runtime: Runtime, websocket: WebSocket) -> None:
+async def serve(runtime: Runtime, websocket: WebSocket) -> None:
     """Serves one connection, from the handshake to the end of its conversation."""
     headers, settings = websocket.headers, runtime.settings
     request_id = take_request_id(headers.get(REQUEST_ID_HEADER))
     is_open = False
-    trace = runtime.trace("http", CONVERSATION, headers)
-
-    async def work() -> None:
-        nonlocal is_open
-        check_page(headers, settings.http)
-        runtime.access.admit(*sender_of(websocket.scope, headers, _offered_key(websocket)))
-        runtime.pipeline()  # raises what keeps it from being there
-        runtime.conversations.require_room()
-        await _accept(websocket, request_id)
-        is_open = True
-        channel = _JsonChannel(websocket, settings.limits)
-        await runtime.conversations.hold(runtime.pipeline, channel, request_id, trace)
-
     with suppress(CallerLeftError):  # the connection is gone: there is nothing to close
-        answered = await answer(runtime, "http", CONVERSATION, request_id, work, trace)
-        if answered.error is not None:
-            await (_end(websocket, answered.error) if is_open else _refuse(websocket, answered.error, request_id))
-
-
-async def refuse_unknown(websocket: WebSocket) -> None:
-    """Refuses a handshake at another path."""
-    request_id = take_request_id(websocket.headers.get(REQUEST_ID_HEADER))
-    await _refuse(websocket, UnknownPathError("there is nothing at this path"), request_id)
+        if websocket.scope["path"] != PATH:
+            await _refuse(websocket, UnknownPathError("there is nothing at this path"), request_id)
+            return
+        with RequestScope(runtime, "http", CONVERSATION, request_id, headers) as request:
+            check_page(headers, settings.http)
+            runtime.access.admit(*sender_of(websocket.scope, headers, _offered_key(websocket)))
+            runtime.pipeline()  # raises what keeps it from being there
+            runtime.conversations.require_room()
+            await _accept(websocket, request_id)
+            is_open = True
+            channel = _JsonChannel(websocket, settings.limits)
+            await runtime.conversations.hold(runtime.pipeline, channel, request_id, request.trace)
+        if (error := request.answer.error) is not None:
+            await (_end(websocket, error) if is_open else _refuse(websocket, error, request_id))
 
 
 async def explain(exchange: HttpExchange) -> Response:

@@ -12,7 +12,7 @@ from turnscore_assessment.agreement.scoring import score_with_service
 from turnscore_assessment.errors import AgreementError
 from turnscore_client import AsyncTurnScoreClient
 from turnscore_core.scorers.scorer import TurnToScore
-from turnscore_service.api.http.app import HttpApi
+from turnscore_service.api.http.app import create_app
 
 DIALOGUES = [JudgedDialogue.model_validate(build_judged(number, pairs=1 + number % 5)) for number in range(40)]
 MONOLOGUE = JudgedDialogue.model_validate({"id": "m", "turns": [{"speaker": "system", "text": "hello 5"}]})
@@ -24,7 +24,7 @@ def ignore(_: int) -> None:
 
 
 def client_of(runtime) -> AsyncTurnScoreClient:
-    return AsyncTurnScoreClient("http://turnscore.test", transport=httpx.ASGITransport(HttpApi(runtime)))
+    return AsyncTurnScoreClient("http://turnscore.test", transport=httpx.ASGITransport(create_app(runtime)))
 
 
 async def test_a_service_and_a_bundle_give_the_same_scores(serve) -> None:

@@ -10,7 +10,7 @@ import pytest
 from conftest import ServeFakes
 from support.fakes import FakeScorer
 from support.listening import listening
-from turnscore_service.api.http.app import HttpApi
+from turnscore_service.api.http.app import create_app
 from turnscore_service.settings.api import HttpSettings
 from turnscore_service.settings.service import Settings
 from turnscore_wire import ErrorReply
@@ -28,7 +28,7 @@ def transport(serve: ServeFakes) -> Open:
     async def start(settings: Settings | None = None) -> AsyncIterator[tuple[str, int]]:
         async with (
             serve(settings, fake=FakeScorer()) as (_, runtime),
-            listening(HttpApi(runtime), settings) as address,
+            listening(create_app(runtime), settings) as address,
         ):
             host, port = address.split(":")
             yield host, int(port)
@@ -102,7 +102,7 @@ async def test_a_kept_connection_is_bounded_too(transport: Open, noise: bytes):
 async def test_a_slow_answer_is_no_slow_request(transport: Open, serve: ServeFakes):
     scorer = FakeScorer()
     scorer.gate.clear()
-    async with serve(QUICK, fake=scorer) as (_, runtime), listening(HttpApi(runtime), QUICK) as address:
+    async with serve(QUICK, fake=scorer) as (_, runtime), listening(create_app(runtime), QUICK) as address:
         host, port = address.split(":")
         body = json.dumps({"response": "a"}).encode()
         head = b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"

@@ -13,7 +13,7 @@ import pytest
 from conftest import ServeFakes
 from support.fakes import FakeScorer
 from support.listening import listening
-from turnscore_service.api.http.app import HttpApi
+from turnscore_service.api.http.app import create_app
 from turnscore_service.api.websocket import endpoint
 from turnscore_service.settings.service import ConversationSettings, Settings
 from turnscore_wire import ConversationReply, ErrorReply
@@ -51,7 +51,7 @@ def transport(serve: ServeFakes) -> Open:
     ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
         async with (
             serve(settings, fake=FakeScorer()) as (_, runtime),
-            listening(HttpApi(runtime), settings) as address,
+            listening(create_app(runtime), settings) as address,
         ):
             host, port = address.split(":")
             reader, writer = await asyncio.open_connection(host, int(port))
@@ -199,7 +199,7 @@ async def test_messages_are_read_no_faster_than_they_are_taken(transport: Open):
     ids=["key", "version", "method", "long line"],
 )
 async def test_a_handshake_that_is_none_is_refused_in_the_one_shape(serve: ServeFakes, handshake: bytes, status: int):
-    async with serve(fake=FakeScorer()) as (_, runtime), listening(HttpApi(runtime)) as address:
+    async with serve(fake=FakeScorer()) as (_, runtime), listening(create_app(runtime)) as address:
         host, port = address.split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(handshake + b"\r\n")

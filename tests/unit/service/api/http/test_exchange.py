@@ -7,7 +7,7 @@ from conftest import ServeFakes
 from prometheus_client import REGISTRY
 from support.fakes import FakeScorer
 from support.listening import listening
-from turnscore_service.api.http.app import HttpApi
+from turnscore_service.api.http.app import create_app
 
 
 def request(response: str, *, is_last: bool = False) -> bytes:
@@ -24,7 +24,7 @@ def departed() -> float:
 async def test_requests_in_pieces_and_sent_ahead_are_answered_in_order(serve: ServeFakes):
     async with (
         serve(fake=FakeScorer()) as (_, runtime),
-        listening(HttpApi(runtime)) as address,
+        listening(create_app(runtime)) as address,
     ):
         host, port = address.split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -46,7 +46,7 @@ async def test_a_caller_that_hangs_up_is_counted_and_its_turn_is_not_computed(se
     scorer = FakeScorer()
     scorer.gate.clear()
     before = departed()
-    async with serve(fake=scorer) as (client, runtime), listening(HttpApi(runtime)) as address:
+    async with serve(fake=scorer) as (client, runtime), listening(create_app(runtime)) as address:
         busy = asyncio.create_task(client.post("/v1/score", json={"response": "a b c"}))
         await asyncio.to_thread(scorer.started.wait, 30)
         host, port = address.split(":")
