@@ -28,6 +28,7 @@ SOURCES = {
 COMMANDS = {each.name: each for each in entry_points(group="console_scripts") if each.value.startswith("turnscore")}
 OWN = (".", *(f"./{path.parent.name}" for path in ROOT.glob("*/pyproject.toml")))
 """What can be installed in a checkout."""
+FOLDERS = sorted({path.relative_to(ROOT).parts[0] for path in FILES if len(path.relative_to(ROOT).parts) > 1})
 
 
 def anchors_of(text: str) -> set[str]:
@@ -53,6 +54,15 @@ def test_the_pages_that_the_code_names_exist():
     }
     assert len(named) > 10
     assert sorted(name for name in named if not (ROOT / name).exists()) == []
+
+
+@pytest.mark.parametrize(
+    "page", [Path("CONTRIBUTING.md"), Path("docs/architecture.md"), Path("docs/security.md")], ids=str
+)
+def test_the_paths_that_a_page_names_exist(page: Path):
+    named = re.findall(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]*)`", PAGES[page])
+    assert named
+    assert [name for name in named if not (ROOT / name).exists()] == []
 
 
 def test_the_make_targets_that_pages_name_exist():
