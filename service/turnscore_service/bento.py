@@ -9,6 +9,7 @@ import bentoml
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnscore_service._patches.bentoml_metrics import FullDiskError, refuse_full_disk
+from turnscore_service._patches.circus_hangup import handle_hangup
 from turnscore_service._patches.uvicorn_websocket import install_protocols
 from turnscore_service.api.grpc.server import GrpcServer, UnusableCertificateError
 from turnscore_service.api.http.app import create_app
@@ -20,8 +21,8 @@ from turnscore_service.lifecycle.signals import (
     drain_before_stopping,
     end_with,
     explain_taken_address,
+    hang_up_children,
     is_worker,
-    pass_hangup_on,
     reload_on_hangup,
 )
 from turnscore_service.log_setup import set_up_logging
@@ -54,7 +55,7 @@ def _prepare(settings: Settings) -> tuple[Runtime, GrpcServer]:
 os.environ.setdefault("FORWARDED_ALLOW_IPS", "")
 if not is_worker():
     explain_taken_address()
-    pass_hangup_on()
+    handle_hangup(hang_up_children)
 _SUPERVISOR = os.getppid()
 _SETTINGS = read_settings()
 set_up_logging(_SETTINGS.log_level)  # BentoML has set its own up before; so its supervisor's lines are JSON too

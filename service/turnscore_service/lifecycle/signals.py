@@ -34,13 +34,6 @@ def reload_on_hangup(reload: Callable[[], Awaitable[object]]) -> None:
     loop.add_signal_handler(signal.SIGHUP, hang_up)
 
 
-def pass_hangup_on() -> None:
-    """In BentoML's supervisor, SIGHUP goes to the workers, instead of replacing them all at once by ones that load."""
-    from circus.sighandler import SysHandler
-
-    SysHandler.handle_hup = lambda _: hang_up_children()
-
-
 def hang_up_children() -> None:
     """Sends SIGHUP to each child that takes it; one that does not yet, or never, would end."""
     for child in psutil.Process().children():

@@ -14,7 +14,6 @@ from turnscore_service.lifecycle.health import Health
 from turnscore_service.lifecycle.signals import (
     drain_before_stopping,
     hang_up_children,
-    pass_hangup_on,
     reload_on_hangup,
 )
 
@@ -77,17 +76,6 @@ def test_a_supervisor_passes_it_to_the_children_that_take_it_and_spares_the_othe
         assert takes.wait(60) == 7
         assert does_not.poll() is None
         does_not.kill()
-
-
-def test_bentos_supervisor_does_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    from circus.sighandler import SysHandler
-
-    monkeypatch.setattr(SysHandler, "handle_hup", SysHandler.handle_hup)
-    passed: list[None] = []
-    monkeypatch.setattr(signals, "hang_up_children", lambda: passed.append(None))
-    pass_hangup_on()
-    SysHandler.handle_hup(object())
-    assert passed == [None]
 
 
 @pytest.fixture
