@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from quality_bundle import KIND, is_good
 from turnscore_assessment.agreement.bundles import load_bundles, make_turn, score_turns
 from turnscore_assessment.command_line import reported_errors
-from turnscore_assessment.data.labelled_turns import DBDC3_FILE, RatedTurn, read_dbdc3
+from turnscore_assessment.data.labelled_turns import DBDC3_FILE, LabelledTurn, read_dbdc3
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.quality import QualityOptions, ValueFormula
 from turnscore_core.scorers.quality_rows import HEADS
@@ -118,7 +118,7 @@ def describe_tally(tally: Tally, turns: int, rate: float) -> str:
     )
 
 
-def read_heads_of(loaded: LoadedScorer, turns: Sequence[RatedTurn]) -> RatedHeads:
+def read_heads_of(loaded: LoadedScorer, turns: Sequence[LabelledTurn]) -> RatedHeads:
     """The bundle's heads of the turns, and people's judgements."""
     asked = [loaded.trim(make_turn(turn.context, turn.response)) for turn in turns]
     scores = score_turns(loaded, asked)

@@ -19,8 +19,6 @@ from turnscore_assessment.correlations import (
     LEAST_OBSERVATIONS,
     compute_auc,
     compute_partial_correlation,
-    compute_pearson,
-    compute_spearman,
     draw_dialogues,
     find_partial,
     resample_auc,
@@ -29,8 +27,8 @@ from turnscore_assessment.correlations import (
 )
 from turnscore_assessment.data.dialogue_sets import SET_NAME, read_population, read_sets
 from turnscore_assessment.data.dialogues import SYSTEM, RecordedDialogue, read_dialogues
-from turnscore_assessment.data.labelled_turns import RatedTurn, read_development_sets
-from turnscore_assessment.figures import Floats, Interval, find_interval
+from turnscore_assessment.data.labelled_turns import LabelledTurn, read_development_sets
+from turnscore_assessment.figures import Floats, Interval, compute_pearson, compute_spearman, find_interval
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.scorer import PERCENTILE_SUFFIX, RawScore, TurnToScore
 
@@ -83,7 +81,7 @@ def read_judged_sets(folder: Path, most_turns: int, seed: int) -> list[JudgedSet
     return [_sample(each, most_turns, seed) for each in found]
 
 
-def _make_item(turns: Sequence[RatedTurn]) -> JudgedItem:
+def _make_item(turns: Sequence[LabelledTurn]) -> JudgedItem:
     """The turns of one dialogue; its rating is their mean."""
     first = turns[0]
     return JudgedItem(
@@ -94,7 +92,7 @@ def _make_item(turns: Sequence[RatedTurn]) -> JudgedItem:
     )
 
 
-def _gather_dialogues(rated: Sequence[RatedTurn]) -> JudgedSet:
+def _gather_dialogues(rated: Sequence[LabelledTurn]) -> JudgedSet:
     dialogues = group_by((turn.dialogue, turn) for turn in rated)
     ratings = group_by((turn.system, turn.rating) for turn in rated)
     return JudgedSet(

@@ -17,15 +17,16 @@ import typer
 from pydantic import JsonValue
 from turnscore_assessment.agreement.bundles import make_turn, score_turns
 from turnscore_assessment.command_line import reported_errors
-from turnscore_assessment.correlations import compute_auc, compute_spearman
+from turnscore_assessment.correlations import compute_auc
 from turnscore_assessment.data.labelled_turns import (
     DAILYDIALOG,
     GOOD_FROM,
     THUMBS_SET,
-    RatedTurn,
+    LabelledTurn,
     read_development_sets,
     read_judged_turns,
 )
+from turnscore_assessment.figures import compute_spearman
 from turnscore_assessment.rendering import table_head, table_row
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer, read_turn
@@ -110,23 +111,23 @@ def is_made_of(name: str) -> bool:
     return name.endswith(CHOSEN_ON) and not name.startswith((DAILYDIALOG, THUMBS_SET))
 
 
-def is_good(turn: RatedTurn) -> bool:
+def is_good(turn: LabelledTurn) -> bool:
     """Whether the turn was called good, on its set's scale."""
     return turn.rating >= GOOD_BY_SET.get(turn.set_name, GOOD_FROM)
 
 
-def is_bad(turn: RatedTurn) -> bool:
+def is_bad(turn: LabelledTurn) -> bool:
     """Whether the turn was called bad, on its set's scale."""
     return not is_good(turn) if turn.set_name in GOOD_BY_SET else turn.rating <= BAD_UP_TO
 
 
-def score_rated(loaded: LoadedScorer, turns: Sequence[RatedTurn]) -> list[float]:
+def score_rated(loaded: LoadedScorer, turns: Sequence[LabelledTurn]) -> list[float]:
     """The turns' values as the service gives them."""
     asked = [loaded.trim(make_turn(turn.context, turn.response)) for turn in turns]
     return [raw.value for raw in score_turns(loaded, asked)]
 
 
-def describe(turns: Sequence[RatedTurn]) -> str:
+def describe(turns: Sequence[LabelledTurn]) -> str:
     """The manifest's sentence on the turns that the thresholds were made of."""
     names = sorted({turn.set_name for turn in turns})
     counts = ", ".join(f"{sum(turn.set_name == name for turn in turns)} of {name}" for name in names)
@@ -138,7 +139,9 @@ def describe(turns: Sequence[RatedTurn]) -> str:
     )
 
 
-def measure_set(name: str, turns: Sequence[RatedTurn], values: Sequence[float], low: float, high: float) -> SetFigures:
+def measure_set(
+    name: str, turns: Sequence[LabelledTurn], values: Sequence[float], low: float, high: float
+) -> SetFigures:
     """Shares of the set's good and bad turns that get a label, with exact intervals."""
     found = np.array(values)
     good, bad = (np.array([chosen(turn) for turn in turns]) for chosen in (is_good, is_bad))

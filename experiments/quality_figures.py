@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import Ridge
 from turnscore_assessment.agreement.bundles import make_turn, score_turns
-from turnscore_assessment.correlations import compute_auc, compute_spearman
+from turnscore_assessment.correlations import compute_auc
 from turnscore_assessment.data.labelled_turns import (
     LIVE_SETS,
     MODERN_FILE,
@@ -29,6 +29,7 @@ from turnscore_assessment.data.labelled_turns import (
     read_judged_contexts,
     read_judged_turns,
 )
+from turnscore_assessment.figures import compute_spearman
 from turnscore_core.loaded_scorer import choose_variant, load_scorer
 from turnscore_models import read_bundle, starter_bundles
 

@@ -31,7 +31,7 @@ _HOURS = 26
 
 
 @dataclass(frozen=True)
-class Kind:
+class WindowKind:
     """Windows of so many dialogues, a share of which comes from the changed bot."""
 
     share: float
@@ -43,12 +43,12 @@ class Kind:
         return f"{self.share:.0%}-{self.dialogues}".replace("%", "")
 
 
-KINDS = (Kind(0.0, 100), Kind(0.0, 800), Kind(1.0, 100), Kind(0.4, 200), Kind(0.2, 800))
+KINDS = (WindowKind(0.0, 100), WindowKind(0.0, 800), WindowKind(1.0, 100), WindowKind(0.4, 200), WindowKind(0.2, 800))
 """An unchanged bot; changed ones that the simulation nearly always finds; and one that it finds sometimes."""
 
 
 def draw_bins(
-    usual: DialogueBins, changed: DialogueBins, kind: Kind, generator: np.random.Generator
+    usual: DialogueBins, changed: DialogueBins, kind: WindowKind, generator: np.random.Generator
 ) -> NDArray[np.int64]:
     """The bins of one window, in which each dialogue is at most once."""
     odd = round(kind.share * kind.dialogues)
@@ -73,7 +73,7 @@ def count_fired(
     rules: Path,
     baseline: LiveValues,
     lots: Sequence[Mapping[str, str]],
-    kinds: Sequence[Kind],
+    kinds: Sequence[WindowKind],
     promtool: str = "promtool",
 ) -> list[int]:
     """In how many jobs of each kind the alert fires at the end of the day, by Prometheus' own engine.
@@ -133,7 +133,7 @@ def replay(
     bins = [float(each) for each in shuffled[:BASELINE].sum(axis=0)]
     baseline = LiveValues(scorer=model[0], model=model[1], bins=bins, dialogues=BASELINE, turns=sum(bins))
 
-    def window(kind: Kind, number: int) -> Iterator[tuple[str, str]]:
+    def window(kind: WindowKind, number: int) -> Iterator[tuple[str, str]]:
         drawn = draw_bins(shuffled[BASELINE:], changed, kind, generator)
         return make_series(f"{kind.name}-{number}", baseline, drawn.tolist(), kind.dialogues)
 

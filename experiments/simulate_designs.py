@@ -23,7 +23,7 @@ from turnscore_assessment.designs.form import (
     DesignSpec,
 )
 from turnscore_assessment.designs.making import make_design
-from turnscore_assessment.figures import Floats, Interval, correlate_ranks
+from turnscore_assessment.figures import Floats, Interval, compute_spearman
 from turnscore_assessment.ratings.rating_table import RatingUnit
 
 QUALITIES = (0.0, 0.0, 0.3, 0.6, 0.9)
@@ -180,7 +180,9 @@ def _summarize(
     return Recovery(
         design=kind,
         method=scorings[0].method,
-        rank_correlation=float(np.mean([correlate_ranks([e.score.value for e in each], QUALITIES) for each in ranked])),
+        rank_correlation=float(
+            np.mean([compute_spearman([e.score.value for e in each], QUALITIES) for each in ranked])
+        ),
         in_order=float(np.mean([each[pair].value > 0 for each in differences for pair in unequal])),
         coverage=float(np.mean([_holds(each[pair], truths[pair].value) for each in differences for pair in truths])),
         false_alarms=float(np.mean([not _holds(each[pair], 0.0) for each in differences for pair in equal])),

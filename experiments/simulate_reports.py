@@ -12,7 +12,13 @@ import numpy as np
 import typer
 from turnscore_assessment.analysis.study_report import build_report
 from turnscore_assessment.figures import Floats
-from turnscore_assessment.ratings.rating_file import Criterion, RatedDialogue, RatingFile, SpokenTurn, StudyDescription
+from turnscore_assessment.ratings.rating_file import (
+    Criterion,
+    RatedDialogue,
+    RatedDialogueTurn,
+    RatingFile,
+    StudyDescription,
+)
 from turnscore_assessment.ratings.rating_table import build_table, standardize
 from turnscore_assessment.ratings.scoring import OVERALL, choose_rows, control_quality, find_passing, sum_values
 
@@ -104,7 +110,7 @@ def _make_row(number: int, position: int, system: str, given: Floats) -> RatedDi
         degraded=system == DEGRADED,
         ratings={criterion.name: float(value) for criterion, value in zip(CRITERIA, given, strict=True)},
         seconds=60.0 * (1 + position),
-        turns=tuple(SpokenTurn.model_validate({"speaker": speaker, "text": text}) for speaker, text in said),
+        turns=tuple(RatedDialogueTurn.model_validate({"speaker": speaker, "text": text}) for speaker, text in said),
     )
 
 

@@ -13,7 +13,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from turnscore_assessment.figures import Floats, Integers, Interval, find_interval
+from turnscore_assessment.figures import (
+    Floats,
+    Integers,
+    Interval,
+    compute_kendall,
+    compute_pearson,
+    compute_spearman,
+    find_interval,
+)
 
 Statistic = Callable[[Floats, Floats], float]
 
@@ -49,26 +57,6 @@ def find_best_threshold(scores: ArrayLike, labels: ArrayLike) -> float:
     """The threshold, among the scores themselves, with the highest balanced accuracy."""
     candidates = np.unique(_floats(scores))
     return float(max(candidates, key=lambda threshold: compute_balanced_accuracy(scores, labels, threshold)))
-
-
-def compute_pearson(left: ArrayLike, right: ArrayLike) -> float:
-    """Pearson's r; NaN if either side is constant."""
-    x, y = _floats(left), _floats(right)
-    if not len(x) or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return float("nan")
-    x, y = x - x.mean(), y - y.mean()
-    norm = np.sqrt((x @ x) * (y @ y))
-    return float(x @ y / norm) if norm > 0 else float("nan")
-
-
-def compute_spearman(left: ArrayLike, right: ArrayLike) -> float:
-    """Spearman's rho: Pearson's r of the ranks, ties averaged."""
-    return compute_pearson(stats.rankdata(_floats(left)), stats.rankdata(_floats(right)))
-
-
-def compute_kendall(left: ArrayLike, right: ArrayLike) -> float:
-    """Kendall's tau-b; NaN if either side is constant."""
-    return float(stats.kendalltau(_floats(left), _floats(right)).statistic)
 
 
 def compute_partial_correlation(left: ArrayLike, right: ArrayLike, given: ArrayLike, *, ranks: bool = False) -> float:
@@ -107,7 +95,7 @@ def bootstrap(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreement:
+class BinaryAgreement:
     """How one score agrees with binary judgements of people."""
 
     pairs: int
@@ -122,13 +110,13 @@ class Agreement:
 
 def measure_agreement(
     scores: ArrayLike, labels: ArrayLike, threshold: float = 0.5, rounds: int = BOOTSTRAP_ROUNDS
-) -> Agreement:
+) -> BinaryAgreement:
     """All four figures of one score against 0/1 labels, each with its interval."""
 
     def balanced(left: Floats, right: Floats) -> float:
         return compute_balanced_accuracy(left, right, threshold)
 
-    return Agreement(
+    return BinaryAgreement(
         pairs=len(_floats(labels)),
         balanced_accuracy=bootstrap(balanced, scores, labels, rounds),
         auc=bootstrap(compute_auc, scores, labels, rounds),

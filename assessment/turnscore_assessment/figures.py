@@ -88,7 +88,7 @@ def draw_counts(units: int, rounds: int, seed: int) -> Iterator[Floats]:
         yield np.array([np.bincount(each, minlength=units) for each in drawn], dtype=np.float64)
 
 
-def correlate(left: ArrayLike, right: ArrayLike) -> float:
+def compute_pearson(left: ArrayLike, right: ArrayLike) -> float:
     """Pearson's r; NaN where a side is constant or there are fewer than two values."""
     x, y = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
     if x.size < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
@@ -98,13 +98,13 @@ def correlate(left: ArrayLike, right: ArrayLike) -> float:
     return float(np.clip(x @ y / norm, -1, 1)) if norm > 0 else math.nan
 
 
-def correlate_ranks(left: ArrayLike, right: ArrayLike) -> float:
-    """Spearman's rho, ties averaged; NaN as for `correlate`."""
-    return correlate(stats.rankdata(np.asarray(left)), stats.rankdata(np.asarray(right)))
+def compute_spearman(left: ArrayLike, right: ArrayLike) -> float:
+    """Spearman's rho, ties averaged; NaN as for `compute_pearson`."""
+    return compute_pearson(stats.rankdata(np.asarray(left)), stats.rankdata(np.asarray(right)))
 
 
-def correlate_order(left: ArrayLike, right: ArrayLike) -> float:
-    """Kendall's tau-b; NaN as for `correlate`."""
+def compute_kendall(left: ArrayLike, right: ArrayLike) -> float:
+    """Kendall's tau-b; NaN as for `compute_pearson`."""
     x, y = np.asarray(left, dtype=np.float64), np.asarray(right, dtype=np.float64)
     if x.size < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return math.nan
@@ -132,7 +132,7 @@ def williams_test(first: Floats, second: Floats, ratings: Floats) -> Williams:
     NaN for fewer than four rows, and where a column is constant or the two are the same.
     """
     rows = len(ratings)
-    r12, r13, r23 = correlate(first, ratings), correlate(second, ratings), correlate(first, second)
+    r12, r13, r23 = compute_pearson(first, ratings), compute_pearson(second, ratings), compute_pearson(first, second)
     if rows < LEAST_WILLIAMS_ROWS or not all(map(math.isfinite, (r12, r13, r23))) or 1 - abs(r23) < SAME:
         return Williams(math.nan, math.nan)
     k = 1 - r12**2 - r13**2 - r23**2 + 2 * r12 * r13 * r23

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import compute, parquet
 from turnscore_assessment.charts import draw_histogram
-from turnscore_assessment.drift.findings import Finding, find_drift
+from turnscore_assessment.drift.findings import DriftFinding, find_drift
 from turnscore_assessment.drift.live_values import BINS, LiveValues
 from turnscore_assessment.drift.report import bin_name
 from turnscore_assessment.rendering import Page, Section, Table, show, to_html
@@ -283,7 +283,7 @@ def _grouped(corpus: Corpus, scorer: str, kind: str) -> Table:
     return Table(f"By {kind}", (kind, *_GROUPED), rows)
 
 
-def _cells(tally: Tally, finding: Finding) -> tuple[str, ...]:
+def _cells(tally: Tally, finding: DriftFinding) -> tuple[str, ...]:
     counts, percentile = tally.counts, tally.mean_percentile
     found = finding.comparisons[0] if finding.comparisons else None
     return (

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from turnscore_assessment.data.labelled_turns import DAILYDIALOG, RatedTurn, read_rated_turns, read_thumbs
+from turnscore_assessment.data.labelled_turns import DAILYDIALOG, LabelledTurn, read_rated_turns, read_thumbs
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import write_json
 from turnscore_exporters.pair_models.models import (
@@ -129,7 +129,7 @@ def train_annotated(plan: Plan) -> Trained:
     return Trained(Joint(name="3p", checkpoint=checkpoint), {"thumbs": len(judgements), "up": int(up)}, seen)
 
 
-def _read_fitted(folder: Path, seed: int) -> list[RatedTurn]:
+def _read_fitted(folder: Path, seed: int) -> list[LabelledTurn]:
     """The rated turns that fit values and whose texts may be used commercially."""
     turns = read_rated_turns(folder / RATINGS_FILE)
     fitted = [each for each in turns if each.is_fitted_on and each.set_name != DAILYDIALOG]
@@ -137,7 +137,7 @@ def _read_fitted(folder: Path, seed: int) -> list[RatedTurn]:
     return fitted[:MOST_FITTED]
 
 
-def _standardize(rated: Sequence[RatedTurn]) -> list[float]:
+def _standardize(rated: Sequence[LabelledTurn]) -> list[float]:
     """Ratings in standard deviations from their own set's mean: each set has its own scale."""
     by_set: dict[str, list[float]] = {}
     for each in rated:

@@ -21,7 +21,7 @@ from turnscore_assessment.study.demo import create_demo_app
 from turnscore_assessment.study.plan import StudyPlan, read_plan
 from turnscore_assessment.study.recordings import export_ratings, read_recordings
 from turnscore_assessment.study.server import build_app, list_origins
-from turnscore_assessment.study.workers import Link, invite_workers
+from turnscore_assessment.study.workers import WorkerLink, invite_workers
 from turnscore_load.machine import free_port
 
 GUESSERS = {1: 10, 4: 29}
@@ -41,7 +41,7 @@ def make_demo_plan(folder: Path, port: int) -> StudyPlan:
 
 
 @asynccontextmanager
-async def served(plan: StudyPlan, workers: int) -> AsyncIterator[tuple[str, StudyDatabase, list[Link]]]:
+async def served(plan: StudyPlan, workers: int) -> AsyncIterator[tuple[str, StudyDatabase, list[WorkerLink]]]:
     """The study's address, its database, and links of so many workers."""
     port = free_port()
     database = open_database(plan)
@@ -73,7 +73,7 @@ async def test_the_report_leaves_out_the_two_of_six_raters_who_answer_at_random(
         httpx.AsyncClient(base_url=url, timeout=60) as client,
     ):
 
-        async def take_part(number: int, link: Link) -> str:
+        async def take_part(number: int, link: WorkerLink) -> str:
             judgement = Judgement(GUESSERS.get(number, number), guesses=number in GUESSERS)
             if number >= IN_BROWSER:
                 return await QuickRater(client, str(link), judgement).take_part()

@@ -21,7 +21,7 @@ from turnscore_assessment.study.plan import StudyPlan
 from turnscore_assessment.study.recordings import read_recordings
 from turnscore_assessment.study.running import RunningStudy
 from turnscore_assessment.study.server import create_study_app
-from turnscore_assessment.study.workers import Link, invite_workers
+from turnscore_assessment.study.workers import WorkerLink, invite_workers
 
 from support.conditions import until
 from support.listening import QuietServer
@@ -91,7 +91,7 @@ class Served:
         self.database, self.study, self.clock = database, study, clock
         self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app, raise_app_exceptions=False), base_url=ORIGIN)
 
-    def invite(self, count: int = 1) -> list[Link]:
+    def invite(self, count: int = 1) -> list[WorkerLink]:
         return self.database.run_here(invite_workers, self.database.study_id, count, self.clock())
 
     async def get(self, link: object) -> httpx.Response:
@@ -121,7 +121,7 @@ def code_of(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
 
 
-async def begin(served: Served) -> tuple[Link, str]:
+async def begin(served: Served) -> tuple[WorkerLink, str]:
     """A new worker's link, and the dialogue that the worker has begun."""
     [link] = served.invite()
     return link, (await served.agree(link))["dialogue"]["id"]

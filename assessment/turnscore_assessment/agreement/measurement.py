@@ -24,7 +24,7 @@ AVERAGED_TURNS = "means of people's judgements of turns, as the file judges no d
 
 
 @dataclass(frozen=True)
-class Column:
+class ScoreColumn:
     """A scorer's part or a baseline: one number per observation, NaN where there is none."""
 
     name: str
@@ -42,10 +42,10 @@ class Observations:
     dialogue_of: Integers
     """The number of each observation's dialogue."""
     systems: Sequence[str | None]
-    columns: Sequence[Column]
+    columns: Sequence[ScoreColumn]
 
     @property
-    def baselines(self) -> list[Column]:
+    def baselines(self) -> list[ScoreColumn]:
         """The columns of the baselines: those without a scorer."""
         return [column for column in self.columns if column.is_baseline]
 
@@ -83,7 +83,7 @@ def observe(
     """Scores, baselines and judgements of one level; `chosen` holds scores of these dialogues in their order."""
     qualities = _judge(dialogues, level)
     columns = [
-        Column(
+        ScoreColumn(
             file.scorer if part == VALUE else f"{file.scorer}: {part}",
             _floats(_find_score(file.dialogues[number], place, part) for number, place in qualities),
             is_baseline=False,
@@ -92,7 +92,7 @@ def observe(
     ]
     measures = [_measure(dialogues[number], place) for number, place in qualities]
     columns += [
-        Column(name, _floats(column), is_baseline=True)
+        ScoreColumn(name, _floats(column), is_baseline=True)
         for name, column in zip((CHARACTERS, WORDS, POSITION[level]), zip(*measures, strict=True), strict=True)
     ]
     judged = JUDGED_TURNS if level == "turn" else JUDGED_DIALOGUES
@@ -194,7 +194,7 @@ def _measure_group(observations: Observations, system: str, chosen: NDArray[np.b
 
 
 def _measure_row(
-    observations: Observations, column: Column, chosen: NDArray[np.bool_], rounds: int, seed: int
+    observations: Observations, column: ScoreColumn, chosen: NDArray[np.bool_], rounds: int, seed: int
 ) -> MeasuredColumn:
     kept = chosen & ~np.isnan(column.values)
     baselines = {} if column.is_baseline else {each.name: each.values for each in observations.baselines}

@@ -20,16 +20,16 @@ from turnscore_assessment.agreement.judged_dialogues import (
 )
 from turnscore_assessment.agreement.measurement import (
     CHARACTERS,
-    Column,
     Group,
     MeasuredColumn,
     Observations,
+    ScoreColumn,
     choose_parts,
     find_levels,
     measure,
     observe,
 )
-from turnscore_assessment.agreement.scoring import ScorerChoice, ShowProgress, score_dialogues
+from turnscore_assessment.agreement.scoring import ScorerSelection, ShowProgress, score_dialogues
 from turnscore_assessment.errors import AgreementError
 from turnscore_assessment.figures import CONFIDENCE, Interval
 from turnscore_assessment.rendering import Page, Section, Table, show, write_report
@@ -125,7 +125,7 @@ def draw_scatter(levels: Sequence[MeasuredLevel], path: Path) -> None:
 
 def _draw_panel(panel: Any, level: MeasuredLevel, name: str) -> None:
     observations = level.observations
-    column: Column = next(each for each in observations.columns if each.name == name)
+    column: ScoreColumn = next(each for each in observations.columns if each.name == name)
     row: MeasuredColumn = next(each for each in level.groups[0].rows if each.name == name)
     systems = np.array([system or "(unnamed)" for system in observations.systems])
     shown = np.unique(systems)
@@ -166,8 +166,8 @@ class AgreementJob:
     seed: int
 
     @property
-    def choice(self) -> ScorerChoice:
-        return ScorerChoice(
+    def choice(self) -> ScorerSelection:
+        return ScorerSelection(
             scorers=self.scorers, bundles=self.bundles, open_client=self.open_client, concurrency=self.concurrency
         )
 

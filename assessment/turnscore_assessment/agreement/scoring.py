@@ -121,7 +121,7 @@ ShowProgress = Callable[[str, int], AbstractContextManager[Advance]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScorerChoice:
+class ScorerSelection:
     """Scorers by name. Without bundles, `open_client` opens the service that scores."""
 
     scorers: Sequence[str]
@@ -131,7 +131,7 @@ class ScorerChoice:
 
 
 def score_dialogues(
-    choice: ScorerChoice, dialogues: Sequence[JudgedDialogue], show_progress: ShowProgress
+    choice: ScorerSelection, dialogues: Sequence[JudgedDialogue], show_progress: ShowProgress
 ) -> list[ScoredFile]:
     """Each scorer's scores of the dialogues. AgreementError for a missing scorer, or one that fails on a dialogue."""
     names = list(dict.fromkeys(choice.scorers))
@@ -149,7 +149,7 @@ def score_dialogues(
 
 
 async def _ask_service(
-    choice: ScorerChoice, names: Sequence[str], dialogues: Sequence[JudgedDialogue], show_progress: ShowProgress
+    choice: ScorerSelection, names: Sequence[str], dialogues: Sequence[JudgedDialogue], show_progress: ShowProgress
 ) -> list[ScoredFile]:
     async with choice.open_client() as client:
         with show_progress(", ".join(names), len(dialogues)) as advance:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from turnscore_assessment.agreement.scoring import ScorerChoice, ShowProgress, score_dialogues
+from turnscore_assessment.agreement.scoring import ScorerSelection, ShowProgress, score_dialogues
 from turnscore_assessment.analysis.metric_columns import (
     FIRST_LINE,
     LINE,
@@ -33,9 +33,9 @@ from turnscore_assessment.figures import (
     Interval,
     Williams,
     bound_by_fisher,
-    correlate,
-    correlate_order,
-    correlate_ranks,
+    compute_kendall,
+    compute_pearson,
+    compute_spearman,
     correlate_rows,
     find_interval,
     williams_test,
@@ -150,12 +150,12 @@ def _measure(
 
 
 def _correlate_systems(metric: Floats, people: Floats, metric_draws: Floats, people_draws: Floats) -> SystemCorrelation:
-    pearson = correlate(metric, people)
+    pearson = compute_pearson(metric, people)
     return SystemCorrelation(
         pearson=find_interval(pearson, correlate_rows(metric_draws, people_draws)),
         fisher=bound_by_fisher(pearson, len(metric)),
-        spearman=correlate_ranks(metric, people),
-        kendall=correlate_order(metric, people),
+        spearman=compute_spearman(metric, people),
+        kendall=compute_kendall(metric, people),
     )
 
 
@@ -295,7 +295,7 @@ class MetricsJob:
 
     ratings: Path
     scores: Sequence[Path]
-    choice: ScorerChoice
+    choice: ScorerSelection
     parts: Sequence[str] = field(default=("value",))
     per_system: int | None
     """Most dialogues of each system that scorers score; None for all."""

@@ -15,9 +15,9 @@ from turnscore_assessment.figures import (
     Floats,
     Interval,
     bound_by_fisher,
-    correlate,
-    correlate_order,
-    correlate_ranks,
+    compute_kendall,
+    compute_pearson,
+    compute_spearman,
     correlate_rows,
     find_interval,
 )
@@ -237,15 +237,15 @@ def _correlate_column(left: Floats, right: Floats, left_draws: Floats, right_dra
     return CorrelatedColumn(
         pearson=find_interval(pearson, correlate_rows(left_draws, right_draws)),
         fisher=bound_by_fisher(pearson, len(left)),
-        spearman=find_interval(correlate_ranks(left, right), correlate_rows(*ranks)),
-        kendall=correlate_order(left, right),
+        spearman=find_interval(compute_spearman(left, right), correlate_rows(*ranks)),
+        kendall=compute_kendall(left, right),
     )
 
 
 def _correlate_known(left: Floats, right: Floats) -> float:
     """Pearson's r over the systems that both have; NaN for fewer than three."""
     known = ~np.isnan(left) & ~np.isnan(right)
-    return correlate(left[known], right[known]) if known.sum() >= LEAST_SYSTEMS else float("nan")
+    return compute_pearson(left[known], right[known]) if known.sum() >= LEAST_SYSTEMS else float("nan")
 
 
 def _compare_conclusions(

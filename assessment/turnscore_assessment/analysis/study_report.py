@@ -7,7 +7,15 @@ from statistics import fmean, median
 
 import numpy as np
 
-from turnscore_assessment.figures import Flags, Floats, Integers, Interval, correlate, correlate_ranks, find_interval
+from turnscore_assessment.figures import (
+    Flags,
+    Floats,
+    Integers,
+    Interval,
+    compute_pearson,
+    compute_spearman,
+    find_interval,
+)
 from turnscore_assessment.ratings.rating_file import RatedDialogue, RatingFile, StudyDescription
 from turnscore_assessment.ratings.rating_table import RatingTable, build_table, group_rows, standardize
 from turnscore_assessment.ratings.scoring import (
@@ -226,8 +234,8 @@ def correlate_criteria(systems: Sequence[SystemScore], names: Sequence[str]) -> 
         CorrelatedCriteria(
             first=left,
             second=right,
-            pearson=correlate(columns[left], columns[right]),
-            spearman=correlate_ranks(columns[left], columns[right]),
+            pearson=compute_pearson(columns[left], columns[right]),
+            spearman=compute_spearman(columns[left], columns[right]),
         )
         for left, right in combinations(names, 2)
     ]

@@ -96,7 +96,7 @@ def run_metrics(
     seed: SeedOption = 0,
 ) -> None:
     """Correlate scorers, columns of numbers and lengths with people's judgements of systems and of dialogues."""
-    from turnscore_assessment.agreement.scoring import ScorerChoice
+    from turnscore_assessment.agreement.scoring import ScorerSelection
     from turnscore_assessment.analysis.metrics import MetricsJob, build_page, run_metrics_job
 
     if url is not None and bundles:
@@ -105,7 +105,7 @@ def run_metrics(
     job = MetricsJob(
         ratings=ratings,
         scores=scores or [],
-        choice=ScorerChoice(
+        choice=ScorerSelection(
             scorers=scorers or [], bundles=bundles or [], open_client=client_of(url), concurrency=CALLS_IN_FLIGHT
         ),
         parts=["value", *(parts or [])],

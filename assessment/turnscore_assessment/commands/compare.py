@@ -8,7 +8,7 @@ import numpy as np
 import typer
 
 from turnscore_assessment.command_line import SeedOption, client_of, reported_errors
-from turnscore_assessment.comparison.comparison import Comparison, compare_files
+from turnscore_assessment.comparison.comparison import SystemComparison, compare_files
 from turnscore_assessment.comparison.difference import ROUNDS
 from turnscore_assessment.comparison.score_file import read_score_file, score_file
 from turnscore_assessment.comparison.sequential import (
@@ -26,7 +26,7 @@ LOOKS_SHOWN = 20
 """Rows of a table of looks. Chosen: a screen."""
 
 
-def build_comparison_page(found: Comparison) -> Page:
+def build_comparison_page(found: SystemComparison) -> Page:
     """A row per score; remarks on the method, on what was left out, and on differences that length explains."""
     rows = []
     for row in found.scorers:

@@ -12,7 +12,7 @@ from turnscore_assessment.converters.catalogue import SETS, compare_counts, coun
 from turnscore_assessment.converters.readers import Record
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.files import write_rows
-from turnscore_assessment.sample.writing import write_sample
+from turnscore_assessment.sample_data import write_sample
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 

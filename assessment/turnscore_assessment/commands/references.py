@@ -25,7 +25,7 @@ from turnscore_assessment.references.evaluation import (
 )
 from turnscore_assessment.references.ngram_metrics import Diversity, find_tokenisation
 from turnscore_assessment.references.reference_file import ReferencedReplies, read_comparisons, read_rated
-from turnscore_assessment.references.vector_metrics import WordVectors, read_word_vectors
+from turnscore_assessment.references.vector_metrics import ReferenceWordVectors, read_word_vectors
 from turnscore_assessment.rendering import Page, Section, Table, print_page, show, show_p
 
 
@@ -154,7 +154,7 @@ def references(
         plot.write_text(draw_growth(evaluation.correlations), encoding="utf-8")
 
 
-def _read_vectors(path: Path | None, rows: list[ReferencedReplies], tokenisation: str) -> WordVectors | None:
+def _read_vectors(path: Path | None, rows: list[ReferencedReplies], tokenisation: str) -> ReferenceWordVectors | None:
     if path is None:
         return None
     tokenise = find_tokenisation(tokenisation)

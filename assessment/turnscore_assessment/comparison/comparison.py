@@ -18,7 +18,7 @@ from turnscore_assessment.comparison.difference import (
     POWER,
     ROUNDING,
     ROUNDS,
-    Difference,
+    SystemDifference,
     find_needed_dialogues,
     find_smallest_difference,
     measure_difference,
@@ -47,7 +47,7 @@ class LengthEffect:
 
 def measure_length_effect(
     kind: str,
-    found: Difference,
+    found: SystemDifference,
     scores: tuple[ArrayLike, ArrayLike],
     lengths: tuple[ArrayLike, ArrayLike],
     *,
@@ -110,13 +110,13 @@ def _regress(design: Floats, values: Floats) -> tuple[Interval | None, float]:
     return Interval(value=value, low=value - half, high=value + half), p_value
 
 
-def _find_share(found: Difference, adjusted: Interval | None) -> float | None:
+def _find_share(found: SystemDifference, adjusted: Interval | None) -> float | None:
     if adjusted is None or not found.difference.value:
         return None
     return 1 - adjusted.value / found.difference.value
 
 
-def _find_warning(kind: str, found: Difference, adjusted: Interval, share: float | None) -> str | None:
+def _find_warning(kind: str, found: SystemDifference, adjusted: Interval, share: float | None) -> str | None:
     """What length does to a difference that is decided."""
     if adjusted.low <= 0 <= adjusted.high:
         return f"{kind}: at equal length there is no visible difference"
@@ -157,7 +157,7 @@ class ScorerComparison:
     """One scorer's comparison of the two systems, or that of one detail."""
 
     scorer: str
-    found: Difference
+    found: SystemDifference
     p_holm: float | None
     p_benjamini_hochberg: float | None
     is_decided: bool
@@ -167,7 +167,7 @@ class ScorerComparison:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class SystemComparison:
     """Every scorer's comparison, and what a reader must know of how it was made."""
 
     a: str
@@ -187,7 +187,7 @@ def compare_files(
     scorers: Sequence[str] | None = None,
     rounds: int = ROUNDS,
     seed: int = 0,
-) -> Comparison:
+) -> SystemComparison:
     """Compares two files of scored dialogues; `paired` None pairs them where most have a counterpart. TooFewError."""
     (left, right), is_paired, notes = _match(a, b, paired)
     columns = [[dialogue.values(with_details=with_details) for dialogue in side] for side in (left, right)]
@@ -213,7 +213,7 @@ def compare_files(
         places = kept[row.scorer]
         dialogues = [left[place] for place in places[0]], [right[place] for place in places[1]]
         rows.append(replace(row, lengths=_measure_lengths(row, scores[row.scorer], dialogues, len(kept))))
-    return Comparison(
+    return SystemComparison(
         a=str(a.path),
         b=str(b.path),
         is_paired=is_paired,
@@ -310,7 +310,7 @@ def _measure_lengths(
     return [effect for effect in measured if effect is not None]
 
 
-def _look_ahead(found: Difference, is_decided: bool, scorers: int) -> Outlook:
+def _look_ahead(found: SystemDifference, is_decided: bool, scorers: int) -> Outlook:
     have = min(found.dialogues_a, found.dialogues_b)
     value, far = found.difference.value, max(abs(found.difference.low), abs(found.difference.high))
     level, paired = LEVEL / scorers, found.is_paired

@@ -85,7 +85,7 @@ Count = Callable[[float, int], float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class SystemDifference:
     """The difference of system A's score from B's, A minus B."""
 
     dialogues_a: int
@@ -105,7 +105,9 @@ class Difference:
     """The standard deviation that planning needs: of a pair's difference, or of a dialogue within a system."""
 
 
-def measure_difference(a: ArrayLike, b: ArrayLike, *, paired: bool, rounds: int = ROUNDS, seed: int = 0) -> Difference:
+def measure_difference(
+    a: ArrayLike, b: ArrayLike, *, paired: bool, rounds: int = ROUNDS, seed: int = 0
+) -> SystemDifference:
     """A's scores against B's, one per dialogue; paired scores are of the same dialogue. TooFewError for too few."""
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     least = LEAST_PAIRS if paired else LEAST_DIALOGUES
@@ -122,7 +124,7 @@ def measure_difference(a: ArrayLike, b: ArrayLike, *, paired: bool, rounds: int 
         interval, p_value = _invert(value / scale, arrange(x / scale, y / scale, rounds, generator))
         interval = Interval(value=value, low=interval.low * scale, high=interval.high * scale)
     unbiased = 1 - 3 / (4 * (len(x) + len(y) - 2) - 1)
-    return Difference(
+    return SystemDifference(
         dialogues_a=len(x),
         dialogues_b=len(y),
         is_paired=paired,

@@ -53,7 +53,7 @@ def _scored_only(turns: object) -> object:
     return [turn for turn in turns if not isinstance(turn, dict) or "scores" in turn]
 
 
-class _Line(BaseModel):
+class _ScoreLine(BaseModel):
     """The keys that are read; all others are ignored."""
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
@@ -62,16 +62,16 @@ class _Line(BaseModel):
     words: Annotated[Finite, Field(ge=0)] | None = None
 
 
-class _DialogueLine(_Line):
+class _DialogueLine(_ScoreLine):
     turns: Annotated[list[_ScoredTurn], Field(min_length=1), BeforeValidator(_scored_only)]
 
 
-class _TurnLine(_Line):
+class _TurnLine(_ScoreLine):
     dialogue: Name | None = None
     scores: dict[str, _Score]
 
 
-class _UnscoredLine(_Line):
+class _UnscoredLine(_ScoreLine):
     turns: Annotated[list[Turn], Field(min_length=1)]
 
 
@@ -130,7 +130,7 @@ class ScoreFile:
 
 
 _Kind = Literal["dialogue", "turn", "unscored", "failed"]
-_FORMS: dict[str, type[_Line]] = {"dialogue": _DialogueLine, "turn": _TurnLine, "unscored": _UnscoredLine}
+_FORMS: dict[str, type[_ScoreLine]] = {"dialogue": _DialogueLine, "turn": _TurnLine, "unscored": _UnscoredLine}
 
 
 def read_score_file(path: Path) -> ScoreFile:
@@ -143,7 +143,7 @@ def read_score_file(path: Path) -> ScoreFile:
         if kind == "failed":
             found.failed += 1
             continue
-        line: _Line = check_row(_FORMS[kind].model_validate, path, number, fields)
+        line: _ScoreLine = check_row(_FORMS[kind].model_validate, path, number, fields)
         if line.id is not None and line.id in names:
             raise BadFileError(path, number, f"id: {line.id!r} was already used")
         names |= {line.id} if line.id is not None else set()
@@ -155,7 +155,7 @@ def read_score_file(path: Path) -> ScoreFile:
     return found
 
 
-def _add(found: ScoreFile, groups: dict[str, ScoredDialogue], line: _Line, number: int) -> None:
+def _add(found: ScoreFile, groups: dict[str, ScoredDialogue], line: _ScoreLine, number: int) -> None:
     if isinstance(line, _UnscoredLine):
         if all(turn.speaker == "user" or not turn.text.strip() for turn in line.turns):
             raise BadFileError(found.path, number, "turns: there is no system turn to score")

@@ -21,7 +21,7 @@ from turnscore_assessment.ratings.rating_file import RatingFile
 from turnscore_assessment.ratings.rating_table import COMMON_HIGH, COMMON_LOW, build_table
 from turnscore_assessment.ratings.scoring import control_quality
 
-Verdict = Literal["a is better", "b is better", "no difference larger than the margin", "undecided"]
+SequentialVerdict = Literal["a is better", "b is better", "no difference larger than the margin", "undecided"]
 
 OVERALL = "overall"
 
@@ -32,7 +32,7 @@ class SequenceMethod(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hit:
+class RatedHit:
     """One worker's ratings in one HIT: those of each system's dialogues, and the places of all its dialogues."""
 
     worker: str
@@ -41,7 +41,7 @@ class Hit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Observations:
+class PairedDifferences:
     """Differences in the order in which they became known, and remarks on how they were made."""
 
     differences: Floats
@@ -52,7 +52,7 @@ class Observations:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class SequentialLook:
     """The interval after so many observations."""
 
     observations: int
@@ -71,13 +71,13 @@ class SequentialComparison:
     what: str
     method: str
     unit: str
-    verdict: Verdict
+    verdict: SequentialVerdict
     decided_at: int | None
-    looks: Sequence[Look]
+    looks: Sequence[SequentialLook]
     notes: Sequence[str]
 
 
-def collect_observations(ratings: RatingFile, a: str, b: str, criterion: str = OVERALL) -> Observations:
+def collect_observations(ratings: RatingFile, a: str, b: str, criterion: str = OVERALL) -> PairedDifferences:
     """The differences between two systems of a study, by its workers. AssessmentError names what is missing."""
     systems = {row.system for row in ratings.dialogues}
     unknown = [name for name in (a, b) if name not in systems]
@@ -101,11 +101,11 @@ def collect_observations(ratings: RatingFile, a: str, b: str, criterion: str = O
     left = sum(a in hit.values or b in hit.values for hit in hits) - len(first)
     if left:
         notes.append(f"{left} HITs are no observation: of a worker seen before, or with one of the two systems only")
-    return Observations(differences=np.array(found), reach=reach, unit=unit, notes=notes)
+    return PairedDifferences(differences=np.array(found), reach=reach, unit=unit, notes=notes)
 
 
 def compare_sequentially(
-    observed: Observations,
+    observed: PairedDifferences,
     *,
     a: str,
     b: str,
@@ -124,7 +124,7 @@ def compare_sequentially(
     means = np.cumsum(observed.differences) / np.arange(1, len(observed.differences) + 1)
     columns = zip(means.tolist(), followed.low.tolist(), followed.high.tolist(), followed.p_value.tolist(), strict=True)
     looks = [
-        Look(observations=place, mean=mean, low=low, high=high, p_value=p_value)
+        SequentialLook(observations=place, mean=mean, low=low, high=high, p_value=p_value)
         for place, (mean, low, high, p_value) in enumerate(columns, start=1)
     ]
     verdict, decided_at = _judge(followed, margin)
@@ -141,7 +141,7 @@ def compare_sequentially(
     )
 
 
-def _follow(observed: Observations, method: SequenceMethod, alpha: float) -> FollowedMean:
+def _follow(observed: PairedDifferences, method: SequenceMethod, alpha: float) -> FollowedMean:
     if method is SequenceMethod.ASYMPTOTIC:
         return AsymptoticSequence(alpha=alpha).follow(observed.differences)
     if not np.isfinite(observed.reach):
@@ -151,7 +151,7 @@ def _follow(observed: Observations, method: SequenceMethod, alpha: float) -> Fol
     return BettingSequence(lowest=-observed.reach, highest=observed.reach, alpha=alpha).follow(observed.differences)
 
 
-def _judge(followed: FollowedMean, margin: float | None) -> tuple[Verdict, int | None]:
+def _judge(followed: FollowedMean, margin: float | None) -> tuple[SequentialVerdict, int | None]:
     decided_at = followed.decided_at
     inside = np.flatnonzero((followed.low > -margin) & (followed.high < margin)) if margin is not None else np.zeros(0)
     if len(inside) and (decided_at is None or inside[0] + 1 <= decided_at):
@@ -191,16 +191,16 @@ def _put_in_order(ratings: RatingFile) -> tuple[list[int], list[str]]:
     return list(range(len(rows))), ["not every dialogue has `submitted_at`: taken in the order of the file"]
 
 
-def _find_first(hits: Sequence[Hit], wanted: Callable[[Hit], bool]) -> list[Hit]:
+def _find_first(hits: Sequence[RatedHit], wanted: Callable[[RatedHit], bool]) -> list[RatedHit]:
     """Each worker's first wanted HIT, in the order of all."""
-    first: dict[str, Hit] = {}
+    first: dict[str, RatedHit] = {}
     for hit in hits:
         if wanted(hit):
             first.setdefault(hit.worker, hit)
     return list(first.values())
 
 
-def _keep_passing(ratings: RatingFile, hits: Sequence[Hit]) -> list[Hit]:
+def _keep_passing(ratings: RatingFile, hits: Sequence[RatedHit]) -> list[RatedHit]:
     """The HITs whose worker passes the quality control by this HIT alone: later ones do not undo an observation."""
     places = [place for hit in hits for place in hit.places]
     if not any(ratings.dialogues[place].degraded for place in places):
@@ -210,7 +210,7 @@ def _keep_passing(ratings: RatingFile, hits: Sequence[Hit]) -> list[Hit]:
     return [hit for hit in hits if hit.worker in passing]
 
 
-def _pair_up(hits: Sequence[Hit], a: str, b: str) -> Iterator[float]:
+def _pair_up(hits: Sequence[RatedHit], a: str, b: str) -> Iterator[float]:
     """Pairs each worker who rated A with the next who rated B, A minus B."""
     waiting: dict[str, deque[float]] = {a: deque(), b: deque()}
     for hit in hits:
@@ -220,12 +220,12 @@ def _pair_up(hits: Sequence[Hit], a: str, b: str) -> Iterator[float]:
             yield waiting[a].popleft() - waiting[b].popleft()
 
 
-def _collect_hits(ratings: RatingFile, places: Sequence[int], values: Floats) -> list[Hit]:
+def _collect_hits(ratings: RatingFile, places: Sequence[int], values: Floats) -> list[RatedHit]:
     """The HITs in the order in which they were completed: a HIT counts when its last dialogue is in."""
-    hits: dict[tuple[str, str], Hit] = {}
+    hits: dict[tuple[str, str], RatedHit] = {}
     for place in places:
         row = ratings.dialogues[place]
-        hit = hits.pop((row.worker, row.hit), None) or Hit(worker=row.worker, values={}, places=[])
+        hit = hits.pop((row.worker, row.hit), None) or RatedHit(worker=row.worker, values={}, places=[])
         hit.places.append(place)
         hit.values.setdefault(row.system, []).append(float(values[place]))
         hits[row.worker, row.hit] = hit  # restored at the end
@@ -262,7 +262,7 @@ def compare_scores_sequentially(
         differences = np.array([left - right for left, right in kept])
         found.append(
             compare_sequentially(
-                Observations(differences=differences, reach=reach, unit=unit, notes=notes),
+                PairedDifferences(differences=differences, reach=reach, unit=unit, notes=notes),
                 a=str(a.path),
                 b=str(b.path),
                 what=name,

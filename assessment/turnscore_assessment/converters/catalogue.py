@@ -129,19 +129,19 @@ def find_files(described: OriginalSet, source: Path) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class Counts:
+class RowCounts:
     """Rows and turns of a converted file; a row of responses has no turns."""
 
     rows: int
     turns: int
 
 
-def count_rows(rows: Iterable[Record]) -> Counts:
+def count_rows(rows: Iterable[Record]) -> RowCounts:
     found = [len(row.get("turns", ())) for row in rows]
-    return Counts(len(found), sum(found))
+    return RowCounts(len(found), sum(found))
 
 
-def compare_counts(described: OriginalSet, found: Counts) -> str:
+def compare_counts(described: OriginalSet, found: RowCounts) -> str:
     """A sentence on whether these are the counts of the whole set."""
     wanted = [
         (name, want, have)

@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, TypeAdapter, ValidationError
 
 from turnscore_assessment.data.dialogues import SYSTEM, USER, RecordedDialogue, Spoken, read_dialogues
+from turnscore_assessment.data.labelled_turns import LabelledTurn
 from turnscore_assessment.errors import BadFileError
 
 DEFAULT_SETS = Path(__file__).with_name("dialogue_sets.json")
@@ -43,20 +44,6 @@ class DialogueSet(BaseModel):
     most_turns: PositiveInt | None = Field(None, description="A random draw of this many turns.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedTurn:
-    """A system turn and what followed it. `next_user` is None where no user turn follows.
-
-    `goes_on` is None where the set does not show it, or the user had said goodbye before the response.
-    """
-
-    set_name: str
-    context: tuple[Spoken, ...]
-    response: str
-    next_user: str | None
-    goes_on: bool | None
-
-
 def read_sets(path: Path = DEFAULT_SETS) -> list[DialogueSet]:
     """The descriptions in a JSON file; BadFileError naming the first field that is wrong."""
     try:
@@ -68,13 +55,13 @@ def read_sets(path: Path = DEFAULT_SETS) -> list[DialogueSet]:
         raise BadFileError(path, 0, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
-def read_turns(folder: Path, sets: Sequence[DialogueSet], seed: int = 0) -> dict[str, list[ObservedTurn]]:
+def read_turns(folder: Path, sets: Sequence[DialogueSet], seed: int = 0) -> dict[str, list[LabelledTurn]]:
     """The usable turns of each set by its name: system turns with a text and something said before."""
     return {each.name: list(_draw(each, folder, seed)) for each in sets}
 
 
-def _draw(described: DialogueSet, folder: Path, seed: int) -> Sequence[ObservedTurn]:
-    turns: list[ObservedTurn] = []
+def _draw(described: DialogueSet, folder: Path, seed: int) -> Sequence[LabelledTurn]:
+    turns: list[LabelledTurn] = []
     for file in described.files:
         for row, dialogue in enumerate(read_dialogues(folder / file)):
             if row % described.every.get(dialogue.source, 1) == 0 and dialogue.system not in described.left_out_systems:
@@ -96,26 +83,26 @@ def _name_speakers(described: DialogueSet, dialogue: RecordedDialogue, row: int)
     return [(names[turn.speaker], turn.text) for turn in dialogue.turns if turn.speaker in names]
 
 
-def observe_turns(described: DialogueSet, turns: Sequence[Spoken]) -> Iterator[ObservedTurn]:
+def observe_turns(described: DialogueSet, turns: Sequence[Spoken]) -> Iterator[LabelledTurn]:
     """Every system turn with a context that a user turn follows, or, where the set shows stops, nothing."""
     for place, (speaker, text) in enumerate(turns):
         context = tuple(turns[:place])
         if speaker != SYSTEM or not context or not text.strip():
             continue
         is_last = place + 1 == len(turns)
-        if is_last and described.goes_on == "observed":
+        labels = {}
+        if is_last:
             left_anyway = context[-1][0] == USER and says_goodbye(context[-1][1])
-            yield ObservedTurn(
+            labels = {} if left_anyway else {"goes_on": 0.0}
+        elif described.goes_on != "unknown":
+            labels = {"goes_on": 1.0}
+        if described.goes_on == "observed" if is_last else turns[place + 1][0] == USER:
+            yield LabelledTurn(
                 set_name=described.name,
                 context=context,
                 response=text,
-                next_user=None,
-                goes_on=None if left_anyway else False,
-            )
-        elif not is_last and turns[place + 1][0] == USER:
-            goes_on = None if described.goes_on == "unknown" else True
-            yield ObservedTurn(
-                set_name=described.name, context=context, response=text, next_user=turns[place + 1][1], goes_on=goes_on
+                next_user=None if is_last else turns[place + 1][1],
+                labels=labels,
             )
 
 
@@ -135,7 +122,7 @@ STATED = (
 class Population:
     """System turns in their contexts, and their dialogues (file, id and order, as SpokenTurn names them)."""
 
-    turns: list[ObservedTurn]
+    turns: list[LabelledTurn]
     dialogues: frozenset[str]
 
 
@@ -143,7 +130,7 @@ def read_population(folder: Path) -> Population:
     """The dialogues of which the sentiment/stop model's training draws nothing; the quality model leaves them out."""
     described = next(each for each in read_sets() if each.name == SET_NAME)
     drawn = {(turn.context, turn.response) for turn in read_turns(folder, [described])[SET_NAME]}
-    turns: list[ObservedTurn] = []
+    turns: list[LabelledTurn] = []
     dialogues: set[str] = set()
     for file in described.files:
         for dialogue in read_dialogues(folder / file):

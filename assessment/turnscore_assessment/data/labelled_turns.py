@@ -24,20 +24,42 @@ GOOD_FROM = 3.5
 _WORD = re.compile(r"[a-z0-9]+")
 
 
+FIT, CHOOSE = "fit", "choose"
+"""Splits of rated turns: those that models are fitted on, and those that they are chosen on."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RatedTurn:
-    """A response in its context with people's mean rating, on its set's own scale."""
+class LabelledTurn:
+    """A response in its context with what is known of it, on each set's own scale; unknown labels are absent."""
 
-    set_name: str
-    system: str
-    dialogue: str
     context: tuple[Spoken, ...]
+    """Speakers and texts, oldest first."""
     response: str
-    rating: float
-    is_fitted_on: bool = False
+    labels: Mapping[str, float] = field(default_factory=dict)
+    """`rating`: people's mean rating. `goes_on`: 1 where the user went on, 0 where the user stopped."""
+    next_user: str | None = None
+    """What the user said next; None where no user turn follows."""
+    set_name: str = ""
+    system: str = ""
+    dialogue: str = ""
+    split: str = ""
+
+    @property
+    def rating(self) -> float:
+        return self.labels["rating"]
+
+    @property
+    def goes_on(self) -> bool | None:
+        """None where the set does not show it, or the user had said goodbye before the response."""
+        known = self.labels.get("goes_on")
+        return None if known is None else bool(known)
+
+    @property
+    def is_fitted_on(self) -> bool:
+        return self.split == FIT
 
 
-def read_rated_turns(path: Path) -> list[RatedTurn]:
+def read_rated_turns(path: Path) -> list[LabelledTurn]:
     """The rows of `turn_ratings.jsonl.gz`, split; the last text of a context is the user's."""
     rows = list(read_rows(path))
     for number, row in rows:
@@ -46,21 +68,21 @@ def read_rated_turns(path: Path) -> list[RatedTurn]:
     contexts = [[text for text in row["context"] if text.strip()] for _, row in rows]
     groups = group_contexts(contexts)
     return [
-        RatedTurn(
+        LabelledTurn(
             set_name=row["set"],
             system=str(row.get("system") or ""),
             dialogue=group,
             context=alternate(context),
             response=row["response"],
-            rating=float(row["rating"]),
-            is_fitted_on=is_fitted_on(group),
+            labels={"rating": float(row["rating"])},
+            split=choose_split(group),
         )
         for (_, row), context, group in zip(rows, contexts, groups, strict=True)
         if row["response"].strip()
     ]
 
 
-def read_dbdc3(path: Path) -> list[RatedTurn]:
+def read_dbdc3(path: Path) -> list[LabelledTurn]:
     """The judged system turns of DBDC3: quality (O + T/2) over all votes. Chosen on, never fitted on."""
     turns = []
     for _, row in read_rows(path):
@@ -69,13 +91,13 @@ def read_dbdc3(path: Path) -> list[RatedTurn]:
             votes = turn.get("breakdown_votes")
             if turn["speaker"] == SYSTEM and votes and turn["text"].strip():
                 turns.append(
-                    RatedTurn(
+                    LabelledTurn(
                         set_name="dbdc3",
                         system=row["system"],
                         dialogue=row["id"],
                         context=tuple(spoken),
                         response=turn["text"],
-                        rating=(votes["O"] + votes["T"] / 2) / sum(votes.values()),
+                        labels={"rating": (votes["O"] + votes["T"] / 2) / sum(votes.values())},
                     )
                 )
             if turn["text"].strip():
@@ -83,7 +105,7 @@ def read_dbdc3(path: Path) -> list[RatedTurn]:
     return turns
 
 
-def read_thumbs(path: Path) -> list[RatedTurn]:
+def read_thumbs(path: Path) -> list[LabelledTurn]:
     """ConvAI's voted turns of systems talking to people: 1 for a thumb up, 0 for one down."""
     turns = []
     for dialogue in read_dialogues(path):
@@ -95,14 +117,14 @@ def read_thumbs(path: Path) -> list[RatedTurn]:
             if turn.speaker == bot and turn.thumb and place:
                 context = tuple((SYSTEM if each.speaker == bot else USER, each.text) for each in merged[:place])
                 turns.append(
-                    RatedTurn(
+                    LabelledTurn(
                         set_name=THUMBS_SET,
                         system="",
                         dialogue=dialogue.id,
                         context=context,
                         response=turn.text,
-                        rating=float(turn.thumb == 2),
-                        is_fitted_on=is_fitted_on(dialogue.id),
+                        labels={"rating": float(turn.thumb == 2)},
+                        split=choose_split(dialogue.id),
                     )
                 )
     return turns
@@ -113,9 +135,9 @@ def alternate(texts: Sequence[str]) -> tuple[Spoken, ...]:
     return tuple((USER if (len(texts) - 1 - place) % 2 == 0 else SYSTEM, text) for place, text in enumerate(texts))
 
 
-def is_fitted_on(dialogue: str) -> bool:
+def choose_split(dialogue: str) -> str:
     """The committed rule: by the dialogue's name alone, the same on every machine."""
-    return hashlib.sha256(dialogue.encode()).digest()[0] * 100 < FIT_SHARE * 256
+    return FIT if hashlib.sha256(dialogue.encode()).digest()[0] * 100 < FIT_SHARE * 256 else CHOOSE
 
 
 def group_contexts(contexts: Sequence[Sequence[str]]) -> list[str]:
@@ -260,7 +282,7 @@ def _read_turns(turns: Sequence[Mapping[str, Any]]) -> tuple[Spoken, ...]:
     return tuple((each["speaker"], each["text"]) for each in turns if each["text"].strip())
 
 
-def read_judged_turns(folder: Path, parts: Sequence[Part]) -> list[RatedTurn]:
+def read_judged_turns(folder: Path, parts: Sequence[Part]) -> list[LabelledTurn]:
     """The judged responses of these parts as rated turns, their overall mark from 1 to 5 as the rating.
 
     Live turns of chatbots, real responses with made-up ones, and modern ones are sets of their own.
@@ -275,13 +297,13 @@ def read_judged_turns(folder: Path, parts: Sequence[Part]) -> list[RatedTurn]:
             live = each.set_name in LIVE_SETS
             named = "judged-modern" if name == MODERN_FILE else "judged-live" if live else "judged-made"
             turns += [
-                RatedTurn(
+                LabelledTurn(
                     set_name=named,
                     system=each.set_name,
                     dialogue=each.dialogue,
                     context=each.context,
                     response=response.text,
-                    rating=1 + 4 * response.mark("overall"),
+                    labels={"rating": 1 + 4 * response.mark("overall")},
                 )
                 for response in each.responses
             ]
@@ -293,9 +315,9 @@ DBDC3_FILE, ADVERSARIAL_FILE = "dbdc3_dev.jsonl.gz", "adversarial_responses.json
 ADVERSARIAL_KINDS = ("relevant", "random", "adversarial")
 
 
-def read_development_sets(folder: Path) -> dict[str, list[RatedTurn]]:
+def read_development_sets(folder: Path) -> dict[str, list[LabelledTurn]]:
     """The rated turns by set, those fitted on apart, DBDC3's development turns, and ConvAI's thumbs."""
-    found: dict[str, list[RatedTurn]] = {}
+    found: dict[str, list[LabelledTurn]] = {}
     if (folder / RATINGS_FILE).exists():
         for turn in read_rated_turns(folder / RATINGS_FILE):
             found.setdefault(f"{turn.set_name} ({_part(turn)})", []).append(turn)
@@ -307,5 +329,5 @@ def read_development_sets(folder: Path) -> dict[str, list[RatedTurn]]:
     return found
 
 
-def _part(turn: RatedTurn) -> str:
+def _part(turn: LabelledTurn) -> str:
     return "fitted on" if turn.is_fitted_on else "chosen on"

@@ -19,7 +19,7 @@ from turnscore_assessment.designs.estimates import (
 )
 from turnscore_assessment.designs.form import AskedCriterion, DesignKey, DesignKind
 from turnscore_assessment.errors import TooFewError
-from turnscore_assessment.figures import Floats, Interval, correlate_ranks
+from turnscore_assessment.figures import Floats, Interval, compute_spearman
 from turnscore_assessment.ratings.rating_table import RatingUnit
 from turnscore_assessment.ratings.reliability_coefficients import (
     Intraclass,
@@ -143,7 +143,7 @@ def _split_half(ratings: Floats, splits: int) -> float | None:
         if both.sum() < LEAST_ITEMS:
             continue
         means = sums[both][:, half].sum(axis=1) / counts[0][both], sums[both][:, ~half].sum(axis=1) / counts[1][both]
-        found.append(correlate_ranks(*means))
+        found.append(compute_spearman(*means))
     kept = [each for each in found if not np.isnan(each)]
     return step_up(float(np.mean(kept)), 2) if kept else None
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.files import check_row, read_rows, to_csv
-from turnscore_assessment.ratings.rating_file import Name, Number, SpokenTurn
+from turnscore_assessment.ratings.rating_file import Name, Number, RatedDialogueTurn
 
 LARGEST_MAGNITUDE = 999.0
 """Upper end of the scale of magnitude estimation in Santhanam & Shaikh (INLG 2019)."""
@@ -85,9 +85,9 @@ class DesignItem(BaseModel):
     """Whether magnitude estimation measures against it."""
     standard: Annotated[Number, Field(gt=0, le=LARGEST_MAGNITUDE)] | None = None
     """The reference's worth in biased magnitude estimation: some metric's score of it."""
-    context: Annotated[tuple[SpokenTurn, ...], Field(max_length=2000)] = ()
+    context: Annotated[tuple[RatedDialogueTurn, ...], Field(max_length=2000)] = ()
     response: Annotated[str, Field(min_length=1, max_length=100_000)] | None = None
-    turns: Annotated[tuple[SpokenTurn, ...], Field(max_length=2000)] = ()
+    turns: Annotated[tuple[RatedDialogueTurn, ...], Field(max_length=2000)] = ()
 
     @model_validator(mode="after")
     def _check_content(self) -> "DesignItem":
@@ -268,5 +268,5 @@ def _say(item: DesignItem | None) -> str:
     return item.response if item.response is not None else _say_turns(item.turns)
 
 
-def _say_turns(turns: Iterable[SpokenTurn]) -> str:
+def _say_turns(turns: Iterable[RatedDialogueTurn]) -> str:
     return "\n".join(f"{turn.speaker}: {turn.text}" for turn in turns)

@@ -93,7 +93,7 @@ class DriftComparison:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class DriftFinding:
     """One bundle's live values, their comparisons, and warnings."""
 
     live: LiveValues
@@ -107,13 +107,13 @@ class Finding:
         return any(each.verdict is DriftVerdict.DRIFTED for each in self.comparisons)
 
 
-def find_drift(live: Sequence[LiveValues], baseline: Sequence[LiveValues] = ()) -> list[Finding]:
+def find_drift(live: Sequence[LiveValues], baseline: Sequence[LiveValues] = ()) -> list[DriftFinding]:
     """A finding for each bundle, with a warning where the baseline is of another version."""
     known = {(each.scorer, each.model): each for each in baseline}
     return [_look_at(each, known.get((each.scorer, each.model)), baseline) for each in live]
 
 
-def _look_at(live: LiveValues, baseline: LiveValues | None, all_baselines: Sequence[LiveValues]) -> Finding:
+def _look_at(live: LiveValues, baseline: LiveValues | None, all_baselines: Sequence[LiveValues]) -> DriftFinding:
     comparisons = []
     if any(live.bins):
         comparisons.append(_compare("bundle", live, None, baseline))
@@ -127,7 +127,7 @@ def _look_at(live: LiveValues, baseline: LiveValues | None, all_baselines: Seque
         warnings.append(f"the baseline is of {', '.join(others)}: take a new one with {live.model}")
     if not any(live.bins):
         warnings.append("no turn has a percentile")
-    return Finding(live=live, baseline=baseline, comparisons=comparisons, warnings=warnings)
+    return DriftFinding(live=live, baseline=baseline, comparisons=comparisons, warnings=warnings)
 
 
 def _compare(against: str, live: LiveValues, baseline: LiveValues | None, known: LiveValues | None) -> DriftComparison:

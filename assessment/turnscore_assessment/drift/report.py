@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Sequence
 
-from turnscore_assessment.drift.findings import Finding, find_shares
+from turnscore_assessment.drift.findings import DriftFinding, find_shares
 from turnscore_assessment.drift.live_values import BINS, LiveValues
 from turnscore_assessment.rendering import Page, Section, Table
 
@@ -11,7 +11,7 @@ _HEADER = ("scorer", "model", "against", "dialogues", "turns", "index", "limit",
 _SHARES = ("", "now", "baseline")
 
 
-def build_page(findings: Sequence[Finding], command: str) -> Page:
+def build_page(findings: Sequence[DriftFinding], command: str) -> Page:
     """Every comparison, then for each bundle the shares of its bins and what else was counted."""
     drifted = [each.live.model for each in findings if each.has_drifted]
     return Page(
@@ -29,7 +29,7 @@ def build_page(findings: Sequence[Finding], command: str) -> Page:
     )
 
 
-def _make_section(finding: Finding) -> Section:
+def _make_section(finding: DriftFinding) -> Section:
     return Section(
         heading=f"{finding.live.scorer}: {finding.live.model}",
         tables=[
@@ -61,7 +61,7 @@ def _rule(record: str, value: float, labels: dict[str, str]) -> list[str]:
     return [f"      - record: {record}", f"        expr: vector({value:.10g})", f"        labels: {{{named}}}"]
 
 
-def _rows(findings: Iterable[Finding]) -> list[tuple[str, ...]]:
+def _rows(findings: Iterable[DriftFinding]) -> list[tuple[str, ...]]:
     return [
         (
             each.live.scorer,
@@ -78,7 +78,7 @@ def _rows(findings: Iterable[Finding]) -> list[tuple[str, ...]]:
     ]
 
 
-def _share_rows(finding: Finding) -> list[tuple[str, ...]]:
+def _share_rows(finding: DriftFinding) -> list[tuple[str, ...]]:
     baseline = finding.baseline
     now = find_shares(finding.live.bins)
     before = find_shares(baseline.bins) if baseline is not None else None
@@ -88,7 +88,7 @@ def _share_rows(finding: Finding) -> list[tuple[str, ...]]:
     ]
 
 
-def _other_rows(finding: Finding) -> list[tuple[str, ...]]:
+def _other_rows(finding: DriftFinding) -> list[tuple[str, ...]]:
     now, before = _others(finding.live), None if finding.baseline is None else _others(finding.baseline)
     return [(name, value, "-" if before is None else before[name]) for name, value in now.items()]
 

@@ -75,7 +75,7 @@ class StudyDescription(BaseModel):
         return [criterion.name for criterion in self.criteria]
 
 
-class SpokenTurn(BaseModel):
+class RatedDialogueTurn(BaseModel):
     """One turn of a rated dialogue."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -107,7 +107,7 @@ class RatedDialogue(BaseModel):
     topic: str | None = None
     scores: Mapping[str, Number] = Field(default_factory=dict)
     """Scorers' scores of the dialogue, unseen by the worker."""
-    turns: Annotated[tuple[SpokenTurn, ...], Field(max_length=MOST_TURNS)] = ()
+    turns: Annotated[tuple[RatedDialogueTurn, ...], Field(max_length=MOST_TURNS)] = ()
 
 
 MOST_DIALOGUES = 200_000

@@ -16,7 +16,7 @@ from turnscore_assessment.figures import Flags, Floats, Integers, Interval, find
 from turnscore_assessment.ratings.rating_table import RatingTable, group_rows, measure_workers
 
 
-class Verdict(StrEnum):
+class ControlVerdict(StrEnum):
     """Why a worker's ratings count or do not."""
 
     PASSED = "passed"
@@ -31,14 +31,14 @@ class ControlledWorker:
     """One worker's outcome; `p` is that of the one-sided test, NaN where none was made."""
 
     worker: str
-    verdict: Verdict
+    verdict: ControlVerdict
     p: float
     degraded_ratings: int
     ordinary_ratings: int
 
     @property
     def passes(self) -> bool:
-        return self.verdict in (Verdict.PASSED, Verdict.UNCONTROLLED)
+        return self.verdict in (ControlVerdict.PASSED, ControlVerdict.UNCONTROLLED)
 
 
 def control_quality(table: RatingTable) -> list[ControlledWorker]:
@@ -68,14 +68,14 @@ def _control(
     degraded, ordinary = chosen[is_degraded].ravel(), chosen[~is_degraded].ravel()
     p = float("nan")
     if not is_controlled:
-        verdict = Verdict.UNCONTROLLED
+        verdict = ControlVerdict.UNCONTROLLED
     elif is_constant:
-        verdict = Verdict.CONSTANT
+        verdict = ControlVerdict.CONSTANT
     elif not degraded.size or not ordinary.size:
-        verdict = Verdict.NOT_YET
+        verdict = ControlVerdict.NOT_YET
     else:
         p = float(stats.mannwhitneyu(degraded, ordinary, alternative="less", method="auto").pvalue)
-        verdict = Verdict.PASSED if p < table.description.quality_control_p else Verdict.NOT_LOWER
+        verdict = ControlVerdict.PASSED if p < table.description.quality_control_p else ControlVerdict.NOT_LOWER
     return ControlledWorker(
         worker=table.workers[number],
         verdict=verdict,
@@ -107,7 +107,7 @@ def _put_back(sorted_values: Floats, order: NDArray[np.intp]) -> Floats:
     return restored
 
 
-Outcome = Literal["better", "worse", "none"]
+PairOutcome = Literal["better", "worse", "none"]
 THRESHOLDS = (0.1, 0.05)
 """Those that the published figure and text use."""
 TIE_DIGITS = 12
@@ -129,7 +129,7 @@ class ComparedPair:
     """Two-sided, corrected so that one false difference among all pairs is unlikely."""
     p_benjamini_hochberg: float
     """Two-sided, corrected so that few of the differences found are false."""
-    outcomes: Mapping[str, Outcome]
+    outcomes: Mapping[str, PairOutcome]
     """What the published test says of the first system at each of THRESHOLDS, as `p<0.05`."""
 
 
@@ -161,7 +161,7 @@ def compare_pairs(
     ]
 
 
-def _conclude(p_better: float, p_worse: float, threshold: float) -> Outcome:
+def _conclude(p_better: float, p_worse: float, threshold: float) -> PairOutcome:
     if p_better < threshold:
         return "better"
     return "worse" if p_worse < threshold else "none"

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.readability.flesch import split_words
+from turnscore_assessment.references.vector_metrics import SentenceEncoder
 
 LONGEST_MATCHED = 200
 """Most words of a response that can be dull. Chosen: longer ones never are, and two gaps would take long."""
@@ -114,17 +114,6 @@ def _compile(pattern: str) -> re.Pattern[str]:
 PenaltyForm = Literal["published", "released"]
 
 
-class Encoder(Protocol):
-    """What makes vectors of texts."""
-
-    @property
-    def name(self) -> str:
-        """The model and its graph."""
-
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """A row of length 1 for each text, in order."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Coherence:
     """The distance and its factors."""
@@ -148,7 +137,7 @@ def find_penalty(response: str, patterns: DullPatterns, form: PenaltyForm = "pub
 
 
 def measure_coherence(
-    pairs: Sequence[tuple[str, str]], encoder: Encoder, patterns: DullPatterns, form: PenaltyForm = "published"
+    pairs: Sequence[tuple[str, str]], encoder: SentenceEncoder, patterns: DullPatterns, form: PenaltyForm = "published"
 ) -> list[Coherence]:
     """The coherence of every pair of context and response; each text is encoded once."""
     texts = list(dict.fromkeys(text for pair in pairs for text in pair))

@@ -8,12 +8,12 @@ from turnscore_assessment.data.dialogues import SYSTEM, RecordedDialogue, Spoken
 from turnscore_assessment.readability.coherence import (
     Coherence,
     DullPatterns,
-    Encoder,
     PenaltyForm,
     find_penalty,
     measure_coherence,
 )
 from turnscore_assessment.readability.flesch import Readability, add_up, measure_readability
+from turnscore_assessment.references.vector_metrics import SentenceEncoder
 
 DIALOGUES_AT_ONCE = 200
 """Dialogues whose texts are encoded together. Chosen: some 4,000 texts, 6 MB of vectors."""
@@ -24,7 +24,7 @@ class TextSettings:
     """How texts are measured; without an encoder only coherence's penalty is known."""
 
     patterns: DullPatterns
-    encoder: Encoder | None = None
+    encoder: SentenceEncoder | None = None
     context_turns: int = 1
     form: PenaltyForm = "published"
 

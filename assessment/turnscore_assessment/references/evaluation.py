@@ -18,15 +18,18 @@ from typing import Final, Literal
 
 import numpy as np
 
-from turnscore_assessment.correlations import (
+from turnscore_assessment.correlations import draw_dialogues, resample_pearson, resample_spearman
+from turnscore_assessment.errors import ReferencesError
+from turnscore_assessment.figures import (
+    ROUNDS,
+    Floats,
+    Interval,
+    Williams,
     compute_pearson,
     compute_spearman,
-    draw_dialogues,
-    resample_pearson,
-    resample_spearman,
+    find_interval,
+    williams_test,
 )
-from turnscore_assessment.errors import ReferencesError
-from turnscore_assessment.figures import ROUNDS, Floats, Interval, Williams, find_interval, williams_test
 from turnscore_assessment.references.library_metrics import (
     Gleu,
     MeteorJar,
@@ -52,10 +55,10 @@ from turnscore_assessment.references.reference_file import ReferencedReplies, by
 from turnscore_assessment.references.vector_metrics import (
     UNOBTAINABLE,
     WORD_VECTOR_METRICS,
-    Encoder,
     EncoderCosine,
+    ReferenceWordVectors,
+    SentenceEncoder,
     WordVectorMetric,
-    WordVectors,
 )
 
 DEFAULT_METRIC: Final = "encoder"
@@ -68,8 +71,8 @@ class Resources:
     """Resources of metrics; a metric that lacks one raises an error that names it."""
 
     tokenisation: str = "blanks"
-    encoder: Encoder | None = None
-    word_vectors: WordVectors | None = None
+    encoder: SentenceEncoder | None = None
+    word_vectors: ReferenceWordVectors | None = None
     meteor_jar: Path | None = None
 
 

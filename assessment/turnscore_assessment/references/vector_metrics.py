@@ -29,7 +29,7 @@ UNOBTAINABLE: Final = {"skip-thought": "Skip-Thought", "gensen": "GenSen"}
 """Encoders of the paper whose models cannot be had, by the name of their metric."""
 
 
-class Encoder(Protocol):
+class SentenceEncoder(Protocol):
     """What makes vectors of texts."""
 
     @property
@@ -45,7 +45,7 @@ class EncoderCosine:
 
     tokenisation = "the encoder's own"
 
-    def __init__(self, encoder: Encoder | None, name: str = "encoder") -> None:
+    def __init__(self, encoder: SentenceEncoder | None, name: str = "encoder") -> None:
         """Raises MissingResourceError without an encoder."""
         if encoder is None:
             raise MissingResourceError(
@@ -96,7 +96,7 @@ MOST_DIMENSIONS = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class WordVectors:
+class ReferenceWordVectors:
     """Vectors by word, and the vector of every other word."""
 
     source: str
@@ -108,7 +108,7 @@ class WordVectors:
         return np.stack([self.known.get(word, self.other) for word in words])
 
 
-def read_word_vectors(path: Path, wanted: Collection[str]) -> WordVectors:
+def read_word_vectors(path: Path, wanted: Collection[str]) -> ReferenceWordVectors:
     """The vectors of `wanted`, and the mean of the whole file. Raises ReferencesError for a wrong line."""
     known: dict[str, Floats] = {}
     total: Floats | None = None
@@ -124,7 +124,7 @@ def read_word_vectors(path: Path, wanted: Collection[str]) -> WordVectors:
             known[word] = vector
     if total is None:
         raise ReferencesError(f"{path}: must have at least one vector")
-    return WordVectors(path.name, known, total / count)
+    return ReferenceWordVectors(path.name, known, total / count)
 
 
 def split_line(cells: Sequence[str], width: int) -> tuple[str, Sequence[str]]:
@@ -208,7 +208,7 @@ WORD_VECTOR_METRICS: Final = tuple(_COMPARE)
 class WordVectorMetric:
     """One of the three metrics."""
 
-    def __init__(self, name: str, vectors: WordVectors | None, tokenisation: str = "blanks") -> None:
+    def __init__(self, name: str, vectors: ReferenceWordVectors | None, tokenisation: str = "blanks") -> None:
         """Raises MissingResourceError without vectors."""
         if vectors is None:
             raise MissingResourceError(f"{name} needs word vectors: name a file of them with --word-vectors")

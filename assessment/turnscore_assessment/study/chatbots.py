@@ -19,7 +19,7 @@ from turnscore_assessment.errors import AssessmentError
 from turnscore_assessment.study.plan import LimitPlan, StudyPlan, SystemPlan
 
 
-class NoReplyError(Exception):
+class ChatbotError(Exception):
     """A system gave no reply that can be shown; the message, for those who run the study, says why."""
 
 
@@ -49,9 +49,9 @@ class Chatbots:
             async with asyncio.timeout(self._limits.reply_seconds), self._rooms[system.name]:
                 body = await self._ask(system, texts)
         except TimeoutError:
-            raise NoReplyError(f"no answer within {self._limits.reply_seconds:g} seconds") from None
+            raise ChatbotError(f"no answer within {self._limits.reply_seconds:g} seconds") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise NoReplyError(f"{type(error).__name__}: {error}"[:300]) from error
+            raise ChatbotError(f"{type(error).__name__}: {error}"[:300]) from error
         return read_reply(body, self._limits)
 
     async def close(self) -> None:
@@ -68,13 +68,13 @@ class Chatbots:
             "POST", system.url, json=build_request(system, texts), headers=headers
         ) as response:
             if response.status_code != 200:
-                raise NoReplyError(f"status {response.status_code}")
+                raise ChatbotError(f"status {response.status_code}")
             if response.headers.get("content-encoding", "identity") != "identity":
-                raise NoReplyError("the answer is compressed, which was not asked for")
+                raise ChatbotError("the answer is compressed, which was not asked for")
             async for piece in response.aiter_raw():
                 body += piece
                 if len(body) > self._limits.reply_bytes:
-                    raise NoReplyError(f"the answer is longer than {self._limits.reply_bytes} bytes")
+                    raise ChatbotError(f"the answer is longer than {self._limits.reply_bytes} bytes")
         return bytes(body)
 
 
@@ -103,18 +103,18 @@ def read_reply(body: bytes, limits: LimitPlan) -> str:
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError):
-        raise NoReplyError("the answer is not JSON") from None
+        raise ChatbotError("the answer is not JSON") from None
     choices = answer.get("choices") if isinstance(answer, Mapping) else None
     first = choices[0] if isinstance(choices, list) and choices else None
     message = first.get("message") if isinstance(first, Mapping) else None
     content = message.get("content") if isinstance(message, Mapping) else None
     if not isinstance(content, str):
-        raise NoReplyError("the answer has no choices[0].message.content")
+        raise ChatbotError("the answer has no choices[0].message.content")
     text = clean_text(content).strip()
     if not text:
-        raise NoReplyError("the answer is empty")
+        raise ChatbotError("the answer is empty")
     if len(text) > limits.reply_characters:
-        raise NoReplyError(f"the reply is longer than {limits.reply_characters} characters")
+        raise ChatbotError(f"the reply is longer than {limits.reply_characters} characters")
     return text
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, insert, select, update
 
-from turnscore_assessment.ratings.rating_file import SpokenTurn
+from turnscore_assessment.ratings.rating_file import RatedDialogueTurn
 from turnscore_assessment.study.database import dialogues, lock_study, turns, workers
-from turnscore_assessment.study.page_requests import Refusal, RefusedError
+from turnscore_assessment.study.page_requests import RefusedError, StudyRefusal
 from turnscore_assessment.study.plan import StudyPlan
 from turnscore_assessment.study.workers import Worker
 
@@ -91,7 +91,7 @@ def open_next(connection: Connection, study_id: int, worker_id: int, plan: Study
         .where(dialogues.c.state == "open", dialogues.c.touched_at > since, workers.c.study_id == study_id)
     )
     if (others or 0) >= plan.limits.open_dialogues:
-        raise RefusedError(Refusal.FULL)
+        raise RefusedError(StudyRefusal.FULL)
     connection.execute(
         update(dialogues).where(dialogues.c.id == rows[0].id).values(state="open", opened_at=now, touched_at=now)
     )
@@ -108,19 +108,19 @@ def take_message(
     """
     row = _find_open(connection, worker_id, dialogue_id)
     if row.recorded is not None:
-        raise RefusedError(Refusal.NOT_OPEN)
+        raise RefusedError(StudyRefusal.NOT_OPEN)
     dialogue = _build_dialogue(connection, row)
     if number < dialogue.inputs:
         if dialogue.texts[2 * number] != text:
-            raise RefusedError(Refusal.OUT_OF_TURN)
+            raise RefusedError(StudyRefusal.OUT_OF_TURN)
         if len(dialogue.texts) > 2 * number + 1:
             return dialogue
     elif number > dialogue.inputs or not dialogue.is_answered:
-        raise RefusedError(Refusal.OUT_OF_TURN)
+        raise RefusedError(StudyRefusal.OUT_OF_TURN)
     elif number >= plan.chat.inputs_at_most:
-        raise RefusedError(Refusal.NO_MORE_INPUTS)
+        raise RefusedError(StudyRefusal.NO_MORE_INPUTS)
     if _is_being_asked(row, plan, now):
-        raise RefusedError(Refusal.BUSY)
+        raise RefusedError(StudyRefusal.BUSY)
     if number == dialogue.inputs:
         connection.execute(insert(turns).values(dialogue_id=dialogue_id, number=2 * number, text=text, said_at=now))
         dialogue.texts.append(text)
@@ -165,14 +165,14 @@ def rate(
     if row is not None and row.worker_id == worker_id and row.state == "rated":
         if row.ratings == dict(ratings):
             return
-        raise RefusedError(Refusal.ALREADY_RATED)
+        raise RefusedError(StudyRefusal.ALREADY_RATED)
     row = _find_open(connection, worker_id, dialogue_id)
     dialogue = _build_dialogue(connection, row)
     if dialogue.recorded is None:
         if _is_being_asked(row, plan, now):
-            raise RefusedError(Refusal.BUSY)
+            raise RefusedError(StudyRefusal.BUSY)
         if dialogue.replies < plan.chat.inputs_at_least:
-            raise RefusedError(Refusal.TOO_FEW_INPUTS)
+            raise RefusedError(StudyRefusal.TOO_FEW_INPUTS)
     _end(connection, row, now, state="rated", rated_at=now, ratings=dict(ratings))
 
 
@@ -180,7 +180,7 @@ def give_up(connection: Connection, worker_id: int, dialogue_id: str, now: float
     """Ends a dialogue whose chatbot fails, unrated. RefusedError: NO_SUCH_DIALOGUE, NOT_OPEN, STILL_ANSWERS."""
     row = _find_open(connection, worker_id, dialogue_id)
     if row.failures < FAILURES_TO_GIVE_UP:
-        raise RefusedError(Refusal.STILL_ANSWERS)
+        raise RefusedError(StudyRefusal.STILL_ANSWERS)
     _end(connection, row, now, state="given_up")
 
 
@@ -208,9 +208,9 @@ def _find_open(connection: Connection, worker_id: int, dialogue_id: str) -> Row[
     """Another worker's dialogue counts as one that does not exist."""
     row = _lock_dialogue(connection, dialogue_id)
     if row is None or row.worker_id != worker_id:
-        raise RefusedError(Refusal.NO_SUCH_DIALOGUE)
+        raise RefusedError(StudyRefusal.NO_SUCH_DIALOGUE)
     if row.state != "open":
-        raise RefusedError(Refusal.NOT_OPEN)
+        raise RefusedError(StudyRefusal.NOT_OPEN)
     return row
 
 
@@ -254,7 +254,7 @@ def show_study(plan: StudyPlan) -> dict[str, Any]:
 
 
 def show_standing(
-    plan: StudyPlan, worker: Worker, standing: Standing, recorded: Sequence[SpokenTurn] | None
+    plan: StudyPlan, worker: Worker, standing: Standing, recorded: Sequence[RatedDialogueTurn] | None
 ) -> dict[str, Any]:
     """Where the worker stands; the code and the thanks only at the end."""
     is_finished = worker.has_finished
@@ -273,7 +273,7 @@ def split_paragraphs(text: str) -> list[str]:
     return [" ".join(part.split()) for part in text.replace("\r\n", "\n").split("\n\n") if part.strip()]
 
 
-def _show_dialogue(dialogue: WorkerDialogue, recorded: Sequence[SpokenTurn] | None) -> dict[str, Any]:
+def _show_dialogue(dialogue: WorkerDialogue, recorded: Sequence[RatedDialogueTurn] | None) -> dict[str, Any]:
     if recorded is not None:
         said = [{"speaker": turn.speaker, "text": turn.text} for turn in recorded]
     else:

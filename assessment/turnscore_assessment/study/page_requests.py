@@ -11,7 +11,7 @@ from turnscore_assessment.study.chatbots import clean_text
 from turnscore_assessment.study.plan import StudyPlan
 
 
-class Refusal(Enum):
+class StudyRefusal(Enum):
     """Status and sentence by code. No sentence says which system is behind a conversation."""
 
     UNKNOWN_LINK = 401, "This link is not known. Please open the link that you were sent, whole."
@@ -49,7 +49,7 @@ class Refusal(Enum):
 class RefusedError(Exception):
     """A refused request; `detail` replaces the sentence."""
 
-    def __init__(self, refusal: Refusal, detail: str = "") -> None:
+    def __init__(self, refusal: StudyRefusal, detail: str = "") -> None:
         super().__init__(detail or refusal.sentence)
         self.refusal = refusal
 
@@ -90,7 +90,7 @@ class RatingRequest(PageRequest):
     ratings: Annotated[dict[StrictStr, StrictFloat | StrictInt], Field(max_length=50)]
 
 
-class DialogueRequest(PageRequest):
+class GiveUpRequest(PageRequest):
     dialogue: DialogueId
 
 
@@ -99,16 +99,16 @@ def read_body(form: type[Body], fields: Any) -> Body:
     try:
         return form.model_validate(fields)
     except ValidationError as error:
-        raise RefusedError(Refusal.INVALID, describe_problem(error)) from None
+        raise RefusedError(StudyRefusal.INVALID, describe_problem(error)) from None
 
 
 def check_text(text: str, plan: StudyPlan) -> str:
     """The message as it is stored; RefusedError (INVALID) where it is empty or too long."""
     cleaned = clean_text(text).strip()
     if not cleaned:
-        raise RefusedError(Refusal.INVALID, "text: must not be empty")
+        raise RefusedError(StudyRefusal.INVALID, "text: must not be empty")
     if len(cleaned) > plan.chat.input_characters:
-        raise RefusedError(Refusal.INVALID, f"text: may have at most {plan.chat.input_characters} characters")
+        raise RefusedError(StudyRefusal.INVALID, f"text: may have at most {plan.chat.input_characters} characters")
     return cleaned
 
 
@@ -117,12 +117,12 @@ def check_ratings(ratings: Mapping[str, float], plan: StudyPlan) -> dict[str, fl
     names = [criterion.name for criterion in plan.criteria]
     for name in ratings:
         if name not in names:
-            raise RefusedError(Refusal.INVALID, f"ratings.{name}: is no criterion of this study")
+            raise RefusedError(StudyRefusal.INVALID, f"ratings.{name}: is no criterion of this study")
     for criterion in plan.criteria:
         rating = ratings.get(criterion.name)
         if rating is None:
-            raise RefusedError(Refusal.INVALID, f"ratings.{criterion.name}: is missing")
+            raise RefusedError(StudyRefusal.INVALID, f"ratings.{criterion.name}: is missing")
         if not criterion.low <= rating <= criterion.high:  # nor is NaN
             reason = f"must be from {criterion.low:g} to {criterion.high:g}"
-            raise RefusedError(Refusal.INVALID, f"ratings.{criterion.name}: {reason}")
+            raise RefusedError(StudyRefusal.INVALID, f"ratings.{criterion.name}: {reason}")
     return {name: float(ratings[name]) for name in names}

@@ -26,11 +26,11 @@ class BadPlanError(AssessmentError):
     """STUDY.toml cannot be used; the message names the file and the field."""
 
 
-class _Part(BaseModel):
+class _PlanPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class SystemPlan(_Part):
+class SystemPlan(_PlanPart):
     """One system: an endpoint to talk with, a corpus to draw replies from, or a file of recorded dialogues."""
 
     name: Name
@@ -81,7 +81,7 @@ class SystemPlan(_Part):
         return self
 
 
-class ChatPlan(_Part):
+class ChatPlan(_PlanPart):
     """How long conversations are, and what they are about."""
 
     inputs_at_least: Annotated[int, Field(ge=1, le=100)] = 10
@@ -99,7 +99,7 @@ class ChatPlan(_Part):
         return self
 
 
-class LimitPlan(_Part):
+class LimitPlan(_PlanPart):
     """Bounds on what the study costs."""
 
     reply_seconds: Annotated[float, Field(gt=0, le=300)] = 30.0
@@ -116,7 +116,7 @@ class LimitPlan(_Part):
     """Minutes without a message after which a dialogue no longer takes up room; its worker may still continue it."""
 
 
-class ScoringPlan(_Part):
+class ScoringPlan(_PlanPart):
     """The turnscore service whose scores are recorded beside the ratings."""
 
     url: str
@@ -132,7 +132,7 @@ class ScoringPlan(_Part):
         return url
 
 
-class StudyPlan(_Part):
+class StudyPlan(_PlanPart):
     name: Name
     title: Annotated[str, Field(min_length=1, max_length=200)]
     """The title at the top of the workers' page."""

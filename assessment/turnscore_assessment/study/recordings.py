@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, select
 
 from turnscore_assessment.errors import BadFileError, TooFewError
 from turnscore_assessment.files import check_row, read_rows
-from turnscore_assessment.ratings.rating_file import Name, RatedDialogue, RatingFile, SpokenTurn
+from turnscore_assessment.ratings.rating_file import Name, RatedDialogue, RatedDialogueTurn, RatingFile
 from turnscore_assessment.study.database import dialogues, turns, workers
 from turnscore_assessment.study.plan import StudyPlan, SystemPlan
 
@@ -24,21 +24,21 @@ class _RecordedLine(BaseModel):
     model_config = ConfigDict(coerce_numbers_to_str=True, extra="ignore")
 
     id: Annotated[Name, Field(validation_alias=AliasChoices("id", "dialogue"))]
-    turns: Annotated[tuple[SpokenTurn, ...], Field(min_length=1, max_length=MOST_TURNS)]
+    turns: Annotated[tuple[RatedDialogueTurn, ...], Field(min_length=1, max_length=MOST_TURNS)]
 
 
 @dataclass(frozen=True)
 class Recordings:
     """Recorded dialogues by system and name."""
 
-    turns: Mapping[str, Mapping[str, Sequence[SpokenTurn]]]
+    turns: Mapping[str, Mapping[str, Sequence[RatedDialogueTurn]]]
 
     @property
     def names(self) -> dict[str, list[str]]:
         """The dialogues' names, by system."""
         return {system: list(dialogues) for system, dialogues in self.turns.items()}
 
-    def find(self, system: str, name: str | None) -> Sequence[SpokenTurn] | None:
+    def find(self, system: str, name: str | None) -> Sequence[RatedDialogueTurn] | None:
         """The turns of a dialogue; None where the files no longer have it."""
         return self.turns.get(system, {}).get(name) if name is not None else None
 
@@ -48,10 +48,10 @@ def read_recordings(plan: StudyPlan) -> Recordings:
     return Recordings({system.name: _read(plan, system) for system in plan.systems if system.dialogues is not None})
 
 
-def _read(plan: StudyPlan, system: SystemPlan) -> dict[str, Sequence[SpokenTurn]]:
+def _read(plan: StudyPlan, system: SystemPlan) -> dict[str, Sequence[RatedDialogueTurn]]:
     path = system.dialogues
     assert path is not None
-    found: dict[str, Sequence[SpokenTurn]] = {}
+    found: dict[str, Sequence[RatedDialogueTurn]] = {}
     for number, fields in read_rows(path):
         line = check_row(_RecordedLine.model_validate, path, number, fields)
         if line.id in found:
@@ -85,7 +85,7 @@ def export_ratings(
     return RatingFile(plan.description, [_build(row, _find_turns(row, said, recordings, with_texts)) for row in rows])
 
 
-def _read_texts(connection: Connection, study_id: int) -> dict[str, list[SpokenTurn]]:
+def _read_texts(connection: Connection, study_id: int) -> dict[str, list[RatedDialogueTurn]]:
     rows = connection.execute(
         select(turns.c.dialogue_id, turns.c.number, turns.c.text)
         .join(dialogues, dialogues.c.id == turns.c.dialogue_id)
@@ -93,22 +93,22 @@ def _read_texts(connection: Connection, study_id: int) -> dict[str, list[SpokenT
         .where(workers.c.study_id == study_id, dialogues.c.state == "rated")
         .order_by(turns.c.dialogue_id, turns.c.number)
     )
-    found: dict[str, list[SpokenTurn]] = {}
+    found: dict[str, list[RatedDialogueTurn]] = {}
     for dialogue_id, number, text in rows:
-        turn = SpokenTurn(speaker="system" if number % 2 else "user", text=text)
+        turn = RatedDialogueTurn(speaker="system" if number % 2 else "user", text=text)
         found.setdefault(dialogue_id, []).append(turn)
     return found
 
 
 def _find_turns(
-    row: Row[Any], said: dict[str, list[SpokenTurn]], recordings: Recordings, with_texts: bool
-) -> list[SpokenTurn]:
+    row: Row[Any], said: dict[str, list[RatedDialogueTurn]], recordings: Recordings, with_texts: bool
+) -> list[RatedDialogueTurn]:
     if not with_texts:
         return []
     return said.get(row.id) or list(recordings.find(row.system, row.recorded) or ())
 
 
-def _build(row: Row[Any], spoken: list[SpokenTurn]) -> RatedDialogue:
+def _build(row: Row[Any], spoken: list[RatedDialogueTurn]) -> RatedDialogue:
     return RatedDialogue(
         worker=row.rater,
         hit=row.rater,

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from turnscore_assessment.study import conversations, workers
-from turnscore_assessment.study.chatbots import Chatbots, NoReplyError
+from turnscore_assessment.study.chatbots import ChatbotError, Chatbots
 from turnscore_assessment.study.conversations import hash_consent, show_standing, show_study
 from turnscore_assessment.study.database import StudyDatabase
-from turnscore_assessment.study.page_requests import Refusal, RefusedError, check_ratings, check_text
+from turnscore_assessment.study.page_requests import RefusedError, StudyRefusal, check_ratings, check_text
 from turnscore_assessment.study.plan import StudyPlan
 from turnscore_assessment.study.recordings import Recordings
 from turnscore_assessment.study.workers import Worker, parse_link
@@ -45,7 +45,7 @@ class RunningStudy:
         """The worker of the link."""
         parsed = parse_link(link)
         if parsed is None:
-            raise RefusedError(Refusal.UNKNOWN_LINK)
+            raise RefusedError(StudyRefusal.UNKNOWN_LINK)
         return await self._database.read(workers.find_worker, self._database.study_id, parsed)
 
     async def show(self, worker: Worker) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class RunningStudy:
             recorded = self._recordings.find(standing.open.system, standing.open.recorded)
             if recorded is None:
                 _log.error("system %r: dialogue %r is gone", standing.open.system, standing.open.recorded)
-                raise RefusedError(Refusal.BROKEN)
+                raise RefusedError(StudyRefusal.BROKEN)
         return {"study": show_study(self.plan), **show_standing(self.plan, worker, standing, recorded)}
 
     async def show_again(self, worker: Worker) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class RunningStudy:
     async def agree(self, worker: Worker, consent_hash: str) -> None:
         """Records the worker's agreement to the text with that hash, and assigns dialogues."""
         if consent_hash != hash_consent(self.plan):
-            raise RefusedError(Refusal.TEXT_CHANGED)
+            raise RefusedError(StudyRefusal.TEXT_CHANGED)
         await self._database.run(
             workers.agree,
             self._database.study_id,
@@ -99,10 +99,10 @@ class RunningStudy:
             return dialogue.texts[2 * number + 1]
         try:
             reply = await self._chatbots.reply(self.plan.find_system(dialogue.system), dialogue.texts, dialogue_id)
-        except NoReplyError as error:
+        except ChatbotError as error:
             _log.warning("system %r gave no reply: %s", dialogue.system, error)
             await self._database.run(conversations.note_failure, dialogue_id)
-            raise RefusedError(Refusal.NO_REPLY) from None
+            raise RefusedError(StudyRefusal.NO_REPLY) from None
         except Exception:
             await self._database.run(conversations.note_failure, dialogue_id)  # the message can be asked again at once
             raise
@@ -129,4 +129,4 @@ class RunningStudy:
 
 def _check_agreed(worker: Worker) -> None:
     if worker.consent_hash is None:
-        raise RefusedError(Refusal.NOT_AGREED)
+        raise RefusedError(StudyRefusal.NOT_AGREED)

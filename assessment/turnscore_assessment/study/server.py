@@ -34,12 +34,12 @@ from turnscore_assessment.study.chatbots import Chatbots, clean_text
 from turnscore_assessment.study.database import StudyDatabase
 from turnscore_assessment.study.page_requests import (
     ConsentRequest,
-    DialogueRequest,
     EmptyRequest,
+    GiveUpRequest,
     MessageRequest,
     RatingRequest,
-    Refusal,
     RefusedError,
+    StudyRefusal,
     read_body,
 )
 from turnscore_assessment.study.plan import StudyPlan
@@ -96,23 +96,23 @@ class GuardedApp:
 async def read_fields(request: Request, origins: Sequence[str], input_characters: int) -> Any:
     """The JSON body of a request of this study's page. RefusedError: FOREIGN_ORIGIN, NOT_JSON, TOO_LARGE, INVALID."""
     if request.headers.get("origin") not in origins:
-        raise RefusedError(Refusal.FOREIGN_ORIGIN)
+        raise RefusedError(StudyRefusal.FOREIGN_ORIGIN)
     if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
-        raise RefusedError(Refusal.FOREIGN_ORIGIN)
+        raise RefusedError(StudyRefusal.FOREIGN_ORIGIN)
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise RefusedError(Refusal.NOT_JSON)
+        raise RefusedError(StudyRefusal.NOT_JSON)
     body = await _read_body(request, max(LEAST_BODY_BYTES, BYTES_PER_CHARACTER * input_characters + 1000))
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
-        raise RefusedError(Refusal.INVALID, "the body is not JSON") from None
+        raise RefusedError(StudyRefusal.INVALID, "the body is not JSON") from None
 
 
 def read_link(request: Request) -> str:
     """The link in the request's header; it is never in an address. Raises RefusedError: UNKNOWN_LINK."""
     scheme, _, link = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer":
-        raise RefusedError(Refusal.UNKNOWN_LINK)
+        raise RefusedError(StudyRefusal.UNKNOWN_LINK)
     return link.strip()
 
 
@@ -123,9 +123,9 @@ async def _read_body(request: Request, most: int) -> bytes:
             async for piece in request.stream():
                 body += piece
                 if len(body) > most:
-                    raise RefusedError(Refusal.TOO_LARGE)
+                    raise RefusedError(StudyRefusal.TOO_LARGE)
     except (TimeoutError, ClientDisconnect):
-        raise RefusedError(Refusal.INVALID, "the body did not arrive") from None
+        raise RefusedError(StudyRefusal.INVALID, "the body did not arrive") from None
     return bytes(body)
 
 
@@ -218,7 +218,7 @@ async def _rate(study: RunningStudy, worker: Worker, fields: Any) -> dict[str, A
 
 
 async def _give_up(study: RunningStudy, worker: Worker, fields: Any) -> dict[str, Any]:
-    await study.give_up(worker, read_body(DialogueRequest, fields).dialogue)
+    await study.give_up(worker, read_body(GiveUpRequest, fields).dialogue)
     return await study.show_again(worker)
 
 
@@ -235,15 +235,15 @@ async def _answer_refusal(_request: Request, error: Exception) -> Response:
 
 async def _answer_http(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _refuse(Refusal.NO_SUCH_METHOD if error.status_code == 405 else Refusal.NO_SUCH_PAGE)
+    return _refuse(StudyRefusal.NO_SUCH_METHOD if error.status_code == 405 else StudyRefusal.NO_SUCH_PAGE)
 
 
 async def _answer_fault(_request: Request, _error: Exception) -> Response:
     """Logs the error without a worker's text: the database hides the values of statements."""
-    return _refuse(Refusal.BROKEN)
+    return _refuse(StudyRefusal.BROKEN)
 
 
-def _refuse(refusal: Refusal, sentence: str = "") -> Response:
+def _refuse(refusal: StudyRefusal, sentence: str = "") -> Response:
     error = {"code": refusal.code, "message": clean_text(sentence or refusal.sentence)}
     return JSONResponse({"error": error}, status_code=refusal.status)
 

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from turnscore_assessment.errors import AssessmentError
 from turnscore_assessment.study.database import dialogues, lock_study, turns, workers
-from turnscore_assessment.study.page_requests import Refusal, RefusedError
+from turnscore_assessment.study.page_requests import RefusedError, StudyRefusal
 from turnscore_assessment.study.plan import StudyPlan, SystemPlan
 
 SECRET_BYTES = 32
@@ -30,7 +30,7 @@ _NOBODY = hashlib.sha256(b"").hexdigest()
 
 
 @dataclass(frozen=True)
-class Link:
+class WorkerLink:
     """A worker's code and secret."""
 
     code: str
@@ -41,9 +41,9 @@ class Link:
         return f"{self.code}.{self.secret}"
 
 
-def make_link() -> Link:
+def make_link() -> WorkerLink:
     """A new random link."""
-    return Link(make_word(10), secrets.token_urlsafe(SECRET_BYTES))
+    return WorkerLink(make_word(10), secrets.token_urlsafe(SECRET_BYTES))
 
 
 def make_word(letters: int) -> str:
@@ -51,10 +51,12 @@ def make_word(letters: int) -> str:
     return "".join(secrets.choice(_LETTERS) for _ in range(letters))
 
 
-def parse_link(text: str) -> Link | None:
+def parse_link(text: str) -> WorkerLink | None:
     """The link in a request; None where its form is wrong."""
     code, dot, secret = text.partition(".")
-    return Link(code, secret) if len(text) <= LONGEST_LINK and text.isascii() and code and dot and secret else None
+    return (
+        WorkerLink(code, secret) if len(text) <= LONGEST_LINK and text.isascii() and code and dot and secret else None
+    )
 
 
 def hash_secret(secret: str) -> str:
@@ -169,7 +171,7 @@ class UnknownWorkerError(AssessmentError):
     """No worker of this study has the code."""
 
 
-def invite_workers(connection: Connection, study_id: int, count: int, now: float) -> list[Link]:
+def invite_workers(connection: Connection, study_id: int, count: int, now: float) -> list[WorkerLink]:
     """Makes links for so many workers. They are shown once: the database keeps only the secrets' hashes."""
     lock_study(connection, study_id)
     there = connection.scalar(select(func.count()).select_from(workers).where(workers.c.study_id == study_id)) or 0
@@ -190,15 +192,15 @@ def invite_workers(connection: Connection, study_id: int, count: int, now: float
     return links
 
 
-def find_worker(connection: Connection, study_id: int, link: Link) -> Worker:
+def find_worker(connection: Connection, study_id: int, link: WorkerLink) -> Worker:
     """The worker of a link. Raises RefusedError: UNKNOWN_LINK, or LEFT."""
     row = connection.execute(
         select(workers).where(workers.c.code == link.code, workers.c.study_id == study_id)
     ).one_or_none()
     if not is_right_secret(link.secret, row.secret_hash if row else None) or row is None:
-        raise RefusedError(Refusal.UNKNOWN_LINK)
+        raise RefusedError(StudyRefusal.UNKNOWN_LINK)
     if row.withdrawn_at is not None:
-        raise RefusedError(Refusal.LEFT)
+        raise RefusedError(StudyRefusal.LEFT)
     return _build_worker(row)
 
 
@@ -206,7 +208,7 @@ def read_worker(connection: Connection, worker_id: int) -> Worker:
     """A known worker's current state. Raises RefusedError: LEFT."""
     row = connection.execute(select(workers).where(workers.c.id == worker_id)).one()
     if row.withdrawn_at is not None:
-        raise RefusedError(Refusal.LEFT)
+        raise RefusedError(StudyRefusal.LEFT)
     return _build_worker(row)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from turnscore_assessment.correlations import compute_spearman
+from turnscore_assessment.figures import compute_spearman
 from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.scorers.scorer import Scorer, TurnToScore
 from turnscore_models import Bundle, GraphVariant

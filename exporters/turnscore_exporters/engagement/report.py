@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import typer
 from turnscore_assessment.correlations import (
-    Agreement,
+    BinaryAgreement,
     bootstrap,
     compute_auc,
     find_best_threshold,
@@ -94,9 +94,9 @@ def measure_lengths(pairs: Sequence[EngagementPair]) -> dict[str, list[float]]:
     }
 
 
-def report_baselines(test_sets: Sequence[TestSet], rounds: int) -> dict[str, dict[str, Agreement]]:
+def report_baselines(test_sets: Sequence[TestSet], rounds: int) -> dict[str, dict[str, BinaryAgreement]]:
     """Agreement of the reply's length alone, on each test set, with the validation pairs' best threshold."""
-    report: dict[str, dict[str, Agreement]] = {}
+    report: dict[str, dict[str, BinaryAgreement]] = {}
     for test_set in test_sets:
         validation = measure_lengths(test_set.validation)
         labels = [pair.label for pair in test_set.validation]
@@ -155,7 +155,9 @@ SET_TITLES = {
 }
 
 
-def format_tables(baselines: Mapping[str, Mapping[str, Agreement]], models: Mapping[str, Mapping[str, Any]]) -> str:
+def format_tables(
+    baselines: Mapping[str, Mapping[str, BinaryAgreement]], models: Mapping[str, Mapping[str, Any]]
+) -> str:
     """One Markdown table per test set: a row per model, the two lengths first."""
     parts = []
     for name, title in SET_TITLES.items():

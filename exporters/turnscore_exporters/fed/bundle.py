@@ -12,9 +12,9 @@ import numpy as np
 import torch
 import typer
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
-from turnscore_assessment.correlations import compute_spearman
 from turnscore_assessment.data.dialogues import read_dialogues
 from turnscore_assessment.errors import BadFileError
+from turnscore_assessment.figures import compute_spearman
 from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.scorers.fed.questions import (
     DialogueTokenizer,

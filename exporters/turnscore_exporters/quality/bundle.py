@@ -11,10 +11,11 @@ import torch
 from numpy.typing import NDArray
 from pydantic import JsonValue
 from turnscore_assessment.agreement.bundles import make_turn
-from turnscore_assessment.correlations import compute_auc, compute_spearman
+from turnscore_assessment.correlations import compute_auc
 from turnscore_assessment.data.dialogue_sets import STATED, read_population
 from turnscore_assessment.data.dialogues import Spoken
 from turnscore_assessment.data.labelled_turns import read_development_sets
+from turnscore_assessment.figures import compute_spearman
 from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.scorers.quality import HeadCurves, QualityOptions, QualityScorer, ValueFormula
 from turnscore_core.scorers.quality_rows import COMPARED_ROWS, HEADS, REACTIONS, lay_out_batch

@@ -6,15 +6,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from turnscore_assessment.correlations import compute_auc, compute_spearman
+from turnscore_assessment.correlations import compute_auc
 from turnscore_assessment.data.labelled_turns import (
     ADVERSARIAL_FILE,
     ADVERSARIAL_KINDS,
-    RatedTurn,
+    LabelledTurn,
     alternate,
     read_development_sets,
     read_judged_turns,
 )
+from turnscore_assessment.figures import compute_spearman
 from turnscore_assessment.files import read_rows
 from turnscore_core.scorers.quality_rows import HEADS
 
@@ -43,7 +44,7 @@ def measure_development(model: QualityModel, encoder: Encoder, formula: ValueFor
     }
 
 
-def measure_set(turns: Sequence[RatedTurn], heads: Floats, formula: ValueFormula) -> dict[str, float]:
+def measure_set(turns: Sequence[LabelledTurn], heads: Floats, formula: ValueFormula) -> dict[str, float]:
     """Spearman with the ratings (where they are 0 or 1 the area under the ROC curve) of value, each head and length."""
     ratings = [turn.rating for turn in turns]
     measure = compute_auc if set(ratings) <= {0.0, 1.0} else compute_spearman

@@ -21,7 +21,7 @@ from turnscore_assessment.data.labelled_turns import (
     GOOD_FROM,
     RATINGS_FILE,
     TURNS_FILE,
-    RatedTurn,
+    LabelledTurn,
     read_judged_turns,
     read_rated_turns,
 )
@@ -127,7 +127,7 @@ def fit_value(model: QualityModel, encoder: Encoder, folder: Path) -> ValueFormu
     if (folder / RATINGS_FILE).exists():
         rated = read_rated_turns(folder / RATINGS_FILE)
         turns += [turn for turn in rated if turn.is_fitted_on and turn.set_name != DAILYDIALOG]
-    by_set: dict[str, list[RatedTurn]] = {}
+    by_set: dict[str, list[LabelledTurn]] = {}
     for turn in turns:
         by_set.setdefault(turn.set_name, []).append(turn)
     if not by_set:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import JsonValue
 from turnscore_assessment.agreement.bundles import make_turn
-from turnscore_assessment.correlations import compute_spearman
 from turnscore_assessment.data.dialogue_sets import read_sets, read_turns
+from turnscore_assessment.figures import compute_spearman
 from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scorers.sentiment_stop import SentimentStopScorer

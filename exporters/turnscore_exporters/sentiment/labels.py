@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from turnscore_assessment.data.dialogue_sets import ObservedTurn
 from turnscore_assessment.data.dialogues import SYSTEM, USER
+from turnscore_assessment.data.labelled_turns import LabelledTurn
 from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer  # type: ignore[import-untyped]
 
 COMPLAINT_FILE = Path(__file__).with_name("complaints.txt")
@@ -119,7 +119,7 @@ class NegativeRecipe:
 class BadResponses:
     """Makes bad responses out of a set of real turns."""
 
-    def __init__(self, turns: Iterable[ObservedTurn]) -> None:
+    def __init__(self, turns: Iterable[LabelledTurn]) -> None:
         self._pools: dict[str, list[str]] = defaultdict(list)
         insults: set[str] = set()
         for turn in turns:
@@ -128,22 +128,22 @@ class BadResponses:
             insults.update(text for text in (*said, turn.next_user or "") if is_insult(text))
         self.insults = sorted(insults)
 
-    def make(self, turn: ObservedTurn, generator: random.Random) -> str:
+    def make(self, turn: LabelledTurn, generator: random.Random) -> str:
         """Half of them mismatched, a sixth each repeated, garbled and hostile; one may equal the real response."""
         kind = generator.choices((self._mismatch, self._repeat, self._garble, self._insult), weights=(3, 1, 1, 1))[0]
         return kind(turn, generator)
 
-    def _mismatch(self, turn: ObservedTurn, generator: random.Random) -> str:
+    def _mismatch(self, turn: LabelledTurn, generator: random.Random) -> str:
         return generator.choice(self._pools[turn.set_name])
 
-    def _repeat(self, turn: ObservedTurn, generator: random.Random) -> str:
+    def _repeat(self, turn: LabelledTurn, generator: random.Random) -> str:
         said = [text for speaker, text in turn.context if speaker == SYSTEM]
         return said[-1] if said else self._mismatch(turn, generator)
 
-    def _garble(self, turn: ObservedTurn, generator: random.Random) -> str:
+    def _garble(self, turn: LabelledTurn, generator: random.Random) -> str:
         return garble(turn.response, generator)
 
-    def _insult(self, turn: ObservedTurn, generator: random.Random) -> str:
+    def _insult(self, turn: LabelledTurn, generator: random.Random) -> str:
         return generator.choice(self.insults) if self.insults else self._mismatch(turn, generator)
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 from turnscore_assessment.agreement.judged_dialogues import read_judged_dialogues
-from turnscore_assessment.correlations import compute_pearson, compute_spearman
-from turnscore_assessment.data.dialogue_sets import ObservedTurn
 from turnscore_assessment.data.dialogues import USER, Spoken
+from turnscore_assessment.data.labelled_turns import LabelledTurn
+from turnscore_assessment.figures import compute_pearson, compute_spearman
 from turnscore_assessment.rendering import table_head, table_row
 
 from turnscore_exporters.sentiment.labels import (
@@ -66,7 +66,7 @@ def read_judged_responses(path: Path, form: str) -> list[JudgedResponse]:
     return found
 
 
-def count_labels(turns: Sequence[ObservedTurn], rules: LabelRules) -> dict[str, Any]:
+def count_labels(turns: Sequence[LabelledTurn], rules: LabelRules) -> dict[str, Any]:
     """The numbers of turns, sentiments and ends of one set."""
     labels = [label_sentiment(turn.next_user, turn.response, rules) for turn in turns if turn.next_user is not None]
     ends = [turn.goes_on for turn in turns]
@@ -84,7 +84,7 @@ def count_labels(turns: Sequence[ObservedTurn], rules: LabelRules) -> dict[str, 
     }
 
 
-def count_short_answers(turns: Sequence[ObservedTurn]) -> dict[str, Any]:
+def count_short_answers(turns: Sequence[LabelledTurn]) -> dict[str, Any]:
     """The effect of handling short answers in one set: negations after a question, and VADER's score of them."""
     answers = [
         turn.next_user

@@ -16,8 +16,8 @@ from turnscore_assessment.analysis.metric_columns import MetricColumn, judge_stu
 from turnscore_assessment.analysis.metrics import compare_metrics, measure_metrics
 from turnscore_assessment.commands.main import app
 from turnscore_assessment.errors import BadFileError
-from turnscore_assessment.figures import correlate, correlate_ranks, williams_test
-from turnscore_assessment.ratings.rating_file import RatingFile, SpokenTurn, write_ratings
+from turnscore_assessment.figures import compute_pearson, compute_spearman, williams_test
+from turnscore_assessment.ratings.rating_file import RatedDialogueTurn, RatingFile, write_ratings
 from typer.testing import CliRunner
 
 TRUTH = {"A": 80.0, "B": 65.0, "C": 50.0, "D": 35.0, "E": 20.0}
@@ -31,9 +31,9 @@ def ratings() -> RatingFile:
         row.model_copy(
             update={
                 "turns": (
-                    SpokenTurn(speaker="user", text="how are you"),
-                    SpokenTurn(speaker="system", text=" "),
-                    SpokenTurn(speaker="system", text=f"well {int(TRUTH.get(row.system, 5))}"),
+                    RatedDialogueTurn(speaker="user", text="how are you"),
+                    RatedDialogueTurn(speaker="system", text=" "),
+                    RatedDialogueTurn(speaker="system", text=f"well {int(TRUTH.get(row.system, 5))}"),
                 ),
                 "scores": {"recorded": TRUTH.get(row.system, 5.0) / 10},
             }
@@ -93,7 +93,7 @@ def test_a_metric_of_some_dialogues_is_held_against_all_of_people(ratings: Ratin
     values[rows] = [TRUTH[ratings.dialogues[row].system] for row in rows]
     [measured] = measure_metrics(study, [column("few", values)], 20, 0)
     people = study.sums.average(study.sums.everyone)[:, -1]
-    assert measured.systems["overall"].pearson.value == pytest.approx(correlate(list(TRUTH.values()), people))
+    assert measured.systems["overall"].pearson.value == pytest.approx(compute_pearson(list(TRUTH.values()), people))
     assert measured.dialogues is not None
     assert measured.dialogues.dialogues == 10
 
@@ -106,7 +106,7 @@ def test_a_column_by_system_has_no_dialogues(ratings: RatingFile, tmp_path: Path
     assert measured.dialogues is None
     assert list(measured.means) == ["A", "B", "C", "D"]
     people = study.sums.average(study.sums.everyone)[:4, -1]
-    assert measured.systems["overall"].spearman == pytest.approx(correlate_ranks([1, 3, 2, 5], people))
+    assert measured.systems["overall"].spearman == pytest.approx(compute_spearman([1, 3, 2, 5], people))
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_williams_is_steigers() -> None:
     basis = np.linalg.qr(basis)[0]
     wanted = np.linalg.cholesky(np.array([[1, 0.4, 0.3], [0.4, 1, 0.5], [0.3, 0.5, 1]]))
     people, first, second = wanted @ basis.T
-    assert correlate(people, first) == pytest.approx(0.4)
+    assert compute_pearson(people, first) == pytest.approx(0.4)
     found = williams_test(first, second, people)
     k = 1 - 0.4**2 - 0.3**2 - 0.5**2 + 2 * 0.4 * 0.3 * 0.5
     expected = 0.1 * math.sqrt(102 * 1.5 / (2 * k * 102 / 100 + 0.35**2 * 0.5**3))

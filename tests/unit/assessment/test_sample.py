@@ -8,9 +8,7 @@ from turnscore_assessment.commands.data import app
 from turnscore_assessment.data.dialogue_sets import read_population
 from turnscore_assessment.data.labelled_turns import ADVERSARIAL_FILE
 from turnscore_assessment.files import read_rows
-from turnscore_assessment.sample.sentences import Kind
-from turnscore_assessment.sample.sets import ROW_FILES, talk_for
-from turnscore_assessment.sample.writing import write_sample
+from turnscore_assessment.sample_data import ROW_FILES, ReplyKind, talk_for, write_sample
 from turnscore_exporters.data.convai import EngagementPaths, Split, read_engagement_data
 from turnscore_exporters.data.reference_turns import read_reference_turns
 from typer.testing import CliRunner
@@ -60,8 +58,8 @@ def test_the_published_counts_are_not_expected_of_it(sample: Path) -> None:
 
 def test_replies_are_of_the_kind_that_was_asked_for() -> None:
     talk = talk_for("x", 0)
-    assert "bread" in " ".join(talk.reply("bread", Kind.FITTING) for _ in range(30))
-    assert "bread" not in " ".join(talk.reply("bread", Kind.ELSEWHERE) for _ in range(30))
+    assert "bread" in " ".join(talk.reply("bread", ReplyKind.FITTING) for _ in range(30))
+    assert "bread" not in " ".join(talk.reply("bread", ReplyKind.ELSEWHERE) for _ in range(30))
 
 
 def test_a_folder_in_use_is_left_alone(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from turnscore_assessment.errors import TooFewError
 from turnscore_assessment.ratings.rating_file import RatedDialogue, RatingFile, StudyDescription
 from turnscore_assessment.ratings.rating_table import build_table, measure_workers, standardize
 from turnscore_assessment.ratings.scoring import (
-    Verdict,
+    ControlVerdict,
     choose_rows,
     compare_ranks,
     control_quality,
@@ -54,10 +54,10 @@ def test_workers_pass_who_rate_the_degraded_system_lower() -> None:
     rows += [("constant", "S1", 50.0, 50.0), ("constant", "bad", 50.0, 50.0), ("new", "S1", 50.0, 40.0)]
     outcomes = {each.worker: each for each in control_quality(build_table(build(*rows)))}
     assert {name: each.verdict for name, each in outcomes.items()} == {
-        "earnest": Verdict.PASSED,
-        "tired": Verdict.NOT_LOWER,
-        "constant": Verdict.CONSTANT,
-        "new": Verdict.NOT_YET,
+        "earnest": ControlVerdict.PASSED,
+        "tired": ControlVerdict.NOT_LOWER,
+        "constant": ControlVerdict.CONSTANT,
+        "new": ControlVerdict.NOT_YET,
     }
     degraded, ordinary = [5.0, 6.0, 7.0], [60.0, 61, 62, 63, 64, 65]
     assert outcomes["earnest"].p == stats.mannwhitneyu(degraded, ordinary, alternative="less").pvalue
@@ -69,7 +69,7 @@ def test_the_study_chooses_the_criteria_and_the_p_of_its_quality_control() -> No
     rows = [("w", f"S{number}", 50.0, 60.0 + number) for number in range(6)]
     rows += [("w", "bad", 50.0, 90.0 + number) for number in range(3)]
     study = build(*rows)
-    assert control_quality(build_table(study))[0].verdict is Verdict.NOT_LOWER
+    assert control_quality(build_table(study))[0].verdict is ControlVerdict.NOT_LOWER
     described = study.description.model_dump()
     described["criteria"][1]["in_quality_control"] = True
     described["criteria"][0]["in_quality_control"] = False
@@ -83,7 +83,7 @@ def test_the_study_chooses_the_criteria_and_the_p_of_its_quality_control() -> No
 
 def test_everybody_counts_without_a_degraded_system_and_nobody_is_an_error_with_one() -> None:
     study = make_study(TRUTH, workers=3, with_degraded=False)
-    assert {each.verdict for each in control_quality(build_table(study))} == {Verdict.UNCONTROLLED}
+    assert {each.verdict for each in control_quality(build_table(study))} == {ControlVerdict.UNCONTROLLED}
     guessed = build(("w", "A", 50, 50), ("w", "bad", 60, 50))
     with pytest.raises(TooFewError, match="no worker passes"):
         build_report(guessed, 10, 0)

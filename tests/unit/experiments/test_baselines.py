@@ -13,7 +13,7 @@ from paper_systems.job import SYSTEMS
 from paper_systems.plan import FULL, SMALL, Size, find_size
 from support.exporter_data import build_sentence, write_data, write_rows
 from support.pair_checkpoints import save_tiny_pair
-from turnscore_assessment.sample.writing import write_sample
+from turnscore_assessment.sample_data import write_sample
 from typer.testing import CliRunner
 
 ROOT = Path(__file__).parents[3]

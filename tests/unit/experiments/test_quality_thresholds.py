@@ -12,7 +12,7 @@ from quality_bundle import app
 from support.exporter_data import write_rows
 from support.quality_bundles import make_quality_bundle
 from turnscore_assessment.agreement.bundles import make_turn
-from turnscore_assessment.data.labelled_turns import RatedTurn, read_rated_turns
+from turnscore_assessment.data.labelled_turns import LabelledTurn, read_rated_turns
 from turnscore_core.loaded_scorer import choose_variant, load_scorer, score_turns
 from turnscore_exporters.calibration.thresholds import choose_order
 from turnscore_models import Bundle, Threshold, read_bundle, starter_bundles
@@ -51,7 +51,7 @@ def threshold_of(folder: Path) -> Threshold:
     return found
 
 
-def values_of(bundle: Bundle, turns: list[RatedTurn]) -> np.ndarray:
+def values_of(bundle: Bundle, turns: list[LabelledTurn]) -> np.ndarray:
     scorer = load_scorer(bundle, choose_variant(bundle)).scorer
     return np.array([raw.value for raw in score_turns(scorer, [make_turn(t.context, t.response) for t in turns])])
 

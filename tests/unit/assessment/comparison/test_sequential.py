@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.json_lines import write_lines
-from turnscore_assessment.comparison.sequential import Observations, collect_observations, compare_sequentially
+from turnscore_assessment.comparison.sequential import PairedDifferences, collect_observations, compare_sequentially
 from turnscore_assessment.errors import AssessmentError, TooFewError
 from turnscore_assessment.ratings.rating_file import read_ratings
 from turnscore_client._command.registry import app
@@ -24,7 +24,7 @@ def row(
     return made if minute is None else {**made, "submitted_at": (START + timedelta(minutes=minute)).isoformat()}
 
 
-def collect(tmp_path: Path, *rows: dict[str, Any], criterion: str = "fun") -> Observations:
+def collect(tmp_path: Path, *rows: dict[str, Any], criterion: str = "fun") -> PairedDifferences:
     return collect_observations(read_ratings(write_lines(tmp_path / "r.jsonl", STUDY, *rows)), "A", "B", criterion)
 
 
@@ -86,12 +86,12 @@ def test_what_there_is_not_is_named(tmp_path: Path) -> None:
     with pytest.raises(AssessmentError, match="criterion: 'wit' is none of the study's: overall, fun, dull"):
         collect(tmp_path, *rows, row("w", "B", 1), criterion="wit")
     with pytest.raises(TooFewError, match="no worker has rated 'A' and 'B' yet"):
-        compare_sequentially(Observations(differences=np.zeros(0), reach=100, unit="", notes=[]), a="A", b="B")
+        compare_sequentially(PairedDifferences(differences=np.zeros(0), reach=100, unit="", notes=[]), a="A", b="B")
 
 
-def observe(mean: float, spread: float, count: int) -> Observations:
+def observe(mean: float, spread: float, count: int) -> PairedDifferences:
     values = np.random.default_rng(1).normal(mean, spread, count).clip(-100, 100)
-    return Observations(differences=values, reach=100, unit="made up", notes=[])
+    return PairedDifferences(differences=values, reach=100, unit="made up", notes=[])
 
 
 def test_a_margin_ends_a_study_of_two_alike(tmp_path: Path) -> None:

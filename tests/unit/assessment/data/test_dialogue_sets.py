@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from support.sentiment_data import write_sentiment_data
-from turnscore_assessment.data.dialogue_sets import DialogueSet, ObservedTurn, observe_turns, read_sets, read_turns
+from turnscore_assessment.data.dialogue_sets import DialogueSet, observe_turns, read_sets, read_turns
 from turnscore_assessment.data.dialogues import read_dialogues
+from turnscore_assessment.data.labelled_turns import LabelledTurn
 from turnscore_assessment.errors import BadFileError
 from turnscore_exporters.sentiment.labels import BadResponses, garble, is_insult
 
@@ -95,9 +96,9 @@ def test_a_wrong_description_is_refused_by_its_field(tmp_path: Path) -> None:
         read_sets(tmp_path / "sets.json")
 
 
-def turn(response: str, *context: str) -> ObservedTurn:
+def turn(response: str, *context: str) -> LabelledTurn:
     spoken = tuple((("system", "user")[place % 2], text) for place, text in enumerate(context))
-    return ObservedTurn(set_name="own", context=spoken, response=response, next_user="ok", goes_on=True)
+    return LabelledTurn(set_name="own", context=spoken, response=response, next_user="ok", labels={"goes_on": 1.0})
 
 
 def test_bad_responses_are_of_every_kind() -> None:

@@ -10,7 +10,7 @@ import pytest
 from turnscore_assessment.designs.form import AskedCriterion, Design, DesignItem, DesignKind, DesignSpec, write_design
 from turnscore_assessment.designs.making import DesignError, make_design
 from turnscore_assessment.errors import TooFewError
-from turnscore_assessment.ratings.rating_file import SpokenTurn
+from turnscore_assessment.ratings.rating_file import RatedDialogueTurn
 
 SYSTEMS = ("alpha-9", "beta-9", "gamma-9")
 CRITERIA = [AskedCriterion(name="fun"), AskedCriterion(name="clear")]
@@ -20,7 +20,7 @@ DULL = AskedCriterion(name="dull", direction="negative")
 def make_items(dialogues: int = 6, systems: tuple[str, ...] = SYSTEMS, reference: bool = True) -> list[DesignItem]:
     items = []
     for dialogue in range(dialogues):
-        context = (SpokenTurn(speaker="user", text=f"question {dialogue}"),)
+        context = (RatedDialogueTurn(speaker="user", text=f"question {dialogue}"),)
         for number, system in enumerate(systems):
             text = f"reply {number} to {dialogue}"
             items.append(DesignItem(dialogue=f"d{dialogue}", system=system, context=context, response=text))
@@ -102,7 +102,7 @@ def test_choices_have_the_size_asked_for(kind: DesignKind, size: int) -> None:
 
 def test_dialogues_of_one_system_each_can_be_rated() -> None:
     """Live chats: every system has dialogues of its own."""
-    turns = (SpokenTurn(speaker="user", text="hi"), SpokenTurn(speaker="system", text="hello"))
+    turns = (RatedDialogueTurn(speaker="user", text="hi"), RatedDialogueTurn(speaker="system", text="hello"))
     items = [DesignItem(dialogue=f"{system}{n}", system=system, turns=turns) for system in ("A", "B") for n in range(3)]
     design = make(DesignKind.CONTINUOUS, items)
     assert all(len(question.options) == 1 for question in design.key.questions)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from replay_drift import Kind, count_fired, draw_bins, make_series, replay
+from replay_drift import WindowKind, count_fired, draw_bins, make_series, replay
 from turnscore_assessment.drift.live_values import BINS, LiveValues
 from turnscore_assessment.errors import AssessmentError
 
@@ -16,9 +16,9 @@ USUAL, BROKEN = np.ones((200, BINS), np.int64), np.tile(np.array([BINS] + [0] * 
 
 def test_a_window_has_the_share_of_changed_dialogues_and_none_twice():
     generator = np.random.default_rng(0)
-    assert draw_bins(USUAL, BROKEN, Kind(0.4, 100), generator).tolist() == [60 + 400, *[60] * 9]
+    assert draw_bins(USUAL, BROKEN, WindowKind(0.4, 100), generator).tolist() == [60 + 400, *[60] * 9]
     each_its_own = np.eye(BINS, dtype=np.int64)
-    assert draw_bins(each_its_own, BROKEN, Kind(0.0, BINS), generator).tolist() == [1] * BINS
+    assert draw_bins(each_its_own, BROKEN, WindowKind(0.0, BINS), generator).tolist() == [1] * BINS
 
 
 def test_a_series_rises_to_what_was_counted_in_a_day():
@@ -30,7 +30,7 @@ def test_a_series_rises_to_what_was_counted_in_a_day():
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed: apt-get install prometheus")
 def test_the_alert_fires_in_the_windows_of_a_changed_bot_alone():
-    generator, kinds = np.random.default_rng(0), [Kind(0.0, 100), Kind(1.0, 100), Kind(1.0, 99)]
+    generator, kinds = np.random.default_rng(0), [WindowKind(0.0, 100), WindowKind(1.0, 100), WindowKind(1.0, 99)]
 
     def lot(numbers: range) -> dict[str, str]:
         windows = [(kind, number) for kind in kinds for number in numbers]

@@ -12,7 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 from support.studies import plan_fields
 from turnscore_assessment.distortion import read_corpus
-from turnscore_assessment.study.chatbots import Chatbots, MissingKeyError, NoReplyError
+from turnscore_assessment.study.chatbots import ChatbotError, Chatbots, MissingKeyError
 from turnscore_assessment.study.demo import CHATBOTS, create_demo_app
 from turnscore_assessment.study.plan import StudyPlan
 
@@ -87,7 +87,7 @@ async def test_a_system_is_asked_in_openai_s_form(monkeypatch: pytest.MonkeyPatc
     ],
 )
 async def test_an_answer_that_cannot_be_shown_is_no_reply(answer: httpx.Response, reason: str) -> None:
-    with pytest.raises(NoReplyError, match=reason):
+    with pytest.raises(ChatbotError, match=reason):
         await ask(lambda _: answer)
 
 
@@ -97,7 +97,7 @@ async def test_a_compressed_answer_is_never_unpacked() -> None:
     def answer(_request: httpx.Request) -> httpx.Response:
         return respond(200, packed, **{"content-encoding": "gzip"})
 
-    with pytest.raises(NoReplyError, match="compressed"):
+    with pytest.raises(ChatbotError, match="compressed"):
         await ask(answer)
 
 
@@ -111,7 +111,7 @@ async def test_an_endless_answer_is_read_only_to_its_bound() -> None:
                 sent += 1
                 yield b"x" * 400
 
-    with pytest.raises(NoReplyError, match="longer than 1000 bytes"):
+    with pytest.raises(ChatbotError, match="longer than 1000 bytes"):
         await ask(lambda _: httpx.Response(200, stream=Endless()))
     assert sent == 3
 
@@ -124,9 +124,9 @@ async def test_a_slow_system_and_one_that_cannot_be_reached_give_no_reply() -> N
     def refuse(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused", request=request)
 
-    with pytest.raises(NoReplyError, match=r"within 0\.2 seconds"):
+    with pytest.raises(ChatbotError, match=r"within 0\.2 seconds"):
         await ask(wait)  # type: ignore[arg-type]
-    with pytest.raises(NoReplyError, match="ConnectError: refused"):
+    with pytest.raises(ChatbotError, match="ConnectError: refused"):
         await ask(refuse)
 
 
@@ -148,7 +148,7 @@ async def test_no_more_requests_are_under_way_than_allowed_and_the_wait_counts()
     asked = [chatbots.reply(plan.systems[0], ["hi"], f"d{number}") for number in range(5)]
     found = await asyncio.gather(*asked, return_exceptions=True)
     await chatbots.close()
-    assert [type(each) for each in found] == [NoReplyError] * 5
+    assert [type(each) for each in found] == [ChatbotError] * 5
     assert most == 2
 
 

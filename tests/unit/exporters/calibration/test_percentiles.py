@@ -7,7 +7,8 @@ import pytest
 from support.fed_checkpoints import export_tiny_fed, save_tiny_dialogpt
 from support.quality_bundles import HEADS_FILE, make_quality_bundle
 from turnscore_assessment.agreement.bundles import make_turn
-from turnscore_assessment.data.dialogue_sets import STATED, ObservedTurn, Population
+from turnscore_assessment.data.dialogue_sets import STATED, Population
+from turnscore_assessment.data.labelled_turns import LabelledTurn
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer, score_turns
 from turnscore_core.scorers.quality_rows import HEADS
 from turnscore_core.scorers.scorer import RawScore
@@ -24,12 +25,12 @@ def build_population(count: int) -> Population:
     for number in range(count):
         context = (("user", f"what about {WORDS[number % 7]} ?"),)
         turns.append(
-            ObservedTurn(
+            LabelledTurn(
                 set_name="made up",
                 context=context,
                 response=f"{WORDS[number % 10]} {number % 17}",
                 next_user=None,
-                goes_on=None,
+                labels={},
             )
         )
     return Population(turns, frozenset())

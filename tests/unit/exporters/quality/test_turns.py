@@ -9,8 +9,8 @@ from turnscore_assessment.data.dialogue_sets import read_population
 from turnscore_assessment.data.dialogues import RecordedDialogue, RecordedTurn
 from turnscore_assessment.data.labelled_turns import (
     alternate,
+    choose_split,
     group_contexts,
-    is_fitted_on,
     read_dbdc3,
     read_rated_turns,
     read_thumbs,
@@ -81,7 +81,7 @@ def test_groups_do_not_depend_on_the_order_of_rows() -> None:
 
 
 def test_the_split_is_the_same_on_every_machine() -> None:
-    assert [is_fitted_on(name) for name in ("a", "b", "c", "d", "e", "f")] == [False, True, True, True, True, True]
+    assert [choose_split(name) == "fit" for name in "abcdef"] == [False, True, True, True, True, True]
 
 
 def test_rated_turns_of_one_dialogue_are_on_one_side(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from turnscore_assessment.data.dialogue_sets import ObservedTurn
+from turnscore_assessment.data.labelled_turns import LabelledTurn
 from turnscore_core.scorers.sentiment_stop import DialogueRow, RowLayout
 from turnscore_exporters.errors import EncoderError, ExporterError
 from turnscore_exporters.sentiment.labels import NegativeRecipe
@@ -35,12 +35,18 @@ from turnscore_exporters.training.loop import WeightAverage
 
 CONTEXT = (("user", "hi"), ("system", "what did you do"), ("user", "i saw whales"))
 TURNS = [
-    ObservedTurn(set_name="own", context=CONTEXT, response="i like whales", next_user="i like you", goes_on=True),
-    ObservedTurn(set_name="own", context=CONTEXT[:1], response="no", next_user=None, goes_on=False),
-    ObservedTurn(set_name="own", context=CONTEXT, response="ok", next_user="what ?", goes_on=None),
+    LabelledTurn(
+        set_name="own", context=CONTEXT, response="i like whales", next_user="i like you", labels={"goes_on": 1.0}
+    ),
+    LabelledTurn(set_name="own", context=CONTEXT[:1], response="no", next_user=None, labels={"goes_on": 0.0}),
+    LabelledTurn(set_name="own", context=CONTEXT, response="ok", next_user="what ?", labels={}),
     *(
-        ObservedTurn(
-            set_name="own", context=CONTEXT, response=f"word{number} and the sea", next_user="yes", goes_on=True
+        LabelledTurn(
+            set_name="own",
+            context=CONTEXT,
+            response=f"word{number} and the sea",
+            next_user="yes",
+            labels={"goes_on": 1.0},
         )
         for number in range(30)
     ),
