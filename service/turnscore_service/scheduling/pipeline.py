@@ -1,4 +1,4 @@
-"""Ranking: puts candidates in order by their scores and the scorers' weights. Pure; docs/ranking.md has the formula."""
+"""Ranking: puts candidates in order by their scores and the scorers' weights. Pure; docs/api.md has the formula."""
 
 import asyncio
 import time

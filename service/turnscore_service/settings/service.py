@@ -241,7 +241,7 @@ class Settings(BaseSettings):
         description="Scores made of several scorers' parts, as JSON: "
         '`{"engagement+relevance": {"weights": {"engagement": 0.5, "relevance": 0.5}, "threshold": 0.4, '
         '"percentiles": "combination.json"}}`. A weight is of a scorer\'s value, or of a detail: `quality.relevant`; '
-        "the value is the weighted sum. Threshold and file of percentiles may be left out. docs/ranking.md.",
+        "the value is the weighted sum. Threshold and file of percentiles may be left out. docs/api.md.",
     )
     workers: PositiveInt = Field(default=1, description="Worker processes; each loads every model.")
     default_deadline_ms: PositiveInt = Field(
