@@ -17,6 +17,7 @@ from transformers import (
 from turnscore_assessment.correlations import compute_auc
 from turnscore_core.scorers.usr import UsrFormula
 from turnscore_exporters.errors import ExporterError
+from turnscore_exporters.pair_models.bundles import apply_formula, find_telling, make_formula, score_parts
 from turnscore_exporters.pair_models.models import (
     FrozenVectors,
     PairCheckpoint,
@@ -28,7 +29,6 @@ from turnscore_exporters.pair_models.models import (
     score_pairs,
     split_model,
 )
-from turnscore_exporters.pair_models.usr import apply_formula, find_telling, make_formula, score_parts
 from turnscore_exporters.training.loop import BestWeights, LoopSettings, choose_batch, run_loop
 
 from paper_systems.data import EvalTurn, Floats, Negatives, QueryReply, ReplyPool, split_words

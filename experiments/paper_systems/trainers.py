@@ -10,6 +10,7 @@ import torch
 from turnscore_assessment.data.labelled_turns import DAILYDIALOG, LabelledTurn, read_rated_turns, read_thumbs
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import write_json
+from turnscore_exporters.pair_models.bundles import score_parts
 from turnscore_exporters.pair_models.models import (
     FrozenVectors,
     PairNetwork,
@@ -17,7 +18,6 @@ from turnscore_exporters.pair_models.models import (
     load_pair_model,
     score_network,
 )
-from turnscore_exporters.pair_models.usr import score_parts
 from turnscore_exporters.training.encoders import load_encoder
 from turnscore_exporters.training.loop import BestWeights
 

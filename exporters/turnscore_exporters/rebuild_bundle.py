@@ -6,8 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 from turnscore_assessment.agreement.bundles import load_bundles, make_turn, score_turns
-from turnscore_assessment.data.dialogue_sets import STATED, Population
-from turnscore_assessment.data.labelled_turns import LabelledTurn
+from turnscore_assessment.data.dialogue_sets import STATED, ObservedTurn, Population, read_population
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_core.scorers.fed.questions import FedBundleOptions
@@ -17,10 +16,11 @@ from turnscore_models import (
     Bundle,
     Calibration,
     CombinationCalibration,
+    read_bundle,
     write_bundle,
 )
+from turnscore_models.store import resolve
 
-from turnscore_exporters.bundles.parity import turns_of
 from turnscore_exporters.bundles.self_test import (
     SELF_TEST_TEXTS,
     build_self_test,
@@ -28,11 +28,34 @@ from turnscore_exporters.bundles.self_test import (
     start_version,
     write_self_test,
 )
-from turnscore_exporters.bundles.writer import calibrate
-from turnscore_exporters.data.reference_turns import ReferenceTurns
+from turnscore_exporters.bundles.writer import calibrate, turns_of
+from turnscore_exporters.data.reference_turns import ReferenceTurns, choose_reference_turns
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.fed.parity import mean_values, serve_both_losses, write_reference
 from turnscore_exporters.json_files import read_json, write_json
+from turnscore_exporters.options import CombinationOptions, PercentilesOptions, SelfTestOptions
+
+
+def rebuild_self_test(options: SelfTestOptions) -> list[str]:
+    """Rebuilds the self-test of the folder's bundle."""
+    made = renew_self_test(read_bundle(options.bundle), options.version, options.output)
+    return [f"{made.manifest.reference} written to {options.output}; tolerances: {made.self_test().tolerances}"]
+
+
+def rebuild_percentiles(options: PercentilesOptions) -> list[str]:
+    """Rebuilds the percentiles of a stored bundle."""
+    population = read_population(options.data)
+    made = renew_percentiles(resolve(options.bundle), population, options.version, options.output, options.turns)
+    return [f"{made.manifest.reference} written to {options.output}: {made.calibration().turns} turns"]
+
+
+def write_combination(options: CombinationOptions) -> list[str]:
+    """Writes the combination's percentiles over the reference turns."""
+    reference = choose_reference_turns(options.data, options.dialogues or [], options.turns)
+    weights = parse_weights(options.weight)
+    found = write_combination_percentiles(weights, options.bundle, reference, options.output)
+    values = f"from {found.percentiles[0]} to {found.percentiles[-1]}"
+    return [f"wrote {options.output}: values of {found.turns} turns {values}"]
 
 
 def renew_self_test(bundle: Bundle, version: str, output: Path) -> Bundle:
@@ -86,14 +109,14 @@ def renew_percentiles(
     return finished
 
 
-def draw_turns(turns: Sequence[LabelledTurn], limit: int | None, seed: int) -> list[LabelledTurn]:
+def draw_turns(turns: Sequence[ObservedTurn], limit: int | None, seed: int) -> list[ObservedTurn]:
     """All turns, or `limit` of them drawn at random."""
     if limit is None or limit >= len(turns):
         return list(turns)
     return random.Random(seed).sample(list(turns), limit)  # noqa: S311
 
 
-def _write_plain_curves(loaded: LoadedScorer, turns: Sequence[LabelledTurn], source: str) -> None:
+def _write_plain_curves(loaded: LoadedScorer, turns: Sequence[ObservedTurn], source: str) -> None:
     """The curve of the value, and of each detail that has one already."""
     asked = [loaded.trim(make_turn(turn.context, turn.response)) for turn in turns]
     raw = score_turns(loaded, asked)
@@ -109,7 +132,7 @@ def _write_detail_curves(file: Path, raw: Sequence[RawScore], source: str) -> No
     write_json(file, _DetailCurves(curves=curves))
 
 
-def _write_fed_curves(loaded: LoadedScorer, turns: Sequence[LabelledTurn], source: str) -> None:
+def _write_fed_curves(loaded: LoadedScorer, turns: Sequence[ObservedTurn], source: str) -> None:
     """FED's values of every quality, by both losses, and the curve of its default question."""
     if not isinstance(loaded.scorer, FedScorer):
         raise ExporterError(f"the installed scorer of kind {loaded.name} is not turnscore's")
@@ -122,7 +145,7 @@ def _write_fed_curves(loaded: LoadedScorer, turns: Sequence[LabelledTurn], sourc
     write_json(loaded.bundle.path_of(manifest.calibration), calibrate(defaults, source))
 
 
-_WRITERS: Mapping[str, Callable[[LoadedScorer, Sequence[LabelledTurn], str], None]] = {"fed": _write_fed_curves}
+_WRITERS: Mapping[str, Callable[[LoadedScorer, Sequence[ObservedTurn], str], None]] = {"fed": _write_fed_curves}
 
 
 def parse_weights(given: Sequence[str]) -> dict[str, float]:

@@ -16,19 +16,19 @@ from turnscore_core.inference.devices import Device
 from turnscore_core.scorers.engagement import EngagementScorer
 from turnscore_core.scorers.fed.questions import FedBundleOptions
 from turnscore_core.scorers.scorer import TurnToScore
-from turnscore_exporters.bundles.encoder import BundleSource, GraphChoice, write_files
+from turnscore_exporters.bundles.checkpoint import BundleSource, write_files
 from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns
 from turnscore_exporters.bundles.writer import (
     CALIBRATION_FILE,
     GRAPH_FILES,
     SELF_TEST_FILE,
     TOKENIZER_FILE,
+    GraphChoice,
     GraphPromise,
     calibrate,
     finish_bundle,
     start_bundle,
 )
-from turnscore_exporters.engagement.bundle import INT8_TOLERANCE
 from turnscore_exporters.engagement.model import CONTRACT, score_pairs
 from turnscore_exporters.fed.bundle import PRECISIONS, REFERENCE_FILE, TOLERANCES, read_qualities
 from turnscore_exporters.fed.model import export_graph
@@ -81,7 +81,7 @@ def write_encoder_bundle(shape: Shape, variant: GraphVariant, output: Path) -> B
     pairs = [(turn.context[-1].text if turn.context else "", turn.response) for turn in tested]
     values = score_pairs(model, encoder, pairs)
     self_test = build_self_test(tested, values)
-    choice = GraphChoice((variant,), INT8_TOLERANCE)
+    choice = GraphChoice((variant,), 0.15)
     output.mkdir(parents=True)
     write_files(
         BundleSource(

@@ -27,9 +27,9 @@ def test_a_checkpoint_is_trained_exported_published_and_served(tmp_path: Path):
     data, encoder = write_sentiment_data(tmp_path / "data"), save_tiny_bert(tmp_path / "bert")
     checkpoint, bundle, store = tmp_path / "checkpoint", tmp_path / "bundle", str(tmp_path / "store")
     trained = ["--data", data, "--output", checkpoint, "--encoder", encoder, "--token-limit", "48"]
-    run(train.app, "sentiment-stop", *trained, "--frozen-layers", "0", "--steps", "2")
+    run(train, "sentiment-stop", *trained, "--frozen-layers", "0", "--steps", "2")
     exported = ["--checkpoint", checkpoint, "--version", "7.1.0", "--data", data, "--turns", "200"]
-    run(export.app, "sentiment-stop", *exported, "--output", bundle, "--int8-tolerance", "0.5")
+    run(export, "sentiment-stop", *exported, "--output", bundle, "--int8-tolerance", "0.5")
     words = [Path(sys.executable).parent / "turnscore", "models", "import", bundle]
     done = subprocess.run(words, env={**os.environ, "BENTOML_HOME": store}, capture_output=True, text=True, check=False)
     assert "stored sentiment_stop:7.1.0" in done.stdout, done.stdout + done.stderr

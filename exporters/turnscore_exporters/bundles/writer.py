@@ -1,4 +1,7 @@
-"""Writes a bundle of any scorer: files, calibration, manifest parts. Knows no scorer; decides no parity."""
+"""Writes a bundle of any scorer: files, calibration, manifest; and holds graphs to what their checkpoint gives.
+
+Parity is measured through the code that serves.
+"""
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +13,9 @@ from typing import Any, get_args
 import numpy as np
 import onnx
 from pydantic import JsonValue
+from turnscore_assessment.correlations import compute_spearman
 from turnscore_core.inference.onnx_backend import OnnxBackend, Tensor
+from turnscore_core.scorers.scorer import Scorer, TurnToScore
 from turnscore_models import (
     Bundle,
     Calibration,
@@ -20,9 +25,10 @@ from turnscore_models import (
     TensorSpec,
     write_bundle,
 )
+from turnscore_wire import Turn
 
 from turnscore_exporters.bundles.self_test import write_self_test
-from turnscore_exporters.errors import ExporterError
+from turnscore_exporters.errors import ExporterError, ParityError
 from turnscore_exporters.graphs.fp16 import DATA_SUFFIX
 
 GRAPH_FILES: dict[GraphVariant, str] = {
@@ -44,13 +50,45 @@ class GraphPromise:
     tolerance: float
 
 
-def choose_graphs(names: Sequence[str] | None) -> tuple[GraphVariant, ...]:
+MIN_PARITY_TURNS = 200
+# Chosen from what was measured, see docs/deploy.md.
+FP16_TOLERANCE = 0.02
+PRECISIONS: dict[GraphVariant, str] = {
+    "fp32": "fp32",
+    "cpu-int8": "int8 weights and activations, a scale per token",
+    "cuda-fp16": "fp16; softmax, sums of layer norms, pooling and heads fp32",
+}
+
+
+@dataclass(frozen=True)
+class GraphChoice:
+    """The graphs that the bundle keeps, and the largest allowed difference of a value of the reduced ones."""
+
+    kept: Sequence[GraphVariant]
+    int8_tolerance: float
+    fp16_tolerance: float = FP16_TOLERANCE
+
+    def promises(self) -> dict[GraphVariant, GraphPromise]:
+        """The promise of each graph that is written; fp32 is always among them, since the others are made from it."""
+        tolerances: dict[GraphVariant, float] = {
+            "fp32": FP32_TOLERANCE,
+            "cpu-int8": self.int8_tolerance,
+            "cuda-fp16": self.fp16_tolerance,
+        }
+        written: list[GraphVariant] = ["fp32", *(each for each in self.kept if each != "fp32")]
+        return {variant: GraphPromise(PRECISIONS[variant], tolerances[variant]) for variant in written}
+
+
+def choose_graphs(
+    names: Sequence[str] | None, int8_tolerance: float, fp16_tolerance: float = FP16_TOLERANCE
+) -> GraphChoice:
     """The graphs that `--graph` names, in order; the default ones without any. ExporterError for an unknown name."""
     known: dict[str, GraphVariant] = {each: each for each in get_args(GraphVariant)}
     for name in names or ():
         if name not in known:
             raise ExporterError(f"--graph is {name!r}, expected one of {', '.join(known)}")
-    return tuple(dict.fromkeys(known[name] for name in names or DEFAULT_GRAPHS))
+    kept = tuple(dict.fromkeys(known[name] for name in names or DEFAULT_GRAPHS))
+    return GraphChoice(kept, int8_tolerance, fp16_tolerance)
 
 
 @contextmanager
@@ -123,3 +161,82 @@ def _describe_graph(output: Path, file: str, promise: GraphPromise) -> GraphSpec
 
 def _describe_tensor(tensor: Tensor) -> TensorSpec:
     return TensorSpec(name=tensor.name, dtype=tensor.dtype, shape=list(tensor.shape))
+
+
+PACKS_AT_ONCE = 32
+# Chosen: fp16 costs nothing that a person or a ranking could see. int8's order is measured and reported, not judged.
+MIN_SPEARMAN: dict[GraphVariant, float] = {"cuda-fp16": 0.999}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drift:
+    """Absolute differences of a graph's scores from the checkpoint's, and the rank correlation of the two."""
+
+    turns: int
+    max_abs: float
+    mean_abs: float
+    spearman: float
+
+    def to_dict(self) -> dict[str, float]:
+        """The manifest's `parity_measured`."""
+        figures = {"turns": self.turns, "max_abs": self.max_abs, "mean_abs": self.mean_abs, "spearman": self.spearman}
+        return {name: round(float(value), 7) for name, value in figures.items()}
+
+
+def serve_turns(scorer: Scorer, turns: Sequence[TurnToScore]) -> list[float]:
+    """Values of the turns in order, in batches of like length as the service forms them."""
+    packs = sorted(scorer.encode(turns), key=lambda pack: pack.width)
+    values = [0.0] * len(turns)
+    for start in range(0, len(packs), PACKS_AT_ONCE):
+        batch = packs[start : start + PACKS_AT_ONCE]
+        answers = [answer for pack in batch for answer in pack.answers]
+        for answer, score in zip(answers, scorer.score(batch), strict=True):
+            values[answer] = score.value
+    return values
+
+
+def check_parity(
+    graph: GraphVariant,
+    turns: Sequence[TurnToScore],
+    served: Sequence[float],
+    expected: Sequence[float],
+    tolerance: float,
+) -> Drift:
+    """The drift of the served values.
+
+    Raises ParityError naming graph, text and difference where a difference exceeds the tolerance, or the rank
+    correlation where a graph that must keep the order of turns does not.
+    """
+    differences = np.abs(np.asarray(served) - np.asarray(expected))
+    worst = int(np.argmax(np.where(np.isnan(differences), np.inf, differences)))
+    if not differences[worst] <= tolerance:
+        said = turns[worst].context[-1].text if turns[worst].context else ""
+        raise ParityError(
+            f"graph {graph}: scores {turns[worst].response!r} after {said!r} as {served[worst]:.6f}, "
+            f"the checkpoint as {expected[worst]:.6f}; "
+            f"the difference {differences[worst]:.2e} exceeds the tolerance {tolerance:.2g}"
+            f"{'' if graph == 'fp32' else '; --graph fp32 exports without it'}"
+        )
+    drift = Drift(
+        turns=len(turns),
+        max_abs=float(differences[worst]),
+        mean_abs=float(differences.mean()),
+        spearman=compute_spearman(served, expected),
+    )
+    check_order(graph, drift)
+    return drift
+
+
+def check_order(graph: GraphVariant, drift: Drift) -> None:
+    """Raises ParityError unless the graph keeps the order of the turns as well as its precision must."""
+    least = MIN_SPEARMAN.get(graph, -1.0)
+    if not drift.spearman >= least:
+        raise ParityError(
+            f"graph {graph}: the order of {drift.turns} turns correlates with the checkpoint's by "
+            f"{drift.spearman:.5f}; at least {least} is needed"
+        )
+
+
+def turns_of(pairs: Sequence[tuple[str, str]]) -> list[TurnToScore]:
+    """(query, reply) texts as turns to score; an empty query is no context."""
+    return [TurnToScore([Turn(speaker="user", text=query)] if query.strip() else [], reply) for query, reply in pairs]

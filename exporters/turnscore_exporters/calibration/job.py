@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from pydantic import JsonValue, ValidationError
 from turnscore_assessment.agreement.bundles import load_bundles, score_turns
+from turnscore_assessment.command_line import client_of
 from turnscore_assessment.errors import AgreementError, BadFileError
 from turnscore_assessment.files import read_rows
 from turnscore_client import AsyncTurnScoreClient, ScoreReply, TurnScoreError
-from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_core.scorers.quality import QualityOptions, ValueFormula
 from turnscore_core.scorers.quality_rows import HEADS
 from turnscore_core.scorers.scorer import RawScore, TurnToScore
@@ -27,6 +27,7 @@ from turnscore_exporters.calibration.recalibration import Choice, RatedHeads, we
 from turnscore_exporters.calibration.thresholds import calibrate_formula, check_counts, make_threshold
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import write_json
+from turnscore_exporters.options import CalibrateOptions
 
 LABELS = {"good": True, "bad": False}
 _SAID = ("context", "response", "messages")
@@ -104,21 +105,6 @@ ITEMS_PER_CALL = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrationJob:
-    """The command's options."""
-
-    file: Path
-    scorer: str
-    bundle: str
-    output: Path
-    version: str | None
-    good_from: float | None
-    rate: float
-    open_client: Callable[[], AsyncTurnScoreClient] | None = None
-    """Address of a running service that scores the turns instead of this process."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Calibrated:
     """What the calibration made, for the report."""
 
@@ -130,20 +116,36 @@ class Calibrated:
     """None for scorers other than quality, whose value stays as it is."""
 
 
-def run_calibration_job(job: CalibrationJob) -> Calibrated:
-    """Writes the bundle's new version. Raises ExporterError where the turns or the bundle are not suitable."""
-    if job.output.exists() and any(job.output.iterdir()):
-        raise ExporterError(f"{job.output}: is not empty; choose another folder")
-    rated = read_rated_turns(job.file, job.good_from)
-    check_counts(rated.good, job.rate)
-    loaded = load_bundles([job.bundle]).get(job.scorer)
+def run_calibration(options: CalibrateOptions) -> Iterator[str]:
+    """Writes the bundle's new version and says what was found, a line for each finding, warnings among them."""
+    made = calibrate_bundle(options, None if options.url is None else client_of(options.url))
+    yield from describe(made)
+    yield f"{made.bundle.manifest.reference} written to {options.output}"
+
+
+def calibrate_bundle(
+    options: CalibrateOptions, open_client: Callable[[], AsyncTurnScoreClient] | None = None
+) -> Calibrated:
+    """Writes the bundle's new version. `open_client` gives a running service that scores in place of this process.
+
+    Raises ExporterError where the turns or the bundle are not suitable.
+    """
+    if options.output.exists() and any(options.output.iterdir()):
+        raise ExporterError(f"{options.output}: is not empty; choose another folder")
+    rated = read_rated_turns(options.file, options.good_from)
+    check_counts(rated.good, options.false_alarms)
+    named = options.bundle or options.scorer
+    loaded = load_bundles([named]).get(options.scorer)
     if loaded is None:
-        raise ExporterError(f"{job.bundle} is not a bundle of the scorer {job.scorer}; --bundle names one")
-    scores = _score(job, loaded, rated.turns)
+        raise ExporterError(f"{named} is not a bundle of the scorer {options.scorer}; --bundle names one")
+    if open_client is None:
+        scores = score_turns(loaded, rated.turns)
+    else:
+        scores = asyncio.run(score_by_service(open_client(), options.scorer, loaded.bundle.digest, rated.turns))
     source = f"{len(rated.good)} rated turns of {len(set(rated.dialogues))} dialogues, {sum(rated.good)} of them good"
-    if job.scorer != QUALITY:
-        threshold = make_threshold([each.value for each in scores], rated.good, job.rate, source)
-        bundle = _write(job, loaded.bundle, threshold, None, loaded.bundle.calibration())
+    if options.scorer != QUALITY:
+        threshold = make_threshold([each.value for each in scores], rated.good, options.false_alarms, source)
+        bundle = _write(options, loaded.bundle, threshold, None, loaded.bundle.calibration())
         return Calibrated(bundle=bundle, rated=rated, threshold=threshold, threshold_turns=len(scores), choice=None)
     heads = RatedHeads(
         np.array([[each.details[name] for name in HEADS] for each in scores]),
@@ -152,18 +154,12 @@ def run_calibration_job(job: CalibrationJob) -> Calibrated:
         [find_repeats(turn.context, turn.response) for turn in map(loaded.trim, rated.turns)],
     )
     shipped = QualityOptions.model_validate(loaded.bundle.manifest.options).value
-    made = calibrate_formula(heads, shipped, rate=job.rate, source=source)
+    made = calibrate_formula(heads, shipped, rate=options.false_alarms, source=source)
     curve = _new_curve(loaded.bundle, made.choice, shipped, heads)
-    bundle = _write(job, loaded.bundle, made.threshold, made.choice, curve)
+    bundle = _write(options, loaded.bundle, made.threshold, made.choice, curve)
     return Calibrated(
         bundle=bundle, rated=rated, threshold=made.threshold, threshold_turns=made.threshold_turns, choice=made.choice
     )
-
-
-def _score(job: CalibrationJob, loaded: LoadedScorer, turns: Sequence[TurnToScore]) -> list[RawScore]:
-    if job.open_client is None:
-        return score_turns(loaded, turns)
-    return asyncio.run(score_by_service(job.open_client(), job.scorer, loaded.bundle.digest, turns))
 
 
 async def score_by_service(
@@ -235,19 +231,19 @@ def _weighed_of(values: np.ndarray, formula: ValueFormula) -> np.ndarray:
 
 
 def _write(
-    job: CalibrationJob, bundle: Bundle, threshold: Threshold, choice: Choice | None, curve: Calibration
+    options: CalibrateOptions, bundle: Bundle, threshold: Threshold, choice: Choice | None, curve: Calibration
 ) -> Bundle:
-    copied = copy_bundle(bundle, job.output)
+    copied = copy_bundle(bundle, options.output)
     old = copied.manifest
-    options: dict[str, JsonValue] = dict(old.options)
+    changed: dict[str, JsonValue] = dict(old.options)
     agreement: dict[str, JsonValue] = dict(old.agreement)
     if choice is not None:
-        options["value"] = choice.formula.model_dump(mode="json")
+        changed["value"] = choice.formula.model_dump(mode="json")
         agreement["recalibration"] = {"of": old.reference, "way": choice.way, "log_loss": {**choice.losses}}
     manifest = old.model_copy(
         update={
-            "version": job.version or _next_version(old.version),
-            "options": options,
+            "version": options.new_version or _next_version(old.version),
+            "options": changed,
             "threshold": threshold,
             "agreement": agreement,
         }

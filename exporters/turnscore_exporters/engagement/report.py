@@ -1,14 +1,10 @@
 """An engagement training from data to report: models' agreement with people, next to that of the response's length."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import torch
 import typer
 from turnscore_assessment.correlations import (
     BinaryAgreement,
@@ -42,8 +38,9 @@ from turnscore_exporters.engagement.training import (
     train_paper_recipe,
 )
 from turnscore_exporters.json_files import write_json
-from turnscore_exporters.training.encoders import Encoder, load_encoder
-from turnscore_exporters.training.loop import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, claim_folder, parse_choice
+from turnscore_exporters.options import EngagementTrainOptions
+from turnscore_exporters.training.encoders import load_encoder
+from turnscore_exporters.training.loop import REPORT_FILE, STATE_FOLDER, TRAINING_FILE, claim_folder, describe_run
 
 PROBE_QUERY = "hi, what did you do today?"
 DULL_PROBES = ("ok.", "i don't know.", "lol", "yes.", "no.", "i see.")
@@ -188,96 +185,56 @@ BOOTSTRAP_ROUNDS = 1000
 MIXED_LABELS = "heads: contrast text, corrected, thumbs, published; blend: transfer pairs"
 
 
-class Recipe(StrEnum):
-    """How to train; see docs/models/engagement.md."""
-
-    PAPER = "paper"
-    MIXED = "mixed"
-
-
-@dataclass(frozen=True, kw_only=True)
-class EngagementJob:
-    """The command's options."""
-
-    data: Path
-    output: Path
-    encoder: str
-    recipe: str
-    labels: str
-    pooling: str
-    is_fine_tuned: bool
-    with_transfer: bool
-    steps: int | None
-    seed: int
-    threads: int
-    check_counts: bool
-
-
-def run_engagement_job(job: EngagementJob) -> None:
+def run_engagement_training(options: EngagementTrainOptions) -> None:
     """Trains; writes checkpoint, `training.json` and `report.json` to the output folder; prints the main figures."""
-    recipe = parse_choice(Recipe, job.recipe, "recipe")
-    if job.threads:
-        torch.set_num_threads(job.threads)
-    claim_folder(job.output, job.data)
-    paths = EngagementPaths.in_folder(job.data)
-    data = read_engagement_data(paths, check_counts=job.check_counts)
-    print_counts(data, checked=job.check_counts and not is_sample(job.data))
-    train = _train_mixed if recipe is Recipe.MIXED else _train_paper
-    model, encoder, vectors = train(job, data, paths)
-    save_model(model, encoder, job.output)
+    claim_folder(options.output, options.data)
+    paths = EngagementPaths.in_folder(options.data)
+    data = read_engagement_data(paths, check_counts=not options.any_counts)
+    print_counts(data, checked=not options.any_counts and not is_sample(options.data))
+    pooling, state = Pooling(options.pooling), options.output / STATE_FOLDER
+    if options.recipe == "mixed":
+        recipe = MixedRecipe(pooling=pooling)
+        if options.steps is not None:
+            recipe = replace(recipe, adaptation_steps=options.steps)
+        model, encoder, vectors = train_mixed_recipe(data, paths.text, options.encoder, recipe, options.seed, state)
+    else:
+        encoder = load_encoder(options.encoder)
+        paper = PaperRecipe(
+            labels=Labels(options.labels),
+            pooling=pooling,
+            is_fine_tuned=options.fine_tune,
+            with_transfer=options.transfer,
+            fine_tune_steps=options.steps,
+        )
+        model = train_paper_recipe(data, encoder, paper, options.seed, state)
+        vectors = TextVectors(model, encoder)
+    save_model(model, encoder, options.output)
     test_sets = list_test_sets(data)
     baselines = report_baselines(test_sets, BOOTSTRAP_ROUNDS)
     report = report_model(model, vectors, test_sets, BOOTSTRAP_ROUNDS)
-    if recipe is Recipe.MIXED:
+    if options.recipe == "mixed":
         report["transfer_cross_validated"] = report_transfer(model, vectors, data.transfer, BOOTSTRAP_ROUNDS)
     lengths = {name: {kind: each.to_dict() for kind, each in kinds.items()} for name, kinds in baselines.items()}
-    write_json(job.output / REPORT_FILE, {"model": report, "length": lengths})
-    write_json(job.output / TRAINING_FILE, _describe(job))
+    write_json(options.output / REPORT_FILE, {"model": report, "length": lengths})
+    write_json(options.output / TRAINING_FILE, _describe(options))
     for test_set in test_sets:
         figures, length = report[test_set.name], baselines[test_set.name]["characters"]
         typer.echo(f"{test_set.name}: AUC {figures['auc']['value']:.3f} (characters alone {length.auc.value:.3f})")
 
 
-def _train_mixed(
-    job: EngagementJob, data: EngagementData, paths: EngagementPaths
-) -> tuple[EngagementModel, Encoder, TextVectors]:
-    recipe = MixedRecipe(pooling=parse_choice(Pooling, job.pooling, "pooling"))
-    if job.steps is not None:
-        recipe = replace(recipe, adaptation_steps=job.steps)
-    return train_mixed_recipe(data, paths.text, job.encoder, recipe, job.seed, job.output / STATE_FOLDER)
-
-
-def _train_paper(
-    job: EngagementJob, data: EngagementData, _paths: EngagementPaths
-) -> tuple[EngagementModel, Encoder, TextVectors]:
-    recipe = PaperRecipe(
-        labels=parse_choice(Labels, job.labels, "labels"),
-        pooling=parse_choice(Pooling, job.pooling, "pooling"),
-        is_fine_tuned=job.is_fine_tuned,
-        with_transfer=job.with_transfer,
-        fine_tune_steps=job.steps,
-    )
-    encoder = load_encoder(job.encoder)
-    model = train_paper_recipe(data, encoder, recipe, job.seed, job.output / STATE_FOLDER)
-    return model, encoder, TextVectors(model, encoder)
-
-
-def _describe(job: EngagementJob) -> dict[str, Any]:
+def _describe(options: EngagementTrainOptions) -> dict[str, Any]:
     """The manifest's description of the training; file names only, since folders differ between machines."""
     paths = EngagementPaths.in_folder(Path("DATA"))
-    return {
-        "recipe": job.recipe,
-        "encoder": job.encoder,
-        "labels": job.labels if job.recipe == Recipe.PAPER else MIXED_LABELS,
-        "pooling": job.pooling,
-        "seed": job.seed,
-        "data": [paths.convai.name, paths.transfer_train.name, paths.transfer_validation.name, paths.text.name],
-        "command": f"turnscore train engagement --data DATA --output CHECKPOINT --encoder {job.encoder} "
-        f"--recipe {job.recipe} --pooling {job.pooling} --seed {job.seed}",
-        "date": datetime.now(UTC).date().isoformat(),
-        "torch": torch.__version__,
-        "python": ".".join(map(str, sys.version_info[:3])),
-    }
+    return describe_run(
+        f"turnscore train engagement --data DATA --output CHECKPOINT --encoder {options.encoder} "
+        f"--recipe {options.recipe} --pooling {options.pooling} --seed {options.seed}",
+        recipe=options.recipe,
+        encoder=options.encoder,
+        labels=options.labels if options.recipe == "paper" else MIXED_LABELS,
+        pooling=options.pooling,
+        seed=options.seed,
+        data=[paths.convai.name, paths.transfer_train.name, paths.transfer_validation.name, paths.text.name],
+    )
 
 
 def print_counts(data: EngagementData, *, checked: bool = True) -> None:

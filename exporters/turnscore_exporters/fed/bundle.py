@@ -3,31 +3,21 @@
 import json
 import random
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_args
 
 import numpy as np
 import torch
-import typer
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from turnscore_assessment.data.dialogues import read_dialogues
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.figures import compute_spearman
 from turnscore_core.inference.onnx_backend import OnnxBackend
-from turnscore_core.scorers.fed.questions import (
-    DialogueTokenizer,
-    FedBundleOptions,
-    FedQuestions,
-    Join,
-    Loss,
-    Qualities,
-)
+from turnscore_core.scorers.fed.questions import DialogueTokenizer, FedBundleOptions, FedQuestions, Loss, Qualities
 from turnscore_core.scorers.fed.scorer import FedScorer
 from turnscore_models import Bundle, GraphVariant
 
-from turnscore_exporters.bundles.parity import Drift, check_order
 from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns
 from turnscore_exporters.bundles.writer import (
     CALIBRATION_FILE,
@@ -36,8 +26,10 @@ from turnscore_exporters.bundles.writer import (
     GRAPH_FILES,
     SELF_TEST_FILE,
     TOKENIZER_FILE,
+    Drift,
     GraphPromise,
     calibrate,
+    check_order,
     choose_graphs,
     finish_bundle,
     fresh_folder,
@@ -55,7 +47,9 @@ from turnscore_exporters.fed.parity import (
     write_reference,
 )
 from turnscore_exporters.graphs.fp16 import examined_graph
-from turnscore_exporters.json_files import write_json
+from turnscore_exporters.json_files import read_json, write_json
+from turnscore_exporters.options import FedExportOptions
+from turnscore_exporters.training.loop import TRAINING_FILE
 
 PUBLISHED_FILE = Path(__file__).with_name("qualities.json")
 DEFAULT_SET = "fed"
@@ -245,86 +239,44 @@ def _start(job: FedExport, variants: Sequence[GraphVariant], output: Path) -> Bu
 # A verification does not use the percentiles: these stand in for real turns.
 STAND_IN_TURNS = tuple((f"hi, this is number {number}", "ok.") for number in range(MIN_REFERENCE_TURNS))
 
-Value = TypeVar("Value", bound=str)
 
-
-@dataclass(frozen=True, kw_only=True)
-class FedJob:
-    """The command's options."""
-
-    checkpoint: str
-    version: str
-    output: Path | None
-    is_verification: bool
-    dialogues: Sequence[Path]
-    turns: int
-    graphs: Sequence[str] | None
-    qualities: Path | None
-    join: str
-    loss: str
-    licence: str
-    threads: int
-    stand_in: bool = False
-
-
-def run_fed_job(job: FedJob) -> None:
-    """Exports the bundle and prints the measured parity; a verification keeps nothing."""
-    if job.threads:
-        torch.set_num_threads(job.threads)
-    if job.is_verification:
+def run_fed_export(options: FedExportOptions) -> Iterator[str]:
+    """Exports the bundle and says the measured parity; a verification keeps nothing."""
+    if options.verify:
         with tempfile.TemporaryDirectory() as folder:
-            _report(
-                export_fed(_describe(job, load_checkpoint(job.checkpoint), STAND_IN_TURNS), Path(folder) / "bundle")
-            )
+            yield from _report(export_fed(_describe(options, STAND_IN_TURNS), Path(folder) / "bundle"))
         return
-    if job.output is None or not job.dialogues:
+    if options.output is None or not options.dialogues:
         raise ExporterError("give --output and --dialogues, or --verify; see docs/models/fed.md")
-    reference = read_reference(job.dialogues, job.turns)
-    bundle = export_fed(_describe(job, load_checkpoint(job.checkpoint), reference), job.output)
-    _report(bundle)
-    typer.echo(f"{bundle.manifest.reference} written to {job.output}")
+    bundle = export_fed(_describe(options, read_reference(options.dialogues, options.turns)), options.output)
+    yield from _report(bundle)
+    yield f"{bundle.manifest.reference} written to {options.output}"
 
 
-def _describe(job: FedJob, checkpoint: FedCheckpoint, reference: Sequence[Sequence[str]]) -> FedExport:
-    known = read_qualities(job.qualities or PUBLISHED_FILE)
-    options = FedBundleOptions(
-        qualities=known.qualities,
-        default_qualities=tuple(known.default),
-        loss=cast("Loss", _choose(job.loss, get_args(Loss), "loss")),
-        join=cast("Join", _choose(job.join, get_args(Join), "join")),
-        eos_id=checkpoint.eos_id,
-        reference=REFERENCE_FILE,
-    )
+def _describe(options: FedExportOptions, reference: Sequence[Sequence[str]]) -> FedExport:
+    checkpoint, known = load_checkpoint(options.checkpoint), read_qualities(options.qualities or PUBLISHED_FILE)
     return FedExport(
         checkpoint=checkpoint,
-        version=job.version,
-        options=options,
+        version=options.version,
+        options=FedBundleOptions(
+            qualities=known.qualities,
+            default_qualities=tuple(known.default),
+            loss=options.loss,
+            join=options.join,
+            eos_id=checkpoint.eos_id,
+            reference=REFERENCE_FILE,
+        ),
         reference=reference,
-        source=f"system turns of {', '.join(path.name for path in job.dialogues)}",
-        graphs=choose_graphs(job.graphs),
-        training=_read_training(job.checkpoint),
-        licence=job.licence,
-        stand_in=job.stand_in,
+        source=f"system turns of {', '.join(path.name for path in options.dialogues or ())}",
+        graphs=choose_graphs(options.graph, TOLERANCES["cpu-int8"]).kept,
+        # The training record of `turnscore train dialogue-lm`; other checkpoints have none.
+        training=read_json(Path(options.checkpoint) / TRAINING_FILE) or None,
+        licence=options.licence,
+        stand_in=options.stand_in,
     )
 
 
-def _report(bundle: Bundle) -> None:
+def _report(bundle: Bundle) -> Iterator[str]:
     for variant, spec in bundle.manifest.graphs.items():
         figures = ", ".join(f"{name} {value:.3g}" for name, value in spec.parity_measured.items())
-        typer.echo(f"{variant} (tolerance {TOLERANCES[variant]} nats): {figures}")
-
-
-def _read_training(checkpoint: str) -> dict[str, Any] | None:
-    """The training record of `turnscore train dialogue-lm`; nothing for other checkpoints."""
-    path = Path(checkpoint) / "training.json"
-    if not path.is_file():
-        return None
-    training: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return training
-
-
-def _choose(value: str, choices: Sequence[Value], option: str) -> Value:
-    for choice in choices:
-        if value == choice:
-            return choice
-    raise ExporterError(f"--{option} is {value!r}, expected one of {', '.join(choices)}")
+        yield f"{variant} (tolerance {TOLERANCES[variant]} nats): {figures}"

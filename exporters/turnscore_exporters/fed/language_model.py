@@ -2,11 +2,9 @@
 
 import json
 import math
-import sys
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +19,18 @@ from turnscore_assessment.errors import BadFileError
 
 from turnscore_exporters.errors import CheckpointError
 from turnscore_exporters.json_files import write_json
-from turnscore_exporters.training.loop import TRAINING_FILE, LoopSettings, choose_batch, claim_folder, run_loop
+from turnscore_exporters.options import LanguageModelOptions
+from turnscore_exporters.training.loop import (
+    TRAINING_FILE,
+    LoopSettings,
+    choose_batch,
+    claim_folder,
+    describe_run,
+    run_loop,
+)
 
 END_OF_TEXT = "<|endoftext|>"
 TOKENIZER_FILE = "tokenizer.json"
-
-
-@dataclass(frozen=True, kw_only=True)
-class LanguageModelSize:
-    """The model's size. Chosen: its int8 bundle stays under 12 MB, and 256 positions hold about 15 chat turns."""
-
-    vocabulary: int = 8192
-    positions: int = 256
-    width: int = 256
-    layers: int = 6
-    heads: int = 4
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:
@@ -62,7 +57,7 @@ def find_end_of_text(tokenizer: Tokenizer) -> int:
     return token_id
 
 
-def build_model(size: LanguageModelSize, vocabulary: int, eos_id: int) -> GPT2LMHeadModel:
+def build_model(size: LanguageModelOptions, vocabulary: int, eos_id: int) -> GPT2LMHeadModel:
     """A new model without dropout: it sees each text once or twice."""
     return GPT2LMHeadModel(
         GPT2Config(
@@ -179,65 +174,57 @@ LEARNING_RATE, WEIGHT_DECAY, WARM_UP_STEPS = 2e-3, 0.1, 100
 IGNORED = -100
 
 
-@dataclass(frozen=True, kw_only=True)
-class LanguageModelJob:
-    """The command's options."""
-
-    data: Path
-    output: Path
-    size: LanguageModelSize
-    steps: int
-    seed: int
-    threads: int
-
-
-def run_language_model_job(job: LanguageModelJob) -> None:
+def run_language_model_training(options: LanguageModelOptions) -> None:
     """Trains the tokenizer and the model, resuming where a run was interrupted; writes both and `training.json`.
 
     The tokenizer takes seconds and is trained each time: one that lay there might be of other options. It is written
     last, so that a folder of another run keeps its own where this one is refused.
     """
-    if job.threads:
-        torch.set_num_threads(job.threads)
-    claim_folder(job.output, job.data)
-    texts = read_texts(job.data)
-    tokenizer = train_tokenizer((turn for turns in texts.train for turn in turns), job.size.vocabulary)
+    claim_folder(options.output, options.data)
+    texts = read_texts(options.data)
+    tokenizer = train_tokenizer((turn for turns in texts.train for turn in turns), options.vocabulary)
     eos_id = find_end_of_text(tokenizer)
-    train, held_out = (_tokenize(tokenizer, each, eos_id, job.size.positions) for each in (texts.train, texts.held_out))
+    train, held_out = (_tokenize(tokenizer, each, eos_id, options.positions) for each in (texts.train, texts.held_out))
     typer.echo(f"{sum(map(len, train)):,} tokens to train on, {sum(map(len, held_out)):,} held out")
-    torch.manual_seed(job.seed)
-    model = build_model(job.size, tokenizer.get_vocab_size(), eos_id)
-    train_model(model, train, eos_id, job)
+    torch.manual_seed(options.seed)
+    model = build_model(options, tokenizer.get_vocab_size(), eos_id)
+    train_model(model, train, eos_id, options)
     perplexity = measure_perplexity(model, held_out, eos_id)
-    model.save_pretrained(job.output)
-    save_tokenizer(tokenizer, job.output)
+    model.save_pretrained(options.output)
+    save_tokenizer(tokenizer, options.output)
     tokens = {"train": sum(map(len, train)), "held_out": sum(map(len, held_out))}
-    write_json(job.output / TRAINING_FILE, _describe(job, texts, tokens, perplexity))
+    write_json(options.output / TRAINING_FILE, _describe(options, texts, tokens, perplexity))
     typer.echo(f"held-out perplexity {perplexity:.1f} per token")
 
 
-def train_model(model: GPT2LMHeadModel, windows: Sequence[Sequence[int]], eos_id: int, job: LanguageModelJob) -> None:
+def _size_of(options: LanguageModelOptions) -> dict[str, int]:
+    return {name: getattr(options, name) for name in ("vocabulary", "positions", "width", "layers", "heads")}
+
+
+def train_model(
+    model: GPT2LMHeadModel, windows: Sequence[Sequence[int]], eos_id: int, options: LanguageModelOptions
+) -> None:
     """Trains in place on the mean loss of every token but the first of each window."""
     optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE, betas=(0.9, 0.95), weight_decay=WEIGHT_DECAY)
     groups = group_windows(windows, TOKENS_PER_STEP)
-    key = f"dialogue-lm {asdict(job.size)} steps {job.steps} seed {job.seed} windows {len(windows)}"
+    key = f"dialogue-lm {_size_of(options)} steps {options.steps} seed {options.seed} windows {len(windows)}"
     settings = LoopSettings(
-        steps=job.steps,
+        steps=options.steps,
         run_key=key,
-        seed=job.seed,
+        seed=options.seed,
         warm_up_steps=WARM_UP_STEPS,
         save_every=100,
         description="dialogue-lm",
     )
 
     def step_loss(step: int) -> Tensor:
-        group = groups[choose_batch(len(groups), 1, step, job.seed)[0]]
+        group = groups[choose_batch(len(groups), 1, step, options.seed)[0]]
         with torch.autocast("cpu", dtype=torch.bfloat16):
             total, tokens = compute_loss(model, [windows[number] for number in group], eos_id)
         return total / tokens
 
     model.train()
-    run_loop(model, optimizer, step_loss, settings, job.output / STATE_FILE)
+    run_loop(model, optimizer, step_loss, settings, options.output / STATE_FILE)
     model.eval()
 
 
@@ -269,19 +256,18 @@ def _tokenize(tokenizer: Tokenizer, dialogues: Sequence[Turns], eos_id: int, win
     return cut_windows(([next(ids).ids for _ in turns] for turns in dialogues), eos_id, window)
 
 
-def _describe(job: LanguageModelJob, texts: DialogueTexts, tokens: dict[str, int], perplexity: float) -> dict[str, Any]:
-    return {
-        "size": asdict(job.size),
-        "steps": job.steps,
-        "tokens_per_step": TOKENS_PER_STEP,
-        "seed": job.seed,
-        "data": [source.file for source in SOURCES if source.file in texts.words],
-        "words": texts.words,
-        "tokens": tokens,
-        "held_out_dialogues": len(texts.held_out),
-        "held_out_perplexity": round(perplexity, 2),
-        "command": f"turnscore train dialogue-lm --data DATA --output CHECKPOINT --steps {job.steps} --seed {job.seed}",
-        "date": datetime.now(UTC).date().isoformat(),
-        "torch": torch.__version__,
-        "python": ".".join(map(str, sys.version_info[:3])),
-    }
+def _describe(
+    options: LanguageModelOptions, texts: DialogueTexts, tokens: dict[str, int], perplexity: float
+) -> dict[str, Any]:
+    return describe_run(
+        f"turnscore train dialogue-lm --data DATA --output CHECKPOINT --steps {options.steps} --seed {options.seed}",
+        size=_size_of(options),
+        steps=options.steps,
+        tokens_per_step=TOKENS_PER_STEP,
+        seed=options.seed,
+        data=[source.file for source in SOURCES if source.file in texts.words],
+        words=texts.words,
+        tokens=tokens,
+        held_out_dialogues=len(texts.held_out),
+        held_out_perplexity=round(perplexity, 2),
+    )

@@ -23,12 +23,15 @@ from turnscore_core.scorers.scorer import TurnToScore
 from turnscore_core.scorers.turn_warnings import find_repeats
 from turnscore_models import Bundle, GraphVariant
 
-from turnscore_exporters.bundles.encoder import MIN_PARITY_TURNS, BundleSource, GraphChoice, write_files
-from turnscore_exporters.bundles.parity import PACKS_AT_ONCE, check_parity
+from turnscore_exporters.bundles.checkpoint import BundleSource, write_files
 from turnscore_exporters.bundles.self_test import build_self_test, self_test_turns
 from turnscore_exporters.bundles.writer import (
     DEFAULT_GRAPHS,
+    MIN_PARITY_TURNS,
+    PACKS_AT_ONCE,
+    GraphChoice,
     calibrate,
+    check_parity,
     finish_bundle,
     fresh_folder,
     start_bundle,

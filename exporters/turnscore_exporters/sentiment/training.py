@@ -2,10 +2,8 @@
 
 import math
 import random
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +11,12 @@ import torch
 import typer
 from torch import Tensor
 from torch.nn import functional
-from turnscore_assessment.data.dialogue_sets import DEFAULT_SETS, DialogueSet, read_sets, read_turns
-from turnscore_assessment.data.labelled_turns import LabelledTurn
-from turnscore_core.scorers.sentiment_stop import DialogueRow
+from turnscore_assessment.data.dialogue_sets import DEFAULT_SETS, ObservedTurn, read_sets, read_turns
+from turnscore_core.scorers.sentiment_stop import DialogueRow, RowLayout
 
 from turnscore_exporters.errors import ExporterError
 from turnscore_exporters.json_files import write_json
+from turnscore_exporters.options import SentimentTrainOptions
 from turnscore_exporters.sentiment.labels import BadResponses, LabelRules, NegativeRecipe, label_sentiment
 from turnscore_exporters.sentiment.model import (
     ModelSettings,
@@ -45,6 +43,7 @@ from turnscore_exporters.training.loop import (
     LoopSettings,
     WeightAverage,
     claim_folder,
+    describe_run,
     run_loop,
 )
 
@@ -84,7 +83,7 @@ class LabelledRow:
 class TrainingRows:
     """The rows of every epoch: the real ones, and negatives drawn anew for each."""
 
-    def __init__(self, turns: Sequence[LabelledTurn], rows: RowBuilder, recipe: SentimentRecipe, seed: int = 0) -> None:
+    def __init__(self, turns: Sequence[ObservedTurn], rows: RowBuilder, recipe: SentimentRecipe, seed: int = 0) -> None:
         self._turns = turns
         self._rows = rows
         self._recipe = recipe
@@ -93,7 +92,7 @@ class TrainingRows:
         rows.add(text for turn in turns for text in (turn.response, *(said for _, said in turn.context)))
         self.real = [self._label(turn) for turn in turns]
 
-    def _label(self, turn: LabelledTurn) -> LabelledRow:
+    def _label(self, turn: ObservedTurn) -> LabelledRow:
         sentiment = UNKNOWN
         if turn.next_user is not None:
             sentiment = label_sentiment(turn.next_user, turn.response, self._recipe.labels)
@@ -172,7 +171,7 @@ def compute_loss(outputs: Tensor, batch: Sequence[LabelledRow], target: Target) 
 
 
 def train_model(
-    turns: Sequence[LabelledTurn],
+    turns: Sequence[ObservedTurn],
     encoder: Encoder,
     settings: ModelSettings,
     recipe: SentimentRecipe,
@@ -237,63 +236,57 @@ DEVELOPMENT_FILE, DEVELOPMENT_FORM = "dbdc3_dev.jsonl.gz", "dbdc3"
 """Judged turns to measure on, where the data folder has them. Never trained on."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SentimentJob:
-    """The command's options."""
-
-    data: Path
-    output: Path
-    settings: ModelSettings
-    recipe: SentimentRecipe = field(default_factory=SentimentRecipe)
-    sets: Path = DEFAULT_SETS
-    steps: int | None = None
-    seed: int = 0
-    threads: int = 0
-
-
-def run_sentiment_job(job: SentimentJob) -> None:
+def run_sentiment_training(options: SentimentTrainOptions) -> None:
     """Trains; writes checkpoint, `training.json` and `report.json` to the output folder; prints the main figures."""
-    if job.threads:
-        torch.set_num_threads(job.threads)
-    claim_folder(job.output, job.data)
-    sets = read_sets(job.sets)
-    by_set = read_turns(job.data, sets, job.seed)
+    layout = RowLayout(
+        context_turns=options.context_turns,
+        turn_marks=options.turn_marks,
+        response_segment=1 if options.response_segment else 0,
+    )
+    settings = ModelSettings(
+        encoder=options.encoder,
+        layout=layout,
+        pooling=RowPooling(options.pooling),
+        target=Target(options.target),
+        token_limit=options.token_limit,
+    )
+    recipe = SentimentRecipe(
+        labels=LabelRules(options.short_answers, options.complaint_weight),
+        negatives=NegativeRecipe(options.negatives),
+        epochs=options.epochs,
+        learning_rate=options.learning_rate,
+        frozen_layers=options.frozen_layers,
+    )
+    claim_folder(options.output, options.data)
+    sets = read_sets(options.sets or DEFAULT_SETS)
+    by_set = read_turns(options.data, sets, options.seed)
     report: dict[str, Any] = {
-        "labels": {name: count_labels(turns, job.recipe.labels) for name, turns in by_set.items()},
+        "labels": {name: count_labels(turns, recipe.labels) for name, turns in by_set.items()},
         "short_answers": {name: count_short_answers(turns) for name, turns in by_set.items()},
     }
     typer.echo(render_table(report["labels"], "set"))
     typer.echo(render_table(report["short_answers"], "set"))
-    encoder = load_long_encoder(job.settings.encoder, job.settings.token_limit)
+    encoder = load_long_encoder(settings.encoder, settings.token_limit)
     turns = [turn for members in by_set.values() for turn in members]
-    model, rows = train_model(
-        turns, encoder, job.settings, job.recipe, job.seed, job.steps, job.output / STATE_FOLDER / "sentiment_stop.pt"
-    )
-    save_model(model, encoder, job.output)
+    state = options.output / STATE_FOLDER / "sentiment_stop.pt"
+    model, rows = train_model(turns, encoder, settings, recipe, options.seed, options.steps, state)
+    save_model(model, encoder, options.output)
     report["hostile_utterances"] = len(rows.bad_responses.insults)
-    if (job.data / DEVELOPMENT_FILE).exists():
-        judged = read_judged_responses(job.data / DEVELOPMENT_FILE, DEVELOPMENT_FORM)
+    if (options.data / DEVELOPMENT_FILE).exists():
+        judged = read_judged_responses(options.data / DEVELOPMENT_FILE, DEVELOPMENT_FORM)
         report["labels_against_people"] = compare_labellings(judged)
         report["development"] = measure_development(model, encoder, judged)
         typer.echo(render_table(report["labels_against_people"], "label of the next utterance"))
         typer.echo(render_table(report["development"], DEVELOPMENT_FILE))
-    write_json(job.output / REPORT_FILE, report)
-    write_json(job.output / TRAINING_FILE, describe_training(job, sets))
-
-
-def describe_training(job: SentimentJob, sets: list[DialogueSet]) -> dict[str, Any]:
-    """The manifest's description of the training; file names only, since folders differ between machines."""
-    settings, recipe = job.settings, job.recipe
-    return {
-        "encoder": settings.encoder,
-        "target": settings.target,
-        "pooling": settings.pooling,
-        "recipe": asdict(recipe),
-        "seed": job.seed,
-        "data": {each.name: {"files": each.files, "goes_on": each.goes_on} for each in sets},
-        "command": f"turnscore train sentiment-stop --data DATA --output CHECKPOINT --encoder {settings.encoder} "
-        f"--target {settings.target} --seed {job.seed}",
-        "date": datetime.now(UTC).date().isoformat(),
-        "torch": torch.__version__,
-        "python": ".".join(map(str, sys.version_info[:3])),
-    }
+    write_json(options.output / REPORT_FILE, report)
+    described = describe_run(
+        f"turnscore train sentiment-stop --data DATA --output CHECKPOINT --encoder {settings.encoder} "
+        f"--target {settings.target} --seed {options.seed}",
+        encoder=settings.encoder,
+        target=settings.target,
+        pooling=settings.pooling,
+        recipe=asdict(recipe),
+        seed=options.seed,
+        data={each.name: {"files": each.files, "goes_on": each.goes_on} for each in sets},
+    )
+    write_json(options.output / TRAINING_FILE, described)

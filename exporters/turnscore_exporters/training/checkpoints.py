@@ -15,6 +15,7 @@ from torch import nn
 from transformers import BertConfig, BertModel
 
 from turnscore_exporters.errors import CheckpointError
+from turnscore_exporters.options import ReleaseOptions
 from turnscore_exporters.training.encoders import Encoder
 from turnscore_exporters.training.loop import STATE_FOLDER, TRAINING_FILE
 
@@ -79,6 +80,11 @@ def read_smoothing(folder: Path) -> Factors | None:
 
 
 _READ_AT_ONCE = 1 << 20
+
+
+def release_checkpoint(options: ReleaseOptions) -> list[str]:
+    """Packs the checkpoint; the line that sha256sum would print."""
+    return [f"{pack_checkpoint(options.checkpoint, options.output)}  {options.output}"]
 
 
 def pack_checkpoint(folder: Path, output: Path) -> str:

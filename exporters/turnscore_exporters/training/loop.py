@@ -1,11 +1,12 @@
 """The one training loop: steps, learning-rate schedule, progress bar, states to resume from, and the files of a run."""
 
 import math
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -189,15 +190,16 @@ DATA_FILE = "data.json"
 """Below the state folder: the data files that the training began with, and their bytes."""
 DATA_SUFFIXES = (".gz", ".jsonl", ".csv", ".txt")
 
-Choice = TypeVar("Choice", bound=StrEnum)
 
-
-def parse_choice(kind: type[Choice], value: str, option: str) -> Choice:
-    """The choice of that value; ExporterError listing the choices."""
-    try:
-        return kind(value)
-    except ValueError as error:
-        raise ExporterError(f"--{option} is {value!r}, expected one of {', '.join(kind)}") from error
+def describe_run(command: str, **facts: Any) -> dict[str, Any]:
+    """A training's record for the manifest: the facts, the command, the day, and what it ran on."""
+    return {
+        **facts,
+        "command": command,
+        "date": datetime.now(UTC).date().isoformat(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
 
 
 def claim_folder(output: Path, data: Path) -> None:

@@ -35,6 +35,7 @@ from support.pair_checkpoints import save_tiny_masked, save_tiny_pair
 from transformers import AutoModelForMaskedLM
 from turnscore_exporters.data.convai import EngagementPair
 from turnscore_exporters.errors import ExporterError
+from turnscore_exporters.pair_models.bundles import weigh_alike
 from turnscore_exporters.pair_models.models import (
     FrozenVectors,
     PairNetwork,
@@ -44,7 +45,6 @@ from turnscore_exporters.pair_models.models import (
     score_network,
     score_pairs,
 )
-from turnscore_exporters.pair_models.usr import weigh_alike
 from turnscore_exporters.training.encoders import load_encoder
 from turnscore_exporters.training.loop import BestWeights, LoopSettings
 

@@ -11,9 +11,9 @@ import torch
 from support.exporter_data import build_dialogue, write_rows
 from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.scorers.scorer import TurnToScore
-from turnscore_exporters.commands.export import app
+from turnscore_exporters.commands import export as app
 from turnscore_exporters.errors import EncoderError
-from turnscore_exporters.text_encoder.model import Pooling, TextEncoderModel, encode_texts, find_pooling
+from turnscore_exporters.text_encoder import Pooling, TextEncoderModel, encode_texts, find_pooling
 from turnscore_exporters.training.encoders import load_encoder
 from turnscore_models import read_bundle
 from typer.testing import CliRunner

@@ -7,7 +7,7 @@ from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.scorers.scorer import RawScore
 from turnscore_exporters.bundles import self_test
 from turnscore_exporters.bundles.self_test import SELF_TEST_TEXTS, record_outputs
-from turnscore_exporters.commands.export import app
+from turnscore_exporters.commands import export as app
 from turnscore_exporters.errors import ExporterError
 from turnscore_models import read_bundle, starter_bundles
 from typer.testing import CliRunner

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from turnscore_core.loaded_scorer import load_scorer
-from turnscore_exporters.commands.export import app as export_app
-from turnscore_exporters.commands.train import app as train_app
+from turnscore_exporters.commands import export as export_app
+from turnscore_exporters.commands import train as train_app
 from turnscore_exporters.engagement import report as train_engagement
 from turnscore_exporters.engagement.training import MixedRecipe, PaperRecipe
 from turnscore_models import read_bundle

@@ -1,6 +1,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -12,10 +13,11 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from turnscore_assessment.errors import BadFileError
 from turnscore_core.loaded_scorer import load_scorer
 from turnscore_exporters.bundles.writer import GRAPH_FILES
-from turnscore_exporters.commands.export import app
+from turnscore_exporters.commands import export as app
 from turnscore_exporters.errors import CheckpointError, ExporterError, ParityError
-from turnscore_exporters.fed.bundle import FedJob, read_qualities, read_reference, run_fed_job
+from turnscore_exporters.fed.bundle import read_qualities, read_reference, run_fed_export
 from turnscore_exporters.fed.model import FedCheckpoint, build_probe, export_graph, export_int8, load_checkpoint
+from turnscore_exporters.options import FedExportOptions
 from turnscore_models import copy_bundle, read_bundle
 from typer.testing import CliRunner
 
@@ -25,13 +27,9 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> FedCheckpoint:
     return load_checkpoint(str(save_tiny_dialogpt(tmp_path_factory.mktemp("dialogpt"), positions=128)))
 
 
-def job(checkpoint: FedCheckpoint, **changes: object) -> FedJob:
-    plain = {
-        "checkpoint": checkpoint.name, "version": "1.0.0", "output": None, "is_verification": False, "dialogues": [],
-        "turns": 100, "graphs": None, "qualities": None, "join": "stripped", "loss": "response_only",
-        "licence": "MIT", "threads": 1,
-    }  # fmt: skip
-    return FedJob(**{**plain, **changes})  # type: ignore[arg-type]
+def export(checkpoint: FedCheckpoint, **changes: Any) -> list[str]:
+    """What the export says."""
+    return list(run_fed_export(FedExportOptions(checkpoint=checkpoint.name, version="1.0.0", turns=100, **changes)))
 
 
 def write_dialogues(path: Path) -> Path:
@@ -96,7 +94,7 @@ def test_a_copy_without_a_graph_leaves_its_weights_behind(checkpoint: FedCheckpo
         "dialogues": [write_dialogues(tmp_path / "d.jsonl.gz")],
         "qualities": write_own_qualities(tmp_path / "own"),
     }
-    run_fed_job(job(checkpoint, output=tmp_path / "b", **files))
+    export(checkpoint, output=tmp_path / "b", **files)
     bundle = read_bundle(tmp_path / "b")
     copied = copy_bundle(bundle, tmp_path / "copy", ["cpu-int8"])
     assert GRAPH_FILES["fp32"] not in copied.manifest.files
@@ -114,7 +112,7 @@ def test_a_graph_that_disagrees_with_the_published_way_is_refused(
     monkeypatch.setattr("turnscore_exporters.fed.bundle.export_graph", export_other_weights)
     dialogues = write_dialogues(tmp_path / "d.jsonl.gz")
     with pytest.raises(ParityError, match="differs from the published way"):
-        run_fed_job(job(checkpoint, output=tmp_path / "b", dialogues=[dialogues], graphs=["fp32"]))
+        export(checkpoint, output=tmp_path / "b", dialogues=[dialogues], graph=["fp32"])
     assert not (tmp_path / "b").exists()
 
 
@@ -122,14 +120,12 @@ def test_a_graph_that_disagrees_with_the_published_way_is_refused(
     ("changes", "message"),
     [
         ({}, "--output and --dialogues"),
-        ({"is_verification": True, "join": "glued"}, "--join"),
-        ({"is_verification": True, "graphs": ["fp8"]}, "--graph"),
-        ({"is_verification": True, "loss": "squared"}, "--loss"),
+        ({"verify": True, "graph": ["fp8"]}, "--graph"),
     ],
 )
 def test_wrong_choices_are_named(checkpoint: FedCheckpoint, changes: dict[str, object], message: str) -> None:
     with pytest.raises(ExporterError, match=message):
-        run_fed_job(job(checkpoint, **changes))
+        export(checkpoint, **changes)
 
 
 def test_reference_turns_are_system_turns_with_all_that_was_said_before(tmp_path: Path) -> None:

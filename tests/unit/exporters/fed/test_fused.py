@@ -13,7 +13,7 @@ from support.fed_checkpoints import save_tiny_dialogpt
 from turnscore_core.inference.cuda_backend import CudaBackend, CudaOptions
 from turnscore_core.inference.devices import Device
 from turnscore_core.scorers.fed.batch import Branch, Conversation, FedBatch, build_tree
-from turnscore_exporters.commands.export import app
+from turnscore_exporters.commands import export as app
 from turnscore_exporters.errors import GraphExportError
 from turnscore_exporters.fed import model as fed_graphs
 from turnscore_exporters.fed.model import (

@@ -7,18 +7,17 @@ from support.exporter_data import build_sentence, write_rows
 from turnscore_assessment.errors import BadFileError
 from turnscore_exporters.errors import CheckpointError
 from turnscore_exporters.fed.language_model import (
-    LanguageModelJob,
-    LanguageModelSize,
     TextSource,
     cut_windows,
     group_windows,
     read_texts,
-    run_language_model_job,
+    run_language_model_training,
     train_tokenizer,
 )
 from turnscore_exporters.fed.model import load_checkpoint
+from turnscore_exporters.options import LanguageModelOptions
 
-SIZE = LanguageModelSize(vocabulary=320, positions=64, width=16, layers=1, heads=2)
+SIZE = {"vocabulary": 320, "positions": 64, "width": 16, "layers": 1, "heads": 2}
 EOS = 0
 
 
@@ -79,37 +78,36 @@ def test_an_interrupted_run_ends_with_the_weights_of_one_that_was_not(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, halted = (
-        LanguageModelJob(data=data, output=tmp_path / name, size=SIZE, steps=6, seed=0, threads=1)
-        for name in ("whole", "halted")
+        LanguageModelOptions(data=data, output=tmp_path / name, **SIZE, steps=6) for name in ("whole", "halted")
     )
-    run_language_model_job(whole)
+    run_language_model_training(whole)
     monkeypatch.setattr("turnscore_exporters.fed.language_model.measure_perplexity", _stop)
     with monkeypatch.context() as patch:
         patch.setattr("turnscore_exporters.fed.language_model.LoopSettings", _halting_settings)
         patch.setattr("turnscore_exporters.fed.language_model.compute_loss", _failing_from(4))
         with pytest.raises(KeyboardInterrupt):
-            run_language_model_job(halted)
+            run_language_model_training(halted)
     monkeypatch.setattr("turnscore_exporters.fed.language_model.measure_perplexity", lambda *_: 1.0)
-    run_language_model_job(halted)
+    run_language_model_training(halted)
     expected, found = (load_checkpoint(str(tmp_path / name)).model.state_dict() for name in ("whole", "halted"))
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
 def test_another_vocabulary_never_gets_the_tokenizer_that_lies_in_the_folder(data: Path, tmp_path: Path) -> None:
-    job = LanguageModelJob(data=data, output=tmp_path / "lm", size=SIZE, steps=1, seed=0, threads=1)
-    smaller = replace(job, size=replace(SIZE, vocabulary=300))
-    run_language_model_job(job)
+    job = LanguageModelOptions(data=data, output=tmp_path / "lm", **SIZE, steps=1)
+    smaller = replace(job, vocabulary=300)
+    run_language_model_training(job)
     before = (job.output / "tokenizer.json").read_bytes()
     with pytest.raises(CheckpointError, match="belongs to another run"):
-        run_language_model_job(smaller)
+        run_language_model_training(smaller)
     assert (job.output / "tokenizer.json").read_bytes() == before
     (job.output / "state.pt").unlink()
-    run_language_model_job(smaller)
+    run_language_model_training(smaller)
     assert load_checkpoint(str(job.output)).tokenizer.get_vocab_size() == 300
 
 
 def test_the_saved_model_is_a_checkpoint_that_fed_can_export(data: Path, tmp_path: Path) -> None:
-    run_language_model_job(LanguageModelJob(data=data, output=tmp_path / "lm", size=SIZE, steps=1, seed=0, threads=1))
+    run_language_model_training(LanguageModelOptions(data=data, output=tmp_path / "lm", **SIZE, steps=1))
     checkpoint = load_checkpoint(str(tmp_path / "lm"))
     assert checkpoint.window == 64
     assert checkpoint.tokenizer.id_to_token(checkpoint.eos_id) == "<|endoftext|>"

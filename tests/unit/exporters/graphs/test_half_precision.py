@@ -11,7 +11,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from turnscore_core.inference.cuda_backend import CudaBackend, CudaOptions
 from turnscore_core.inference.devices import Device
-from turnscore_exporters.bundles.parity import check_parity, turns_of
+from turnscore_exporters.bundles.writer import check_parity, turns_of
 from turnscore_exporters.engagement.model import CONTRACT, EngagementModel, ModelSettings
 from turnscore_exporters.errors import GraphExportError, ParityError
 from turnscore_exporters.graphs.export import check_graph, export_fp32

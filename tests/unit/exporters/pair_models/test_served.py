@@ -17,7 +17,7 @@ from turnscore_core.inference.onnx_backend import OnnxBackend
 from turnscore_core.loaded_scorer import LoadedScorer, load_scorer
 from turnscore_core.scorers.scorer import RawScore, TurnToScore, parts_reader
 from turnscore_core.scorers.usr import UsrScorer
-from turnscore_exporters.commands.export import app
+from turnscore_exporters.commands import export as app
 from turnscore_exporters.pair_models.models import (
     PairNetwork,
     load_masked_model,
@@ -25,7 +25,6 @@ from turnscore_exporters.pair_models.models import (
     score_masked,
     score_pairs,
 )
-from turnscore_exporters.pair_models.relevance import graphs_by_default
 from turnscore_models import Bundle, read_bundle
 from turnscore_wire import Turn
 from typer.testing import CliRunner
@@ -103,8 +102,9 @@ def test_relevance_of_a_trained_pair_network_is_served_too(data_folder: Path, tm
     bundle = read_bundle(tmp_path / "bundle")
     assert bundle.manifest.options["form"] == "apart"
     assert load_scorer(bundle, "cpu-int8").name == "relevance"
-    assert graphs_by_default(str(tmp_path)) == ("fp32",)
-    assert "cpu-int8" in graphs_by_default(str(tmp_path / "bert"))
+    by_default = ["--version", "0.0.1", "--output", tmp_path / "plain", "--data", data_folder, "--turns", 200]
+    export("relevance", "--checkpoint", tmp_path, *by_default)
+    assert set(read_bundle(tmp_path / "plain").manifest.graphs) == {"fp32"}
 
 
 def test_a_head_of_three_classes_judges_no_pair(data_folder: Path, tmp_path: Path) -> None:

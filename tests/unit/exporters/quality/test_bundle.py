@@ -18,8 +18,8 @@ from turnscore_core.loaded_scorer import load_scorer, read_turn
 from turnscore_core.loaded_scorer import score_turns as serve
 from turnscore_core.scorers.quality_rows import HEADS, RowLayout, lay_out_batch
 from turnscore_core.scorers.scorer import TurnToScore
-from turnscore_exporters.bundles.encoder import GraphChoice
-from turnscore_exporters.commands.export import app
+from turnscore_exporters.bundles.writer import GraphChoice
+from turnscore_exporters.commands import export as app
 from turnscore_exporters.errors import CheckpointError, ParityError
 from turnscore_exporters.graphs.export import export_fp32
 from turnscore_exporters.graphs.int8 import quantize_int8
@@ -209,7 +209,7 @@ def test_the_command_writes_a_bundle_that_loads(checkpoint: Path, tmp_path: Path
 
 
 def test_a_lost_checkpoint_is_recovered_from_the_int8_graph(bundle: Bundle, checkpoint: Path, tmp_path: Path):
-    given = ["recover", "--bundle", f"{bundle.folder}/", "--output", str(tmp_path / "again")]
+    given = ["dequantize", "--bundle", f"{bundle.folder}/", "--output", str(tmp_path / "again")]
     result = CliRunner().invoke(app, given)
     assert result.exit_code == 0, result.output
     (model, encoder), (again, _) = load_model(checkpoint), load_model(tmp_path / "again")

@@ -7,8 +7,8 @@ import pytest
 from support.sentiment_data import write_sentiment_data
 from turnscore_core.loaded_scorer import load_scorer
 from turnscore_core.scorers.scorer import TurnToScore
-from turnscore_exporters.commands.export import app as export_app
-from turnscore_exporters.commands.train import app as train_app
+from turnscore_exporters.commands import export as export_app
+from turnscore_exporters.commands import train as train_app
 from turnscore_models import read_bundle
 from turnscore_wire import Turn
 from typer.testing import CliRunner, Result

@@ -1,18 +1,35 @@
-"""A sentence encoder in torch: a BERT and the pooling that its folder asks for. Refuses anything beyond these."""
+"""Exports a published sentence encoder as a bundle of kind encoder: a BERT and the pooling that its folder asks for.
+
+Its value is the cosine of a response and the text before it: parity and percentiles are taken over real turns.
+"""
 
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import BertModel
+from turnscore_core.scorers.encoder import KIND, TextEncoder
+from turnscore_models import Bundle
 
-from turnscore_exporters.errors import EncoderError
+from turnscore_exporters.bundles.checkpoint import (
+    Checkpoint,
+    bert_graphs,
+    export_checkpoint,
+    score_as_pairs,
+)
+from turnscore_exporters.bundles.writer import (
+    turns_of,
+)
+from turnscore_exporters.data.reference_turns import choose_reference_turns
+from turnscore_exporters.errors import EncoderError, ExporterError
 from turnscore_exporters.graphs.export import EXAMPLE_IDS, ROW_AXES, BertGraph, GraphContract
 from turnscore_exporters.json_files import read_json
-from turnscore_exporters.training.encoders import SHORT_NAMES, Encoder, pad_rows
+from turnscore_exporters.options import TextEncoderExportOptions
+from turnscore_exporters.training.encoders import SHORT_NAMES, Encoder, load_encoder, pad_rows
 
 CONTRACT = GraphContract(
     inputs={"input_ids": ROW_AXES, "attention_mask": ROW_AXES},
@@ -53,7 +70,7 @@ class TextEncoderModel(BertGraph):
 def find_pooling(name: str) -> Pooling:
     """The pooling that the folder's sentence-transformers files ask for; the mean where it has none.
 
-    Raises EncoderError where they ask for an unknown pooling, or for a module beside it.
+    Raises EncoderError where they ask for an unknown pooling, or for another module.
     """
     folder = Path(SHORT_NAMES[name]() if name in SHORT_NAMES else name)
     if not (folder / _MODULES_FILE).is_file():
@@ -91,3 +108,25 @@ def compare_pairs(model: TextEncoderModel, encoder: Encoder, pairs: Sequence[tup
     """The cosine of each pair's texts; where the first text is empty, that of the second with itself."""
     vectors = encode_texts(model, encoder, [text for pair in pairs for text in pair if text.strip()])
     return [float(vectors[query if query.strip() else reply] @ vectors[reply]) for query, reply in pairs]
+
+
+def export_text_encoder(options: TextEncoderExportOptions) -> Bundle:
+    """Writes the bundle as `export_checkpoint` does. ExporterError for an unknown pooling."""
+    if options.pooling is not None and options.pooling not in set(Pooling):
+        raise ExporterError(f"--pooling is {options.pooling!r}, expected one of {', '.join(Pooling)}")
+    reference = choose_reference_turns(options.data, options.dialogues or [], options.turns)
+    encoder = load_encoder(options.encoder, options.token_limit)
+    pooling = Pooling(options.pooling) if options.pooling else find_pooling(options.encoder)
+    model = TextEncoderModel(encoder.model, pooling).eval()
+    made = Checkpoint(
+        kind=KIND,
+        scorer=TextEncoder,
+        tokenizer=encoder.tokenizer,
+        token_limit=encoder.token_limit,
+        write_graphs=bert_graphs(model, CONTRACT),
+        score=score_as_pairs(partial(compare_pairs, model, encoder)),
+        turns=turns_of(reference.pairs),
+        source=reference.source,
+        training={"encoder": Path(encoder.name).name, "pooling": str(pooling), "trained": "as published"},
+    )
+    return export_checkpoint(made, options)

@@ -1,0 +1,138 @@
+"""The commands `turnscore train KIND`, `export KIND` and `calibrate`: a table of kinds, their options and their work.
+
+What does the work, and torch with it, is imported when the command runs.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, fields
+from importlib import import_module
+from typing import Any, get_type_hints
+
+import typer
+from turnscore_assessment.command_line import reported_errors
+from turnscore_models import Bundle, BundleError
+
+from turnscore_exporters import options as of
+from turnscore_exporters.errors import ExporterError
+
+TRAIN: dict[str, tuple[type, str]] = {
+    "engagement": (of.EngagementTrainOptions, "engagement.report:run_engagement_training"),
+    "sentiment-stop": (of.SentimentTrainOptions, "sentiment.training:run_sentiment_training"),
+    "quality": (of.QualityTrainOptions, "commands:train_quality"),
+    "dialogue-lm": (of.LanguageModelOptions, "fed.language_model:run_language_model_training"),
+}
+EXPORT: dict[str, tuple[type, str]] = {
+    "engagement": (of.EngagementExportOptions, "engagement.bundle:export_engagement"),
+    "sentiment-stop": (of.SentimentExportOptions, "sentiment.bundle:export_sentiment"),
+    "quality": (of.QualityExportOptions, "commands:export_quality"),
+    "encoder": (of.TextEncoderExportOptions, "text_encoder:export_text_encoder"),
+    "fed": (of.FedExportOptions, "fed.bundle:run_fed_export"),
+    "relevance": (of.RelevanceExportOptions, "pair_models.bundles:export_relevance"),
+    "usr": (of.UsrExportOptions, "pair_models.bundles:export_usr"),
+    "combination": (of.CombinationOptions, "rebuild_bundle:write_combination"),
+    "self-test": (of.SelfTestOptions, "rebuild_bundle:rebuild_self_test"),
+    "percentiles": (of.PercentilesOptions, "rebuild_bundle:rebuild_percentiles"),
+    "dequantize": (of.DequantizeOptions, "commands:dequantize_quality"),
+    "release": (of.ReleaseOptions, "training.checkpoints:release_checkpoint"),
+}
+
+
+def build_command(options: type, work: str) -> Callable[..., None]:
+    """The function that typer turns into a command: its parameters are the fields of the dataclass.
+
+    `work` names what is called with the options, as `module:function` of this package. It gives the bundle that it
+    wrote, lines to print, or None. An ExporterError or BundleError ends the command with its message.
+    """
+
+    def run(**given: Any) -> None:
+        module, _, function = work.partition(":")
+        with reported_errors(ExporterError, BundleError):
+            do = getattr(import_module(f"turnscore_exporters.{module}"), function)
+            if given.get("threads"):
+                import torch
+
+                torch.set_num_threads(given["threads"])
+            for line in _lines_of(do(options(**given))):
+                typer.echo(line)
+
+    hints = get_type_hints(options, include_extras=True)
+    parameters = [
+        inspect.Parameter(
+            each.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if each.default is MISSING else each.default,
+            annotation=hints[each.name],
+        )
+        for each in fields(options)
+    ]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__doc__ = options.__doc__
+    return run
+
+
+def _lines_of(made: Bundle | Iterable[str] | None) -> Iterable[str]:
+    if isinstance(made, Bundle):
+        yield from (f"{variant}: {spec.parity_measured}" for variant, spec in made.manifest.graphs.items())
+        yield f"{made.manifest.reference} written to {made.folder}"
+    else:
+        yield from made or ()
+
+
+def _build_app(kinds: dict[str, tuple[type, str]], said: str) -> typer.Typer:
+    app = typer.Typer(no_args_is_help=True, add_completion=False, help=said)
+    for kind, (options, work) in kinds.items():
+        app.command(kind)(build_command(options, work))
+    return app
+
+
+train = _build_app(TRAIN, "Train the models that turnscore serves.")
+export = _build_app(EXPORT, "Make bundles that turnscore serves.")
+calibrate = build_command(of.CalibrateOptions, "calibration.job:run_calibration")
+
+
+def train_quality(options: of.QualityTrainOptions) -> None:
+    """Trains the quality model as asked."""
+    from turnscore_exporters.quality.job import QualityJob, run_quality_job
+    from turnscore_exporters.quality.model import QualitySettings
+    from turnscore_exporters.quality.training import JudgedRecipe
+
+    run_quality_job(
+        QualityJob(
+            data=options.data,
+            output=options.output,
+            settings=QualitySettings(options.encoder),
+            recipe=JudgedRecipe(passes=options.passes, learning_rate=options.learning_rate),
+            init_from=options.init_from,
+            finish_only=options.finish_only,
+            share=options.share,
+            seed=options.seed,
+        )
+    )
+
+
+def export_quality(options: of.QualityExportOptions) -> Bundle:
+    """Exports a quality checkpoint as asked."""
+    from turnscore_exporters.bundles.writer import choose_graphs
+    from turnscore_exporters.quality import bundle as quality
+
+    job = quality.QualityExport(
+        checkpoint=options.checkpoint,
+        version=options.version,
+        output=options.output,
+        reference=quality.read_quality_reference(options.data, options.turns),
+        graphs=choose_graphs(options.graph, options.int8_tolerance, options.fp16_tolerance),
+        licence=options.licence,
+    )
+    return quality.export_quality(job)
+
+
+def dequantize_quality(options: of.DequantizeOptions) -> list[str]:
+    """Writes the checkpoint of a stored bundle."""
+    from turnscore_models.store import resolve
+
+    from turnscore_exporters.quality.recovery import recover_checkpoint
+
+    recover_checkpoint(resolve(options.bundle), options.output)
+    return [f"{options.output}: a checkpoint of {options.bundle}"]

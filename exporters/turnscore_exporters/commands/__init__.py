@@ -1,1 +1,0 @@
-"""The commands' options; the work is done elsewhere."""

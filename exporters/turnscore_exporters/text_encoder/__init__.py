@@ -1,1 +1,0 @@
-"""Exports published sentence encoders as bundles of kind encoder. Trains nothing."""
