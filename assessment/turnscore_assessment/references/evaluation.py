@@ -31,13 +31,12 @@ from turnscore_assessment.figures import (
     williams_test,
 )
 from turnscore_assessment.references.library_metrics import (
-    Gleu,
     MeteorJar,
-    NltkBleu,
     NltkMeteor,
-    RougeScore,
-    SacreBleu,
-    SacreChrf,
+    make_gleu,
+    make_rouge_score,
+    make_sacre_bleu,
+    make_sacre_chrf,
 )
 from turnscore_assessment.references.ngram_metrics import (
     Bleu,
@@ -94,16 +93,15 @@ def _makers(resources: Resources) -> dict[str, Callable[[], Metric]]:
     makers: dict[str, Callable[[], Metric]] = {
         DEFAULT_METRIC: lambda: EncoderCosine(resources.encoder),
         "rouge-l": lambda: RougeL(words),
-        "rouge-l@rouge-score": RougeScore,
+        "rouge-l@rouge-score": make_rouge_score,
         "meteor": lambda: MeteorJar(resources.meteor_jar),
         "meteor@nltk": lambda: NltkMeteor(words, with_wordnet=True),
         "meteor-stem@nltk": lambda: NltkMeteor(words, with_wordnet=False),
-        "gleu": lambda: Gleu(words),
-        "chrf@sacrebleu": SacreChrf,
+        "gleu": lambda: make_gleu(words),
+        "chrf@sacrebleu": make_sacre_chrf,
     }
     makers |= {f"bleu-{order}": lambda order=order: Bleu(order, words) for order in ORDERS}  # type: ignore[misc]
-    makers |= {f"bleu-{order}@nltk": lambda order=order: NltkBleu(order, words) for order in ORDERS}  # type: ignore[misc]
-    makers |= {f"bleu-{order}@sacrebleu": lambda order=order: SacreBleu(order) for order in ORDERS}  # type: ignore[misc]
+    makers |= {f"bleu-{order}@sacrebleu": lambda order=order: make_sacre_bleu(order) for order in ORDERS}  # type: ignore[misc]
     for name in WORD_VECTOR_METRICS:
         makers[name] = lambda name=name: WordVectorMetric(name, resources.word_vectors, words)  # type: ignore[misc]
     for name in UNOBTAINABLE:

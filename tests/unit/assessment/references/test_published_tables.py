@@ -48,7 +48,6 @@ TABLE_6_HRED = {
 }
 """One reference, several, and the reducer of the second."""
 LIBRARY_SINGLE = {
-    "bleu-4@nltk": (0.0345, 0.1380),
     "bleu-4@sacrebleu": (0.0302, 0.1502),
     "rouge-l@rouge-score": (0.0994, 0.1825),
     "gleu": (0.0803, 0.1763),

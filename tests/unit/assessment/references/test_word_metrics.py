@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 from turnscore_assessment.errors import MissingResourceError, ReferencesError
 from turnscore_assessment.references.evaluation import Resources, find_metrics, metric_names
-from turnscore_assessment.references.library_metrics import Gleu, MeteorJar, NltkBleu, NltkMeteor, RougeScore, SacreBleu
+from turnscore_assessment.references.library_metrics import (
+    MeteorJar,
+    NltkMeteor,
+    make_gleu,
+    make_rouge_score,
+    make_sacre_bleu,
+)
 from turnscore_assessment.references.ngram_metrics import (
     Bleu,
     ComparesCorpus,
@@ -22,25 +28,6 @@ from turnscore_assessment.references.ngram_metrics import (
 from turnscore_assessment.references.vector_metrics import WordVectorMetric, read_word_vectors
 
 WORDS = ["a", "b", "c", "d", "e", "?", "the"]
-
-
-def draw_groups(count: int, seed: int = 0) -> list[tuple[str, list[str]]]:
-    """Short texts of few words, so that every kind of overlap, tie and empty text comes up."""
-    chance = random.Random(seed)
-
-    def text() -> str:
-        return " ".join(chance.choice(WORDS) for _ in range(chance.choice([0, 1, 2, 3, 5, 9, 14])))
-
-    return [(text(), [text() for _ in range(chance.randint(1, 4))]) for _ in range(count)]
-
-
-@pytest.mark.parametrize("order", [1, 2, 3, 4])
-def test_bleu_is_nltk_s_to_the_last_bit(order: int):
-    own, library, groups = Bleu(order), NltkBleu(order), draw_groups(300)
-    pairs = [(text, other) for text, others in groups for other in others]
-    assert own.compare(pairs).tolist() == library.compare(pairs).tolist()
-    assert own.compare_jointly(groups).tolist() == library.compare_jointly(groups).tolist()
-    assert own.compare_corpus(groups) == pytest.approx(library.compare_corpus(groups), abs=1e-12)
 
 
 def test_bleu_by_hand():
@@ -85,19 +72,19 @@ def test_joint_rouge_takes_precision_and_recall_from_different_references():
 
 def test_rouge_score_differs_where_its_page_says_so():
     pairs = [("a c ?", "a b c d !")]
-    assert RougeScore().compare(pairs)[0] == pytest.approx(2 * 1 * 0.5 / 1.5)  # marks are no words, beta 1
-    assert RougeScore().compare(pairs)[0] != pytest.approx(RougeL().compare(pairs)[0], abs=0.01)
+    assert make_rouge_score().compare(pairs)[0] == pytest.approx(2 * 1 * 0.5 / 1.5)  # marks are no words, beta 1
+    assert make_rouge_score().compare(pairs)[0] != pytest.approx(RougeL().compare(pairs)[0], abs=0.01)
 
 
 def test_gleu_is_the_lesser_of_precision_and_recall_of_all_ngrams():
     # hypothesis 3+2+1 n-grams, reference 4+3+2+1; common: a, b, "a b"
-    assert Gleu().compare([("a b x", "a b c d")])[0] == pytest.approx(min(3 / 6, 3 / 10))
+    assert make_gleu().compare([("a b x", "a b c d")])[0] == pytest.approx(min(3 / 6, 3 / 10))
 
 
 def test_sacrebleu_reads_a_file_of_ragged_references():
     groups = [("a b c d", ["a b c d"]), ("a b c d e", ["x y", "a b c d e"])]
-    assert SacreBleu(4).compare_corpus(groups) == pytest.approx(1.0)
-    assert SacreBleu(2).compare_jointly(groups).tolist() == pytest.approx([1, 1])
+    assert make_sacre_bleu(4).compare_corpus(groups) == pytest.approx(1.0)
+    assert make_sacre_bleu(2).compare_jointly(groups).tolist() == pytest.approx([1, 1])
 
 
 def test_every_metric_says_what_it_is(tmp_path: Path):
@@ -230,6 +217,6 @@ def test_a_first_line_of_sizes_is_no_vector(tmp_path: Path):
 
 
 def test_an_empty_text_and_one_of_many_words_are_compared():
-    metrics: list[Metric] = [Bleu(4), RougeL(), Gleu()]
+    metrics: list[Metric] = [Bleu(4), RougeL(), make_gleu()]
     for metric in metrics:
         assert np.isfinite(metric.compare([("", ""), ("a " * 5000, "a b " * 2500), ("", "a")])).all()
