@@ -6,6 +6,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeVar, Unpack, overload
 
+import httpx
 from pydantic import BaseModel
 from turnscore_wire import (
     BatchReply,
@@ -28,7 +29,7 @@ from turnscore_client import _calls, _defaults
 from turnscore_client._calls import Call
 from turnscore_client._errors import ConnectionFailedError, TurnScoreError, UnexpectedReplyError
 from turnscore_client._exchange import Exchange, has_ended, opening_with, read_answer
-from turnscore_client._http import AsyncHttp, AsyncTransport, Outgoing, read_reply
+from turnscore_client._http import AsyncHttpTransport
 from turnscore_client._options import (
     CallOptions,
     ItemLike,
@@ -39,13 +40,13 @@ from turnscore_client._options import (
     TurnOptions,
     check_names,
 )
-from turnscore_client._retry import Attempts, Clock, OutOfTimeError, Patience, RetryPolicy, SystemClock
+from turnscore_client._retry import Attempts, Clock, OutOfTimeError, RetryPolicy, SystemClock
 from turnscore_client._settings import ClientSettings, CommonSettings, GrpcClientSettings, Tls
 
 R = TypeVar("R", bound=BaseModel)
 
 
-class AsyncLine(Protocol):
+class AsyncStream(Protocol):
     """A connection for one conversation. Raises OutOfTimeError, or a TurnScoreError where it is broken or ended."""
 
     async def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
@@ -69,22 +70,22 @@ class AsyncConversation:
 
     def __init__(
         self,
-        open_line: Callable[[str | None, Attempts], Awaitable[AsyncLine]],
+        open_stream: Callable[[str | None, Attempts], Awaitable[AsyncStream]],
         opening: ConversationOpening,
         request_id: str | None,
-        patience: Patience,
+        policy: RetryPolicy,
         clock: Clock,
         max_reopenings: int,
     ) -> None:
-        self._open_line = open_line
+        self._open_stream = open_stream
         self._opening = opening
         self._waiting: Sequence[ChatMessage] = ()
         """Messages to hand over once it is open anew: of an assistant's turn that goes on."""
-        self._patience = patience
+        self._policy = policy
         self._clock = clock
         self._reopenings_left = max_reopenings
         self._exchange = Exchange(opening, request_id)
-        self._line: AsyncLine | None = None
+        self._stream: AsyncStream | None = None
         self._is_entered = False
         self._turn = asyncio.Lock()
 
@@ -118,12 +119,12 @@ class AsyncConversation:
     ) -> ConversationScored | None:
         check_names(given, TurnOptions.__optional_keys__)
         async with self._turn:
-            attempts = self._patience.with_timeout(given.get("timeout_seconds")).begin()
+            attempts = Attempts(self._policy.with_timeout(given.get("timeout_seconds")))
             own_ms = given.get("deadline_ms")
-            if self._is_entered and self._reopenings_left and (self._exchange.is_draining or self._line is None):
+            if self._is_entered and self._reopenings_left and (self._exchange.is_draining or self._stream is None):
                 await self._reopen(None, attempts)
             while True:
-                self._require_line()
+                self._require_stream()
                 message = write(attempts.deadline_ms_left(self._exchange.deadline_ms if own_ms is None else own_ms))
                 try:
                     reply = await self._ask(message, attempts)
@@ -136,10 +137,10 @@ class AsyncConversation:
                 await self._reopen(message, attempts)
 
     async def _ask(self, message: ConversationMessage, attempts: Attempts) -> ConversationReply:
-        line = self._require_line()
+        stream = self._require_stream()
         try:
-            await line.send(message, attempts.seconds_left)
-            return await self._hear(line, attempts)
+            await stream.send(message, attempts.seconds_left)
+            return await self._receive(stream, attempts)
         except UnexpectedReplyError:
             self._exchange.skip()
             raise
@@ -155,7 +156,7 @@ class AsyncConversation:
     async def _reopen(self, unanswered: ConversationMessage | None, attempts: Attempts) -> None:
         """Over all that was said before the message that has no answer."""
         self._reopenings_left -= 1
-        await self._close_line()
+        await self._close_stream()
         known = self._exchange
         said, places = known.transcript_before(unanswered), known.places_before(unanswered)
         self._opening, self._waiting = opening_with(self._opening, said.turns), said.waiting
@@ -183,15 +184,15 @@ class AsyncConversation:
     async def close(self) -> None:
         """Ends the conversation."""
         self._is_entered = False
-        await self._close_line()
+        await self._close_stream()
 
-    async def _close_line(self) -> None:
-        line, self._line = self._line, None
-        if line is not None:
-            await line.close()
+    async def _close_stream(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            await stream.close()
 
     async def __aenter__(self) -> Self:
-        await self._open_patiently(self._patience.begin())
+        await self._open_patiently(Attempts(self._policy))
         self._is_entered = True
         return self
 
@@ -201,15 +202,15 @@ class AsyncConversation:
                 await self._open(attempts)
                 return
             except OutOfTimeError:
-                await self._close_line()
+                await self._close_stream()
                 raise attempts.out_of_time(self._exchange.request_id) from None
             except TurnScoreError as error:
-                await self._close_line()
+                await self._close_stream()
                 delay = attempts.delay_after(error)
                 if delay is None:
                     raise
             except BaseException:  # whoever is cancelled here has no `async with` that would close it
-                await self._close_line()
+                await self._close_stream()
                 raise
             await self._clock.sleep_async(delay)
 
@@ -221,28 +222,28 @@ class AsyncConversation:
     async def _open(self, attempts: Attempts) -> None:
         known = self._exchange
         self._exchange = Exchange(self._opening, known.request_id, known.dialogue, known.shift, self._waiting)
-        self._line = await self._open_line(self._exchange.request_id, attempts)
-        await self._line.send(self._exchange.open(), attempts.seconds_left)
-        read_answer(await self._hear(self._line, attempts), self._exchange.request_id)
+        self._stream = await self._open_stream(self._exchange.request_id, attempts)
+        await self._stream.send(self._exchange.open(), attempts.seconds_left)
+        read_answer(await self._receive(self._stream, attempts), self._exchange.request_id)
         waiting = self._exchange.hand_over_waiting(attempts.deadline_ms_left(self._exchange.deadline_ms))
         if waiting is not None:
-            await self._line.send(waiting, attempts.seconds_left)
-            read_answer(await self._hear(self._line, attempts), self._exchange.request_id)
+            await self._stream.send(waiting, attempts.seconds_left)
+            read_answer(await self._receive(self._stream, attempts), self._exchange.request_id)
 
-    async def _hear(self, line: AsyncLine, attempts: Attempts) -> ConversationReply:
+    async def _receive(self, stream: AsyncStream, attempts: Attempts) -> ConversationReply:
         while True:
-            answer = self._exchange.read(await line.receive(attempts.seconds_left))
+            answer = self._exchange.read(await stream.receive(attempts.seconds_left))
             if answer is not None:
                 return answer
 
-    def _require_line(self) -> AsyncLine:
-        if self._line is None and self._is_entered:
+    def _require_stream(self) -> AsyncStream:
+        if self._stream is None and self._is_entered:
             raise ConnectionFailedError(
                 "the connection is gone, and max_reopenings is used up; open another conversation with these turns"
             )
-        if self._line is None:
+        if self._stream is None:
             raise ConnectionFailedError("the conversation is not open; use it inside its `async with`")
-        return self._line
+        return self._stream
 
 
 class AsyncCallTransport(Protocol):
@@ -251,7 +252,7 @@ class AsyncCallTransport(Protocol):
     async def send(self, call: Call[R], attempts: Attempts) -> R:
         """The reply to one attempt."""
 
-    async def open_line(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> AsyncLine:
+    async def open_stream(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> AsyncStream:
         """A connection for one conversation."""
 
     async def close(self) -> None:
@@ -264,8 +265,8 @@ class AsyncCalls:
     def __init__(self, transport: AsyncCallTransport, settings: CommonSettings, clock: Clock | None) -> None:
         self._transport = transport
         self._clock = clock or SystemClock()
-        self._patience = Patience(
-            RetryPolicy(max_retries=settings.max_retries), settings.timeout_seconds, self._clock.now
+        self._policy = RetryPolicy(
+            timeout_seconds=settings.timeout_seconds, max_retries=settings.max_retries, now=self._clock.now
         )
 
     async def score(
@@ -335,10 +336,10 @@ class AsyncCalls:
         leaves that to you.
         """
         opening = _calls.opening_of(context, given, messages)
-        patience = self._patience.with_timeout(given.get("timeout_seconds"))
-        open_line = partial(self._transport.open_line, _calls.checked_metadata(given.get("metadata")))
+        policy = self._policy.with_timeout(given.get("timeout_seconds"))
+        open_stream = partial(self._transport.open_stream, _calls.checked_metadata(given.get("metadata")))
         request_id = _calls.checked_id(given.get("request_id"))
-        return AsyncConversation(open_line, opening, request_id, patience, self._clock, max_reopenings)
+        return AsyncConversation(open_stream, opening, request_id, policy, self._clock, max_reopenings)
 
     async def similarity(
         self, texts: Iterable[str], references: Iterable[str] = (), **given: Unpack[SimilarityOptions]
@@ -367,7 +368,7 @@ class AsyncCalls:
         await self.aclose()
 
     async def _run(self, call: Call[R]) -> R:
-        attempts = self._patience.with_timeout(call.timeout_seconds).begin(call.deadline_ms)
+        attempts = Attempts(self._policy.with_timeout(call.timeout_seconds), call.deadline_ms)
         while True:
             try:
                 return await self._transport.send(call, attempts)
@@ -378,44 +379,6 @@ class AsyncCalls:
                 if delay is None:
                     raise
             await self._clock.sleep_async(delay)
-
-
-class AsyncHttpTransport:
-    """From the running event loop."""
-
-    def __init__(self, settings: ClientSettings, tls: Tls | None, transport: AsyncTransport | None) -> None:
-        self._settings = settings
-        self._http = AsyncHttp(settings.url, tls, transport)
-        self._open_line = getattr(transport, "open_async_line", None)  # a mock's own
-
-    async def send(self, call: Call[R], attempts: Attempts) -> R:
-        """The reply to one attempt."""
-        return read_reply(await self._http.send(_outgoing(self._settings, call, attempts)), call.endpoint.reply_type)
-
-    async def open_line(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> AsyncLine:
-        """A WebSocket for one conversation."""
-        headers = self._settings.headers(request_id, metadata)
-        if self._open_line is not None:
-            line: AsyncLine = self._open_line(headers)
-            return line
-        from turnscore_client._websocket import AsyncWebSocketLine
-
-        return await AsyncWebSocketLine.open(self._settings.url, self._http.line_context, headers, attempts)
-
-    async def close(self) -> None:
-        """Closes every connection."""
-        await self._http.close()
-
-
-def _outgoing(settings: ClientSettings, call: Call[R], attempts: Attempts) -> Outgoing:
-    """The request of one attempt, which carries the time that is left."""
-    return Outgoing(
-        method=call.endpoint.method,
-        path=call.endpoint.path,
-        headers=settings.headers(call.request_id, call.metadata),
-        body=call.body(attempts.deadline_ms_left),
-        seconds_left=attempts.seconds_left,
-    )
 
 
 class AsyncTurnScoreClient(AsyncCalls):
@@ -438,7 +401,7 @@ class AsyncTurnScoreClient(AsyncCalls):
         tls: Tls | None = None,
         timeout_seconds: float = _defaults.TIMEOUT_SECONDS,
         max_retries: int = _defaults.MAX_RETRIES,
-        transport: AsyncTransport | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
         clock: Clock | None = None,
     ) -> None:
         settings = ClientSettings.resolve(url, api_key, timeout_seconds, max_retries)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from turnscore_wire import BODY_FIELD, ConversationMessage, ConversationReply, ErrorReply
 
 from turnscore_client import _defaults
-from turnscore_client._async import AsyncLine
+from turnscore_client._async import AsyncStream
 from turnscore_client._calls import Call
 from turnscore_client._errors import (
     ConnectionFailedError,
@@ -26,7 +26,7 @@ from turnscore_client._errors import (
 )
 from turnscore_client._retry import Attempts, OutOfTimeError
 from turnscore_client._settings import USER_AGENT, GrpcClientSettings, Tls, load_authorities, load_own_pair
-from turnscore_client._sync import Line
+from turnscore_client._sync import Stream
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -213,7 +213,7 @@ class GrpcTransport:
         credentials = credentials_of(tls)
         opened = open_channel(grpc, settings.address, credentials) if channel is None else channel
         self._channel: Any = opened
-        self._open_line = getattr(channel, "open_line", None)  # a mock's own
+        self._open_stream = getattr(channel, "open_stream", None)  # a mock's own
 
     def send(self, call: Call[R], attempts: Attempts) -> R:
         """The reply to one attempt."""
@@ -228,20 +228,20 @@ class GrpcTransport:
             raise error_of(failed, self._settings.address) from failed
         return read_message(data, call.endpoint.reply_type)
 
-    def open_line(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> Line:
+    def open_stream(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> Stream:
         """A stream for one conversation."""
         pairs = self._settings.metadata(request_id, metadata)
-        if self._open_line is not None:
-            line: Line = self._open_line(dict(pairs))
-            return line
-        return _StreamLine(self._channel, pairs, self._settings.address)
+        if self._open_stream is not None:
+            stream: Stream = self._open_stream(dict(pairs))
+            return stream
+        return _GrpcStream(self._channel, pairs, self._settings.address)
 
     def close(self) -> None:
         """Closes every connection."""
         self._channel.close()
 
 
-class _StreamLine:
+class _GrpcStream:
     """One ScoreStream. gRPC reads without a timeout, so a thread does that and hands over what comes."""
 
     def __init__(self, channel: Any, metadata: tuple[tuple[str, str], ...], address: str) -> None:
@@ -308,7 +308,7 @@ class AsyncGrpcTransport:
         self._settings = settings
         self._credentials = credentials_of(tls)
         self._opened: Any = channel
-        self._open_line = getattr(channel, "open_async_line", None)
+        self._open_stream = getattr(channel, "open_async_stream", None)
 
     async def send(self, call: Call[R], attempts: Attempts) -> R:
         """The reply to one attempt."""
@@ -323,13 +323,13 @@ class AsyncGrpcTransport:
             raise error_of(failed, self._settings.address) from failed
         return read_message(data, call.endpoint.reply_type)
 
-    async def open_line(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> AsyncLine:
+    async def open_stream(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> AsyncStream:
         """A stream for one conversation."""
         pairs = self._settings.metadata(request_id, metadata)
-        if self._open_line is not None:
-            line: AsyncLine = self._open_line(dict(pairs))
-            return line
-        return _AsyncStreamLine(self._channel().stream_stream(STREAM)(metadata=pairs), self._settings.address)
+        if self._open_stream is not None:
+            stream: AsyncStream = self._open_stream(dict(pairs))
+            return stream
+        return _AsyncGrpcStream(self._channel().stream_stream(STREAM)(metadata=pairs), self._settings.address)
 
     async def close(self) -> None:
         """Closes every connection."""
@@ -342,7 +342,7 @@ class AsyncGrpcTransport:
         return self._opened
 
 
-class _AsyncStreamLine:
+class _AsyncGrpcStream:
     """One ScoreStream. Cancelling a read or a write would cancel the stream, so they go on when a wait ends."""
 
     def __init__(self, call: Any, address: str) -> None:

@@ -10,9 +10,9 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpcore
 import httpx
@@ -20,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 from turnscore_wire import ErrorReply
 
 from turnscore_client import _defaults
+from turnscore_client._calls import Call
 from turnscore_client._errors import (
     ConnectionFailedError,
     ServiceError,
@@ -27,8 +28,12 @@ from turnscore_client._errors import (
     UnexpectedReplyError,
     error_from_reply,
 )
-from turnscore_client._retry import OutOfTimeError
-from turnscore_client._settings import Tls, load_authorities, load_own_pair
+from turnscore_client._retry import Attempts, OutOfTimeError
+from turnscore_client._settings import ClientSettings, Tls, load_authorities, load_own_pair
+
+if TYPE_CHECKING:
+    from turnscore_client._async import AsyncStream
+    from turnscore_client._sync import Stream
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -280,9 +285,6 @@ def share(context: ssl.SSLContext | None) -> ssl.SSLContext | None:
     return context
 
 
-Transport = httpx.BaseTransport
-AsyncTransport = httpx.AsyncBaseTransport
-
 _LIMITS = httpx.Limits(
     max_connections=_defaults.MAX_CONNECTIONS,
     max_keepalive_connections=_defaults.MAX_IDLE_CONNECTIONS,
@@ -298,64 +300,67 @@ _SENDING_ERRORS = (httpx.RequestError, *_NETWORK_ERRORS)
 _LEAST_SECONDS = 0.001  # a socket takes 0 for "do not wait at all"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outgoing:
-    """One request to send, and how to ask for the time it has left."""
+class HttpTransport:
+    """Sends calls over HTTP from the calling thread; conversations go over a WebSocket."""
 
-    method: str
-    path: str
-    headers: Mapping[str, str] = field(repr=False)  # the API key among them
-    body: bytes | None
-    seconds_left: Callable[[], float]
+    def __init__(self, settings: ClientSettings, tls: Tls | None, transport: httpx.BaseTransport | None) -> None:
+        self._settings = settings
+        self._stream_context = share(context_of(settings.url, tls))
+        url = _checked_url(settings.url)
+        bounded = transport or BoundedTransport(url, context_of(settings.url, tls))
+        self._client = httpx.Client(base_url=url, transport=bounded)
+        self._open_stream = getattr(transport, "open_stream", None)  # a mock's own
 
-
-class Http:
-    """Sends from the calling thread."""
-
-    def __init__(self, url: str, tls: Tls | None, transport: Transport | None) -> None:
-        self._url = url
-        self.line_context = share(context_of(url, tls))
-        """What conversations are encrypted with."""
-        checked = _checked_url(url)
-        transport = transport or BoundedTransport(checked, context_of(url, tls))
-        self._client = httpx.Client(base_url=checked, transport=transport)
-
-    def send(self, outgoing: Outgoing) -> Answer:
-        """The answer, whatever its status; without one OutOfTimeError, ConnectionFailedError, UnexpectedReplyError."""
-        request = _build(self._client, outgoing)
+    def send(self, call: Call[R], attempts: Attempts) -> R:
+        """The reply to one attempt. Raises a TurnScoreError, or OutOfTimeError."""
+        request = _build(self._client, self._settings, call, attempts)
         try:
             response = self._client.send(request, stream=True)
             try:
                 body = bytearray()
                 for chunk in response.iter_bytes():
                     _add(body, chunk, response)
-                    _check_time(outgoing)
+                    _check_time(attempts)
             finally:
                 response.close()
         except _SENDING_ERRORS as error:
-            raise _translate(error, self._url) from error
-        return _answer(response, bytes(body))
+            raise _translate(error, self._settings.url) from error
+        return read_reply(_answer(response, bytes(body)), call.endpoint.reply_type)
+
+    def open_stream(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> "Stream":
+        """A WebSocket for one conversation."""
+        headers = self._settings.headers(request_id, metadata)
+        if self._open_stream is not None:
+            stream: Stream = self._open_stream(headers)
+            return stream
+        from turnscore_client._websocket import WebSocketStream
+
+        return WebSocketStream.open(self._settings.url, self._stream_context, headers, attempts)
 
     def close(self) -> None:
         """Closes every connection."""
         self._client.close()
 
 
-class AsyncHttp:
-    """Sends from the running event loop."""
+class AsyncHttpTransport:
+    """Sends calls over HTTP from the running event loop; conversations go over a WebSocket."""
 
-    def __init__(self, url: str, tls: Tls | None, transport: AsyncTransport | None) -> None:
-        self._url = url
-        self.line_context = context_of(url, tls)
-        """What conversations are encrypted with."""
-        verify = self.line_context or True
-        self._client = httpx.AsyncClient(base_url=_checked_url(url), verify=verify, transport=transport, limits=_LIMITS)
+    def __init__(self, settings: ClientSettings, tls: Tls | None, transport: httpx.AsyncBaseTransport | None) -> None:
+        self._settings = settings
+        self._stream_context = context_of(settings.url, tls)
+        self._client = httpx.AsyncClient(
+            base_url=_checked_url(settings.url),
+            verify=self._stream_context or True,
+            transport=transport,
+            limits=_LIMITS,
+        )
+        self._open_stream = getattr(transport, "open_async_stream", None)
 
-    async def send(self, outgoing: Outgoing) -> Answer:
-        """The answer, whatever its status; without one OutOfTimeError, ConnectionFailedError, UnexpectedReplyError."""
-        request = _build(self._client, outgoing)
+    async def send(self, call: Call[R], attempts: Attempts) -> R:
+        """The reply to one attempt. Raises a TurnScoreError, or OutOfTimeError."""
+        request = _build(self._client, self._settings, call, attempts)
         try:
-            async with asyncio.timeout(outgoing.seconds_left()):
+            async with asyncio.timeout(attempts.seconds_left()):
                 response = await self._client.send(request, stream=True)
                 try:
                     body = bytearray()
@@ -364,10 +369,22 @@ class AsyncHttp:
                 finally:
                     await response.aclose()
         except _SENDING_ERRORS as error:
-            raise _translate(error, self._url) from error
+            raise _translate(error, self._settings.url) from error
         except TimeoutError as error:
             raise OutOfTimeError from error
-        return _answer(response, bytes(body))
+        return read_reply(_answer(response, bytes(body)), call.endpoint.reply_type)
+
+    async def open_stream(
+        self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts
+    ) -> "AsyncStream":
+        """A WebSocket for one conversation."""
+        headers = self._settings.headers(request_id, metadata)
+        if self._open_stream is not None:
+            stream: AsyncStream = self._open_stream(headers)
+            return stream
+        from turnscore_client._websocket import AsyncWebSocketStream
+
+        return await AsyncWebSocketStream.open(self._settings.url, self._stream_context, headers, attempts)
 
     async def close(self) -> None:
         """Closes every connection."""
@@ -425,19 +442,23 @@ def _checked_url(url: str) -> httpx.URL:
     return parsed
 
 
-def _build(client: httpx.Client | httpx.AsyncClient, outgoing: Outgoing) -> httpx.Request:
-    _check_time(outgoing)
-    headers = dict(outgoing.headers)
-    if outgoing.body is not None:
+def _build(
+    client: httpx.Client | httpx.AsyncClient, settings: ClientSettings, call: Call[R], attempts: Attempts
+) -> httpx.Request:
+    """The request of one attempt, which carries the time that is left."""
+    _check_time(attempts)
+    headers = dict(settings.headers(call.request_id, call.metadata))
+    body = call.body(attempts.deadline_ms_left)
+    if body is not None:
         headers["Content-Type"] = "application/json"
-    extensions = {"timeout": TimeLeft(outgoing.seconds_left), SECONDS_LEFT: outgoing.seconds_left}
+    extensions = {"timeout": TimeLeft(attempts.seconds_left), SECONDS_LEFT: attempts.seconds_left}
     return client.build_request(
-        outgoing.method, outgoing.path, content=outgoing.body, headers=headers, extensions=extensions
+        call.endpoint.method, call.endpoint.path, content=body, headers=headers, extensions=extensions
     )
 
 
-def _check_time(outgoing: Outgoing) -> None:
-    if outgoing.seconds_left() <= 0:
+def _check_time(attempts: Attempts) -> None:
+    if attempts.seconds_left() <= 0:
         raise OutOfTimeError
 
 

@@ -356,7 +356,7 @@ class MockConversation:
         return ConversationReply(scored=ConversationScored.model_validate(fields))
 
 
-class AsyncMockLine:
+class AsyncMockStream:
     """A line to a conversation of the mock."""
 
     def __init__(self, conversation: MockConversation) -> None:
@@ -382,10 +382,10 @@ class AsyncMockGrpcChannel:
     """A channel of gRPC to the mock; `answer` gives the message that answers one, by the name of the call."""
 
     def __init__(
-        self, answer: Callable[[str, bytes, Pairs], bytes], open_line: Callable[[Mapping[str, str]], AsyncMockLine]
+        self, answer: Callable[[str, bytes, Pairs], bytes], open_stream: Callable[[Mapping[str, str]], AsyncMockStream]
     ) -> None:
         self._answer = answer
-        self.open_async_line = open_line
+        self.open_async_stream = open_stream
 
     def unary_unary(self, method: str) -> Any:
         """What a client calls with a message, for a message."""
@@ -399,7 +399,7 @@ class AsyncMockGrpcChannel:
         """Has nothing to close."""
 
 
-class MockLine:
+class MockStream:
     """A line to a conversation of the mock."""
 
     def __init__(self, conversation: MockConversation) -> None:
@@ -425,10 +425,10 @@ class MockGrpcChannel:
     """A channel of gRPC to the mock; `answer` gives the message that answers one, by the name of the call."""
 
     def __init__(
-        self, answer: Callable[[str, bytes, Pairs], bytes], open_line: Callable[[Mapping[str, str]], MockLine]
+        self, answer: Callable[[str, bytes, Pairs], bytes], open_stream: Callable[[Mapping[str, str]], MockStream]
     ) -> None:
         self._answer = answer
-        self.open_line = open_line
+        self.open_stream = open_stream
 
     def unary_unary(self, method: str) -> Any:
         """What a client calls with a message, for a message."""

@@ -50,11 +50,13 @@ class OutOfTimeError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
-    """How often a call is sent again, and the delays between."""
+    """How long a call may take, how often it is sent again, and the delays between."""
 
+    timeout_seconds: float = _defaults.TIMEOUT_SECONDS
     max_retries: int = _defaults.MAX_RETRIES
     first_delay_seconds: float = _defaults.FIRST_DELAY_SECONDS
     longest_delay_seconds: float = _defaults.LONGEST_DELAY_SECONDS
+    now: Callable[[], float] = time.monotonic
     draw: Callable[[], float] = random.random
     """A number from 0 to 1, drawn anew for each delay."""
 
@@ -66,25 +68,12 @@ class RetryPolicy:
         full = min(self.first_delay_seconds * 2.0**doublings, self.longest_delay_seconds)
         return full * (1 - _defaults.JITTER * self.draw())
 
-
-@dataclass(frozen=True)
-class Patience:
-    """How long a call may take, and how often it is sent again."""
-
-    policy: RetryPolicy
-    timeout_seconds: float
-    now: Callable[[], float]
-
-    def with_timeout(self, timeout_seconds: float | None) -> "Patience":
+    def with_timeout(self, timeout_seconds: float | None) -> "RetryPolicy":
         """The same with another timeout, where one is given."""
         if timeout_seconds is None:
             return self
         check_timeout(timeout_seconds)
         return replace(self, timeout_seconds=timeout_seconds)
-
-    def begin(self, deadline_ms: int | None = None) -> "Attempts":
-        """The attempts of a call that starts at this moment."""
-        return Attempts(self.policy, self.now, self.timeout_seconds, deadline_ms)
 
 
 def is_retryable(error: TurnScoreError) -> bool:
@@ -97,19 +86,16 @@ def is_retryable(error: TurnScoreError) -> bool:
 class Attempts:
     """The attempts of one call, from its start to its one deadline."""
 
-    def __init__(
-        self, policy: RetryPolicy, now: Callable[[], float], timeout_seconds: float, deadline_ms: int | None = None
-    ) -> None:
+    def __init__(self, policy: RetryPolicy, deadline_ms: int | None = None) -> None:
         self._policy = policy
-        self._now = now
-        self._started_at = now()
-        self._timeout_seconds = timeout_seconds
+        self._now = policy.now
+        self._started_at = self._now()
         self._deadline_ms = deadline_ms
         self._failures = 0
 
     def seconds_left(self) -> float:
         """What is left for the whole call; not positive once its time ran out."""
-        return self._started_at + self._timeout_seconds - self._now()
+        return self._started_at + self._policy.timeout_seconds - self._now()
 
     def deadline_ms_left(self, own_deadline_ms: int | None) -> int:
         """The deadline to send: what is left of the call, or of the caller's own deadline when that is less."""
@@ -120,7 +106,7 @@ class Attempts:
 
     def out_of_time(self, request_id: str | None = None) -> DeadlineExceededError:
         """The error of a call whose time ran out on this side."""
-        return DeadlineExceededError(f"no answer within {self._timeout_seconds:g} s", request_id=request_id)
+        return DeadlineExceededError(f"no answer within {self._policy.timeout_seconds:g} s", request_id=request_id)
 
     def delay_after(self, error: TurnScoreError) -> float | None:
         """Seconds to wait before the next attempt; None when there is none, and the error is the call's."""

@@ -7,6 +7,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeVar, Unpack, overload
 
+import httpx
 from pydantic import BaseModel
 from turnscore_wire import (
     BatchReply,
@@ -29,7 +30,7 @@ from turnscore_client import _calls, _defaults
 from turnscore_client._calls import Call
 from turnscore_client._errors import ConnectionFailedError, TurnScoreError, UnexpectedReplyError
 from turnscore_client._exchange import Exchange, has_ended, opening_with, read_answer
-from turnscore_client._http import Http, Outgoing, Transport, read_reply
+from turnscore_client._http import HttpTransport
 from turnscore_client._options import (
     CallOptions,
     ItemLike,
@@ -40,13 +41,13 @@ from turnscore_client._options import (
     TurnOptions,
     check_names,
 )
-from turnscore_client._retry import Attempts, Clock, OutOfTimeError, Patience, RetryPolicy, SystemClock
+from turnscore_client._retry import Attempts, Clock, OutOfTimeError, RetryPolicy, SystemClock
 from turnscore_client._settings import ClientSettings, CommonSettings, GrpcClientSettings, Tls
 
 R = TypeVar("R", bound=BaseModel)
 
 
-class Line(Protocol):
+class Stream(Protocol):
     """A connection for one conversation. Raises OutOfTimeError, or a TurnScoreError where it is broken or ended."""
 
     def send(self, message: ConversationMessage, seconds_left: Callable[[], float]) -> None:
@@ -70,22 +71,22 @@ class Conversation:
 
     def __init__(
         self,
-        open_line: Callable[[str | None, Attempts], Line],
+        open_stream: Callable[[str | None, Attempts], Stream],
         opening: ConversationOpening,
         request_id: str | None,
-        patience: Patience,
+        policy: RetryPolicy,
         clock: Clock,
         max_reopenings: int,
     ) -> None:
-        self._open_line = open_line
+        self._open_stream = open_stream
         self._opening = opening
         self._waiting: Sequence[ChatMessage] = ()
         """Messages to hand over once it is open anew: of an assistant's turn that goes on."""
-        self._patience = patience
+        self._policy = policy
         self._clock = clock
         self._reopenings_left = max_reopenings
         self._exchange = Exchange(opening, request_id)
-        self._line: Line | None = None
+        self._stream: Stream | None = None
         self._is_entered = False
         self._turn = threading.Lock()
 
@@ -117,12 +118,12 @@ class Conversation:
     ) -> ConversationScored | None:
         check_names(given, TurnOptions.__optional_keys__)
         with self._turn:
-            attempts = self._patience.with_timeout(given.get("timeout_seconds")).begin()
+            attempts = Attempts(self._policy.with_timeout(given.get("timeout_seconds")))
             own_ms = given.get("deadline_ms")
-            if self._is_entered and self._reopenings_left and (self._exchange.is_draining or self._line is None):
+            if self._is_entered and self._reopenings_left and (self._exchange.is_draining or self._stream is None):
                 self._reopen(None, attempts)
             while True:
-                self._require_line()
+                self._require_stream()
                 message = write(attempts.deadline_ms_left(self._exchange.deadline_ms if own_ms is None else own_ms))
                 try:
                     reply = self._ask(message, attempts)
@@ -135,10 +136,10 @@ class Conversation:
                 self._reopen(message, attempts)
 
     def _ask(self, message: ConversationMessage, attempts: Attempts) -> ConversationReply:
-        line = self._require_line()
+        stream = self._require_stream()
         try:
-            line.send(message, attempts.seconds_left)
-            return self._hear(line, attempts)
+            stream.send(message, attempts.seconds_left)
+            return self._receive(stream, attempts)
         except UnexpectedReplyError:
             self._exchange.skip()
             raise
@@ -154,7 +155,7 @@ class Conversation:
     def _reopen(self, unanswered: ConversationMessage | None, attempts: Attempts) -> None:
         """Over all that was said before the message that has no answer."""
         self._reopenings_left -= 1
-        self._close_line()
+        self._close_stream()
         known = self._exchange
         said, places = known.transcript_before(unanswered), known.places_before(unanswered)
         self._opening, self._waiting = opening_with(self._opening, said.turns), said.waiting
@@ -182,15 +183,15 @@ class Conversation:
     def close(self) -> None:
         """Ends the conversation."""
         self._is_entered = False
-        self._close_line()
+        self._close_stream()
 
-    def _close_line(self) -> None:
-        line, self._line = self._line, None
-        if line is not None:
-            line.close()
+    def _close_stream(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
 
     def __enter__(self) -> Self:
-        self._open_patiently(self._patience.begin())
+        self._open_patiently(Attempts(self._policy))
         self._is_entered = True
         return self
 
@@ -200,15 +201,15 @@ class Conversation:
                 self._open(attempts)
                 return
             except OutOfTimeError:
-                self._close_line()
+                self._close_stream()
                 raise attempts.out_of_time(self._exchange.request_id) from None
             except TurnScoreError as error:
-                self._close_line()
+                self._close_stream()
                 delay = attempts.delay_after(error)
                 if delay is None:
                     raise
             except BaseException:  # whoever is cancelled here has no `with` that would close it
-                self._close_line()
+                self._close_stream()
                 raise
             self._clock.sleep(delay)
 
@@ -220,28 +221,28 @@ class Conversation:
     def _open(self, attempts: Attempts) -> None:
         known = self._exchange
         self._exchange = Exchange(self._opening, known.request_id, known.dialogue, known.shift, self._waiting)
-        self._line = self._open_line(self._exchange.request_id, attempts)
-        self._line.send(self._exchange.open(), attempts.seconds_left)
-        read_answer(self._hear(self._line, attempts), self._exchange.request_id)
+        self._stream = self._open_stream(self._exchange.request_id, attempts)
+        self._stream.send(self._exchange.open(), attempts.seconds_left)
+        read_answer(self._receive(self._stream, attempts), self._exchange.request_id)
         waiting = self._exchange.hand_over_waiting(attempts.deadline_ms_left(self._exchange.deadline_ms))
         if waiting is not None:
-            self._line.send(waiting, attempts.seconds_left)
-            read_answer(self._hear(self._line, attempts), self._exchange.request_id)
+            self._stream.send(waiting, attempts.seconds_left)
+            read_answer(self._receive(self._stream, attempts), self._exchange.request_id)
 
-    def _hear(self, line: Line, attempts: Attempts) -> ConversationReply:
+    def _receive(self, stream: Stream, attempts: Attempts) -> ConversationReply:
         while True:
-            answer = self._exchange.read(line.receive(attempts.seconds_left))
+            answer = self._exchange.read(stream.receive(attempts.seconds_left))
             if answer is not None:
                 return answer
 
-    def _require_line(self) -> Line:
-        if self._line is None and self._is_entered:
+    def _require_stream(self) -> Stream:
+        if self._stream is None and self._is_entered:
             raise ConnectionFailedError(
                 "the connection is gone, and max_reopenings is used up; open another conversation with these turns"
             )
-        if self._line is None:
+        if self._stream is None:
             raise ConnectionFailedError("the conversation is not open; use it inside its `with`")
-        return self._line
+        return self._stream
 
 
 class CallTransport(Protocol):
@@ -250,7 +251,7 @@ class CallTransport(Protocol):
     def send(self, call: Call[R], attempts: Attempts) -> R:
         """The reply to one attempt."""
 
-    def open_line(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> Line:
+    def open_stream(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> Stream:
         """A connection for one conversation."""
 
     def close(self) -> None:
@@ -263,8 +264,8 @@ class Calls:
     def __init__(self, transport: CallTransport, settings: CommonSettings, clock: Clock | None) -> None:
         self._transport = transport
         self._clock = clock or SystemClock()
-        self._patience = Patience(
-            RetryPolicy(max_retries=settings.max_retries), settings.timeout_seconds, self._clock.now
+        self._policy = RetryPolicy(
+            timeout_seconds=settings.timeout_seconds, max_retries=settings.max_retries, now=self._clock.now
         )
 
     def score(
@@ -334,10 +335,10 @@ class Calls:
         leaves that to you.
         """
         opening = _calls.opening_of(context, given, messages)
-        patience = self._patience.with_timeout(given.get("timeout_seconds"))
-        open_line = partial(self._transport.open_line, _calls.checked_metadata(given.get("metadata")))
+        policy = self._policy.with_timeout(given.get("timeout_seconds"))
+        open_stream = partial(self._transport.open_stream, _calls.checked_metadata(given.get("metadata")))
         request_id = _calls.checked_id(given.get("request_id"))
-        return Conversation(open_line, opening, request_id, patience, self._clock, max_reopenings)
+        return Conversation(open_stream, opening, request_id, policy, self._clock, max_reopenings)
 
     def similarity(
         self, texts: Iterable[str], references: Iterable[str] = (), **given: Unpack[SimilarityOptions]
@@ -366,7 +367,7 @@ class Calls:
         self.close()
 
     def _run(self, call: Call[R]) -> R:
-        attempts = self._patience.with_timeout(call.timeout_seconds).begin(call.deadline_ms)
+        attempts = Attempts(self._policy.with_timeout(call.timeout_seconds), call.deadline_ms)
         while True:
             try:
                 return self._transport.send(call, attempts)
@@ -377,44 +378,6 @@ class Calls:
                 if delay is None:
                     raise
             self._clock.sleep(delay)
-
-
-class HttpTransport:
-    """From the calling thread."""
-
-    def __init__(self, settings: ClientSettings, tls: Tls | None, transport: Transport | None) -> None:
-        self._settings = settings
-        self._http = Http(settings.url, tls, transport)
-        self._open_line = getattr(transport, "open_line", None)  # a mock's own
-
-    def send(self, call: Call[R], attempts: Attempts) -> R:
-        """The reply to one attempt."""
-        return read_reply(self._http.send(_outgoing(self._settings, call, attempts)), call.endpoint.reply_type)
-
-    def open_line(self, metadata: Mapping[str, str], request_id: str | None, attempts: Attempts) -> Line:
-        """A WebSocket for one conversation."""
-        headers = self._settings.headers(request_id, metadata)
-        if self._open_line is not None:
-            line: Line = self._open_line(headers)
-            return line
-        from turnscore_client._websocket import WebSocketLine
-
-        return WebSocketLine.open(self._settings.url, self._http.line_context, headers, attempts)
-
-    def close(self) -> None:
-        """Closes every connection."""
-        self._http.close()
-
-
-def _outgoing(settings: ClientSettings, call: Call[R], attempts: Attempts) -> Outgoing:
-    """The request of one attempt, which carries the time that is left."""
-    return Outgoing(
-        method=call.endpoint.method,
-        path=call.endpoint.path,
-        headers=settings.headers(call.request_id, call.metadata),
-        body=call.body(attempts.deadline_ms_left),
-        seconds_left=attempts.seconds_left,
-    )
 
 
 class TurnScoreClient(Calls):
@@ -437,7 +400,7 @@ class TurnScoreClient(Calls):
         tls: Tls | None = None,
         timeout_seconds: float = _defaults.TIMEOUT_SECONDS,
         max_retries: int = _defaults.MAX_RETRIES,
-        transport: Transport | None = None,
+        transport: httpx.BaseTransport | None = None,
         clock: Clock | None = None,
     ) -> None:
         settings = ClientSettings.resolve(url, api_key, timeout_seconds, max_retries)

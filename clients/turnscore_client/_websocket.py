@@ -31,7 +31,7 @@ _LOGGER = logging.getLogger("turnscore_client.websocket")
 _LOGGER.setLevel(logging.INFO)  # in detail the library writes headers, with the key, and frames, with the dialogue
 
 
-class WebSocketLine:
+class WebSocketStream:
     """From the calling thread."""
 
     def __init__(self, socket: "websockets.sync.client.ClientConnection", url: str) -> None:
@@ -41,7 +41,7 @@ class WebSocketLine:
     @classmethod
     def open(
         cls, url: str, context: ssl.SSLContext | None, headers: Mapping[str, str], attempts: Attempts
-    ) -> "WebSocketLine":
+    ) -> "WebSocketStream":
         """Connects. Raises OutOfTimeError, or the error that the handshake was refused with."""
         try:
             return cls(websockets.sync.client.connect(**_handshake(url, context, headers, attempts)), url)
@@ -71,7 +71,7 @@ class WebSocketLine:
         self._socket.close()
 
 
-class AsyncWebSocketLine:
+class AsyncWebSocketStream:
     """From the running event loop."""
 
     def __init__(self, socket: "websockets.asyncio.client.ClientConnection", url: str) -> None:
@@ -81,7 +81,7 @@ class AsyncWebSocketLine:
     @classmethod
     async def open(
         cls, url: str, context: ssl.SSLContext | None, headers: Mapping[str, str], attempts: Attempts
-    ) -> "AsyncWebSocketLine":
+    ) -> "AsyncWebSocketStream":
         """Connects. Raises OutOfTimeError, or the error that the handshake was refused with."""
         try:
             return cls(await _StayingConnect(**_handshake(url, context, headers, attempts)), url)

@@ -22,11 +22,11 @@ from turnscore_client._errors import ERROR_CLASSES, ConnectionFailedError, Servi
 from turnscore_client._http import Answer, read_error
 from turnscore_client._mock import (
     AsyncMockGrpcChannel,
-    AsyncMockLine,
+    AsyncMockStream,
     MockAnswers,
     MockConversation,
     MockGrpcChannel,
-    MockLine,
+    MockStream,
     Scores,
     Similarity,
 )
@@ -91,13 +91,13 @@ class _MockTransport(httpx.MockTransport):
         super().__init__(handle)
         self._open_conversation = open_conversation
 
-    def open_line(self, headers: Mapping[str, str]) -> MockLine:
+    def open_stream(self, headers: Mapping[str, str]) -> MockStream:
         """A conversation of a client for threads."""
-        return MockLine(self._open_conversation(headers))
+        return MockStream(self._open_conversation(headers))
 
-    def open_async_line(self, headers: Mapping[str, str]) -> AsyncMockLine:
+    def open_async_stream(self, headers: Mapping[str, str]) -> AsyncMockStream:
         """A conversation of a client for asyncio."""
-        return AsyncMockLine(self._open_conversation(headers))
+        return AsyncMockStream(self._open_conversation(headers))
 
 
 class MockTurnScore:
@@ -137,14 +137,14 @@ class MockTurnScore:
         """The same over gRPC (extra `grpc`). Its calls are recorded as those over HTTP, their metadata as headers."""
         from turnscore_client._mock_grpc import answer
 
-        channel: Any = MockGrpcChannel(partial(answer, self.transport), self.transport.open_line)
+        channel: Any = MockGrpcChannel(partial(answer, self.transport), self.transport.open_stream)
         return TurnScoreGrpcClient(_GRPC_ADDRESS, channel=channel, clock=self.clock, **given)
 
     def async_grpc_client(self, **given: Unpack[ClientOptions]) -> AsyncTurnScoreGrpcClient:
         """The same over gRPC for asyncio."""
         from turnscore_client._mock_grpc import answer
 
-        channel: Any = AsyncMockGrpcChannel(partial(answer, self.transport), self.transport.open_async_line)
+        channel: Any = AsyncMockGrpcChannel(partial(answer, self.transport), self.transport.open_async_stream)
         return AsyncTurnScoreGrpcClient(_GRPC_ADDRESS, channel=channel, clock=self.clock, **given)
 
     def fail_next(

@@ -145,7 +145,7 @@ def test_an_opening_stops_with_the_last_error(talk: Talk, mock: MockTurnScore):
 
 def run_out_of_time(conversation: Any, patched: pytest.MonkeyPatch) -> None:
     """From here on nothing comes in time."""
-    line = getattr(conversation, "conversation", conversation)._line
+    stream = getattr(conversation, "conversation", conversation)._stream
 
     def slow(seconds_left):
         raise OutOfTimeError
@@ -153,7 +153,7 @@ def run_out_of_time(conversation: Any, patched: pytest.MonkeyPatch) -> None:
     async def slow_async(seconds_left):
         raise OutOfTimeError
 
-    patched.setattr(line, "receive", slow_async if inspect.iscoroutinefunction(line.receive) else slow)
+    patched.setattr(stream, "receive", slow_async if inspect.iscoroutinefunction(stream.receive) else slow)
 
 
 def test_an_answer_that_is_not_turnscores_is_told(talk: Talk, mock: MockTurnScore, monkeypatch):

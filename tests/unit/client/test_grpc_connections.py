@@ -29,7 +29,7 @@ from turnscore_client import (
     TurnScoreGrpcClient,
     UnauthenticatedError,
 )
-from turnscore_client._grpc import _AsyncStreamLine, open_channel
+from turnscore_client._grpc import _AsyncGrpcStream, open_channel
 from turnscore_client.testing import ManualClock
 from turnscore_service.api.http.app import create_app
 from turnscore_wire import ModelsReply
@@ -194,7 +194,7 @@ class StatusesOf:
 @pytest.mark.parametrize("order", [1, -1])
 async def test_the_status_of_a_failed_write_does_not_stand_for_the_services(order):
     statuses = [(grpc.StatusCode.INTERNAL, "Internal error from Core"), (grpc.StatusCode.UNAVAILABLE, "it left")]
-    line = _AsyncStreamLine(StatusesOf(*statuses[::order]), "here:1")
+    line = _AsyncGrpcStream(StatusesOf(*statuses[::order]), "here:1")
     with pytest.raises(ConnectionFailedError, match="it left"):
         await line.receive(lambda: 30.0)
 

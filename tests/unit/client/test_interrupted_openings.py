@@ -28,7 +28,7 @@ def test_an_interrupt_while_it_opens_leaves_no_connection_behind(mock: MockTurnS
     line = InterruptedLine(KeyboardInterrupt)
     with mock.client() as client:
         conversation = client.conversation()
-        conversation._open_line = lambda request_id, attempts: line
+        conversation._open_stream = lambda request_id, attempts: line
         with pytest.raises(KeyboardInterrupt), conversation:
             pytest.fail("it opened")
     assert line.is_closed
@@ -37,7 +37,7 @@ def test_an_interrupt_while_it_opens_leaves_no_connection_behind(mock: MockTurnS
 async def test_a_task_that_is_cancelled_while_it_opens_leaves_no_connection_behind(mock: MockTurnScore):
     line = InterruptedLine(asyncio.CancelledError)
 
-    class Line:
+    class Stream:
         async def send(self, message: Any, seconds_left: Any) -> None:
             line.send(message, seconds_left)
 
@@ -47,12 +47,12 @@ async def test_a_task_that_is_cancelled_while_it_opens_leaves_no_connection_behi
         async def close(self) -> None:
             line.close()
 
-    async def open_line(request_id: Any, attempts: Any) -> Any:
-        return Line()
+    async def open_stream(request_id: Any, attempts: Any) -> Any:
+        return Stream()
 
     async with mock.async_client() as client:
         conversation = client.conversation()
-        conversation._open_line = open_line
+        conversation._open_stream = open_stream
         with pytest.raises(asyncio.CancelledError):
             async with conversation:
                 pytest.fail("it opened")

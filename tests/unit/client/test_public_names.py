@@ -121,7 +121,7 @@ def test_the_constructors_of_both_doors_share_their_names():
 @pytest.mark.parametrize(
     ("library", "modules"),
     [
-        ("httpx", {"_http.py", "_mock_grpc.py", "testing.py"}),
+        ("httpx", {"_http.py", "_async.py", "_sync.py", "_mock_grpc.py", "testing.py"}),
         ("httpcore", {"_http.py"}),
         ("websockets", {"_websocket.py"}),
         ("grpc", {"_grpc.py", "_mock_grpc.py", "_async.py", "_sync.py"}),  # the clients' modules for its types only

@@ -11,8 +11,8 @@ def delays(policy, count, hint_ms=None):
 
 
 def attempts(timeout_seconds=10.0, deadline_ms=None, clock=None, **policy):
-    policy = {"max_retries": 3, "draw": lambda: 0.0, **policy}
-    return Attempts(RetryPolicy(**policy), (clock or ManualClock()).now, timeout_seconds, deadline_ms)
+    given = {"max_retries": 3, "draw": lambda: 0.0, "now": (clock or ManualClock()).now, **policy}
+    return Attempts(RetryPolicy(timeout_seconds=timeout_seconds, **given), deadline_ms)
 
 
 def test_delays_double_up_to_the_longest():
