@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 from turnscore_assessment.agreement.bundles import load_bundles, make_turn, score_turns
-from turnscore_assessment.data.dialogue_sets import STATED, ObservedTurn, Population, read_population
+from turnscore_assessment.data.dialogue_sets import STATED, LabelledTurn, Population, read_population
 from turnscore_core.inference.devices import usable_cpus
 from turnscore_core.loaded_scorer import LoadedScorer, choose_variant, load_scorer
 from turnscore_core.scorers.fed.questions import FedBundleOptions
@@ -109,14 +109,14 @@ def renew_percentiles(
     return finished
 
 
-def draw_turns(turns: Sequence[ObservedTurn], limit: int | None, seed: int) -> list[ObservedTurn]:
+def draw_turns(turns: Sequence[LabelledTurn], limit: int | None, seed: int) -> list[LabelledTurn]:
     """All turns, or `limit` of them drawn at random."""
     if limit is None or limit >= len(turns):
         return list(turns)
     return random.Random(seed).sample(list(turns), limit)  # noqa: S311
 
 
-def _write_plain_curves(loaded: LoadedScorer, turns: Sequence[ObservedTurn], source: str) -> None:
+def _write_plain_curves(loaded: LoadedScorer, turns: Sequence[LabelledTurn], source: str) -> None:
     """The curve of the value, and of each detail that has one already."""
     asked = [loaded.trim(make_turn(turn.context, turn.response)) for turn in turns]
     raw = score_turns(loaded, asked)
@@ -132,7 +132,7 @@ def _write_detail_curves(file: Path, raw: Sequence[RawScore], source: str) -> No
     write_json(file, _DetailCurves(curves=curves))
 
 
-def _write_fed_curves(loaded: LoadedScorer, turns: Sequence[ObservedTurn], source: str) -> None:
+def _write_fed_curves(loaded: LoadedScorer, turns: Sequence[LabelledTurn], source: str) -> None:
     """FED's values of every quality, by both losses, and the curve of its default question."""
     if not isinstance(loaded.scorer, FedScorer):
         raise ExporterError(f"the installed scorer of kind {loaded.name} is not turnscore's")
@@ -145,7 +145,7 @@ def _write_fed_curves(loaded: LoadedScorer, turns: Sequence[ObservedTurn], sourc
     write_json(loaded.bundle.path_of(manifest.calibration), calibrate(defaults, source))
 
 
-_WRITERS: Mapping[str, Callable[[LoadedScorer, Sequence[ObservedTurn], str], None]] = {"fed": _write_fed_curves}
+_WRITERS: Mapping[str, Callable[[LoadedScorer, Sequence[LabelledTurn], str], None]] = {"fed": _write_fed_curves}
 
 
 def parse_weights(given: Sequence[str]) -> dict[str, float]:

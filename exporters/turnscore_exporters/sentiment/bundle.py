@@ -44,7 +44,7 @@ def export_sentiment(options: SentimentExportOptions) -> Bundle:
     to_score = [make_turn(each.context, each.response) for each in judged]
 
     def measure_spearman(score: Score) -> float:
-        return round(compute_spearman(score(to_score), [each.quality for each in judged]), 4)
+        return round(compute_spearman(score(to_score), [each.rating for each in judged]), 4)
 
     model, encoder = load_model(options.checkpoint)
     made = Checkpoint(

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +32,9 @@ LABELLINGS: Mapping[str, LabelRules] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedResponse:
-    """A system turn that people judged, in the middle of its dialogue."""
-
-    system: str
-    context: tuple[Spoken, ...]
-    response: str
-    next_user: str | None
-    quality: float
-
-
-def read_judged_responses(path: Path, form: str) -> list[JudgedResponse]:
+def read_judged_responses(path: Path, form: str) -> list[LabelledTurn]:
     """Every judged system turn with a text, from a file that turnscore agreement reads."""
-    found: list[JudgedResponse] = []
+    found: list[LabelledTurn] = []
     for dialogue in read_judged_dialogues(path, form):
         spoken: list[Spoken] = [(turn.speaker, turn.text) for turn in dialogue.turns]
         for place, quality in dialogue.turn_qualities.items():
@@ -55,12 +43,12 @@ def read_judged_responses(path: Path, form: str) -> list[JudgedResponse]:
             if spoken[place][1].strip():
                 context = tuple(spoken[:place])
                 found.append(
-                    JudgedResponse(
+                    LabelledTurn(
                         system=dialogue.system or "",
                         context=context,
                         response=spoken[place][1],
                         next_user=next_user,
-                        quality=quality,
+                        labels={"rating": quality},
                     )
                 )
     return found
@@ -106,10 +94,10 @@ def count_short_answers(turns: Sequence[LabelledTurn]) -> dict[str, Any]:
     }
 
 
-def compare_labellings(judged: Sequence[JudgedResponse]) -> dict[str, dict[str, float]]:
+def compare_labellings(judged: Sequence[LabelledTurn]) -> dict[str, dict[str, float]]:
     """How far each labelling of the real next utterance agrees with people's view of the response: no model."""
     answered = [each for each in judged if each.next_user is not None]
-    qualities = [each.quality for each in answered]
+    qualities = [each.rating for each in answered]
     found = {}
     for name, rules in LABELLINGS.items():
         labels = [label_sentiment(each.next_user or "", each.response, rules) for each in answered]
@@ -118,12 +106,12 @@ def compare_labellings(judged: Sequence[JudgedResponse]) -> dict[str, dict[str, 
 
 
 def measure_development(
-    model: SentimentStopModel, encoder: Encoder, judged: Sequence[JudgedResponse]
+    model: SentimentStopModel, encoder: Encoder, judged: Sequence[LabelledTurn]
 ) -> dict[str, dict[str, float]]:
     """Correlations of the value and its parts with people's judgements; those of the value also by system."""
     rows = RowBuilder(encoder, model.settings)
     scores = score_rows(model, [rows.build(each.context, each.response) for each in judged]).numpy().astype(np.float64)
-    qualities = [each.quality for each in judged]
+    qualities = [each.rating for each in judged]
     values = scores.sum(1)
     found = {
         "value": _correlate(values, qualities),

@@ -11,7 +11,7 @@ import torch
 import typer
 from torch import Tensor
 from torch.nn import functional
-from turnscore_assessment.data.dialogue_sets import DEFAULT_SETS, ObservedTurn, read_sets, read_turns
+from turnscore_assessment.data.dialogue_sets import DEFAULT_SETS, LabelledTurn, read_sets, read_turns
 from turnscore_core.scorers.sentiment_stop import DialogueRow, RowLayout
 
 from turnscore_exporters.errors import ExporterError
@@ -83,7 +83,7 @@ class LabelledRow:
 class TrainingRows:
     """The rows of every epoch: the real ones, and negatives drawn anew for each."""
 
-    def __init__(self, turns: Sequence[ObservedTurn], rows: RowBuilder, recipe: SentimentRecipe, seed: int = 0) -> None:
+    def __init__(self, turns: Sequence[LabelledTurn], rows: RowBuilder, recipe: SentimentRecipe, seed: int = 0) -> None:
         self._turns = turns
         self._rows = rows
         self._recipe = recipe
@@ -92,7 +92,7 @@ class TrainingRows:
         rows.add(text for turn in turns for text in (turn.response, *(said for _, said in turn.context)))
         self.real = [self._label(turn) for turn in turns]
 
-    def _label(self, turn: ObservedTurn) -> LabelledRow:
+    def _label(self, turn: LabelledTurn) -> LabelledRow:
         sentiment = UNKNOWN
         if turn.next_user is not None:
             sentiment = label_sentiment(turn.next_user, turn.response, self._recipe.labels)
@@ -171,7 +171,7 @@ def compute_loss(outputs: Tensor, batch: Sequence[LabelledRow], target: Target) 
 
 
 def train_model(
-    turns: Sequence[ObservedTurn],
+    turns: Sequence[LabelledTurn],
     encoder: Encoder,
     settings: ModelSettings,
     recipe: SentimentRecipe,
