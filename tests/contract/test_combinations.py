@@ -10,7 +10,8 @@ from pydantic import JsonValue
 from support.fakes import FakeScorer, loaded_fake
 from turnscore_core.scorers.scorer import RawScore, TokenPack
 from turnscore_models import BundleError
-from turnscore_service.lifecycle.loading.combination_loader import load_combinations
+from turnscore_service.api.http.app import asks
+from turnscore_service.lifecycle.loading import load_combinations
 from turnscore_service.settings.service import CombinationSettings, Settings, read_settings
 
 TURN = {"context": [{"speaker": "user", "text": "hi"}], "response": "one two three"}
@@ -69,7 +70,7 @@ async def test_without_being_named_it_is_not_asked_and_a_default_it_may_be(serve
     by_default = settings(tmp_path).model_copy(update={"default_scorers": ("engagement+relevance",)})
     async with serve(by_default, **scorers()) as (client, runtime):
         assert list((await client.post("/v1/score", json=TURN)).json()["scores"]) == ["engagement+relevance"]
-        assert runtime.asks("score", "relevance")
+        assert asks(runtime.pipeline().model_set, "score", b"{}", "relevance")
         models = {each["scorer"]: each for each in (await client.get("/v1/models")).json()["models"]}
         assert models["engagement+relevance"]["is_default"]
         assert not models["relevance"]["is_default"]

@@ -17,6 +17,7 @@ from turnscore_core.loaded_scorer import LoadedScorer, load_scorer
 from turnscore_core.model_loader import load_scorers
 from turnscore_core.model_set import choose_defaults
 from turnscore_models import BundleError
+from turnscore_service.api.http.app import asks
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.scheduling.pipeline import SIMILARITY
 from turnscore_service.settings.service import AdmissionSettings, Settings
@@ -223,8 +224,8 @@ async def test_a_flooded_encoder_sheds_comparisons_and_no_scores(serve: ServeFak
         for number in range(40):
             assert (await refusal(client, texts=[f"a {number}"]))[0] == 429
         assert (await client.post("/v1/score", json={"response": "encoder"})).status_code == 200
-        assert runtime.asks(SIMILARITY, "encoder")
-        assert not runtime.asks("score", "encoder")
+        assert asks(runtime.pipeline().model_set, SIMILARITY, b"{}", "encoder")
+        assert not asks(runtime.pipeline().model_set, "score", b'"encoder"', "encoder")
         encoder.gate.set()
         await held
 

@@ -19,10 +19,8 @@ from turnscore_service import metrics
 from turnscore_service.auth.access import Access
 from turnscore_service.conversations.registry import ConversationRegistry
 from turnscore_service.lifecycle.health import Health
-from turnscore_service.lifecycle.loading.combination_loader import load_combinations
-from turnscore_service.lifecycle.loading.version_loader import load_versions
-from turnscore_service.lifecycle.model_switch import ModelSwitch, Place, SwitchRefusedError
-from turnscore_service.lifecycle.pipeline_builder import PipelineBuilder
+from turnscore_service.lifecycle.loading import load_combinations, load_versions
+from turnscore_service.lifecycle.model_switch import ModelSwitch, PipelineBuilder, Place, SwitchRefusedError
 from turnscore_service.scheduling.admission import RecentRequests
 from turnscore_service.scheduling.executor import ExecutorWatch
 from turnscore_service.scheduling.fairness import CooperativeScheduler

@@ -242,12 +242,12 @@ def _shed(runtime: Runtime, call: str, body: bytes, caller: Caller) -> None:
         return
     if body in runtime.answered:
         KNOWN_REQUEST.set(True)
-    elif _asks(pipeline.model_set, call, body, scorer) and (error := pipeline.shedding.shed(caller.share)) is not None:
+    elif asks(pipeline.model_set, call, body, scorer) and (error := pipeline.shedding.shed(caller.share)) is not None:
         SHED.labels("http", call).inc()
         raise error
 
 
-def _asks(models: ModelSet, call: str, body: bytes, scorer: str) -> bool:
+def asks(models: ModelSet, call: str, body: bytes, scorer: str) -> bool:
     """Whether a body asks this scorer: by its name, or by naming none where it is asked by default.
 
     A name that is written with JSON's escapes is not found, and the body is decoded.

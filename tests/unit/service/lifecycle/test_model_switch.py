@@ -1,25 +1,27 @@
-"""A switch of models: nobody fails or waits, and what was replaced is freed."""
+"""Model switches: what takes which place, what is refused, and what follows."""
 
 import asyncio
 import gc
 import weakref
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
 from support.conditions import until
 from support.conversations import HeldChannel
-from support.fakes import FakeScorer, loaded_fake
-from support.switching import NO_CACHE, FakeLoader, ShiftedScorer, ask, second_version, switchable
+from support.fakes import FakeEncoder, FakeScorer, loaded_fake
+from support.switching import NO_CACHE, FakeLoader, ShiftedScorer, ask, counted, second_version, switchable
 from turnscore_core.deadline import Deadline
 from turnscore_core.errors import FailedScoringError
-from turnscore_models import BundleError
+from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_models import Bundle, BundleError, MismatchedGraphError
 from turnscore_service import metrics
 from turnscore_service.lifecycle.model_switch import SwitchRefusedError
 from turnscore_service.lifecycle.runtime import Runtime
 from turnscore_service.scheduling.versions import CandidateVersion, CandidateVersions
-from turnscore_service.settings.service import RuntimeSettings
-from turnscore_wire import DialogueRequest, RankRequest, ScoreReply, ScoreRequest, Turn
+from turnscore_service.settings.service import CombinationSettings, RuntimeSettings, Settings
+from turnscore_wire import DialogueRequest, RankRequest, ScoreReply, ScoreRequest, SimilarityRequest, Turn
 
 
 async def test_the_next_request_is_answered_by_the_version_that_was_switched_to() -> None:
@@ -195,3 +197,265 @@ def test_a_process_tells_no_more_models_apart_than_it_may(monkeypatch: pytest.Mo
     labels = [metrics.model_label(f"fake:1.0.{number}") for number in range(metrics.MOST_MODELS + 2)]
     assert labels[-3:] == [f"fake:1.0.{metrics.MOST_MODELS - 1}", "other", "other"]
     assert metrics.model_label("fake:1.0.0") == "fake:1.0.0"
+
+
+REFUSED = [
+    ("fake:9.9.9", "no bundle fake:9.9.9"),
+    ("other:1.0.0", "no bundle of the name 'other' is served; served: fake"),
+    ("fake:1.2.0", "self-test turn 0"),
+]
+
+
+@pytest.mark.parametrize(("reference", "reason"), REFUSED)
+async def test_what_is_refused_changes_nothing_and_is_counted(reference: str, reason: str) -> None:
+    loader = FakeLoader(loaded_fake(FakeScorer()))
+    loader.add(second_version(version="1.2.0"), MismatchedGraphError("graph.onnx gives self-test turn 0 the value 0.9"))
+    loader.add(second_version("other"))
+    async with switchable(loader) as (runtime, switch):
+        pipeline, before = runtime.pipeline(), counted("refused")
+        with pytest.raises(SwitchRefusedError, match=reason):
+            await switch.serve(reference)
+        assert runtime.pipeline() is pipeline
+        assert counted("refused") == before + 1
+        assert (await ask(runtime)).scores["fake"].model == "fake:1.0.0"
+        assert runtime.health.is_ready
+
+
+async def test_an_unforeseen_failure_is_a_refusal_too(caplog: pytest.LogCaptureFixture) -> None:
+    loader = FakeLoader(loaded_fake(FakeScorer()))
+    reference = loader.add(second_version())
+    loader.broken[reference] = RuntimeError("a library broke")  # type: ignore[assignment]
+    async with switchable(loader) as (runtime, switch):
+        with pytest.raises(SwitchRefusedError, match="loading failed: RuntimeError"):
+            await switch.serve(reference)
+        assert (await ask(runtime)).scores["fake"].model == "fake:1.0.0"
+    assert "a library broke" in caplog.text
+
+
+class ProvingLoader(FakeLoader):
+    """Versions are proved before they are loaded; those of `broken` fail it, and with `hangs` it has no end."""
+
+    hangs = False
+    hanging = 0
+    given_up = 0
+
+    async def prove(self, bundle: Bundle, like: LoadedScorer) -> str | None:
+        if error := self.broken.get(bundle.manifest.reference):
+            raise type(error)(*error.args)
+        if self.hangs:
+            self.hanging += 1
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.given_up += 1
+                raise
+        return bundle.digest
+
+    def load_candidate(self, *given: Any, proved: str | None = None, **how: Any) -> LoadedScorer:
+        assert proved == given[0].digest
+        return super().load_candidate(*given, proved=proved, **how)
+
+
+async def test_nothing_is_loaded_before_everything_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = ProvingLoader(loaded_fake(FakeScorer(), "fake"), loaded_fake(FakeScorer(), "other"))
+    async with switchable(loader) as (runtime, switch):
+        loader.named = {"fake": second_version("fake"), "other": second_version("other")}
+        for each in loader.named.values():
+            loader.add(each)
+        loader.broken["other:1.1.0"] = BundleError("the proof of other:1.1.0 was ended by SIGSEGV")
+        with monkeypatch.context() as forbidding:
+            forbidding.setattr(loader, "load_candidate", lambda *_, **__: pytest.fail("it takes memory for nothing"))
+            with pytest.raises(SwitchRefusedError, match="ended by SIGSEGV"):
+                await switch.reload()
+        loader.broken.clear()
+        assert set((await switch.reload()).replaced) == {"fake:1.1.0", "other:1.1.0"}
+        assert {each.model for each in (await ask(runtime)).scores.values()} == {"fake:1.1.0", "other:1.1.0"}
+
+
+async def test_a_service_that_stops_gives_up_the_proof_under_way() -> None:
+    loader = ProvingLoader(loaded_fake(FakeScorer()))
+    reference = loader.add(second_version())
+    async with switchable(loader) as (runtime, switch):
+        loader.hangs = True
+        switching = asyncio.create_task(switch.serve(reference))
+        await until(lambda: loader.hanging)
+        await runtime.stop()
+        with pytest.raises(SwitchRefusedError, match="the service is shutting down"):
+            await switching
+    assert loader.given_up == 1
+
+
+async def test_a_reload_serves_all_that_the_settings_name_by_then_or_nothing_of_it() -> None:
+    loader = FakeLoader(loaded_fake(FakeScorer(), "fake"), loaded_fake(FakeScorer(), "other"))
+    async with switchable(loader) as (runtime, switch):
+        loader.named = {"fake": second_version("fake"), "other": second_version("other")}
+        for each in loader.named.values():
+            loader.add(each)
+        loader.broken["other:1.1.0"] = BundleError("other:1.1.0 is broken")
+        await runtime.reload()  # which reports what is refused in the log alone
+        assert {each.model for each in (await ask(runtime)).scores.values()} == {"fake:1.0.0", "other:1.0.0"}
+        loader.broken.clear()
+        done = await switch.reload()
+        assert set(done.replaced) == {"fake:1.1.0", "other:1.1.0"}
+        assert not done.note  # a restart serves the same
+        assert {each.model for each in (await ask(runtime)).scores.values()} == {"fake:1.1.0", "other:1.1.0"}
+
+
+async def test_a_reload_cannot_change_which_scorers_there_are() -> None:
+    loader = FakeLoader(loaded_fake(FakeScorer()))
+    async with switchable(loader) as (_, switch):
+        loader.named["other"] = second_version("other")
+        with pytest.raises(SwitchRefusedError, match="kinds fake, other, and fake are served: a restart"):
+            await switch.reload()
+
+
+async def test_models_that_were_refused_at_the_start_can_be_loaded_by_a_reload() -> None:
+    class MendedLoader(FakeLoader):
+        is_broken = True
+
+        def load_all(self) -> Any:
+            if self.is_broken:
+                raise BundleError("the folder is empty")
+            return super().load_all()
+
+    loader = MendedLoader(loaded_fake(FakeScorer()))
+    async with switchable(loader) as (runtime, switch):
+        with pytest.raises(SwitchRefusedError, match="the service is refused: the folder is empty"):
+            await switch.serve("fake:1.0.0")
+        loader.is_broken = False
+        await runtime.reload()
+        await runtime.wait_until_loaded()
+        assert (await ask(runtime)).scores["fake"].model == "fake:1.0.0"
+
+
+async def test_a_draining_process_switches_nothing() -> None:
+    loader = FakeLoader(loaded_fake(FakeScorer()))
+    reference = loader.add(second_version())
+    async with switchable(loader) as (runtime, switch):
+        runtime.begin_drain()
+        with pytest.raises(SwitchRefusedError, match="draining"):
+            await switch.serve(reference)
+        assert (await ask(runtime)).scores["fake"].model == "fake:1.0.0"
+
+
+@pytest.mark.usefixtures("_no_cyclic_collection")
+async def test_a_refused_version_is_freed_without_a_garbage_collection() -> None:
+    class Backend:
+        """Stands in for the session of a version that is loaded, and fails its proof."""
+
+    loaded: list[weakref.ref[Backend]] = []
+
+    class KeepingLoader(FakeLoader):
+        def load_candidate(self, *_: Any, **__: Any) -> Any:
+            backend = Backend()
+            loaded.append(weakref.ref(backend))
+            raise MismatchedGraphError(f"{type(backend).__name__} scores otherwise")
+
+    loader = KeepingLoader(loaded_fake(FakeScorer()))
+    reference = loader.add(second_version())
+    async with switchable(loader) as (_, switch):
+        with pytest.raises(SwitchRefusedError, match="Backend scores otherwise"):
+            await switch.serve(reference)
+        await until(lambda: loaded[0]() is None)
+
+
+async def test_an_open_conversation_goes_on_with_the_version_of_each_turns_moment() -> None:
+    loader = FakeLoader(loaded_fake(FakeScorer()))
+    reference = loader.add(second_version())
+    async with switchable(loader) as (runtime, switch):
+        channel = HeldChannel()
+        talking = asyncio.create_task(runtime.conversations.hold(runtime.pipeline, channel, "r-1"))
+        for text in ("one", "one two"):
+            channel.say("user", "hi")
+            channel.say("system", text)
+            await channel.hear()
+            scored = (await channel.hear()).scored
+            assert scored is not None
+            if text == "one":
+                assert scored.scores["fake"].model == "fake:1.0.0"
+                await switch.serve(reference)
+        assert scored.scores["fake"].model == "fake:1.1.0"
+        dialogue = scored.dialogue["fake"]
+        assert (dialogue.turns, dialogue.min, dialogue.max) == (2, 0.01, 0.52)  # every turn as it was answered
+        channel.inbox.put_nowait(None)
+        await talking
+
+
+async def test_a_conversations_option_that_the_next_version_does_not_know_fails_its_turns_by_name() -> None:
+    class WithoutOptions(ShiftedScorer):
+        def read_options(self, options: Any) -> object:
+            return super().read_options({"unknown": 1} if options else {})
+
+    loader = FakeLoader(loaded_fake(FakeScorer()))
+    reference = loader.add(loaded_fake(WithoutOptions(), "fake", "2.0.0"))
+    async with switchable(loader) as (runtime, switch):
+        channel = HeldChannel()
+        talking = asyncio.create_task(runtime.conversations.hold(runtime.pipeline, channel, "r-1"))
+        channel.tell({"open": {"options": {"fake": {"known": 1}}}})
+        await channel.hear()
+        await switch.serve(reference)
+        channel.say("system", "one")
+        scored = (await channel.hear()).scored
+        assert scored is not None
+        assert scored.errors["fake"].field == "open.options.fake.unknown"
+        channel.inbox.put_nowait(None)
+        await talking
+
+
+async def test_everything_that_belongs_to_the_models_follows() -> None:
+    parts = {"both": CombinationSettings(weights={"fake": 1.0}, threshold=0.3)}
+    stand_in = FakeScorer()
+    stand_in.stand_in = True
+    loader = FakeLoader(
+        loaded_fake(FakeScorer()), loaded_fake(stand_in, "aside"), loaded_fake(FakeEncoder(), "encoder")
+    )
+    meant = ShiftedScorer()
+    meant.threshold = 0.6
+    loader.named |= {
+        "fake": loaded_fake(meant, "fake", "1.1.0"),
+        "aside": loaded_fake(FakeScorer(), "aside", "1.1.0"),
+        "encoder": loaded_fake(FakeEncoder(), "encoder", "1.1.0"),
+    }
+    later, loader.named = loader.named, {name: loader.known[f"{name}:1.0.0"] for name in loader.named}
+    async with switchable(loader, Settings(combinations=parts)) as (runtime, switch):
+        assert list(runtime.pipeline().model_set.defaults) == ["fake"]
+        runtime.answered.note(b"a body", is_answered=True)
+        loader.named = later
+        for each in later.values():
+            loader.add(each)
+        await switch.reload()
+        reply = await ask(runtime, scorers=["both", "fake", "aside"])
+        models = {each.scorer: each for each in runtime.models("r").models}
+        similar = await runtime.pipeline().similarity(
+            SimilarityRequest(texts=["a", "b c"]), "r", Deadline.after_ms(60_000)
+        )
+        assert list(runtime.pipeline().model_set.defaults) == ["fake", "aside"]  # it only stood in before
+        assert b"a body" not in runtime.answered  # its score is not in the cache any more
+    assert {name: score.model for name, score in reply.scores.items()} == {
+        "both": "fake:1.1.0", "fake": "fake:1.1.0", "aside": "aside:1.1.0",
+    }  # fmt: skip
+    assert reply.scores["fake"].label == "low"
+    assert similar.model == "encoder:1.1.0"
+    assert {name: each.model for name, each in models.items()} == {
+        "fake": "fake:1.1.0", "aside": "aside:1.1.0", "encoder": "encoder:1.1.0", "both": "fake:1.1.0",
+    }  # fmt: skip
+
+
+async def test_room_that_the_old_version_holds_counts_and_the_gauges_are_the_new_ones() -> None:
+    old = FakeScorer()
+    loader = FakeLoader(loaded_fake(old))
+    reference = loader.add(second_version())
+    async with switchable(loader, NO_CACHE) as (runtime, switch):
+        old.gate.clear()
+        begun = [asyncio.create_task(ask(runtime, f"turn {number}")) for number in range(3)]
+        await asyncio.to_thread(old.started.wait, 60)
+        await until(lambda: REGISTRY.get_sample_value("turnscore_running_batches", {"scorer": "fake"}) == 1)
+        pipeline = runtime.pipeline()
+        switching = asyncio.create_task(switch.serve(reference))
+        await until(lambda: runtime.pipeline() is not pipeline)
+        assert REGISTRY.get_sample_value("turnscore_items_in_flight", {"scorer": "fake"}) == 3
+        assert REGISTRY.get_sample_value("turnscore_running_batches", {"scorer": "fake"}) == 0
+        assert runtime.pipeline().shedding is pipeline.shedding
+        old.gate.set()
+        await asyncio.gather(*begun, switching)
+        assert REGISTRY.get_sample_value("turnscore_items_in_flight", {"scorer": "fake"}) == 0

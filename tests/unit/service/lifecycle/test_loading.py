@@ -8,7 +8,7 @@ from turnscore_core.inference.concurrency import Concurrency
 from turnscore_core.inference.onnx_backend import DeviceError
 from turnscore_core.loaded_scorer import LoadedScorer
 from turnscore_models import Bundle, BundleError, BundleNotFoundError, MismatchedGraphError
-from turnscore_service.lifecycle.loading.version_loader import load_versions
+from turnscore_service.lifecycle.loading import load_versions
 from turnscore_service.scheduling.versions import CandidateVersions
 from turnscore_service.settings.group import VersionShare
 from turnscore_service.settings.service import Settings

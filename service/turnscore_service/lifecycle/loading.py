@@ -1,0 +1,169 @@
+"""Loads what the settings name besides bundles: combinations of scorers, and candidate versions that shadow or split.
+
+Refuses a combination that could never score, and warns of percentiles that belong to other bundles or weights: a value
+is right without them, and a switch goes on.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import ValidationError
+from turnscore_core.inference.concurrency import Concurrency
+from turnscore_core.inference.onnx_backend import DeviceError
+from turnscore_core.loaded_scorer import LoadedScorer
+from turnscore_core.model_loader import Loader
+from turnscore_core.model_set import Combination
+from turnscore_core.scorers.scorer import EncodesTexts, RawScore
+from turnscore_models import Bundle, BundleError, CombinationCalibration
+from turnscore_models.store import resolve
+
+from turnscore_service.scheduling.versions import CandidateVersion, CandidateVersions
+from turnscore_service.settings.group import VersionShare
+from turnscore_service.settings.service import CombinationSettings, Settings
+
+VARIABLE = "TURNSCORE_COMBINATIONS"
+
+_LOGGER = logging.getLogger("turnscore.models")
+
+
+def load_combinations(
+    described: Mapping[str, CombinationSettings], scorers: Mapping[str, LoadedScorer]
+) -> dict[str, Combination]:
+    """By name. Raises BundleError where a name is a scorer's, or a part or a file of percentiles is not there."""
+    of_turns = {name: each for name, each in scorers.items() if not isinstance(each.scorer, EncodesTexts)}
+    return {name: _load_combination(name, each, of_turns) for name, each in described.items()}
+
+
+def _load_combination(name: str, described: CombinationSettings, scorers: Mapping[str, LoadedScorer]) -> Combination:
+    if name in scorers:
+        raise BundleError(f"{VARIABLE} has {name}, which is the name of a loaded scorer")
+    file = described.percentiles
+    known = None if file is None else _read_percentiles(name, file)
+    combination = Combination(
+        name=name,
+        weights=described.weights,
+        percentiles=None if known is None else tuple(known.percentiles),
+        threshold=described.threshold,
+    )
+    for scorer in combination.scorers:
+        if scorer not in scorers:
+            raise BundleError(f"{VARIABLE}: {name} weighs {scorer}, which is not loaded; loaded: {', '.join(scorers)}")
+    for part in combination.weights:
+        scorer, _, detail = part.partition(".")
+        if detail and detail not in (parts := _prove(scorers[scorer]).details):
+            raise BundleError(
+                f"{VARIABLE}: {name} weighs {part}; the parts of {scorer} are {', '.join(parts) or 'none'}"
+            )
+    if known is not None and (doubt := _doubt(known, combination, scorers)):
+        _LOGGER.warning(
+            "%s: the percentiles of %s in %s %s; turnscore export combination makes them anew",
+            *(VARIABLE, name, file, doubt),
+        )
+    return combination
+
+
+def _doubt(found: CombinationCalibration, combination: Combination, scorers: Mapping[str, LoadedScorer]) -> str:
+    """Why the percentiles may not be those of what is served; empty where they are."""
+    served = {name: scorers[name].bundle.manifest.reference for name in combination.scorers}
+    if not found.models:
+        return "do not say which versions of the bundles they are of"
+    if found.models != served:
+        return f"are of {', '.join(found.models.values())}, and {', '.join(served.values())} answer"
+    return "" if found.weights == combination.weights else "are of other weights"
+
+
+def _prove(loaded: LoadedScorer) -> RawScore:
+    """What the scorer says of the turn that it is known to score."""
+    return loaded.scorer.score(loaded.scorer.encode([loaded.proof]))[0]
+
+
+def _read_percentiles(name: str, file: Path) -> CombinationCalibration:
+    try:
+        return CombinationCalibration.model_validate_json(file.read_bytes())
+    except OSError as error:
+        raise BundleError(f"{VARIABLE}: {name}: {file} cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        where = ".".join(map(str, wrong["loc"]))
+        raise BundleError(f"{VARIABLE}: {name}: {file}: {where}: {wrong['msg']}") from None
+
+
+_SHADOW_CONCURRENCY = Concurrency(lanes=1, threads=1)
+"""A shadow computes one pack at a time, in one thread."""
+
+
+def load_versions(
+    settings: Settings,
+    served: Mapping[str, LoadedScorer],
+    loader: Loader,
+    find: Callable[[str], Bundle] = resolve,
+) -> CandidateVersions:
+    """The versions that the settings name, proved and warmed as those that serve.
+
+    Raises DeviceError as the loader does, and BundleError for a bundle that is not found or refused, is of a kind that
+    is not served or scores no turns, is the served version, or is the second of its kind; both with the setting's name.
+    """
+    # Everything is found and checked before anything is loaded, which takes seconds.
+    with _naming("TURNSCORE_SHADOW"):
+        shadows = _find(settings.shadow, served, find)
+    with _naming("TURNSCORE_SPLIT"):
+        splits = _find(settings.split, served, find)
+    with _naming("TURNSCORE_SHADOW"):
+        shadowing = [_load_version(bundle, share, served, loader, _SHADOW_CONCURRENCY) for bundle, share in shadows]
+    with _naming("TURNSCORE_SPLIT"):
+        splitting = [_load_version(bundle, share, served, loader, None) for bundle, share in splits]
+    return CandidateVersions(shadows=shadowing, splits=splitting)
+
+
+@contextmanager
+def _naming(setting: str) -> Iterator[None]:
+    """Puts the setting's name before what a BundleError or a DeviceError says."""
+    try:
+        yield
+    except BundleError as error:
+        raise BundleError(f"{setting}: {error}") from error
+    except DeviceError as error:
+        raise DeviceError(f"{setting}: {error}") from error
+
+
+def _find(
+    wanted: Sequence[VersionShare],
+    served: Mapping[str, LoadedScorer],
+    find: Callable[[str], Bundle],
+) -> list[tuple[Bundle, float]]:
+    found: dict[str, tuple[Bundle, float]] = {}
+    for each in wanted:
+        bundle = find(each.bundle)
+        kind = bundle.manifest.kind
+        if refusal := _refusal(bundle, served.get(kind), [*found]):
+            raise BundleError(f"{bundle.manifest.reference} {refusal}")
+        found[kind] = bundle, each.share
+    return list(found.values())
+
+
+def _refusal(bundle: Bundle, served: LoadedScorer | None, found: Sequence[str]) -> str:
+    """Why the bundle cannot stand beside the served one; empty where it can."""
+    kind = bundle.manifest.kind
+    if served is None:
+        return f"is of kind {kind}, and no bundle of this kind is served"
+    if isinstance(served.scorer, EncodesTexts):
+        return f"is of kind {kind}, which scores no turns of a conversation"
+    if kind in found:
+        return f"is the second of kind {kind}; name one bundle per kind"
+    if bundle.manifest.reference == served.bundle.manifest.reference:
+        return "is what is served; name another version"
+    return ""
+
+
+def _load_version(
+    bundle: Bundle,
+    share: float,
+    served: Mapping[str, LoadedScorer],
+    loader: Loader,
+    concurrency: Concurrency | None,
+) -> CandidateVersion:
+    loaded = loader.load_candidate(bundle, served[bundle.manifest.kind], concurrency=concurrency)
+    return CandidateVersion(replace(loaded, alias=bundle.manifest.reference), share)

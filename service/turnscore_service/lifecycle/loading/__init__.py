@@ -1,1 +1,0 @@
-"""Loading: bundles and combinations that the settings name become scorers of this process, warmed up."""
