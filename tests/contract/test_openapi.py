@@ -3,7 +3,7 @@ from pathlib import Path
 
 from support.fakes import FakeEncoder, FakeScorer
 from turnscore_service.api.calls import CALLS
-from turnscore_service.api.http.openapi_document import openapi_document
+from turnscore_service.generated_docs import openapi_document
 
 COMMITTED = Path(__file__).parents[2] / "docs" / "openapi.json"
 

@@ -8,7 +8,7 @@ import jsonschema_rs
 import schemathesis
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
-from turnscore_service.api.http.openapi_document import openapi_document
+from turnscore_service.generated_docs import openapi_document
 
 DOCUMENT = json.loads(openapi_document())
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)

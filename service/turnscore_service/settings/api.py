@@ -16,36 +16,33 @@ class HttpSettings(SettingsGroup):
 
     host: IPvAnyAddress = Field(
         default=IPv4Address("127.0.0.1"),
-        description="Address of HTTP, unless `bentoml serve` gets another by `--host`; `0.0.0.0` is every "
-        "address of the machine, `::` with IPv6.",
+        description="Address of the HTTP server, unless `bentoml serve` gets `--host`; `0.0.0.0` is every address, "
+        "`::` includes IPv6.",
     )
     port: Annotated[int, Field(ge=1, le=65_535)] = Field(
-        default=3000, description="Port of HTTP, unless `bentoml serve` gets another by `--port`."
+        default=3000, description="Port of the HTTP server, unless `bentoml serve` gets `--port`."
     )
     allowed_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
-        description="Origins whose pages may use the service from a browser, over HTTP (CORS) and WebSockets "
-        "alike, separated by commas, such as `https://chat.example`. The service's own pages, such as /docs, "
-        "always may if they are opened by an address, as localhost or by a name in "
-        "`TURNSCORE_HTTP__ALLOWED_HOSTS`. Programs send no origin.",
+        description="Origins whose pages may use the service from a browser (CORS and WebSockets): "
+        "`https://chat.example`. The service's own pages may if they are opened by an IP address, as localhost or by "
+        "a name in `TURNSCORE_HTTP__ALLOWED_HOSTS`. Programs send no origin.",
     )
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
-        description="Names by which callers may address the service, separated by commas, such as "
-        "`turnscore.example`. Other names are refused, except addresses and localhost. Empty: programs may use "
-        "every name, pages none.",
+        description="Host names by which callers may address the service; others are refused, except IP addresses and "
+        "localhost. Empty: programs may use any name, pages none.",
     )
 
     header_timeout_seconds: PositiveFloat = Field(
         default=10.0,
-        description="Seconds from the beginning of a connection, or of a further request on it, to the end of "
-        "the request's headers; a slower connection is closed. Chosen, as long as a body may take.",
+        description="Time for a request's headers, from the start of the connection or of a further request; then the "
+        "connection is closed. A body has the same time.",
     )
     max_head_bytes: Annotated[int, Field(ge=1024)] = Field(
         default=65_536,
-        description="Bytes of a request's first line and its headers, of which there may be 128; beyond, the "
-        "request is refused as `too_large` (431) and the connection closed. Chosen: what most proxies take at "
-        "most.",
+        description="Bytes of a request's first line and headers (at most 128 headers); beyond, `too_large` (431) and "
+        "closed.",
     )
 
     @field_validator("allowed_origins", "allowed_hosts", mode="before")
@@ -57,63 +54,64 @@ class HttpSettings(SettingsGroup):
 class PageSettings(SettingsGroup):
     """The page at /, on which a person reads a conversation with its scores."""
 
-    enabled: bool = Field(default=True, description="Whether / serves the page for reading conversations with scores.")
+    enabled: bool = Field(
+        default=True, description="Whether `/` serves the page for reading conversations with scores."
+    )
 
 
 class GrpcSettings(SettingsGroup):
     """gRPC."""
 
-    enabled: bool = Field(default=True, description="Whether gRPC is served.")
+    enabled: bool = Field(default=True, description="Whether the gRPC server runs.")
     host: str = Field(
-        default="127.0.0.1",
-        description="Address of gRPC; `0.0.0.0` is every address of the machine, `::` with IPv6.",
+        default="127.0.0.1", description="Address of the gRPC server; `0.0.0.0` is every address, `::` includes IPv6."
     )
     port: Annotated[int, Field(ge=0, le=65_535)] = Field(
         default=50_051,
-        description="Port of gRPC; all workers share it. 0 takes a free port, which the log names.",
+        description="Port of the gRPC server, shared by all workers. 0: a free one, which the log names.",
     )
     tls_cert_file: FilePath | None = Field(
-        default=None, description="Certificate chain (PEM) of gRPC; read again when it changes. Empty: plain text."
+        default=None,
+        description="Certificate chain (PEM) of the gRPC server; read again when it changes. Empty: plain text.",
     )
     tls_key_file: FilePath | None = Field(default=None, description="Its private key (PEM).")
     tls_client_ca_file: FilePath | None = Field(
         default=None,
-        description="Authorities (PEM). Callers must then show a certificate that one of them signed (mutual TLS).",
+        description="Authorities (PEM), one of which must have signed a caller's certificate (mutual TLS).",
     )
     max_message_bytes: PositiveInt = Field(
         default=4 * 1024 * 1024,
-        description="Bytes beyond which the transport itself breaks a message off, as RESOURCE_EXHAUSTED "
-        "without details. Below it, a message beyond `TURNSCORE_LIMITS__MAX_BODY_BYTES` is refused as "
-        "`too_large`. gRPC's default.",
+        description="Size from which gRPC itself refuses a message (RESOURCE_EXHAUSTED without details); below it, "
+        "messages beyond `TURNSCORE_LIMITS__MAX_BODY_BYTES` are `too_large`. gRPC's default.",
     )
     max_concurrent_streams: PositiveInt = Field(
-        default=4096, description="Calls and conversations at once over one connection. Chosen."
+        default=4096, description="Concurrent calls and conversations over one connection."
     )
     max_concurrent_calls: PositiveInt = Field(
         default=4096,
-        description="Calls and conversations at once in one worker process, over all connections; a further one "
-        "is RESOURCE_EXHAUSTED, without details. Each may hold one message in memory. Chosen.",
+        description="The same in one worker over all connections; beyond, RESOURCE_EXHAUSTED without details. Each "
+        "may hold one message in memory.",
     )
-    keepalive_seconds: PositiveFloat = Field(
-        default=60.0, description="Seconds of silence after which a connection is probed. Chosen."
-    )
+    keepalive_seconds: PositiveFloat = Field(default=60.0, description="Silence after which a connection is probed.")
     keepalive_timeout_seconds: PositiveFloat = Field(
-        default=20.0, description="Seconds after which a probe without an answer ends the connection. gRPC's default."
+        default=20.0, description="Time after which an unanswered probe ends the connection. gRPC's default."
     )
     min_ping_seconds: PositiveFloat = Field(
         default=10.0,
-        description="Least seconds between two probes of a caller; a connection that probes more often is "
-        "closed. Chosen.",
+        description="Shortest allowed interval between a caller's probes; a connection that probes more often is "
+        "closed.",
     )
     max_connection_age_seconds: Annotated[float, Field(ge=0)] = Field(
         default=0.0,
-        description="Seconds after which the service asks a caller to connect anew, so that callers spread over "
-        "the workers again; calls in flight go on. 0: never.",
+        description="Age at which a caller is asked to reconnect, to spread over workers; calls in flight continue. "
+        "0: never.",
     )
     compression: Literal["none", "gzip", "deflate"] = Field(
         default="none", description="Compression of replies. Requests may always be compressed."
     )
-    reflection: bool = Field(default=True, description="Whether gRPC describes its calls to tools such as grpcurl.")
+    reflection: bool = Field(
+        default=True, description="Whether the server describes its calls to tools such as grpcurl."
+    )
 
     @model_validator(mode="after")
     def _tls_is_whole(self) -> "GrpcSettings":
@@ -150,9 +148,9 @@ class AdminSettings(SettingsGroup):
 
     folder: Path | None = Field(
         default=None,
-        description="Folder of the admin sockets, one per worker, through which `turnscore models serve` has models "
-        "switched; made with mode 700 if its parent is there, refused where other users may look into it. Empty: "
-        "there are none.",
+        description="Folder of the admin sockets, one per worker, for `turnscore models serve` "
+        "([rollouts.md](rollouts.md#switching)); created with mode 700 if its parent exists, refused if other users "
+        "can read it. Empty: none.",
     )
 
 
@@ -161,21 +159,20 @@ class AuthSettings(SettingsGroup):
 
     keys_file: FilePath | None = Field(
         default=None,
-        description="TOML file of API keys, one table per key (`turnscore keys new` writes it); read again when "
-        "it changes. Without keys here and below, everybody may call.",
+        description="TOML file of API keys (`turnscore keys new` writes it); read again when it changes. Without keys "
+        "here and below, anyone may call.",
     )
     keys: dict[KeyName, KeyEntry] = Field(
         default_factory=dict,
-        description='Further keys, by name, as JSON: `{"chatbot": {"sha256": "...", "turns_per_second": 50}}`, '
-        "with the SHA-256 in hexadecimal of a key that nobody can guess.",
+        description='Further keys by name, as JSON: `{"chatbot": {"sha256": "...", "turns_per_second": 50}}`, with '
+        "the hexadecimal SHA-256 of a random key.",
     )
     trusted_proxies: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode] = Field(
         default=(),
-        description="Addresses and networks of proxies, separated by commas, whose `X-Forwarded-For` names the "
-        "caller. Callers without keys share by address; all callers behind a proxy that is not named here count "
-        "as one.",
+        description="Addresses and networks of proxies whose `X-Forwarded-For` names the caller. Callers without keys "
+        "are distinguished by address; all callers behind another proxy count as one.",
     )
-    metrics_need_key: bool = Field(default=False, description="Whether /metrics needs a key too.")
+    metrics_need_key: bool = Field(default=False, description="Whether `/metrics` requires a key, too.")
 
     @field_validator("trusted_proxies", mode="before")
     @classmethod

@@ -131,78 +131,62 @@ class CacheSettings(BaseModel):
 
     url: SecretStr | None = Field(
         default=None,
-        description="The Redis that all processes share: `redis://`, `rediss://`, `unix://`, "
-        "`redis+sentinel://` or `redis+cluster://` (docs/cache.md). Empty: each process keeps its own cache "
-        "alone.",
+        description="The Redis that all processes share: `redis://`, `rediss://`, `unix://`, `redis+sentinel://`, "
+        "`redis+cluster://` ([cache.md](cache.md)). Empty: each process has its own cache only.",
     )
-    username: str | None = Field(default=None, description="User of the Redis; replaces one in the URL.")
-    password: SecretStr | None = Field(default=None, description="Password of the Redis; replaces one in the URL.")
-    sentinel_username: str | None = Field(default=None, description="User of the Sentinels themselves.")
-    sentinel_password: SecretStr | None = Field(default=None, description="Password of the Sentinels themselves.")
+    username: str | None = Field(default=None, description="User of the Redis; replaces the URL's.")
+    password: SecretStr | None = Field(default=None, description="Password of the Redis; replaces the URL's.")
+    sentinel_username: str | None = Field(default=None, description="User of the Sentinels.")
+    sentinel_password: SecretStr | None = Field(default=None, description="Password of the Sentinels.")
     namespace: CacheNamespace = Field(
         default="default",
-        description="Namespace of requests that name none. Requests find only scores of their own namespace.",
+        description="Namespace of requests that name none; a request finds only scores of its own namespace.",
     )
     secret: SecretStr | None = Field(
         default=None,
-        description="Secret that hashes the keys, so that a reader of the cache cannot test a guess at a text, "
-        "and that seals the entries, so that a writer cannot forge a score. All services that share a cache need "
-        "the same.",
+        description="Keys the hashes of texts and seals entries, so that a reader of the cache cannot test guesses "
+        "and a writer cannot forge scores. Services that share a cache need the same secret.",
     )
-    ttl_seconds: NonNegativeInt = Field(
-        default=86_400, description="Seconds for which a score is kept; 0 keeps none. Chosen: a day."
-    )
+    ttl_seconds: NonNegativeInt = Field(default=86_400, description="How long a score is kept; 0 keeps none.")
     scorer_ttl_seconds: dict[str, NonNegativeInt] = Field(
-        default_factory=dict, description='The same for single scorers, as JSON: `{"fed": 3600, "engagement": 0}`.'
+        default_factory=dict, description='The same by scorer, as JSON: `{"fed": 3600, "engagement": 0}`.'
     )
     ttl_jitter: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.1,
-        description="Largest share by which a score's time is shortened at random, so that not all scores end "
-        "together.",
+        default=0.1, description="Largest share by which an entry's lifetime is shortened at random."
     )
     local_max_bytes: NonNegativeInt = Field(
         default=32 * 1024 * 1024,
-        description="Memory of the level in the process, per worker; 0 turns that level off. Chosen: some "
-        "50,000 turns of engagement, 28,000 of FED on all qualities.",
+        description="Memory of the cache in each worker process (about 50,000 turns of engagement, 28,000 of FED on "
+        "all qualities); 0: off.",
     )
-    local_ttl_seconds: PositiveInt = Field(
-        default=600, description="Seconds for which the level in the process keeps a score at most. Chosen."
-    )
+    local_ttl_seconds: PositiveInt = Field(default=600, description="How long that cache keeps a score at most.")
 
     timeout_ms: PositiveInt = Field(
         default=50,
-        description="Milliseconds for one round trip to the Redis, connecting included, without retries. "
-        "Chosen: the most that a failing Redis may cost a request.",
+        description="Time limit of a round trip to the Redis, including connecting, without retries: the most that a "
+        "failing Redis costs a request.",
     )
     connections: PositiveInt = Field(
         default=2,
-        description="Lookups on their way to the Redis at once, per worker; lookups that come meanwhile go "
-        "together in the next. Writes, probes and the search for cleared models use up to three more. Chosen.",
+        description="Concurrent lookups per worker; lookups that arrive meanwhile share the next round trip. Writes, "
+        "probes and clearing use up to three more connections.",
     )
     max_pending_writes: PositiveInt = Field(
-        default=10_000,
-        description="Scores that may wait to be written to the Redis, per worker; more are dropped. Chosen.",
+        default=10_000, description="Scores that may wait to be written, per worker; more are dropped."
     )
-    write_delay_ms: NonNegativeInt = Field(
-        default=10, description="Milliseconds for which a write waits for others to go with it. Chosen."
-    )
+    write_delay_ms: NonNegativeInt = Field(default=10, description="How long a write waits for others to join it.")
     breaker_failures: PositiveInt = Field(
-        default=5,
-        description="Failures among the last round trips after which the service stops using the Redis. Chosen.",
+        default=5, description="Failures among the last round trips after which the Redis is not used."
     )
-    breaker_window: PositiveInt = Field(default=20, description="Number of those last round trips. Chosen.")
+    breaker_window: PositiveInt = Field(default=20, description="Number of those last round trips.")
     breaker_retry_seconds: PositiveFloat = Field(
-        default=1.0,
-        description="Seconds until the service probes a Redis that it stopped using, in the background; doubled "
-        "with each failed probe. Chosen.",
+        default=1.0, description="Time until the Redis is probed again; doubled with each failed probe."
     )
-    breaker_max_retry_seconds: PositiveFloat = Field(
-        default=15.0, description="Longest time between two such probes, in seconds. Chosen."
-    )
+    breaker_max_retry_seconds: PositiveFloat = Field(default=15.0, description="Longest time between two probes.")
     clear_poll_seconds: PositiveFloat = Field(
         default=5.0,
-        description="Seconds between two questions of a worker to the Redis whether `turnscore cache clear` was "
-        "run for one of its models. All services that share a cache need the same. Chosen.",
+        description="Interval at which a worker looks for a `turnscore cache clear`. Services that share a cache need "
+        "the same value.",
     )
 
     @field_validator("url")

@@ -38,9 +38,8 @@ class TelemetrySettings(SettingsGroup):
 
     endpoint: str = Field(
         default="",
-        description="OTLP collector, such as `http://collector:4318` (HTTP) or `http://collector:4317` (gRPC). "
-        "Empty: nothing is recorded. The exporters also read OpenTelemetry's own `OTEL_EXPORTER_OTLP_*`, for "
-        "certificates and compression.",
+        description="OTLP collector: `http://collector:4318` (HTTP), `http://collector:4317` (gRPC). Empty: nothing "
+        "is recorded. `OTEL_EXPORTER_OTLP_*` set certificates and compression.",
     )
     protocol: Literal["http", "grpc"] = Field(default="http", description="OTLP's protocol.")
     headers: dict[str, str] = Field(
@@ -50,16 +49,15 @@ class TelemetrySettings(SettingsGroup):
     )
     sample_share: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.01,
-        description="Share of calls that become a span, of those that come without `traceparent`. With one, its "
-        "sampled flag decides. Chosen.",
+        description="Share of calls without `traceparent` that become a span; with one, its sampled flag decides.",
     )
     events: Literal["off", "sampled", "all"] = Field(
         default="sampled",
-        description="Which scores become `gen_ai.evaluation.result` log records: those of calls that are `sampled`, "
-        "`all`, or none (`off`). Chosen: for all of them a call of one scorer costs 3 % more CPU (measured).",
+        description="Scores that become `gen_ai.evaluation.result` log records: of `sampled` calls, of `all`, or none "
+        "(`off`). `all` costs a call of one scorer 3 % more CPU (measured).",
     )
     service_name: Annotated[str, Field(min_length=1)] = Field(
-        default="turnscore", description="`service.name` of all that is exported."
+        default="turnscore", description="`service.name` of everything that is exported."
     )
 
     @field_validator("endpoint")
@@ -116,28 +114,27 @@ class RuntimeSettings(SettingsGroup):
 
     device: DeviceName = Field(
         default="auto",
-        description="`cpu`, `cuda` (all devices, one per worker in turn), `cuda:1`, `cuda:0,cuda:1` (these "
-        "devices in turn), or `auto`: CUDA if it works and the bundle has a graph for it, else the CPU. The CPU "
-        "never replaces a CUDA device that is named here: the service then stays not ready and says why.",
+        description="`cpu`; `cuda` (all devices, one per worker in turn); `cuda:1`; `cuda:0,cuda:1` (in turn); "
+        "`auto`: CUDA if it works and the bundle has a graph for it, else the CPU. If a device named here fails, the "
+        "service is not ready and says why ([deploy.md](deploy.md#on-a-gpu)).",
     )
     gpu_memory_share: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.8,
-        description="Share of a CUDA device's memory, free once the models are loaded, that batches may take. "
-        "The worker processes on the device, their scorers and their lanes divide it. Chosen.",
+        description="Share of a CUDA device's memory, free after loading the models, for the batches of all its "
+        "workers and scorers.",
     )
     threads: Annotated[int, Field(ge=0)] = Field(
         default=0,
-        description="Threads for one batch. 0: the start measures which number serves each model best on the "
-        "CPUs that the process may use (affinity, cgroup); a batch that finds the runtime idle gets more threads "
-        "if that is faster.",
+        description="Threads of one batch. 0: measured at start for each model, on the CPUs of this process "
+        "(affinity, cgroup).",
     )
     concurrent_batches: Annotated[int, Field(ge=0)] = Field(
-        default=0, description="Batches of one scorer that run at once. 0: CPUs divided by threads."
+        default=0, description="Concurrent batches of one scorer. 0: CPUs divided by threads."
     )
     stall_seconds: PositiveFloat = Field(
         default=60.0,
-        description="Seconds after which an unfinished batch counts as hung: its callers get an error, /readyz "
-        "turns 503, and the scorer gets fresh threads.",
+        description="Time after which a batch counts as hung: its callers get an error, `/readyz` turns 503, and the "
+        "scorer gets new threads.",
     )
 
 
@@ -146,14 +143,13 @@ class BatchingSettings(SettingsGroup):
 
     max_batch_tokens: Annotated[int, Field(ge=0)] = Field(
         default=0,
-        description="Tokens in one batch, padding included. 0: 1,024 on the CPU (measured on 2 CPUs with an "
-        "int8 MiniLM: 512 to 1,024 cost the least CPU per token; 4,096 a third more); on CUDA as many as the "
-        "device's memory allows, measured at the start, up to 65,536.",
+        description="Tokens of one batch, including padding. 0: 1,024 on the CPU (measured: 512 to 1,024 cost the "
+        "least CPU per token); on CUDA what memory allows, up to 65,536.",
     )
     max_padding_ratio: Annotated[float, Field(ge=1)] | None = Field(
         default=None,
-        description="Largest cost of a batch over that of its turns one by one, as rows x longest^2 over the "
-        "sum of squares. Default: 1.0 on a CPU, where only turns of one width share a batch, and 1.1 on CUDA.",
+        description="Largest cost of a batch relative to its turns computed separately: rows x longest^2 over the sum "
+        "of squares. Empty: 1.0 on a CPU (only turns of equal padded width share a batch), 1.1 on CUDA.",
     )
 
 
@@ -163,7 +159,7 @@ class AdmissionSettings(SettingsGroup):
     max_items: PositiveInt = Field(default=1024, description="Turns in flight per scorer.")
     max_tokens: PositiveInt = Field(
         default=131_072,
-        description="Estimated tokens in flight per scorer; every 256 characters to tokenize count as one more.",
+        description="Estimated tokens in flight per scorer; 256 characters to tokenize count as one more.",
     )
 
 
@@ -171,21 +167,18 @@ class ConversationSettings(SettingsGroup):
     """What live conversations may take."""
 
     max_open: PositiveInt = Field(
-        default=2000, description="Conversations open at once in one worker process; a further one is `overloaded`."
+        default=2000, description="Open conversations in one worker; a further one is `overloaded`."
     )
     max_bytes: PositiveInt = Field(
-        default=1024 * 1024,
-        description="Bytes of all messages of one conversation; beyond, the conversation ends as `too_large`.",
+        default=1024 * 1024, description="Bytes of all messages of a conversation; beyond, it ends as `too_large`."
     )
     max_pending: PositiveInt = Field(
-        default=8,
-        description="Messages of one conversation that are taken and not yet answered. The service reads no "
-        "more until one is answered. Chosen.",
+        default=8, description="Messages accepted but not answered; the service then stops reading."
     )
     idle_seconds: PositiveFloat = Field(
         default=300.0,
-        description="Seconds without a message or an answer due after which a conversation ends as "
-        "`deadline_exceeded`; also the time in which a caller must take an answer. Chosen.",
+        description="Time without a message or a pending answer after which a conversation ends as "
+        "`deadline_exceeded`; also the time in which a caller must accept an answer.",
     )
 
 
@@ -212,69 +205,63 @@ class Settings(BaseSettings):
 
     models: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
-        description="Bundles to load, separated by commas: `name`, `name:version` or `name:latest` in the model "
-        "store or among the starter bundles, or a folder's path (with a `/`). Empty: all starter bundles.",
+        description="Bundles to load, separated by commas: `name`, `name:version` or `name:latest` of the model store "
+        "or the starter bundles, or a folder's path (with a `/`). Empty: all starter bundles.",
     )
     shadow: Annotated[tuple[VersionShare, ...], NoDecode, Field(max_length=8)] = Field(
         default=(),
-        description="Versions that score some of what is said beside the served ones, to be compared and never "
-        "answered, separated by commas, one per scorer: `engagement:1.1.0`, or `engagement:1.1.0=0.05` with the share "
-        "of turns, else 0.1. They compute only while nothing else waits. docs/rollouts.md.",
+        description="Versions that score a sample of live turns without serving the result, one per scorer: "
+        "`engagement:1.1.0`, or `engagement:1.1.0=0.05` with the share, else 0.1 ([rollouts.md](rollouts.md#shadow)).",
     )
     split: Annotated[tuple[VersionShare, ...], NoDecode, Field(max_length=8)] = Field(
         default=(),
-        description="Versions that answer a share of the conversations instead of the served ones, separated by "
-        "commas, one per scorer: `engagement:1.1.0=0.1`. docs/rollouts.md.",
+        description="Versions that serve a share of conversations, one per scorer: `engagement:1.1.0=0.1` "
+        "([rollouts.md](rollouts.md#split)).",
     )
     default_scorers: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
-        description="Scorers for requests that name none, separated by commas. Empty: all loaded scorers except "
-        "stand-ins, or all if there are only stand-ins. A ranking asks quality alone if it is one of them.",
+        description="Scorers for requests that name none. Empty: all but stand-ins, or all if there are only "
+        "stand-ins. A ranking asks quality only, if it is one of them.",
     )
     thresholds: dict[str, FiniteFloat | None] = Field(
         default_factory=dict,
-        description='Values below which a turn\'s `label` is `low`, by scorer, as JSON: `{"quality": 0.35}`. '
-        "They replace the bundles' own; null removes the label.",
+        description='Values below which a turn\'s `label` is `low`, as JSON: `{"quality": 0.35}`. Replaces the '
+        "bundles' thresholds; null removes the label.",
     )
     combinations: dict[CombinationName, CombinationSettings] = Field(
         default_factory=dict,
-        description="Scores made of several scorers' parts, as JSON: "
-        '`{"engagement+relevance": {"weights": {"engagement": 0.5, "relevance": 0.5}, "threshold": 0.4, '
-        '"percentiles": "combination.json"}}`. A weight is of a scorer\'s value, or of a detail: `quality.relevant`; '
-        "the value is the weighted sum. Threshold and file of percentiles may be left out. docs/api.md.",
+        description='Weighted sums of values or details, as JSON: `{"engagement+relevance": {"weights": '
+        '{"engagement": 0.5, "relevance": 0.5}, "threshold": 0.4, "percentiles": "combination.json"}}`; the last two '
+        "are optional ([api.md](api.md#combined-scores)).",
     )
     workers: PositiveInt = Field(default=1, description="Worker processes; each loads every model.")
-    default_deadline_ms: PositiveInt = Field(
-        default=10_000, description="Deadline of a request that names none, in milliseconds."
-    )
+    default_deadline_ms: PositiveInt = Field(default=10_000, description="Deadline of a request that names none.")
     drain_seconds: Annotated[float, Field(ge=0)] = Field(
         default=1.0,
-        description="Seconds between SIGTERM, when /readyz turns 503, and the moment at which new connections "
-        "are refused. No request is lost if this is longer than your load balancer's check interval.",
+        description="Time from SIGTERM (`/readyz` turns 503) until new connections are refused. If it exceeds your "
+        "load balancer's check interval, no request is lost.",
     )
-    shutdown_seconds: PositiveFloat = Field(
-        default=30.0, description="Seconds that work in flight has to finish after that."
-    )
+    shutdown_seconds: PositiveFloat = Field(default=30.0, description="Time for work in flight after that.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         default="INFO", description="Lowest level that is logged."
     )
     log_requests: bool = Field(
-        default=False, description="Whether every request is logged (never its text). Failures always are."
+        default=False, description="Whether every request is logged, without its text. Failures always are."
     )
     log_slow_seconds: Annotated[float, Field(ge=0)] = Field(
         default=2.5,
-        description="Seconds from which a request, or a turn of a conversation, is logged as slow, with the time of "
-        "each stage (never its text); ten lines a second at most. 0: none. Chosen.",
+        description="Duration from which a request or a conversation's turn is logged as slow, with the time of each "
+        "stage and without its text; at most ten lines per second. 0: none.",
     )
     metric_tenants: Annotated[tuple[str, ...], NoDecode, Field(max_length=32)] = Field(
         default=(),
-        description="Names of API keys that metrics on values tell apart by the label `tenant`, separated by commas, "
-        "32 at most; all other callers are `other`. Empty: nobody is told apart.",
+        description="Up to 32 names of API keys that the metrics on values distinguish by `tenant`; other callers are "
+        "`other`. Empty: no distinction.",
     )
     options: dict[str, dict[str, JsonValue]] = Field(
         default_factory=dict,
-        description='Options that replace those of the bundles, by kind, as JSON: `{"fed": {"own_qualities": '
-        '{"funny": {"positive": ["haha"], "negative": ["I don\'t get it."]}}}}`.',
+        description='Options that replace the bundles\', by kind, as JSON: `{"fed": {"own_qualities": {"funny": '
+        '{"positive": ["haha"], "negative": ["I don\'t get it."]}}}}`.',
     )
     limits: Limits = Field(default_factory=Limits, description="What one request may carry.")
     runtime: RuntimeSettings = Field(default_factory=RuntimeSettings)
