@@ -6,6 +6,7 @@ import io
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -22,7 +23,7 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 LINE_CHARACTERS = 16 * 1024 * 1024
-"""The longest line that is read. Chosen: far above a dialogue of the most turns that people can type."""
+"""The longest line, and the longest CSV cell, that is read. Chosen: far above a dialogue of the most turns."""
 
 Form = TypeVar("Form")
 
@@ -65,6 +66,39 @@ def open_text(path: Path, newline: str | None = None) -> IO[str]:
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8-sig", newline=newline)
     return path.open(encoding="utf-8-sig", newline=newline)
+
+
+@dataclass(frozen=True)
+class CsvTable:
+    """The rows of a CSV file, cells by column; they count from 2, as in a spreadsheet."""
+
+    columns: Sequence[str]
+    rows: Sequence[tuple[int, dict[str, Any]]]
+    separator: str
+
+
+def read_csv(path: Path, needed: Sequence[str] = (), separators: str = ",") -> CsvTable:
+    """The table, whose first line names its columns; BadFileError where it cannot be read or lacks a needed column."""
+    csv.field_size_limit(LINE_CHARACTERS)
+    line = 0
+    try:
+        with open_text(path, newline="") as file:
+            separator = max(separators, key=file.readline(LINE_CHARACTERS).count)
+            file.seek(0)
+            reader = csv.DictReader(file, delimiter=separator)
+            columns = list(reader.fieldnames or ())
+            missing = [name for name in needed if name not in columns]
+            if missing:
+                raise BadFileError(path, 1, f"has no column `{missing[0]}`; the first line must name the columns")
+            rows: list[tuple[int, dict[str, Any]]] = []
+            for row in reader:
+                line = reader.line_num
+                rows.append((len(rows) + 2, row))
+            return CsvTable(columns, rows, separator)
+    except FileNotFoundError as error:
+        raise BadFileError(path, 0, "does not exist") from error
+    except (csv.Error, OSError, *UNREADABLE) as error:
+        raise BadFileError(path, line + 1, f"cannot be read ({error})") from error
 
 
 def write_rows(path: Path, rows: Iterable[BaseModel | Mapping[str, Any]]) -> None:

@@ -1,6 +1,5 @@
 """Metric columns: one number per dialogue or system, from scorers, CSV, or the ratings file; people's judgements."""
 
-import csv
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ import numpy as np
 from turnscore_assessment.agreement.judged_dialogues import VALUE, JudgedDialogue, JudgedTurn, ScoredFile
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.figures import Flags, Floats, Integers
-from turnscore_assessment.files import unguard
+from turnscore_assessment.files import CsvTable, read_csv, unguard
 from turnscore_assessment.ratings.rating_file import RatedDialogue, RatingFile
 from turnscore_assessment.ratings.rating_table import RatingTable, build_table, standardize
 from turnscore_assessment.ratings.scoring import (
@@ -160,26 +159,21 @@ def read_columns(path: Path, ratings: RatingFile) -> list[MetricColumn]:
 
     BadFileError names the line and the column.
     """
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file)
-        try:
-            key, names, found = _read_cells(path, reader)
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise BadFileError(path, reader.line_num, f"cannot be read ({error})") from error
+    key, names, found = _read_cells(path, read_csv(path))
     _check_keys(path, key, found, ratings)
     return [_place(path, key, column, found, ratings) for column in names]
 
 
-def _read_cells(path: Path, reader: "csv.DictReader[str]") -> tuple[str, list[str], dict[str, dict[str, float]]]:
+def _read_cells(path: Path, table: CsvTable) -> tuple[str, list[str], dict[str, dict[str, float]]]:
     """Which column the rows are known by, the others, and their numbers by row."""
-    key = next((name for name in KEYS if name in (reader.fieldnames or ())), None)
+    key = next((name for name in KEYS if name in table.columns), None)
     if key is None:
         raise BadFileError(path, 1, f"has none of the columns {', '.join(KEYS)}")
-    names = [name for name in reader.fieldnames or () if name not in KEYS]
+    names = [name for name in table.columns if name not in KEYS]
     if not names or len(names) > MOST_COLUMNS:
         raise BadFileError(path, 1, f"must have 1 to {MOST_COLUMNS} columns of numbers, not {len(names)}")
     found: dict[str, dict[str, float]] = {}
-    for number, row in enumerate(reader, start=2):
+    for number, row in table.rows:
         name = unguard(str(row[key]))
         if name in found:
             raise BadFileError(path, number, f"{key}: {name!r} was already used")

@@ -1,6 +1,5 @@
 """How far raters agree beyond chance: every coefficient of a table of items by raters, with its interval."""
 
-import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ import numpy as np
 
 from turnscore_assessment.errors import AssessmentError, BadFileError
 from turnscore_assessment.figures import Floats, Interval
+from turnscore_assessment.files import read_csv
 from turnscore_assessment.ratings.rating_file import RatedDialogue, read_ratings
 from turnscore_assessment.ratings.rating_table import build_table, standardize
 from turnscore_assessment.ratings.reliability_coefficients import SCALES, bound_alpha, bound_intraclass
@@ -71,16 +71,7 @@ def _name(row: RatedDialogue) -> str:
 
 
 def _read_csv(path: Path) -> RatedItems:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file)
-        try:
-            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-            if missing:
-                wanted = ",".join(COLUMNS)
-                raise BadFileError(path, 1, f"{missing[0]}: is no column; the first line must be {wanted}")
-            rows = [_read_row(path, number, row) for number, row in enumerate(reader, start=2)]
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise BadFileError(path, reader.line_num, f"cannot be read ({error})") from error
+    rows = [_read_row(path, *row) for row in read_csv(path, COLUMNS).rows]
     if not rows:
         raise BadFileError(path, 0, "has no rating")
     return arrange(path, path.stem, rows)

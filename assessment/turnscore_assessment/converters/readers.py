@@ -3,7 +3,6 @@
 JSON, JSON lines, or CSV, gzipped or not. Errors name the file and the place.
 """
 
-import csv
 import hashlib
 import json
 import re
@@ -11,14 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from turnscore_assessment.errors import BadFileError
-from turnscore_assessment.files import UNREADABLE, open_text
+from turnscore_assessment.files import UNREADABLE, open_text, read_csv
 
 Record = dict[str, Any]
-LARGEST_CELL = 1 << 24
-"""Most characters of a CSV cell, which may hold a whole dialogue. Chosen."""
 
 
 def read_json_list(path: Path) -> Iterator[tuple[int, Record]]:
@@ -42,16 +39,6 @@ def read_json_object(path: Path) -> Record:
     return found
 
 
-def read_csv(path: Path) -> Iterator[tuple[int, Record]]:
-    """(row from 2, cells by column)."""
-    csv.field_size_limit(LARGEST_CELL)
-    with _open(path) as file:
-        try:
-            yield from enumerate(csv.DictReader(file), start=2)
-        except (csv.Error, OSError, *UNREADABLE) as error:
-            raise BadFileError(path, 0, f"cannot be read ({error})") from error
-
-
 def field(record: Mapping[str, Any], name: str, kind: type, path: Path, place: int) -> Any:
     """A field of that type; BadFileError naming it."""
     value = record.get(name)
@@ -68,19 +55,12 @@ def _parse(text: str, path: Path, line: int | None = None) -> Any:
         raise BadFileError(path, line or error.lineno, f"is not JSON ({error.msg})") from error
 
 
-def _open(path: Path) -> IO[str]:
-    try:
-        return open_text(path, newline="")
-    except OSError as error:
-        raise BadFileError(path, 0, f"cannot be read ({error})") from error
-
-
 def _read(path: Path) -> str:
-    with _open(path) as file:
-        try:
+    try:
+        with open_text(path, newline="") as file:
             return file.read()
-        except (OSError, *UNREADABLE) as error:
-            raise BadFileError(path, 0, f"cannot be read ({error})") from error
+    except (OSError, *UNREADABLE) as error:
+        raise BadFileError(path, 0, f"cannot be read ({error})") from error
 
 
 CONVERSATION = "Best Generated Conversation"
@@ -111,7 +91,7 @@ def read_topical_chat(paths: Sequence[Path]) -> Iterator[Record]:
 def read_persona_chat(paths: Sequence[Path]) -> Iterator[Record]:
     """The lines of each conversation that begin with `User 1:` or `User 2:`."""
     for path in paths:
-        for place, record in read_csv(path):
+        for place, record in read_csv(path).rows:
             lines = field(record, CONVERSATION, str, path, place).split("\n")
             said = [line[found.end() :].strip() for line in lines if (found := _USER.match(line))]
             yield {"source": "synthetic_persona_chat", "turns": said}
@@ -301,7 +281,7 @@ def read_zhao(paths: Sequence[Path]) -> Iterator[Record]:
         name = next((each for each in ZHAO_SETS if each in path.name), None)
         if name is None:
             raise BadFileError(path, 0, f"is not named after its set, as {ZHAO_SETS[0]}.csv is")
-        for place, record in read_csv(path):
+        for place, record in read_csv(path).rows:
             yield {
                 "set": name,
                 "question": "overall",
@@ -315,7 +295,7 @@ def read_zhao(paths: Sequence[Path]) -> Iterator[Record]:
 def read_multiref_ratings(paths: Sequence[Path]) -> Iterator[Record]:
     """Rated responses of five systems with their references."""
     for path in paths:
-        for place, record in read_csv(path):
+        for place, record in read_csv(path).rows:
             rating = _read_rating(record, "human_average_rating", FIVE_POINTS, path, place)
             yield {
                 "system": record.get("model"),

@@ -1,6 +1,5 @@
 """Filled sheets: reads JSON lines and CSV against the key. Errors name the line and the field."""
 
-import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 from turnscore_assessment.designs.form import DesignKey, DesignKind, DesignQuestion, DesignScale
 from turnscore_assessment.errors import BadFileError
 from turnscore_assessment.figures import Floats, Integers
-from turnscore_assessment.files import LINE_CHARACTERS, check_row, read_rows, unguard
+from turnscore_assessment.files import check_row, read_csv, read_rows, unguard
 
 BEST, MIDDLE, WORST = 1.0, 2.0, 3.0
 """Ranks of best-worst answers: all options between share one."""
@@ -193,31 +192,15 @@ def _read_sheet(path: Path, key: DesignKey) -> Iterator[Given]:
 def _read_csv(path: Path, key: DesignKey) -> Iterator[Given]:
     """The cells of a question and criterion together; with `;` between cells a decimal may have a comma."""
     groups: dict[tuple[str, int, str], tuple[dict[str, str], int]] = {}
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        try:
-            first = file.readline(LINE_CHARACTERS)
-        except UnicodeDecodeError as error:
-            raise BadFileError(path, 1, f"cannot be read ({error})") from None
-        separator = ";" if first.count(";") >= len(CSV_NEEDED) - 1 else ","
-        file.seek(0)
-        reader = csv.DictReader(file, delimiter=separator)
-        try:
-            missing = [column for column in CSV_NEEDED if column not in (reader.fieldnames or ())]
-            if missing:
-                raise BadFileError(path, 1, f"has no column `{missing[0]}`")
-            for row in reader:
-                number = str(row["question"] or "").strip()
-                if not number.isdecimal() or len(number) > LONGEST_NUMBER:
-                    raise BadFileError(path, reader.line_num, "question: must be a whole number")
-                rater, criterion, item = (
-                    unguard(str(row[name] or "").strip()) for name in ("rater", "criterion", "item")
-                )
-                place = rater, int(number), criterion
-                cells, _ = groups.setdefault(place, ({}, reader.line_num))
-                cell = str(row["answer"] or "").strip()
-                cells[item] = cell.replace(",", ".") if separator == ";" else cell
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise BadFileError(path, reader.line_num, f"cannot be read ({error})") from None
+    table = read_csv(path, CSV_NEEDED, separators=",;")
+    for line, row in table.rows:
+        number = str(row["question"] or "").strip()
+        if not number.isdecimal() or len(number) > LONGEST_NUMBER:
+            raise BadFileError(path, line, "question: must be a whole number")
+        rater, criterion, item = (unguard(str(row[name] or "").strip()) for name in ("rater", "criterion", "item"))
+        cells, _ = groups.setdefault((rater, int(number), criterion), ({}, line))
+        cell = str(row["answer"] or "").strip()
+        cells[item] = cell.replace(",", ".") if table.separator == ";" else cell
     for (rater, question, criterion), (cells, line) in groups.items():
         try:
             yield rater, question, criterion, read_cells(key, cells), line

@@ -6,7 +6,6 @@ dialogue it takes the entry under the human's name, which is always 0, so every 
 the rounded mean of its two ratings.
 """
 
-import csv
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from turnscore_assessment.data.dialogues import (
     read_dialogues,
 )
 from turnscore_assessment.errors import BadFileError
+from turnscore_assessment.files import read_csv
 
 from turnscore_exporters.errors import PairCountError
 
@@ -42,19 +42,7 @@ def read_pair_csv(path: Path) -> list[EngagementPair]:
 
     Raises BadFileError naming the file and the row (the header is row 1).
     """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            missing = {"query", "reply", "label"} - set(reader.fieldnames or ())
-            if missing:
-                raise BadFileError(path, 1, f"lacks the column {', '.join(sorted(missing))}")
-            return [_build_pair(record, path, row) for row, record in enumerate(reader, start=2)]
-    except FileNotFoundError as error:
-        raise BadFileError(path, 0, "the file does not exist") from error
-    except UnicodeDecodeError as error:
-        raise BadFileError(path, 0, f"is not UTF-8 ({error.reason})") from error
-    except csv.Error as error:
-        raise BadFileError(path, reader.line_num + 1, f"is no CSV that can be read ({error})") from error
+    return [_build_pair(record, path, row) for row, record in read_csv(path, ("query", "reply", "label")).rows]
 
 
 def _build_pair(record: dict[str, str | None], path: Path, row: int) -> EngagementPair:

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyarrow import csv as arrow_csv
-from turnscore_assessment.files import to_csv, unguard
+from turnscore_assessment.errors import BadFileError
+from turnscore_assessment.files import LINE_CHARACTERS, read_csv, to_csv, unguard
+from turnscore_assessment.rendering import table_row
 
 FORMULA = re.compile(r"[=+\-@\t\r\n]")
 TEXTS = st.text(st.sampled_from("a1=+-@'\",;\r\n\t é\u2028"), max_size=8)
@@ -37,6 +39,21 @@ def test_any_text_is_read_back_and_is_no_formula(rows):
 @pytest.mark.parametrize("number", [-1, -0.5, 1e-7, 12])
 def test_numbers_stay_numbers(number):
     assert to_csv(["value"], [[number]]) == f"value\n{number!r}\n"
+
+
+def test_neither_a_bar_nor_a_line_end_in_a_name_breaks_a_table_of_markdown():
+    assert table_row(["a|b\nc", 1]) == "| a\\|b c | 1 |"
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [(b"a,b\n1,2\n" + b"x" * LINE_CHARACTERS + b"y,3\n", 3), (b"a,b\n\xff,1\n", 1)],
+    ids=["long", "no UTF-8"],
+)
+def test_a_csv_that_cannot_be_read_is_named(tmp_path: Path, content: bytes, line: int):
+    (tmp_path / "x.csv").write_bytes(content)
+    with pytest.raises(BadFileError, match=f"line {line}: cannot be read"):
+        read_csv(tmp_path / "x.csv", ["a"])
 
 
 def test_nothing_else_in_the_project_writes_csv():

@@ -120,7 +120,7 @@ def test_a_column_by_system_has_no_dialogues(ratings: RatingFile, tmp_path: Path
         ("line,x\n1,1\n", "line: the ratings have no '1'"),
         ("system,x\nZ,1\n", "system: the ratings have no 'Z'"),
         ("\ufeffsystem,x\nZ,1\n", "system: the ratings have no 'Z'"),
-        ("syst\xe8me,x\nZ,1\n", "scores.csv: cannot be read"),
+        ("syst\xe8me,x\nZ,1\n", "scores.csv, line 1: cannot be read"),
     ],
 )
 def test_a_wrong_file_of_scores_is_named(ratings: RatingFile, tmp_path: Path, content: str, reason: str) -> None:

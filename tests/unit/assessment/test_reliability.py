@@ -217,7 +217,7 @@ def test_dialogues_of_two_systems_are_two_items_whatever_they_are_called(tmp_pat
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("item,value\na,1\n", "line 1: rater: is no column"),
+        ("item,value\na,1\n", "line 1: has no column `rater`"),
         ("item,rater,value\na,b,x\n", "line 2: value: 'x' is not a number"),
         ("item,rater,value\na,b,nan\n", "line 2: value: 'nan' is not a number"),
         ("item,rater,value\na,,1\n", "line 2: item and rater must not be empty"),
